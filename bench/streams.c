@@ -61,7 +61,7 @@ static void give_up(const char *what, const struct err *e)
 
 /* ---- the executor, with and without a thread for its streams ---- */
 
-struct served {
+struct stream_served {
     struct data_endpoint *data;
     struct executor *x;
     sem_t told;
@@ -72,12 +72,12 @@ struct served {
 static void frame_drop(void *ctx, const struct frame_header *h, struct data_buffer *payload)
 {
     (void)h;
-    data_buffer_release(((struct served *)ctx)->data, payload);
+    data_buffer_release(((struct stream_served *)ctx)->data, payload);
 }
 
 static void report(void *ctx, const struct executor_report *r)
 {
-    struct served *s = ctx;
+    struct stream_served *s = ctx;
     if (r->status == HP_PENDING)
         return;
     if (r->status < 0)
@@ -87,7 +87,7 @@ static void report(void *ctx, const struct executor_report *r)
     sem_post(&s->told);
 }
 
-static void serve(struct served *s, bool threaded)
+static void serve(struct stream_served *s, bool threaded)
 {
     struct err e = {0};
     struct device_config cpu = {.backend = "cpu", .n_threads = 1};
@@ -110,7 +110,7 @@ static void serve(struct served *s, bool threaded)
     sem_wait(&s->told);
 }
 
-static void sequence_begin(struct served *s)
+static void sequence_begin(struct stream_served *s)
 {
     struct sampler *sampler;
     struct err e = {0};
@@ -123,7 +123,7 @@ static void sequence_begin(struct served *s)
 }
 
 /* Seconds a token; every step needs the token before. */
-static double stream_run(struct served *s)
+static double stream_run(struct stream_served *s)
 {
     sequence_begin(s);
     uint32_t next = ids[0];
@@ -146,7 +146,7 @@ static double stream_run(struct served *s)
 
 /* Seconds of a prompt, every slice of which is sampled from, so that the host has something to do;
  * two slices are ordered ahead. */
-static double prompt_run(struct served *s)
+static double prompt_run(struct stream_served *s)
 {
     struct batch_run runs[SLICES];
     struct batch b[SLICES];
@@ -180,8 +180,8 @@ static long sleeps(void)
     return u.ru_nvcsw;
 }
 
-static void two_ways(const char *what, const char *unit, double (*run)(struct served *s),
-                     struct served both[2], double count)
+static void two_ways(const char *what, const char *unit, double (*run)(struct stream_served *s),
+                     struct stream_served both[2], double count)
 {
     double took[2][ROUNDS], ratios[ROUNDS];
     long slept[2] = {0};
@@ -207,7 +207,7 @@ static void two_ways(const char *what, const char *unit, double (*run)(struct se
 
 static void executor_compare(void)
 {
-    struct served both[2] = {0};
+    struct stream_served both[2] = {0};
     serve(&both[0], false);
     serve(&both[1], true);
     two_ways("a stream", "a token", stream_run, both, STEPS);

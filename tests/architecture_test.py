@@ -3,9 +3,7 @@
 Rooms: common <- model, planners, transport <- agent, coordinator <- hpctl. Floors inside a folder stand in its floors.txt, lowest first,
 one line a floor, "NUMBER: name name ...": a file includes files of its own floor and of lower ones. NAME stands for NAME.h, NAME_int.h,
 NAME.c and NAME.inc; NAME.h alone for that file, where a face's header lies below its source; NAME/ for a folder. Every file of
-the folder stands on a floor.
-
-What is not as it should be yet is counted, and may only become less: AT_MOST holds today's numbers, the goal stands beside each."""
+the folder stands on a floor."""
 import collections
 import concurrent.futures
 import os
@@ -33,19 +31,6 @@ EMBEDDING = {"hpctl/doctor_verbs.c", "hpctl/model_run_verbs.c", "hpctl/profile_g
 RECURSION = [{"model/template/" + name for name in names} for names in (
     {"call.c", "eval.c", "statements.c"}, {"filters.c", "tests.c"}, {"expression.c", "primary.c"})]
 LONG_LINES, LONG_SHARE = 400, 0.05
-AT_MOST = {
-    "files in circles of calls": 0,
-    "files on no floor": 4,  # goal: 0; so that a file that another branch adds is not refused before its floor is known
-    "calls of a higher floor": 0,
-    "files above 400 lines": 0,  # goal: 5 % of all, which is kept
-    "tags defined twice": 4,  # goal: 0
-    "static functions of one word": {  # goal: 0
-        "agent": 4,
-    },
-    "functions that no other file calls": {  # goal: 0 but for SEAMS
-        "agent": 2,
-    },
-}
 # Called by tests alone, on purpose: a clock and a store without a disk, a network without sockets, levels of logging, and what a test looks at.
 SEAMS = {
     "env_virtual_init", "log_set_level", "store_open_memory", "control_hub_create", "control_hub_destroy", "control_serve_inproc",
@@ -107,13 +92,8 @@ def circles(graph):
     return out
 
 
-def at_most(what, found, key=None):
-    """Fails when there is more than today, and when there is less: then the number here is lowered."""
-    limit = AT_MOST[what] if key is None else AT_MOST[what].get(key, 0)
-    name = what if key is None else f"{key}: {what}"
-    assert len(found) <= limit, f"{name}: {len(found)}, at most {limit}\n" + "\n".join(map(str, found))
-    if len(found) < limit:
-        print(f"# {name}: {len(found)} now; tests/architecture_test.py still allows {limit}")
+def none_is(what, found):
+    assert not found, f"{what}: {len(found)}\n" + "\n".join(map(str, found))
 
 
 # ---- what the objects of the last build say ----------------------------------------------------------------------------------------
@@ -194,7 +174,7 @@ def no_file_includes_one_on_a_higher_floor():
                 if at is not None and known.get(inc) is not None and known[inc] > at:
                     wrong.append(f"{path} (floor {at}) includes {inc} (floor {known[inc]})")
     assert not wrong, "\n".join(wrong)
-    at_most("files on no floor", nowhere)
+    none_is("files on no floor", nowhere)
 
 
 @test
@@ -211,7 +191,7 @@ def no_file_calls_one_on_a_higher_floor():
                 above = floor_of(floor, folder, other) if other.startswith(folder + "/") else None
                 if above is not None and above > at:
                     wrong.append(f"{path} (floor {at}) calls {name} of {other} (floor {above})")
-    at_most("calls of a higher floor", wrong)
+    none_is("calls of a higher floor", wrong)
 
 
 @test
@@ -228,7 +208,7 @@ def files_of_a_room_call_one_way():
         mine = {p: s for p, s in symbols().items() if p.startswith(room + "/")}
         home = {name: p for p, (defined, _) in mine.items() for name, _ in defined}
         graph = {p: sorted({home[w] for w in wanted if w in home and home[w] != p}) for p, (_, wanted) in mine.items()}
-        at_most("files in circles of calls", sorted(p for c in circles(graph) if c not in RECURSION for p in c))
+        none_is("files in circles of calls", sorted(p for c in circles(graph) if c not in RECURSION for p in c))
 
 
 # ---- sizes and names ---------------------------------------------------------------------------------------------------------------
@@ -237,8 +217,7 @@ def files_of_a_room_call_one_way():
 def few_files_are_long():
     every = tracked("*.c", "*.h", "*.inc", "*.cu")
     found = sorted(f"{read(p).count(chr(10))} {p}" for p in every if read(p).count("\n") > LONG_LINES)
-    if len(found) > LONG_SHARE * len(every):
-        at_most("files above 400 lines", found)
+    assert len(found) <= LONG_SHARE * len(every), f"{len(found)} of {len(every)} files are above {LONG_LINES} lines\n" + "\n".join(found)
 
 
 @test
@@ -247,7 +226,7 @@ def no_tag_is_defined_twice():
     for path in tracked("*.c", "*.h", "*.inc", "*.cu"):
         for kind, tag in re.findall(r"\b(struct|enum|union)\s+(\w+)\s*\{", re.sub(r"/\*.*?\*/", "", read(path), flags=re.S)):
             where[f"{kind} {tag}"].add(path)
-    at_most("tags defined twice", sorted(f"{tag}: {' '.join(sorted(paths))}" for tag, paths in where.items() if len(paths) > 1))
+    none_is("tags defined twice", sorted(f"{tag}: {' '.join(sorted(paths))}" for tag, paths in where.items() if len(paths) > 1))
 
 
 @test
@@ -257,7 +236,7 @@ def static_functions_have_an_object_in_their_name():
         for other, path in sources():
             if other == room:
                 found += [f"{path}: {name}" for name in re.findall(r"^static (?:inline )?[\w *]*?\b([a-z0-9]+)\(", read(path), re.M)]
-        at_most("static functions of one word", found, room)
+        none_is(f"{room}: static functions of one word", found)
 
 
 @test
@@ -273,7 +252,7 @@ def every_function_has_a_caller_in_another_file():
     for room in MAY:
         found = sorted(f"{path}: {name}" for path, (defined, _) in symbols().items() if path.startswith(room + "/")
                        for name, kind in defined if kind == "T" and not stays(path, name))
-        at_most("functions that no other file calls", found, room)
+        none_is(f"{room}: functions that no other file calls", found)
 
 
 @test

@@ -14,7 +14,7 @@
 static const char demo_model[] = "examples/demo-model/demo-q8_0.gguf";
 enum { LAYERS = 18, FROM = 1, TO = 2, LENGTH = 100, LIMIT_S = 60 };
 
-struct fixture {
+struct executor_kv_fixture {
     struct data_endpoint *data;
     struct executor *x;
     struct outlet *outlet;
@@ -28,7 +28,7 @@ struct fixture {
 
 static void frame_in(void *ctx, const struct frame_header *h, struct data_buffer *payload)
 {
-    struct fixture *f = ctx;
+    struct executor_kv_fixture *f = ctx;
     f->header = *h;
     f->frame = payload;
     sem_post(&f->came);
@@ -36,7 +36,7 @@ static void frame_in(void *ctx, const struct frame_header *h, struct data_buffer
 
 static void told(void *ctx, const struct executor_report *r)
 {
-    struct fixture *f = ctx;
+    struct executor_kv_fixture *f = ctx;
     if (r->status == HP_PENDING)
         return;
     f->report = *r;
@@ -47,7 +47,7 @@ static void told(void *ctx, const struct executor_report *r)
 
 static void piece_left(void *ctx, uint64_t slot, uint64_t link, int status, bool reserved)
 {
-    struct fixture *f = ctx;
+    struct executor_kv_fixture *f = ctx;
     (void)slot, (void)link, (void)reserved;
     f->left_status = status;
     sem_post(&f->left);
@@ -66,7 +66,7 @@ static void wait_for(sem_t *s)
 
 static int setup(void **state)
 {
-    struct fixture *f = calloc(1, sizeof *f);
+    struct executor_kv_fixture *f = calloc(1, sizeof *f);
     struct data_config d = {.callbacks = {f, frame_in, NULL}};
     struct err e = {0};
     size_t size;
@@ -88,7 +88,7 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    struct fixture *f = *state;
+    struct executor_kv_fixture *f = *state;
     struct data_stats stats;
     executor_destroy(&f->x);
     outlet_release(f->outlet);
@@ -99,7 +99,7 @@ static int teardown(void **state)
     return 0;
 }
 
-static void load(struct fixture *f, uint64_t slot)
+static void load(struct executor_kv_fixture *f, uint64_t slot)
 {
     struct executor_load l = {.slot = slot,
                               .ticket = slot,
@@ -115,7 +115,7 @@ static void load(struct fixture *f, uint64_t slot)
     assert_int_equal(f->report.status, 0);
 }
 
-static void open_at(struct fixture *f, uint64_t slot, uint32_t length)
+static void open_at(struct executor_kv_fixture *f, uint64_t slot, uint32_t length)
 {
     executor_sequence_open(
         f->x, &(struct executor_opening){
@@ -124,7 +124,8 @@ static void open_at(struct fixture *f, uint64_t slot, uint32_t length)
     assert_int_equal(f->report.status, 0);
 }
 
-static const float *logits_of(struct fixture *f, uint64_t slot, uint32_t first, uint32_t n)
+static const float *logits_of(struct executor_kv_fixture *f, uint64_t slot, uint32_t first,
+                              uint32_t n)
 {
     static uint32_t ids[LENGTH] = {7, 9, 11};
     static struct batch_run run;
@@ -137,7 +138,8 @@ static const float *logits_of(struct fixture *f, uint64_t slot, uint32_t first, 
     return f->report.logits;
 }
 
-static struct executor_kv export_of(struct fixture *f, uint64_t slot, const struct kv_range *r)
+static struct executor_kv export_of(struct executor_kv_fixture *f, uint64_t slot,
+                                    const struct kv_range *r)
 {
     return (struct executor_kv){.slot = slot,
                                 .ticket = 3,
@@ -153,7 +155,7 @@ static struct executor_kv export_of(struct fixture *f, uint64_t slot, const stru
 
 static void a_sequence_goes_on_in_another_slot_to_the_bit(void **state)
 {
-    struct fixture *f = *state;
+    struct executor_kv_fixture *f = *state;
     load(f, FROM);
     load(f, TO);
     open_at(f, FROM, 0);
@@ -189,7 +191,7 @@ static void a_sequence_goes_on_in_another_slot_to_the_bit(void **state)
 
 static void what_cannot_be_taken_or_given_is_answered(void **state)
 {
-    struct fixture *f = *state;
+    struct executor_kv_fixture *f = *state;
     const struct kv_range r = {0, 0, 1, 0, 64};
     load(f, FROM);
     for (int i = 0; i < 3; i++) { /* no such slot, no such sequence, no such tokens */
@@ -213,7 +215,7 @@ static void what_cannot_be_taken_or_given_is_answered(void **state)
 
 static void what_waits_when_the_executor_ends_leaves_nothing(void **state)
 {
-    struct fixture *f = *state;
+    struct executor_kv_fixture *f = *state;
     const struct kv_range r = {0, 0, 1, 0, 64};
     for (int i = 0; i < 100; i++) { /* some are refused: more than have a place */
         struct executor_kv k = export_of(f, FROM, &r);
