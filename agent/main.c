@@ -266,6 +266,7 @@ static int program_start(int argc, char **argv, struct err *e)
 int main(int argc, char **argv)
 {
     struct err e = {0};
+    signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is a failed write, not the end */
     int rc = program_start(argc, argv, &e);
     if (rc >= 0)
         return 0;
