@@ -70,7 +70,7 @@ static int bytes_parse(const char *option, const char *text, uint64_t *out, stru
     return err_set(e, HP_EUSAGE, "%s %s: is not a size such as " UNITS_BYTES_HELP, option, text);
 }
 
-enum { MEMORY_LEAST = 16 << 20 }; /* its pool, and itself */
+enum { MEMORY_LEAST = 1 << 20 }; /* less is a slip of the pen */
 
 static int memory_parse(const char *text, uint64_t *out, struct err *e)
 {

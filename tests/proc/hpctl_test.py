@@ -44,7 +44,7 @@ def sizes_mean_the_same_to_all_programs():
                            ("hpctl", "local", "up", "--memory", "8Q"), ("hp-coordinator", "--http-max-body", "8Q")):
         done = subprocess.run([os.path.join(BUILD, program), *args], capture_output=True, text=True, timeout=20 * SCALE)
         assert done.returncode and words in done.stderr, (program, done.stderr)
-    for program, *args, says in (("hp-agent", "--join", "127.0.0.1:1", "--memory", "24K", "--memory 24K: an agent needs at least 16 MiB"),
+    for program, *args, says in (("hp-agent", "--join", "127.0.0.1:1", "--memory", "24K", "--memory 24K: an agent needs at least 1 MiB"),
                                  ("hpctl", "local", "up", "--agents", "0", "--agents 0: "), ("hpctl", "local", "up", "--http-port", "70000", "--http-port 70000")):
         done = subprocess.run([os.path.join(BUILD, program), *args], capture_output=True, text=True, timeout=20 * SCALE)
         assert done.returncode == 2 and says in done.stderr, (program, done.stderr)
