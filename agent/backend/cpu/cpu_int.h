@@ -38,11 +38,11 @@ struct stream {
     struct err failure; /* the first since the last wait */
 };
 
-enum weight_form { FORM_IN_PLACE, FORM_PANELS_BF16, FORM_F32 };
+enum weight_form { FORM_IN_PLACE, FORM_BLOCKS, FORM_PANELS_BF16, FORM_F32 };
 
 struct device_weight {
     enum weight_form form;
-    enum dtype dtype;             /* of data in place */
+    enum dtype dtype;             /* of data in place and of blocks */
     const uint8_t *data;          /* in place: rows of the file; else owned */
     size_t rows, columns;         /* [outputs, inputs]; a vector has one row */
     size_t row_bytes;             /* in place */
@@ -109,6 +109,27 @@ uint64_t cpu_matmul_scratch_bytes(const struct device *d, const struct weight *w
 int cpu_weight_load(struct device *d, const struct weight *w, enum weight_use use, bool f32,
                     struct device_weight **out, struct err *e);
 void cpu_weight_free(struct device *d, struct device_weight **w);
+
+/* From so many rows on, weights in blocks are made bf16 panels, where there is such arithmetic. */
+enum { BLOCKS_PANEL_ROWS = 24 };
+/* Inputs as a panel has them. */
+static inline size_t weight_padded(size_t columns)
+{
+    return (columns + PANEL_INPUTS - 1) / PANEL_INPUTS * PANEL_INPUTS;
+}
+/* Of rows of inputs as bf16 for panels that are made as they are needed: not a power of two, which
+ * would put all rows into the same cache sets. */
+static inline size_t matmul_inputs_stride(size_t columns)
+{
+    return weight_padded(columns) + PANEL_INPUTS;
+}
+/* Inputs [k0, k0 + n), n at most DOT_CHUNK, of outputs [first, first + PANEL_OUTPUTS) of the matrix
+ * in the file's form at `data`, as a panel of weight_padded(n) inputs; what there is no output for
+ * becomes zeros. Scratch: weight_panel_scratch_bytes. */
+void weight_panel_make(const struct cpu_device *d, const struct device_weight *w,
+                       const uint8_t *data, size_t first, size_t k0, size_t n, uint16_t *scratch,
+                       uint16_t *panel);
+size_t weight_panel_scratch_bytes(void);
 
 /* ops.c: one row a kind */
 bool cpu_op_supports(enum op_kind kind, enum dtype weight);

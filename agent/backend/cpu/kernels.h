@@ -9,6 +9,7 @@
 #define HP_AGENT_BACKEND_CPU_KERNELS_H
 
 #include "agent/backend/backend.h"
+#include "agent/backend/cpu/blocks.h"
 #include "agent/backend/cpu/narrow.h"
 
 enum {
@@ -16,6 +17,7 @@ enum {
     DOT_CHUNK = 512,      /* inputs whose products are summed before they are added to the output */
     PANEL_OUTPUTS = 64,   /* outputs side by side in a packed bf16 panel */
     PANEL_INPUTS = 32,    /* a panel's inputs are padded to a multiple of this */
+    PANEL_TURN_ROWS = 16, /* outputs that a panel is made of at a time: they stay in the cache */
     ATTEND_MAX_ROWS = 192 /* query rows of one attention task */
 };
 
@@ -47,6 +49,7 @@ struct cpu_kernels {
     void (*unpack[DTYPE_COUNT])(const uint8_t *src, size_t n, float *out);
     void (*f32_to_f16)(const float *src, size_t n, uint16_t *out);
     const struct narrow_kernels *narrow; /* for what leaves the device */
+    const struct block_kernels *blocks;  /* quantised weights where they lie */
 
     /* out[r * out_stride + c] += sum over k of x[r * x_stride + k] * w[c][k], for up to
      * DOT_MAX_ROWS rows and `cols` rows of weights, w_stride bytes apart; k <= DOT_CHUNK, a whole
@@ -68,6 +71,9 @@ struct cpu_kernels {
     /* bfloat16 arithmetic: NULL in tables without it. A panel is [inputs / 2][PANEL_OUTPUTS][2];
      * see matmul.h. */
     void (*f32_to_bf16)(const float *src, size_t n, uint16_t *out);
+    /* PANEL_TURN_ROWS rows of k values, `stride` apart, k a multiple of PANEL_INPUTS, become so
+     * many outputs of a panel, side by side from `panel` on. */
+    void (*panel_turn)(const uint16_t *rows, size_t stride, size_t k, uint16_t *panel);
     /* out[r * out_stride + c] (+)= sum over k of x[r * x_stride + k] * panel's, c < cols <=
      * PANEL_OUTPUTS, k a multiple of PANEL_INPUTS. */
     void (*panel_dot)(const uint16_t *x, size_t x_stride, int rows, const uint16_t *panel, size_t k,
@@ -85,6 +91,8 @@ static inline void kernels_unpack(const struct cpu_kernels *k, enum dtype t, con
 {
     if (k->unpack[t])
         k->unpack[t](src, n, out);
+    else if (k->blocks->unpack[t])
+        k->blocks->unpack[t](src, n, out);
     else
         dtype_info(t)->to_f32(src, n, out);
 }

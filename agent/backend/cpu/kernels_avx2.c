@@ -77,6 +77,7 @@ static inline void v_store_f16(uint16_t *p, __m256 v)
 }
 
 #define NARROW_KERNELS &narrow_avx2
+#define BLOCK_TABLE &blocks_avx2
 #include "agent/backend/cpu/kernels_simd.inc"
 
 const struct cpu_kernels kernels_avx2 = {.name = "avx2", COMMON_KERNELS, .attend = head_attend};

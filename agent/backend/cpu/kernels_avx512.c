@@ -78,6 +78,7 @@ static inline void v_store_f16(uint16_t *p, __m512 v)
 }
 
 #define NARROW_KERNELS &narrow_avx512
+#define BLOCK_TABLE &blocks_avx512
 #include "agent/backend/cpu/kernels_simd.inc"
 
 /* ---- bfloat16 ---- */
@@ -92,6 +93,44 @@ static void f32_to_bf16(const float *src, size_t n, uint16_t *out)
 }
 
 enum { PANEL_VECTORS = PANEL_OUTPUTS / LANES };
+
+/* Sixteen vectors of sixteen pairs, rows and columns exchanged. */
+INLINE void pairs_turn(__m512i v[LANES])
+{
+    __m512i w[LANES];
+    UNROLLED for (int i = 0; i < LANES; i += 2)
+    {
+        w[i] = _mm512_unpacklo_epi32(v[i], v[i + 1]);
+        w[i + 1] = _mm512_unpackhi_epi32(v[i], v[i + 1]);
+    }
+    UNROLLED for (int i = 0; i < LANES; i += 4) UNROLLED for (int j = 0; j < 2; j++)
+    {
+        v[i + 2 * j] = _mm512_unpacklo_epi64(w[i + j], w[i + j + 2]);
+        v[i + 2 * j + 1] = _mm512_unpackhi_epi64(w[i + j], w[i + j + 2]);
+    }
+    UNROLLED for (int i = 0; i < 4; i++) UNROLLED for (int j = 0; j < 2; j++)
+    {
+        w[i + 8 * j] = _mm512_shuffle_i32x4(v[i + 8 * j], v[i + 8 * j + 4], 0x88);
+        w[i + 8 * j + 4] = _mm512_shuffle_i32x4(v[i + 8 * j], v[i + 8 * j + 4], 0xdd);
+    }
+    UNROLLED for (int i = 0; i < 8; i++)
+    {
+        v[i] = _mm512_shuffle_i32x4(w[i], w[i + 8], 0x88);
+        v[i + 8] = _mm512_shuffle_i32x4(w[i], w[i + 8], 0xdd);
+    }
+}
+
+static void panel_turn(const uint16_t *rows, size_t stride, size_t k, uint16_t *panel)
+{
+    for (size_t i = 0; i < k; i += 2 * LANES) {
+        __m512i v[LANES];
+        UNROLLED for (size_t r = 0; r < LANES; r++) v[r] =
+            _mm512_loadu_si512(rows + r * stride + i);
+        pairs_turn(v);
+        UNROLLED for (size_t r = 0; r < LANES; r++)
+            _mm512_storeu_si512(panel + (i + 2 * r) * PANEL_OUTPUTS, v[r]);
+    }
+}
 
 /* out[R][PANEL_OUTPUTS] (+)= x[R][k] * one panel: each load of weights serves all rows, and the
  * panel is read once from end to end. */
@@ -234,4 +273,5 @@ const struct cpu_kernels kernels_avx512_bf16 = {.name = "avx512_bf16",
                                                 COMMON_KERNELS,
                                                 .attend = attend_bf16,
                                                 .f32_to_bf16 = f32_to_bf16,
+                                                .panel_turn = panel_turn,
                                                 .panel_dot = panel_dot};

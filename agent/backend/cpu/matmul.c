@@ -4,7 +4,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
-#include "agent/backend/cpu/cpu_int.h"
+#include "agent/backend/cpu/matmul_int.h"
 #include "agent/backend/cpu/onednn.h"
 
 enum {
@@ -14,21 +14,6 @@ enum {
                       and from the cache again */
     ONEDNN_ROWS = 256, /* rows of one call: their inputs stay in the second-level cache */
     ROW_SPLIT = 16,    /* threads share out rows rather than outputs when each gets so many */
-};
-
-struct matmul_job {
-    struct cpu_device *device;
-    const struct device_weight *w;
-    const float *bias; /* [outputs] or NULL */
-    const float *x;    /* [rows, inputs] */
-    size_t x_row;      /* elements from one row of x to the next */
-    uint16_t *x_bf16;  /* [rows, x_stride] */
-    size_t x_stride;   /* inputs as our kernel has them padded, or as oneDNN has them not */
-    float *out;        /* [rows, outputs] */
-    size_t rows;
-    bool accumulate, by_rows;
-    struct parts parts; /* of the rows, or of the outputs */
-    atomic_bool failed;
 };
 
 /* Outputs [begin, end) of a group of outputs, all rows, for inputs [k0, k0 + n). */
@@ -55,14 +40,6 @@ static void in_place_chunk(const struct matmul_job *job, size_t begin, size_t en
         k->dot[t](job->x + r * job->x_row + k0, job->x_row, rows, weights, stride, end - begin, n,
                   job->out + r * w->rows + begin, w->rows);
     }
-}
-
-static void add_bias(const struct matmul_job *job, size_t first_row, size_t end_row, size_t begin,
-                     size_t end)
-{
-    for (size_t r = first_row; r < end_row && job->bias; r++)
-        for (size_t c = begin; c < end; c++)
-            job->out[r * job->w->rows + c] += job->bias[c];
 }
 
 /* Whether weights are unpacked first: for many rows, and where no kernel reads the format. */
@@ -92,24 +69,7 @@ static void in_place_part(void *ctx, int thread, uint32_t part)
         for (size_t k0 = 0; k0 < w->columns; k0 += DOT_CHUNK)
             in_place_chunk(job, c, c + group < end ? c + group : end, k0,
                            w->columns - k0 < DOT_CHUNK ? w->columns - k0 : DOT_CHUNK, panel);
-    add_bias(job, 0, job->rows, begin, end);
-}
-
-static void to_bf16(const struct matmul_job *job, size_t begin, size_t end)
-{
-    size_t columns = job->w->columns;
-    for (size_t r = begin; r < end; r++) {
-        uint16_t *row = job->x_bf16 + r * job->x_stride;
-        job->device->kernels->f32_to_bf16(job->x + r * job->x_row, columns, row);
-        memset(row + columns, 0, (job->x_stride - columns) * sizeof *row);
-    }
-}
-
-static void to_bf16_part(void *ctx, int thread, uint32_t part)
-{
-    const struct matmul_job *job = ctx;
-    (void)thread;
-    to_bf16(job, parts_begin(&job->parts, part), parts_end(&job->parts, part));
+    matmul_add_bias(job, 0, job->rows, begin, end);
 }
 
 static void panels_few_rows(const struct matmul_job *job, size_t begin, size_t end)
@@ -158,7 +118,7 @@ static void panels_part(void *ctx, int thread, uint32_t part)
         panels_few_rows(job, begin, end);
     else if (panels_many_rows(job, thread, first_row, end_row - first_row, begin, end) < 0)
         atomic_store(&job->failed, true);
-    add_bias(job, first_row, end_row, begin, end);
+    matmul_add_bias(job, first_row, end_row, begin, end);
 }
 
 static void multiply_panels(struct matmul_job *job)
@@ -172,11 +132,7 @@ static void multiply_panels(struct matmul_job *job)
         return;
     }
     job->by_rows = job->rows > FEW_ROWS && (n_threads == 1 || job->rows >= ROW_SPLIT * n_threads);
-    job->parts = threads_parts(d->threads, job->rows, 1, 0);
-    if (job->rows <= FEW_ROWS)
-        to_bf16(job, 0, job->rows);
-    else
-        threads_run(d->threads, job->parts.count, to_bf16_part, job);
+    matmul_fill_bf16(job, job->rows <= FEW_ROWS);
     job->parts = job->by_rows ? threads_parts(d->threads, job->rows, ROW_SPLIT, ONEDNN_ROWS)
                               : threads_parts(d->threads, job->w->rows, PANEL_OUTPUTS, 0);
     threads_run(d->threads, job->parts.count, panels_part, job);
@@ -209,6 +165,8 @@ void cpu_matmul(struct stream *s, const struct device_op *op, const struct tenso
         addend_place(&in[1], out);
     if (weight->form == FORM_PANELS_BF16) {
         multiply_panels(&job);
+    } else if (weight->form == FORM_BLOCKS) {
+        matmul_blocks(&job);
     } else if (in_place_unpacks(s->device, weight, job.rows) &&
                !scratch_get_all(s->device, PANEL_OUTPUTS * DOT_CHUNK * sizeof(float))) {
         atomic_store(&job.failed, true);

@@ -2,8 +2,11 @@
  *
  * In place: the file's own rows, mapped, whatever their number format; products in float32, each
  * output summed in a fixed order (kernels.h), so that a result does not depend on the batch. This
- * is `--compute f32`, and `auto` on CPUs without bf16 arithmetic: no copy, and decode reads no more
- * bytes than the file has.
+ * is `--compute f32`, and `auto` of plain formats on CPUs without bf16 arithmetic: no copy, and
+ * decode reads no more bytes than the file has.
+ *
+ * Blocks: quantised rows as the file has them, in memory of our own. Decode multiplies them as
+ * integers; prefill makes panels of them as it goes (matmul_blocks.c).
  *
  * Panels: bf16, packed at load as [outputs / 64][inputs / 2][64][2], inputs padded to 32 and both
  * ends with zeros: 64 outputs side by side, inputs in pairs. */
@@ -18,8 +21,6 @@
 enum {
     BF16_LEAST_VALUES = 1 << 18, /* a smaller matrix stays in the cache: bf16 would save nothing
                                     there and round all the same */
-    LINE_PAIRS =
-        PANEL_INPUTS / 2, /* of a cache line: packing turns one line of each row at a time */
     PAIR_STRIDE =
         DOT_CHUNK +
         32, /* of rows while packing: a power of two would put them all into the same cache sets */
@@ -45,10 +46,12 @@ static enum weight_form form_of(const struct cpu_device *d, const struct weight 
 {
     if (use == WEIGHT_VECTOR || use == WEIGHT_VECTOR_OF_ONE)
         return FORM_F32;
-    if (use == WEIGHT_ROWS || f32 || !d->onednn ||
+    if (use == WEIGHT_ROWS || f32 ||
         weight_rows(w, use) * weight_columns(w, use) < BF16_LEAST_VALUES)
         return FORM_IN_PLACE;
-    return FORM_PANELS_BF16;
+    if (d->kernels->blocks->dot[w->dtype])
+        return FORM_BLOCKS;
+    return d->onednn ? FORM_PANELS_BF16 : FORM_IN_PLACE;
 }
 
 static uint64_t parts_resident_bytes(const struct device *d, const struct weight *w,
@@ -69,6 +72,7 @@ uint64_t cpu_weight_resident_bytes(const struct device *device, const struct wei
     size_t rows = weight_rows(w, use), columns = weight_columns(w, use);
     switch (form_of(d, w, use, f32)) {
     case FORM_IN_PLACE:
+    case FORM_BLOCKS:
         return rows *
                (columns / dtype_info(w->dtype)->block_elements * dtype_info(w->dtype)->block_bytes);
     case FORM_F32: return rows * columns * sizeof(float);
@@ -96,9 +100,17 @@ uint64_t cpu_matmul_scratch_bytes(const struct device *device, const struct weig
     const struct cpu_device *d = (const struct cpu_device *)device;
     if (w->n_parts > 0)
         return parts_scratch_bytes(device, w, use, f32, rows);
-    bool panels = form_of(d, w, use, f32) == FORM_PANELS_BF16;
-    uint64_t bytes =
-        panels ? rows * round_up(weight_columns(w, use), PANEL_INPUTS) * sizeof(uint16_t) : 0;
+    enum weight_form form = form_of(d, w, use, f32);
+    uint64_t columns = weight_columns(w, use),
+             bf16 = rows * weight_padded(columns) * sizeof(uint16_t),
+             bytes = form == FORM_PANELS_BF16 ? bf16 : 0;
+    if (form == FORM_BLOCKS) { /* the greater of what few rows and many rows take */
+        uint64_t few =
+            d->kernels->panel_dot && rows >= BLOCKS_PANEL_ROWS ? BLOCKS_PANEL_ROWS - 1 : rows;
+        bytes = few * block_row_bytes(columns);
+        bf16 = rows * matmul_inputs_stride(columns) * sizeof(uint16_t);
+        bytes = few < rows && bf16 > bytes ? bf16 : bytes;
+    }
     return bytes > d->inputs.bytes ? bytes - d->inputs.bytes : 0;
 }
 
@@ -134,53 +146,54 @@ struct pack_job {
     atomic_bool failed;
 };
 
-/* Inputs [k0, k0 + n) of one panel's outputs, turned from rows of values into columns of pairs. */
-static void pack_chunk(const struct pack_job *job, size_t panel, size_t k0, size_t n,
-                       uint16_t *rows, float *values)
+size_t weight_panel_scratch_bytes(void)
 {
-    const struct device_weight *w = job->w;
-    const struct cpu_kernels *k = job->device->kernels;
+    return (size_t)PANEL_TURN_ROWS * PAIR_STRIDE * sizeof(uint16_t) + DOT_CHUNK * sizeof(float);
+}
+
+/* Turned from rows of values into columns of pairs. */
+void weight_panel_make(const struct cpu_device *d, const struct device_weight *w,
+                       const uint8_t *data, size_t first, size_t k0, size_t n, uint16_t *scratch,
+                       uint16_t *panel)
+{
+    const struct cpu_kernels *k = d->kernels;
     const struct dtype_info *info = dtype_info(w->dtype);
-    size_t padded = round_up(n, PANEL_INPUTS), first = panel * PANEL_OUTPUTS;
+    uint16_t *rows = scratch;
+    float *values = (float *)(void *)(rows + (size_t)PANEL_TURN_ROWS * PAIR_STRIDE);
+    size_t padded = weight_padded(n);
     for (size_t c = 0; c < PANEL_OUTPUTS; c++) {
-        uint16_t *row = rows + c * PAIR_STRIDE;
-        memset(row, 0, padded * sizeof *row);
-        if (first + c >= w->rows)
-            continue;
-        kernels_unpack(k, w->dtype,
-                       job->source->data + (first + c) * w->row_bytes +
-                           k0 / info->block_elements * info->block_bytes,
-                       n, values);
-        k->f32_to_bf16(values, n, row);
-    }
-    uint32_t *out =
-        (uint32_t *)(void *)(job->panels + (panel * w->padded_columns + k0) * PANEL_OUTPUTS);
-    for (size_t pair = 0; pair < padded / 2; pair += LINE_PAIRS)
-        for (size_t c = 0; c < PANEL_OUTPUTS; c++) {
-            uint32_t line[LINE_PAIRS];
-            memcpy(line, rows + c * PAIR_STRIDE + pair * 2, sizeof line);
-            for (size_t i = 0; i < LINE_PAIRS; i++)
-                out[(pair + i) * PANEL_OUTPUTS + c] = line[i];
+        uint16_t *row = rows + c % PANEL_TURN_ROWS * PAIR_STRIDE;
+        memset(row + n, 0, (padded - n) * sizeof *row);
+        if (first + c < w->rows) {
+            kernels_unpack(k, w->dtype,
+                           data + (first + c) * w->row_bytes +
+                               k0 / info->block_elements * info->block_bytes,
+                           n, values);
+            k->f32_to_bf16(values, n, row);
+        } else {
+            memset(row, 0, n * sizeof *row);
         }
+        if (c % PANEL_TURN_ROWS == PANEL_TURN_ROWS - 1)
+            k->panel_turn(rows, PAIR_STRIDE, padded, panel + (c + 1 - PANEL_TURN_ROWS) * 2);
+    }
 }
 
 static void pack_part(void *ctx, int thread, uint32_t part)
 {
     struct pack_job *job = ctx;
     const struct device_weight *w = job->w;
-    uint16_t *rows =
-        scratch_get(job->device, &job->device->private[thread],
-                    (size_t)PANEL_OUTPUTS * PAIR_STRIDE * sizeof *rows + DOT_CHUNK * sizeof(float));
-    if (!rows) {
+    uint16_t *scratch =
+        scratch_get(job->device, &job->device->private[thread], weight_panel_scratch_bytes());
+    if (!scratch) {
         atomic_store(&job->failed, true);
         return;
     }
-    float *values = (float *)(void *)(rows + (size_t)PANEL_OUTPUTS * PAIR_STRIDE);
     for (size_t panel = parts_begin(&job->parts, part); panel < parts_end(&job->parts, part);
          panel++) {
         for (size_t k0 = 0; k0 < w->columns; k0 += DOT_CHUNK)
-            pack_chunk(job, panel, k0, w->columns - k0 < DOT_CHUNK ? w->columns - k0 : DOT_CHUNK,
-                       rows, values);
+            weight_panel_make(job->device, w, job->source->data, panel * PANEL_OUTPUTS, k0,
+                              w->columns - k0 < DOT_CHUNK ? w->columns - k0 : DOT_CHUNK, scratch,
+                              job->panels + (panel * w->padded_columns + k0) * PANEL_OUTPUTS);
         size_t first = panel * PANEL_OUTPUTS,
                n = w->rows - first < PANEL_OUTPUTS ? w->rows - first : PANEL_OUTPUTS;
         release_pages(job->source, first * w->row_bytes, n * w->row_bytes);
@@ -191,7 +204,7 @@ static int load_panels(struct cpu_device *d, const struct weight *source, struct
                        struct err *e)
 {
     struct pack_job job = {.device = d, .source = source, .w = w};
-    w->padded_columns = round_up(w->columns, PANEL_INPUTS);
+    w->padded_columns = weight_padded(w->columns);
     uint64_t bytes = round_up(w->rows, PANEL_OUTPUTS) * w->padded_columns * sizeof(uint16_t);
     void *memory;
     int rc = cpu_memory_alloc(d, bytes, source->name, &memory, e);
@@ -204,6 +217,35 @@ static int load_panels(struct cpu_device *d, const struct weight *source, struct
     threads_run(d->threads, job.parts.count, pack_part, &job);
     return atomic_load(&job.failed) ? err_set(e, HP_ENOMEM, "no memory to pack %s", source->name)
                                     : 0;
+}
+
+/* `panels` has the rows of the source as they are. */
+static void copy_part(void *ctx, int thread, uint32_t part)
+{
+    struct pack_job *job = ctx;
+    size_t begin = parts_begin(&job->parts, part) * job->w->row_bytes,
+           bytes = parts_end(&job->parts, part) * job->w->row_bytes - begin;
+    (void)thread;
+    memcpy((uint8_t *)(void *)job->panels + begin, job->source->data + begin, bytes);
+    release_pages(job->source, begin, bytes);
+}
+
+/* The file's rows in memory of our own: huge pages, which decode reads half as fast again. */
+static int load_blocks(struct cpu_device *d, const struct weight *source, struct device_weight *w,
+                       struct err *e)
+{
+    struct pack_job job = {.device = d, .source = source, .w = w};
+    uint64_t bytes = w->rows * w->row_bytes;
+    void *memory;
+    int rc = cpu_memory_alloc(d, bytes, source->name, &memory, e);
+    if (rc < 0)
+        return rc;
+    w->data = memory;
+    w->owned_bytes = bytes;
+    job.panels = memory;
+    job.parts = threads_parts(d->threads, w->rows, 1, 0);
+    threads_run(d->threads, job.parts.count, copy_part, &job);
+    return 0;
 }
 
 static int load_vector(struct cpu_device *d, const struct weight *source, struct device_weight *w,
@@ -259,6 +301,8 @@ static int load_in_form(struct cpu_device *d, const struct weight *source, struc
         return load_vector(d, source, w, e);
     if (w->form == FORM_PANELS_BF16)
         return load_panels(d, source, w, e);
+    if (w->form == FORM_BLOCKS)
+        return load_blocks(d, source, w, e);
     w->data = source->data;
     int rc = cpu_memory_reserve(d, w->rows * w->row_bytes, source->name, e);
     if (rc < 0)

@@ -1,0 +1,59 @@
+/* Products with quantised weights as their files have them: inputs are quantised too, to eight bits
+ * with a scale for every 32, and integers are multiplied. Each byte of the weights is read once for
+ * up to BLOCK_MAX_ROWS rows.
+ *
+ * The error of an output is at most that of its inputs' rounding: the sum over k of |w[k]| times
+ * half of x's scale there, which is the largest |x| of 32 over 127; and float32's own, beside which
+ * it is small. Inputs below the least normal float32 count as 0. */
+#ifndef HP_AGENT_BACKEND_CPU_BLOCKS_H
+#define HP_AGENT_BACKEND_CPU_BLOCKS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "model/dtype/dtype.h"
+
+enum {
+    BLOCK_RUN = 32,    /* inputs that share a scale */
+    BLOCK_MAX_ROWS = 4 /* of one call */
+};
+
+/* Quantised rows: an input is scales * value; `halves` has the sums of its 16 inputs for each half
+ * of a run. Memory of one row: block_row_bytes. */
+struct block_row {
+    const int8_t *values; /* [n] */
+    const float *scales;  /* [n / BLOCK_RUN] */
+    const float *sums;    /* [n / BLOCK_RUN]: of a run's inputs, as quantised */
+    const float *halves;  /* [n / 16]: the same, of half a run */
+};
+
+static inline size_t block_row_bytes(size_t n)
+{
+    return n + n / BLOCK_RUN * 4 * sizeof(float);
+}
+
+static inline struct block_row block_row_at(const uint8_t *memory, size_t n)
+{
+    const float *scales = (const float *)(const void *)(memory + n);
+    return (struct block_row){(const int8_t *)memory, scales, scales + n / BLOCK_RUN,
+                              scales + 2 * (n / BLOCK_RUN)};
+}
+
+/* out[r * out_stride + c] = sum over k < n of x[r][k] * w[c][k], plus what is there where it
+ * accumulates; for `rows` up to BLOCK_MAX_ROWS and `cols` rows of weights, w_stride bytes apart. n
+ * is a whole number of blocks. */
+typedef void (*block_dot_fn)(const struct block_row *x, int rows, const uint8_t *w, size_t w_stride,
+                             size_t cols, size_t n, bool accumulate, float *out, size_t out_stride);
+
+struct block_kernels {
+    /* A row of n inputs, a multiple of BLOCK_RUN, into block_row_bytes(n) at `out`, aligned for
+     * floats. */
+    void (*quantise)(const float *x, size_t n, uint8_t *out);
+    block_dot_fn dot[DTYPE_COUNT]; /* NULL for what is not in blocks */
+    /* n weights, a whole number of blocks, to the bits of their format's to_f32. */
+    void (*unpack[DTYPE_COUNT])(const uint8_t *src, size_t n, float *out);
+};
+
+extern const struct block_kernels blocks_avx2, blocks_avx512;
+
+#endif

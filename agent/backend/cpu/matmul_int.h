@@ -1,0 +1,35 @@
+/* What the kinds of matrix products share. */
+#ifndef HP_AGENT_BACKEND_CPU_MATMUL_INT_H
+#define HP_AGENT_BACKEND_CPU_MATMUL_INT_H
+
+#include "agent/backend/cpu/cpu_int.h"
+
+struct matmul_job {
+    struct cpu_device *device;
+    const struct device_weight *w;
+    const float *bias; /* [outputs] or NULL */
+    const float *x;    /* [rows, inputs] */
+    size_t x_row;      /* elements from one row of x to the next */
+    uint16_t *x_bf16;  /* [rows, x_stride] */
+    size_t x_stride;   /* inputs as our kernel has them padded, or as oneDNN has them not */
+    uint8_t *x_blocks; /* rows of block_row_bytes(inputs) */
+    float *out;        /* [rows, outputs] */
+    size_t rows;
+    bool accumulate, by_rows;
+    struct parts parts; /* of the rows, or of the outputs */
+    atomic_bool failed;
+};
+
+/* Adds the bias of outputs [begin, end) to rows [first_row, end_row). */
+void matmul_add_bias(const struct matmul_job *job, size_t first_row, size_t end_row, size_t begin,
+                     size_t end);
+/* Fills x_bf16 from x, zeros up to x_stride; on the calling thread alone, or on all. */
+void matmul_fill_bf16(struct matmul_job *job, bool alone);
+/* Takes x_bf16 for panels that are made as they are needed and fills it on the device's threads;
+ * false when memory ran out. */
+bool matmul_inputs_to_bf16(struct matmul_job *job);
+
+/* matmul_blocks.c: weights of FORM_BLOCKS */
+void matmul_blocks(struct matmul_job *job);
+
+#endif

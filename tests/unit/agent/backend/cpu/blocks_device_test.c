@@ -1,0 +1,212 @@
+/* Matrices in every quantised format on every set of kernels: products of few rows and of many,
+ * what they hold, and blocks that are refused. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "agent/backend/backend.h"
+#include "common/env.h"
+#include "tests/test.h"
+
+enum { OUTPUTS = 523, INPUTS = 768, ROWS_MOST = 70 };
+
+static struct device *open_cpu(const char *kernels, int threads)
+{
+    struct device_config c = {
+        .backend = "cpu", .kernels = kernels, .n_threads = threads, .memory_bytes = 1 << 30};
+    struct device *d = NULL;
+    struct err e = {0};
+    if (device_open(&c, &d, &e) < 0) {
+        assert_int_equal(e.code, HP_EDEVICE);
+        print_message("# not on this CPU: %s\n", e.text);
+    }
+    return d;
+}
+
+struct matrix {
+    struct weight weight;
+    uint8_t *data;
+    float *values; /* [OUTPUTS, INPUTS] */
+};
+
+static struct matrix matrix_make(enum dtype t)
+{
+    const struct dtype_info *info = dtype_info(t);
+    size_t bytes = (size_t)OUTPUTS * INPUTS / info->block_elements * info->block_bytes;
+    struct matrix m = {.data = malloc(bytes), .values = calloc(OUTPUTS * INPUTS, sizeof(float))};
+    assert_true(m.data && m.values);
+    uint64_t seed = (uint64_t)t + 1;
+    for (size_t i = 0; i < bytes; i++)
+        m.data[i] = (uint8_t)(random_unit(&seed) * 256);
+    for (size_t at = 0; at < bytes; at += info->block_bytes) {
+        for (int i = 0; i < info->n_scales; i++) {
+            uint16_t half = dtype_f32_to_f16((float)(random_unit(&seed) * 0.01));
+            memcpy(m.data + at + info->scales_at + 2 * i, &half, sizeof half);
+        }
+        if (t == DTYPE_MXFP4)
+            m.data[at] = (uint8_t)(118 + m.data[at] % 5);
+    }
+    info->to_f32(m.data, (size_t)OUTPUTS * INPUTS, m.values);
+    m.weight = (struct weight){.name = "blk.0.w",
+                               .dtype = t,
+                               .n_dims = 2,
+                               .shape = {OUTPUTS, INPUTS},
+                               .bytes = bytes,
+                               .file = -1,
+                               .data = m.data};
+    return m;
+}
+
+static struct tensor tensor_of(struct device *d, struct stream *s, const float *values, size_t rows,
+                               size_t width)
+{
+    struct memory m;
+    struct err e = {0};
+    assert_int_equal(d->backend->memory_alloc(d, rows * width * sizeof *values, &m, &e), 0);
+    struct tensor t = tensor_rows(m, DTYPE_F32, rows, width),
+                  host = tensor_on_host(values, DTYPE_F32, rows, width);
+    d->backend->copy(s, &t, &host);
+    return t;
+}
+
+/* One product, added to what is there, against double precision. */
+static void check_rows(struct device *d, const struct matrix *m, struct device_weight *w,
+                       size_t rows, bool f32)
+{
+    static const struct graph_op sum_row = {.kind = OP_MATMUL, .n_inputs = 2, .n_outputs = 1};
+    static float x[ROWS_MOST * INPUTS], before[ROWS_MOST * OUTPUTS], out[ROWS_MOST * OUTPUTS];
+    const struct backend *b = d->backend;
+    uint64_t seed = rows;
+    struct stream *s;
+    struct device_op *op;
+    struct err e = {0};
+    for (size_t i = 0; i < rows * INPUTS; i++)
+        x[i] = (float)(random_unit(&seed) * 2 - 1);
+    for (size_t i = 0; i < rows * OUTPUTS; i++)
+        before[i] = (float)random_unit(&seed);
+    assert_int_equal(b->stream_create(d, &s, &e), 0);
+    struct tensor in = tensor_of(d, s, x, rows, INPUTS),
+                  to = tensor_of(d, s, before, rows, OUTPUTS), inputs[] = {in, to},
+                  host = tensor_on_host(out, DTYPE_F32, rows, OUTPUTS);
+    assert_int_equal(
+        b->op_prepare(d, &(struct op_request){.op = &sum_row, .weights = {w}}, &op, &e), 0);
+    b->op_run(s, op, inputs, &to, NULL);
+    assert_int_equal(b->stream_wait(s, &e), 0);
+    b->copy(s, &host, &to);
+    for (size_t i = 0; i < rows * OUTPUTS; i++) {
+        double want = (double)before[i], size = want + 1;
+        const float *xs = x + i / OUTPUTS * INPUTS, *ws = m->values + i % OUTPUTS * INPUTS;
+        for (size_t k = 0; k < INPUTS; k++) {
+            want += (double)xs[k] * (double)ws[k];
+            size += fabs((double)xs[k] * (double)ws[k]);
+        }
+        if (!(fabs((double)out[i] - want) <= (f32 ? 1e-6 : 5e-3) * size))
+            fail_msg("%s, %s: %zu rows, element %zu: %g, expected %g", b->device_describe(d),
+                     dtype_info(m->weight.dtype)->name, rows, i, (double)out[i], want);
+    }
+    b->op_release(&op);
+    b->memory_release(d, &in.memory);
+    b->memory_release(d, &to.memory);
+    b->stream_destroy(&s);
+}
+
+static void check_matrix(struct device *d, const struct matrix *m, bool f32)
+{
+    static const size_t rows[] = {1, 2, 5, 23, 24, 70};
+    const struct backend *b = d->backend;
+    struct device_weight *w;
+    struct err e = {0};
+    uint64_t before = b->memory_free(d);
+    assert_int_equal(b->weight_load(d, &m->weight, WEIGHT_MATMUL, f32, &w, &e), 0);
+    uint64_t bytes = b->weight_resident_bytes(d, &m->weight, WEIGHT_MATMUL, f32);
+    assert_int_equal(before - b->memory_free(d), bytes);
+    assert_int_equal(bytes, m->weight.bytes); /* never more than the file has */
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        check_rows(d, m, w, rows[i], f32);
+    b->weight_free(d, &w);
+}
+
+TEST(products_are_right_in_every_quantised_format_at_its_own_size)
+{
+    static const char *const kernels[] = {"plain", "avx2", "avx512", "avx512_bf16"};
+    for (int t = 0; t < DTYPE_WEIGHT_COUNT; t++) {
+        if (dtype_info((enum dtype)t)->block_elements == 1)
+            continue;
+        struct matrix m = matrix_make((enum dtype)t);
+        for (size_t k = 0; k < sizeof kernels / sizeof *kernels; k++) {
+            struct device *d = open_cpu(kernels[k], 1 + (int)k % 2);
+            if (d) {
+                check_matrix(d, &m, false);
+                check_matrix(d, &m, true);
+            }
+            device_close(&d);
+        }
+        free(m.data);
+        free(m.values);
+    }
+}
+
+/* What inputs will take is known before: the device never takes more for it. */
+TEST(scratch_of_products_is_known_before)
+{
+    struct matrix m = matrix_make(DTYPE_Q4_K);
+    for (size_t rows = 1; rows <= ROWS_MOST; rows += 23) {
+        struct device *d = open_cpu(NULL, 1);
+        struct device_weight *w;
+        struct err e = {0};
+        const struct backend *b = d->backend;
+        assert_int_equal(b->weight_load(d, &m.weight, WEIGHT_MATMUL, false, &w, &e), 0);
+        check_rows(d, &m, w, 1, false);
+        check_rows(d, &m, w, ROWS_MOST, false); /* a thread's own, and the most of inputs */
+        assert_int_equal(b->matmul_scratch_bytes(d, &m.weight, WEIGHT_MATMUL, false, ROWS_MOST), 0);
+        b->weight_free(d, &w);
+        device_close(&d);
+        d = open_cpu(NULL, 1);
+        assert_true(b->matmul_scratch_bytes(d, &m.weight, WEIGHT_MATMUL, false, (uint32_t)rows) >=
+                    rows * INPUTS);
+        device_close(&d);
+    }
+    free(m.data);
+    free(m.values);
+}
+
+TEST(a_scale_that_is_no_number_is_refused_by_tensor_and_block)
+{
+    static const char *const kernels[] = {"plain", NULL};
+    for (int t = 0; t < DTYPE_WEIGHT_COUNT; t++) {
+        const struct dtype_info *info = dtype_info((enum dtype)t);
+        if (info->block_elements == 1)
+            continue;
+        struct matrix m = matrix_make((enum dtype)t);
+        uint8_t *block = m.data + 1001 * info->block_bytes;
+        if (t == DTYPE_MXFP4)
+            *block = 0xff;
+        else
+            memcpy(block + info->scales_at, "\x01\xfe", 2);
+        for (size_t k = 0; k < 2; k++) {
+            struct device *d = open_cpu(kernels[k], 1);
+            struct device_weight *w = NULL;
+            struct err e = {0};
+            uint64_t before = d->backend->memory_free(d);
+            assert_int_equal(d->backend->weight_load(d, &m.weight, WEIGHT_MATMUL, false, &w, &e),
+                             HP_EPARSE);
+            assert_non_null(strstr(e.text, "blk.0.w: block 1001 "));
+            assert_non_null(strstr(e.text, info->name));
+            assert_null(w);
+            assert_int_equal(d->backend->memory_free(d), before);
+            device_close(&d);
+        }
+        free(m.data);
+        free(m.values);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(products_are_right_in_every_quantised_format_at_its_own_size),
+        cmocka_unit_test(scratch_of_products_is_known_before),
+        cmocka_unit_test(a_scale_that_is_no_number_is_refused_by_tensor_and_block),
+    };
+    return cmocka_run_group_tests_name("blocks on devices", tests, NULL, NULL);
+}
