@@ -113,7 +113,7 @@ int manifest_decode(const uint8_t *bytes, size_t size, struct arena *arena, stru
     if (rc < 0)
         return rc;
     const struct manifest_file *files = m.files.items;
-    if (m.files.count == 0 || m.files.count > 4096 || (!m.folder && m.files.count != 1))
+    if (m.files.count == 0 || m.files.count > 4096)
         return err_set(e, HP_EPARSE, "manifest: %zu files", m.files.count);
     for (size_t i = 0; i < m.files.count; i++)
         if (!name_is_safe(files[i].name) || files[i].bytes > (uint64_t)1 << 50)

@@ -31,8 +31,8 @@ struct manifest_chunk {
 };
 
 struct manifest {
-    const char *name;        /* of the file or folder, for people */
-    bool folder;             /* a Hugging Face folder; else one file */
+    const char *name; /* of the file or folder, for people */
+    bool folder; /* a Hugging Face folder; else GGUF files, the first of which names the others */
     struct pack_list files;  /* struct manifest_file */
     struct pack_list heads;  /* struct manifest_head */
     struct pack_list chunks; /* struct manifest_chunk, by (file, offset) */

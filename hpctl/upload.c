@@ -103,7 +103,12 @@ static int open_file(struct upload *u, uint64_t file, struct err *e)
     char path[5000];
     if (u->files[file] >= 0)
         return 0;
-    snprintf(path, sizeof path, u->manifest->folder ? "%s/%s" : "%s", u->path, f->name);
+    const char *slash = strrchr(u->path, '/');
+    if (u->manifest->folder)
+        snprintf(path, sizeof path, "%s/%s", u->path, f->name);
+    else /* GGUF files lie beside the first */
+        snprintf(path, sizeof path, "%.*s%s", slash ? (int)(slash + 1 - u->path) : 0, u->path,
+                 f->name);
     u->files[file] = open(path, O_RDONLY | O_CLOEXEC);
     return u->files[file] >= 0 ? 0 : err_set(e, HP_EIO, "%s: %s", path, strerror(errno));
 }

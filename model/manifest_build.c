@@ -16,12 +16,13 @@
 
 enum { CACHE_VERSION = 1, MAX_MANIFEST_BYTES = 1 << 30 };
 
-/* Where a file of the model lies. A GGUF file is its own path; a folder's files are below it. */
+/* Where a file of the model lies: below its folder, or beside the first of a GGUF model's files. */
 static int file_path(const struct model *m, const char *name, bool folder, char *out, size_t size,
                      struct err *e)
 {
-    int n = folder ? snprintf(out, size, "%s/%s", model_path(m), name)
-                   : snprintf(out, size, "%s", model_path(m));
+    const char *path = model_path(m), *slash = strrchr(path, '/');
+    int n = folder ? snprintf(out, size, "%s/%s", path, name)
+                   : snprintf(out, size, "%.*s%s", slash ? (int)(slash + 1 - path) : 0, path, name);
     return n > 0 && (size_t)n < size
                ? 0
                : err_set(e, HP_EINVAL, "%s: the path is too long", model_path(m));

@@ -64,12 +64,15 @@ static void gguf_heads(struct model *m)
 {
     static const char *const rope_tensors[] = {"rope_freqs.weight", "rope_factors_short.weight",
                                                "rope_factors_long.weight"};
-    uint64_t bytes = m->files[0].bytes;
-    add_head(m, 0, 0, m->gguf.data_offset < bytes ? m->gguf.data_offset : bytes);
+    for (int i = 0; i < m->n_files; i++) {
+        uint64_t bytes = m->files[i].bytes,
+                 header = i ? m->parts[i].data_offset : m->gguf.data_offset;
+        add_head(m, i, 0, header < bytes ? header : bytes);
+    }
     for (size_t i = 0; i < sizeof rope_tensors / sizeof *rope_tensors; i++) {
         const struct weight *factors = weight_table_find(&m->weights, rope_tensors[i]);
         if (factors)
-            add_head(m, 0, factors->offset, factors->bytes);
+            add_head(m, factors->file, factors->offset, factors->bytes);
     }
 }
 
@@ -82,9 +85,10 @@ static int open_gguf(struct model *m, struct err *e)
     const char *slash = strrchr(m->path, '/');
     m->files[0] = (struct model_file){slash ? slash + 1 : m->path, m->maps[0].bytes};
     rc = gguf_parse(m->path, m->maps[0].data, m->maps[0].bytes, m->need, &m->gguf, e);
+    rc = rc < 0 ? rc : model_parts_open(m, e);
     if (rc < 0 || m->need == GGUF_KEYS)
         return rc < 0 ? rc : gguf_template(m, e);
-    rc = weight_table_make(m->path, m->gguf.weights, m->gguf.n_weights, &m->arena, &m->weights, e);
+    rc = weight_table_make(m->path, m->joined, m->n_joined, &m->arena, &m->weights, e);
     rc = rc < 0 ? rc : facts_from_gguf(&m->gguf, m->path, &m->weights, &m->arena, &m->facts, e);
     if (rc < 0)
         return rc;
@@ -245,6 +249,7 @@ void model_close(struct model **model)
     template_destroy(&m->tool_chat.compiled);
     for (int i = 0; i < m->n_files; i++)
         mapped_file_close(&m->maps[i]);
+    model_parts_close(m);
     gguf_free(&m->gguf);
     hub_close(&m->hub);
     arena_free(&m->arena);

@@ -25,6 +25,9 @@ struct model {
     enum model_form form;
     enum gguf_need need; /* GGUF_KEYS: model_open_text */
     struct gguf gguf;
+    struct gguf *parts;    /* [n_files], the first unused: of a model in several files; else NULL */
+    struct weight *joined; /* [n_joined]: of all parts */
+    size_t n_joined;
     struct hub hub;
     struct model_file *files;
     struct mapped_file *maps; /* [n_files]; empty for small files */
@@ -40,5 +43,10 @@ struct model {
     struct tokenizer *tokenizer;
     atomic_uint shares; /* owners beside the first */
 };
+
+/* model_parts.c: the files beside the first, which is open and parsed. HP_EPARSE, HP_EUNSUPPORTED,
+ * HP_ENOENT naming the part, HP_ENOMEM. */
+int model_parts_open(struct model *m, struct err *e);
+void model_parts_close(struct model *m);
 
 #endif

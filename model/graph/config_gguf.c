@@ -129,20 +129,12 @@ static int get_rope(const struct facts_source *k, struct model_config *c)
 static int refuse_variants(const struct facts_source *k, const struct family *family,
                            struct model_config *c)
 {
-    int window = 0, period = 0, parts = 0;
+    int window = 0, period = 0;
     int rc = get_count(k, "attention.sliding_window", 0, &window);
     rc = rc < 0 ? rc
                 : get_count(k, "attention.sliding_window_pattern", family->window_period, &period);
     rc = rc < 0 ? rc : facts_windows(k, c, window, 0, period);
-    if (rc < 0)
-        return rc;
-    uint64_t none = 0, split = 0;
-    rc = gguf_get_u64(k->gguf, k->file, "split.count", &none, &split, k->e);
-    parts = split > 1 ? (int)(split & 0xffff) : 0;
-    return rc == 0 && parts
-               ? err_set(k->e, HP_EUNSUPPORTED, "%s: one of %d parts of a model; join them first",
-                         k->file, parts)
-               : rc;
+    return rc;
 }
 
 /* The vocabulary is the embedding's rows: there may be more of them than tokens. */

@@ -273,6 +273,81 @@ def a_gpt2_whose_names_lack_their_prefix_is_the_same_model():
         assert np.array_equal(logits_of(copy, prompt["ids"]), logits_of(os.path.join(folder, "hf"), prompt["ids"]))
 
 
+def gguf_pieces(raw):
+    """(number of keys, their bytes, tensors as (name, information without its offset, bytes)) of a GGUF file without padding of its own."""
+    sizes = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
+
+    def number(at, width=8):
+        return int.from_bytes(raw[at:at + width], "little")
+
+    def value_end(at, kind):
+        if kind == 8:
+            return at + 8 + number(at)
+        if kind != 9:
+            return at + sizes[kind]
+        inner, n, at = number(at, 4), number(at + 4), at + 12
+        for _ in range(n):
+            at = value_end(at, inner)
+        return at
+
+    n_tensors, n_keys, at = number(8), number(16), 24
+    for _ in range(n_keys):
+        at += 8 + number(at)
+        at = value_end(at + 4, number(at, 4))
+    keys, infos = raw[24:at], []
+    for _ in range(n_tensors):
+        begin = at
+        at += 8 + number(at)
+        at += 4 + 8 * number(at, 4) + 4
+        infos.append((raw[begin:at], number(at)))
+        at += 8
+    data = (at + 31) // 32 * 32
+    ends = sorted([offset for _, offset in infos] + [len(raw) - data])
+    return n_keys, keys, [(info, raw[data + o:data + ends[ends.index(o) + 1]]) for info, o in infos]
+
+
+def gguf_file(n_keys, keys, tensors, split):
+    """A part of a model: `split` adds its keys."""
+    for name, value in split.items():
+        keys += len(name).to_bytes(8, "little") + name.encode() + (4).to_bytes(4, "little") + value.to_bytes(4, "little")
+    infos, data = b"", b""
+    for info, content in tensors:
+        infos += info + len(data).to_bytes(8, "little")
+        data += content + bytes(-len(content) % 32)
+    head = b"GGUF" + (3).to_bytes(4, "little") + len(tensors).to_bytes(8, "little") + (n_keys + len(split)).to_bytes(8, "little") + keys + infos
+    return head + bytes(-len(head) % 32) + data
+
+
+@test
+def a_model_in_parts_is_the_same_model_and_a_part_that_is_missing_is_named():
+    source = os.path.join(MADE, "bpe", "model-q8_0.gguf")
+    with open(source, "rb") as f:
+        n_keys, keys, tensors = gguf_pieces(f.read())
+    shares = [[], tensors[:len(tensors) // 2], tensors[len(tensors) // 2:]]
+    with tempfile.TemporaryDirectory() as folder:
+        paths = [os.path.join(folder, f"m-{i + 1:05d}-of-00003.gguf") for i in range(3)]
+
+        def write(i, number, total):
+            with open(paths[i], "wb") as f:
+                f.write(gguf_file(n_keys if i == 0 else 0, keys if i == 0 else b"", shares[i],
+                                  {"split.no": number, "split.count": 3, "split.tensors.count": total}))
+        for i in range(3):
+            write(i, i, len(tensors))
+        assert np.array_equal(logits_of(paths[0], [1, 5, 9]), logits_of(source, [1, 5, 9]))
+        same("tokens", lines("tokenize", paths[0], ["Hello there"]), lines("tokenize", source, ["Hello there"]))
+        exit_code, error = refusal(paths[1])
+        assert exit_code == 1 and "not the first" in error["message"] and "-00001-of-00003.gguf" in json.dumps(error), error
+        write(2, 1, len(tensors))
+        assert "m-00003-of-00003.gguf: says that it is part 2 of 3" in refusal(paths[0])[1]["message"]
+        write(2, 2, len(tensors))
+        write(0, 0, len(tensors) + 1)
+        assert "one is of another model" in refusal(paths[0])[1]["message"]
+        write(0, 0, len(tensors))
+        os.remove(paths[2])
+        exit_code, error = refusal(paths[0])
+        assert exit_code == 4 and "m-00003-of-00003.gguf" in error["message"] and "part 3 of 3" in json.dumps(error), error
+
+
 @test
 def positions_beyond_a_learned_table_are_refused():
     expected_of(os.path.join(GOLDEN, "gpt2"))
