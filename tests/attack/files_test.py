@@ -292,14 +292,14 @@ def lying_models_are_deployed_or_refused_and_end_nobody():
 @test
 def hostile_plans_are_deployed_or_refused():
     with Cluster(agents=2, cores=1) as c, Folder() as folder:
-        c.deploy("good", DEMO, "--agents", "a0,a1")
-        whole = c.answer("good", "Hello!", max_tokens=20)
         profile = c.hpctl("profile", DEMO, "--budget", "2")
         cluster = c.hpctl("topo")
         files = [folder.write(n + ".json", json.dumps(v).encode()) for n, v in (("profile", profile), ("cluster", cluster))]
         plan = os.path.join(folder.path, "plan.json")
         done = c.run("plan", "pipeline", "--cluster", files[1], "--profile", files[0], "--tokens", "64", "-o", plan)
         assert done.returncode == 0, done.stderr
+        c.deploy("good", DEMO, "--agents", "a0,a1")
+        whole = c.answer("good", "Hello!", max_tokens=20)
         pids = [c.local()["coordinator"]["pid"], *(a["pid"] for a in c.local()["agents"])]
         served, refused = 0, 0
         for hostile in mutants(read(plan), 40):
