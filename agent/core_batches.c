@@ -32,6 +32,7 @@ static struct core_run *run_take(struct agent_core *c, const struct agent_event 
             continue;
         own->first_run = (own->first_run + 1) % CORE_RUN_PLACES;
         own->n_running--;
+        own->done_ns = c->now_ns;
         return r;
     }
     return NULL;

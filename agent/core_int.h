@@ -86,8 +86,9 @@ struct core_sequence {
     uint64_t sampled; /* tokens told so far */
     bool ended;       /* last stage: the last token has been told */
     bool awaits_kv;   /* what it begins with has not all come */
-    uint64_t kv_ns;   /* when something of that last came */
+    uint64_t kv_ns;   /* when something of that was last taken */
     uint64_t kv_bytes;
+    uint32_t kv_left, kv_pending; /* awaited still, as the executor says; pieces that it has */
     /* How its prompt went through here so far, for MESSAGE_PREFILL; freed once that is said. */
     struct core_slice *slices;
     size_t n_slices, slice_capacity;
@@ -114,6 +115,7 @@ struct core_device {
     struct core_run runs[CORE_RUN_PLACES]; /* in their order, beginning at first_run */
     size_t first_run, n_running;
     double turn_floor_s; /* what the stage had had that ran last */
+    uint64_t done_ns;    /* when a run last ended */
 };
 
 struct core_grant {

@@ -88,6 +88,28 @@ static bool frame_fits(const struct core_stage *s, const struct core_sequence *o
            r->first <= own->open.length && r->count <= own->open.length - r->first;
 }
 
+/* A piece that fits. HP_EPROTO: more comes than even pieces that come twice, from one sender and
+ * then another, would make. HP_ENOMEM. */
+static int piece_hand_over(struct agent_core *c, const struct core_stage *s,
+                           struct core_sequence *own, const struct agent_event *ev)
+{
+    enum { TIMES = 4 };
+    uint64_t bytes = kv_shape_bytes(&s->kv, &ev->u.frame.kv);
+    if (own->kv_bytes + bytes > TIMES * kv_shape_whole_bytes(&s->kv, (uint32_t)own->open.length))
+        return HP_EPROTO;
+    struct agent_action *a = core_act(c, AGENT_DO_KV_IMPORT);
+    if (!a)
+        return HP_ENOMEM;
+    own->kv_bytes += bytes;
+    own->kv_pending++;
+    a->u.kv_import.slot = s->slot;
+    a->u.kv_import.ticket = own->ticket;
+    a->u.kv_import.sequence = ev->u.frame.header->sequence;
+    a->u.kv_import.range = ev->u.frame.kv;
+    a->u.kv_import.buffer = ev->u.frame.buffer;
+    return 0;
+}
+
 void core_kv_frame(struct agent_core *c, const struct agent_event *ev)
 {
     const struct frame_header *h = ev->u.frame.header;
@@ -104,22 +126,15 @@ void core_kv_frame(struct agent_core *c, const struct agent_event *ev)
     }
     struct core_sequence *own = q->owner;
     bool fits = frame_fits(s, own, ev);
-    struct agent_action *a = fits ? core_act(c, AGENT_DO_KV_IMPORT) : NULL;
-    c->dropped_malformed += !fits;
-    if (!a) {
-        core_release(c, ev->u.frame.buffer);
-        core_sequence_fail(c, s, h->sequence, fits ? HP_ENOMEM : HP_EPROTO,
-                           fits ? "no memory for keys and values that came"
-                                : "keys and values came that are none of this stage's");
+    int rc = fits ? piece_hand_over(c, s, own, ev) : HP_EPROTO;
+    c->dropped_malformed += rc == HP_EPROTO;
+    if (rc == 0)
         return;
-    }
-    own->kv_ns = c->now_ns;
-    own->kv_bytes += h->payload_bytes - FRAME_KV_BYTES;
-    a->u.kv_import.slot = s->slot;
-    a->u.kv_import.ticket = own->ticket;
-    a->u.kv_import.sequence = h->sequence;
-    a->u.kv_import.range = ev->u.frame.kv;
-    a->u.kv_import.buffer = ev->u.frame.buffer;
+    core_release(c, ev->u.frame.buffer);
+    core_sequence_fail(c, s, h->sequence, rc,
+                       rc == HP_ENOMEM ? "no memory for keys and values that came"
+                       : fits          ? "the same keys and values come over and over"
+                                       : "keys and values came that are none of this stage's");
 }
 
 void core_kv_imported(struct agent_core *c, const struct agent_event *ev)
@@ -136,7 +151,11 @@ void core_kv_imported(struct agent_core *c, const struct agent_event *ev)
                            e ? e->text : "the stage could not take keys and values");
         return;
     }
-    own->kv_ns = c->now_ns;
+    own->kv_pending -= own->kv_pending > 0;
+    if (ev->u.kv_imported.awaited < own->kv_left) { /* what comes again is no progress */
+        own->kv_left = ev->u.kv_imported.awaited;
+        own->kv_ns = c->now_ns;
+    }
     if (ev->u.kv_imported.awaited)
         return;
     core_kv_received(c, s, own);
@@ -326,6 +345,17 @@ static void export_tick(struct agent_core *c, struct core_kv_export *x, uint64_t
     core_kv_export_end(c, x, &e);
 }
 
+/* When a sequence has awaited its keys and values for too long; of one whose pieces wait for the
+ * batch that its executor is at, only after that. */
+static uint64_t awaiting_deadline_ns(const struct agent_core *c, const struct core_stage *s,
+                                     const struct core_sequence *own)
+{
+    const struct core_device *device = core_device_of(c, s);
+    uint64_t from = own->kv_pending && device->done_ns > own->kv_ns ? device->done_ns : own->kv_ns;
+    return own->kv_pending && device->n_running ? UINT64_MAX
+                                                : from + core_scaled_ns(c, AGENT_KV_LIMIT_MS);
+}
+
 /* The next sequence of a stage that has awaited its keys and values for too long; NULL: none. */
 static struct core_sequence *overdue_find(const struct agent_core *c, const struct core_stage *s,
                                           uint64_t now_ns, uint64_t *earliest_ns)
@@ -333,9 +363,7 @@ static struct core_sequence *overdue_find(const struct agent_core *c, const stru
     struct queue_sequence *q;
     for (size_t i = 0; s->queue && (q = queue_sequence_at(s->queue, i)) != NULL; i++) {
         struct core_sequence *own = q->owner;
-        uint64_t at = own->kv_ns + core_scaled_ns(c, AGENT_KV_LIMIT_MS);
-        if (!own->awaits_kv)
-            continue;
+        uint64_t at = own->awaits_kv ? awaiting_deadline_ns(c, s, own) : UINT64_MAX;
         if (at <= now_ns)
             return own;
         *earliest_ns = at < *earliest_ns ? at : *earliest_ns;

@@ -144,6 +144,7 @@ static int sequence_begin(struct agent_core *c, struct core_stage *s, struct mes
     }
     own->awaits_kv = o->length && !o->share;
     own->kv_ns = env_now_ns(c->env);
+    own->kv_left = UINT32_MAX;
     c->n_kv_awaiting += own->awaits_kv;
     core_stage_links_mend(c, s);
     struct agent_action *a = core_act(c, AGENT_DO_SEQUENCE_OPEN);
@@ -197,6 +198,7 @@ void core_sequence_opened(struct agent_core *c, const struct agent_event *ev)
                            e ? e->text : "the stage has no room for the sequence");
         return;
     }
+    ((struct core_sequence *)q->owner)->kv_left = ev->u.sequence_opened.awaited;
     if (ev->u.sequence_opened.awaited)
         return;
     core_kv_received(c, s, q->owner);

@@ -24,6 +24,16 @@ uint64_t kv_shape_bytes(const struct kv_shape *s, const struct kv_range *r)
     return (uint64_t)r->n_blocks * r->count * g->token_bytes;
 }
 
+uint64_t kv_shape_whole_bytes(const struct kv_shape *s, uint32_t length)
+{
+    uint64_t bytes = 0;
+    for (uint32_t g = 0; g < s->n_groups; g++) {
+        struct kv_range all = range_whole(s, g, length);
+        bytes += kv_shape_bytes(s, &all);
+    }
+    return bytes;
+}
+
 static uint32_t count_fitting(uint64_t most_bytes, uint64_t each, uint32_t limit)
 {
     uint64_t n = each ? most_bytes / each : limit;

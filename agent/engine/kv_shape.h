@@ -25,6 +25,9 @@ struct kv_shape {
  * are on this stage. */
 uint64_t kv_shape_bytes(const struct kv_shape *s, const struct kv_range *r);
 
+/* Bytes of what the stage has of a sequence of `length` tokens and a later token may see. */
+uint64_t kv_shape_whole_bytes(const struct kv_shape *s, uint32_t length);
+
 /* How far a sequence's keys and values have been cut into pieces; zero-initialised: not at all. */
 struct kv_cursor {
     uint32_t group, block, first;

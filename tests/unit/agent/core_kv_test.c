@@ -421,6 +421,59 @@ static void what_does_not_come_fails_the_sequence_in_its_time(void **state)
     assert_int_equal(agent_core_view(f->core).n_sequences, 0);
 }
 
+/* A sender that says the same piece over and over keeps nothing open. */
+static void a_piece_that_comes_again_and_again_is_no_sign_of_life(void **state)
+{
+    struct kv_fixture *f = *state;
+    open_at(f, 1, LENGTH, 0);
+    opened(f, 1, 0, 3);
+    import(f, 1);
+    struct frame_header h = frame_of(1, &piece);
+    for (int i = 0; i < 2; i++) {
+        frame_in(f, &h, &piece);
+        imported(f, 1, 0, 2);
+        tick_to(f, 1000 + (uint64_t)(i + 1) * (AGENT_KV_LIMIT_MS - 100));
+    }
+    assert_string_equal(said(f, MESSAGE_SEQUENCE_FAILED)->u.sequence_failed.code, "timeout");
+    assert_string_equal(kv_said(f, 41)->state, "failed");
+    /* Nor does it keep the executor at work for ever. */
+    open_at(f, 2, LENGTH, 0);
+    opened(f, 2, 0, 3);
+    import(f, 2);
+    h.sequence = 2;
+    int taken = 0;
+    for (int i = 0; i < 1000 && agent_core_view(f->core).n_sequences; i++) {
+        frame_in(f, &h, &piece);
+        taken += did(f, AGENT_DO_KV_IMPORT, 0) != NULL;
+        if (agent_core_view(f->core).n_sequences)
+            imported(f, 2, 0, 2);
+    }
+    assert_int_equal(agent_core_view(f->core).n_sequences, 0);
+    assert_string_equal(said(f, MESSAGE_SEQUENCE_FAILED)->u.sequence_failed.code, "protocol");
+    assert_in_range(taken, 3, 20);
+}
+
+/* What has come waits for the batch that the executor is at: that is nobody's silence. */
+static void a_piece_that_waits_for_a_long_batch_is_waited_for(void **state)
+{
+    struct kv_fixture *f = *state;
+    open_at(f, 1, 0, 0);
+    opened(f, 1, 0, 0);
+    assert_true(runs_at(f, 1, 0, 1));
+    open_at(f, 2, LENGTH, 0);
+    opened(f, 2, 0, 3);
+    import(f, 2);
+    struct frame_header h = frame_of(2, &piece);
+    frame_in(f, &h, &piece);
+    tick_to(f, 1000 + AGENT_KV_LIMIT_MS + 100);
+    assert_null(said(f, MESSAGE_SEQUENCE_FAILED));
+    imported(f, 2, 0, 2);
+    tick_to(f, 1000 + 2 * AGENT_KV_LIMIT_MS);
+    assert_null(said(f, MESSAGE_SEQUENCE_FAILED));
+    tick_to(f, 1100 + 2 * AGENT_KV_LIMIT_MS);
+    assert_string_equal(said(f, MESSAGE_SEQUENCE_FAILED)->u.sequence_failed.code, "timeout");
+}
+
 static void what_an_executor_cannot_take_fails_the_sequence(void **state)
 {
     struct kv_fixture *f = *state;
@@ -642,6 +695,8 @@ int main(void)
         KV_TEST(imports_that_make_no_sense_are_refused),
         KV_TEST(frames_of_others_are_dropped_and_those_that_fit_nothing_fail_the_sequence),
         KV_TEST(what_does_not_come_fails_the_sequence_in_its_time),
+        KV_TEST(a_piece_that_comes_again_and_again_is_no_sign_of_life),
+        KV_TEST(a_piece_that_waits_for_a_long_batch_is_waited_for),
         KV_TEST(what_an_executor_cannot_take_fails_the_sequence),
         KV_TEST(a_sequence_goes_piece_by_piece_and_says_when_all_has_left),
         KV_TEST(a_piece_without_a_buffer_is_tried_again),
