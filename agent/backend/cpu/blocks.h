@@ -8,6 +8,7 @@
 #ifndef HP_AGENT_BACKEND_CPU_BLOCKS_H
 #define HP_AGENT_BACKEND_CPU_BLOCKS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -46,6 +47,7 @@ typedef void (*block_dot_fn)(const struct block_row *x, int rows, const uint8_t 
                              size_t cols, size_t n, bool accumulate, float *out, size_t out_stride);
 
 struct block_kernels {
+    bool many_rows; /* whether it beats unpacking to float32 for many rows, too */
     /* A row of n inputs, a multiple of BLOCK_RUN, into block_row_bytes(n) at `out`, aligned for
      * floats. */
     void (*quantise)(const float *x, size_t n, uint8_t *out);

@@ -165,7 +165,8 @@ void cpu_matmul(struct stream *s, const struct device_op *op, const struct tenso
         addend_place(&in[1], out);
     if (weight->form == FORM_PANELS_BF16) {
         multiply_panels(&job);
-    } else if (weight->form == FORM_BLOCKS) {
+    } else if (weight->form == FORM_BLOCKS &&
+               (job.rows < BLOCKS_PANEL_ROWS || s->device->kernels->blocks->many_rows)) {
         matmul_blocks(&job);
     } else if (in_place_unpacks(s->device, weight, job.rows) &&
                !scratch_get_all(s->device, PANEL_OUTPUTS * DOT_CHUNK * sizeof(float))) {
