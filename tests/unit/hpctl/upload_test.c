@@ -47,7 +47,7 @@ static int upload_try(int keeps, struct err *e)
     static const uint8_t zeros[CHUNK_BYTES];
     char path[] = "/tmp/hp-upload-XXXXXX";
     int fd = mkstemp(path);
-    struct manifest_file file = {.name = path, .bytes = CHUNKS * CHUNK_BYTES};
+    struct manifest_file file = {.name = strrchr(path, '/') + 1, .bytes = CHUNKS * CHUNK_BYTES};
     struct manifest_chunk chunks[CHUNKS];
     struct taker t = {.keeps = keeps};
     struct key_pair agent, admin;
