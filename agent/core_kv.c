@@ -175,6 +175,9 @@ static int shape_cut(const struct message_kv_export *o, struct kv_shape *shape, 
         if (b[i].group >= all.n_groups || b[i].first > UINT32_MAX || b[i].count > UINT32_MAX)
             return err_set(e, HP_EINVAL, "there is no group %llu of layers",
                            (unsigned long long)b[i].group);
+        if (shape->groups[b[i].group].n_blocks)
+            return err_set(e, HP_EINVAL, "group %u stands twice among what is to go",
+                           (uint32_t)b[i].group);
         struct kv_range r = {(uint32_t)b[i].group, (uint32_t)b[i].first, (uint32_t)b[i].count, 0,
                              1};
         if (!kv_shape_bytes(&all, &r))

@@ -110,10 +110,10 @@ static int value_find(const struct fixed *f, const int *values, int n, const cha
     return -1;
 }
 
+/* As section_run_copy has it: what is not float32 comes and goes as it is. */
 static bool formats_copy(enum dtype inside, enum dtype outside)
 {
-    bool numbers = inside != DTYPE_U32 && outside != DTYPE_U32;
-    return inside == outside || (numbers && outside <= DTYPE_BF16 && inside <= DTYPE_BF16);
+    return inside == outside || (inside == DTYPE_F32 && outside <= DTYPE_BF16);
 }
 
 static int value_check(const struct fixed *f, int value, const struct fixed_value *given,

@@ -25,8 +25,8 @@ struct fixed_config {
 int fixed_load(const struct fixed_config *c, struct fixed **out, struct err *e);
 void fixed_unload(struct fixed **f);
 
-/* A value in the host's memory: all its elements in row-major order, in a format that the device
- * copies from or to the value's own (backend.h, copy). */
+/* A value in the host's memory: all its elements in row-major order; a float32 value as F32, F16 or
+ * BF16, any other in its own format. */
 struct fixed_value {
     const char *name;
     enum dtype dtype;

@@ -675,7 +675,12 @@ static void exports_that_make_no_sense_are_refused(void **state)
         tell(f, &m);
         assert_string_equal(kv_said(f, 81)->code, "invalid");
     }
+    static const struct message_kv_blocks twice[] = {{0, 2, 1}, {0, 3, 1}};
     struct message m = export_of(1, LENGTH);
+    m.u.kv_export.blocks = (struct pack_list){(void *)(uintptr_t)twice, 2};
+    tell(f, &m);
+    assert_string_equal(kv_said(f, 81)->code, "invalid");
+    m = export_of(1, LENGTH);
     for (int i = 0; i < AGENT_MAX_KV_EXPORTS; i++) {
         tell(f, &m);
         assert_null(said(f, MESSAGE_KV_STATE));
