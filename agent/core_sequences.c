@@ -181,8 +181,12 @@ void core_sequence_closed(struct agent_core *c, struct message_ref *m)
 {
     const struct message_sequence_close *close = &m->message.u.sequence_close;
     struct core_stage *s = core_stage_of(c, close->deployment, close->generation, close->stage);
-    if (s && s->queue)
+    if (!s || !s->queue)
+        return;
+    if (close->sequence)
         own_sequence_close(c, s, close->sequence);
+    else
+        core_sequences_close_all(c, s);
 }
 
 void core_sequence_opened(struct agent_core *c, const struct agent_event *ev)

@@ -3,7 +3,6 @@
 #include <stdlib.h>
 
 #include "coordinator/effects.h"
-#include "coordinator/member.h"
 #include "coordinator/model_slots.h"
 #include "coordinator/slices.h"
 
@@ -16,6 +15,14 @@ void sequence_order_close(struct coord *c, struct deployment *d, const struct se
         if (!effects_send(c, d->stages[i].agent->peer, &m))
             d->unclosed = true; /* that stage keeps it until it is connected anew */
     }
+}
+
+void sequence_orders_close_all(struct coord *c, const struct member *m, const struct member_held *h)
+{
+    struct message close = {.type = MESSAGE_SEQUENCE_CLOSE};
+    close.u.sequence_close =
+        (struct message_sequence_close){h->deployment, h->generation, 0, h->stage};
+    effects_send(c, m->peer, &close);
 }
 
 static struct pack_u32s slices_make(const struct deployment *d, const struct sequence *s,

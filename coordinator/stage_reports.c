@@ -12,6 +12,7 @@
 #include "coordinator/member.h"
 #include "coordinator/sequence_deadlines.h"
 #include "coordinator/sequence_ends.h"
+#include "coordinator/sequence_orders.h"
 #include "coordinator/stages.h"
 
 void stage_reports_tell(struct coord *c, struct deployment *d, bool now)
@@ -143,6 +144,8 @@ void stage_reports_sweep(struct coord *c, struct member *m)
              old = d && deployment_serves(d) && !mine && h->generation <= d->generation;
         if (!d || old || d->state == DEPLOYMENT_STOPPING)
             stages_unload(c, m, h->deployment, h->generation);
+        else if (h->sequences && !deployment_serves(d))
+            sequence_orders_close_all(c, m, h);
     }
 }
 

@@ -341,8 +341,9 @@ struct message_sequence_open { /* to every stage of the deployment; ids rise wit
 };
 
 struct message_sequence_close {
-    uint64_t deployment, generation, sequence;
-    uint64_t stage; /* of which the sequence is closed */
+    uint64_t deployment, generation;
+    uint64_t sequence; /* 0: all that the stage has */
+    uint64_t stage;    /* of which the sequence is closed */
 };
 
 /* The keys and values that an open sequence begins with come with frames of this session. Answered

@@ -166,6 +166,44 @@ TEST(a_restarted_coordinator_finds_its_deployments_without_loading_anything)
     sim_close(&s);
 }
 
+/* The deployment "toy" is in this state; the number of its first stage's agent. */
+static int first_agent_in(struct sim *s, const char *state)
+{
+    assert_int_equal(
+        sim_ask_wait(s, "deployment.describe", json_pack("{s:s}", "name", "toy"), NULL), 0);
+    assert_string_equal(json_string_value(json_object_get(s->answer, "state")), state);
+    return json_string_value(json_object_get(
+               json_array_get(json_object_get(s->answer, "stages"), 0), "agent"))[1] -
+           '0';
+}
+
+/* While an agent stands still its stage is planned for another, and the coordinator that knew its
+ * streams is gone when it goes on: nothing is prepared on it that would end them. */
+TEST(streams_of_a_coordinator_that_died_end_though_their_deployment_does_not_serve)
+{
+    struct sim s;
+    sim_open(&s, 45, 3);
+    deploy(&s, NULL);
+    int before = first_agent_in(&s, "serving"), after;
+    stream(&s, 20);
+    sim_agent_stop(&s, before);
+    sim_run_ms(&s, 5000);
+    after = first_agent_in(&s, "broken"); /* it has no weights */
+    assert_int_not_equal(before, after);
+    sim_coordinator_kill(&s);
+    sim_agent_stop(&s, after);
+    sim_agent_continue(&s, before);
+    sim_run_ms(&s, 500);
+    assert_true(sim_leftovers(&s) > 0);
+    sim_coordinator_start(&s);
+    sim_run_ms(&s, 2500);
+    first_agent_in(&s, "recovering");
+    assert_int_equal(sim_leftovers(&s), 0);
+    sim_agent_continue(&s, after);
+    serves_and_is_clean(&s, 60000);
+    sim_close(&s);
+}
+
 TEST(a_coordinator_that_is_killed_while_it_prepares_goes_on_after_its_restart)
 {
     for (uint64_t k = 0; k < 10; k++) {
@@ -347,6 +385,8 @@ int main(void)
         cmocka_unit_test(a_slow_disk_holds_up_what_is_stored_and_no_token),
         cmocka_unit_test(an_agent_that_dies_in_a_pause_is_lost_after_it),
         cmocka_unit_test(a_restarted_coordinator_finds_its_deployments_without_loading_anything),
+        cmocka_unit_test(
+            streams_of_a_coordinator_that_died_end_though_their_deployment_does_not_serve),
         cmocka_unit_test(a_coordinator_that_is_killed_while_it_prepares_goes_on_after_its_restart),
         cmocka_unit_test(a_broken_connection_ends_streams_and_keeps_weights),
         cmocka_unit_test(broken_data_links_end_streams_and_are_made_anew),

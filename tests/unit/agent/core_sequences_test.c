@@ -182,6 +182,27 @@ static void closing_frees_a_sequence_before_the_next_batch(void **state)
     assert_int_equal(did(f, AGENT_DO_POST, 0)->u.post.header.batch, 2);
 }
 
+static void closing_sequence_zero_closes_all_of_the_stage(void **state)
+{
+    struct core_fixture *f = *state;
+    join(f);
+    make_ready(f, 1, 1, 3);
+    connect_stage(f, 1, 1, 3);
+    begin(f, 1, 5, 10, false);
+    begin(f, 1, 6, 10, false);
+    struct message m = {.type = MESSAGE_SEQUENCE_CLOSE};
+    m.u.sequence_close = (struct message_sequence_close){DEPLOYMENT, 1, 0, 2};
+    tell(f, &m); /* of a stage that is not here */
+    assert_int_equal(agent_core_view(f->core).n_sequences, 2);
+    m.u.sequence_close.stage = 1;
+    tell(f, &m);
+    assert_int_equal(did(f, AGENT_DO_SEQUENCE_CLOSE, 0)->u.sequence_close.sequence, 5);
+    assert_int_equal(did(f, AGENT_DO_SEQUENCE_CLOSE, 1)->u.sequence_close.sequence, 6);
+    assert_int_equal(agent_core_view(f->core).n_sequences, 0);
+    begin(f, 1, 7, 10, false); /* the next one is taken as ever */
+    assert_int_equal(agent_core_view(f->core).n_sequences, 1);
+}
+
 static void failed_batch_ends_its_sequences_and_goes_on_empty(void **state)
 {
     struct core_fixture *f = *state;
@@ -271,6 +292,7 @@ int main(void)
         CLAIM(sequences_of_a_batch_are_told_in_one_message),
         CLAIM(one_stage_feeds_itself),
         CLAIM(closing_frees_a_sequence_before_the_next_batch),
+        CLAIM(closing_sequence_zero_closes_all_of_the_stage),
         CLAIM(failed_batch_ends_its_sequences_and_goes_on_empty),
         CLAIM(sequences_that_cannot_live_here_are_refused_with_the_reason),
         CLAIM(all_logits_are_told_and_nothing_is_sampled),

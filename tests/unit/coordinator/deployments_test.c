@@ -234,6 +234,34 @@ TEST(stages_that_nobody_needs_are_unloaded)
     fixture_close(&f);
 }
 
+/* A heartbeat of the first stage, which shows a sequence. */
+static void beat_with_sequence(struct fixture *f, uint64_t generation)
+{
+    struct message_held_stage held = {
+        .deployment = 1, .generation = generation, .state = "ready", .sequences = 1};
+    struct message m = {.type = MESSAGE_HEARTBEAT};
+    m.u.heartbeat.held = (struct pack_list){&held, 1};
+    fixture_say(f, 11, fixture_key(1), &m);
+}
+
+TEST(sequences_of_a_stage_whose_deployment_does_not_serve_are_closed)
+{
+    struct fixture f;
+    const struct deployment *d = serving(&f);
+    beat_with_sequence(&f, 1);
+    assert_null(fixture_last(&f, 11, MESSAGE_SEQUENCE_CLOSE));
+    stage_says(&f, 0, 1, 1, "failed", NULL, 0);
+    assert_false(deployment_serves(d));
+    beat_with_sequence(&f, 1);
+    const struct message_sequence_close *close =
+        &fixture_last(&f, 11, MESSAGE_SEQUENCE_CLOSE)->u.sequence_close;
+    assert_int_equal(close->deployment, 1);
+    assert_int_equal(close->generation, 1);
+    assert_int_equal(close->stage, 0);
+    assert_int_equal(close->sequence, 0);
+    fixture_close(&f);
+}
+
 TEST(deploying_again_is_told_that_it_serves_or_why_not)
 {
     struct fixture f;
@@ -261,6 +289,7 @@ int main(void)
         cmocka_unit_test(an_order_that_does_not_show_is_given_again),
         cmocka_unit_test(a_stage_that_is_gone_makes_the_next_generation),
         cmocka_unit_test(stages_that_nobody_needs_are_unloaded),
+        cmocka_unit_test(sequences_of_a_stage_whose_deployment_does_not_serve_are_closed),
         cmocka_unit_test(deploying_again_is_told_that_it_serves_or_why_not),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
