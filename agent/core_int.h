@@ -39,7 +39,7 @@ struct core_hop {
 
 struct core_stage {
     uint64_t slot, ticket;       /* ticket of the fetch or load that goes on */
-    int state;                   /* enum stage_state; set by stage_move alone */
+    int state;                   /* enum stage_state; set by core_stage_move alone */
     struct message_ref *message; /* what `prepare` points into */
     struct message_stage_prepare prepare;
     uint64_t loaded_kv_tokens, loaded_sequences,

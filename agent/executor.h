@@ -29,9 +29,9 @@ enum executor_report_kind {
     EXECUTOR_PROFILED
 };
 
-/* On the executor's thread, or on the one that gave an order that could not be taken. What it
- * points at holds during the call, but for `picked` and `logits`, which hold until the next run but
- * one is ordered. */
+/* On the executor's thread; how a load goes (LOADED, HP_PENDING) also on the loader's; and what
+ * could not be taken on the thread that ordered it. What it points at holds during the call, but
+ * for `picked` and `logits`, which hold until the next run but one is ordered. */
 struct executor_report {
     enum executor_report_kind kind;
     uint64_t slot, ticket, sequence;
@@ -125,8 +125,10 @@ struct executor_kv {
     uint64_t slot, ticket, sequence;
     struct kv_range range;
     struct data_buffer *frame; /* import: taken */
-    struct outlet *outlet;     /* export: held until then; `left` of its config is called, or the */
-    struct frame_header header; /* export is reported as failed (HP_EBUSY: no buffer now) */
+    /* export: held until its config's `left` is called, or until the export is reported as failed
+     * (HP_EBUSY: no buffer now) */
+    struct outlet *outlet;
+    struct frame_header header;
 };
 void executor_kv_import(struct executor *x, const struct executor_kv *k);
 void executor_kv_export(struct executor *x, const struct executor_kv *k);

@@ -44,12 +44,12 @@ struct stage_config {
     const atomic_bool *stop; /* loading ends with HP_ECANCELED when it becomes true; may be NULL */
 };
 
-/* Device memory that the stage will hold once loaded: weights as packed, KV cache, activations.
- * Known before loading. */
+/* Device memory that the stage will hold once loaded: weights as they are kept, KV cache,
+ * activations. Known before loading. */
 int stage_footprint(const struct stage_config *c, struct section_need *out, struct err *e);
 
-/* Loads and packs the weights; mapped pages are released as they are packed. HP_ENOMEM says how
- * many bytes are missing, HP_EIO which file could not be read. */
+/* Loads the weights; a file's pages are released as what is kept elsewhere is copied or packed.
+ * HP_ENOMEM says how many bytes are missing, HP_EIO which file could not be read. */
 int stage_load(const struct stage_config *c, struct stage **out, struct err *e);
 void stage_unload(struct stage **s);
 

@@ -43,11 +43,10 @@ static void batch_that_does_not_come_back_fails_its_sequence(void **state)
     assert_int_equal(failures(f, 5, "timeout", "stage 1, the last, was never heard"), 1);
 }
 
-/* Two stages of one agent: outputs of 64 KiB and more are a stage's own. */
-static void stage_whose_outputs_are_all_out_runs_no_large_batch_until_one_is_back(void **state)
+/* The first of two stages, with one output of its own (64 KiB and more), has run a batch, whose
+ * output is on its way: what the executor said of it. */
+static struct agent_event make_output_out(struct core_fixture *f)
 {
-    struct core_fixture *f = *state;
-    join(f);
     struct message m = prepare_of(1, 0, 2);
     tell(f, &m);
     uint64_t slot = did(f, AGENT_DO_FETCH, 0)->u.work.slot;
@@ -69,9 +68,17 @@ static void stage_whose_outputs_are_all_out_runs_no_large_batch_until_one_is_bac
     ran.u.batch_done.ticket = f->run.u.run.ticket;
     ran.u.batch_done.posted = true;
     feed(f, &ran);
+    return ran;
+}
+
+static void stage_whose_outputs_are_all_out_runs_no_large_batch_until_one_is_back(void **state)
+{
+    struct core_fixture *f = *state;
+    join(f);
+    struct agent_event ran = make_output_out(f);
     assert_false(take_run(f)); /* the output is on its way */
     struct agent_event back = {.kind = AGENT_EVENT_OUTPUT_BACK};
-    back.u.output_back.slot = slot;
+    back.u.output_back.slot = ran.u.batch_done.slot;
     feed(f, &back);
     assert_true(take_run(f));
     /* A run that fails before it has posted anything gives its output back itself. */
@@ -88,26 +95,7 @@ static void next_stage_that_takes_nothing_fails_what_waits_for_it(void **state)
 {
     struct core_fixture *f = *state;
     join(f);
-    struct message m = prepare_of(1, 0, 2);
-    tell(f, &m);
-    uint64_t slot = did(f, AGENT_DO_FETCH, 0)->u.work.slot;
-    progress(f, AGENT_EVENT_FETCHED, slot, did(f, AGENT_DO_FETCH, 0)->u.work.ticket, 0);
-    struct agent_event ev = {.kind = AGENT_EVENT_LOADED};
-    ev.u.progress = (struct agent_progress){.slot = slot,
-                                            .ticket = did(f, AGENT_DO_LOAD, 0)->u.work.ticket,
-                                            .width_in = 1 << 15,
-                                            .width_out = 1 << 15,
-                                            .vocabulary = VOCABULARY,
-                                            .outputs = 1};
-    feed(f, &ev);
-    connect_stage(f, 1, 0, 2);
-    begin(f, 1, 5, 10, true);
-    assert_true(take_run(f));
-    struct agent_event ran = {.kind = AGENT_EVENT_BATCH_DONE};
-    ran.u.batch_done.slot = slot;
-    ran.u.batch_done.ticket = f->run.u.run.ticket;
-    ran.u.batch_done.posted = true;
-    feed(f, &ran);
+    make_output_out(f);
     tick_to(f, 1000 + AGENT_RUN_LIMIT_MS);
     assert_int_equal(failures(f, 5, "timeout", "stage 1 takes no batches"), 1);
     open_sequence(f, 1, 6, 10, true);
