@@ -64,7 +64,7 @@ static void sequence_said(struct coord *c, struct sequence *s, const struct mess
     size_t fresh = t->ids.count > known ? t->ids.count - known : 0;
     if (fresh > s->max_tokens - s->n_output)
         fresh = (size_t)(s->max_tokens - s->n_output);
-    const uint32_t *ids = t->ids.items + known;
+    const uint32_t *ids = fresh ? t->ids.items + known : NULL;
     if (fresh) {
         s->last_ns = coord_now(c);
         sequence_deadline_sign(c, d, s, !s->first_ns);
