@@ -40,19 +40,27 @@ static void order_free(struct executor *x, struct order *o, bool done);
 static void order_do(struct executor *x, struct order *o);
 static bool order_next(struct executor *x, struct order *o, int timeout_ms);
 
+/* Since `from_ns`, waiting or at what was ordered: the measurement has waited so long in all, and
+ * for a gap's length now. */
+static bool profile_has_waited(struct profiling *own, uint64_t from_ns)
+{
+    uint64_t ms = (env_now_ns(&env_real) - from_ns) / 1000000;
+    return own->waited_ms + ms >= PROFILE_MOST_WAIT_MS && ms >= PROFILE_GAP_MS;
+}
+
 /* What was ordered meanwhile is done between two runs of a measurement; while requests are being
- * served the measurement waits for a gap, but not for ever. */
+ * served the measurement waits for a gap, but not for ever: then they take turns. */
 static void profile_between(void *ctx)
 {
     struct profiling *own = ctx;
     struct executor *x = own->x;
     struct order o;
-    for (;;) {
+    uint64_t from = env_now_ns(&env_real);
+    while (!profile_has_waited(own, from)) {
         uint64_t now = env_now_ns(&env_real);
         bool serves = x->ended_ns && now - x->ended_ns < PROFILE_GAP_MS * UINT64_C(1000000) &&
                       own->waited_ms < PROFILE_MOST_WAIT_MS;
         bool came = order_next(x, &o, serves ? PROFILE_GAP_MS : 0);
-        own->waited_ms += (env_now_ns(&env_real) - now) / 1000000;
         if (!came)
             break;
         if (o.kind == ORDER_PROFILE) { /* one after the other */
@@ -73,6 +81,7 @@ static void profile_between(void *ctx)
             break;
     }
     executor_batches_settle(x); /* the device is the measurement's again */
+    own->waited_ms += (env_now_ns(&env_real) - from) / 1000000;
 }
 
 static void order_profile(struct executor *x, const struct order *o)

@@ -15,7 +15,7 @@
 #include "transport/message.h"
 
 static const char demo_model[] = "examples/demo-model/demo-q8_0.gguf";
-enum { LAYERS = 18, SERVING = 1, LOADING = 2, LIMIT_S = 60 };
+enum { LAYERS = 18, SERVING = 1, LOADING = 2, NOBODY = 9, LIMIT_S = 60 };
 
 struct executor_fixture {
     struct data_endpoint *data;
@@ -26,6 +26,7 @@ struct executor_fixture {
     int load_status[3], run_status;
     char load_text[300]; /* why the last one failed */
     bool run_may_fail;
+    atomic_bool busy; /* each batch is followed by another at once */
     uint32_t vocabulary;
     struct batch_run run;
     struct batch batch;
@@ -82,7 +83,10 @@ static void told(void *ctx, const struct executor_report *r)
         f->run_status = r->status;
         assert_true(r->status == 0 || f->run_may_fail);
         atomic_fetch_add(&f->ran_count, 1);
-        sem_post(&f->ran);
+        if (atomic_load(&f->busy))
+            executor_run(f->x, &(struct executor_run){.slot = NOBODY, .ticket = 60});
+        else
+            sem_post(&f->ran);
         return;
     case EXECUTOR_KV_IMPORTED:
     case EXECUTOR_KV_EXPORTED: fail();
@@ -279,6 +283,20 @@ static void batches_run_between_the_points_of_a_measurement(void **state)
     wait_for(&f->profiled);
 }
 
+/* There is always another batch in the queue, as there is while one device decodes. */
+static void a_measurement_ends_while_requests_are_served_without_a_gap(void **state)
+{
+    struct executor_fixture *f = *state;
+    f->run_may_fail = true; /* nothing is loaded there: batches that take no time */
+    atomic_store(&f->busy, true);
+    executor_run(f->x, &(struct executor_run){.slot = NOBODY, .ticket = 60});
+    executor_profile(f->x, &(struct executor_profile){
+                               .ticket = 3, .budget_ms = 300, .path = demo_model, .cache = ""});
+    wait_for(&f->profiled);
+    atomic_store(&f->busy, false);
+    wait_for(&f->ran);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -293,6 +311,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(rows_of_logits_count_against_the_limit, setup, teardown),
         cmocka_unit_test_setup_teardown(batches_run_between_the_points_of_a_measurement, setup,
                                         teardown),
+        cmocka_unit_test_setup_teardown(a_measurement_ends_while_requests_are_served_without_a_gap,
+                                        setup, teardown),
     };
     return cmocka_run_group_tests_name("executor", tests, NULL, NULL);
 }
