@@ -12,6 +12,7 @@ struct poor {
     pthread_mutex_t lock;
     pthread_cond_t change;
     int attempts, wakes;
+    bool heard; /* the test has been told that the disk is full */
 };
 
 static void record_put(struct poor *p, uint64_t number, const char *key)
@@ -29,10 +30,12 @@ static void poor_close(struct store *s)
 static int poor_apply(struct store *s, const struct store_change *changes, int n, struct err *e)
 {
     struct poor *p = (struct poor *)s;
+    pthread_mutex_lock(&p->lock); /* until the test has put all that it means to */
+    while (p->attempts > 0 && !p->heard)
+        pthread_cond_wait(&p->change, &p->lock);
+    pthread_mutex_unlock(&p->lock);
     if (++p->attempts > 1)
         return store_apply(p->inner, changes, n, e);
-    pthread_mutex_lock(&p->lock); /* until the test has put all that it means to */
-    pthread_mutex_unlock(&p->lock);
     faults.count = 0;
     faults.fail_at = 1;
     faults.then_on = faults.armed = true;
@@ -62,6 +65,8 @@ static int news(struct poor *p, uint64_t *number)
     pthread_mutex_lock(&p->lock);
     while (!store_queue_next(p->queue, number, &why))
         pthread_cond_wait(&p->change, &p->lock);
+    p->heard = true;
+    pthread_cond_broadcast(&p->change);
     pthread_mutex_unlock(&p->lock);
     return why.code;
 }
