@@ -160,6 +160,14 @@ int context_to_json(const struct context *c, json_t **out, struct err *e)
     return err_no_memory(e, "a context");
 }
 
+static bool text_has_controls(const char *text)
+{
+    for (; *text; text++)
+        if ((unsigned char)*text < 0x20 || *text == 0x7f)
+            return true;
+    return false;
+}
+
 int context_from_json(const struct json_at *at, struct context *out, struct err *e)
 {
     *out = (struct context){0};
@@ -171,6 +179,8 @@ int context_from_json(const struct json_at *at, struct context *out, struct err 
             return rc;
         if (strlen(text) >= members[i].size)
             return json_fail(at, e, "\"%s\" is too long", members[i].key);
+        if (text_has_controls(text)) /* a terminal would obey them */
+            return json_fail(at, e, "\"%s\" has control characters", members[i].key);
         snprintf((char *)out + members[i].offset, members[i].size, "%s", text);
     }
     struct err bad = {0};

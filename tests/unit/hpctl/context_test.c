@@ -129,6 +129,16 @@ TEST(names_cannot_leave_the_folder)
     assert_int_equal(context_check_name("a-b_c.d9", NULL), 0);
 }
 
+TEST(what_a_terminal_would_obey_is_refused)
+{
+    struct context c = a_context("home"), back;
+    struct err e = {0};
+    strcpy(c.control, "box\033[2J:7070");
+    assert_int_equal(context_save(&c, false, &e), 0);
+    assert_int_equal(context_load("home", &back, &e), HP_EPARSE);
+    assert_non_null(strstr(e.text, "\"control\" has control characters"));
+}
+
 TEST(a_file_that_lacks_a_key_is_refused_by_path)
 {
     struct context c = a_context("home"), back;
@@ -156,6 +166,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_name_that_another_clusters_context_has_is_not_free,
                                         folder_open, folder_close),
         cmocka_unit_test(names_cannot_leave_the_folder),
+        cmocka_unit_test_setup_teardown(what_a_terminal_would_obey_is_refused, folder_open,
+                                        folder_close),
         cmocka_unit_test(a_file_that_lacks_a_key_is_refused_by_path),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
