@@ -97,7 +97,7 @@ def a_liar_within_a_deployment_fails_it_with_a_reason_until_it_is_removed():
                 assert time.monotonic() - began < 60 * SCALE
                 assert text(c) == whole
                 if "both" in [d["name"] for d in c.hpctl("ps")]:
-                    c.hpctl("undeploy", "both")
+                    c.run("undeploy", "both")  # which may have gone meanwhile
             print(f"# seed {SEED + 100 + round_}: {liar.end()}; deployments with it: {codes}")
             assert os.path.exists(f"/proc/{pid}")
             c.hpctl("local", "start", "--agent", "a1")

@@ -562,7 +562,7 @@ TEST(results_do_not_depend_on_where_they_lie)
         .style = ROPE_HALVES, .dims = 8, .base = 10000, .scale = 1};
     static const struct graph_op rows[] = {
         {.kind = OP_MATMUL, .n_inputs = 2, .n_outputs = 1},
-        {.kind = OP_ROPE, .n_inputs = 2, .n_outputs = 1, .u.rope = {&rope, 12}},
+        {.kind = OP_ROPE, .n_inputs = 2, .n_outputs = 1, .u.rope = {&rope, 12, 0}},
         {.kind = OP_SILU_MUL, .n_inputs = 2, .n_outputs = 1},
     };
     float *x = random_floats(ROWS * WIDTH, 1), *y = random_floats(ROWS * WIDTH, 2),
