@@ -96,11 +96,14 @@ def two_deployments_share_the_devices_of_an_agent():
             text = "".join(e["choices"][0]["delta"].get("content", "") for e in s.events() if e and e.get("choices"))
             assert text == alone["one"], text
             s.close()
-        busy = {s["on"]: s["busy_s"] for s in c.hpctl("describe", "one")["stages"]}
-        assert set(busy) == {"pair/cpu0", "pair/cpu1"}
-        stages = node(c, "pair")["stages"]
-        assert sorted((s["deployment"], s["stage"], s["device"]) for s in stages) == [
-            ("one", 0, "cpu0"), ("one", 1, "cpu1"), ("other", 0, "cpu1"), ("other", 1, "cpu0")], stages
+        c.wait("both devices of the first tell their time",
+               lambda: {s["on"] for s in c.hpctl("describe", "one")["stages"] if s.get("busy_s")} == {"pair/cpu0", "pair/cpu1"})
+
+        def placed():
+            return sorted((s["deployment"], s["stage"], s["device"]) for s in node(c, "pair")["stages"])
+
+        c.wait("each stage has the device that it asked for", lambda: placed() == [
+            ("one", 0, "cpu0"), ("one", 1, "cpu1"), ("other", 0, "cpu1"), ("other", 1, "cpu0")])
         c.hpctl("undeploy", "one")
         assert c.answer("other", STORY["messages"], ignore_eos=True, max_tokens=60) == alone["other"]
         c.wait("the stages of the first are gone", lambda: {s["deployment"] for s in node(c, "pair")["stages"]} == {"other"})
