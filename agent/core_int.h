@@ -125,7 +125,8 @@ struct core_grant {
 /* One sender of what a sequence begins with. */
 struct core_kv_import {
     uint64_t slot, sequence, session;
-    uint64_t id; /* of the request */
+    uint64_t id;          /* of the request */
+    uint64_t moved_bytes; /* that came from this sender */
 };
 
 /* A sequence's keys and values on their way to another stage. */
@@ -298,6 +299,8 @@ void core_kv_received(struct agent_core *c, const struct core_stage *s, struct c
 void core_kv_export_end(struct agent_core *c, struct core_kv_export *x, const struct err *e);
 /* The sequence is closed: what was under way for it fails. */
 void core_kv_forget(struct agent_core *c, const struct core_stage *s, struct core_sequence *own);
+/* This process stood still for so long: what moved meanwhile it could not see. */
+void core_kv_forgive(struct agent_core *c, uint64_t gap_ns);
 
 /* ---- core_sequences.c */
 
@@ -411,8 +414,8 @@ void core_heartbeat_ack(struct agent_core *c, struct message_ref *m);
 void core_members_told(struct agent_core *c, struct message_ref *m);
 void core_store_changed(struct agent_core *c, const struct agent_event *ev);
 void core_meter(struct agent_core *c, const struct agent_event *ev);
-/* While this process itself stood still it read no ack: what it missed then is not the
- * coordinator's silence. */
+/* While this process itself stood still it read nothing: what it missed then is not the
+ * coordinator's silence, nor that of neighbours and of those whose keys and values come or go. */
 void core_pause_forgive(struct agent_core *c, uint64_t now);
 void core_member_tick(struct agent_core *c, uint64_t now);
 uint64_t core_member_deadline(const struct agent_core *c);

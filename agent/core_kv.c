@@ -46,7 +46,7 @@ static int import_add(struct agent_core *c, const struct core_stage *s, const st
         return err_set(e, HP_EBUSY, "this agent awaits keys and values from %d senders already",
                        AGENT_MAX_KV_IMPORTS);
     c->kv_imports[c->n_kv_imports++] =
-        (struct core_kv_import){s->slot, o->sequence, o->session, m->id};
+        (struct core_kv_import){s->slot, o->sequence, o->session, m->id, 0};
     core_session_allow(c, o->session, o->from);
     core_kv_say(c, m->id,
                 &(struct message_kv_state){.deployment = o->deployment,
@@ -67,14 +67,15 @@ void core_kv_import(struct agent_core *c, struct message_ref *ref)
         import_refuse(c, &ref->message, &e);
 }
 
-static bool import_awaits(const struct agent_core *c, const struct core_stage *s,
-                          const struct frame_header *h)
+/* Whom a frame is awaited from; NULL: from nobody. */
+static struct core_kv_import *import_of(struct agent_core *c, const struct core_stage *s,
+                                        const struct frame_header *h)
 {
     for (size_t i = 0; i < c->n_kv_imports; i++)
         if (c->kv_imports[i].slot == s->slot && c->kv_imports[i].sequence == h->sequence &&
             c->kv_imports[i].session == h->session)
-            return true;
-    return false;
+            return &c->kv_imports[i];
+    return NULL;
 }
 
 static bool frame_fits(const struct core_stage *s, const struct core_sequence *own,
@@ -115,11 +116,11 @@ void core_kv_frame(struct agent_core *c, const struct agent_event *ev)
     const struct frame_header *h = ev->u.frame.header;
     struct core_stage *s = core_stage_of(c, h->deployment, h->generation, h->stage);
     uint64_t newest = core_deployment_generation(c, h->deployment);
-    bool stale = !s && newest && newest != h->generation,
-         own_frame = s && s->queue && import_awaits(c, s, h);
+    struct core_kv_import *from = s && s->queue ? import_of(c, s, h) : NULL;
+    bool stale = !s && newest && newest != h->generation;
     c->dropped_stale += stale;
-    c->dropped_foreign += !stale && !own_frame;
-    struct queue_sequence *q = own_frame ? queue_sequence_find(s->queue, h->sequence) : NULL;
+    c->dropped_foreign += !stale && !from;
+    struct queue_sequence *q = from ? queue_sequence_find(s->queue, h->sequence) : NULL;
     if (!q) {
         core_release(c, ev->u.frame.buffer);
         return;
@@ -128,8 +129,10 @@ void core_kv_frame(struct agent_core *c, const struct agent_event *ev)
     bool fits = frame_fits(s, own, ev);
     int rc = fits ? piece_hand_over(c, s, own, ev) : HP_EPROTO;
     c->dropped_malformed += rc == HP_EPROTO;
-    if (rc == 0)
+    if (rc == 0) {
+        from->moved_bytes += h->payload_bytes - FRAME_KV_BYTES;
         return;
+    }
     core_release(c, ev->u.frame.buffer);
     core_sequence_fail(c, s, h->sequence, rc,
                        rc == HP_ENOMEM ? "no memory for keys and values that came"

@@ -125,15 +125,16 @@ static void sequences_orphan(struct agent_core *c)
             core_sequences_close_all(c, c->stages[i]);
 }
 
-/* While this process itself stood still it read no ack: what it missed then is not the
- * coordinator's silence. */
 void core_pause_forgive(struct agent_core *c, uint64_t now)
 {
     uint64_t gap = c->woke_ns ? now - c->woke_ns : 0;
     c->woke_ns = now;
     if (gap > AGENT_PAUSE_MS * ms)
         core_hops_forgive(c, gap);
-    if (c->member == MEMBER_JOINED && gap > c->heartbeat_ns + AGENT_PAUSE_MS * ms)
+    if (gap <= c->heartbeat_ns + AGENT_PAUSE_MS * ms)
+        return;
+    core_kv_forgive(c, gap);
+    if (c->member == MEMBER_JOINED)
         c->last_ack_ns += gap - c->heartbeat_ns;
 }
 

@@ -38,7 +38,7 @@ static void imports_end(struct agent_core *c, const struct core_stage *s,
                                                .stage = s->prepare.stage,
                                                .sequence = gone.sequence,
                                                .state = "received",
-                                               .moved_bytes = own->kv_bytes},
+                                               .moved_bytes = gone.moved_bytes},
                     e);
     }
 }
@@ -83,4 +83,18 @@ void core_kv_forget(struct agent_core *c, const struct core_stage *s, struct cor
         if (x->message && x->slot == s->slot && x->order.sequence == own->open.sequence)
             core_kv_export_end(c, x, &e);
     }
+}
+
+/* ---- time ---- */
+
+void core_kv_forgive(struct agent_core *c, uint64_t gap_ns)
+{
+    struct queue_sequence *q;
+    for (size_t i = 0; c->n_kv_exports && i < AGENT_MAX_KV_EXPORTS; i++)
+        if (c->kv_exports[i].message)
+            c->kv_exports[i].left_ns += gap_ns;
+    for (size_t i = 0; c->n_kv_awaiting && i < c->n_stages; i++)
+        for (size_t k = 0;
+             c->stages[i]->queue && (q = queue_sequence_at(c->stages[i]->queue, k)) != NULL; k++)
+            ((struct core_sequence *)q->owner)->kv_ns += gap_ns;
 }

@@ -58,10 +58,30 @@ static const struct message *said(const struct kv_fixture *f, enum message_type 
     return NULL;
 }
 
-static void tick_to(struct kv_fixture *f, uint64_t now_ms)
+static void wake_at(struct kv_fixture *f, uint64_t now_ms)
 {
     f->clock.now_ns = now_ms * ms;
     feed(f, &(struct agent_event){.kind = AGENT_EVENT_TIMER});
+}
+
+/* Meanwhile the agent itself does not stand still, and hears the stage before and the coordinator.
+ */
+static void tick_to(struct kv_fixture *f, uint64_t now_ms)
+{
+    enum { BEAT_MS = 500 };
+    struct frame_header alive = {.kind = FRAME_ALIVE,
+                                 .stage = STAGE,
+                                 .session = 77,
+                                 .deployment = DEPLOYMENT,
+                                 .generation = GENERATION};
+    struct agent_event heard = {.kind = AGENT_EVENT_FRAME};
+    heard.u.frame.header = &alive;
+    while (f->clock.now_ns / ms + BEAT_MS < now_ms) {
+        wake_at(f, f->clock.now_ns / ms + BEAT_MS);
+        feed(f, &heard);
+        tell(f, &(struct message){.type = MESSAGE_HEARTBEAT_ACK});
+    }
+    wake_at(f, now_ms);
 }
 
 static void stage_make(struct kv_fixture *f)
@@ -432,7 +452,7 @@ static void a_piece_that_comes_again_and_again_is_no_sign_of_life(void **state)
     for (int i = 0; i < 2; i++) {
         frame_in(f, &h, &piece);
         imported(f, 1, 0, 2);
-        tick_to(f, 1000 + (uint64_t)(i + 1) * (AGENT_KV_LIMIT_MS - 100));
+        tick_to(f, AGENT_KV_LIMIT_MS + (i ? 1000 : 900));
     }
     assert_string_equal(said(f, MESSAGE_SEQUENCE_FAILED)->u.sequence_failed.code, "timeout");
     assert_string_equal(kv_said(f, 41)->state, "failed");
@@ -492,6 +512,54 @@ static void what_an_executor_cannot_take_fails_the_sequence(void **state)
     assert_string_equal(kv_said(f, 41)->state, "failed");
     imported(f, 1, 0, 0); /* of the piece behind it */
     assert_null(said(f, MESSAGE_KV_STATE));
+}
+
+/* Each of several senders' orders is answered with what came from that one. */
+static void each_sender_is_told_what_came_from_it(void **state)
+{
+    struct kv_fixture *f = *state;
+    const struct kv_range other = {1, 1, 1, 0, PAGE};
+    struct message second = import_of(1);
+    second.id = 50;
+    second.u.kv_import.session = KV_SESSION + 1;
+    open_at(f, 1, LENGTH, 0);
+    opened(f, 1, 0, 3);
+    import(f, 1);
+    tell(f, &second);
+    struct frame_header h = frame_of(1, &piece), from_second = frame_of(1, &other);
+    from_second.session = KV_SESSION + 1;
+    frame_in(f, &h, &piece);
+    imported(f, 1, 0, 1);
+    frame_in(f, &from_second, &other);
+    imported(f, 1, 0, 0);
+    int answers = 0;
+    for (size_t i = 0; i < f->actions.count; i++) {
+        const struct agent_action *a = &f->actions.items[i];
+        if (a->kind != AGENT_DO_SEND || a->u.message.type != MESSAGE_KV_STATE)
+            continue;
+        answers++;
+        assert_string_equal(a->u.message.u.kv_state.state, "received");
+        assert_int_equal(a->u.message.u.kv_state.moved_bytes,
+                         kv_shape_bytes(&shape, a->u.message.id == 50 ? &other : &piece));
+    }
+    assert_int_equal(answers, 2);
+}
+
+/* An agent that was stopped itself (a suspended laptop, a debugger) saw nothing of what moved: the
+ * limit begins anew. */
+static void what_awaits_keys_and_values_outlives_a_pause_of_the_agent(void **state)
+{
+    struct kv_fixture *f = *state;
+    open_at(f, 1, LENGTH, 0);
+    opened(f, 1, 0, 3);
+    import(f, 1);
+    wake_at(f, 1000 + 3 * AGENT_KV_LIMIT_MS);
+    assert_null(said(f, MESSAGE_SEQUENCE_FAILED));
+    assert_null(said(f, MESSAGE_KV_STATE));
+    tick_to(f, 900 + 4 * AGENT_KV_LIMIT_MS);
+    assert_null(said(f, MESSAGE_SEQUENCE_FAILED));
+    tick_to(f, 1100 + 4 * AGENT_KV_LIMIT_MS);
+    assert_string_equal(said(f, MESSAGE_SEQUENCE_FAILED)->u.sequence_failed.code, "timeout");
 }
 
 /* ---- what goes ---- */
@@ -603,6 +671,21 @@ static void a_piece_without_a_buffer_is_tried_again(void **state)
     assert_int_equal(kv_said(f, 81)->moved_bytes, bytes);
 }
 
+static void what_leaves_outlives_a_pause_of_the_agent(void **state)
+{
+    struct kv_fixture *f = *state;
+    uint64_t ticket = 0, bytes = 0;
+    make_whole(f, 1);
+    struct message m = export_of(1, LENGTH);
+    tell(f, &m);
+    assert_int_equal(pieces_take(f, &ticket, &bytes), 2);
+    wake_at(f, 1000 + 3 * AGENT_KV_LIMIT_MS);
+    assert_null(said(f, MESSAGE_KV_STATE));
+    left(f, ticket, 0, NULL);
+    left(f, ticket, 0, NULL);
+    assert_string_equal(kv_said(f, 81)->state, "sent");
+}
+
 static void an_export_that_cannot_go_on_ends_with_its_reason(void **state)
 {
     struct kv_fixture *f = *state;
@@ -703,8 +786,11 @@ int main(void)
         KV_TEST(a_piece_that_comes_again_and_again_is_no_sign_of_life),
         KV_TEST(a_piece_that_waits_for_a_long_batch_is_waited_for),
         KV_TEST(what_an_executor_cannot_take_fails_the_sequence),
+        KV_TEST(each_sender_is_told_what_came_from_it),
+        KV_TEST(what_awaits_keys_and_values_outlives_a_pause_of_the_agent),
         KV_TEST(a_sequence_goes_piece_by_piece_and_says_when_all_has_left),
         KV_TEST(a_piece_without_a_buffer_is_tried_again),
+        KV_TEST(what_leaves_outlives_a_pause_of_the_agent),
         KV_TEST(an_export_that_cannot_go_on_ends_with_its_reason),
         KV_TEST(exports_that_make_no_sense_are_refused),
     };
