@@ -40,7 +40,9 @@ static uint64_t border_bytes(const struct graph *g, int layer, enum dtype border
 static void warm_plan(struct stage_slot *s, const struct stage_config *c, const struct graph *g,
                       const struct model_config *m)
 {
-    uint32_t n = c->max_batch_tokens < 16 ? c->max_batch_tokens : 16;
+    uint32_t n = c->max_batch_tokens < 16 ? c->max_batch_tokens : 16,
+             known = stage_positions(s->stage);
+    n = known < n ? known : n;
     s->warm_tokens = c->kv_tokens < n ? (uint32_t)c->kv_tokens : n;
     s->input_bytes = c->first_layer > 0
                          ? border_bytes(g, c->first_layer - 1, c->border, s->warm_tokens)

@@ -201,6 +201,11 @@ void stage_unload(struct stage **self)
     free(s);
 }
 
+uint32_t stage_positions(const struct stage *s)
+{
+    return s->positions;
+}
+
 bool stage_is_first(const struct stage *s)
 {
     return s->config.first_layer == 0;

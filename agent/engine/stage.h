@@ -101,6 +101,9 @@ int stage_kv_import(struct stage *s, uint64_t sequence, const struct kv_range *r
 /* Pages of blocks that have not been imported yet; 0: the sequence may run. */
 uint32_t stage_kv_awaited(const struct stage *s, uint64_t sequence);
 
+/* Positions that its layers know: a sequence becomes no longer. UINT32_MAX: no table bounds them.
+ */
+uint32_t stage_positions(const struct stage *s);
 /* What it is. */
 bool stage_is_first(const struct stage *s);
 bool stage_is_last(const struct stage *s);

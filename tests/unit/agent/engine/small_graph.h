@@ -30,13 +30,9 @@ struct small_graph {
     {                                                                                              \
         .in = { [FORM_GGUF] = name, [FORM_HUB] = name }                                            \
     }
-static const struct weight_name small_names[] = {SMALL_NAME("norm"),
-                                                 SMALL_NAME("up"),
-                                                 SMALL_NAME("down"),
-                                                 SMALL_NAME("out_norm"),
-                                                 SMALL_NAME("embd"),
-                                                 SMALL_NAME("head"),
-                                                 {{NULL}}};
+static const struct weight_name small_names[] = {
+    SMALL_NAME("norm"), SMALL_NAME("up"),   SMALL_NAME("down"),  SMALL_NAME("out_norm"),
+    SMALL_NAME("embd"), SMALL_NAME("head"), SMALL_NAME("place"), {{NULL}}};
 
 /* A matrix, or a vector where `rows` is 0. */
 static inline const float *small_weight(struct small_graph *g, const char *name, uint64_t rows,
@@ -223,6 +219,43 @@ static inline struct small_graph *small_two_make(int vocabulary, uint64_t seed)
     small_weight(g, "head.weight", (uint64_t)vocabulary, TWO_WIDTH);
     small_graph_build(g);
     assert(g->graph.n_layers == TWO_LAYERS && g->graph.layers[TWO_CUT - 1].n_outputs == 2);
+    return g;
+}
+
+/* ---- learned positions, and few of them ---- */
+
+enum { PLACED_WIDTH = 16, PLACED_POSITIONS = 5 };
+
+static inline void small_placed_write(struct graph_builder *b)
+{
+    graph_layer_begin(b, -1, "embed");
+    int x = graph_embed(b, graph_ids(b), "embd", b->facts->config.vocabulary, PLACED_WIDTH);
+    x = graph_add(b, x,
+                  graph_embed(b, graph_positions(b), "place", PLACED_POSITIONS, PLACED_WIDTH));
+    graph_layer_begin(b, -1, "head");
+    graph_output(b, graph_matmul(b, graph_rows(b, x, graph_wanted(b)), "head",
+                                 b->facts->config.vocabulary, BIAS_NEVER));
+}
+
+static inline struct small_graph *small_placed_make(int vocabulary, uint64_t seed)
+{
+    struct small_graph *g = calloc(1, sizeof *g);
+    assert(g);
+    g->seed = seed;
+    g->config = (struct model_config){.vocabulary = vocabulary,
+                                      .width = PLACED_WIDTH,
+                                      .n_heads = 1,
+                                      .n_kv_heads = 1,
+                                      .head_dim = PLACED_WIDTH,
+                                      .norm_epsilon = FIXED_EPSILON};
+    g->family = (struct family){.name = "placed",
+                                .names = small_names,
+                                .block_prefix = {"blk.", "blk."},
+                                .build = small_placed_write};
+    small_weight(g, "embd.weight", (uint64_t)vocabulary, PLACED_WIDTH);
+    small_weight(g, "place.weight", PLACED_POSITIONS, PLACED_WIDTH);
+    small_weight(g, "head.weight", (uint64_t)vocabulary, PLACED_WIDTH);
+    small_graph_build(g);
     return g;
 }
 
