@@ -240,6 +240,7 @@ int discover_node_of(const struct discover_box *box, const char *name,
                   cores_json(share->cores, share->n_cores), "packages",
                   hwloc_get_nbobjs_by_type(t, HWLOC_OBJ_PACKAGE), "total_memory_bytes",
                   (json_int_t)hwloc_get_root_obj(t)->total_memory, "caches", caches_list(t));
+    json_object_set_new(node, "pool_bytes", json_integer((json_int_t)discover_pool_bytes(share)));
     if (share->n_devices > 1)
         json_object_set_new(node, "device_link",
                             json_pack("{s:f, s:f, s:b}", "bandwidth_bytes_per_s",

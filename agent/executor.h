@@ -86,8 +86,10 @@ struct executor_load {
     bool f32;
     uint64_t kv_tokens;
     uint32_t max_sequences, max_batch_tokens, n_stages;
-    double stands_for; /* paced: of the profile's sequences, each of the stage's; 0: the profile's
-                          batch */
+    uint64_t
+        receiving_bytes; /* of the device's memory that frames on their way to the stage take */
+    double stands_for;   /* paced: of the profile's sequences, each of the stage's; 0: the profile's
+                            batch */
     enum frame_dtype wire;            /* as what rows come and go */
     struct pack_list enters, crosses; /* struct message_value, copied: checked against the model */
 };

@@ -66,8 +66,9 @@ struct held_slot {
     enum frame_dtype wire;
     struct data_reserve *reserve; /* of outputs; NULL on the last stage */
     uint64_t sampled_bytes;       /* promised to rows that are sampled from, on the last stage */
-    uint64_t counted_bytes;       /* of both, in outputs_bytes */
+    uint64_t receiving_bytes;     /* promised to frames on their way here */
     uint64_t reserve_bytes;
+    uint64_t counted_bytes;       /* of all three, in outputs_bytes */
     struct own_sampler *samplers; /* by sequence */
     size_t n_samplers, sampler_capacity;
 };

@@ -149,7 +149,7 @@ static int outputs_open(struct executor *x, struct held_slot *h, struct err *e)
                         : 0;
     if (rc < 0)
         return rc;
-    h->counted_bytes = h->reserve_bytes + h->sampled_bytes;
+    h->counted_bytes = h->reserve_bytes + h->sampled_bytes + h->receiving_bytes;
     atomic_fetch_add(&x->outputs_bytes, h->counted_bytes);
     return 0;
 }
@@ -203,6 +203,7 @@ static struct slot_config slot_config_of(const struct executor *x, struct load_j
                                                               ? 0
                                                               : j->slot->reserve_bytes +
                                                                     j->slot->sampled_bytes +
+                                                                    j->slot->receiving_bytes +
                                                                     atomic_load(&x->outputs_bytes) +
                                                                     atomic_load(&x->logits_bytes),
                                           .progress = load_progress,
@@ -267,7 +268,8 @@ struct load_job *executor_job_make(struct executor *x, const struct executor_loa
                                   .kind = l->kind,
                                   .first_layer = l->first_layer,
                                   .end_layer = l->end_layer,
-                                  .stands_for = l->stands_for};
+                                  .stands_for = l->stands_for,
+                                  .receiving_bytes = x->config.paced ? 0 : l->receiving_bytes};
     return j;
 }
 

@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent/discover_limits.h"
 #include "agent/shell_int.h"
 
 /* ---- on the loop ---- */
@@ -83,31 +82,6 @@ static void fetched_in(struct agent *a, struct queued_event *m)
     shell_event(a, &m->event);
 }
 
-uint64_t shell_pool_least_bytes(const struct agent *a)
-{
-    return a->config.pool_limit_bytes ? a->config.pool_limit_bytes
-                                      : discover_pool_bytes(&a->config.share);
-}
-
-/* The pool of received frames has room for all that can be on its way to the stages at once. */
-static void pool_size(struct agent *a)
-{
-    uint64_t bytes = 0;
-    for (size_t i = 0; i < a->n_stages; i++)
-        bytes += a->stages[i].inputs_bytes;
-    if (!a->config.pool_limit_bytes)
-        data_pool_limit(a->data,
-                        bytes > shell_pool_least_bytes(a) ? bytes : shell_pool_least_bytes(a));
-}
-
-static void stage_loaded(struct agent *a, struct shell_stage *s, const struct agent_event *ev)
-{
-    s->vocabulary = ev->u.progress.vocabulary;
-    uint64_t row = (uint64_t)ev->u.progress.width_in * frame_dtype_bytes(s->wire) + FRAME_RUN_BYTES;
-    s->inputs_bytes = s->is_first ? 0 : 2 * s->n_stages * s->max_batch_tokens * row;
-    pool_size(a);
-}
-
 static void queued_event_in(struct agent *a, struct queued_event *m)
 {
     struct agent_event *ev = &m->event;
@@ -117,7 +91,7 @@ static void queued_event_in(struct agent *a, struct queued_event *m)
     case AGENT_EVENT_LOADED: {
         struct shell_stage *s = shell_stage_of(a, ev->u.progress.slot);
         if (s && ev->u.progress.status == 0)
-            stage_loaded(a, s, ev);
+            s->vocabulary = ev->u.progress.vocabulary;
         ev->u.progress.error = m->error;
         shell_event(a, ev);
         return;

@@ -72,10 +72,8 @@ struct shell_stage {
     struct executor *executor; /* of the device that it is on */
     char *path;                /* of the model in the store */
     uint32_t vocabulary;
-    bool is_first;
     enum frame_dtype wire; /* as what rows cross */
-    uint64_t n_stages, max_batch_tokens,
-        inputs_bytes; /* inputs: of all frames that may be on their way to the stage */
+    uint64_t inputs_bytes; /* of all frames that may be on their way to the stage */
     struct outlet *next, *first;
     /* of a paced agent */
     int end_layer;
@@ -170,6 +168,8 @@ void shell_devices_meter(struct agent *a, struct agent_event *ev);
 
 /* ---- shell_stages.c; all in the monitor */
 
+/* What the pool of received frames has room for at least. */
+uint64_t shell_pool_least_bytes(const struct agent *a);
 struct shell_stage *shell_stage_of(struct agent *a, uint64_t slot);
 /* Frees what the shell keeps of a stage. */
 void shell_stage_drop(struct agent *a, uint64_t slot);
@@ -222,8 +222,6 @@ void shell_profiling(struct agent *a, struct queued_event *m);
 void shell_woken(uv_async_t *wake);
 /* In the monitor: a frame of a stage. Takes the payload. */
 void shell_frame(struct agent *a, const struct frame_header *h, struct data_buffer *payload);
-/* What the pool of received frames has room for at least. */
-uint64_t shell_pool_least_bytes(const struct agent *a);
 
 /* ---- shell_reports.c: callbacks, `ctx` is the agent; any thread */
 

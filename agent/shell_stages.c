@@ -4,6 +4,7 @@
 
 #include "agent/shell_int.h"
 #include "common/vector.h"
+#include "transport/stage_bytes.h"
 
 /* ---- stages ---- */
 
@@ -13,6 +14,50 @@ struct shell_stage *shell_stage_of(struct agent *a, uint64_t slot)
         if (a->stages[i].slot == slot)
             return &a->stages[i];
     return NULL;
+}
+
+/* ---- the pool of received frames ---- */
+
+uint64_t shell_pool_least_bytes(const struct agent *a)
+{
+    return a->config.pool_limit_bytes ? a->config.pool_limit_bytes
+                                      : discover_pool_bytes(&a->config.share);
+}
+
+/* It has room for all that can be on its way to the stages at once. Bytes of that are beyond what
+ * it may have anyway, and are the stages' to pay. */
+static uint64_t pool_size(struct agent *a)
+{
+    uint64_t inputs = 0, least = shell_pool_least_bytes(a);
+    for (size_t i = 0; i < a->n_stages; i++)
+        inputs += a->stages[i].inputs_bytes;
+    if (a->config.pool_limit_bytes)
+        return 0;
+    uint64_t need = inputs + STAGE_KV_BYTES;
+    data_pool_limit(a->data, need > least ? need : least);
+    return stage_receiving_bytes(inputs, least);
+}
+
+/* The elements of a token that come from the stage before. */
+static uint64_t entering_width(const struct message_stage_prepare *p)
+{
+    const struct message_value *values = p->enters.items;
+    uint64_t width = 0;
+    for (size_t i = 0; i < p->enters.count; i++)
+        width += values[i].width;
+    return width;
+}
+
+/* How much more of the memory for stages the pool takes from now on. */
+static uint64_t stage_receives(struct agent *a, struct shell_stage *s,
+                               const struct message_stage_prepare *p)
+{
+    s->inputs_bytes = 0;
+    uint64_t before = pool_size(a);
+    if (p->stage)
+        s->inputs_bytes =
+            stage_inputs_bytes(p->n_stages, p->max_batch_tokens, entering_width(p), s->wire);
+    return pool_size(a) - before;
 }
 
 /* ---- frames ---- */
@@ -84,6 +129,7 @@ void shell_stage_drop(struct agent *a, uint64_t slot)
     outlet_drop(&s->first);
     free(s->path);
     *s = a->stages[--a->n_stages];
+    pool_size(a);
 }
 
 static struct shell_stage *stage_make(struct agent *a, uint64_t slot, uint64_t device)
@@ -142,9 +188,7 @@ void shell_stage_load(struct agent *a, const struct agent_action *act)
     s->wire = l.wire;
     s->end_layer = (int)p->end_layer;
     s->stands_for = p->stands_for;
-    s->is_first = p->stage == 0;
-    s->n_stages = p->n_stages;
-    s->max_batch_tokens = p->max_batch_tokens;
+    l.receiving_bytes = stage_receives(a, s, p);
     executor_load(s->executor, &l);
 }
 

@@ -88,6 +88,8 @@ int member_node_read(json_t *told, struct member_node **out, struct err *e)
     const char *as = json_string_value(json_object_get(paced, "as"));
     n->nic_bytes_per_s =
         json_is_true(json_object_get(nic, "assumed")) ? 0 : number_of(nic, "bandwidth_bytes_per_s");
+    double pool = number_of(told, "pool_bytes");
+    n->pool_bytes = pool > 0 && pool < 1e18 ? (uint64_t)pool : UINT64_MAX;
     n->paced_as = as ? as : "";
     n->paced_profile = json_string_value(json_object_get(paced, "profile"));
     if (rc == 0)

@@ -23,6 +23,8 @@ struct member_node {
     struct node_speed *speeds; /* [cluster.n_devices] */
     double
         nic_bytes_per_s; /* of its first network card, as the card says; 0: not told, or assumed */
+    uint64_t pool_bytes; /* that received frames may hold beside its devices' memory; UINT64_MAX:
+                            not told */
     /* Of a paced agent; "" and NULL for all others. */
     const char *paced_as;      /* the device that it stands for */
     const char *paced_profile; /* SHA-256 of the profile that it runs by */

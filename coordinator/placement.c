@@ -204,26 +204,16 @@ static void last_read(const struct coord *c, struct placement_job *p, const stru
     }
 }
 
-/* Elements of a token at the widest border between layers. */
-static uint32_t border_width(const struct model_facts *f)
+static bool devices_are_paced(struct coord *c, const struct placement_job *p)
 {
-    uint64_t most = f->borders ? 0 : f->width;
-    for (int i = 0; f->borders && i < f->n_layers; i++) {
-        const struct message_value *values = f->borders[i].items;
-        uint64_t sum = 0;
-        for (size_t k = 0; k < f->borders[i].count; k++)
-            sum += values[k].width;
-        most = sum > most ? sum : most;
+    const struct cluster *cluster = &p->inputs->cluster;
+    int n = p->devices ? p->n_devices : cluster->n_devices, paced = 0;
+    for (int i = 0; i < n; i++) {
+        int node = cluster->devices[p->devices ? p->devices[i] : i].node;
+        const struct member *m = member_find(c, cluster->nodes[node].name);
+        paced += m && member_paced_as(m)[0];
     }
-    return (uint32_t)most;
-}
-
-static bool agents_are_paced(const struct coord *c)
-{
-    for (size_t i = 0; i < c->n_members; i++)
-        if (member_available(c->members[i]) && member_paced_as(c->members[i])[0])
-            return true;
-    return false;
+    return n > 0 && paced == n;
 }
 
 static int placing_create(struct coord *c, struct deployment *d, struct placement_job **out,
@@ -246,9 +236,8 @@ static int placing_create(struct coord *c, struct deployment *d, struct placemen
     p->least_sequences = d->spec.micro_batches > 1 ? (uint64_t)d->spec.micro_batches : 1;
     p->max_sequences = d->spec.max_sequences;
     p->most_sequences = p->max_sequences ? p->max_sequences : c->config.max_sequences;
-    p->width = border_width(&d->model->facts);
+    p->width = planner_border_width(&d->model->facts);
     p->vocabulary = d->model->facts.vocabulary;
-    p->paced = agents_are_paced(c);
     int rc = planner_inputs_get(c, d, &p->inputs, e);
     if (rc == 0) {
         p->profile = p->inputs->profile;
@@ -256,6 +245,7 @@ static int placing_create(struct coord *c, struct deployment *d, struct placemen
         p->wire_auto = d->spec.wire_auto;
         rc = ranges_read(p, d, e);
     }
+    p->paced = rc == 0 && devices_are_paced(c, p);
     if (rc == 0 && !p->devices)
         last_read(c, p, d);
     if (rc < 0) {

@@ -38,7 +38,7 @@ struct placement_job {
     uint64_t max_context, trained_context, least_sequences, most_sequences;
     uint64_t max_sequences; /* asked for; 0: not */
     uint32_t width, vocabulary;
-    bool paced; /* agents count the bytes of what they stand for, and nothing beside */
+    bool paced; /* all of them: they count the bytes of what they stand for, and nothing beside */
     /* the result */
     int status;
     struct err error;

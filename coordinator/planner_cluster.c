@@ -6,6 +6,7 @@
 #include "common/vector.h"
 #include "coordinator/links.h"
 #include "coordinator/model_slots.h"
+#include "transport/stage_bytes.h"
 
 /* ---- bytes ---- */
 
@@ -25,7 +26,44 @@ double planner_free_bytes(const struct coord *c, const struct deployment *d, con
     return bytes > 0 ? bytes : 0;
 }
 
-double planner_workspace_bytes(const struct deployment *d, const struct member *m)
+uint32_t planner_border_width(const struct model_facts *f)
+{
+    uint64_t most = f->borders ? 0 : f->width;
+    for (int i = 0; f->borders && i < f->n_layers; i++) {
+        const struct message_value *values = f->borders[i].items;
+        uint64_t sum = 0;
+        for (size_t k = 0; k < f->borders[i].count; k++)
+            sum += values[k].width;
+        most = sum > most ? sum : most;
+    }
+    return (uint32_t)most;
+}
+
+/* Whether the member could be given a stage of the deployment's model. */
+static bool takes_part(const struct deployment *d, const struct member *m)
+{
+    return m->node && member_available(m) && !member_lacks(m, d->model->facts.needs);
+}
+
+/* What frames on their way to a stage of the member take of its memory, were there as many stages
+ * as there may be. Its devices share the pool. */
+static uint64_t receiving_bytes(const struct coord *c, const struct deployment *d,
+                                const struct member *m)
+{
+    uint64_t n_stages = 0, layers = (uint64_t)d->model->facts.n_layers;
+    if (m->node->pool_bytes == UINT64_MAX)
+        return 0;
+    for (size_t i = 0; i < c->n_members; i++)
+        n_stages += takes_part(d, c->members[i]) ? (uint64_t)member_device_count(c->members[i]) : 0;
+    n_stages = n_stages < layers ? n_stages : layers;
+    uint64_t inputs =
+        stage_inputs_bytes(n_stages, deployment_spec_batch_tokens(&d->spec),
+                           planner_border_width(&d->model->facts), deployment_wire(d));
+    return stage_receiving_bytes(inputs, m->node->pool_bytes / (uint64_t)member_device_count(m));
+}
+
+double planner_workspace_bytes(const struct coord *c, const struct deployment *d,
+                               const struct member *m)
 {
     /* A paced agent's memory is that of the device it stands for, counted by the profile's bytes.
      */
@@ -35,7 +73,8 @@ double planner_workspace_bytes(const struct deployment *d, const struct member *
      * they came. */
     double wide = deployment_wire(d) == FRAME_F32 ? 0 : 2.0 * sizeof(float) * d->model->facts.width;
     return ceil((d->model->facts.workspace_bytes_per_token + wide) *
-                (double)deployment_spec_batch_tokens(&d->spec));
+                (double)deployment_spec_batch_tokens(&d->spec)) +
+           (double)receiving_bytes(c, d, m);
 }
 
 /* ---- nodes ---- */
@@ -89,8 +128,8 @@ static void device_add(struct drawing *w, const struct member *m, int i)
     out->name = arena_strdup(&to->arena, device->name);
     out->kind = arena_strdup(&to->arena, device->kind);
     out->node = to->n_nodes;
-    out->memory_bytes =
-        fmax(0, floor(planner_free_bytes(w->c, w->d, m, i) - planner_workspace_bytes(w->d, m)));
+    out->memory_bytes = fmax(
+        0, floor(planner_free_bytes(w->c, w->d, m, i) - planner_workspace_bytes(w->c, w->d, m)));
 }
 
 static int node_add(struct drawing *w, const struct member *m, struct err *e)
@@ -110,12 +149,6 @@ static int node_add(struct drawing *w, const struct member *m, struct err *e)
         return no_memory(e);
     w->members[to->n_nodes++] = m;
     return 0;
-}
-
-/* Whether the member could be given a stage of the deployment's model. */
-static bool takes_part(const struct deployment *d, const struct member *m)
-{
-    return m->node && member_available(m) && !member_lacks(m, d->model->facts.needs);
 }
 
 static int nodes_add(struct drawing *w, struct err *e)

@@ -6,6 +6,7 @@
 #include "common/cluster.h"
 #include "coordinator/deployment.h"
 #include "coordinator/member.h"
+#include "coordinator/model_facts.h"
 
 /* For a node that told of no network. */
 #define PLANNER_UNKNOWN_BYTES_PER_S 1.25e8
@@ -14,8 +15,12 @@
 /* Its texts are copies. HP_ENOMEM. */
 int planner_cluster_make(const struct coord *c, const struct deployment *d, struct cluster *out,
                          struct err *e);
-/* What each stage holds beside weights and KV cache, on a device of this member. */
-double planner_workspace_bytes(const struct deployment *d, const struct member *m);
+/* Elements of a token at the widest border between layers. */
+uint32_t planner_border_width(const struct model_facts *f);
+/* What each stage holds beside weights and KV cache, on a device of this member: work space, and
+ * frames on their way to it where the member's pool has no room for them. */
+double planner_workspace_bytes(const struct coord *c, const struct deployment *d,
+                               const struct member *m);
 /* Free for this deployment on a device of a member; 0 where there is no such device. */
 double planner_free_bytes(const struct coord *c, const struct deployment *d, const struct member *m,
                           int device);

@@ -23,3 +23,16 @@ uint64_t stage_beside_bytes(const struct stage_shape *s)
 {
     return DATA_STAGE_OUTPUTS * stage_output_bytes(s) + stage_sampled_bytes(s);
 }
+
+uint64_t stage_inputs_bytes(uint64_t n_stages, uint64_t max_batch_tokens, uint64_t width,
+                            enum frame_dtype wire)
+{
+    uint64_t row = width * frame_dtype_bytes(wire) + FRAME_RUN_BYTES;
+    return 2 * n_stages * max_batch_tokens * row;
+}
+
+uint64_t stage_receiving_bytes(uint64_t inputs_bytes, uint64_t pool_bytes)
+{
+    uint64_t need = inputs_bytes + STAGE_KV_BYTES;
+    return need > pool_bytes ? (need - pool_bytes) / 4 * 5 : 0; /* a quarter beside it to send */
+}

@@ -8,7 +8,10 @@
 
 #include "transport/frame.h"
 
-enum { STAGE_BATCHES = 2 }; /* under way on a device at once */
+enum {
+    STAGE_BATCHES = 2,        /* under way on a device at once */
+    STAGE_KV_BYTES = 8 << 20, /* of keys and values on their way from one sender */
+};
 
 struct stage_shape {
     bool last;
@@ -24,5 +27,14 @@ uint64_t stage_output_bytes(const struct stage_shape *s);
 uint64_t stage_sampled_bytes(const struct stage_shape *s);
 /* Both: DATA_STAGE_OUTPUTS outputs, and the rows. */
 uint64_t stage_beside_bytes(const struct stage_shape *s);
+
+/* Frames that may be on their way to a stage at once, or wait for their turn there: two batches for
+ * each stage of the pipeline. The first stage has none. */
+uint64_t stage_inputs_bytes(uint64_t n_stages, uint64_t max_batch_tokens, uint64_t width,
+                            enum frame_dtype wire);
+/* What an agent's pool of received frames takes of the memory for stages when such frames come to
+ * its stages (`inputs_bytes` of all) and it may have `pool_bytes` anyway. Keys and values have room
+ * beside them: a batch that waits for them never waits for itself. */
+uint64_t stage_receiving_bytes(uint64_t inputs_bytes, uint64_t pool_bytes);
 
 #endif

@@ -28,6 +28,7 @@ struct executor_fixture {
     bool run_may_fail;
     atomic_bool busy; /* each batch is followed by another at once */
     uint32_t vocabulary;
+    uint64_t receiving_bytes; /* of what is loaded next */
     struct batch_run run;
     struct batch batch;
     uint32_t ids[4];
@@ -137,7 +138,8 @@ static void load(struct executor_fixture *f, uint64_t slot)
                               .kv_tokens = 256,
                               .max_sequences = 2,
                               .max_batch_tokens = 64,
-                              .n_stages = 1};
+                              .n_stages = 1,
+                              .receiving_bytes = f->receiving_bytes};
     executor_load(f->x, &l);
 }
 
@@ -269,6 +271,29 @@ static void rows_of_logits_count_against_the_limit(void **state)
     run_one(f, 0); /* what fits goes on */
 }
 
+/* What the pool of received frames takes for a stage is the stage's to pay. */
+static void frames_on_their_way_to_a_stage_count_against_the_limit(void **state)
+{
+    enum { FRAMES = 50 << 20 };
+    struct executor_fixture *f = *state;
+    uint64_t before = executor_memory_free(f->x);
+    load(f, SERVING);
+    wait_for(&f->loaded[SERVING]);
+    uint64_t loaded = executor_memory_free(f->x);
+    f->receiving_bytes = FRAMES;
+    load(f, LOADING);
+    wait_for(&f->loaded[LOADING]);
+    assert_int_equal(f->load_status[LOADING], 0);
+    assert_in_range(loaded - executor_memory_free(f->x), FRAMES, FRAMES + before - loaded);
+    executor_unload(f->x, LOADING);
+    f->receiving_bytes = loaded;
+    load(f, LOADING);
+    wait_for(&f->loaded[LOADING]);
+    assert_int_equal(f->load_status[LOADING], HP_ENOMEM);
+    assert_non_null(strstr(f->load_text, "are missing"));
+    assert_int_equal(executor_memory_free(f->x), loaded);
+}
+
 static void batches_run_between_the_points_of_a_measurement(void **state)
 {
     struct executor_fixture *f = *state;
@@ -309,6 +334,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(an_executor_ends_while_loads_go_on_and_wait, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(rows_of_logits_count_against_the_limit, setup, teardown),
+        cmocka_unit_test_setup_teardown(frames_on_their_way_to_a_stage_count_against_the_limit,
+                                        setup, teardown),
         cmocka_unit_test_setup_teardown(batches_run_between_the_points_of_a_measurement, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(a_measurement_ends_while_requests_are_served_without_a_gap,

@@ -182,12 +182,20 @@ TEST(f32_needs_twice_the_room_of_bf16)
 }
 
 /* The same call that an agent's executor makes. */
-TEST(what_stages_hold_for_each_other_is_planned_as_agents_count_it)
+static void expect_bytes_as_agents_count_them(bool beside_a_paced_one)
 {
+    static const char paced[] =
+        "{\"name\": \"x\", \"devices\": [{\"name\": \"gpu\", \"kind\": \"P\", \"memory_bytes\": "
+        "16e9}], \"paced\": {\"as\": \"n/gpu\", \"profile\": \"abc\", \"links\": []}}";
     struct fixture f;
     fixture_open(&f);
     for (int i = 0; i < 3; i++)
         fixture_agent(&f, i, "k", 8e9);
+    if (beside_a_paced_one) {
+        fixture_invite(&f, 60);
+        fixture_join(&f, 13, fixture_key(3), "a3", f.token, paced);
+        fixture_beat(&f, 13, fixture_key(3));
+    }
     struct deployment *d =
         deploy(&f, "x", "{\"layers\": \"0-3:a0,4-6:a1,7-9:a2\", \"max_context\": 512}", NULL);
     assert_non_null(d);
@@ -209,6 +217,12 @@ TEST(what_stages_hold_for_each_other_is_planned_as_agents_count_it)
                      beside);
     }
     fixture_close(&f);
+}
+
+TEST(what_stages_hold_for_each_other_is_planned_as_agents_count_it)
+{
+    expect_bytes_as_agents_count_them(false);
+    expect_bytes_as_agents_count_them(true);
 }
 
 TEST(memory_of_other_deployments_is_not_given_twice)

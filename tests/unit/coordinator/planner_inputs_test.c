@@ -6,6 +6,7 @@
 #include "coordinator/profiles.h"
 #include "coordinator/topology.h"
 #include "tests/unit/coordinator/core_fixture.h"
+#include "transport/stage_bytes.h"
 
 enum { LAYERS = 5 };
 static const struct layer_facts layers[LAYERS] = {
@@ -151,6 +152,48 @@ TEST(the_cluster_is_what_topo_tells_people)
     fixture_close(&f);
 }
 
+/* An agent whose pool is small pays for frames on their way to it with its stages' memory. */
+TEST(frames_on_their_way_are_planned_with_where_pools_are_small)
+{
+    static const char node[] =
+        "{\"name\": \"x\", \"devices\": [{\"name\": \"cpu\", \"kind\": \"k\", "
+        "\"memory_bytes\": 6e9}], \"pool_bytes\": %d}";
+    enum { AGENTS = 3 };
+    const int pools[AGENTS] = {1 << 30, 1 << 20, 0};
+    struct fixture f;
+    struct model_slot slot;
+    struct deployment d;
+    struct planner_inputs *in = NULL;
+    struct err e = {0};
+    char text[200];
+    fixture_open(&f);
+    for (int i = 0; i < AGENTS; i++) {
+        snprintf(text, sizeof text, node, pools[i]);
+        join_on(&f, i, "box", text);
+    }
+    slot_open(&slot, &d);
+    assert_int_equal(planner_inputs_get(f.core, &d, &in, &e), 0);
+    uint64_t inputs = stage_inputs_bytes(AGENTS, deployment_spec_batch_tokens(&d.spec), facts.width,
+                                         in->wire),
+             more = stage_receiving_bytes(inputs, 1 << 20);
+    double room[AGENTS], work[AGENTS];
+    for (int i = 0; i < AGENTS; i++) {
+        char name[8];
+        snprintf(name, sizeof name, "a%d", i);
+        int k = planner_inputs_device(in, name, 0);
+        room[i] = in->cluster.devices[k].memory_bytes;
+        work[i] = in->workspace_bytes[k];
+    }
+    assert_true(more > inputs);
+    assert_same(work[1] - work[0], (double)more);
+    assert_same(room[0] - room[1], (double)more);
+    assert_same(room[0], room[2]); /* it told nothing of its pool */
+    planner_inputs_release(&in);
+    planner_inputs_release(&d.inputs);
+    json_decref(d.spec.options);
+    fixture_close(&f);
+}
+
 static void measure(struct fixture *f, const struct model_slot *slot, const char *kind,
                     const char *tables)
 {
@@ -240,6 +283,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_cluster_is_what_topo_tells_people),
         cmocka_unit_test(what_was_measured_is_planned_with_and_the_rest_is_guessed),
+        cmocka_unit_test(frames_on_their_way_are_planned_with_where_pools_are_small),
         cmocka_unit_test(layers_of_a_paced_profile_stand_where_the_models_do),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

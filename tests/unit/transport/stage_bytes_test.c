@@ -30,11 +30,21 @@ TEST(outputs_that_never_wait_have_no_buffers_of_their_own)
     assert_true(stage_output_bytes(&s) > DATA_CONTROL_BYTES);
 }
 
+TEST(what_comes_beyond_the_pool_is_paid_by_stages)
+{
+    uint64_t inputs = stage_inputs_bytes(3, BATCH, WIDTH, FRAME_F16);
+    assert_int_equal(inputs, (uint64_t)2 * 3 * BATCH * (2 * WIDTH + FRAME_RUN_BYTES));
+    assert_int_equal(stage_receiving_bytes(inputs, inputs + STAGE_KV_BYTES), 0);
+    assert_int_equal(stage_receiving_bytes(inputs, 1 << 30), 0);
+    assert_int_equal(stage_receiving_bytes(inputs, inputs + STAGE_KV_BYTES - 4096), 5 * 1024);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_place_in_a_pipeline_holds_what_it_needs),
         cmocka_unit_test(outputs_that_never_wait_have_no_buffers_of_their_own),
+        cmocka_unit_test(what_comes_beyond_the_pool_is_paid_by_stages),
     };
     return cmocka_run_group_tests_name("stage_bytes", tests, NULL, NULL);
 }
