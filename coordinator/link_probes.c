@@ -49,6 +49,27 @@ static void asks_answer(struct coord *c)
     free(c->links_asks);
     c->links_asks = NULL;
     c->n_links_asks = c->room_links_asks = 0;
+    c->doubts_until_ns = 0;
+}
+
+static bool doubt_exists(const struct coord *c)
+{
+    for (size_t i = 0; i < c->n_members; i++)
+        for (size_t k = 0; k < c->members[i]->n_links; k++)
+            if (links_is_doubted(c->members[i], &c->members[i]->links[k]))
+                return true;
+    return false;
+}
+
+/* Who asked gets what was measured, not what was known before: a doubted result is measured again
+ * before the answer, which does not wait for ever for a network that is never the same. */
+static bool asks_wait_for_doubts(struct coord *c)
+{
+    if (!doubt_exists(c))
+        return false;
+    if (!c->doubts_until_ns)
+        c->doubts_until_ns = coord_now(c) + coord_ms(LINKS_DOUBTS_MS);
+    return coord_now(c) < c->doubts_until_ns;
 }
 
 int link_probes_ask(struct coord *c, uint64_t peer, uint64_t id, struct err *e)
@@ -221,7 +242,7 @@ void link_probes_tick(struct coord *c)
         probe_fail(c, "an agent did not answer");
     if (c->probe.id)
         return;
-    if (c->n_links_asks && (n < 2 || c->pairs_idle >= n * n))
+    if (c->n_links_asks && (n < 2 || c->pairs_idle >= n * n) && !asks_wait_for_doubts(c))
         asks_answer(c);
     for (size_t i = 0; n >= 2 && i < LINKS_SCAN && i < n * n; i++) {
         c->pairs_idle++;

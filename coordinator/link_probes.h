@@ -11,11 +11,12 @@ enum {
     LINKS_REFRESH_MS = 300000, /* after a measurement; in large clusters later, so that a pair has
                                   LINKS_PAIR_MS on average */
     LINKS_PAIR_MS = 2500,
-    LINKS_RETRY_MS = 30000, /* after a failure */
-    LINKS_ANSWER_MS = 8000, /* an agent that has not answered by then does not */
-    LINKS_SCAN = 256,       /* pairs looked at in one tick */
-    LINKS_DOUBT_MS = 5000,  /* a result that differs from the last by LINKS_DOUBT_TIMES is measured
-                               again after so long, and believed when it comes again */
+    LINKS_RETRY_MS = 30000,  /* after a failure */
+    LINKS_ANSWER_MS = 8000,  /* an agent that has not answered by then does not */
+    LINKS_SCAN = 256,        /* pairs looked at in one tick */
+    LINKS_DOUBT_MS = 5000,   /* a result that differs from the last by LINKS_DOUBT_TIMES is measured
+                                again after so long, and believed when it comes again */
+    LINKS_DOUBTS_MS = 12000, /* so long an answer to hpctl waits for results that are doubted */
     LINKS_DOUBT_TIMES = 4,
 };
 

@@ -30,6 +30,11 @@ struct member_link *links_make(struct member *from, const struct member *to)
     return l;
 }
 
+bool links_is_doubted(const struct member *from, const struct member_link *l)
+{
+    return l->doubted_bytes_per_s > 0 && member_present(from) && member_present(l->to);
+}
+
 static const struct member_link *link_measured(const struct member *from, const struct member *to)
 {
     const struct member_link *l = links_cell(from, to);

@@ -18,6 +18,8 @@ struct member_link {
 /* The row's cell, measured or not; NULL: there is none, or (links_make) no memory for it. */
 struct member_link *links_cell(const struct member *from, const struct member *to);
 struct member_link *links_make(struct member *from, const struct member *to);
+/* The last result of a link between two that are here was not believed; another is to come. */
+bool links_is_doubted(const struct member *from, const struct member_link *l);
 /* The data path from one member to another, as planners are given it. */
 struct links_path {
     const struct member *from, *to;

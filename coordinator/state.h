@@ -116,6 +116,8 @@ struct coord {
     size_t pairs_idle; /* looked at in a row without finding one that is due */
     struct links_ask *links_asks;
     size_t n_links_asks, room_links_asks;
+    uint64_t
+        doubts_until_ns; /* the answer waits so long for doubted results; 0: it has not begun */
 
     struct {
         uint64_t refused, opened, finished, failed, cancelled, rejected, prompt_tokens,

@@ -69,11 +69,33 @@ static json_t *unreachable_document(const struct coord *c)
     return unreachable;
 }
 
+static json_t *doubted_document(const struct coord *c)
+{
+    json_t *doubted = json_array();
+    for (size_t i = 0; i < c->n_members; i++)
+        for (size_t k = 0; k < c->members[i]->n_links; k++) {
+            const struct member_link *l = &c->members[i]->links[k];
+            if (links_is_doubted(c->members[i], l))
+                json_array_append_new(
+                    doubted, json_pack("{s:s, s:s, s:f, s:f}", "from", c->members[i]->name, "to",
+                                       l->to->name, "measured_bytes_per_s", l->doubted_bytes_per_s,
+                                       "bandwidth_bytes_per_s", l->bandwidth_bytes_per_s));
+        }
+    return doubted;
+}
+
+/* A list that says nothing is left out. */
+static void list_add(json_t *document, const char *name, json_t *list)
+{
+    if (json_array_size(list))
+        json_object_set(document, name, list);
+    json_decref(list);
+}
+
 json_t *topology_document(const struct coord *c)
 {
-    json_t *cluster = cluster_document(c), *unreachable = unreachable_document(c);
-    if (json_array_size(unreachable))
-        json_object_set(cluster, "unreachable", unreachable);
-    json_decref(unreachable);
+    json_t *cluster = cluster_document(c);
+    list_add(cluster, "unreachable", unreachable_document(c));
+    list_add(cluster, "doubted", doubted_document(c));
     return cluster;
 }

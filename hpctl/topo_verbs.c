@@ -96,7 +96,9 @@ const struct command topo_verbs[] = {
         .details = "-o json or -o FILE gives hp-cluster/1, which the planners read. Links are "
                    "measured a second after an agent joins and every five "
                    "minutes while nothing runs; what was not measured yet is what the network "
-                   "cards promise.",
+                   "cards promise. A result that is four times the last one or a quarter of it is "
+                   "measured again before it counts; --measure waits for that, and says where no "
+                   "two results agree.",
         .examples = "  hpctl topo\n  hpctl topo --measure\n  hpctl topo -o cluster.json\n  hpctl "
                     "topo --svg cluster.svg\n  hpctl topo --cluster cluster.json --svg cluster.svg",
         .options = topo_options,

@@ -123,6 +123,12 @@ static int print_links(const json_t *cluster, struct err *e)
     json_array_foreach(json_object_get(cluster, "unreachable"), i, l)
         printf("%s cannot talk to %s (%s): %s\n", string_member(l, "from"), string_member(l, "to"),
                string_member(l, "address"), string_member(l, "why"));
+    json_array_foreach(json_object_get(cluster, "doubted"), i, l)
+        printf("%s to %s: %s was measured now, which counts once it is measured again; until then "
+               "%s does\n",
+               string_member(l, "from"), string_member(l, "to"),
+               shown_rate(number_member(l, "measured_bytes_per_s")).s,
+               shown_rate(number_member(l, "bandwidth_bytes_per_s")).s);
     return rc;
 }
 

@@ -201,6 +201,49 @@ static void a_result_that_differs_much_is_believed_when_it_comes_twice(void **st
     assert_true(speed_of_first(f) == 3e6);
 }
 
+static size_t doubted_now(struct fixture *f)
+{
+    const struct message_answer *a = fixture_ask(f, "topo", "{}", NULL);
+    json_t *o = json_loads(a->result, 0, NULL);
+    const json_t *first = json_array_get(json_object_get(o, "doubted"), 0);
+    size_t n = json_array_size(json_object_get(o, "doubted"));
+    assert_true(!n || json_number_value(json_object_get(first, "measured_bytes_per_s")) == 3e6);
+    assert_true(!n || json_number_value(json_object_get(first, "bandwidth_bytes_per_s")) == 8e8);
+    json_decref(o);
+    return n;
+}
+
+/* Answers for hpctl that are no progress, from message `since` on. */
+static int answers_since(const struct fixture *f, size_t since)
+{
+    int n = 0;
+    for (size_t i = since; i < f->n_sent; i++)
+        n += f->sent[i].peer == ADMIN && f->sent[i].m.type == MESSAGE_ANSWER &&
+             !f->sent[i].m.u.answer.more;
+    return n;
+}
+
+static void who_asks_for_a_measurement_gets_no_old_value_without_a_word(void **state)
+{
+    struct fixture *f = *state;
+    measure_all(f, 8e8);
+    fixture_ask(f, "topo", "{\"measure\": true}", NULL);
+    size_t before = f->n_sent;
+    measure_for(f, 20, 3e6);
+    assert_int_equal(answers_since(f, before), 0);
+    assert_int_equal(doubted_now(f), AGENTS * (AGENTS - 1));
+    before = f->n_sent;
+    measure_for(f, 60, 3e6);
+    assert_int_equal(answers_since(f, before), 1);
+    assert_true(speed_of_first(f) == 3e6);
+    /* A network that is never the same is not waited for without end. */
+    fixture_ask(f, "topo", "{\"measure\": true}", NULL);
+    before = f->n_sent;
+    for (int i = 0; i < 15; i++)
+        measure_for(f, 10, i % 2 ? 9e8 : 1.5e7 * (i + 1) * (i + 1));
+    assert_int_equal(answers_since(f, before), 1);
+}
+
 static void links_are_measured_when_asked_for(void **state)
 {
     struct fixture *f = *state;
@@ -224,6 +267,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(no_link_is_faster_than_its_cards, setup, teardown),
         cmocka_unit_test_setup_teardown(a_result_that_differs_much_is_believed_when_it_comes_twice,
+                                        setup, teardown),
+        cmocka_unit_test_setup_teardown(who_asks_for_a_measurement_gets_no_old_value_without_a_word,
                                         setup, teardown),
         cmocka_unit_test_setup_teardown(links_are_measured_when_asked_for, setup, teardown),
         cmocka_unit_test_setup_teardown(every_pair_is_measured_once_and_again_after_minutes, setup,
