@@ -14,7 +14,7 @@
 #include "hpctl/context.h"
 #include "hpctl/local_process.h"
 
-enum { START_PATIENCE_MS = 20000, POLL_MS = 20, MAX_ARGUMENTS = 64, DEVICE_ARGUMENT = 1200 };
+enum { START_PATIENCE_MS = 20000, POLL_MS = 20, MAX_ARGUMENTS = 64 };
 
 static void poll_pause(void)
 {
@@ -130,16 +130,22 @@ static void data_channel_tell(const struct local_cluster *c, const char *dir)
         fs_file_write(file, text, (size_t)n, 0600, NULL);
 }
 
+void local_cores_text(const char *prefix, const int *cores, int n, char out[LOCAL_CORES_TEXT])
+{
+    size_t used = (size_t)snprintf(out, LOCAL_CORES_TEXT, "%s", prefix);
+    for (int i = 0; i < n && used < LOCAL_CORES_TEXT; i++)
+        used +=
+            (size_t)snprintf(out + used, LOCAL_CORES_TEXT - used, "%s%d", i ? "," : "", cores[i]);
+}
+
 /* "cpu:0,1" for each of the agent's devices, in `text`; returns how many arguments there are. */
 static int devices_arguments(const struct local_cluster *c, const struct local_agent *a,
-                             char text[LOCAL_MAX_DEVICES][DEVICE_ARGUMENT], char **arguments)
+                             char text[LOCAL_MAX_DEVICES][LOCAL_CORES_TEXT], char **arguments)
 {
     int n = c->devices > 1 ? (int)c->devices : 0;
     for (int d = 0; d < n; d++) {
-        size_t used = (size_t)snprintf(text[d], DEVICE_ARGUMENT, "cpu:");
-        for (int i = d * a->n_cores / n; i < (d + 1) * a->n_cores / n; i++)
-            used += (size_t)snprintf(text[d] + used, DEVICE_ARGUMENT - used, "%s%d",
-                                     text[d][used - 1] == ':' ? "" : ",", a->cores[i]);
+        int first = d * a->n_cores / n, end = (d + 1) * a->n_cores / n;
+        local_cores_text("cpu:", a->cores + first, end - first, text[d]);
         arguments[2 * d] = "--device";
         arguments[2 * d + 1] = text[d];
     }
@@ -149,17 +155,14 @@ static int devices_arguments(const struct local_cluster *c, const struct local_a
 int local_start_agent(struct local_cluster *c, struct local_agent *a, const char *token,
                       struct err *e)
 {
-    char program[2100], dir[600], log[640], cores[1200] = "", memory[32], token_file[640],
-                                            devices[LOCAL_MAX_DEVICES][DEVICE_ARGUMENT];
+    char program[2100], dir[600], log[640], cores[LOCAL_CORES_TEXT], memory[32], token_file[640],
+        devices[LOCAL_MAX_DEVICES][LOCAL_CORES_TEXT];
     local_program_beside("hp-agent", program, sizeof program);
     snprintf(dir, sizeof dir, "%s/agents/%s", c->dir, a->name);
     snprintf(log, sizeof log, "%s/log", dir);
     snprintf(token_file, sizeof token_file, "%s/token", dir);
     snprintf(memory, sizeof memory, "%llu", (unsigned long long)a->memory_bytes);
-    for (int i = 0; i < a->n_cores; i++) {
-        size_t n = strlen(cores);
-        snprintf(cores + n, sizeof cores - n, "%s%d", i ? "," : "", a->cores[i]);
-    }
+    local_cores_text("", a->cores, a->n_cores, cores);
     int rc = fs_folder_make(dir, 0700, e);
     if (rc < 0)
         return rc;

@@ -12,6 +12,7 @@
 #include "common/status.h"
 
 enum { LOCAL_MAX_AGENTS = 64, LOCAL_MAX_CORES = 256, LOCAL_MAX_DEVICES = 16 };
+enum { LOCAL_CORES_TEXT = 8 + 12 * LOCAL_MAX_CORES };
 
 struct local_agent {
     char name[32];
@@ -48,6 +49,9 @@ int local_start_coordinator(struct local_cluster *c, struct err *e);
 /* `token` may be "" for an agent that has joined before. */
 int local_start_agent(struct local_cluster *c, struct local_agent *a, const char *token,
                       struct err *e);
+
+/* "0,1,5" behind `prefix` (at most 7 bytes): LOCAL_MAX_CORES numbers of any size have room. */
+void local_cores_text(const char *prefix, const int *cores, int n, char out[LOCAL_CORES_TEXT]);
 
 /* Ends every process: asks first, insists after `patience_ms`. */
 void local_stop(struct local_cluster *c, uint64_t patience_ms);
