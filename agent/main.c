@@ -272,6 +272,6 @@ int main(int argc, char **argv)
         return 0;
     fprintf(stderr, "hp-agent: %s\n", e.text);
     if (e.hint[0])
-        fprintf(stderr, "hint: %s\n", e.hint);
+        fprintf(stderr, "  %s\n", e.hint);
     return status_exit_code(rc);
 }
