@@ -46,7 +46,7 @@ enum hp_status {
  * do next and may be empty. Zero-initialised means no error. */
 struct err {
     int code;
-    char text[768];
+    char text[1152];
     char hint[256];
 };
 

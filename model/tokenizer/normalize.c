@@ -6,6 +6,7 @@
 #include <utf8proc.h>
 
 #include "common/utf8.h"
+#include "model/tokenizer/normalize_chars.h"
 
 static int replace_all(const struct normalize_step *s, const struct buffer *in, size_t limit,
                        struct buffer *out, struct err *e)
@@ -119,22 +120,69 @@ static int unicode_form(enum normalize_kind kind, const struct buffer *in, struc
     return rc < 0 ? err_set(e, rc, "out of memory to normalise %zu bytes", in->size) : 0;
 }
 
-static void text_lowercase(const struct buffer *in, struct buffer *out)
+int normalizer_add(struct normalizer *n, const struct normalize_step *step, struct err *e)
 {
-    for (size_t at = 0; at < in->size;) {
-        uint32_t c;
-        int length = utf8_decode((const char *)in->data + at, in->size - at, &c);
-        if (length <= 0)
-            return;
-        at += (size_t)length;
-        utf8_append(out, (uint32_t)utf8proc_tolower((utf8proc_int32_t)c));
+    if (n->n_steps == NORMALIZE_MAX_STEPS) {
+        struct pattern *pattern = step->pattern;
+        pattern_destroy(&pattern);
+        return err_set(e, HP_ELIMIT, "there are more than %d normalizers", NORMALIZE_MAX_STEPS);
     }
+    n->steps[n->n_steps++] = *step;
+    return 0;
+}
+
+void normalizer_fini(struct normalizer *n)
+{
+    for (int i = 0; i < n->n_steps; i++)
+        pattern_destroy(&n->steps[i].pattern);
+    n->n_steps = 0;
+}
+
+static int matches_replace(const struct normalize_step *s, const struct buffer *in, size_t limit,
+                           struct buffer *out, struct err *e)
+{
+    const char *text = (const char *)in->data;
+    struct pattern_search *search = pattern_search_create();
+    size_t at = 0, start, end;
+    int rc = search ? 1 : err_set(e, HP_ENOMEM, "out of memory to normalise %zu bytes", in->size);
+    if (search)
+        pattern_search_expect(search, in->size);
+    for (size_t from = 0; rc == 1 && from <= in->size;) {
+        rc = pattern_find(s->pattern, search, text, in->size, from, &start, &end, e);
+        if (rc != 1)
+            break;
+        buffer_append(out, text + at, start - at);
+        buffer_append(out, s->with, s->with_size);
+        at = end;
+        uint32_t c;
+        int step = end == start && end < in->size ? utf8_decode(text + end, in->size - end, &c) : 0;
+        from = end + (size_t)(end > start ? 0 : step > 0 ? step : 1);
+        if (out->size > limit)
+            rc = err_set(e, HP_ELIMIT,
+                         "the tokenizer's normaliser grows a text of %zu bytes beyond %zu",
+                         in->size, limit);
+    }
+    pattern_search_destroy(&search);
+    if (rc >= 0)
+        buffer_append(out, text + at, in->size - at);
+    return rc < 0 ? rc : 0;
+}
+
+/* What leaves plain ASCII as it is. */
+static bool concerns_ascii(enum normalize_kind kind)
+{
+    return kind != NORMALIZE_SPACE_HAN && kind != NORMALIZE_STRIP_MARKS &&
+           kind != NORMALIZE_STRIP_ALL_MARKS;
 }
 
 static int step_apply(const struct normalize_step *s, const struct buffer *in, bool at_start,
                       size_t limit, struct buffer *out, struct err *e)
 {
     out->size = 0;
+    if (!concerns_ascii(s->kind) && is_ascii(in)) {
+        buffer_append(out, in->data, in->size);
+        return 0;
+    }
     switch (s->kind) {
     case NORMALIZE_PREPEND:
         if (at_start && in->size > 0)
@@ -142,9 +190,23 @@ static int step_apply(const struct normalize_step *s, const struct buffer *in, b
         buffer_append(out, in->data, in->size);
         return 0;
     case NORMALIZE_REPLACE: return replace_all(s, in, limit, out, e);
-    case NORMALIZE_LOWERCASE: text_lowercase(in, out); return 0;
-    default: return unicode_form(s->kind, in, out, e);
+    case NORMALIZE_PATTERN: return matches_replace(s, in, limit, out, e);
+    case NORMALIZE_NFC:
+    case NORMALIZE_NFD:
+    case NORMALIZE_NFKC:
+    case NORMALIZE_NFKD: return unicode_form(s->kind, in, out, e);
+    case NORMALIZE_LOWERCASE: chars_lowercase(in, out); break;
+    case NORMALIZE_CLEAN: chars_clean(in, out); break;
+    case NORMALIZE_SPACE_HAN: chars_space_han(in, out); break;
+    case NORMALIZE_STRIP_MARKS: chars_strip_marks(in, false, out); break;
+    case NORMALIZE_STRIP_ALL_MARKS: chars_strip_marks(in, true, out); break;
+    case NORMALIZE_NMT: chars_nmt(in, out); break;
+    case NORMALIZE_STRIP_LEFT: chars_strip_ends(in, true, false, out); break;
+    case NORMALIZE_STRIP_RIGHT: chars_strip_ends(in, false, true, out); break;
+    case NORMALIZE_SQUEEZE: chars_squeeze(in, out); break;
+    case NORMALIZE_CHARSMAP: charsmap_apply(s->map, (const char *)in->data, in->size, out); break;
     }
+    return 0;
 }
 
 int normalize(const struct normalizer *n, const char *text, size_t size, bool at_start,

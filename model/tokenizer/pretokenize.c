@@ -1,8 +1,10 @@
 #include "model/tokenizer/pretokenize.h"
 
 #include <string.h>
+#include <utf8proc.h>
 
 #include "common/utf8.h"
+#include "model/tokenizer/normalize_chars.h"
 #include "model/tokenizer/unicode_new.h"
 
 /* The printable characters of Latin-1 stand for themselves; the other 68 bytes are U+0100 and on,
@@ -189,6 +191,33 @@ static int split_word(const struct pretokenize_step *s, struct words *w, struct 
     return 0;
 }
 
+static bool is_punctuation(uint32_t c)
+{
+    if (c < 0x80)
+        return (c > ' ' && c < '0') || (c > '9' && c < 'A') || (c > 'Z' && c < 'a') ||
+               (c > 'z' && c < 0x7F);
+    utf8proc_category_t k = utf8proc_category((utf8proc_int32_t)c);
+    return k >= UTF8PROC_CATEGORY_PC && k <= UTF8PROC_CATEGORY_PO;
+}
+
+static void split_bert(const char *text, struct word in, struct buffer *out)
+{
+    size_t from = in.start;
+    for (size_t at = in.start; at < in.end;) {
+        uint32_t c = (uint8_t)text[at];
+        int length = c < 0x80 ? 1 : utf8_decode(text + at, in.end - at, &c);
+        size_t next = at + (size_t)(length > 0 ? length : 1);
+        bool punctuation = is_punctuation(c);
+        if (punctuation || char_is_space(c)) {
+            push_word(out, from, at);
+            push_word(out, at, punctuation ? next : at);
+            from = next;
+        }
+        at = next;
+    }
+    push_word(out, from, in.end);
+}
+
 static void metaspace_word(const struct pretokenize_step *s, const char *text, size_t size,
                            bool first, struct buffer *out)
 {
@@ -231,6 +260,8 @@ static int run_step(const struct pretokenize_step *s, struct words *w, bool at_s
             int rc = split_word(s, w, in[i], &w->other_ranges, e);
             if (rc < 0)
                 return rc;
+        } else if (s->kind == PRETOKENIZE_BERT) {
+            split_bert((const char *)w->text.data, in[i], &w->other_ranges);
         } else {
             size_t start = w->other_text.size;
             rewrite_word(s, (const char *)w->text.data + in[i].start, in[i].end - in[i].start,
@@ -241,7 +272,7 @@ static int run_step(const struct pretokenize_step *s, struct words *w, bool at_s
     struct buffer swap = w->ranges;
     w->ranges = w->other_ranges;
     w->other_ranges = swap;
-    if (s->kind != PRETOKENIZE_SPLIT) {
+    if (s->kind != PRETOKENIZE_SPLIT && s->kind != PRETOKENIZE_BERT) {
         swap = w->text;
         w->text = w->other_text;
         w->other_text = swap;

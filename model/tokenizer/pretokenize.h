@@ -22,6 +22,7 @@ enum split_behavior {
 
 enum pretokenize_kind {
     PRETOKENIZE_SPLIT,
+    PRETOKENIZE_BERT,         /* white space goes, every punctuation mark is a word */
     PRETOKENIZE_PREFIX_SPACE, /* a space before each word that has none */
     PRETOKENIZE_BYTES,     /* each byte becomes its printable character, as in GPT-2's vocabulary */
     PRETOKENIZE_METASPACE, /* spaces become U+2581, with one put in front */
@@ -61,6 +62,7 @@ struct pretokenize_traits {
     bool nfc;           /* text is brought into NFC first */
     bool ignore_merges; /* a word that is a token is that token */
     bool first_token;   /* the first token of all is added where the file does not say */
+    bool marks;         /* an encoder: <s> and </s> stand around a text */
 };
 struct pretokenize_traits pretokenize_traits_of(const char *name, size_t name_size);
 

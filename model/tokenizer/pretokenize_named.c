@@ -5,6 +5,9 @@
 
 #include "model/tokenizer/pretokenize.h"
 
+#define AS_BYTES                                                                                   \
+    "" /* in a list of patterns: words become byte characters here, else at the end                \
+        */
 #define GPT2 "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
 #define CONTRACTIONS "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 #define WORD "[^\\r\\n\\p{L}\\p{N}]?\\p{L}+"
@@ -66,6 +69,47 @@ static const char *const deepseek_coder[] = {
     "\\s?\\p{P}+", "[\\x{4e00}-\\x{9fa5}\\x{0800}-\\x{4e00}\\x{ac00}-\\x{d7ff}]+",
     "\\p{N}",      NULL};
 
+static const char *const qwen35[] = {CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}|"
+                                                  " ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|" BLANKS,
+                                     NULL};
+/* Digits and what is left are cut when all are byte characters already. */
+static const char *const falcon[] = {"[!-/:-@\\[-`{-~\\p{P}]+", GPT2, AS_BYTES, "\\p{N}+",
+                                     "[0-9][0-9][0-9]",         NULL};
+/* No brackets, bars and sentence marks of these scripts. */
+#define BLOOM " ?[^(\\s|.,!?\\x{2026}\\x{3002}\\x{ff0c}\\x{3001}\\x{0964}\\x{06d4}\\x{060c})]+"
+static const char *const bloom[] = {BLOOM, NULL};
+static const char *const viking[] = {BLOOM, "\\p{N}", NULL};
+static const char *const exaone_moe[] = {
+    CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?(?:\\p{L}\\p{M}*(?: \\p{L}\\p{M}*)*)+|\\p{N}|"
+                 " ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]?|\\s*[\\r\\n]|\\s+(?!\\S)|\\s+",
+    NULL};
+static const char *const chameleon[] = {"<sentinel:[0-9]+>",
+                                        "(IMGIMG)((A|B|C|D|E|F|G|H|I){1,4})Z",
+                                        "([\\t\\n]|    |  )",
+                                        "\\p{N}",
+                                        "[!-/:-@\\[-`{-~\\p{P}]",
+                                        GPT2,
+                                        NULL};
+static const char *const superbpe[] = {"\\p{N}+", "(?=(\\d{3})+(?!\\d))", NULL};
+static const char *const bailing[] = {
+    "'(?i:[sdmt]|ll|ve|re)|[^\\r\\n\\p{L}\\p{N}]?+\\p{L}+|\\p{N}|"
+    " ?[^\\s\\p{L}\\p{N}]++[\\r\\n]*|\\s*[\\r\\n]|\\s+(?!\\S)|\\s+",
+    NULL};
+static const char *const seed_coder[] = {
+    CONTRACTIONS "|" WORD "|\\p{N}| ?[^\\s\\p{L}\\p{N}\\r\\n]+|" BLANKS, NULL};
+#define NO_HAN "&&[^\\p{Han}]"
+static const char *const kimi[] = {
+    "[\\p{Han}]+|[^\\r\\n\\p{L}\\p{N}]?[" UPPER NO_HAN "]*[" LOWER NO_HAN "]+" CONTRACTIONS
+    "?|[^\\r\\n\\p{L}\\p{N}]?[" UPPER NO_HAN "]+[" LOWER NO_HAN "]*" CONTRACTIONS
+    "?|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|" BLANKS,
+    NULL};
+static const char *const tiny_aya[] = {
+    "\\d{1,3}(?=(?:\\d{3})*\\b)",
+    CASED(CONTRACTIONS "?") "|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|" BLANKS, NULL};
+static const char *const minicpm5[] = {"\\p{N}{1,3}", MODERN("\\p{N}+"), NULL};
+static const char *const lines_first[] = {"[^\\n]+|[\\n]+", MODERN("\\p{N}"), NULL};
+
+/* Facts of the models that carry these names, as llama.cpp's list of them has them. */
 static const struct {
     const char *name;
     const char *const *regexes;
@@ -75,23 +119,81 @@ static const struct {
     {"llama3", llama3, {.ignore_merges = true, .first_token = true}},
     {"llama-v3", llama3, {.ignore_merges = true, .first_token = true}},
     {"falcon3", llama3, {.ignore_merges = true, .first_token = true}},
+    {"falcon-h1", llama3, {.ignore_merges = true, .first_token = true}},
+    {"pixtral", llama3, {.ignore_merges = true, .first_token = true}},
+    {"midm-2.0", llama3, {.ignore_merges = true, .first_token = true}},
+    {"lfm2", llama3, {.ignore_merges = true, .first_token = true}},
+    {"jina-v5-nano", llama3, {.ignore_merges = true, .first_token = true}},
     {"dbrx", llama3, {0}},
     {"smaug-bpe", llama3, {0}},
+    {"chatglm-bpe", llama3, {0}},
+    {"glm4", llama3, {0}},
     {"qwen2", qwen2, {.nfc = true}},
     {"deepseek-r1-qwen", qwen2, {.nfc = true}},
+    {"megrez", qwen2, {.nfc = true}},
+    {"kormo", qwen2, {0}},
+    {"f2llmv2", qwen2, {0}},
+    {"stablelm2", qwen2, {0}},
+    {"hunyuan", qwen2, {0}},
+    {"solar-open", qwen2, {0}},
+    {"grok-2", qwen2, {0}},
+    {"qwen35", qwen35, {.nfc = true}},
     {"gpt-2", gpt2, {0}},
     {"phi-2", gpt2, {0}},
     {"olmo", gpt2, {.nfc = true}},
     {"mpt", gpt2, {.nfc = true}},
+    {"jais", gpt2, {0}},
+    {"exaone4", gpt2, {0}},
+    {"trillion", gpt2, {0}},
+    {"granite-docling", gpt2, {0}},
+    {"gigachat", gpt2, {0}},
+    {"a.x-4.0", gpt2, {0}},
+    {"mellum", gpt2, {0}},
+    {"modern-bert", gpt2, {.marks = true}},
+    {"jina-es", gpt2, {0}},
+    {"jina-de", gpt2, {0}},
+    {"jina-v2-es", gpt2, {0}},
+    {"jina-v2-de", gpt2, {0}},
+    {"jina-v1-en", gpt2, {.marks = true}},
+    {"jina-v2-code", gpt2, {.marks = true}},
+    {"roberta-bpe", gpt2, {.marks = true}},
     {"starcoder", single_digits, {0}},
     {"refact", single_digits, {0}},
     {"smollm", single_digits, {0}},
     {"command-r", single_digits, {.nfc = true}},
+    {"codeshell", single_digits, {0}},
+    {"exaone", single_digits, {0}},
+    {"minerva-7b", single_digits, {0}},
+    {"mellum2", single_digits, {0}},
     {"gpt-4o", gpt4o, {0}},
+    {"llama4", gpt4o, {0}},
+    {"kanana2", gpt4o, {0}},
+    {"talkie", gpt4o, {0}},
+    {"minimax-m2", gpt4o, {0}},
+    {"granite-embed-multi-97m", gpt4o, {.ignore_merges = true}},
     {"tekken", tekken, {.ignore_merges = true, .first_token = true}},
     {"deepseek-llm", deepseek_llm, {.first_token = true}},
     {"deepseek-coder", deepseek_coder, {.first_token = true}},
     {"deepseek-v3", deepseek3, {0}},
+    {"hunyuan-dense", deepseek3, {0}},
+    {"joyai-llm", deepseek3, {0}},
+    {"falcon", falcon, {0}},
+    {"bloom", bloom, {0}},
+    {"gpt3-finnish", bloom, {0}},
+    {"poro-chat", bloom, {0}},
+    {"viking", viking, {0}},
+    {"exaone-moe", exaone_moe, {0}},
+    {"chameleon", chameleon, {.first_token = true}},
+    {"superbpe", superbpe, {0}},
+    {"bailingmoe", bailing, {0}},
+    {"bailingmoe2", bailing, {0}},
+    {"llada-moe", bailing, {0}},
+    {"seed-coder", seed_coder, {0}},
+    {"kimi-k2", kimi, {0}},
+    {"tiny_aya", tiny_aya, {0}},
+    {"cohere2moe", tiny_aya, {0}},
+    {"minicpm5", minicpm5, {.ignore_merges = true}},
+    {"laguna", lines_first, {0}},
     {"default", punctuation_first, {0}},
 };
 
@@ -129,8 +231,13 @@ int pretokenizer_add_named(struct pretokenizer *p, const char *name, size_t name
         buffer_free(&names);
         return rc;
     }
-    for (const char *const *regex = known[which].regexes; *regex && rc == 0; regex++)
-        rc = pretokenizer_add_split(p, *regex, SPLIT_ISOLATED, false, e);
-    return rc < 0 ? rc
-                  : pretokenizer_add(p, &(struct pretokenize_step){.kind = PRETOKENIZE_BYTES}, e);
+    const struct pretokenize_step bytes = {.kind = PRETOKENIZE_BYTES};
+    bool as_bytes = false;
+    for (const char *const *regex = known[which].regexes; *regex && rc == 0; regex++) {
+        bool turn = strcmp(*regex, AS_BYTES) == 0;
+        rc = turn ? pretokenizer_add(p, &bytes, e)
+                  : pretokenizer_add_split(p, *regex, SPLIT_ISOLATED, false, e);
+        as_bytes = as_bytes || turn;
+    }
+    return rc < 0 || as_bytes ? rc : pretokenizer_add(p, &bytes, e);
 }

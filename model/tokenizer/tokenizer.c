@@ -75,7 +75,9 @@ const char *tokenizer_unknown_text(const struct tokenizer *t)
 
 const char *tokenizer_kind(const struct tokenizer *t)
 {
-    return t->none ? "none" : t->bytes ? "bpe" : "sentencepiece";
+    if (t->none || t->model != TOKENIZER_BPE)
+        return t->none ? "none" : t->model == TOKENIZER_UNIGRAM ? "unigram" : "wordpiece";
+    return t->bytes ? "bpe" : "sentencepiece";
 }
 
 /* ---- text to ids ---- */
@@ -89,6 +91,7 @@ struct encoding {
     struct added_scan raw, normalized;
     struct words words;
     struct bpe_scratch bpe;
+    struct buffer steps; /* of unigram */
     struct buffer *out;
     struct err *e;
 };
@@ -102,6 +105,17 @@ static void encoding_fini(struct encoding *c)
     added_scan_free(&c->normalized);
     words_free(&c->words);
     bpe_scratch_free(&c->bpe);
+    buffer_free(&c->steps);
+}
+
+static int encode_word(struct encoding *c, const char *word, size_t size)
+{
+    const struct tokenizer *t = c->t;
+    if (t->model == TOKENIZER_WORDPIECE)
+        return wordpiece_word(&t->wordpiece, c->bpe.plain, word, size, c->out, c->e);
+    if (t->model == TOKENIZER_UNIGRAM)
+        return unigram_text(&t->unigram, c->bpe.plain, word, size, &c->steps, c->out, c->e);
+    return bpe_word(&t->bpe, &c->bpe, word, size, c->out, c->e);
 }
 
 /* Text without added tokens, normalised. */
@@ -113,8 +127,8 @@ static int encode_plain(struct encoding *c, const char *text, size_t size, bool 
     const struct word *words = (const struct word *)(const void *)c->words.ranges.data;
     size_t n = rc < 0 ? 0 : c->words.ranges.size / sizeof *words;
     for (size_t i = 0; i < n && rc == 0; i++)
-        rc = bpe_word(&c->t->bpe, &c->bpe, (const char *)c->words.text.data + words[i].start,
-                      words[i].end - words[i].start, c->out, c->e);
+        rc = encode_word(c, (const char *)c->words.text.data + words[i].start,
+                         words[i].end - words[i].start);
     return rc;
 }
 
@@ -200,9 +214,12 @@ static int encode_valid(struct encoding *c, const char *text, size_t size, bool 
     return rc < 0 || at >= end ? rc : encode_plain(c, normal + at, end - at, at_start && at == 0);
 }
 
-/* A run of bytes that are not UTF-8 is a word of its own. */
+/* A run of bytes that are not UTF-8 is a word of its own; WordPiece drops them, as it does U+FFFD.
+ */
 static int encode_bytes(struct encoding *c, const char *bytes, size_t size)
 {
+    if (c->t->model == TOKENIZER_WORDPIECE)
+        return 0;
     if (c->t->bytes) {
         c->scratch.size = 0;
         for (size_t i = 0; i < size; i++)

@@ -1,6 +1,5 @@
-/* Text to ids and back. Byte-level BPE (pre-tokenizer patterns of LLaMA 3 and Qwen2) and
- * SentencePiece-style BPE with byte fallback, from GGUF keys or from tokenizer.json. Immutable
- * after creation; encode and decode may run on any thread. */
+/* Text to ids and back: byte-level BPE, SentencePiece's BPE and unigram, WordPiece, from GGUF keys
+ * or from tokenizer.json. Immutable after creation; encode and decode may run on any thread. */
 #ifndef HP_MODEL_TOKENIZER_TOKENIZER_H
 #define HP_MODEL_TOKENIZER_TOKENIZER_H
 
@@ -74,6 +73,7 @@ const char *tokenizer_bos_text(const struct tokenizer *t);
 const char *tokenizer_eos_text(const struct tokenizer *t);
 const char *tokenizer_pad_text(const struct tokenizer *t);
 const char *tokenizer_unknown_text(const struct tokenizer *t);
-const char *tokenizer_kind(const struct tokenizer *t); /* "bpe", "sentencepiece", "none" */
+const char *tokenizer_kind(const struct tokenizer *t); /* "bpe", "sentencepiece",
+                                                       "unigram", "wordpiece", "none" */
 
 #endif

@@ -35,7 +35,10 @@ void token_stream_push(struct token_stream *s, uint32_t id, struct buffer *out)
     size_t size = t->out_size;
     if (!s->started && size > 0) {
         s->started = true;
-        if (s->tokenizer->strip_leading_space && bytes[0] == ' ') {
+        if (s->tokenizer->first_as_spelled) {
+            bytes = t->text;
+            size = t->size;
+        } else if (s->tokenizer->strip_leading_space && bytes[0] == ' ') {
             bytes++;
             size--;
         }

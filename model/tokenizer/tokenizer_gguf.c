@@ -1,186 +1,11 @@
 /* A tokenizer from the tokenizer.ggml.* keys of a GGUF file. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "common/utf8.h"
-#include "model/files/gguf.h"
-#include "model/tokenizer/tokenizer_int.h"
-
-#define KEY "tokenizer.ggml."
-
-/* Values of tokenizer.ggml.token_type. */
-enum token_type { TYPE_NORMAL = 1, TYPE_UNKNOWN, TYPE_CONTROL, TYPE_USER, TYPE_UNUSED, TYPE_BYTE };
-
-struct source {
-    const struct gguf *g;
-    const char *file;
-    const struct gguf_key *tokens, *types, *scores, *merges; /* the last three may be NULL */
-    uint32_t n;
-    bool pieces; /* SentencePiece */
-    const char *const *keeping_marks;
-    struct pretokenize_traits traits;
-};
-
-static enum token_type type_of(const struct source *s, uint32_t id)
-{
-    return s->types ? (enum token_type)gguf_element_i64(s->types, id) : TYPE_NORMAL;
-}
-
-static int find_array(const struct source *s, const char *name, bool strings, uint64_t count,
-                      const struct gguf_key **out, struct err *e)
-{
-    const struct gguf_key *k = gguf_find(s->g, name);
-    *out = NULL;
-    if (!k)
-        return 0;
-    if (k->type != GGUF_ARRAY ||
-        (strings ? k->element_type != GGUF_STRING
-                 : k->element_type == GGUF_STRING || k->element_type == GGUF_ARRAY))
-        return err_set(e, HP_EPARSE, "%s: %s is not an array of %s", s->file, name,
-                       strings ? "strings" : "numbers");
-    if (count && k->count != count)
-        return err_set(e, HP_EPARSE, "%s: %s has %llu entries for %llu tokens", s->file, name,
-                       (unsigned long long)k->count, (unsigned long long)count);
-    *out = k;
-    return 0;
-}
-
-static int find_arrays(struct source *s, struct err *e)
-{
-    int rc = find_array(s, KEY "tokens", true, 0, &s->tokens, e);
-    if (rc < 0)
-        return rc;
-    if (!s->tokens || s->tokens->count == 0)
-        return err_set(e, HP_EPARSE, "%s: has no " KEY "tokens: the file carries no tokenizer",
-                       s->file);
-    if (s->tokens->count > VOCABULARY_MAX_IDS)
-        return err_set(e, HP_ELIMIT, "%s: " KEY "tokens has %llu entries; at most %d are read",
-                       s->file, (unsigned long long)s->tokens->count, VOCABULARY_MAX_IDS);
-    s->n = (uint32_t)s->tokens->count;
-    rc = find_array(s, KEY "token_type", false, s->n, &s->types, e);
-    if (rc == 0 && s->pieces)
-        rc = find_array(s, KEY "scores", false, s->n, &s->scores, e);
-    return rc < 0 ? rc : find_array(s, KEY "merges", true, 0, &s->merges, e);
-}
-
-/* Rows of the embedding beyond the last token are filled up with "[PAD794]". */
-static bool is_padding(const struct source *s, uint32_t id)
-{
-    const struct gguf_string *t = &s->tokens->strings[id];
-    return type_of(s, id) == TYPE_UNUSED && t->size > 4 && memcmp(t->data, "[PAD", 4) == 0;
-}
-
-static bool is_among(const char *const *texts, const struct vocabulary_token *token)
-{
-    for (; *texts; texts++)
-        if (strlen(*texts) == token->size && memcmp(*texts, token->text, token->size) == 0)
-            return true;
-    return false;
-}
-
-static int add_spelled(struct tokenizer *t, const struct source *s, uint32_t id, struct err *e)
-{
-    const struct vocabulary_token *token = &t->vocabulary.tokens[id];
-    bool takes_blanks = s->keeping_marks && token->special && !is_among(s->keeping_marks, token);
-    return added_tokens_add(
-        &t->raw, token->text, token->size,
-        &(struct added_token){.id = id, .special = token->special, .rstrip = takes_blanks}, e);
-}
-
-static int read_token(struct tokenizer *t, const struct source *s, uint32_t id, bool *takes_part,
-                      struct err *e)
-{
-    const struct gguf_string *text = &s->tokens->strings[id];
-    enum token_type type = type_of(s, id);
-    if (is_padding(s, id))
-        return 0;
-    int rc = vocabulary_set(&t->vocabulary, &t->arena, id, text->data, text->size, e);
-    if (rc < 0)
-        return rc;
-    t->vocabulary.tokens[id].special = type == TYPE_CONTROL || type == TYPE_UNKNOWN;
-    if (type == TYPE_CONTROL || type == TYPE_USER || type == TYPE_UNKNOWN)
-        return add_spelled(t, s, id, e);
-    bool may_be_byte = type == TYPE_BYTE || (s->pieces && !s->types);
-    int byte = may_be_byte ? tokenizer_byte_of_name(text->data, text->size) : -1;
-    if (byte >= 0)
-        return tokenizer_set_byte_token(t, id, (uint8_t)byte, e);
-    takes_part[id] = type != TYPE_UNUSED;
-    if (takes_part[id])
-        vocabulary_index(&t->vocabulary, id);
-    return t->bytes ? tokenizer_set_byte_text(t, id, e) : tokenizer_set_piece_text(t, id, e);
-}
-
-static int read_merges(struct tokenizer *t, const struct source *s, struct err *e)
-{
-    if (!s->merges)
-        return err_set(e, HP_EPARSE, "%s: has no " KEY "merges", s->file);
-    for (uint64_t i = 0; i < s->merges->count; i++) {
-        const struct gguf_string *m = &s->merges->strings[i];
-        const char *space = m->size > 2 ? memchr(m->data + 1, ' ', m->size - 1) : NULL;
-        size_t cut = space ? (size_t)(space - m->data) : 0;
-        if (!space || cut + 1 == m->size)
-            return err_set(e, HP_EPARSE, "%s: " KEY "merges[%llu] is not two tokens", s->file,
-                           (unsigned long long)i);
-        char *joined = malloc(m->size);
-        if (!joined)
-            return err_set(e, HP_ENOMEM, "%s: out of memory for the merges", s->file);
-        memcpy(joined, m->data, cut);
-        memcpy(joined + cut, space + 1, m->size - cut - 1);
-        int64_t left = vocabulary_find(&t->vocabulary, m->data, cut),
-                right = vocabulary_find(&t->vocabulary, space + 1, m->size - cut - 1),
-                merged = vocabulary_find(&t->vocabulary, joined, m->size - 1);
-        free(joined);
-        if (left < 0 || right < 0 || merged < 0)
-            return err_set(
-                e, HP_EPARSE, "%s: " KEY "merges[%llu] (\"%.*s\") names a token that is not there",
-                s->file, (unsigned long long)i, (int)(m->size < 80 ? m->size : 80), m->data);
-        bpe_add_merge(&t->bpe, (uint32_t)left, (uint32_t)right, (uint32_t)i, (uint32_t)merged);
-    }
-    return 0;
-}
-
-static int read_scored(struct tokenizer *t, const struct source *s, const bool *takes_part,
-                       struct err *e)
-{
-    /* Ids become text without scores; text does not become ids. */
-    t->no_scores = !s->scores;
-    if (t->no_scores)
-        return 0;
-    float *scores = malloc(s->n * sizeof *scores);
-    if (!scores)
-        return err_set(e, HP_ENOMEM, "%s: out of memory for %u scores", s->file, s->n);
-    for (uint32_t id = 0; id < s->n; id++)
-        scores[id] = (float)gguf_element_f64(s->scores, id);
-    int32_t byte_ids[256];
-    memcpy(byte_ids, t->bpe.byte_ids, sizeof byte_ids);
-    int rc = bpe_init_scores(&t->bpe, &t->arena, &t->vocabulary, scores, takes_part, e);
-    memcpy(t->bpe.byte_ids, byte_ids, sizeof byte_ids);
-    free(scores);
-    return rc;
-}
-
-static int read_vocabulary(struct tokenizer *t, const struct source *s, struct err *e)
-{
-    uint32_t n = s->n;
-    while (n > 0 && is_padding(s, n - 1))
-        n--;
-    int rc = vocabulary_init(&t->vocabulary, &t->arena, n, e);
-    if (rc == 0)
-        rc = bpe_init(&t->bpe, &t->arena, &t->vocabulary,
-                      s->pieces || !s->merges ? 0 : s->merges->count, e);
-    bool *takes_part = rc < 0 ? NULL : calloc(n ? n : 1, sizeof *takes_part);
-    if (rc == 0 && !takes_part)
-        rc = err_set(e, HP_ENOMEM, "%s: out of memory for %u tokens", s->file, n);
-    for (uint32_t id = 0; id < n && rc == 0; id++)
-        rc = read_token(t, s, id, takes_part, e);
-    if (rc == 0)
-        rc = s->pieces ? read_scored(t, s, takes_part, e) : read_merges(t, s, e);
-    free(takes_part);
-    return rc;
-}
+#include "model/tokenizer/tokenizer_gguf_int.h"
 
 /* -1 where the key says that there is none (-1, 2^32 - 1); `missing` where there is no key. */
-static int read_id(const struct source *s, const char *name, int64_t missing, int64_t *id,
+static int read_id(const struct gguf_tokens *s, const char *name, int64_t missing, int64_t *id,
                    struct err *e)
 {
     const struct gguf_key *k = gguf_find(s->g, name);
@@ -205,7 +30,7 @@ static int read_id(const struct source *s, const char *name, int64_t missing, in
 
 /* Ids of files that do not name all of theirs: these spellings end a text, a turn or a message in
  * every family that has them. */
-static int add_usual_ends(struct tokenizer *t, const struct source *s, struct err *e)
+static int add_usual_ends(struct tokenizer *t, const struct gguf_tokens *s, struct err *e)
 {
     static const char *const usual[] = {"<|end_of_text|>", "<|eot_id|>", "<|im_end|>",
                                         "<|endoftext|>",   "<|eom_id|>", "<end_of_turn>"};
@@ -216,7 +41,7 @@ static int add_usual_ends(struct tokenizer *t, const struct source *s, struct er
                 continue;
             token->special = true;
             tokenizer_add_end(t, id);
-            int rc = add_spelled(t, s, id, e);
+            int rc = gguf_token_spell(t, s, id, e);
             if (rc < 0)
                 return rc;
         }
@@ -224,14 +49,14 @@ static int add_usual_ends(struct tokenizer *t, const struct source *s, struct er
     return 0;
 }
 
-static int read_ends(struct tokenizer *t, const struct source *s, int64_t *bos, int64_t *eos,
+static int read_ends(struct tokenizer *t, const struct gguf_tokens *s, int64_t *bos, int64_t *eos,
                      struct err *e)
 {
-    static const char *const keys[] = {KEY "eot_token_id", KEY "eom_token_id"};
+    static const char *const keys[] = {GGUF_TOKENS "eot_token_id", GGUF_TOKENS "eom_token_id"};
     /* SentencePiece's usual ids. */
-    int rc = read_id(s, KEY "bos_token_id", s->pieces ? 1 : -1, bos, e);
+    int rc = read_id(s, GGUF_TOKENS "bos_token_id", s->kind == GGUF_PIECES ? 1 : -1, bos, e);
     if (rc == 0)
-        rc = read_id(s, KEY "eos_token_id", s->pieces ? 2 : -1, eos, e);
+        rc = read_id(s, GGUF_TOKENS "eos_token_id", s->kind == GGUF_PIECES ? 2 : -1, eos, e);
     if (rc < 0)
         return rc;
     tokenizer_add_end(t, *eos);
@@ -252,78 +77,165 @@ static const char *text_of(const struct tokenizer *t, int64_t id)
                : "";
 }
 
-static int read_specials(struct tokenizer *t, const struct source *s, struct err *e)
+/* The first key that is there, else the token that is spelled so. */
+static int read_mark(const struct gguf_tokens *s, const char *const *keys, const char *spelling,
+                     int64_t *id, struct err *e)
 {
-    int64_t bos, eos, unknown, pad = -1;
-    bool first, last;
+    int rc = 0;
+    *id = -1;
+    for (; rc == 0 && *id < 0 && *keys; keys++)
+        rc = read_id(s, *keys, -1, id, e);
+    for (uint32_t i = 0; rc == 0 && *id < 0 && i < s->n; i++)
+        if (s->tokens->strings[i].size == strlen(spelling) &&
+            memcmp(s->tokens->strings[i].data, spelling, strlen(spelling)) == 0)
+            *id = i;
+    return rc;
+}
+
+/* What stands around a text of an encoder: [CLS] and [SEP], or <s> and </s>. */
+static int read_marks(const struct gguf_tokens *s, int64_t *bos, int64_t *last, struct err *e)
+{
+    static const char *const first_keys[] = {GGUF_TOKENS "cls_token_id", GGUF_TOKENS "bos_token_id",
+                                             NULL};
+    static const char *const last_keys[] = {GGUF_TOKENS "seperator_token_id",
+                                            GGUF_TOKENS "eos_token_id", NULL};
+    int rc = read_mark(s, first_keys, "[CLS]", bos, e);
+    return rc < 0 ? rc : read_mark(s, last_keys, "[SEP]", last, e);
+}
+
+static int read_specials(struct tokenizer *t, const struct gguf_tokens *s, struct err *e)
+{
+    int64_t bos, eos, end, pad = -1;
+    bool marks = s->kind == GGUF_WORDPIECE || s->traits.marks, first, last;
     int rc = read_ends(t, s, &bos, &eos, e);
+    end = eos;
+    if (rc == 0 && marks)
+        rc = read_marks(s, &bos, &end, e);
     if (rc == 0)
-        rc = read_id(s, KEY "unknown_token_id", -1, &unknown, e);
+        rc = read_id(s, GGUF_TOKENS "padding_token_id", -1, &pad, e);
     if (rc == 0)
-        rc = read_id(s, KEY "padding_token_id", -1, &pad, e);
-    if (rc == 0)
-        rc = gguf_get_bool(s->g, s->file, KEY "add_bos_token", s->pieces || s->traits.first_token,
+        rc = gguf_get_bool(s->g, s->file, GGUF_TOKENS "add_bos_token",
+                           s->kind == GGUF_PIECES || s->kind == GGUF_MERGED_PIECES ||
+                               s->traits.first_token || marks,
                            &first, e);
     if (rc == 0)
-        rc = gguf_get_bool(s->g, s->file, KEY "add_eos_token", false, &last, e);
+        rc = gguf_get_bool(s->g, s->file, GGUF_TOKENS "add_eos_token",
+                           s->kind == GGUF_UNIGRAM || marks, &last, e);
     if (rc < 0)
         return rc;
-    if (s->pieces && unknown < 0)
-        for (uint32_t id = 0; id < t->vocabulary.n && unknown < 0; id++)
-            unknown = type_of(s, id) == TYPE_UNKNOWN ? (int64_t)id : -1;
-    t->bpe.unknown = s->pieces ? unknown : -1;
+    t->bpe.unknown = s->kind == GGUF_BYTE_BPE ? -1 : s->unknown;
     t->bpe.fuse_unknown = true;
     t->bos_text = text_of(t, bos);
     t->eos_text = text_of(t, eos);
     t->pad_text = text_of(t, pad);
-    t->unknown_text = text_of(t, unknown);
+    t->unknown_text = text_of(t, s->unknown);
     if (first && bos >= 0)
         t->first[t->n_first++] = (uint32_t)bos;
-    if (last && eos >= 0)
-        t->last[t->n_last++] = (uint32_t)eos;
+    if (last && end >= 0)
+        t->last[t->n_last++] = (uint32_t)end;
     return 0;
 }
 
-static void add_step(struct tokenizer *t, enum normalize_kind kind, const char *what,
-                     const char *with)
+static int add_step(struct tokenizer *t, enum normalize_kind kind, const char *what,
+                    const char *with, struct err *e)
 {
-    t->normalizer.steps[t->normalizer.n_steps++] =
-        (struct normalize_step){kind, what, with, strlen(what), strlen(with)};
+    return normalizer_add(&t->normalizer,
+                          &(struct normalize_step){.kind = kind,
+                                                   .what = what,
+                                                   .with = with,
+                                                   .what_size = strlen(what),
+                                                   .with_size = strlen(with)},
+                          e);
 }
 
-static int read_steps(struct tokenizer *t, struct source *s, struct err *e)
+/* SentencePiece's spelling of spaces. */
+static int read_piece_steps(struct tokenizer *t, const struct gguf_tokens *s, struct err *e)
 {
-    if (s->pieces) {
-        bool prefix;
-        int rc = gguf_get_bool(s->g, s->file, KEY "add_space_prefix", true, &prefix, e);
-        if (prefix)
-            add_step(t, NORMALIZE_PREPEND, "", "\xE2\x96\x81");
-        add_step(t, NORMALIZE_REPLACE, " ", "\xE2\x96\x81");
-        t->strip_leading_space = prefix;
-        return rc;
-    }
+    bool prefix, squeeze;
+    int rc = gguf_get_bool(s->g, s->file, GGUF_TOKENS "add_space_prefix",
+                           s->kind != GGUF_MERGED_PIECES, &prefix, e);
+    rc = rc < 0 ? rc
+                : gguf_get_bool(s->g, s->file, GGUF_TOKENS "remove_extra_whitespaces", false,
+                                &squeeze, e);
+    if (rc == 0 && squeeze && s->kind == GGUF_UNIGRAM)
+        rc = add_step(t, NORMALIZE_SQUEEZE, "", "", e);
+    if (rc == 0 && prefix)
+        rc = add_step(t, NORMALIZE_PREPEND, "", "\xE2\x96\x81", e);
+    t->strip_leading_space = rc == 0 && prefix;
+    return rc < 0 ? rc : add_step(t, NORMALIZE_REPLACE, " ", "\xE2\x96\x81", e);
+}
+
+static int read_charsmap(struct tokenizer *t, const struct gguf_tokens *s, struct err *e)
+{
+    const struct gguf_key *k = gguf_find(s->g, GGUF_TOKENS "precompiled_charsmap");
+    if (!k)
+        return 0;
+    if (k->type != GGUF_ARRAY || (k->element_type != GGUF_I8 && k->element_type != GGUF_U8))
+        return err_set(e, HP_EPARSE,
+                       "%s: " GGUF_TOKENS "precompiled_charsmap is not an array of bytes", s->file);
+    struct charsmap *map = arena_alloc(&t->arena, 1, sizeof *map);
+    int rc = map ? charsmap_read(k->data, k->count, &t->arena, map, e)
+                 : err_set(e, HP_ENOMEM, "out of memory");
+    if (rc < 0)
+        return err_at(e, "%s", s->file);
+    return normalizer_add(&t->normalizer,
+                          &(struct normalize_step){.kind = NORMALIZE_CHARSMAP, .map = map}, e);
+}
+
+static int read_bert_steps(struct tokenizer *t, const struct gguf_tokens *s, struct err *e)
+{
+    struct bert_steps steps = {.clean = true, .space_han = true};
+    int rc =
+        gguf_get_bool(s->g, s->file, GGUF_TOKENS "normalizer.lowercase", true, &steps.lowercase, e);
+    steps.strip_marks = steps.lowercase;
+    rc = rc < 0 ? rc
+                : gguf_get_bool(s->g, s->file, GGUF_TOKENS "normalizer.strip_accents",
+                                steps.lowercase, &steps.strip_marks, e);
+    rc = rc < 0 ? rc : tokenizer_add_bert_steps(t, &steps, e);
+    return rc < 0 ? rc
+                  : pretokenizer_add(&t->pretokenizer,
+                                     &(struct pretokenize_step){.kind = PRETOKENIZE_BERT}, e);
+}
+
+static int read_byte_steps(struct tokenizer *t, struct gguf_tokens *s, struct err *e)
+{
     struct gguf_string name = {0};
-    int rc = gguf_get_string(s->g, s->file, KEY "pre", &name, e);
+    int rc = gguf_get_string(s->g, s->file, GGUF_TOKENS "pre", &name, e);
     if (rc < 0)
         return rc;
     if (!name.data)
         name = (struct gguf_string){"default", 7};
     s->traits = pretokenize_traits_of(name.data, name.size);
     if (s->traits.nfc)
-        add_step(t, NORMALIZE_NFC, "", "");
-    rc = pretokenizer_add_named(&t->pretokenizer, name.data, name.size, e);
+        rc = add_step(t, NORMALIZE_NFC, "", "", e);
+    rc = rc < 0 ? rc : pretokenizer_add_named(&t->pretokenizer, name.data, name.size, e);
     return rc < 0 ? err_at(e, "%s", s->file) : 0;
 }
 
+static int read_steps(struct tokenizer *t, struct gguf_tokens *s, struct err *e)
+{
+    int rc = 0;
+    switch (s->kind) {
+    case GGUF_BYTE_BPE: return read_byte_steps(t, s, e);
+    case GGUF_WORDPIECE: return read_bert_steps(t, s, e);
+    case GGUF_UNIGRAM: rc = read_charsmap(t, s, e); break;
+    case GGUF_MERGED_PIECES:
+        rc = pretokenizer_add_split(&t->pretokenizer, "[^\\n]+|[\\n]+", SPLIT_ISOLATED, false, e);
+        break;
+    case GGUF_PIECES: break;
+    }
+    return rc < 0 ? rc : read_piece_steps(t, s, e);
+}
+
 /* A file that carries no tokenizer, and says so or nothing at all, can be run by ids. */
-static bool has_none(const struct source *s, const struct gguf_string *kind)
+static bool has_none(const struct gguf_tokens *s, const struct gguf_string *kind)
 {
     static const char *const names[] = {"none", "no_vocab"};
     for (size_t i = 0; i < 2; i++)
         if (kind->data && kind->size == strlen(names[i]) &&
             memcmp(kind->data, names[i], kind->size) == 0)
             return true;
-    return !kind->data && !gguf_find(s->g, KEY "tokens");
+    return !kind->data && !gguf_find(s->g, GGUF_TOKENS "tokens");
 }
 
 static int make_none(struct tokenizer **out, struct err *e)
@@ -341,33 +253,62 @@ static int make_none(struct tokenizer **out, struct err *e)
     return 0;
 }
 
+/* The token for what has none: of the key, else the first of that type. */
+static int read_unknown(struct gguf_tokens *s, struct err *e)
+{
+    int rc = read_id(s, GGUF_TOKENS "unknown_token_id", -1, &s->unknown, e);
+    for (uint32_t id = 0; rc == 0 && s->kind != GGUF_BYTE_BPE && s->unknown < 0 && id < s->n; id++)
+        if (gguf_token_type_of(s, id) == GGUF_TOKEN_UNKNOWN)
+            s->unknown = id;
+    return rc;
+}
+
+static int kind_find(const char *file, const struct gguf_string *name, enum gguf_vocabulary *out,
+                     struct err *e)
+{
+    static const char *const kinds[] = {[GGUF_BYTE_BPE] = "gpt2",
+                                        [GGUF_PIECES] = "llama",
+                                        [GGUF_UNIGRAM] = "t5",
+                                        [GGUF_WORDPIECE] = "bert",
+                                        [GGUF_MERGED_PIECES] = "gemma4"};
+    const char *text = name->data ? name->data : "";
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (name->size == strlen(kinds[i]) && memcmp(text, kinds[i], name->size) == 0) {
+            *out = (enum gguf_vocabulary)i;
+            return 0;
+        }
+    return err_set(e, name->data ? HP_EUNSUPPORTED : HP_EPARSE,
+                   "%s: " GGUF_TOKENS "model is \"%.*s\"; known are \"gpt2\" (byte-level BPE), "
+                   "\"llama\" (SentencePiece BPE), \"t5\" (SentencePiece unigram), \"bert\" "
+                   "(WordPiece) and \"gemma4\" (merges of pieces)",
+                   file, (int)utf8_valid_prefix(text, name->size < 64 ? name->size : 64), text);
+}
+
 int tokenizer_from_gguf(const struct gguf *g, const char *file, const char *const *keeping_marks,
                         struct tokenizer **out, struct err *e)
 {
-    struct source s = {.g = g, .file = file, .keeping_marks = keeping_marks};
+    struct gguf_tokens s = {.g = g, .file = file, .keeping_marks = keeping_marks};
     struct gguf_string kind = {0};
-    int rc = gguf_get_string(g, file, KEY "model", &kind, e);
+    int rc = gguf_get_string(g, file, GGUF_TOKENS "model", &kind, e);
     if (rc < 0)
         return rc;
     if (has_none(&s, &kind))
         return make_none(out, e);
-    s.pieces = kind.data && kind.size == 5 && memcmp(kind.data, "llama", 5) == 0;
-    size_t shown = utf8_valid_prefix(kind.data ? kind.data : "", kind.size < 64 ? kind.size : 64);
-    if (!s.pieces && (!kind.data || kind.size != 4 || memcmp(kind.data, "gpt2", 4) != 0))
-        return err_set(e, kind.data ? HP_EUNSUPPORTED : HP_EPARSE,
-                       "%s: " KEY "model is \"%.*s\"; known are \"gpt2\" (byte-level BPE) and "
-                       "\"llama\" (SentencePiece BPE)",
-                       file, (int)shown, kind.data ? kind.data : "");
-    rc = find_arrays(&s, e);
+    rc = kind_find(file, &kind, &s.kind, e);
+    if (rc < 0)
+        return rc;
+    rc = gguf_tokens_find(&s, e);
     if (rc < 0)
         return rc;
     struct tokenizer *t = tokenizer_create();
     if (!t)
         return err_set(e, HP_ENOMEM, "%s: out of memory for the tokenizer", file);
-    t->bytes = !s.pieces;
-    rc = read_steps(t, &s, e);
+    t->bytes = s.kind == GGUF_BYTE_BPE;
+    rc = read_unknown(&s, e);
     if (rc == 0)
-        rc = read_vocabulary(t, &s, e);
+        rc = read_steps(t, &s, e);
+    if (rc == 0)
+        rc = gguf_tokens_read(t, &s, e);
     if (rc == 0)
         rc = read_specials(t, &s, e);
     t->bpe.ignore_merges = s.traits.ignore_merges;

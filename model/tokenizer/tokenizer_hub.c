@@ -25,6 +25,8 @@ static int read_added(struct tokenizer *t, const struct json_at *at, uint32_t id
         rc = vocabulary_set(&t->vocabulary, &t->arena, id, text, strlen(text), e);
     if (rc == 0 && traits->pieces)
         rc = tokenizer_set_piece_text(t, id, e);
+    if (rc == 0 && traits->words)
+        rc = tokenizer_set_word_text(t, id, traits->prefix, traits->cleanup, e);
     if (rc < 0)
         return rc;
     t->vocabulary.tokens[id].special = a.special = special;

@@ -25,16 +25,17 @@ static int read_id(const struct json_at *at, uint64_t limit, uint32_t *id, struc
     return 0;
 }
 
-/* Number of ids: one more than the largest of vocabulary and added tokens. */
+/* Number of ids: one more than the largest of vocabulary (a map, or a list) and added tokens. */
 static int count_ids(const struct json_at *vocab, const struct json_at *added, uint32_t *n,
                      struct err *e)
 {
-    size_t n_added = added ? json_array_size(added->value) : 0;
-    uint64_t limit = max_ids(json_object_size(vocab->value) + n_added);
+    size_t n_added = added ? json_array_size(added->value) : 0,
+           n_list = json_array_size(vocab->value);
+    uint64_t limit = max_ids(json_object_size(vocab->value) + n_list + n_added);
     const char *key;
     json_t *value;
     uint32_t id = 0;
-    *n = 0;
+    *n = n_list < VOCABULARY_MAX_IDS ? (uint32_t)n_list : VOCABULARY_MAX_IDS;
     json_object_foreach(vocab->value, key, value)
     {
         int rc = read_id(&(struct json_at){vocab->file, value, vocab, key, 0}, limit, &id, e);
@@ -54,6 +55,15 @@ static int count_ids(const struct json_at *vocab, const struct json_at *added, u
     return 0;
 }
 
+static int set_text(struct tokenizer *t, uint32_t id, const struct decoder_traits *traits,
+                    struct err *e)
+{
+    return traits->bytes    ? tokenizer_set_byte_text(t, id, e)
+           : traits->pieces ? tokenizer_set_piece_text(t, id, e)
+           : traits->words  ? tokenizer_set_word_text(t, id, traits->prefix, traits->cleanup, e)
+                            : 0;
+}
+
 static int read_vocabulary(struct tokenizer *t, const struct json_at *vocab,
                            const struct decoder_traits *traits, struct err *e)
 {
@@ -71,9 +81,7 @@ static int read_vocabulary(struct tokenizer *t, const struct json_at *vocab,
         if (rc < 0)
             return rc;
         vocabulary_index(&t->vocabulary, id);
-        rc = traits->bytes    ? tokenizer_set_byte_text(t, id, e)
-             : traits->pieces ? tokenizer_set_piece_text(t, id, e)
-                              : 0;
+        rc = set_text(t, id, traits, e);
         if (rc < 0)
             return rc;
     }
@@ -177,32 +185,103 @@ static int read_switches(struct tokenizer *t, const struct json_at *model, struc
     return byte_fallback ? read_byte_tokens(t, e) : 0;
 }
 
+static int read_bpe(struct tokenizer *t, const struct json_at *model, struct err *e)
+{
+    struct json_at merges;
+    size_t n;
+    int rc = refuse_affixes(model, e);
+    rc = rc < 0 ? rc : json_get(model, "merges", &merges, e);
+    rc = rc < 0 ? rc : json_as_array(&merges, &n, e);
+    rc = rc < 0 ? rc : read_merges(t, &merges, e);
+    return rc < 0 ? rc : read_switches(t, model, e);
+}
+
+static int read_wordpiece(struct tokenizer *t, const struct json_at *model, struct err *e)
+{
+    const char *prefix;
+    uint64_t max_chars;
+    int rc = bpe_init(&t->bpe, &t->arena, &t->vocabulary, 0, e);
+    rc = rc < 0 ? rc : read_switches(t, model, e);
+    rc = rc < 0 ? rc : json_opt_string(model, "continuing_subword_prefix", "##", &prefix, e);
+    rc = rc < 0 ? rc : json_opt_u64(model, "max_input_chars_per_word", 100, &max_chars, e);
+    if (rc == 0 && t->bpe.unknown < 0)
+        return err_set(e, HP_EPARSE, "%s: $.model.unk_token is not in the vocabulary", model->file);
+    return rc < 0 ? rc : tokenizer_make_wordpiece(t, prefix, max_chars, e);
+}
+
+/* "vocab": [["<unk>", 0.0], ...], the ids in their order. */
+static int read_pieces(struct tokenizer *t, const struct json_at *vocab,
+                       const struct decoder_traits *traits, double *scores, struct err *e)
+{
+    size_t n = json_array_size(vocab->value), parts;
+    int rc = 0;
+    for (size_t id = 0; id < n && rc == 0; id++) {
+        struct json_at pair = json_item(vocab, id);
+        rc = json_as_array(&pair, &parts, e);
+        if (rc == 0 && parts != 2)
+            rc = json_fail(&pair, e, "is not a token and its score");
+        if (rc < 0)
+            return rc;
+        struct json_at text_at = json_item(&pair, 0), score_at = json_item(&pair, 1);
+        const char *text;
+        rc = json_as_string(&text_at, &text, e);
+        rc = rc < 0 ? rc : json_as_number(&score_at, &scores[id], e);
+        rc = rc < 0
+                 ? rc
+                 : vocabulary_set(&t->vocabulary, &t->arena, (uint32_t)id, text, strlen(text), e);
+        if (rc == 0)
+            vocabulary_index(&t->vocabulary, (uint32_t)id);
+        rc = rc < 0 ? rc : set_text(t, (uint32_t)id, traits, e);
+    }
+    return rc;
+}
+
+static int read_unigram(struct tokenizer *t, const struct json_at *model,
+                        const struct json_at *vocab, const struct decoder_traits *traits,
+                        struct err *e)
+{
+    uint64_t unknown;
+    bool byte_fallback;
+    double *scores = calloc((size_t)t->vocabulary.n + 1, sizeof *scores);
+    int rc = scores ? 0 : err_set(e, HP_ENOMEM, "%s: out of memory for scores", model->file);
+    rc = rc < 0 ? rc : bpe_init(&t->bpe, &t->arena, &t->vocabulary, 0, e);
+    rc = rc < 0 ? rc : read_pieces(t, vocab, traits, scores, e);
+    rc = rc < 0 ? rc : json_opt_u64(model, "unk_id", UINT64_MAX, &unknown, e);
+    rc = rc < 0 ? rc : json_opt_bool(model, "byte_fallback", false, &byte_fallback, e);
+    if (rc == 0 && byte_fallback)
+        rc = read_byte_tokens(t, e);
+    if (rc == 0) {
+        t->bpe.unknown = unknown < t->vocabulary.n ? (int64_t)unknown : -1;
+        rc = tokenizer_make_unigram(t, scores, e);
+    }
+    free(scores);
+    return rc;
+}
+
 int tokenizer_read_model(struct tokenizer *t, const struct json_at *model,
                          const struct json_at *added, const struct decoder_traits *traits,
                          struct err *e)
 {
-    struct json_at vocab, merges;
+    struct json_at vocab;
     const char *type = "";
     uint32_t n = 0;
-    size_t n_merges;
+    size_t n_list;
     int rc = json_opt_string(model, "type", "BPE", &type, e);
-    if (rc == 0 && strcmp(type, "BPE") != 0)
+    bool unigram = strcmp(type, "Unigram") == 0, wordpiece = strcmp(type, "WordPiece") == 0;
+    if (rc == 0 && !unigram && !wordpiece && strcmp(type, "BPE") != 0)
         return err_set(e, HP_EUNSUPPORTED,
-                       "%s: $.model.type: \"%s\" tokenizers are not supported; BPE ones are",
+                       "%s: $.model.type: \"%.100s\" tokenizers are not supported; known are BPE, "
+                       "Unigram, WordPiece",
                        model->file, type);
-    if (rc == 0)
-        rc = refuse_affixes(model, e);
     if (rc == 0 && (rc = json_get(model, "vocab", &vocab, e)) == 0)
-        rc = json_as_object(&vocab, e);
-    if (rc == 0 && (rc = json_get(model, "merges", &merges, e)) == 0)
-        rc = json_as_array(&merges, &n_merges, e);
+        rc = unigram ? json_as_array(&vocab, &n_list, e) : json_as_object(&vocab, e);
     if (rc == 0)
         rc = count_ids(&vocab, added, &n, e);
     if (rc == 0)
         rc = vocabulary_init(&t->vocabulary, &t->arena, n, e);
+    if (rc == 0 && unigram)
+        return read_unigram(t, model, &vocab, traits, e);
     if (rc == 0)
         rc = read_vocabulary(t, &vocab, traits, e);
-    if (rc == 0)
-        rc = read_merges(t, &merges, e);
-    return rc < 0 ? rc : read_switches(t, model, e);
+    return rc < 0 ? rc : wordpiece ? read_wordpiece(t, model, e) : read_bpe(t, model, e);
 }

@@ -1,105 +1,8 @@
-/* The parts of tokenizer.json that are lists of steps: normalizer, pre_tokenizer, decoder and
- * post_processor. */
+/* The parts of tokenizer.json that are lists of steps beside the normalizer: pre_tokenizer, decoder
+ * and post_processor. */
 #include <string.h>
 
-#include "common/json.h"
-#include "model/tokenizer/tokenizer_int.h"
-
-enum { NESTING_MAX = 4 };
-
-typedef int (*step_fn)(struct tokenizer *t, const struct json_at *at, const char *type, void *ctx,
-                       struct err *e);
-
-/* Calls `each` for a step, or for every step of a Sequence whose list is called `list`. */
-static int for_steps(struct tokenizer *t, const struct json_at *at, const char *list, int depth,
-                     step_fn each, void *ctx, struct err *e)
-{
-    const char *type;
-    int rc = json_get_string(at, "type", &type, e);
-    if (rc < 0)
-        return rc;
-    if (strcmp(type, "Sequence") != 0)
-        return each(t, at, type, ctx, e);
-    struct json_at steps;
-    size_t n;
-    if (depth == NESTING_MAX)
-        return json_fail(at, e, "is nested deeper than %d", NESTING_MAX);
-    rc = json_get(at, list, &steps, e);
-    if (rc == 0)
-        rc = json_as_array(&steps, &n, e);
-    for (size_t i = 0; rc == 0 && i < n; i++) {
-        struct json_at item = json_item(&steps, i);
-        rc = for_steps(t, &item, list, depth + 1, each, ctx, e);
-    }
-    return rc;
-}
-
-static int step_unsupported(const struct json_at *at, const char *what, const char *type,
-                            struct err *e)
-{
-    char path[256];
-    json_path(at, path, sizeof path);
-    return err_set(e, HP_EUNSUPPORTED, "%s: %s: the %s \"%s\" is not supported", at->file, path,
-                   what, type);
-}
-
-/* ---- normalizer ---- */
-
-static int copy_text(struct tokenizer *t, const struct json_at *at, const char *key,
-                     const char **out, size_t *size, struct err *e)
-{
-    const char *text;
-    int rc = json_get_string(at, key, &text, e);
-    if (rc < 0)
-        return rc;
-    *out = arena_strdup(&t->arena, text);
-    *size = strlen(text);
-    return *out ? 0 : err_set(e, HP_ENOMEM, "%s: out of memory", at->file);
-}
-
-static int read_normalizer_step(struct tokenizer *t, const struct json_at *at, const char *type,
-                                void *ctx, struct err *e)
-{
-    static const struct {
-        const char *type;
-        enum normalize_kind kind;
-    } kinds[] = {{"Prepend", NORMALIZE_PREPEND},
-                 {"Replace", NORMALIZE_REPLACE},
-                 {"NFC", NORMALIZE_NFC},
-                 {"NFD", NORMALIZE_NFD},
-                 {"NFKC", NORMALIZE_NFKC},
-                 {"NFKD", NORMALIZE_NFKD},
-                 {"Lowercase", NORMALIZE_LOWERCASE}};
-    (void)ctx;
-    struct normalizer *n = &t->normalizer;
-    if (n->n_steps == NORMALIZE_MAX_STEPS)
-        return json_fail(at, e, "there are more than %d normalizers", NORMALIZE_MAX_STEPS);
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
-        if (strcmp(kinds[i].type, type) != 0)
-            continue;
-        struct normalize_step s = {.kind = kinds[i].kind};
-        struct json_at pattern;
-        int rc = 0;
-        if (s.kind == NORMALIZE_PREPEND)
-            rc = copy_text(t, at, "prepend", &s.with, &s.with_size, e);
-        if (s.kind == NORMALIZE_REPLACE && (rc = json_get(at, "pattern", &pattern, e)) == 0) {
-            if (!json_object_get(pattern.value, "String"))
-                return step_unsupported(&pattern, "replacement by", "Regex", e);
-            rc = copy_text(t, &pattern, "String", &s.what, &s.what_size, e);
-            if (rc == 0)
-                rc = copy_text(t, at, "content", &s.with, &s.with_size, e);
-        }
-        if (rc == 0)
-            n->steps[n->n_steps++] = s;
-        return rc;
-    }
-    return step_unsupported(at, "normalizer", type, e);
-}
-
-int tokenizer_read_normalizer(struct tokenizer *t, const struct json_at *at, struct err *e)
-{
-    return for_steps(t, at, "normalizers", 0, read_normalizer_step, NULL, e);
-}
+#include "model/tokenizer/hub_steps.h"
 
 /* ---- pre-tokenizer ---- */
 
@@ -122,7 +25,7 @@ static int read_behavior(const struct json_at *at, const char *fallback, enum sp
             return 0;
         }
     }
-    return rc < 0 ? rc : step_unsupported(at, "split behavior", name, e);
+    return rc < 0 ? rc : hub_step_unsupported(at, "split behavior", name, NULL, e);
 }
 
 static int read_split(struct tokenizer *t, const struct json_at *at, struct err *e)
@@ -172,7 +75,7 @@ static int read_scheme(const struct json_at *at, enum metaspace_prepend *out, st
     bool prefix;
     int rc = json_opt_string(at, "replacement", "\xE2\x96\x81", &mark, e);
     if (rc == 0 && strcmp(mark, "\xE2\x96\x81") != 0)
-        return step_unsupported(at, "replacement", mark, e);
+        return hub_step_unsupported(at, "replacement", mark, NULL, e);
     if (rc == 0)
         rc = json_opt_bool(at, "add_prefix_space", true, &prefix, e);
     if (rc == 0)
@@ -184,7 +87,7 @@ static int read_scheme(const struct json_at *at, enum metaspace_prepend *out, st
                                           : METASPACE_NEVER;
     return *out != METASPACE_NEVER || strcmp(scheme, "never") == 0
                ? 0
-               : step_unsupported(at, "prepend_scheme", scheme, e);
+               : hub_step_unsupported(at, "prepend_scheme", scheme, NULL, e);
 }
 
 static int read_metaspace(struct tokenizer *t, const struct json_at *at, struct err *e)
@@ -199,6 +102,15 @@ static int read_metaspace(struct tokenizer *t, const struct json_at *at, struct 
     return rc < 0 || !split ? rc
                             : pretokenizer_add_split(&t->pretokenizer, "\xE2\x96\x81",
                                                      SPLIT_WITH_NEXT, false, e);
+}
+
+static int read_delimiter(struct tokenizer *t, const struct json_at *at, struct err *e)
+{
+    struct pretokenize_step step = {.kind = PRETOKENIZE_SPLIT, .behavior = SPLIT_REMOVED};
+    const char *text;
+    int rc = json_get_string(at, "delimiter", &text, e);
+    rc = rc < 0 ? rc : pattern_compile_literal(text, strlen(text), &step.pattern, e);
+    return rc < 0 ? rc : pretokenizer_add(&t->pretokenizer, &step, e);
 }
 
 static int read_pretokenizer_step(struct tokenizer *t, const struct json_at *at, const char *type,
@@ -226,16 +138,25 @@ static int read_pretokenizer_step(struct tokenizer *t, const struct json_at *at,
                       : pretokenizer_add_split(&t->pretokenizer, "[!-/:-@\\[-`{-~\\p{P}]", behavior,
                                                false, e);
     }
+    if (strcmp(type, "BertPreTokenizer") == 0)
+        return pretokenizer_add(&t->pretokenizer,
+                                &(struct pretokenize_step){.kind = PRETOKENIZE_BERT}, e);
+    if (strcmp(type, "CharDelimiterSplit") == 0)
+        return read_delimiter(t, at, e);
     if (strcmp(type, "WhitespaceSplit") == 0)
         return pretokenizer_add_split(&t->pretokenizer, "\\s", SPLIT_REMOVED, false, e);
     if (strcmp(type, "Whitespace") == 0)
         return pretokenizer_add_split(&t->pretokenizer, "\\w+|[^\\w\\s]+", SPLIT_REMOVED, true, e);
-    return step_unsupported(at, "pre-tokenizer", type, e);
+    return hub_step_unsupported(
+        at, "pre-tokenizer", type,
+        "BertPreTokenizer, ByteLevel, CharDelimiterSplit, Digits, Metaspace, "
+        "Punctuation, Sequence, Split, Whitespace, WhitespaceSplit",
+        e);
 }
 
 int tokenizer_read_pretokenizer(struct tokenizer *t, const struct json_at *at, struct err *e)
 {
-    return for_steps(t, at, "pretokenizers", 0, read_pretokenizer_step, NULL, e);
+    return hub_steps_each(t, at, "pretokenizers", 0, read_pretokenizer_step, NULL, e);
 }
 
 /* ---- decoder ---- */
@@ -249,6 +170,10 @@ static int read_decoder_step(struct tokenizer *t, const struct json_at *at, cons
         traits->bytes = true;
     } else if (strcmp(type, "ByteFallback") == 0) {
         traits->byte_fallback = true;
+    } else if (strcmp(type, "WordPiece") == 0) {
+        traits->words = true;
+        int rc = json_opt_string(at, "prefix", "##", &traits->prefix, e);
+        return rc < 0 ? rc : json_opt_bool(at, "cleanup", true, &traits->cleanup, e);
     } else if (strcmp(type, "Metaspace") == 0) {
         enum metaspace_prepend prepend = METASPACE_ALWAYS;
         int rc = read_scheme(at, &prepend, e);
@@ -266,7 +191,7 @@ static int read_decoder_step(struct tokenizer *t, const struct json_at *at, cons
         if (rc < 0)
             return rc;
         if (strcmp(what, "\xE2\x96\x81") != 0 || strcmp(content, " ") != 0)
-            return step_unsupported(at, "decoding replacement of", what, e);
+            return hub_step_unsupported(at, "decoding replacement of", what, NULL, e);
         traits->pieces = true;
     } else if (strcmp(type, "Strip") == 0) {
         double start, stop;
@@ -278,10 +203,12 @@ static int read_decoder_step(struct tokenizer *t, const struct json_at *at, cons
         if (rc < 0)
             return rc;
         if (strcmp(content, " ") != 0 || start > 1 || stop > 0)
-            return step_unsupported(at, "decoder", type, e);
+            return hub_step_unsupported(at, "decoder", type, "one space at the start", e);
         t->strip_leading_space = start > 0;
     } else if (strcmp(type, "Fuse") != 0) {
-        return step_unsupported(at, "decoder", type, e);
+        return hub_step_unsupported(
+            at, "decoder", type,
+            "ByteFallback, ByteLevel, Fuse, Metaspace, Replace, Sequence, Strip, WordPiece", e);
     }
     return 0;
 }
@@ -289,7 +216,7 @@ static int read_decoder_step(struct tokenizer *t, const struct json_at *at, cons
 int tokenizer_read_decoder(struct tokenizer *t, const struct json_at *at,
                            struct decoder_traits *traits, struct err *e)
 {
-    return for_steps(t, at, "decoders", 0, read_decoder_step, traits, e);
+    return hub_steps_each(t, at, "decoders", 0, read_decoder_step, traits, e);
 }
 
 /* ---- post-processor ---- */
@@ -374,10 +301,12 @@ static int read_post_step(struct tokenizer *t, const struct json_at *at, const c
         int rc = read_pair(t, at, "cls", false, e);
         return rc < 0 ? rc : read_pair(t, at, "sep", true, e);
     }
-    return step_unsupported(at, "post-processor", type, e);
+    return hub_step_unsupported(
+        at, "post-processor", type,
+        "BertProcessing, ByteLevel, RobertaProcessing, Sequence, TemplateProcessing", e);
 }
 
 int tokenizer_read_post_processor(struct tokenizer *t, const struct json_at *at, struct err *e)
 {
-    return for_steps(t, at, "processors", 0, read_post_step, NULL, e);
+    return hub_steps_each(t, at, "processors", 0, read_post_step, NULL, e);
 }

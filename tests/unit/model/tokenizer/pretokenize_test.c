@@ -4,6 +4,7 @@
 #include <time.h>
 
 #include "common/env.h"
+#include "common/json.h"
 #include "model/tokenizer/normalize.h"
 #include "model/tokenizer/pretokenize.h"
 #include "tests/test.h"
@@ -56,6 +57,46 @@ TEST(named_patterns_cut_as_their_models_do)
         expect_words(&p, cases[i].text, cases[i].words);
         pretokenizer_fini(&p);
     }
+}
+
+/* What Hugging Face's library makes of texts: cases/names.json, made by make_names.py beside it. */
+TEST(names_of_gguf_files_cut_as_the_library_does_with_the_models_own_files)
+{
+    struct json_at at;
+    json_t *root, *entry, *one;
+    struct err e = {0};
+    size_t i, k, w;
+    if (json_load_at("tests/unit/model/tokenizer/cases/names.json", &root, &at, &e) < 0)
+        fail_msg("%s", e.text);
+    json_array_foreach(root, i, entry)
+    {
+        const char *name = json_string_value(json_object_get(entry, "name"));
+        struct pretokenizer p = {.n_steps = 0};
+        if (pretokenizer_add_named(&p, name, strlen(name), &e) < 0)
+            fail_msg("%s: %s", name, e.text);
+        json_array_foreach(json_object_get(entry, "cases"), k, one)
+        {
+            struct buffer words = {0};
+            const json_t *list = json_array_get(one, 1);
+            for (w = 0; w < json_array_size(list); w++)
+                buffer_printf(&words, w ? "|%s" : "%s", json_string_value(json_array_get(list, w)));
+            expect_words(&p, json_string_value(json_array_get(one, 0)), buffer_cstr(&words));
+            buffer_free(&words);
+        }
+        pretokenizer_fini(&p);
+    }
+    assert_true(i >= 20);
+    json_decref(root);
+}
+
+TEST(an_unknown_name_is_refused_with_the_list_of_those_that_are_known)
+{
+    struct pretokenizer p = {.n_steps = 0};
+    struct err e = {0};
+    assert_int_equal(pretokenizer_add_named(&p, "made-up", 7, &e), HP_EUNSUPPORTED);
+    assert_non_null(strstr(e.text, "the pre-tokenizer \"made-up\" is not known; known are llama"));
+    assert_non_null(strstr(e.text, ", default")); /* the last one: all fit */
+    pretokenizer_fini(&p);
 }
 
 TEST(white_space_is_what_unicode_says)
@@ -152,8 +193,14 @@ TEST(text_is_normalised_step_by_step)
     static const struct normalizer nfc = {.steps = {{.kind = NORMALIZE_NFC}}, .n_steps = 1},
                                    nfd = {.steps = {{.kind = NORMALIZE_NFD}}, .n_steps = 1},
                                    nfkc = {.steps = {{.kind = NORMALIZE_NFKC}}, .n_steps = 1},
-                                   pieces = {.steps = {{NORMALIZE_PREPEND, "", "_", 0, 1},
-                                                       {NORMALIZE_REPLACE, "ab", "x", 2, 1}},
+                                   pieces = {.steps = {{.kind = NORMALIZE_PREPEND,
+                                                        .with = "_",
+                                                        .with_size = 1},
+                                                       {.kind = NORMALIZE_REPLACE,
+                                                        .what = "ab",
+                                                        .with = "x",
+                                                        .what_size = 2,
+                                                        .with_size = 1}},
                                              .n_steps = 2};
     static const struct {
         const struct normalizer *n;
@@ -201,6 +248,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(named_patterns_cut_as_their_models_do),
+        cmocka_unit_test(names_of_gguf_files_cut_as_the_library_does_with_the_models_own_files),
+        cmocka_unit_test(an_unknown_name_is_refused_with_the_list_of_those_that_are_known),
         cmocka_unit_test(white_space_is_what_unicode_says),
         cmocka_unit_test(matches_are_kept_dropped_or_joined),
         cmocka_unit_test(byte_characters_go_there_and_back),

@@ -284,8 +284,18 @@ TEST(broken_files_are_refused_with_path_and_reason)
     } cases[] = {
         {"[]", HP_EPARSE, "tokenizer.json: $: is an array, not an object"},
         {"{}", HP_EPARSE, "tokenizer.json: $: has no \"model\""},
-        {"{\"model\": {\"type\": \"Unigram\"}}", HP_EUNSUPPORTED,
-         "tokenizer.json: $.model.type: \"Unigram\" tokenizers are not supported; BPE ones are"},
+        {"{\"model\": {\"type\": \"WordLevel\"}}", HP_EUNSUPPORTED,
+         "tokenizer.json: $.model.type: \"WordLevel\" tokenizers are not supported; known are BPE, "
+         "Unigram, WordPiece"},
+        {"{\"model\": {\"type\": \"Unigram\", \"vocab\": {}}}", HP_EPARSE,
+         "tokenizer.json: $.model.vocab: is an object, not an array"},
+        {"{\"model\": {\"type\": \"Unigram\", \"vocab\": [[\"a\"]]}}", HP_EPARSE,
+         "tokenizer.json: $.model.vocab[0]: is not a token and its score"},
+        {"{\"model\": {\"type\": \"WordPiece\", \"vocab\": {\"a\": 0}, \"unk_token\": \"b\"}}",
+         HP_EPARSE, "tokenizer.json: $.model.unk_token is not in the vocabulary"},
+        {"{\"model\": {\"vocab\": {}, \"merges\": []}, \"normalizer\": {\"type\": "
+         "\"Precompiled\", \"precompiled_charsmap\": \"AQAAAA==\"}}",
+         HP_EPARSE, "tokenizer.json: precompiled_charsmap: 4 bytes are no table of characters"},
         {"{\"model\": {\"vocab\": {\"a\": -1}, \"merges\": []}}", HP_EPARSE,
          "tokenizer.json: $.model.vocab.a: -1 is negative"},
         {"{\"model\": {\"vocab\": {\"a\": 4000000000}, \"merges\": []}}", HP_EPARSE,
@@ -302,8 +312,9 @@ TEST(broken_files_are_refused_with_path_and_reason)
         {"{\"model\": {\"vocab\": {}, \"merges\": [], \"end_of_word_suffix\": \"</w>\"}}",
          HP_EUNSUPPORTED, "$.model.end_of_word_suffix: \"</w>\" is not supported"},
         {"{\"model\": {\"vocab\": {}, \"merges\": []}, \"normalizer\": {\"type\": "
-         "\"Precompiled\"}}",
-         HP_EUNSUPPORTED, "$.normalizer: the normalizer \"Precompiled\" is not supported"},
+         "\"ByteLevel\"}}",
+         HP_EUNSUPPORTED,
+         "$.normalizer: the normalizer \"ByteLevel\" is not supported; known are BertNormalizer, "},
         {"{\"model\": {\"vocab\": {}, \"merges\": []}, \"pre_tokenizer\": {\"type\": \"Split\", "
          "\"pattern\": {\"Regex\": "
          "\"(\"}}}",
@@ -315,8 +326,8 @@ TEST(broken_files_are_refused_with_path_and_reason)
          "$.pre_tokenizer.pretokenizers[0]: the pre-tokenizer \"X\" is not supported"},
         {"{\"model\": {\"vocab\": {}, \"merges\": []}, \"added_tokens\": [{\"content\": \"x\"}]}",
          HP_EPARSE, "$.added_tokens[0]: has no \"id\""},
-        {"{\"model\": {\"vocab\": {}, \"merges\": []}, \"decoder\": {\"type\": \"WordPiece\"}}",
-         HP_EUNSUPPORTED, "$.decoder: the decoder \"WordPiece\" is not supported"},
+        {"{\"model\": {\"vocab\": {}, \"merges\": []}, \"decoder\": {\"type\": \"CTC\"}}",
+         HP_EUNSUPPORTED, "$.decoder: the decoder \"CTC\" is not supported; known are "},
         {"{\"model\": {\"vocab\": {}, \"merges\": []}, \"post_processor\": {\"type\": "
          "\"BertProcessing\", \"cls\": [\"x\", 7], "
          "\"sep\": [\"y\", 8]}}",
