@@ -9,6 +9,7 @@
 
 #include "agent/discover_gpus.h"
 #include "agent/discover_int.h"
+#include "common/host_limits.h"
 #include "common/json.h"
 
 /* Where the system does not say: loopback between two processes of one box, and an interface
@@ -211,6 +212,16 @@ static json_t *numa_list(hwloc_topology_t t)
     return json_pack("{s:o, s:o}", "memory_bytes", memory, "distances", rows);
 }
 
+/* All of the box: the system's own count, which a NUMA node of sysfs may lag behind. */
+static uint64_t total_memory(const struct discover_box *box, hwloc_topology_t t)
+{
+    struct host_limits limits;
+    if (box->tree_file || box->tree_synthetic)
+        return hwloc_get_root_obj(t)->total_memory;
+    host_limits_read("", &limits);
+    return limits.box_bytes;
+}
+
 int discover_node(const char *name, const struct discover_share *share, const char *network,
                   struct buffer *json, char (*kinds)[DISCOVER_KIND], struct err *e)
 {
@@ -239,7 +250,7 @@ int discover_node_of(const struct discover_box *box, const char *name,
                   nics_read(box->net_folder ? box->net_folder : "/sys/class/net", network), "cores",
                   cores_json(share->cores, share->n_cores), "packages",
                   hwloc_get_nbobjs_by_type(t, HWLOC_OBJ_PACKAGE), "total_memory_bytes",
-                  (json_int_t)hwloc_get_root_obj(t)->total_memory, "caches", caches_list(t));
+                  (json_int_t)total_memory(box, t), "caches", caches_list(t));
     json_object_set_new(node, "pool_bytes", json_integer((json_int_t)discover_pool_bytes(share)));
     if (share->n_devices > 1)
         json_object_set_new(node, "device_link",

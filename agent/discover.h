@@ -50,7 +50,7 @@ uint64_t discover_stage_bytes(const struct discover_share *s);
 
 /* `cores` is NULL (all that the process may use), a list "0,2-3", or "any:4"; `threads` 0: one for
  * each physical core among them, no more than the control groups' quota has whole cores;
- * `memory_bytes` 0: nine tenths of what the box, or the tightest control group (discover_limits.h),
+ * `memory_bytes` 0: nine tenths of what the box, or the tightest control group (host_limits.h),
  * has; more than that is cut to it, with a warning. HP_EUSAGE for cores that there are not,
  * HP_EDEVICE when the box cannot be read. */
 int discover_share(const char *cores, int threads, uint64_t memory_bytes,

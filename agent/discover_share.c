@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "agent/discover_int.h"
-#include "agent/discover_limits.h"
+#include "common/host_limits.h"
 #include "common/log.h"
 
 static const struct discover_box this_box;
@@ -104,13 +104,6 @@ static int physical_cores(hwloc_topology_t t, const int *cores, int n_cores)
     return n > 0 ? n : n_cores;
 }
 
-/* What this process may have: the box's memory, or less where a control group says so. */
-static uint64_t memory_limit(hwloc_topology_t t, const struct discover_limits *limits)
-{
-    uint64_t all = hwloc_get_root_obj(t)->total_memory;
-    return limits->memory_bytes < all ? limits->memory_bytes : all;
-}
-
 /* More threads than the quota has cores would only be stopped in the middle of their work. */
 static int threads_limit(int n, double cpus)
 {
@@ -121,11 +114,11 @@ static int threads_limit(int n, double cpus)
 int discover_threads(const int *cores, int n_cores, double part, int *out, struct err *e)
 {
     hwloc_topology_t t;
-    struct discover_limits limits;
+    struct host_limits limits;
     int rc = discover_tree_open(&this_box, &t, e);
     if (rc < 0)
         return rc;
-    discover_limits("", &limits);
+    host_limits_read("", &limits);
     *out = threads_limit(physical_cores(t, cores, n_cores), limits.cpus * part);
     hwloc_topology_destroy(t);
     return 0;
@@ -162,13 +155,13 @@ int discover_share(const char *cores, int threads, uint64_t memory_bytes,
                    struct discover_share *out, struct err *e)
 {
     hwloc_topology_t t;
-    struct discover_limits limits;
+    struct host_limits limits;
     int rc = cores_read(cores, out, e);
     rc = rc < 0 ? rc : discover_tree_open(&this_box, &t, e);
     if (rc < 0)
         return rc;
-    discover_limits("", &limits);
-    uint64_t most = memory_limit(t, &limits);
+    host_limits_read("", &limits);
+    uint64_t most = limits.memory_bytes;
     out->n_devices = 0;
     out->n_threads = threads > 0
                          ? threads
@@ -177,7 +170,7 @@ int discover_share(const char *cores, int threads, uint64_t memory_bytes,
     if (out->memory_bytes > most) {
         log_warn("agent", "memory_limited", "asked_bytes=%llu bytes=%llu by=%s",
                  (unsigned long long)memory_bytes, (unsigned long long)most,
-                 limits.memory_bytes == most ? limits.memory_group : "box");
+                 limits.memory_group[0] ? limits.memory_group : "box");
         out->memory_bytes = most;
     }
     hwloc_topology_destroy(t);

@@ -2,8 +2,8 @@
 #include <pthread.h>
 #include <sched.h>
 
-#include "agent/discover_limits.h"
 #include "agent/shell_int.h"
+#include "common/host_limits.h"
 
 /* A thread begins on the cores of whoever starts it: so this one goes there for a moment. */
 static int executor_start(struct agent *a, unsigned i, struct executor_config *x, struct err *e)
@@ -60,7 +60,7 @@ void shell_devices_meter(struct agent *a, struct agent_event *ev)
     }
     /* A paced device's memory is not the box's: what runs here is a small model that stands in for
      * a large one. */
-    if (!a->paced && discover_memory_free("", &box))
+    if (!a->paced && host_memory_free("", &box))
         a->box_free_bytes = box;
     else if (!a->paced)
         box = a->box_free_bytes; /* no descriptor left, or no /proc: as it was */

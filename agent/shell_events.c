@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "agent/shell_int.h"
+#include "common/host_limits.h"
 
 /* ---- on the loop ---- */
 

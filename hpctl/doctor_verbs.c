@@ -6,7 +6,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#include "agent/discover_limits.h"
+#include "common/host_limits.h"
 #include "hpctl/client.h"
 #include "hpctl/http_client.h"
 #include "hpctl/shown.h"
@@ -51,21 +51,18 @@ static void check_processor(struct findings *f)
 
 static void check_memory(struct findings *f)
 {
-    static struct discover_limits limits;
-    double total = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE),
-           free_now = (double)sysconf(_SC_AVPHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+    static struct host_limits limits;
     struct shown of_box = {""};
-    uint64_t free_here;
-    discover_limits("", &limits);
-    if (discover_memory_free("", &free_here))
-        free_now = (double)free_here;
-    if ((double)limits.memory_bytes < total) {
-        of_box = shown_of(" of the box's %s (%s)", shown_bytes(total).s, limits.memory_group);
-        total = (double)limits.memory_bytes;
-    }
+    host_limits_read("", &limits);
+    double total = (double)limits.memory_bytes;
+    uint64_t free_now = limits.memory_bytes;
+    host_memory_free("", &free_now);
+    if (limits.memory_group[0])
+        of_box = shown_of(" of the box's %s (%s)", shown_bytes((double)limits.box_bytes).s,
+                          limits.memory_group);
     finding_add(f, "memory", total < 1e9 ? WORTH_KNOWING : FINE,
                 shown_of("%s%s, %s could be had now", shown_bytes(total).s, of_box.s,
-                         shown_bytes(free_now).s)
+                         shown_bytes((double)free_now).s)
                     .s,
                 total < 1e9 ? "little for a model: deploy over several boxes" : "");
 }

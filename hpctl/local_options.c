@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "common/cluster.h"
+#include "common/host_limits.h"
 #include "hpctl/context.h"
 #include "hpctl/local_process.h"
 #include "transport/data_choice.h"
@@ -135,8 +136,7 @@ int local_read_options(const struct invocation *in, struct local_cluster *c, uin
     /* Agents of one box must not each believe that they have all of it. A paced one has its
      * device's. */
     if (memory == 0 && !pace)
-        memory = (uint64_t)((double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE) * 0.9 /
-                            c->n_agents);
+        memory = host_memory_default() / (uint64_t)c->n_agents;
     for (int i = 0; i < c->n_agents; i++)
         c->agents[i].memory_bytes = memory;
     return 0;

@@ -5,6 +5,7 @@
 
 #include "agent/backend/backend.h"
 #include "agent/graph_profiler.h"
+#include "common/host_limits.h"
 #include "common/units.h"
 #include "hpctl/progress.h"
 #include "hpctl/shown.h"
@@ -21,12 +22,6 @@ static const struct command_option profile_graph_options[] = {
     {0},
 };
 
-static uint64_t machine_memory(void)
-{
-    long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
-    return pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page / 10 * 9 : (uint64_t)8 << 30;
-}
-
 static int read_options(const struct invocation *in, struct device_config *device,
                         struct graph_profiler_config *c, struct err *e)
 {
@@ -38,7 +33,7 @@ static int read_options(const struct invocation *in, struct device_config *devic
     device->backend = c->device_name = invocation_option_or(in, "device", "cpu");
     if ((rc = invocation_u64(in, "threads", 0, &threads, e)) < 0 ||
         (rc = invocation_u64(in, "tokens", 128, &tokens, e)) < 0 ||
-        (rc = invocation_bytes(in, "memory", machine_memory(), &c->memory_bytes, e)) < 0 ||
+        (rc = invocation_bytes(in, "memory", host_memory_default(), &c->memory_bytes, e)) < 0 ||
         (rc = invocation_choice(in, "compute", computes, 0, &compute, e)) < 0 ||
         (rc = invocation_number(in, "seconds", 3, &seconds, e)) < 0)
         return rc;

@@ -1,8 +1,7 @@
-/* A folder of its own for a test, and models made of nothing but chunks. */
+/* Models made of nothing but chunks. */
 #ifndef HP_TESTS_AGENT_STORE_FIXTURE_H
 #define HP_TESTS_AGENT_STORE_FIXTURE_H
 
-#include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +10,7 @@
 
 #include "common/arena.h"
 #include "common/manifest.h"
+#include "tests/unit/folder.h"
 
 enum { TEST_CHUNK = 1000 };
 
@@ -50,28 +50,6 @@ static inline struct buffer test_manifest(const char *name, const uint32_t *seed
     free(chunks);
     arena_free(&arena);
     return out;
-}
-
-static inline void test_folder_make(char out[256])
-{
-    const char *base = getenv("TMPDIR");
-    snprintf(out, 256, "%s/hp-test-XXXXXX", base && *base ? base : "/tmp");
-    if (!mkdtemp(out))
-        abort();
-}
-
-static inline int test_remove_entry(const char *path, const struct stat *st, int type,
-                                    struct FTW *at)
-{
-    (void)st;
-    (void)type;
-    (void)at;
-    return remove(path);
-}
-
-static inline void test_folder_remove(const char *path)
-{
-    nftw(path, test_remove_entry, 16, FTW_DEPTH | FTW_PHYS);
 }
 
 #endif

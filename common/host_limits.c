@@ -1,21 +1,22 @@
-#include "agent/discover_limits.h"
+#include "common/host_limits.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* The groups of one controller: where its tree is mounted, and this process's place in it. */
 struct group {
-    char mount[64], path[DISCOVER_GROUP];
+    char mount[64], path[HOST_GROUP];
 };
 
 /* A file below the group or one above it; false when it is not there. */
 static bool line_read(const char *root, const struct group *g, const char *name, char *line,
                       size_t size, char *file)
 {
-    int n = snprintf(file, DISCOVER_GROUP, "%s%s%s/%s", root, g->mount,
+    int n = snprintf(file, HOST_GROUP, "%s%s%s/%s", root, g->mount,
                      strcmp(g->path, "/") == 0 ? "" : g->path, name);
-    FILE *f = n > 0 && n < DISCOVER_GROUP ? fopen(file, "re") : NULL;
+    FILE *f = n > 0 && n < HOST_GROUP ? fopen(file, "re") : NULL;
     bool got = f && fgets(line, (int)size, f);
     if (f)
         fclose(f);
@@ -63,7 +64,7 @@ static bool controllers_have(const char *list, size_t n, const char *controller)
  * the root of what it sees. */
 static bool group_find(const char *root, const char *controller, struct group *g)
 {
-    char file[DISCOVER_GROUP], line[DISCOVER_GROUP];
+    char file[HOST_GROUP], line[HOST_GROUP];
     bool found = false;
     snprintf(file, sizeof file, "%s/proc/self/cgroup", root);
     FILE *f = fopen(file, "re");
@@ -114,9 +115,9 @@ static void memory_see(const char *root, const struct group *g, void *ctx)
 {
     static const char *const names[] = {"memory.max", "memory.high",
                                         "memory.limit_in_bytes"}; /* "max" is no number */
-    struct discover_limits *out = ctx;
+    struct host_limits *out = ctx;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        char file[DISCOVER_GROUP];
+        char file[HOST_GROUP];
         uint64_t bytes;
         if (!number_read(root, g, names[i], &bytes, file) || bytes >= out->memory_bytes)
             continue;
@@ -125,7 +126,7 @@ static void memory_see(const char *root, const struct group *g, void *ctx)
     }
 }
 
-static void cpus_take(struct discover_limits *out, double quota, double period)
+static void cpus_take(struct host_limits *out, double quota, double period)
 {
     if (quota > 0 && period > 0 && (out->cpus <= 0 || quota / period < out->cpus))
         out->cpus = quota / period;
@@ -133,7 +134,7 @@ static void cpus_take(struct discover_limits *out, double quota, double period)
 
 static void cpu_see(const char *root, const struct group *g, void *ctx)
 {
-    char line[128], file[DISCOVER_GROUP];
+    char line[128], file[HOST_GROUP];
     double quota, period;
     if (line_read(root, g, "cpu.max", line, sizeof line, file) &&
         sscanf(line, "%lf %lf", &quota, &period) == 2)
@@ -144,9 +145,38 @@ static void cpu_see(const char *root, const struct group *g, void *ctx)
         cpus_take(ctx, atof(line), (double)period_us); /* -1: none */
 }
 
-void discover_limits(const char *root, struct discover_limits *out)
+/* A line "NAME: N kB" of meminfo. */
+static bool meminfo_read(const char *root, const char *name, uint64_t *bytes)
 {
-    *out = (struct discover_limits){.memory_bytes = UINT64_MAX};
+    char file[HOST_GROUP], line[128];
+    unsigned long long kib;
+    size_t n = strlen(name);
+    bool found = false;
+    snprintf(file, sizeof file, "%s/proc/meminfo", root);
+    FILE *f = fopen(file, "re");
+    while (f && !found && fgets(line, sizeof line, f))
+        found = strncmp(line, name, n) == 0 && sscanf(line + n, ": %llu", &kib) == 1;
+    if (f)
+        fclose(f);
+    if (found)
+        *bytes = kib * 1024;
+    return found;
+}
+
+static uint64_t box_bytes(const char *root)
+{
+    uint64_t bytes = UINT64_MAX;
+    if (!meminfo_read(root, "MemTotal", &bytes) && !*root) {
+        long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+        if (pages > 0 && page > 0)
+            bytes = (uint64_t)pages * (uint64_t)page;
+    }
+    return bytes;
+}
+
+void host_limits_read(const char *root, struct host_limits *out)
+{
+    *out = (struct host_limits){.memory_bytes = UINT64_MAX};
     groups_walk(&(struct walk){root, "", mounts_v2, memory_see, out});
     groups_walk(&(struct walk){root, "memory", mounts_memory, memory_see, out});
     groups_walk(&(struct walk){root, "", mounts_v2, cpu_see, out});
@@ -155,6 +185,18 @@ void discover_limits(const char *root, struct discover_limits *out)
         out->memory_bytes = UINT64_MAX;
         out->memory_group[0] = '\0';
     }
+    out->box_bytes = box_bytes(root);
+    if (out->box_bytes <= out->memory_bytes) {
+        out->memory_bytes = out->box_bytes;
+        out->memory_group[0] = '\0';
+    }
+}
+
+uint64_t host_memory_default(void)
+{
+    struct host_limits limits;
+    host_limits_read("", &limits);
+    return limits.memory_bytes / 10 * 9;
 }
 
 /* ---- what is free ---- */
@@ -164,7 +206,7 @@ static uint64_t group_cache(const char *root, const struct group *g)
 {
     static const char *const names[] = {"active_file ", "inactive_file ", "total_active_file ",
                                         "total_inactive_file "};
-    char file[DISCOVER_GROUP], line[128];
+    char file[HOST_GROUP], line[128];
     uint64_t bytes[4] = {0};
     if (!line_read(root, g, "memory.stat", line, sizeof line, file))
         return 0;
@@ -182,7 +224,7 @@ static void room_see(const char *root, const struct group *g, void *ctx)
 {
     static const char *const limits[] = {"memory.max", "memory.high", "memory.limit_in_bytes"};
     uint64_t *room = ctx, used, limit;
-    char file[DISCOVER_GROUP];
+    char file[HOST_GROUP];
     if (!number_read(root, g, "memory.current", &used, file) &&
         !number_read(root, g, "memory.usage_in_bytes", &used, file))
         return;
@@ -193,20 +235,11 @@ static void room_see(const char *root, const struct group *g, void *ctx)
             *room = limit > used ? limit - used : 0;
 }
 
-bool discover_memory_free(const char *root, uint64_t *out)
+bool host_memory_free(const char *root, uint64_t *out)
 {
-    char file[DISCOVER_GROUP], line[128];
-    unsigned long long kib;
-    bool found = false;
-    snprintf(file, sizeof file, "%s/proc/meminfo", root);
-    FILE *f = fopen(file, "re");
-    while (f && !found && fgets(line, sizeof line, f))
-        found = sscanf(line, "MemAvailable: %llu", &kib) == 1;
-    if (f)
-        fclose(f);
-    if (!found)
+    uint64_t room;
+    if (!meminfo_read(root, "MemAvailable", &room))
         return false;
-    uint64_t room = kib * 1024;
     groups_walk(&(struct walk){root, "", mounts_v2, room_see, &room});
     groups_walk(&(struct walk){root, "memory", mounts_memory, room_see, &room});
     *out = room;
