@@ -210,7 +210,8 @@ static void welcome_in(struct agent *a, const struct message_welcome *m)
     a->config.data = wanted;
 }
 
-/* Adds "runs": the kinds of operators and the number formats that its device computes with. */
+/* Adds "runs", the kinds of operators and the number formats that its devices compute with, and
+ * "kernels", what computes them and why. */
 static int runs_add(struct agent *a, struct err *e)
 {
     const char *names[OP_KIND_COUNT + DTYPE_WEIGHT_COUNT];
@@ -220,6 +221,7 @@ static int runs_add(struct agent *a, struct err *e)
     for (int i = 0; i < n; i++)
         json_array_append_new(runs, json_string(names[i]));
     json_object_set_new(node, "runs", runs);
+    json_object_set_new(node, "kernels", executor_choices(a->executors[0]));
     char *text = json_dumps(node, JSON_COMPACT);
     json_decref(node);
     buffer_free(&a->node_json);

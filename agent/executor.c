@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "agent/backend/choices.h"
 #include "agent/executor_int.h"
 #include "agent/profiler.h"
 #include "common/env.h"
@@ -318,6 +319,11 @@ void executor_destroy(struct executor **px)
 const char *executor_describe(const struct executor *x)
 {
     return x->device->backend->device_describe(x->device);
+}
+
+json_t *executor_choices(const struct executor *x)
+{
+    return device_choices_json(x->device);
 }
 
 static void load_refuse(struct executor *x, const struct executor_load *l)

@@ -6,6 +6,8 @@
 #ifndef HP_AGENT_EXECUTOR_H
 #define HP_AGENT_EXECUTOR_H
 
+#include <jansson.h>
+
 #include "agent/backend/backend.h"
 #include "agent/backend/paced.h"
 #include "agent/engine/kv_shape.h"
@@ -74,6 +76,8 @@ void executor_destroy(struct executor **x);
 /* What computes, and bytes still free on it (UINT64_MAX without a limit), as of the last load or
  * unload. */
 const char *executor_describe(const struct executor *x);
+/* What computes what and why (agent/backend/choices.h); the caller's. */
+json_t *executor_choices(const struct executor *x);
 uint64_t executor_memory_free(const struct executor *x);
 
 struct executor_load {

@@ -1,11 +1,11 @@
 /* `hpctl doctor`: finds what keeps this box or the cluster from working. */
-#include <cpuid.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "agent/backend/choices.h"
 #include "common/host_limits.h"
 #include "hpctl/client.h"
 #include "hpctl/http_client.h"
@@ -30,23 +30,36 @@ static void finding_add(struct findings *f, const char *check, enum verdict verd
         f->worst = (int)verdict;
 }
 
+/* Kernels as a list of agent/backend/choices.h: one line each. Plain loops are slow. */
+static void kernels_add(struct findings *f, const char *whose, const json_t *kernels)
+{
+    const json_t *k;
+    size_t i;
+    json_array_foreach(kernels, i, k)
+    {
+        const char *how = string_member(k, "how");
+        bool slow = strcmp(how, "plain loops") == 0;
+        finding_add(f, i ? shown_of("  %s", string_member(k, "what")).s : whose,
+                    slow ? WORTH_KNOWING : FINE, shown_of("%s: %s", how, string_member(k, "why")).s,
+                    slow ? "everything runs, slowly: give stages to boxes with newer processors"
+                         : "");
+    }
+}
+
+/* As an agent here would compute. */
 static void check_processor(struct findings *f)
 {
-    __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw")) {
-        unsigned a = 0, b = 0, c = 0, d = 0;
-        bool bf16 = __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & (1u << 5));
-        finding_add(f, "processor", FINE,
-                    bf16 ? "AVX-512 with bf16: the fastest kernels"
-                         : "AVX-512 without bf16: matrix products in float32",
-                    "");
-    } else if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
-        finding_add(f, "processor", FINE, "AVX2: vector kernels, matrix products in float32", "");
-    } else {
-        finding_add(f, "processor", WORTH_KNOWING,
-                    "neither AVX2 nor AVX-512: everything runs, slowly",
-                    "give stages to boxes with newer processors");
+    struct device_config c = {.backend = "cpu", .n_threads = 1};
+    struct device *d;
+    struct err e = {0};
+    if (device_open(&c, &d, &e) < 0) {
+        finding_add(f, "processor", WRONG, e.text, e.hint);
+        return;
     }
+    json_t *kernels = device_choices_json(d);
+    kernels_add(f, "processor", kernels);
+    json_decref(kernels);
+    device_close(&d);
 }
 
 static void check_memory(struct findings *f)
@@ -117,6 +130,43 @@ static void check_member(struct findings *f, const json_t *m)
                          : "run the same release everywhere");
 }
 
+/* Agents that compute alike are told of together. */
+struct kernels_seen {
+    json_t *kernels; /* of an agent's node */
+    struct buffer names;
+};
+
+/* What computes on each agent: by name, agents with equal lists once. */
+static void check_kernels(struct findings *f, struct client *client, const json_t *members)
+{
+    enum { KINDS_MAX = 16 };
+    struct kernels_seen seen[KINDS_MAX] = {0};
+    size_t n = 0, i, k;
+    const json_t *m;
+    json_array_foreach(members, i, m)
+    {
+        struct err e = {0};
+        json_t *whole = NULL, *about = json_pack("{s:s}", "name", string_member(m, "name"));
+        if (client_get(client, "node.describe", about, &whole, &e) < 0)
+            continue;
+        json_t *kernels = json_object_get(json_object_get(whole, "node"), "kernels");
+        for (k = 0; k < n && !json_equal(seen[k].kernels, kernels); k++)
+            ;
+        if (json_array_size(kernels) && k < KINDS_MAX) {
+            n += k == n;
+            seen[k].kernels = seen[k].kernels ? seen[k].kernels : json_incref(kernels);
+            buffer_printf(&seen[k].names, "%s%s", seen[k].names.size ? ", " : "kernels of ",
+                          string_member(m, "name"));
+        }
+        json_decref(whole);
+    }
+    for (k = 0; k < n; k++) {
+        kernels_add(f, shown_of("%s", buffer_cstr(&seen[k].names)).s, seen[k].kernels);
+        json_decref(seen[k].kernels);
+        buffer_free(&seen[k].names);
+    }
+}
+
 static void check_members(struct findings *f, struct client *client)
 {
     struct err e = {0};
@@ -140,6 +190,7 @@ static void check_members(struct findings *f, struct client *client)
                         : shown_of("%s: %s", string_member(d, "state"), string_member(d, "text")).s,
                 serving ? "" : "`hpctl describe NAME` shows its stages");
         }
+    check_kernels(f, client, members);
     json_decref(members);
     json_decref(deployments);
 }

@@ -95,9 +95,14 @@ int node_view_write(const json_t *node, struct buffer *out, struct err *e)
                                                  {"MODEL", "model", cell_id},
                                                  {">HELD", "bytes", cell_bytes},
                                                  {0}};
+    static const struct table_column kernels[] = {
+        {"KERNELS FOR", "what", NULL}, {"HOW", "how", NULL}, {"WHY", "why", NULL}, {0}};
     head_write(node, out);
     int rc = list_write(devices, json_object_get(node, "devices"), NULL, out, e);
     rc = rc < 0 ? rc : list_write(stages, json_object_get(node, "stages"), "no stages", out, e);
     rc = rc < 0 ? rc : list_write(models, json_object_get(node, "models"), "no weights", out, e);
+    rc = rc < 0 ? rc
+                : list_write(kernels, json_object_get(json_object_get(node, "node"), "kernels"),
+                             NULL, out, e);
     return rc == 0 && out->failed ? err_no_memory(e, "what an agent is") : rc;
 }

@@ -1,4 +1,5 @@
-/* One agent as people read it: what it is, then its devices, stages and weights as tables. All that
+/* One agent as people read it: what it is, then its devices, stages and weights
+ * and what computes on its CPU as tables. All that
  * is known of its box stands in `-o json` and `hpctl topo`. */
 #ifndef HP_HPCTL_NODE_VIEW_H
 #define HP_HPCTL_NODE_VIEW_H

@@ -93,6 +93,7 @@ struct kv_part {
 };
 
 struct backend;
+struct numa_box;
 
 struct device_config {
     const char *backend;      /* "cpu", "plain" */
@@ -105,6 +106,16 @@ struct device_config {
     const char *kernels; /* of "cpu": "avx2", "avx512", "avx512_bf16" (most that may be used); NULL:
                             the best that the CPU has. "plain" is the backend of that name, which
                             also stands in on a CPU that has none of these */
+    const struct numa_box *box; /* of "cpu", for tests: NUMA nodes that stand for this box's
+                                        (agent/backend/cpu/numa.h); outlives the device */
+};
+
+/* How a device does one kind of work, and why so, for people. */
+enum { DEVICE_CHOICE_WORD = 48, DEVICE_CHOICE_TEXT = 192, DEVICE_CHOICES_MAX = 8 };
+struct device_choice {
+    char what[DEVICE_CHOICE_WORD]; /* "quantised, up to 23 rows" */
+    char how[DEVICE_CHOICE_WORD];  /* "8-bit integers, VNNI" */
+    char why[DEVICE_CHOICE_TEXT];
 };
 
 /* Every device starts with this. */
@@ -120,6 +131,9 @@ struct backend {
     void (*device_close)(struct device **d);
     /* What computes, for people: "cpu avx512_bf16, 2 threads". */
     const char *(*device_describe)(const struct device *d);
+    /* What computes what, the set of instructions first: at most `room` rows; returns how many.
+     * May be NULL. */
+    int (*choices)(const struct device *d, struct device_choice *out, int room);
     /* Versions of what it computes with, for people: "oneDNN 2.6.0". May be NULL. */
     const char *(*libraries)(void);
     /* Bytes still free below the limit; UINT64_MAX without one. */

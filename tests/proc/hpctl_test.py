@@ -372,6 +372,21 @@ def a_host_that_is_no_name_is_refused():
 
 
 @test
+def doctor_says_which_kernels_run_on_each_agent_and_why():
+    with Cluster(agents=2, cores=1) as c:
+        found = c.hpctl("doctor")
+        at = next(i for i, f in enumerate(found) if f["check"].startswith("kernels of "))
+        assert sorted(found[at]["check"].removeprefix("kernels of ").split(", ")) == ["a0", "a1"], found[at]
+        here = next(f for f in found if f["check"] == "processor")
+        assert found[at]["text"] == here["text"] and "this CPU" in here["text"], (found[at], here)
+        node = c.hpctl("node", "describe", "a0")["node"]
+        assert node["kernels"][0]["what"] == "instructions" and here["text"].startswith(node["kernels"][0]["how"]), node["kernels"]
+        assert "KERNELS FOR" in c.run("node", "describe", "a0").stdout
+        total = next(f["text"] for f in found if f["check"] == "memory").split()[0]
+        assert abs(float(total) - node["total_memory_bytes"] * 1e-9) < 0.06 or os.path.exists("/sys/fs/cgroup/memory.max"), (total, node["total_memory_bytes"])
+
+
+@test
 def doctor_tells_the_memory_that_a_control_group_leaves():
     group = next((g for g in ("/sys/fs/cgroup/memory", "/sys/fs/cgroup") if os.path.exists(g + "/memory.limit_in_bytes") or os.path.exists(g + "/memory.stat")), None)
     try:

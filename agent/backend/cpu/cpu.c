@@ -22,6 +22,7 @@ static void close_device(struct device **device)
     free(d->gathered.data);
     onednn_destroy(&d->onednn);
     threads_destroy(&d->threads);
+    numa_destroy(&d->numa);
     free(d);
 }
 
@@ -35,6 +36,16 @@ static int count_threads(const struct device_config *c)
     return sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : 1;
 }
 
+/* Each thread of the device's own on the cores of one node. */
+static void threads_place(struct cpu_device *d, int n)
+{
+    for (int i = 1; d->numa && i < n; i++) {
+        cpu_set_t cores;
+        numa_thread_cores(d->numa, i, n, &cores);
+        threads_keep(d->threads, i, &cores);
+    }
+}
+
 static int open_device(const struct device_config *c, struct device **out, struct err *e)
 {
     if (c->n_threads < 0)
@@ -46,7 +57,11 @@ static int open_device(const struct device_config *c, struct device **out, struc
     d->limit_bytes = c->memory_bytes;
     int n = count_threads(c), rc = kernels_choose(c->kernels, &d->kernels, e);
     if (rc == 0)
+        rc = numa_create(c->box, c->cores, c->n_cores, &d->numa, e);
+    if (rc == 0)
         rc = threads_create(n, c->cores, c->n_cores, &d->threads, e);
+    if (rc == 0)
+        threads_place(d, n);
     if (rc == 0 && d->kernels->panel_dot)
         rc = onednn_create(n, &d->onednn, e);
     if (rc == 0 && !(d->private = calloc((size_t)n + 1, sizeof *d->private)))
@@ -96,6 +111,7 @@ const struct backend cpu_backend = {
     .device_open = open_device,
     .device_close = close_device,
     .device_describe = cpu_describe,
+    .choices = cpu_choices,
     .libraries = onednn_version,
     .memory_free = cpu_memory_left,
     .host_spread = host_spread,

@@ -6,6 +6,7 @@
 
 #include "agent/backend/cpu/cpu.h"
 #include "agent/backend/cpu/kernels.h"
+#include "agent/backend/cpu/numa.h"
 #include "agent/backend/cpu/threads.h"
 
 struct onednn;
@@ -20,6 +21,7 @@ struct cpu_device {
     struct device base;
     const struct cpu_kernels *kernels;
     struct threads *threads;
+    struct numa *numa;     /* NULL: a box of one node */
     struct onednn *onednn; /* NULL without bf16 */
     uint64_t limit_bytes;
     atomic_ullong used_bytes;
@@ -52,8 +54,8 @@ struct device_weight {
     int n_parts;
 };
 
-/* Zeroed, page-aligned memory that counts against the device's limit; HP_ENOMEM says what is
- * missing. */
+/* Zeroed, page-aligned memory on the nodes of the device's cores, that counts against the device's
+ * limit; HP_ENOMEM says what is missing. */
 int cpu_memory_alloc(struct cpu_device *d, uint64_t bytes, const char *what, void **out,
                      struct err *e);
 /* The same for memory that is there already: counts it. */
@@ -94,6 +96,9 @@ void cpu_event_destroy(struct event **v);
 void cpu_event_record(struct event *v, struct stream *s);
 int cpu_event_wait(struct event *v, struct err *e);
 bool cpu_event_pending(struct event *v, void (*over)(void *ctx), void *ctx);
+
+/* choices.c */
+int cpu_choices(const struct device *d, struct device_choice *out, int room);
 
 /* memory.c */
 uint64_t cpu_memory_left(const struct device *device);

@@ -1,6 +1,7 @@
 /* Chooses the table of kernels by what the CPU says it can do. */
 #include "agent/backend/cpu/kernels.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "agent/backend/cpu/cpu.h"
@@ -44,6 +45,25 @@ int kernels_choose(const char *name, const struct cpu_kernels **out, struct err 
         return err_set(e, HP_EDEVICE, "this CPU has neither AVX2 nor AVX-512");
     err_set(e, HP_EINVAL, "there are no kernels \"%s\"", name);
     return err_hint(e, "there are plain, avx2, avx512 and avx512_bf16");
+}
+
+void kernels_features(char *out, size_t size)
+{
+    size_t n = 0;
+    out[0] = '\0';
+    __builtin_cpu_init();
+#define SAY(feature)                                                                               \
+    if (__builtin_cpu_supports(feature) && n < size)                                               \
+    n += (size_t)snprintf(out + n, size - n, "%s%s", n ? " " : "", feature)
+    SAY("avx2");
+    SAY("fma");
+    SAY("avx512f");
+    SAY("avx512bw");
+    SAY("avx512vl");
+    SAY("avx512dq");
+    SAY("avx512vnni");
+    SAY("avx512bf16");
+#undef SAY
 }
 
 bool cpu_is_usable(void)

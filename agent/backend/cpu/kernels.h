@@ -86,6 +86,9 @@ extern const struct cpu_kernels kernels_avx2, kernels_avx512, kernels_avx512_bf1
  * lacks it, HP_EINVAL for an unknown name. */
 int kernels_choose(const char *name, const struct cpu_kernels **out, struct err *e);
 
+/* Which of the instructions that the tables ask for this CPU has: "avx2 fma f16c avx512f …". */
+void kernels_features(char *out, size_t size);
+
 static inline void kernels_unpack(const struct cpu_kernels *k, enum dtype t, const uint8_t *src,
                                   size_t n, float *out)
 {

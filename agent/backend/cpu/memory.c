@@ -43,6 +43,7 @@ int cpu_memory_alloc(struct cpu_device *d, uint64_t bytes, const char *what, voi
         return err_set(e, HP_ENOMEM, "%s: the system has no %llu bytes of memory left", what,
                        (unsigned long long)bytes);
     }
+    numa_take(d->numa, p, bytes);
     if (bytes >= HUGE_PAGE_BYTES)
         madvise(p, bytes, MADV_HUGEPAGE);
     *out = p;

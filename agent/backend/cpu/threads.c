@@ -243,6 +243,11 @@ int threads_create(int n, const int *cores, int n_cores, struct threads **out, s
     return 0;
 }
 
+void threads_keep(struct threads *t, int i, const cpu_set_t *cores)
+{
+    pthread_setaffinity_np(t->workers[i - 1].thread, sizeof *cores, cores);
+}
+
 void threads_destroy(struct threads **pool)
 {
     struct threads *t = *pool;

@@ -7,6 +7,7 @@
 #ifndef HP_AGENT_BACKEND_CPU_THREADS_H
 #define HP_AGENT_BACKEND_CPU_THREADS_H
 
+#include <sched.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -20,6 +21,9 @@ enum { THREADS_MAX = 256 };
 int threads_create(int n, const int *cores, int n_cores, struct threads **out, struct err *e);
 void threads_destroy(struct threads **t);
 int threads_count(const struct threads *t);
+
+/* Thread i, one of its own, keeps to these cores from now on, where the system lets it. */
+void threads_keep(struct threads *t, int i, const cpu_set_t *cores);
 
 /* Calls fn(ctx, thread, part) once for every part below n_parts, and returns when all are done.
  * Calls of one thread follow each other. One caller at a time, and beside it the guest. */

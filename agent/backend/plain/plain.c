@@ -3,6 +3,7 @@
 #include "agent/backend/plain/plain.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -85,6 +86,20 @@ static const char *device_text(const struct device *d)
 {
     (void)d;
     return "plain loops, 1 thread";
+}
+
+static int device_choices(const struct device *d, struct device_choice *out, int room)
+{
+    static const struct device_choice row = {"instructions", "plain loops", ""};
+    (void)d;
+    __builtin_cpu_init();
+    if (room < 1)
+        return 0;
+    *out = row;
+    snprintf(out->why, sizeof out->why, "%s",
+             __builtin_cpu_supports("avx2") ? "--kernels asks for it: the reference, on one thread"
+                                            : "this CPU has neither AVX2 nor AVX-512");
+    return 1;
 }
 
 static void loader_enter(struct device *d)
@@ -259,6 +274,7 @@ const struct backend plain_backend = {
     .device_open = open_device,
     .device_close = close_device,
     .device_describe = device_text,
+    .choices = device_choices,
     .memory_free = memory_left,
     .host_spread = host_spread,
     .loader_enter = loader_enter,

@@ -11,7 +11,7 @@ static void assert_line(const char *text, const char *line)
         fail_msg("no line \"%s\" in\n%s", line, text);
 }
 
-TEST(an_agent_is_a_head_and_three_tables)
+TEST(an_agent_is_a_head_and_four_tables)
 {
     json_t *node = json_loads(
         "{\"name\": \"a0\", \"state\": \"ready\", \"hostname\": \"box\", \"machine\": \"m\", "
@@ -24,7 +24,8 @@ TEST(an_agent_is_a_head_and_three_tables)
         "3, "
         "\"last_layer\": 8}], \"models\": [{\"model\": \"0123456789abcdef0123\", \"name\": "
         "\"x.gguf\", "
-        "\"bytes\": 2e6}], \"node\": {\"caches\": [1]}}",
+        "\"bytes\": 2e6}], \"node\": {\"caches\": [1], \"kernels\": [{\"what\": \"instructions\", "
+        "\"how\": \"avx2\", \"why\": \"the best\"}]}}",
         0, NULL);
     struct buffer out = {0};
     struct err e = {0};
@@ -37,6 +38,7 @@ TEST(an_agent_is_a_head_and_three_tables)
     assert_line(text, "a0/cpu  k           4  0-2,5,7-8  10.0 GB  9.0 GB");
     assert_line(text, "d               0  cpu     3-8");
     assert_line(text, "x.gguf      0123456789abcdef  2.0 MB");
+    assert_line(text, "instructions  avx2  the best");
     assert_null(strstr(text, "caches"));
     buffer_free(&out);
     json_array_clear(json_object_get(node, "stages"));
@@ -53,7 +55,7 @@ TEST(an_agent_is_a_head_and_three_tables)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_agent_is_a_head_and_three_tables),
+        cmocka_unit_test(an_agent_is_a_head_and_four_tables),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

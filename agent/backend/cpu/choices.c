@@ -1,0 +1,99 @@
+/* Says what computes what on the CPU, and why. */
+#include <stdio.h>
+#include <string.h>
+
+#include "agent/backend/cpu/cpu_int.h"
+#include "agent/backend/cpu/onednn.h"
+
+static void choice_add(struct device_choice *out, int room, int *n, const char *what,
+                       const char *how, const char *why)
+{
+    if (*n == room)
+        return;
+    struct device_choice *c = &out[(*n)++];
+    snprintf(c->what, sizeof c->what, "%s", what);
+    snprintf(c->how, sizeof c->how, "%s", how);
+    snprintf(c->why, sizeof c->why, "%s", why);
+}
+
+static void instructions_say(const struct cpu_device *d, struct device_choice *out, int room,
+                             int *n)
+{
+    char features[96], why[DEVICE_CHOICE_TEXT];
+    const struct cpu_kernels *best;
+    kernels_features(features, sizeof features);
+    if (kernels_choose(NULL, &best, NULL) == 0 && best != d->kernels)
+        snprintf(why, sizeof why, "--kernels asks for it; this CPU can run %s (%s)", best->name,
+                 features);
+    else
+        snprintf(why, sizeof why, "the best that this CPU can run (%s)", features);
+    choice_add(out, room, n, "instructions", d->kernels->name, why);
+}
+
+static void quantised_say(const struct cpu_device *d, struct device_choice *out, int room, int *n)
+{
+    const struct cpu_kernels *k = d->kernels;
+    bool vnni = k != &kernels_avx2;
+    char what[DEVICE_CHOICE_WORD];
+    snprintf(what, sizeof what, "quantised, up to %d rows", BLOCKS_PANEL_ROWS - 1);
+    choice_add(out, room, n, what, vnni ? "8-bit integers, VNNI" : "8-bit integers, AVX2",
+               "reads each byte of the file's blocks once for a few rows");
+    snprintf(what, sizeof what, "quantised, from %d rows on", BLOCKS_PANEL_ROWS);
+    if (k->panel_dot)
+        choice_add(out, room, n, what, "bf16, unpacked 64 outputs at a time",
+                   "the CPU multiplies bf16, and unpacking is shared by all rows");
+    else if (k->blocks->many_rows)
+        choice_add(out, room, n, what, "8-bit integers, VNNI",
+                   "the CPU has no bf16 arithmetic, and integers beat unpacking to float32");
+    else
+        choice_add(out, room, n, what, "float32, unpacked 64 outputs at a time",
+                   "the CPU has neither bf16 arithmetic nor VNNI");
+}
+
+/* What the system does where huge pages are asked for: "always", "madvise" or "never". */
+static void huge_pages_word(char *out, size_t size)
+{
+    char line[64] = "";
+    FILE *f = fopen("/sys/kernel/mm/transparent_hugepage/enabled", "re");
+    if (f && !fgets(line, sizeof line, f))
+        line[0] = '\0';
+    if (f)
+        fclose(f);
+    char *word = strchr(line, '['), *end = word ? strchr(word, ']') : NULL;
+    if (end)
+        *end = '\0';
+    snprintf(out, size, "%s", end ? word + 1 : "never");
+}
+
+static void pages_say(const struct cpu_device *d, struct device_choice *out, int room, int *n)
+{
+    char word[16], how[DEVICE_CHOICE_WORD], why[DEVICE_CHOICE_TEXT];
+    huge_pages_word(word, sizeof word);
+    snprintf(how, sizeof how, "%s pages%s%s", strcmp(word, "never") == 0 ? "small" : "huge",
+             d->numa ? ", " : "", d->numa ? numa_text(d->numa) : "");
+    snprintf(why, sizeof why, "transparent_hugepage/enabled says %s; %s", word,
+             !d->numa                ? "the box has one NUMA node"
+             : numa_refused(d->numa) ? "the system has refused to place memory: it lies "
+                                       "where it was first written"
+                                     : "memory lies on the nodes of the device's cores");
+    choice_add(out, room, n, "pages", how, why);
+}
+
+int cpu_choices(const struct device *device, struct device_choice *out, int room)
+{
+    const struct cpu_device *d = (const struct cpu_device *)device;
+    bool bf16 = d->kernels->panel_dot != NULL;
+    char panels[DEVICE_CHOICE_WORD];
+    int n = 0;
+    snprintf(panels, sizeof panels, "bf16 panels, %s", onednn_version());
+    instructions_say(d, out, room, &n);
+    quantised_say(d, out, room, &n);
+    choice_add(out, room, &n, "F32, F16 and BF16", bf16 ? panels : "float32 from the file's rows",
+               bf16 ? "the CPU multiplies bf16; --compute f32 takes the file's rows"
+                    : "the CPU has no bf16 arithmetic");
+    choice_add(out, room, &n, "attention", bf16 ? "float32; bf16 for long prefixes" : "float32",
+               bf16 ? "bf16 pays where queries are many and keys long"
+                    : "the CPU has no bf16 arithmetic");
+    pages_say(d, out, room, &n);
+    return n;
+}
