@@ -1,4 +1,4 @@
-"""Writers of the two kinds of model file, and the number formats they hold. Needs numpy alone."""
+"""Writers of the two kinds of model file, a reader of one, and the number formats they hold. Needs numpy alone."""
 import json
 import os
 import struct
@@ -6,7 +6,8 @@ import struct
 import numpy as np
 
 U32, I32, F32, BOOL, STRING, ARRAY = 4, 5, 6, 7, 8, 9
-GGUF_TYPES = {"F32": 0, "F16": 1, "Q8_0": 8, "BF16": 30}
+GGUF_TYPES = {"F32": 0, "F16": 1, "Q8_0": 8, "Q4_K": 12, "Q6_K": 14, "BF16": 30}
+BLOCKS = {"Q8_0": (32, 34), "Q4_K": (256, 144), "Q6_K": (256, 210)}  # elements and bytes of a block
 ALIGNMENT = 32
 
 
@@ -49,7 +50,9 @@ def rounded(x, dtype):
 
 def bytes_of(shape, dtype):
     n = int(np.prod(shape, dtype=np.int64))
-    return n // 32 * 34 if dtype == "Q8_0" else n * {"F32": 4, "F16": 2, "BF16": 2}[dtype]
+    if dtype in BLOCKS:
+        return n // BLOCKS[dtype][0] * BLOCKS[dtype][1]
+    return n * {"F32": 4, "F16": 2, "BF16": 2}[dtype]
 
 
 # ---- GGUF version 3 ------------------------------------------------------------------------------------------------
@@ -90,6 +93,67 @@ def gguf_write(path, keys, tensors):
                 written += len(chunk)
             assert written == bytes_of(shape, dtype), name
             f.write(bytes(-written % ALIGNMENT))
+
+
+VALUE_BYTES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
+
+
+class _Head:
+    """The head of a file, read from front to back."""
+
+    def __init__(self, f):
+        self.f = f
+
+    def number(self, form):
+        return struct.unpack("<" + form, self.f.read(struct.calcsize("<" + form)))[0]
+
+    def string(self):
+        return self.f.read(self.number("Q")).decode(errors="replace")
+
+    def skip(self, kind):
+        if kind == ARRAY:
+            inner, n = self.number("I"), self.number("Q")
+            if inner in VALUE_BYTES:
+                self.f.seek(VALUE_BYTES[inner] * n, 1)
+            else:
+                for _ in range(n):
+                    self.skip(inner)
+        elif kind == STRING:
+            self.f.seek(self.number("Q"), 1)
+        else:
+            self.f.seek(VALUE_BYTES[kind], 1)
+
+
+def gguf_tensors(path):
+    """{name: float32 array} of all tensors of a GGUF file, dequantised; F32, F16, Q8_0 and Q4_1."""
+    with open(path, "rb") as f:
+        head, rows = _Head(f), []
+        assert f.read(4) == b"GGUF" and head.number("I") == 3, path
+        n_tensors, n_keys = head.number("Q"), head.number("Q")
+        for _ in range(n_keys):
+            head.string()
+            head.skip(head.number("I"))
+        for _ in range(n_tensors):
+            name, n_dims = head.string(), head.number("I")
+            rows.append((name, [head.number("Q") for _ in range(n_dims)][::-1], head.number("I"), head.number("Q")))
+        begin = -(-f.tell() // ALIGNMENT) * ALIGNMENT
+    data = np.memmap(path, np.uint8, "r")
+    return {name: _dequantised(data[begin + offset:], shape, kind) for name, shape, kind, offset in rows}
+
+
+def _dequantised(data, shape, kind):
+    n = int(np.prod(shape))
+    if kind == 0:
+        return data[:4 * n].view(np.float32).reshape(shape)
+    if kind == 1:
+        return data[:2 * n].view(np.float16).astype(np.float32).reshape(shape)
+    size = {3: 20, 8: 34}[kind]
+    blocks = np.ascontiguousarray(data[:n // 32 * size].reshape(-1, size))
+    scale = blocks[:, :2].copy().view(np.float16).astype(np.float32)
+    if kind == 8:
+        return (scale * blocks[:, 2:].view(np.int8)).reshape(shape)
+    least, nibbles = blocks[:, 2:4].copy().view(np.float16).astype(np.float32), blocks[:, 4:]
+    return (np.concatenate([nibbles & 15, nibbles >> 4], axis=1) * scale + least).reshape(shape)
 
 
 # ---- safetensors ---------------------------------------------------------------------------------------------------
