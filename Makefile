@@ -61,10 +61,11 @@ help: ## list the targets
 deps: ## install the Debian packages that building and testing need
 	@tools/deps
 
-demo: ## install what is missing, build, start a cluster on this box and answer a prompt
+demo: ## install what is missing, build, start a cluster on this box and answer a prompt (MODEL=smollm2: with a real model, 93 MB)
 	@tools/deps
+	@[ -z "$(MODEL)" ] || tools/get_model $(MODEL) >/dev/null
 	@$(MAKE) --no-print-directory -j$$(nproc) all
-	@tools/demo
+	@tools/demo $(MODEL)
 
 check: ## install what is missing, build, and run all tests
 	@tools/deps
