@@ -52,6 +52,10 @@ struct block_kernels {
      * floats. */
     void (*quantise)(const float *x, size_t n, uint8_t *out);
     block_dot_fn dot[DTYPE_COUNT]; /* NULL for what is not in blocks */
+    /* How many rows of weights lie side by side (block_lanes.h), and the same products with them:
+     * of `cols`, a multiple of it, where w_stride is the bytes of one row. */
+    size_t lanes;
+    block_dot_fn lanes_dot[DTYPE_COUNT];
     /* n weights, a whole number of blocks, to the bits of their format's to_f32. */
     void (*unpack[DTYPE_COUNT])(const uint8_t *src, size_t n, float *out);
 };

@@ -4,6 +4,7 @@
 
 #include <stdatomic.h>
 
+#include "agent/backend/cpu/block_lanes.h"
 #include "agent/backend/cpu/cpu.h"
 #include "agent/backend/cpu/kernels.h"
 #include "agent/backend/cpu/numa.h"
@@ -47,7 +48,8 @@ struct device_weight {
     enum dtype dtype;             /* of data in place and of blocks */
     const uint8_t *data;          /* in place: rows of the file; else owned */
     size_t rows, columns;         /* [outputs, inputs]; a vector has one row */
-    size_t row_bytes;             /* in place */
+    size_t row_bytes;             /* in place, blocks */
+    size_t lanes;                 /* rows of blocks that lie side by side; else 0 */
     size_t padded_columns;        /* of a panel */
     uint64_t owned_bytes;         /* of `data`, when it is ours */
     struct device_weight **parts; /* [n_parts]: of experts; the rest is empty then */
@@ -135,6 +137,12 @@ void weight_panel_make(const struct cpu_device *d, const struct device_weight *w
                        const uint8_t *data, size_t first, size_t k0, size_t n, uint16_t *scratch,
                        uint16_t *panel);
 size_t weight_panel_scratch_bytes(void);
+/* Blocks of inputs [k0, k0 + n), n at most DOT_CHUNK, of a row of the matrix at `data`. Rows that
+ * lie side by side are put into `scratch`, of WEIGHT_ROWS_BYTES, when the first of them is asked
+ * for: ask for all of them in order. */
+enum { WEIGHT_ROWS_BYTES = BLOCK_LANES_MAX * DOT_CHUNK / SMALL_BLOCK_ELEMENTS * Q8_0_BYTES };
+const uint8_t *weight_row_blocks(const struct device_weight *w, const uint8_t *data, size_t row,
+                                 size_t k0, size_t n, uint8_t *scratch);
 
 /* ops.c: one row a kind */
 bool cpu_op_supports(enum op_kind kind, enum dtype weight);

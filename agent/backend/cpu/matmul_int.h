@@ -31,5 +31,7 @@ bool matmul_inputs_to_bf16(struct matmul_job *job);
 
 /* matmul_blocks.c: weights of FORM_BLOCKS */
 void matmul_blocks(struct matmul_job *job);
+/* matmul_few.c: the same by integers, a few rows at a time */
+void matmul_blocks_few(struct matmul_job *job);
 
 #endif

@@ -5,8 +5,9 @@
  * is `--compute f32`, and `auto` of plain formats on CPUs without bf16 arithmetic: no copy, and
  * decode reads no more bytes than the file has.
  *
- * Blocks: quantised rows as the file has them, in memory of our own. Decode multiplies them as
- * integers; prefill makes panels of them as it goes (matmul_blocks.c).
+ * Blocks: the quantised rows of the file, in memory of our own and some of them side by side
+ * (block_lanes.h). Decode multiplies them as integers (matmul_few.c); prefill makes panels of them
+ * as it goes (matmul_blocks.c).
  *
  * Panels: bf16, packed at load as [outputs / 64][inputs / 2][64][2], inputs padded to 32 and both
  * ends with zeros: 64 outputs side by side, inputs in pairs. */
@@ -146,9 +147,26 @@ struct pack_job {
     atomic_bool failed;
 };
 
+/* Turned rows, the values of one, and blocks of rows that lay side by side. */
 size_t weight_panel_scratch_bytes(void)
 {
-    return (size_t)PANEL_TURN_ROWS * PAIR_STRIDE * sizeof(uint16_t) + DOT_CHUNK * sizeof(float);
+    return (size_t)PANEL_TURN_ROWS * PAIR_STRIDE * sizeof(uint16_t) + DOT_CHUNK * sizeof(float) +
+           WEIGHT_ROWS_BYTES;
+}
+
+const uint8_t *weight_row_blocks(const struct device_weight *w, const uint8_t *data, size_t row,
+                                 size_t k0, size_t n, uint8_t *scratch)
+{
+    const struct dtype_info *info = dtype_info(w->dtype);
+    size_t first = k0 / info->block_elements, count = n / info->block_elements,
+           bytes = count * info->block_bytes;
+    if (w->lanes == 0 || row >= w->rows / w->lanes * w->lanes)
+        return data + row * w->row_bytes + first * info->block_bytes;
+    if (row % w->lanes == 0)
+        block_lanes_get(w->dtype, w->lanes,
+                        data + row * w->row_bytes + first * w->lanes * info->block_bytes, count,
+                        scratch, bytes);
+    return scratch + row % w->lanes * bytes;
 }
 
 /* Turned from rows of values into columns of pairs. */
@@ -157,18 +175,16 @@ void weight_panel_make(const struct cpu_device *d, const struct device_weight *w
                        uint16_t *panel)
 {
     const struct cpu_kernels *k = d->kernels;
-    const struct dtype_info *info = dtype_info(w->dtype);
     uint16_t *rows = scratch;
     float *values = (float *)(void *)(rows + (size_t)PANEL_TURN_ROWS * PAIR_STRIDE);
+    uint8_t *blocks = (uint8_t *)(values + DOT_CHUNK);
     size_t padded = weight_padded(n);
     for (size_t c = 0; c < PANEL_OUTPUTS; c++) {
         uint16_t *row = rows + c % PANEL_TURN_ROWS * PAIR_STRIDE;
         memset(row + n, 0, (padded - n) * sizeof *row);
         if (first + c < w->rows) {
-            kernels_unpack(k, w->dtype,
-                           data + (first + c) * w->row_bytes +
-                               k0 / info->block_elements * info->block_bytes,
-                           n, values);
+            kernels_unpack(k, w->dtype, weight_row_blocks(w, data, first + c, k0, n, blocks), n,
+                           values);
             k->f32_to_bf16(values, n, row);
         } else {
             memset(row, 0, n * sizeof *row);
@@ -219,18 +235,23 @@ static int load_panels(struct cpu_device *d, const struct weight *source, struct
                                     : 0;
 }
 
-/* `panels` has the rows of the source as they are. */
-static void copy_part(void *ctx, int thread, uint32_t part)
+/* `panels` gets the rows of the source, in groups side by side. */
+static void blocks_part(void *ctx, int thread, uint32_t part)
 {
     struct pack_job *job = ctx;
-    size_t begin = parts_begin(&job->parts, part) * job->w->row_bytes,
-           bytes = parts_end(&job->parts, part) * job->w->row_bytes - begin;
+    const struct device_weight *w = job->w;
+    size_t r = parts_begin(&job->parts, part), end = parts_end(&job->parts, part),
+           begin = r * w->row_bytes, bytes = end * w->row_bytes - begin;
+    uint8_t *to = (uint8_t *)(void *)job->panels;
     (void)thread;
-    memcpy((uint8_t *)(void *)job->panels + begin, job->source->data + begin, bytes);
+    for (; r + w->lanes <= end; r += w->lanes)
+        block_lanes_put(w->dtype, w->lanes, job->source->data + r * w->row_bytes, w->row_bytes,
+                        w->row_bytes / dtype_info(w->dtype)->block_bytes, to + r * w->row_bytes);
+    memcpy(to + r * w->row_bytes, job->source->data + r * w->row_bytes, (end - r) * w->row_bytes);
     release_pages(job->source, begin, bytes);
 }
 
-/* The file's rows in memory of our own: huge pages, which decode reads half as fast again. */
+/* In memory of our own: huge pages, which decode reads half as fast again. */
 static int load_blocks(struct cpu_device *d, const struct weight *source, struct device_weight *w,
                        struct err *e)
 {
@@ -242,9 +263,10 @@ static int load_blocks(struct cpu_device *d, const struct weight *source, struct
         return rc;
     w->data = memory;
     w->owned_bytes = bytes;
+    w->lanes = d->kernels->blocks->lanes;
     job.panels = memory;
-    job.parts = threads_parts(d->threads, w->rows, 1, 0);
-    threads_run(d->threads, job.parts.count, copy_part, &job);
+    job.parts = threads_parts(d->threads, w->rows, w->lanes, 0);
+    threads_run(d->threads, job.parts.count, blocks_part, &job);
     return 0;
 }
 

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "agent/backend/cpu/block_lanes.h"
 #include "agent/backend/cpu/kernels.h"
 #include "agent/backend/plain/loops.h"
 #include "common/env.h"
@@ -82,41 +83,68 @@ static double bound_of(const float *x, const float *w, size_t n)
     return bound + magnitudes * 0x1p-20;
 }
 
-static void check_rows(const struct block_kernels *k, enum dtype t, size_t n, int rows,
-                       enum inputs inputs, enum weights weights, uint64_t seed)
+struct case_of {
+    const struct block_kernels *kernels;
+    enum dtype t;
+    size_t n;
+    int rows;
+    enum inputs inputs;
+    enum weights weights;
+};
+
+/* Outputs [0, cols) of a product against double precision; `turn` + 1 of them were added up. */
+static void check_outputs(const struct case_of *c, const float x[][INPUTS_MOST],
+                          const uint8_t *blocks, const float *got, size_t cols, int turn)
 {
-    const struct dtype_info *info = dtype_info(t);
-    size_t row_bytes = n / info->block_elements * info->block_bytes;
-    float x[BLOCK_MAX_ROWS][INPUTS_MOST], w[INPUTS_MOST], got[BLOCK_MAX_ROWS * COLS];
-    uint8_t *blocks = malloc(row_bytes * COLS + 1), *memory[BLOCK_MAX_ROWS];
-    struct block_row quantised[BLOCK_MAX_ROWS];
-    assert_non_null(blocks);
-    blocks_fill(weights, t, blocks + 1, n / info->block_elements * COLS, &seed);
-    for (int r = 0; r < rows; r++) {
-        inputs_fill(inputs, x[r], n, &seed);
-        memory[r] = malloc(block_row_bytes(n));
-        assert_non_null(memory[r]);
-        k->quantise(x[r], n, memory[r]);
-        quantised[r] = block_row_at(memory[r], n);
-    }
-    for (int turn = 0; turn < 2; turn++) { /* the second adds to what is there */
-        k->dot[t](quantised, rows, blocks + 1, row_bytes, COLS, n, turn == 1, got, COLS);
-        for (size_t c = 0; c < COLS; c++) {
-            info->to_f32(blocks + 1 + c * row_bytes, n, w);
-            for (int r = 0; r < rows; r++) {
-                double want = 0, is = (double)got[(size_t)r * COLS + c] / (turn + 1);
-                for (size_t i = 0; i < n; i++)
-                    want += (double)x[r][i] * (double)w[i];
-                double bound = bound_of(x[r], w, n);
-                if (!(fabs(is - want) <= bound))
-                    fail_msg("%s, inputs %d, weights %d, %zu by %d: %g where %g is right, off by "
-                             "%g, bound %g",
-                             info->name, inputs, weights, n, rows, is, want, fabs(is - want),
-                             bound);
-            }
+    const struct dtype_info *info = dtype_info(c->t);
+    float w[INPUTS_MOST];
+    for (size_t o = 0; o < cols; o++) {
+        info->to_f32(blocks + o * (c->n / info->block_elements * info->block_bytes), c->n, w);
+        for (int r = 0; r < c->rows; r++) {
+            double want = 0, is = (double)got[(size_t)r * cols + o] / (turn + 1);
+            for (size_t i = 0; i < c->n; i++)
+                want += (double)x[r][i] * (double)w[i];
+            double bound = bound_of(x[r], w, c->n);
+            if (!(fabs(is - want) <= bound))
+                fail_msg("%s, inputs %d, weights %d, %zu by %d, output %zu of %zu: %g where %g is "
+                         "right, off by %g, bound %g",
+                         info->name, (int)c->inputs, (int)c->weights, c->n, c->rows, o, cols, is,
+                         want, fabs(is - want), bound);
         }
     }
-    for (int r = 0; r < rows; r++)
+}
+
+/* Rows as in the file, and the same side by side; each twice, the second time adding to what is
+ * there. */
+static void check_rows(const struct case_of *c, uint64_t seed)
+{
+    const struct dtype_info *info = dtype_info(c->t);
+    const struct block_kernels *k = c->kernels;
+    size_t n_blocks = c->n / info->block_elements, row_bytes = n_blocks * info->block_bytes,
+           lanes = k->lanes;
+    float x[BLOCK_MAX_ROWS][INPUTS_MOST], got[BLOCK_MAX_ROWS * BLOCK_LANES_MAX];
+    uint8_t *blocks = malloc(2 * (row_bytes * lanes + 1)), *side, *memory[BLOCK_MAX_ROWS];
+    struct block_row quantised[BLOCK_MAX_ROWS];
+    assert_non_null(blocks);
+    side = blocks + row_bytes * lanes + 2;
+    blocks_fill(c->weights, c->t, blocks + 1, n_blocks * lanes, &seed);
+    block_lanes_put(c->t, lanes, blocks + 1, row_bytes, n_blocks, side);
+    for (int r = 0; r < c->rows; r++) {
+        inputs_fill(c->inputs, x[r], c->n, &seed);
+        memory[r] = malloc(block_row_bytes(c->n));
+        assert_non_null(memory[r]);
+        k->quantise(x[r], c->n, memory[r]);
+        quantised[r] = block_row_at(memory[r], c->n);
+    }
+    for (int turn = 0; turn < 2; turn++) {
+        k->dot[c->t](quantised, c->rows, blocks + 1, row_bytes, COLS, c->n, turn == 1, got, COLS);
+        check_outputs(c, (const float(*)[INPUTS_MOST])x, blocks + 1, got, COLS, turn);
+    }
+    for (int turn = 0; turn < 2; turn++) {
+        k->lanes_dot[c->t](quantised, c->rows, side, row_bytes, lanes, c->n, turn == 1, got, lanes);
+        check_outputs(c, (const float(*)[INPUTS_MOST])x, blocks + 1, got, lanes, turn);
+    }
+    for (int r = 0; r < c->rows; r++)
         free(memory[r]);
     free(blocks);
 }
@@ -130,9 +158,11 @@ TEST(integer_products_stay_within_their_bound)
             for (size_t i = 0; k->dot[t] && i < sizeof lengths / sizeof *lengths; i++)
                 for (int kind = 0; kind < INPUT_KINDS * WEIGHT_KINDS; kind++)
                     if (lengths[i] % dtype_info((enum dtype)t)->block_elements == 0)
-                        check_rows(k, (enum dtype)t, lengths[i], 1 + kind % BLOCK_MAX_ROWS,
-                                   (enum inputs)(kind % INPUT_KINDS),
-                                   (enum weights)(kind / INPUT_KINDS), lengths[i]);
+                        check_rows(&(struct case_of){k, (enum dtype)t, lengths[i],
+                                                     1 + kind % BLOCK_MAX_ROWS,
+                                                     (enum inputs)(kind % INPUT_KINDS),
+                                                     (enum weights)(kind / INPUT_KINDS)},
+                                   lengths[i]);
     }
 }
 
@@ -143,7 +173,35 @@ TEST(all_formats_in_blocks_have_integer_kernels)
         for (int t = 0; k && t < DTYPE_WEIGHT_COUNT; t++) {
             bool blocks = dtype_info((enum dtype)t)->block_elements > 1;
             assert_int_equal(k->dot[t] != NULL, blocks);
+            assert_int_equal(k->lanes_dot[t] != NULL, blocks);
             assert_int_equal(k->unpack[t] != NULL, blocks);
+        }
+    }
+}
+
+TEST(rows_side_by_side_have_the_same_bytes_and_come_back)
+{
+    enum { BLOCKS = 3, MOST_BYTES = BLOCKS * Q6_K_BYTES };
+    for (int t = 0; t < DTYPE_WEIGHT_COUNT; t++) {
+        const struct dtype_info *info = dtype_info((enum dtype)t);
+        if (info->block_elements == 1)
+            continue;
+        for (size_t lanes = 8; lanes <= BLOCK_LANES_MAX; lanes *= 2) {
+            size_t bytes = info->block_bytes, row = BLOCKS * bytes;
+            uint8_t rows[BLOCK_LANES_MAX * MOST_BYTES], side[BLOCK_LANES_MAX * MOST_BYTES + 1],
+                back[BLOCK_LANES_MAX * MOST_BYTES];
+            uint64_t seed = (uint64_t)t;
+            for (size_t i = 0; i < lanes * row; i++)
+                rows[i] = (uint8_t)(random_unit(&seed) * 256);
+            side[lanes * row] = 0x5a;
+            block_lanes_put((enum dtype)t, lanes, rows, row, BLOCKS, side);
+            assert_int_equal(side[lanes * row], 0x5a);
+            block_lanes_get((enum dtype)t, lanes, side, BLOCKS, back, row);
+            assert_memory_equal(back, rows, lanes * row);
+            /* One block from the middle, into rows of one block. */
+            block_lanes_get((enum dtype)t, lanes, side + lanes * bytes, 1, back, bytes);
+            for (size_t l = 0; l < lanes; l++)
+                assert_memory_equal(back + l * bytes, rows + l * row + bytes, bytes);
         }
     }
 }
@@ -158,10 +216,12 @@ TEST(rows_together_are_rows_alone)
             const struct dtype_info *info = dtype_info((enum dtype)t);
             if (!k->dot[t])
                 continue;
-            uint8_t blocks[N * 2], rows[BLOCK_MAX_ROWS][N * 2 + 64] __attribute__((aligned(16)));
+            uint8_t blocks[BLOCK_LANES_MAX * N * 2],
+                rows[BLOCK_MAX_ROWS][N * 2 + 64] __attribute__((aligned(16)));
             struct block_row x[BLOCK_MAX_ROWS];
             uint64_t seed = 4;
-            blocks_fill(WEIGHTS_RANDOM, (enum dtype)t, blocks, N / info->block_elements, &seed);
+            blocks_fill(WEIGHTS_RANDOM, (enum dtype)t, blocks, k->lanes * N / info->block_elements,
+                        &seed);
             for (int r = 0; r < BLOCK_MAX_ROWS; r++) {
                 float in[N];
                 inputs_fill(RANDOM, in, N, &seed);
@@ -174,6 +234,13 @@ TEST(rows_together_are_rows_alone)
                 for (int r = 0; r < n; r++)
                     k->dot[t](x + r, 1, blocks, 0, 1, N, false, alone + r, 1);
                 assert_memory_equal(together, alone, (size_t)n * sizeof *alone);
+                float side[BLOCK_MAX_ROWS * BLOCK_LANES_MAX], one[BLOCK_LANES_MAX];
+                size_t row_bytes = N / info->block_elements * info->block_bytes;
+                k->lanes_dot[t](x, n, blocks, row_bytes, k->lanes, N, false, side, k->lanes);
+                for (int r = 0; r < n; r++) {
+                    k->lanes_dot[t](x + r, 1, blocks, row_bytes, k->lanes, N, false, one, 0);
+                    assert_memory_equal(side + (size_t)r * k->lanes, one, k->lanes * sizeof *one);
+                }
             }
         }
     }
@@ -204,6 +271,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(integer_products_stay_within_their_bound),
         cmocka_unit_test(all_formats_in_blocks_have_integer_kernels),
+        cmocka_unit_test(rows_side_by_side_have_the_same_bytes_and_come_back),
         cmocka_unit_test(rows_together_are_rows_alone),
         cmocka_unit_test(inputs_that_are_no_numbers_give_no_numbers),
     };
