@@ -43,19 +43,27 @@ def log_of(c, *parts):
     return read(path(c, *parts, "log"))
 
 
-def coordinator(c, seconds=3):
+def coordinator(c, seconds=10):
     """Started by hand where its predecessor ended: its exit status (None: it serves) and what it said."""
     addresses = json.loads(read(path(c, "coordinator", "coordinator.json")))
     process = subprocess.Popen([os.path.join(BUILD, "hp-coordinator"), "--dir", path(c, "coordinator"), "--listen", addresses["control"], "--http", addresses["http"]],
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    try:
-        _, said = process.communicate(timeout=seconds * SCALE)
-        return process.returncode, said
-    except subprocess.TimeoutExpired:
+    until = time.monotonic() + seconds * SCALE
+    while process.poll() is None and not serves(c) and time.monotonic() < until:
+        time.sleep(0.05)
+    served = process.poll() is None
+    if served:
         process.terminate()
-        _, said = process.communicate(timeout=20 * SCALE)
-        assert process.returncode == 0, said
-        return None, said
+    _, said = process.communicate(timeout=20 * SCALE)
+    assert not served or process.returncode == 0, said
+    return None if served else process.returncode, said
+
+
+def serves(c):
+    try:
+        return c.request("GET", "/health", timeout=5)[0] == 200
+    except OSError:
+        return False
 
 
 def refused(c, verb, code, *words, within_s=8):

@@ -99,7 +99,7 @@ def what_ends_a_process_that_lets_ucx_read_it_ends_none():
                 s.sendall(message(am, bytes(160)))
                 assert heard(s) == b"", (port, am)
                 s.close()
-        assert "strangers_refused" in log_of(c, "a0")
+        c.wait("a0 says so", lambda: "strangers_refused" in log_of(c, "a0"))
         assert "Assertion" not in log_of(c, "a0") + log_of(c, "a1") + log_of(c, "a2")
 
 

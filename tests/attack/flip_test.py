@@ -90,7 +90,7 @@ def a_bit_in_every_file_of_a_coordinator():
                 process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace", env=c.env)
                 try:
                     served = False
-                    until = time.monotonic() + 30 * SCALE
+                    until = time.monotonic() + 12 * SCALE  # which of the two it does, serve or live, is not judged
                     while process.poll() is None and not served and time.monotonic() < until:
                         served = answered(c, whole, 0.3)
                     code = process.poll()

@@ -103,8 +103,7 @@ def hang_up(c):
     events = s.events()
     next(events), next(events)
     s.close()
-    c.wait("no sequence is left", lambda: all(stage.get("sequences", 0) == 0 for stage in c.hpctl("describe", "demo")["stages"]), 5)
-    assert c.hpctl("describe", "demo")["sequences_active"] == 0
+    c.wait("no sequence is left", lambda: (lambda d: d["sequences_active"] == 0 and all(stage.get("sequences", 0) == 0 for stage in d["stages"]))(c.hpctl("describe", "demo")), 5)
     # One that leaves before the headers are out, and one that sends half a request.
     with socket.create_connection(("127.0.0.1", c.port)) as half:
         half.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")

@@ -142,13 +142,14 @@ def everybody_knows_the_devices():
         deployed = c.deploy("demo", DEMO, "--agents", "a0")
         assert where(deployed) == ["a0/cpu0", "a0/cpu1"]
         assert [p["kind"] for p in c.hpctl("profile", "ls")] == list(kinds)
-        told = c.wait("what is free is told", lambda: (lambda n: n if n["devices"][0]["memory_free_bytes"] < n["devices"][0]["memory_bytes"] else None)(node(c, "a0")))
+        stages = lambda n: [(s["stage"], s["device"]) for s in n["stages"]]
+        loaded = lambda n: n if all(d["memory_free_bytes"] < d["memory_bytes"] for d in n["devices"]) and stages(n) == [(0, "cpu0"), (1, "cpu1")] else None
+        told = c.wait("what is free is told, and which stages are held", lambda: loaded(node(c, "a0")))
         devices = told["devices"]
         assert [d["id"] for d in devices] == ["a0/cpu0", "a0/cpu1"], devices
         assert [d["cores"] for d in devices] == [[core] for core in CORES] and [d["threads"] for d in devices] == [1, 1], devices
         assert devices[0]["memory_bytes"] == devices[1]["memory_bytes"] and sum(d["memory_bytes"] for d in devices) == told["memory_bytes"] < 1 << 30
         assert all(0 < d["memory_free_bytes"] < d["memory_bytes"] for d in devices), devices
-        assert [(s["stage"], s["device"]) for s in told["stages"]] == [(0, "cpu0"), (1, "cpu1")]
         nodes = c.hpctl("topo")["nodes"]
         assert [d["name"] for d in nodes[0]["devices"]] == ["cpu0", "cpu1"] and nodes[0]["device_link"]["bandwidth_bytes_per_s"] > 1e9
         assert c.hpctl("ps")[0]["stages"][1]["device"] == "cpu1"

@@ -60,8 +60,8 @@ def weights_move_once_and_only_where_they_are_needed():
         moved = sum(s["moved_bytes"] for s in first["stages"])
         size = os.path.getsize(DEMO)
         assert 0.7 * size < moved <= size, (moved, size)
-        held = {h["agent"]: h["bytes"] for m in c.hpctl("weights", "ls") for h in m["agents"]}
-        assert set(held) == {"a0", "a1"} and all(0 < b < size for b in held.values()), held
+        held = lambda: {h["agent"]: h["bytes"] for m in c.hpctl("weights", "ls") for h in m["agents"]}
+        c.wait("both say what they hold", lambda: set(held()) == {"a0", "a1"} and all(0 < b < size for b in held().values()))
         c.hpctl("undeploy", "one")
         second = c.deploy("two", DEMO, "--agents", "a0,a1", "--upload")
         assert sum(s["moved_bytes"] for s in second["stages"]) == 0, second["stages"]

@@ -108,8 +108,10 @@ def links_are_measured_now_when_asked_for():
         c.wait("the links were measured", lambda: len(c.hpctl("topo")["links"]) == 2 and all("measured_s" in l for l in c.hpctl("topo")["links"]), 20)
         before = [l["measured_s"] for l in c.hpctl("topo")["links"]]
         time.sleep(1.1)
-        after = c.hpctl("topo", "--measure")["links"]
-        assert len(after) == 2 and all(l["measured_s"] > min(before) for l in after), (before, after)
+        told = c.hpctl("topo", "--measure")
+        doubted = [(d["from"], d["to"]) for d in told.get("doubted", [])]  # where no two results agree
+        fresh = [l["measured_s"] > min(before) or (l["from"].split("/")[0], l["to"].split("/")[0]) in doubted for l in told["links"]]
+        assert fresh == [True, True], (before, told["links"], doubted)
 
 
 main()

@@ -104,6 +104,33 @@ static inline int look_at(struct ucx_end *end, const int *value)
     return v;
 }
 
+/* Whether so many frames have reached `to`; false as soon as more links of `from` have broken than
+ * `downs`, and when it takes too long. */
+static inline bool frames_reach(struct ucx_end *to, struct ucx_end *from, int at_least, int downs)
+{
+    enum { STEP_NS = 100000000 };
+    uint64_t until_ns = env_now_ns(&env_real) + (uint64_t)(20e9 * env_time_scale());
+    struct timespec step;
+    pthread_mutex_lock(&to->lock);
+    while (to->frames < at_least && env_now_ns(&env_real) < until_ns &&
+           look_at(from, &from->downs) <= downs) {
+        clock_gettime(CLOCK_REALTIME, &step);
+        step.tv_sec += (step.tv_nsec + STEP_NS) / 1000000000;
+        step.tv_nsec = (step.tv_nsec + STEP_NS) % 1000000000;
+        pthread_cond_timedwait(&to->changed, &to->lock, &step);
+    }
+    bool reached = to->frames >= at_least;
+    pthread_mutex_unlock(&to->lock);
+    return reached;
+}
+
+static inline void frames_come(struct ucx_end *to, struct ucx_end *from, int at_least)
+{
+    if (!frames_reach(to, from, at_least, look_at(from, &from->downs)))
+        fail_msg("%d of %d frames came; links that broke: %d (%s)", look_at(to, &to->frames),
+                 at_least, look_at(from, &from->downs), from->why.text);
+}
+
 static inline void admit(struct ucx_end *end, const struct ucx_end *other)
 {
     assert_int_equal(data_peers_allow(end->d, &other->key, 1, NULL), 0);
@@ -144,6 +171,23 @@ static inline void post(struct ucx_end *from, struct data_link *link, size_t byt
     if (b)
         memset(b->bytes, 1, bytes);
     data_post(link, &h, b, on_done, from);
+}
+
+/* A link over which a frame has come. The guard's deadlines are seconds of the clock: on a box that
+ * leaves this process no time it breaks before that, and another one is made. */
+static inline struct data_link *link_up(struct ucx_end *from, struct ucx_end *to)
+{
+    enum { TRIES = 5 };
+    for (int i = 0; i < TRIES; i++) {
+        int frames = look_at(to, &to->frames), downs = look_at(from, &from->downs);
+        struct data_link *link = link_to(from, to);
+        post(from, link, 100);
+        if (frames_reach(to, from, frames + 1, downs))
+            return link;
+        data_disconnect(&link);
+    }
+    fail_msg("no link of %d carries a frame: %s", TRIES, from->why.text);
+    return NULL;
 }
 
 static inline uint64_t refused_by(const struct ucx_end *end)
