@@ -13,7 +13,7 @@ TEST(names_are_letters_digits_and_three_marks)
         {"", false},          {"a b", false},     {"a/b", false},    {"a\n", false},
         {"\xC3\xA9", false},  {"a:b", false},     {"a\x7F", false},  {"a@b", false},
         {"a[b", false},       {"a`b", false},     {"a{b", false},    {"12345678", true},
-        {"123456789", false},
+        {"123456789", false}, {"-x", false},      {"_x", true},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         assert_int_equal(name_is_valid(cases[i].text, 8), cases[i].valid);
@@ -32,7 +32,9 @@ TEST(any_text_becomes_a_name_that_fits)
     name_like(out, sizeof out, "longer than that");
     assert_string_equal(out, "longe");
     name_like(out, sizeof out, "\xC3\xA9t");
-    assert_string_equal(out, "--t");
+    assert_string_equal(out, "_-t");
+    name_like(out, sizeof out, "-x");
+    assert_string_equal(out, "_x");
     name_like(out, sizeof out, "");
     assert_string_equal(out, "");
 }
