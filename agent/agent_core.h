@@ -224,7 +224,7 @@ enum agent_action_kind {
                         sequences; not answered */
     AGENT_DO_CONNECT,        /* (re)make the links of a slot; an empty address drops that link */
     AGENT_DO_SEQUENCE_OPEN,  /* KV room, and a sampler on the last stage */
-    AGENT_DO_SEQUENCE_CLOSE, /* not answered; of an unknown sequence nothing */
+    AGENT_DO_SEQUENCE_CLOSE, /* or keep; not answered; of an unknown sequence nothing */
     AGENT_DO_RUN,            /* a batch through a stage */
     AGENT_DO_KV_IMPORT,      /* a piece of what a sequence begins with */
     AGENT_DO_KV_EXPORT,      /* a piece of a sequence's keys and values, as a frame to `to` */
@@ -281,6 +281,7 @@ struct agent_action {
         } sequence_open;
         struct {
             uint64_t slot, sequence;
+            uint32_t keep; /* so many of its first tokens stay for others to begin with */
         } sequence_close;
         struct {
             uint64_t slot, ticket;

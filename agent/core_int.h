@@ -48,8 +48,10 @@ struct core_stage {
     uint32_t width_in, width_out; /* elements of a token in frames that come, and that go on */
     uint32_t vocabulary;
     struct kv_shape kv;
-    enum frame_dtype wire; /* as what rows cross */
-    struct queue *queue;   /* of this generation; NULL until ready */
+    enum frame_dtype wire;      /* as what rows cross */
+    struct queue *queue;        /* of this generation; NULL until ready */
+    uint64_t kept[KV_KEPT_MAX]; /* [n_kept]: sequences that have ended, for others to begin with */
+    size_t n_kept;
     bool connected, link_broken;
     uint64_t link_told_ns; /* when the log last heard that it broke */
     uint8_t *next_address, *first_address;
@@ -310,6 +312,7 @@ void core_queue_destroy(struct agent_core *c, struct core_stage *s);
 void core_sequence_open(struct agent_core *c, struct message_ref *m);
 void core_sequence_closed(struct agent_core *c, struct message_ref *m);
 void core_sequence_opened(struct agent_core *c, const struct agent_event *ev);
+/* Those that are kept as well. */
 void core_sequences_close_all(struct agent_core *c, struct core_stage *s);
 /* Says that it failed, and closes it. */
 void core_sequence_fail(struct agent_core *c, struct core_stage *s, uint64_t id, int code,

@@ -45,19 +45,53 @@ void core_sequence_free(struct core_sequence *s)
     free(s);
 }
 
-static void own_sequence_close(struct agent_core *c, struct core_stage *s, uint64_t id)
+static void close_order(struct agent_core *c, const struct core_stage *s, uint64_t id,
+                        uint32_t keep)
+{
+    struct agent_action *a = core_act(c, AGENT_DO_SEQUENCE_CLOSE);
+    if (!a)
+        return;
+    a->u.sequence_close.slot = s->slot;
+    a->u.sequence_close.sequence = id;
+    a->u.sequence_close.keep = keep;
+}
+
+/* False: it was not open. */
+static bool own_sequence_end(struct agent_core *c, struct core_stage *s, uint64_t id, uint32_t keep)
 {
     struct core_sequence *own = queue_sequence_close(s->queue, id, env_now_ns(c->env));
     if (!own)
-        return;
+        return false;
+    keep = own->awaits_kv ? 0 : keep;
     core_kv_forget(c, s, own);
     own->next_dead = c->dead_sequences;
     c->dead_sequences = own;
-    struct agent_action *a = core_act(c, AGENT_DO_SEQUENCE_CLOSE);
-    if (a) {
-        a->u.sequence_close.slot = s->slot;
-        a->u.sequence_close.sequence = id;
-    }
+    if (keep && s->n_kept == KV_KEPT_MAX)
+        keep = 0;
+    if (keep)
+        s->kept[s->n_kept++] = id;
+    close_order(c, s, id, keep);
+    return true;
+}
+
+static void own_sequence_close(struct agent_core *c, struct core_stage *s, uint64_t id)
+{
+    own_sequence_end(c, s, id, 0);
+}
+
+/* One that has ended is kept for fewer tokens, or no more. False: it is not kept. */
+static bool kept_sequence_end(struct agent_core *c, struct core_stage *s, uint64_t id,
+                              uint32_t keep)
+{
+    size_t i = 0;
+    while (i < s->n_kept && s->kept[i] != id)
+        i++;
+    if (i == s->n_kept)
+        return false;
+    if (!keep)
+        s->kept[i] = s->kept[--s->n_kept];
+    close_order(c, s, id, keep);
+    return true;
 }
 
 void core_sequences_close_all(struct agent_core *c, struct core_stage *s)
@@ -65,6 +99,8 @@ void core_sequences_close_all(struct agent_core *c, struct core_stage *s)
     struct queue_sequence *q;
     while ((q = queue_sequence_at(s->queue, 0)) != NULL)
         own_sequence_close(c, s, q->id);
+    while (s->n_kept)
+        close_order(c, s, s->kept[--s->n_kept], 0);
 }
 
 static void failure_send(struct agent_core *c, uint64_t deployment, uint64_t generation,
@@ -183,10 +219,11 @@ void core_sequence_closed(struct agent_core *c, struct message_ref *m)
     struct core_stage *s = core_stage_of(c, close->deployment, close->generation, close->stage);
     if (!s || !s->queue)
         return;
-    if (close->sequence)
-        own_sequence_close(c, s, close->sequence);
-    else
+    uint32_t keep = close->keep > UINT32_MAX ? 0 : (uint32_t)close->keep;
+    if (!close->sequence)
         core_sequences_close_all(c, s);
+    else if (!kept_sequence_end(c, s, close->sequence, keep))
+        own_sequence_end(c, s, close->sequence, keep);
 }
 
 void core_sequence_opened(struct agent_core *c, const struct agent_event *ev)

@@ -88,6 +88,7 @@ size_t core_stages_held(struct agent_core *c)
             .device = s->prepare.device,
             .state = stage_states[s->state].word,
             .sequences = q.sequences,
+            .kept = s->n_kept,
             .queued_batches = q.frames + q.in_flight,
             .kv_used_tokens = q.kv_tokens,
             .kv_tokens = s->prepare.kv_tokens,

@@ -147,7 +147,7 @@ static void order_do(struct executor *x, struct order *o)
     case ORDER_ADOPT: executor_job_adopt(x, o->u.job); return;
     case ORDER_UNLOAD: executor_slot_unload(x, o->u.sequence.slot); return;
     case ORDER_OPEN: executor_sequence_begin(x, o); return;
-    case ORDER_CLOSE: executor_sequence_end(x, o->u.sequence.slot, o->u.sequence.sequence); return;
+    case ORDER_CLOSE: executor_sequence_end(x, &o->u.sequence); return;
     case ORDER_RUN: executor_batch_submit(x, &o->u.run); return;
     case ORDER_KV_IMPORT: executor_kv_take(x, &o->u.kv); return;
     case ORDER_KV_EXPORT: executor_kv_give(x, &o->u.kv); return;
@@ -371,11 +371,12 @@ void executor_kv_export(struct executor *x, const struct executor_kv *k)
     order_put(x, &o);
 }
 
-void executor_sequence_close(struct executor *x, uint64_t slot, uint64_t sequence)
+void executor_sequence_close(struct executor *x, uint64_t slot, uint64_t sequence, uint32_t keep)
 {
     struct order o = {.kind = ORDER_CLOSE};
     o.u.sequence.slot = slot;
     o.u.sequence.sequence = sequence;
+    o.u.sequence.length = keep;
     order_put(x, &o);
 }
 

@@ -109,7 +109,8 @@ struct executor_opening {
     struct sampler *sampler; /* taken; NULL: none */
 };
 void executor_sequence_open(struct executor *x, const struct executor_opening *o);
-void executor_sequence_close(struct executor *x, uint64_t slot, uint64_t sequence);
+/* Its first `keep` tokens stay for others to begin with; 0: nothing of it. */
+void executor_sequence_close(struct executor *x, uint64_t slot, uint64_t sequence, uint32_t keep);
 
 struct executor_run {
     uint64_t slot, ticket;

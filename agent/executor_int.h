@@ -192,7 +192,8 @@ bool executor_batches_have(const struct executor *x, uint64_t slot, uint64_t seq
 
 /* Reports how it went. */
 void executor_sequence_begin(struct executor *x, const struct order *o);
-void executor_sequence_end(struct executor *x, uint64_t slot, uint64_t sequence);
+/* Of these only slot and sequence count, and `length`: so many of its tokens are kept. */
+void executor_sequence_end(struct executor *x, const struct executor_opening *o);
 
 /* ---- executor_kv.c; on the executor's thread */
 

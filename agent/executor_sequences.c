@@ -41,15 +41,18 @@ void executor_sequence_begin(struct executor *x, const struct order *o)
             .error = &e});
 }
 
-void executor_sequence_end(struct executor *x, uint64_t slot, uint64_t sequence)
+void executor_sequence_end(struct executor *x, const struct executor_opening *o)
 {
-    struct held_slot *h = executor_slot_find(x, slot);
+    struct held_slot *h = executor_slot_find(x, o->slot);
     if (!h)
         return;
-    if (executor_batches_have(x, slot, sequence))
+    if (executor_batches_have(x, o->slot, o->sequence))
         executor_batches_settle(x); /* they still sample for it */
-    h->held->table->state_close(h->held, sequence);
-    struct own_sampler *s = executor_sampler_find(h, sequence);
+    if (o->length)
+        h->held->table->state_keep(h->held, o->sequence, o->length);
+    else
+        h->held->table->state_close(h->held, o->sequence);
+    struct own_sampler *s = executor_sampler_find(h, o->sequence);
     if (!s)
         return;
     sampler_destroy(&s->sampler);

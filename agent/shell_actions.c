@@ -89,7 +89,8 @@ static void sequence_close(struct agent *a, const struct agent_action *act)
 {
     const struct shell_stage *s = shell_stage_of(a, act->u.sequence_close.slot);
     if (s)
-        executor_sequence_close(s->executor, s->slot, act->u.sequence_close.sequence);
+        executor_sequence_close(s->executor, s->slot, act->u.sequence_close.sequence,
+                                act->u.sequence_close.keep);
 }
 
 static void run_order(struct agent *a, const struct agent_action *act)

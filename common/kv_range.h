@@ -7,6 +7,9 @@
 /* Keys and values are kept, shared and sent in pages of so many tokens. */
 enum { KV_PAGE_TOKENS = 64 };
 
+/* Sequences that a stage keeps at most, beside those that run, for others to begin with. */
+enum { KV_KEPT_MAX = 256 };
+
 /* Tokens [first, first + count) in blocks [first_block, first_block + n_blocks) of a group of
  * layers whose keys and values look alike. Groups are numbered over the model in the order of their
  * first layers, blocks within their group: both mean the same on every stage. */

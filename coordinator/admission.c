@@ -6,6 +6,7 @@
 
 #include "coordinator/effects.h"
 #include "coordinator/model_slots.h"
+#include "coordinator/prefixes.h"
 #include "coordinator/sequence_deadlines.h"
 #include "coordinator/sequence_ends.h"
 #include "coordinator/sequence_orders.h"
@@ -15,17 +16,75 @@ enum { WAITING_LIMIT_MS = 60000 };
 
 /* ---- whose turn it is ---- */
 
-static bool sequence_fits(const struct deployment *d, const struct sequence *s)
+static uint64_t pages_all(const struct deployment *d)
 {
-    return d->n_active < d->max_sequences && d->kv_reserved + s->kv_tokens <= d->kv_tokens;
+    return d->kv_tokens / KV_PAGE_TOKENS;
 }
 
-static void sequence_open(struct coord *c, struct deployment *d, struct sequence *s)
+/* It fits beside those that run, whatever is kept. */
+static bool sequence_may_fit(const struct deployment *d, const struct sequence *s,
+                             const struct prefix_hit *hit)
 {
-    if (!sequence_activate(d, s)) {
+    const struct kv_holding *from = hit->from ? &hit->from->holding : NULL;
+    return d->n_active < d->max_sequences &&
+           d->kv.used_growing + kv_account_growth(&d->kv, s->kv_tokens, from, hit->length) <=
+               pages_all(d);
+}
+
+static bool sequence_fits(const struct deployment *d, const struct sequence *s,
+                          const struct prefix_hit *hit)
+{
+    bool place = !prefixes_narrow(d) || d->n_active + prefixes_kept(d) < d->max_sequences;
+    return place && sequence_may_fit(d, s, hit) &&
+           d->kv.used + kv_account_need(s->kv_tokens, hit->length) <= pages_all(d);
+}
+
+static void prefix_evict(struct coord *c, struct deployment *d, struct prefix *p)
+{
+    d->prefix_counts.evicted++;
+    sequence_order_evict(c, d, p);
+}
+
+/* What is kept goes until the sequence fits, that with which it begins last: of that first what
+ * follows the pages in common, since these count once. False: it does not fit beside those that
+ * run, and nothing has changed. */
+static bool room_make(struct coord *c, struct deployment *d, const struct sequence *s,
+                      struct prefix_hit *hit)
+{
+    struct prefix *p;
+    if (!sequence_may_fit(d, s, hit))
+        return false;
+    while (!sequence_fits(d, s, hit) && (p = prefixes_victim(c, d, hit->from)) != NULL)
+        prefix_evict(c, d, p);
+    if (!sequence_fits(d, s, hit) && hit->from) {
+        hit->length = hit->length / KV_PAGE_TOKENS * KV_PAGE_TOKENS;
+        if (hit->from->kept && !prefixes_narrow(d)) {
+            prefix_cut(d, hit->from, hit->length);
+            sequence_order_close(c, d, hit->from->sequence, hit->length);
+        }
+    }
+    if (!sequence_fits(d, s, hit) && hit->from && hit->from->kept) {
+        prefix_evict(c, d, hit->from);
+        *hit = (struct prefix_hit){0};
+    }
+    return sequence_fits(d, s, hit);
+}
+
+static void sequence_open(struct coord *c, struct deployment *d, struct sequence *s,
+                          const struct prefix_hit *hit)
+{
+    const struct sequence *running = hit->from ? sequence_active(d, hit->from->sequence) : NULL;
+    const struct kv_holding *from = running     ? &running->holding
+                                    : hit->from ? &hit->from->holding
+                                                : NULL;
+    if (!sequence_activate(d, s, from, hit->length)) {
         sequence_fail_memory(c, s);
         return;
     }
+    s->share = hit->from ? hit->from->sequence : 0;
+    s->shared = hit->length;
+    prefixes_hit(c, d, s, hit);
+    prefixes_begin(c, d, s);
     s->opened_ns = coord_now(c);
     sequence_deadline_start(c, d, s);
     c->counts.opened++;
@@ -42,9 +101,15 @@ void admission_advance(struct coord *c, struct deployment *d)
     /* Whose turn it is goes first or nobody does: a long one that waits for room is not overtaken
      * for ever by short ones. */
     uint64_t now = coord_now(c);
-    for (struct sequence *s;
-         d->state == DEPLOYMENT_SERVING && (s = shares_next(d, now)) && sequence_fits(d, s);)
-        sequence_open(c, d, s);
+    for (struct sequence *s; d->state == DEPLOYMENT_SERVING && (s = shares_next(d, now)) != NULL;) {
+        struct prefix_hit hit = prefixes_find(c, d, s);
+        if (hit.coming && now - s->asked_ns <= coord_ms(SHARES_PATIENCE_MS))
+            s->awaits = hit.coming;
+        else if (room_make(c, d, s, &hit))
+            sequence_open(c, d, s, &hit);
+        else
+            break;
+    }
     while (d->waiting_first && now - d->waiting_first->asked_ns > coord_ms(WAITING_LIMIT_MS)) {
         struct err e = {0};
         err_set(&e, HP_ETIMEOUT, "waited %d s for room on \"%s\"%s%s", WAITING_LIMIT_MS / 1000,
@@ -108,7 +173,7 @@ static int sequence_create(struct coord *c, struct deployment *d, const char *cl
     memcpy(prompt, ids, n * sizeof *prompt);
     uint64_t room = d->context - n;
     s->prompt = prompt;
-    s->n_prompt = n;
+    s->n_prompt = s->n_ids = s->room_ids = n;
     s->max_tokens = max_tokens && max_tokens < room ? max_tokens : room;
     s->kv_tokens =
         (n + s->max_tokens + DEPLOYMENT_KV_ROUND - 1) / DEPLOYMENT_KV_ROUND * DEPLOYMENT_KV_ROUND;
@@ -222,7 +287,7 @@ void admission_request_cancel(struct coord *c, uint64_t id, bool satisfied,
     if (usage)
         *usage = sequence_usage(c, s);
     struct deployment *d = s->deployment;
-    sequence_close(c, s);
+    sequence_close(c, s, SEQUENCE_LEFT);
     c->n_ends -= s->ends;
     sequence_free(s);
     *(satisfied ? &c->counts.finished : &c->counts.cancelled) += 1;
@@ -235,7 +300,7 @@ static void list_peer_gone(struct coord *c, struct sequence *s, uint64_t peer)
         next = s->next;
         if (s->kind == SEQUENCE_REQUEST || s->peer != peer)
             continue;
-        sequence_close(c, s);
+        sequence_close(c, s, SEQUENCE_LEFT);
         sequence_free(s);
         c->counts.cancelled++;
     }

@@ -3,6 +3,7 @@
 #ifndef HP_COORDINATOR_DEPLOYMENT_H
 #define HP_COORDINATOR_DEPLOYMENT_H
 
+#include "common/kv_account.h"
 #include "common/machine.h"
 #include "coordinator/deployment_spec.h"
 #include "coordinator/stage_layout.h"
@@ -11,6 +12,7 @@
 struct model_slot;
 struct placement_job;
 struct plan_vs_actual;
+struct prefixes;
 struct planner_inputs;
 struct slices;
 
@@ -109,9 +111,9 @@ struct deployment {
     struct sequence *active, *waiting_first, *waiting_last;
     struct sequence *active_by_id; /* the same as a map */
     uint32_t n_active, n_waiting;
-    double ran_s; /* how long sequences ran lately (shares.h); 0: none yet */
-    uint64_t kv_reserved;
-    uint64_t overdue_ns; /* before then no sequence's time is up */
+    double ran_s;         /* how long sequences ran lately (shares.h); 0: none yet */
+    struct kv_account kv; /* of those that are open, and those that are kept (prefixes.h) */
+    uint64_t overdue_ns;  /* before then no sequence's time is up */
 
     /* Parts of others, who make and free them. */
     struct planner_inputs *inputs; /* of the last planning; NULL: none so far */
@@ -121,6 +123,10 @@ struct deployment {
     struct slices *slices;         /* for prompts of every length (slices.h); NULL: none so far */
     struct plan_vs_actual *plan_vs_actual; /* what its prompts took, beside what was expected; NULL:
                                               none so far */
+    struct prefixes *prefixes; /* what its stages have of prompts (prefixes.h); NULL: nothing */
+    struct {
+        uint64_t requests, hits, tokens, evicted; /* tokens: that were not computed again */
+    } prefix_counts;
 };
 
 /* One more deployment, with this name. NULL: no memory. */

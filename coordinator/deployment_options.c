@@ -58,6 +58,17 @@ static int option_number(const json_t *options, const char *key, uint64_t *out, 
     return 0;
 }
 
+static int prefix_cache_read(struct deployment_spec *s, const char *word, struct err *e)
+{
+    static const char *const words[] = {"on", "shared", "off"};
+    for (unsigned i = 0; i < sizeof words / sizeof *words; i++)
+        if (strcmp(word[0] ? word : "on", words[i]) == 0) {
+            s->prefix_cache = i;
+            return 0;
+        }
+    return err_set(e, HP_EINVAL, "--prefix-cache is \"%.40s\"; it can be on, shared or off", word);
+}
+
 /* Of --wire or, where that says nothing, of the plan that was given. */
 static int wire_read(struct deployment_spec *s, const char *wire, struct err *e)
 {
@@ -74,12 +85,13 @@ int deployment_options_read(json_t *options, struct deployment_spec *out, struct
 {
     struct deployment_spec s = {.options =
                                     json_is_object(options) ? json_incref(options) : json_object()};
-    const char *agents, *layers, *compute, *wire;
+    const char *agents, *layers, *compute, *wire, *prefix_cache;
     int rc;
     if ((rc = option_text(s.options, "agents", &agents, e)) == 0 &&
         (rc = option_text(s.options, "layers", &layers, e)) == 0 &&
         (rc = option_text(s.options, "compute", &compute, e)) == 0 &&
         (rc = option_text(s.options, "wire", &wire, e)) == 0 &&
+        (rc = option_text(s.options, "prefix_cache", &prefix_cache, e)) == 0 &&
         (rc = option_text(s.options, "source_machine", &s.source_machine, e)) == 0 &&
         (rc = option_text(s.options, "source_path", &s.source_path, e)) == 0 &&
         (rc = option_number(s.options, "max_context", &s.max_context, e)) == 0 &&
@@ -103,6 +115,7 @@ int deployment_options_read(json_t *options, struct deployment_spec *out, struct
         rc = err_set(e, HP_EINVAL, "--compute is \"%.40s\"; it can be auto or f32", compute);
     if (rc == 0)
         rc = wire_read(&s, wire, e);
+    rc = rc < 0 ? rc : prefix_cache_read(&s, prefix_cache, e);
     if (rc < 0) {
         deployment_spec_free(&s);
         return rc;

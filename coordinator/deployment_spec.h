@@ -32,6 +32,9 @@ struct deployment_spec {
     uint64_t max_sequences; /* open at once; 0: as many as their KV memory is good for */
     uint64_t slice;         /* 0: the planner decides */
     bool f32, upload_only;
+    /* Whether prompts that begin alike share what is computed: those of one API key, of all, none.
+     */
+    enum { PREFIX_CACHE_ON, PREFIX_CACHE_SHARED, PREFIX_CACHE_OFF } prefix_cache;
     enum frame_dtype wire; /* as what activations cross between stages */
     bool wire_auto;        /* f16 where the plan has a hop that its link holds up, else f32 */
     /* Of a plan that was given (option "plan", hp-plan/1): its stages are `ranges`, their agents

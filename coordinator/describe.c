@@ -3,6 +3,7 @@
 #include "coordinator/deployment.h"
 #include "coordinator/member.h"
 #include "coordinator/model_slots.h"
+#include "coordinator/prefixes.h"
 
 /* NULL: it has no such device now. */
 static const char *device_name(const struct member *m, int device)
@@ -107,6 +108,20 @@ json_t *describe_stages(const struct deployment *d)
     return stages;
 }
 
+static json_t *prefix_cache_json(const struct deployment *d)
+{
+    static const char *const words[] = {
+        [PREFIX_CACHE_ON] = "on", [PREFIX_CACHE_SHARED] = "shared", [PREFIX_CACHE_OFF] = "off"};
+    struct prefix_pages n = prefixes_pages(d);
+    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:i, s:i, s:i, s:i, s:i}", "mode",
+                     words[d->spec.prefix_cache], "requests", (json_int_t)d->prefix_counts.requests,
+                     "hits", (json_int_t)d->prefix_counts.hits, "tokens",
+                     (json_int_t)d->prefix_counts.tokens, "evicted",
+                     (json_int_t)d->prefix_counts.evicted, "kept", (json_int_t)prefixes_kept(d),
+                     "page_tokens", KV_PAGE_TOKENS, "pages", (int)n.all, "pages_own", (int)n.own,
+                     "pages_shared", (int)n.shared, "pages_cached", (int)n.cached);
+}
+
 json_t *describe_deployment(const struct deployment *d, bool with_plan)
 {
     uint64_t moved = 0;
@@ -123,6 +138,7 @@ json_t *describe_deployment(const struct deployment *d, bool with_plan)
         (json_int_t)d->kv_tokens, "max_sequences", (json_int_t)d->max_sequences, "sequences_active",
         (int)d->n_active, "sequences_waiting", (int)d->n_waiting, "created_s",
         (json_int_t)d->created_s, "moved_bytes", (json_int_t)moved, "stages", describe_stages(d));
+    json_object_set_new(out, "prefix_cache", prefix_cache_json(d));
     if (with_plan && d->plan && d->plan->document)
         json_object_set(out, "plan", d->plan->document);
     return out;

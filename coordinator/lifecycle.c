@@ -14,6 +14,7 @@
 #include "coordinator/placement.h"
 #include "coordinator/plan_vs_actual.h"
 #include "coordinator/planner_inputs.h"
+#include "coordinator/prefixes.h"
 #include "coordinator/profiling.h"
 #include "coordinator/record.h"
 #include "coordinator/regrowth.h"
@@ -96,6 +97,7 @@ static void deployment_end(struct coord *c, struct deployment *d)
     slices_free(d);
     planner_inputs_release(&d->inputs);
     plan_vs_actual_free(&d->plan_vs_actual);
+    prefixes_free(d);
     deployment_remove(c, d);
 }
 

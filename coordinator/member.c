@@ -150,6 +150,7 @@ void member_held_set(struct member *m, const struct pack_list *held)
                                           .sequences = rows[i].sequences,
                                           .queued_batches = rows[i].queued_batches,
                                           .kv_used_tokens = rows[i].kv_used_tokens,
+                                          .kept = rows[i].kept,
                                           .kv_tokens = rows[i].kv_tokens,
                                           .batches_done = rows[i].batches_done,
                                           .busy_s = rows[i].busy_s,

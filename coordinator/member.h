@@ -34,7 +34,7 @@ enum member_drain {
 struct member_held { /* message_held_stage, copied */
     uint64_t deployment, generation, stage, device;
     char state[16];
-    uint64_t sequences, queued_batches, kv_used_tokens, kv_tokens, batches_done;
+    uint64_t sequences, queued_batches, kv_used_tokens, kv_tokens, batches_done, kept;
     double busy_s, planned_s;
     bool hop_heard, running;
 };

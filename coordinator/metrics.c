@@ -7,6 +7,7 @@
 #include "coordinator/deployment.h"
 #include "coordinator/member.h"
 #include "coordinator/plan_vs_actual.h"
+#include "coordinator/prefixes.h"
 
 /* Names of agents and deployments are letters, digits, '-', '_' and '.': nothing in a label needs
  * escaping. */
@@ -77,10 +78,41 @@ static void deployments_rows(const struct coord *c, metrics_row_fn row, void *ou
     for (size_t f = 0; f < sizeof figures / sizeof *figures; f++)
         for (size_t i = 0; i < c->n_deployments; i++) {
             const struct deployment *d = c->deployments[i];
-            double values[] = {deployment_serves(d), (double)d->generation,  d->n_active,
-                               d->n_waiting,         (double)d->kv_reserved, (double)d->kv_tokens};
+            double values[] = {deployment_serves(d),
+                               (double)d->generation,
+                               d->n_active,
+                               d->n_waiting,
+                               (double)d->kv.used_growing * KV_PAGE_TOKENS,
+                               (double)d->kv_tokens};
             snprintf(labels, sizeof labels, "deployment=\"%s\"", d->name);
             row(out, figures[f].name, "gauge", figures[f].help, labels, values[f]);
+        }
+}
+
+static void prefixes_rows(const struct coord *c, metrics_row_fn row, void *out)
+{
+    static const struct {
+        const char *name, *type, *help;
+    } figures[] = {
+        {"hp_prefix_hits_total", "counter",
+         "Requests whose prompt began as another's, of which that part was not computed again"},
+        {"hp_prefix_hit_tokens_total", "counter", "Tokens of prompts that were not computed again"},
+        {"hp_prefix_evictions_total", "counter",
+         "Kept beginnings that were given up because room was needed"},
+        {"hp_prefix_kept", "gauge", "Sequences that have ended and are kept for others"},
+        {"hp_kv_cached_tokens", "gauge", "KV cache of kept sequences alone"},
+        {"hp_kv_shared_tokens", "gauge", "KV cache that several open sequences have together"}};
+    char labels[160];
+    for (size_t f = 0; f < sizeof figures / sizeof *figures; f++)
+        for (size_t i = 0; i < c->n_deployments; i++) {
+            const struct deployment *d = c->deployments[i];
+            struct prefix_pages pages = prefixes_pages(d);
+            double values[] = {
+                (double)d->prefix_counts.hits,         (double)d->prefix_counts.tokens,
+                (double)d->prefix_counts.evicted,      prefixes_kept(d),
+                (double)pages.cached * KV_PAGE_TOKENS, (double)pages.shared * KV_PAGE_TOKENS};
+            snprintf(labels, sizeof labels, "deployment=\"%s\"", d->name);
+            row(out, figures[f].name, figures[f].type, figures[f].help, labels, values[f]);
         }
 }
 
@@ -165,6 +197,7 @@ void metrics_rows(const struct coord *c, metrics_row_fn row, void *out)
     members_rows(c, row, out);
     devices_rows(c, row, out);
     deployments_rows(c, row, out);
+    prefixes_rows(c, row, out);
     stages_rows(c, row, out);
     prefills_rows(c, row, out);
 }

@@ -17,6 +17,8 @@ struct layer_facts {
     double flops_per_token;
 };
 
+enum { MODEL_WINDOWS = 8 };
+
 struct model_facts {
     const char *architecture;
     const struct pack_list *borders; /* [n_layers], struct message_value: what crosses after each;
@@ -26,6 +28,7 @@ struct model_facts {
     const char *const *needs; /* what a device must run: kinds of operators and number formats by
                                  name; NULL-terminated, or NULL: not said */
     uint32_t vocabulary, width, context;
+    uint32_t windows[MODEL_WINDOWS + 1]; /* of its attentions, each size once; 0 ends them */
     double
         workspace_bytes_per_token; /* of a batch: what a stage holds beside weights and KV cache */
     const uint32_t *end_ids;

@@ -181,6 +181,18 @@ static const char *const *needs_list(const struct graph *g, struct arena *arena)
     return names;
 }
 
+static void windows_fill(const struct graph *g, uint32_t windows[MODEL_WINDOWS + 1])
+{
+    for (int i = 0; i < g->n_ops; i++) {
+        uint32_t own = g->ops[i].kind == OP_ATTENTION ? g->ops[i].u.attention.window : 0;
+        int at = 0;
+        while (at < MODEL_WINDOWS && windows[at] && windows[at] != own)
+            at++;
+        if (at < MODEL_WINDOWS)
+            windows[at] = own ? own : windows[at];
+    }
+}
+
 static int facts_fill(struct model *m, struct arena *arena, struct model_facts *facts,
                       struct err *e)
 {
@@ -225,6 +237,7 @@ static int facts_fill(struct model *m, struct arena *arena, struct model_facts *
                                   .handle = m,
                                   .text = tokens_text,
                                   .text_ctx = (void *)(uintptr_t)t};
+    windows_fill(g, facts->windows);
     return 0;
 }
 

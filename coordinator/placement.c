@@ -403,7 +403,7 @@ int placement_unmeasured(struct coord *c, const struct deployment *d, struct pla
     return n;
 }
 
-int placement_predict(struct coord *c, struct deployment *d, const int *slices, int n,
+int placement_predict(struct coord *c, struct deployment *d, const int *slices, int n, int cached,
                       struct arena *arena, struct pipeline_schedule *out, struct err *e)
 {
     struct planner_inputs *in = NULL;
@@ -424,7 +424,7 @@ int placement_predict(struct coord *c, struct deployment *d, const int *slices, 
                                                  .end_layer = d->stages[i].end_layer};
     }
     if (rc == 0)
-        rc = predict_schedule(&in->cluster, &in->profile, &plan, slices, n, 0, in->stands_for,
+        rc = predict_schedule(&in->cluster, &in->profile, &plan, slices, n, cached, in->stands_for,
                               arena, out, e);
     planner_inputs_release(&in);
     return rc;

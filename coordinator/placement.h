@@ -53,9 +53,10 @@ struct placement_device {
 };
 int placement_unmeasured(struct coord *c, const struct deployment *d, struct placement_device *out,
                          int max);
-/* When each piece of a prompt in these slices should run on the deployment's stages, by the profile
- * as it is now. In the arena. HP_ELINK: an agent is not here. */
-int placement_predict(struct coord *c, struct deployment *d, const int *slices, int n,
+/* When each piece of a prompt in these slices, after `cached` tokens, should run on the
+ * deployment's stages, by the profile as it is now. In the arena. HP_ELINK: an agent is not here.
+ */
+int placement_predict(struct coord *c, struct deployment *d, const int *slices, int n, int cached,
                       struct arena *arena, struct pipeline_schedule *out, struct err *e);
 
 #endif

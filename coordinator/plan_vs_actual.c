@@ -23,7 +23,7 @@ struct plan_vs_actual_times {
 struct plan_vs_actual_record {
     uint64_t sequence;
     int n_stages, n_slices, n_heard;
-    uint32_t tokens;
+    uint32_t tokens, cached; /* that ran; that stood before them already */
     bool *heard;
     int *slices;
     struct plan_vs_actual_times measured, planned;
@@ -116,8 +116,9 @@ static bool stage_take(struct plan_vs_actual_record *r, const struct message_pre
 {
     const struct message_prefill_slice *s = p->slices.items;
     size_t row = (size_t)p->stage * (size_t)r->n_slices;
-    uint64_t position = 0;
-    if (r->complete || r->heard[p->stage] || p->slices.count != (size_t)r->n_slices)
+    uint64_t first = p->slices.count ? s[0].first_position : 0, position = first;
+    if (first > INT32_MAX || (r->n_heard && first != r->cached) || r->complete ||
+        r->heard[p->stage] || p->slices.count != (size_t)r->n_slices)
         return false;
     for (size_t k = 0; k < p->slices.count; k++) {
         if (s[k].first_position != position || s[k].tokens == 0 || s[k].tokens > INT32_MAX ||
@@ -133,7 +134,8 @@ static bool stage_take(struct plan_vs_actual_record *r, const struct message_pre
             (double)(s[k].arrived_ns ? s[k].arrived_ns : s[k].start_ns) * 1e-9;
         r->shared = r->shared || s[k].runs > 1;
     }
-    r->tokens = (uint32_t)position;
+    r->tokens = (uint32_t)(position - first);
+    r->cached = (uint32_t)first;
     r->heard[p->stage] = true;
     r->n_heard++;
     return true;
@@ -189,7 +191,7 @@ static void record_predict(struct coord *c, struct deployment *d, struct plan_vs
     struct pipeline_schedule s;
     struct err e = {0};
     int n = r->n_slices;
-    if (placement_predict(c, d, r->slices, n, &arena, &s, &e) == 0) {
+    if (placement_predict(c, d, r->slices, n, (int)r->cached, &arena, &s, &e) == 0) {
         for (int j = 0; j < r->n_stages; j++)
             for (int k = 0; k < n; k++) {
                 r->planned.start_s[j * n + k] = s.start_s[j * n + k];
@@ -321,10 +323,10 @@ static json_t *record_json(const struct deployment *d, const struct plan_vs_actu
             json_object_set_new(stage, "planned", times_json(&r->planned, j, r->n_slices));
         json_array_append_new(stages, stage);
     }
-    json_t *out =
-        json_pack("{s:I, s:I, s:o, s:b, s:f, s:f, s:o}", "sequence", (json_int_t)r->sequence,
-                  "tokens", (json_int_t)r->tokens, "slices", slices, "shared", r->shared, "at_s",
-                  r->at_s, "measured_s", r->measured_s, "stages", stages);
+    json_t *out = json_pack("{s:I, s:I, s:I, s:o, s:b, s:f, s:f, s:o}", "sequence",
+                            (json_int_t)r->sequence, "tokens", (json_int_t)r->tokens, "cached",
+                            (json_int_t)r->cached, "slices", slices, "shared", r->shared, "at_s",
+                            r->at_s, "measured_s", r->measured_s, "stages", stages);
     if (r->predicted) {
         json_object_set_new(out, "planned_s", json_real(r->planned_s));
         json_object_set_new(out, "error", json_real(r->measured_s / r->planned_s - 1));

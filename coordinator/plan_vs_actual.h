@@ -34,10 +34,11 @@ void plan_vs_actual_prefill(struct coord *c, struct member *m, const struct mess
 /* All 0 where nothing was compared yet. */
 struct plan_vs_actual_totals plan_vs_actual_totals(const struct deployment *d);
 /* {"count", "planned_s", "measured_s", "error", "corrections", "records": [up to n, the latest
- * first]}. A record is {"sequence", "tokens", "slices", "shared", "at_s", "measured_s",
- * "planned_s", "error", "stages": [{"agent", "layers", "planned", "measured"}]}, where planned and
- * measured are {"start_s", "end_s", "arrive_s"} by slice from the start of the first ("arrive_s":
- * when the input was there; planned is missing where nothing was predicted: other prompts ran too).
+ * first]}. A record is {"sequence", "tokens", "cached" (before these), "slices", "shared", "at_s",
+ * "measured_s", "planned_s", "error", "stages": [{"agent", "layers", "planned", "measured"}]},
+ * where planned and measured are {"start_s", "end_s", "arrive_s"} by slice from the start of the
+ * first ("arrive_s": when the input was there; planned is missing where nothing was predicted:
+ * other prompts ran too).
  */
 json_t *plan_vs_actual_describe(struct coord *c, struct deployment *d, size_t n);
 void plan_vs_actual_free(struct plan_vs_actual **t);

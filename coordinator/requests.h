@@ -40,9 +40,10 @@ enum request_finish {
 
 struct request_usage {
     uint64_t prompt_tokens, output_tokens; /* output counts the end token */
-    double waited_s;                       /* in the queue, before its stages heard of it */
-    double prefill_s;                      /* until the first token */
-    double decode_s;                       /* from the first to the last */
+    uint64_t cached_tokens; /* of the prompt: those that another request had computed */
+    double waited_s;        /* in the queue, before its stages heard of it */
+    double prefill_s;       /* until the first token */
+    double decode_s;        /* from the first to the last */
 };
 
 struct request_callbacks {

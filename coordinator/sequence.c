@@ -6,7 +6,7 @@
 
 const struct machine_state sequence_states[SEQUENCE_STATE_COUNT] = {
     [SEQUENCE_WAITING] = {"waiting", MACHINE_TO(SEQUENCE_ACTIVE) | MACHINE_TO(SEQUENCE_CLOSED)},
-    [SEQUENCE_ACTIVE] = {"active", MACHINE_TO(SEQUENCE_CLOSED)},
+    [SEQUENCE_ACTIVE] = {"active", MACHINE_TO(SEQUENCE_WAITING) | MACHINE_TO(SEQUENCE_CLOSED)},
     [SEQUENCE_CLOSED] = {"closed", 0},
 };
 
@@ -50,23 +50,37 @@ static void active_unlink(struct deployment *d, struct sequence *s)
     *p = s->next;
     HASH_DELETE(by_id, d->active_by_id, s);
     d->n_active--;
-    d->kv_reserved -= s->kv_tokens;
+    kv_account_close(&d->kv, &s->holding);
 }
 
-bool sequence_activate(struct deployment *d, struct sequence *s)
+bool sequence_activate(struct deployment *d, struct sequence *s, const struct kv_holding *from,
+                       uint32_t shared)
 {
+    if (!kv_account_open(&d->kv, &s->holding, s->kv_tokens, from, shared))
+        return false;
     s->id = d->next_sequence;
     HASH_ADD(by_id, d->active_by_id, id, sizeof s->id, s);
-    if (!s->by_id.tbl)
+    if (!s->by_id.tbl) {
+        kv_account_close(&d->kv, &s->holding);
         return false;
+    }
     d->next_sequence++;
     waiting_unlink(d, s);
     sequence_move(s, SEQUENCE_ACTIVE);
     s->next = d->active;
     d->active = s;
     d->n_active++;
-    d->kv_reserved += s->kv_tokens;
     return true;
+}
+
+void sequence_requeue(struct deployment *d, struct sequence *s)
+{
+    active_unlink(d, s);
+    sequence_move(s, SEQUENCE_WAITING);
+    s->next = d->waiting_first;
+    d->waiting_first = s;
+    d->waiting_last = d->waiting_last ? d->waiting_last : s;
+    d->n_waiting++;
 }
 
 void sequence_leave(struct coord *c, struct deployment *d, struct sequence *s)
@@ -96,6 +110,7 @@ struct sequence *sequence_of_request(const struct coord *c, uint64_t request)
 void sequence_free(struct sequence *s)
 {
     sampling_free(&s->sampling);
+    free(s->holding.pages);
     free(s->prompt);
     free(s->output);
     free(s);
@@ -131,6 +146,7 @@ struct request_usage sequence_usage(const struct coord *c, const struct sequence
 {
     return (struct request_usage){
         .prompt_tokens = s->n_prompt,
+        .cached_tokens = s->shared,
         .output_tokens = s->n_output,
         .waited_s = time_seconds(s->asked_ns, s->opened_ns ? s->opened_ns : coord_now(c)),
         .prefill_s = time_seconds(s->opened_ns, s->first_ns),

@@ -2,6 +2,7 @@
 #ifndef HP_COORDINATOR_SEQUENCE_H
 #define HP_COORDINATOR_SEQUENCE_H
 
+#include "common/kv_account.h"
 #include "common/machine.h"
 #include "common/map.h"
 #include "coordinator/state.h"
@@ -18,9 +19,14 @@ struct sequence {
     struct deployment *deployment;
     enum sequence_kind kind;
     int state;
-    uint32_t *prompt;
-    size_t n_prompt;
+    uint32_t *prompt; /* [n_ids]: of one that may be kept, its output follows */
+    size_t n_prompt, n_ids, room_ids;
     uint64_t max_tokens, kv_tokens; /* kv_tokens: what it reserves */
+    struct kv_holding holding;      /* of the deployment's kv, while it is active */
+    uint64_t share;                 /* the sequence that it begins with; 0: it begins anew */
+    uint32_t shared;                /* so many tokens of that one */
+    uint64_t awaits;                /* a sequence whose prompt it waits for, to share it; 0: none */
+    bool alone;                     /* sharing has failed: it is opened without */
     uint64_t slice;                 /* of this one; 0: by the plan */
     bool planned;                   /* slices by the plan, whatever its kind */
     struct sampling_params sampling;
@@ -43,8 +49,12 @@ struct sequence {
 
 /* At the end of the queue. False: no memory, and it is not in it. */
 bool sequence_wait(struct coord *c, struct deployment *d, struct sequence *s);
-/* From the queue, with a number of its own. False: no memory, and it waits still. */
-bool sequence_activate(struct deployment *d, struct sequence *s);
+/* From the queue, with a number of its own; it begins with `shared` tokens of `from` (NULL: anew).
+ * False: no memory, and it waits still. */
+bool sequence_activate(struct deployment *d, struct sequence *s, const struct kv_holding *from,
+                       uint32_t shared);
+/* From where it runs to the front of the queue: it is to be opened anew. */
+void sequence_requeue(struct deployment *d, struct sequence *s);
 /* Out of the queue, or from where it ran, whose room it gives back; closed. */
 void sequence_leave(struct coord *c, struct deployment *d, struct sequence *s);
 /* NULL: none such. */

@@ -36,7 +36,7 @@ static uint64_t wait_ns(const struct coord *c)
 
 void sequence_deadline_start(const struct coord *c, struct deployment *d, struct sequence *s)
 {
-    s->predicted_s = predicted_s(d, s->n_prompt);
+    s->predicted_s = predicted_s(d, s->n_prompt - s->shared);
     s->sign_ns = s->wait_ns = coord_now(c);
     uint64_t up = s->wait_ns + scaled_ns(c, SEQUENCE_STALL_MS * 1e-3);
     d->overdue_ns = d->overdue_ns && d->overdue_ns < up ? d->overdue_ns : up;

@@ -5,16 +5,32 @@
 #include "common/log.h"
 #include "coordinator/effects.h"
 #include "coordinator/model_slots.h"
+#include "coordinator/prefixes.h"
 #include "coordinator/sequence_orders.h"
 #include "coordinator/shares.h"
 
-void sequence_close(struct coord *c, struct sequence *s)
+/* What its stages keep of it from now on, in tokens. */
+static uint32_t sequence_keep(struct coord *c, struct deployment *d, struct sequence *s,
+                              enum sequence_ending how)
+{
+    if (how == SEQUENCE_BROKEN)
+        s->n_ids = 0;
+    uint32_t keep = prefixes_end(c, d, s, how == SEQUENCE_DONE);
+    for (struct prefix *p; keep && (p = prefixes_covered(d, s->id)) != NULL;)
+        sequence_order_evict(c, d, p);
+    if (prefixes_kept(d) >= KV_KEPT_MAX)
+        sequence_order_evict(c, d, prefixes_victim(c, d, prefixes_kept_of(d, s->id)));
+    return keep;
+}
+
+void sequence_close(struct coord *c, struct sequence *s, enum sequence_ending how)
 {
     struct deployment *d = s->deployment;
     bool ran = s->state == SEQUENCE_ACTIVE;
+    uint32_t keep = ran ? sequence_keep(c, d, s, how) : 0;
     sequence_leave(c, d, s);
     if (ran) {
-        sequence_order_close(c, d, s);
+        sequence_order_close(c, d, s->id, keep);
         shares_note(d, coord_now(c) - s->opened_ns);
     }
     c->counts.output_tokens += s->n_output;
@@ -70,7 +86,7 @@ void sequence_fail(struct coord *c, struct sequence *s, const struct err *why)
     log_info("coordinator", "sequence_failed", "deployment=%s sequence=%llu output=%llu why=\"%s\"",
              s->deployment->name, (unsigned long long)s->id, (unsigned long long)s->n_output,
              why->text);
-    sequence_close(c, s);
+    sequence_close(c, s, SEQUENCE_BROKEN);
     c->counts.failed++;
     if (s->kind == SEQUENCE_REQUEST) {
         s->why = *why;
@@ -105,7 +121,7 @@ static json_t *greedy_result(const struct model_facts *f, const struct sequence 
 
 void sequence_finish(struct coord *c, struct sequence *s, enum request_finish finish)
 {
-    sequence_close(c, s);
+    sequence_close(c, s, SEQUENCE_DONE);
     c->counts.finished++;
     const struct model_facts *f = &s->deployment->model->facts;
     if (s->kind == SEQUENCE_REQUEST) {
@@ -127,6 +143,7 @@ void sequences_fail_all(struct coord *c, struct deployment *d, bool waiting, con
 {
     while (d->active)
         sequence_fail(c, d->active, why);
+    prefixes_forget(d);
     while (waiting && d->waiting_first)
         sequence_fail(c, d->waiting_first, why);
 }

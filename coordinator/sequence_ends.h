@@ -5,8 +5,12 @@
 #include "coordinator/deployment.h"
 #include "coordinator/sequence.h"
 
-/* Takes it out of its deployment and tells the stages; the caller frees it. */
-void sequence_close(struct coord *c, struct sequence *s);
+/* How it ended: the stages came to its end, somebody left it, something broke. */
+enum sequence_ending { SEQUENCE_DONE, SEQUENCE_LEFT, SEQUENCE_BROKEN };
+
+/* Takes it out of its deployment and tells the stages; the caller frees it. Unless something broke,
+ * what the stages have of it may stay there for others to begin with. */
+void sequence_close(struct coord *c, struct sequence *s, enum sequence_ending how);
 /* These three answer whoever asked, and free it. */
 void sequence_finish(struct coord *c, struct sequence *s, enum request_finish finish);
 void sequence_fail(struct coord *c, struct sequence *s, const struct err *why);

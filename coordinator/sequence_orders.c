@@ -6,22 +6,28 @@
 #include "coordinator/model_slots.h"
 #include "coordinator/slices.h"
 
-void sequence_order_close(struct coord *c, struct deployment *d, const struct sequence *s)
+void sequence_order_close(struct coord *c, struct deployment *d, uint64_t sequence, uint32_t keep)
 {
     struct message m = {.type = MESSAGE_SEQUENCE_CLOSE};
     for (int i = 0; i < d->n_stages; i++) {
         m.u.sequence_close =
-            (struct message_sequence_close){d->id, d->generation, s->id, (uint64_t)i};
+            (struct message_sequence_close){d->id, d->generation, sequence, (uint64_t)i, keep};
         if (!effects_send(c, d->stages[i].agent->peer, &m))
             d->unclosed = true; /* that stage keeps it until it is connected anew */
     }
+}
+
+void sequence_order_evict(struct coord *c, struct deployment *d, struct prefix *p)
+{
+    sequence_order_close(c, d, p->sequence, 0);
+    prefix_remove(d, p);
 }
 
 void sequence_orders_close_all(struct coord *c, const struct member *m, const struct member_held *h)
 {
     struct message close = {.type = MESSAGE_SEQUENCE_CLOSE};
     close.u.sequence_close =
-        (struct message_sequence_close){h->deployment, h->generation, 0, h->stage};
+        (struct message_sequence_close){h->deployment, h->generation, 0, h->stage, 0};
     effects_send(c, m->peer, &close);
 }
 
@@ -38,7 +44,7 @@ static struct pack_u32s slices_make(const struct deployment *d, const struct seq
     } else if (s->kind != SEQUENCE_REQUEST && !s->planned) {
         room[n++] = (uint32_t)s->n_prompt;
     } else {
-        n = slices_cut(d, (uint32_t)s->n_prompt, room);
+        n = slices_cut(d, (uint32_t)s->n_prompt - s->shared, s->shared, room);
     }
     return (struct pack_u32s){room, (size_t)n};
 }
@@ -58,6 +64,8 @@ bool sequence_order_open(struct coord *c, struct deployment *d, const struct seq
         .kv_tokens = s->n_prompt + s->max_tokens,
         .all_logits = s->kind == SEQUENCE_LOGITS,
         .prompt_tokens = s->kind == SEQUENCE_LOGITS ? 0 : s->n_prompt,
+        .length = s->shared,
+        .share = s->share,
         .sampling = s->sampling,
     };
     if (!s->ignore_end)

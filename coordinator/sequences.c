@@ -3,12 +3,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/log.h"
+#include "common/vector.h"
 #include "coordinator/admission.h"
 #include "coordinator/effects.h"
 #include "coordinator/lost_hop.h"
 #include "coordinator/member.h"
+#include "coordinator/prefixes.h"
 #include "coordinator/sequence_deadlines.h"
 #include "coordinator/sequence_ends.h"
+#include "coordinator/sequence_orders.h"
 
 /* The sequence that a message of a stage means; NULL for one that is closed, of an older
  * generation, or not this agent's to speak of: any stage may say that it fails, the last alone what
@@ -47,6 +51,17 @@ static void sequence_logits_lost(struct coord *c, struct sequence *s)
     admission_advance(c, d);
 }
 
+/* Its output follows its prompt, as far as it is known without a gap: it may be kept. */
+static void sequence_note(struct sequence *s, const uint32_t *ids, size_t n)
+{
+    if (s->kind != SEQUENCE_REQUEST || s->deployment->spec.prefix_cache == PREFIX_CACHE_OFF ||
+        s->n_ids != s->n_prompt + s->n_output ||
+        !vector_reserve(s->prompt, s->room_ids, s->n_ids + n))
+        return;
+    memcpy(s->prompt + s->n_ids, ids, n * sizeof *ids);
+    s->n_ids += n;
+}
+
 static void sequence_said(struct coord *c, struct sequence *s, const struct message_said *t)
 {
     struct deployment *d = s->deployment;
@@ -68,6 +83,9 @@ static void sequence_said(struct coord *c, struct sequence *s, const struct mess
     if (fresh) {
         s->last_ns = coord_now(c);
         sequence_deadline_sign(c, d, s, !s->first_ns);
+        sequence_note(s, ids, fresh);
+        if (!s->first_ns)
+            prefixes_ready(d, s);
         if (!s->first_ns)
             s->first_ns = s->last_ns;
         if (s->output)
@@ -80,10 +98,11 @@ static void sequence_said(struct coord *c, struct sequence *s, const struct mess
         sequence_fail_memory(c, s);
         return;
     }
-    if (t->finish[0]) {
+    bool first = fresh && s->n_output == fresh;
+    if (t->finish[0])
         sequence_finish(c, s, stopped ? REQUEST_STOP : REQUEST_LENGTH);
+    if (t->finish[0] || (first && d->n_waiting)) /* who waits for this prompt */
         admission_advance(c, d);
-    }
 }
 
 void sequences_tokens(struct coord *c, struct member *m, const struct message_tokens *t)
@@ -115,6 +134,33 @@ void sequences_logits(struct coord *c, struct member *m, const struct message_lo
     sequence_deadline_sign(c, s->deployment, s, false);
 }
 
+/* A stage does not have what the sequence was to begin with, for whatever reason: its request does
+ * not suffer, and begins anew. */
+static bool sequence_begins_anew(struct coord *c, struct sequence *s, int code)
+{
+    struct deployment *d = s->deployment;
+    if (!s->share || s->n_output || s->alone || code == HP_ELINK || code == HP_ETIMEOUT)
+        return false;
+    struct prefix *from = prefixes_kept_of(d, s->share);
+    log_info("coordinator", "prefix_missed", "deployment=%s sequence=%llu from=%llu", d->name,
+             (unsigned long long)s->id, (unsigned long long)s->share);
+    sequence_order_close(c, d, s->id, 0);
+    s->n_ids = 0;
+    prefixes_end(c, d, s, false);
+    if (from)
+        sequence_order_evict(c, d, from);
+    sequence_requeue(d, s);
+    c->counts.opened--;
+    c->counts.prompt_tokens -= s->n_prompt;
+    d->prefix_counts.requests--;
+    d->prefix_counts.hits--;
+    d->prefix_counts.tokens -= s->shared;
+    s->n_ids = s->n_prompt;
+    s->alone = true;
+    s->share = s->shared = 0;
+    return true;
+}
+
 void sequences_failed(struct coord *c, struct member *m, const struct message_sequence_failed *f)
 {
     struct sequence *s = find_active(c, m, false, f->deployment, f->generation, f->sequence);
@@ -124,6 +170,10 @@ void sequences_failed(struct coord *c, struct member *m, const struct message_se
     struct err e = {0};
     char lost[LOST_HOP_TEXT];
     int code = coord_failure_code(f->code);
+    if (sequence_begins_anew(c, s, code)) {
+        admission_advance(c, d);
+        return;
+    }
     bool told = code == HP_ETIMEOUT && lost_hop_tell(c, d, lost);
     err_set(&e, code, "%s: %s%s%s", m->name, f->text, told ? "; " : "", told ? lost : "");
     sequence_fail(c, s, &e);

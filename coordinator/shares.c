@@ -19,14 +19,22 @@ uint32_t shares_waiting_of(const struct deployment *d, const char *client)
     return count_of(d->waiting_first, client);
 }
 
+/* It waits for another's prompt, and has not done so for long. */
+static bool sequence_awaits(const struct sequence *s, uint64_t now_ns)
+{
+    return s->awaits && now_ns - s->asked_ns <= SHARES_PATIENCE_MS * 1000000ull;
+}
+
 struct sequence *shares_next(const struct deployment *d, uint64_t now_ns)
 {
     struct sequence *next = d->waiting_first;
+    while (next && sequence_awaits(next, now_ns))
+        next = next->next;
     if (!next || now_ns - next->asked_ns > SHARES_PATIENCE_MS * 1000000ull)
         return next;
     uint32_t fewest = count_of(d->active, next->client);
     for (struct sequence *s = next->next; s && fewest > 0; s = s->next) {
-        uint32_t running = count_of(d->active, s->client);
+        uint32_t running = sequence_awaits(s, now_ns) ? fewest : count_of(d->active, s->client);
         if (running < fewest) {
             fewest = running;
             next = s;

@@ -259,7 +259,8 @@ bool slices_ready(const struct deployment *d, uint32_t n)
 
 /* ---- cutting ---- */
 
-/* The finest table that reaches n; else the one that reaches furthest; NULL: none is prepared. */
+/* The finest table that reaches position n; else the one that reaches furthest; NULL: none is
+ * prepared. */
 static const struct slices_step *step_for(const struct deployment *d, uint32_t n)
 {
     const struct slices_step *best = NULL;
@@ -301,9 +302,9 @@ static uint32_t equal_size(const struct deployment *d, uint32_t n)
     return size > LEAST_TOKENS ? size : LEAST_TOKENS;
 }
 
-int slices_cut(const struct deployment *d, uint32_t n, uint32_t *out)
+int slices_cut(const struct deployment *d, uint32_t n, uint32_t cached, uint32_t *out)
 {
-    if (n == d->spec.plan_tokens && d->spec.slice == 0 && d->spec.n_slices) {
+    if (n == d->spec.plan_tokens && !cached && d->spec.slice == 0 && d->spec.n_slices) {
         memcpy(out, d->spec.slices, d->spec.n_slices * sizeof *out);
         return (int)d->spec.n_slices;
     }
@@ -311,13 +312,14 @@ int slices_cut(const struct deployment *d, uint32_t n, uint32_t *out)
         return cut_equally(d, n, (uint32_t)d->spec.slice, out, 0);
     if (n <= LEAST_TOKENS || d->n_stages < 2)
         return slice_append(d, n, out, 0);
-    const struct slices_step *s = step_for(d, n);
-    if (!s)
+    const struct slices_step *s = step_for(d, cached + n);
+    if (!s || cached >= (uint32_t)s->tokens)
         return cut_equally(d, n, equal_size(d, n), out, 0);
     struct slicing_cursor cursor;
-    uint32_t covered = n < (uint32_t)s->tokens ? n : (uint32_t)s->tokens, last = 0;
+    uint32_t room = (uint32_t)s->tokens - cached, covered = n < room ? n : room, last = 0;
     int count = 0;
-    slicing_begin(s->table, (int)covered, 0, &cursor);
+    if (slicing_begin(s->table, (int)covered, (int)cached, &cursor) < 0)
+        return cut_equally(d, n, equal_size(d, n), out, 0);
     for (int tokens; (tokens = slicing_next(&cursor)) > 0;) {
         count = slice_append(d, (uint32_t)tokens, out, count);
         last = (uint32_t)tokens;

@@ -13,9 +13,9 @@ struct coord;
 struct deployment;
 struct slices; /* of one deployment */
 
-/* Slices for a prompt of n tokens, in the order in which they run; their sum is n, and none is more
- * than a stage runs at once. `out` has room for n; returns how many. */
-int slices_cut(const struct deployment *d, uint32_t n, uint32_t *out);
+/* Slices for n tokens of a prompt after `cached` ones, in the order in which they run; their sum is
+ * n, and none is more than a stage runs at once. `out` has room for n; returns how many. */
+int slices_cut(const struct deployment *d, uint32_t n, uint32_t cached, uint32_t *out);
 /* Prepares what is not prepared, one step at a time, while its agents are here. */
 void slices_advance(struct coord *c, struct deployment *d);
 /* Costs have changed: prepares anew, and goes on with what there is meanwhile. */

@@ -10,6 +10,7 @@
 #include "coordinator/model_slots.h"
 #include "coordinator/placement.h"
 #include "coordinator/planner_profile.h"
+#include "coordinator/prefixes.h"
 
 /* Tokens are 63 bits wide, since they also travel as JSON numbers; 0 is none. */
 uint64_t stages_session_create(struct coord *c)
@@ -166,6 +167,7 @@ void stages_prepare(struct coord *c, struct deployment *d)
 void stages_connect(struct coord *c, struct deployment *d)
 {
     const struct member *first = d->stages[0].agent;
+    prefixes_forget(d); /* they do so, too */
     for (int i = 0; i < d->n_stages; i++) {
         bool last = i == d->n_stages - 1;
         const struct member *next = last ? NULL : d->stages[i + 1].agent;

@@ -158,8 +158,12 @@ static void print_timings(const struct answer *a)
            decode = number_member(a->timings, "decode_s");
     double prompt = number_member(a->usage, "prompt_tokens"),
            made = number_member(a->usage, "completion_tokens");
-    fprintf(stderr, "%.0f prompt tokens, first token after %s; %.0f tokens", prompt,
-            shown_seconds(prefill).s, made);
+    double cached =
+        number_member(json_object_get(a->usage, "prompt_tokens_details"), "cached_tokens");
+    fprintf(stderr, "%.0f prompt tokens", prompt);
+    if (cached > 0)
+        fprintf(stderr, " (%.0f were there already)", cached);
+    fprintf(stderr, ", first token after %s; %.0f tokens", shown_seconds(prefill).s, made);
     if (made > 1 && decode > 0)
         fprintf(stderr, " at %.1f per second", (made - 1) / decode);
     fprintf(stderr, "%s\n", strcmp(a->finish, "length") == 0 ? " (cut at the limit)" : "");

@@ -165,6 +165,8 @@ static json_t *options_of(const struct invocation *in, const char *real_path, ui
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         if (invocation_option(in, texts[i]))
             json_object_set_new(o, texts[i], json_string(invocation_option(in, texts[i])));
+    if (invocation_option(in, "prefix-cache"))
+        json_object_set_new(o, "prefix_cache", json_string(invocation_option(in, "prefix-cache")));
     if (context)
         json_object_set_new(o, "max_context", json_integer((json_int_t)context));
     if (sequences)
@@ -306,6 +308,10 @@ static const struct command_option deploy_options[] = {
      "f16 where a link holds the plan up",
      0},
     {"slice", "S", "tokens of a prompt slice (default: planned)", 0},
+    {"prefix-cache", "on|shared|off",
+     "prompts that begin alike share what is computed: those of one API key (on, the default), of "
+     "all (shared), none (off)",
+     0},
     {"upload", NULL, "send the bytes even where agents could read the file themselves", 0},
     {"wait", NULL, "return when it serves (this is what happens anyway)", 0},
     {"context", "NAME", "of the cluster (default: the current one)", 0},

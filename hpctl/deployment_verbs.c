@@ -61,6 +61,21 @@ static const struct table_column ps_columns[] = {
     {0},
 };
 
+static void print_prefix_cache(const json_t *p)
+{
+    double tokens = number_member(p, "page_tokens");
+    if (!p)
+        return;
+    printf("%-14s %s: %s of %s requests began as others, %s tokens were not computed again\n",
+           "prefix_cache", string_member(p, "mode"), shown_member(p, "hits").s,
+           shown_member(p, "requests").s, shown_member(p, "tokens").s);
+    printf("%-14s %s of %.0f tokens: %s of one request, %s shared, %s cached of %s ended ones (%s "
+           "made room)\n",
+           "kv_pages", shown_member(p, "pages").s, tokens, shown_member(p, "pages_own").s,
+           shown_member(p, "pages_shared").s, shown_member(p, "pages_cached").s,
+           shown_member(p, "kept").s, shown_member(p, "evicted").s);
+}
+
 static int print_deployment(const json_t *d, struct err *e)
 {
     static const char *const keys[] = {"name",      "state",         "text",      "model",
@@ -71,6 +86,7 @@ static int print_deployment(const json_t *d, struct err *e)
             printf("%-14s %s\n", keys[i], string_member(d, keys[i]));
         else
             printf("%-14s %s\n", keys[i], shown_member(d, keys[i]).s);
+    print_prefix_cache(json_object_get(d, "prefix_cache"));
     printf("\n");
     int rc = deployment_print_stages(d, e);
     return rc == 0 ? prefill_view_print(d, e) : rc;

@@ -38,13 +38,21 @@
 #define GENERATION(s) U64(s, deployment), U64(s, generation)
 
 static const struct pack_field message_held_stage_fields[] = {
-    GENERATION(message_held_stage),          U64(message_held_stage, stage),
-    TEXT(message_held_stage, state),         U64(message_held_stage, sequences),
-    U64(message_held_stage, queued_batches), U64(message_held_stage, kv_used_tokens),
-    U64(message_held_stage, kv_tokens),      U64(message_held_stage, batches_done),
-    F64(message_held_stage, busy_s),         F64(message_held_stage, planned_s),
-    BOOL(message_held_stage, hop_heard),     BOOL(message_held_stage, running),
-    U64(message_held_stage, device),         {0}};
+    GENERATION(message_held_stage),
+    U64(message_held_stage, stage),
+    TEXT(message_held_stage, state),
+    U64(message_held_stage, sequences),
+    U64(message_held_stage, queued_batches),
+    U64(message_held_stage, kv_used_tokens),
+    U64(message_held_stage, kv_tokens),
+    U64(message_held_stage, batches_done),
+    F64(message_held_stage, busy_s),
+    F64(message_held_stage, planned_s),
+    BOOL(message_held_stage, hop_heard),
+    BOOL(message_held_stage, running),
+    U64(message_held_stage, device),
+    U64(message_held_stage, kept),
+    {0}};
 static const struct pack_field message_device_state_fields[] = {
     U64(message_device_state, memory_free_bytes), {0}};
 static const struct pack_field message_model_fields[] = {
@@ -249,6 +257,7 @@ static const struct pack_field sequence_open_fields[] = {
 static const struct pack_field sequence_close_fields[] = {GENERATION(message_sequence_close),
                                                           U64(message_sequence_close, sequence),
                                                           U64(message_sequence_close, stage),
+                                                          U64(message_sequence_close, keep),
                                                           {0}};
 static const struct pack_field kv_import_fields[] = {
     GENERATION(message_kv_import),    U64(message_kv_import, stage),

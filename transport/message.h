@@ -82,6 +82,7 @@ struct message_held_stage { /* a stage that the agent has, told when it joins an
     uint64_t device;   /* on which of the agent's devices it is, as they stand in its node */
     const char *state; /* "fetching", "loading", "warming", "ready", "failed" */
     uint64_t sequences, queued_batches, kv_used_tokens, kv_tokens;
+    uint64_t kept; /* sequences that have ended and are kept for others to begin with */
     uint64_t batches_done;
     double busy_s, planned_s; /* measured and predicted compute so far */
     bool hop_heard;           /* the stage before it is heard over the data channel */
@@ -344,6 +345,8 @@ struct message_sequence_close {
     uint64_t deployment, generation;
     uint64_t sequence; /* 0: all that the stage has */
     uint64_t stage;    /* of which the sequence is closed */
+    uint64_t keep;     /* so many of its first tokens stay, for others to share, until it is closed
+                          with 0 or kept for fewer; what has not so many is closed */
 };
 
 /* The keys and values that an open sequence begins with come with frames of this session. Answered

@@ -9,17 +9,40 @@ static uint64_t pages_of(uint64_t tokens)
     return tokens / KV_PAGE_TOKENS + (tokens % KV_PAGE_TOKENS != 0);
 }
 
+static uint32_t slots_of(const struct kv_cache *c)
+{
+    return c->room.max_sequences + KV_KEPT_MAX;
+}
+
 /* ---- the pools ---- */
+
+/* Of a group without a window: for all tokens, and for each sequence one that it leaves unfilled.
+ */
+static uint64_t whole_pages(const struct kv_room *room)
+{
+    return pages_of(room->tokens) + room->max_sequences;
+}
 
 /* A page that is begun before what the next token sees, and one that is not full yet: the most that
  * a sequence holds of a group with a window. */
+static uint64_t window_pages(const struct kv_layout *l, const struct kv_room *room)
+{
+    return pages_of((uint64_t)l->window + room->ahead_tokens) + 1;
+}
+
+/* Whether its pool has what max_sequences hold at once, and no more. */
+static bool pool_is_narrow(const struct kv_layout *l, const struct kv_room *room)
+{
+    return l->n_blocks && l->window &&
+           window_pages(l, room) < whole_pages(room) / room->max_sequences;
+}
+
 static uint64_t pool_pages(const struct kv_layout *l, const struct kv_room *room)
 {
-    uint64_t all = pages_of(room->tokens) + room->max_sequences,
-             each = pages_of((uint64_t)l->window + room->ahead_tokens) + 1;
     if (!l->n_blocks)
         return 0;
-    return l->window && each < all / room->max_sequences ? each * room->max_sequences : all;
+    return pool_is_narrow(l, room) ? window_pages(l, room) * room->max_sequences
+                                   : whole_pages(room);
 }
 
 static uint64_t pool_bytes(const struct device *d, const struct kv_layout *l,
@@ -47,6 +70,7 @@ static int pool_make(struct kv_cache *c, int g, struct err *e)
     unsigned long long tokens = c->room.tokens;
     uint64_t n = pool_pages(&c->kinds.layouts[g], &c->room);
     c->groups[g].layout = c->kinds.layouts[g];
+    c->narrow |= pool_is_narrow(&c->kinds.layouts[g], &c->room);
     if (!n)
         return 0;
     if (n >= KV_NO_PAGE)
@@ -70,7 +94,7 @@ int kv_cache_init(struct kv_cache *c, struct device *d, const struct kv_groups *
 {
     int rc = 0;
     *c = (struct kv_cache){.device = d, .kinds = *k, .room = *room};
-    c->sequences = calloc(room->max_sequences, sizeof *c->sequences);
+    c->sequences = calloc((size_t)room->max_sequences + KV_KEPT_MAX, sizeof *c->sequences);
     if (!c->sequences)
         rc = err_set(e, HP_ENOMEM, "no memory for a KV cache of %u sequences", room->max_sequences);
     for (int g = 0; g < k->n && rc == 0; g++)
@@ -80,8 +104,9 @@ int kv_cache_init(struct kv_cache *c, struct device *d, const struct kv_groups *
     return rc;
 }
 
-static void places_free(struct kv_sequence *s)
+static void places_free(struct kv_cache *c, struct kv_sequence *s)
 {
+    kv_account_close(&c->account, &s->holding);
     free(s->places);
     free(s->awaited);
     *s = (struct kv_sequence){0};
@@ -89,8 +114,9 @@ static void places_free(struct kv_sequence *s)
 
 void kv_cache_fini(struct kv_cache *c)
 {
-    for (uint32_t i = 0; c->sequences && i < c->room.max_sequences; i++)
-        places_free(&c->sequences[i]);
+    for (uint32_t i = 0; c->sequences && i < slots_of(c); i++)
+        places_free(c, &c->sequences[i]);
+    kv_account_free(&c->account);
     free(c->sequences);
     for (int g = 0; g < c->kinds.n; g++) {
         free(c->pools[g].free_pages);
@@ -183,24 +209,34 @@ static uint32_t first_page(const struct kv_cache *c, int g, uint32_t length)
 
 struct kv_sequence *kv_cache_find(const struct kv_cache *c, uint64_t id)
 {
-    for (uint32_t i = 0; i < c->room.max_sequences; i++)
+    for (uint32_t i = 0; i < slots_of(c); i++)
         if (c->sequences[i].places && c->sequences[i].id == id)
             return &c->sequences[i];
     return NULL;
 }
 
-static struct kv_sequence *slot_free(const struct kv_cache *c)
+static struct kv_sequence *slot_between(const struct kv_cache *c, uint32_t first, uint32_t end)
 {
-    for (uint32_t i = 0; i < c->room.max_sequences; i++)
+    for (uint32_t i = first; i < end; i++)
         if (!c->sequences[i].places)
             return &c->sequences[i];
     return NULL;
 }
 
-static int room_check(const struct kv_cache *c, uint64_t id, uint32_t max_tokens, uint32_t length,
-                      struct err *e)
+/* A place for one more that runs; NULL: none is left. */
+static struct kv_sequence *slot_free(const struct kv_cache *c)
 {
-    uint64_t left = c->room.tokens - c->reserved_tokens;
+    uint32_t n = 0;
+    for (uint32_t i = 0; c->narrow && i < slots_of(c); i++)
+        n += c->sequences[i].places != NULL;
+    return n < c->room.max_sequences ? slot_between(c, 0, c->room.max_sequences) : NULL;
+}
+
+/* `shared`: of its tokens, those whose pages are there. */
+static int room_check(const struct kv_cache *c, uint64_t id, uint32_t max_tokens, uint32_t length,
+                      uint32_t shared, struct err *e)
+{
+    uint64_t left = whole_pages(&c->room) - c->account.used;
     if (max_tokens == 0)
         return err_set(e, HP_EINVAL, "a sequence needs room for at least one token");
     if (length > max_tokens)
@@ -214,24 +250,32 @@ static int room_check(const struct kv_cache *c, uint64_t id, uint32_t max_tokens
                        max_tokens, (unsigned long long)c->room.tokens);
     if (!slot_free(c))
         return err_set(e, HP_EBUSY, "all %u sequences are in use", c->room.max_sequences);
-    if (max_tokens > left)
-        return err_set(e, HP_EBUSY, "%llu of %llu tokens of KV cache are free, %u are needed",
-                       (unsigned long long)left, (unsigned long long)c->room.tokens, max_tokens);
+    if (kv_account_need(max_tokens, shared) > left)
+        return err_set(e, HP_EBUSY, "%llu pages of %d tokens of KV cache are free, %u are needed",
+                       (unsigned long long)left, KV_PAGE_TOKENS,
+                       kv_account_need(max_tokens, shared));
     return 0;
 }
 
-/* An empty sequence of `length` tokens, without their pages. */
+/* An empty sequence of `length` tokens, without their pages; `from`: whose they are, NULL:
+ * nobody's.
+ */
 static int sequence_make(struct kv_cache *c, uint64_t id, uint32_t max_tokens, uint32_t length,
-                         struct kv_sequence **out, struct err *e)
+                         const struct kv_sequence *from, struct kv_sequence **out, struct err *e)
 {
-    int rc = room_check(c, id, max_tokens, length, e);
+    uint32_t shared = from ? length : 0;
+    int rc = room_check(c, id, max_tokens, length, shared, e);
     if (rc < 0)
         return rc;
     struct kv_sequence *s = slot_free(c);
     size_t each = pages_of(max_tokens), all = each * (size_t)(c->kinds.n ? c->kinds.n : 1);
     uint32_t *places = malloc(all * sizeof *places);
-    if (!places)
+    struct kv_holding holding;
+    if (!places ||
+        !kv_account_open(&c->account, &holding, max_tokens, from ? &from->holding : NULL, shared)) {
+        free(places);
         return err_set(e, HP_ENOMEM, "no memory for a sequence");
+    }
     for (size_t i = 0; i < all; i++)
         places[i] = KV_NO_PAGE;
     *s = (struct kv_sequence){.id = id,
@@ -239,12 +283,12 @@ static int sequence_make(struct kv_cache *c, uint64_t id, uint32_t max_tokens, u
                               .settled = length,
                               .began = length,
                               .max_tokens = max_tokens,
-                              .places = places};
+                              .places = places,
+                              .holding = holding};
     for (int g = 0; g < c->kinds.n; g++) {
         s->pages[g] = places + (size_t)g * each;
         s->held[g].first = s->held[g].end = first_page(c, g, length);
     }
-    c->reserved_tokens += max_tokens;
     *out = s;
     return 0;
 }
@@ -269,7 +313,7 @@ int kv_cache_open(struct kv_cache *c, uint64_t id, uint32_t max_tokens, uint32_t
                   struct err *e)
 {
     struct kv_sequence *s;
-    int rc = sequence_make(c, id, max_tokens, length, &s, e);
+    int rc = sequence_make(c, id, max_tokens, length, NULL, &s, e);
     if (rc == 0 && length && (rc = beginning_take(c, s, e)) < 0)
         kv_cache_close(c, id);
     return rc;
@@ -302,10 +346,10 @@ int kv_cache_open_shared(struct kv_cache *c, uint64_t id, uint32_t max_tokens, u
 {
     struct kv_sequence *s;
     int rc = share_check(c, from, length, e);
-    rc = rc < 0 ? rc : sequence_make(c, id, max_tokens, length, &s, e);
+    const struct kv_sequence *other = kv_cache_find(c, from);
+    rc = rc < 0 ? rc : sequence_make(c, id, max_tokens, length, other, &s, e);
     if (rc < 0)
         return rc;
-    const struct kv_sequence *other = kv_cache_find(c, from);
     for (int g = 0; g < c->kinds.n; g++)
         for (uint32_t end = (uint32_t)pages_of(length); c->pools[g].n_pages && s->held[g].end < end;
              s->held[g].end++) {
@@ -323,8 +367,30 @@ void kv_cache_close(struct kv_cache *c, uint64_t id)
         return;
     for (int g = 0; g < c->kinds.n; g++)
         pages_leave(c, s, g, s->held[g].first, s->held[g].end);
-    c->reserved_tokens -= s->max_tokens;
-    places_free(s);
+    places_free(c, s);
+}
+
+int kv_cache_keep(struct kv_cache *c, uint64_t id, uint32_t length, struct err *e)
+{
+    int rc = share_check(c, id, length, e);
+    if (rc < 0)
+        return rc;
+    struct kv_sequence *s = kv_cache_find(c, id),
+                       *to = s->holding.kept ? s
+                                             : slot_between(c, c->room.max_sequences, slots_of(c));
+    if (!length)
+        return err_set(e, HP_EINVAL, "nothing of sequence %llu is to be kept",
+                       (unsigned long long)id);
+    if (!to)
+        return err_set(e, HP_EBUSY, "%d sequences are kept already", KV_KEPT_MAX);
+    kv_cache_cut(c, s, length);
+    s->settled = s->max_tokens = length;
+    kv_account_keep(&c->account, &s->holding, length);
+    if (to != s) {
+        *to = *s;
+        *s = (struct kv_sequence){0};
+    }
+    return 0;
 }
 
 /* ---- growing and shrinking ---- */

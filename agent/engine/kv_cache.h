@@ -4,12 +4,18 @@
  * a page is the backend's business.
  *
  * Whoever opens a sequence has room for its longest answer: tokens are counted when it is opened,
- * and so no growth within that room fails for want of pages. Of a group with a window only the
- * pages that a token to come may see are kept, and the pool is no larger than that. */
+ * and so no growth within that room fails for want of pages. What sequences share is counted once
+ * (common/kv_account.h). Of a group with a window only the pages that a token to come may see are
+ * kept, and the pool is no larger than that.
+ *
+ * A sequence that has ended may be kept for others to begin with. It has only the pages that it
+ * filled, and none of the places of those that run, unless a window made some pool no larger than
+ * these need. */
 #ifndef HP_AGENT_ENGINE_KV_CACHE_H
 #define HP_AGENT_ENGINE_KV_CACHE_H
 
 #include "agent/engine/kv_groups.h"
+#include "common/kv_account.h"
 
 /* What a cache is to have room for. */
 struct kv_room {
@@ -34,6 +40,7 @@ struct kv_sequence {
     uint32_t *places;                     /* what the lists lie in; NULL: the slot is free */
     const uint32_t *pages[KV_GROUPS_MAX]; /* KV_NO_PAGE where there is none (yet, or any more) */
     struct kv_pages held[KV_GROUPS_MAX];
+    struct kv_holding holding; /* what is counted for it */
 };
 
 struct kv_pool {
@@ -48,8 +55,10 @@ struct kv_cache {
     struct kv_group groups[KV_GROUPS_MAX]; /* as batches are given them */
     struct kv_pool pools[KV_GROUPS_MAX];   /* none where the stage has no block of the group */
     struct kv_room room;
-    uint64_t reserved_tokens;
-    struct kv_sequence *sequences; /* [max_sequences] */
+    struct kv_account account;
+    bool narrow; /* some pool has room for max_sequences alone, the kept ones among them */
+    struct kv_sequence *sequences; /* [max_sequences + KV_KEPT_MAX]: behind max_sequences those that
+                                      are kept */
 };
 
 /* Bytes of all pools. A group has pages for all tokens, and for each sequence one that it may leave
@@ -73,6 +82,10 @@ int kv_cache_open(struct kv_cache *c, uint64_t id, uint32_t max_tokens, uint32_t
 int kv_cache_open_shared(struct kv_cache *c, uint64_t id, uint32_t max_tokens, uint32_t length,
                          uint64_t from, struct err *e);
 void kv_cache_close(struct kv_cache *c, uint64_t id);
+/* The sequence runs no more: its first `length` tokens are kept, until it is closed. One that is
+ * kept may be made shorter so. HP_ENOENT, HP_EINVAL (kv_cache_open_shared could not give so many),
+ * HP_EBUSY (KV_KEPT_MAX are kept): then nothing has changed. */
+int kv_cache_keep(struct kv_cache *c, uint64_t id, uint32_t length, struct err *e);
 /* NULL when it is not open. Valid until it is closed. */
 struct kv_sequence *kv_cache_find(const struct kv_cache *c, uint64_t id);
 

@@ -114,6 +114,11 @@ static void stage_state_close(struct slot *s, uint64_t sequence)
     stage_sequence_close(stage_of(s), sequence);
 }
 
+static void stage_state_keep(struct slot *s, uint64_t sequence, uint32_t length)
+{
+    stage_sequence_keep(stage_of(s), sequence, length);
+}
+
 static struct kv_shape stage_state_shape(const struct slot *s)
 {
     return stage_kv_shape(stage_of(s));
@@ -145,6 +150,7 @@ static const struct slot_table stage_table = {.name = "stage",
                                               .complete = stage_slot_complete,
                                               .state_open = stage_state_open,
                                               .state_close = stage_state_close,
+                                              .state_keep = stage_state_keep,
                                               .state_shape = stage_state_shape,
                                               .state_export = stage_state_export,
                                               .state_import = stage_state_import,
@@ -235,6 +241,11 @@ static void graph_state_close(struct slot *s, uint64_t sequence)
     (void)s, (void)sequence;
 }
 
+static void graph_state_keep(struct slot *s, uint64_t sequence, uint32_t length)
+{
+    (void)s, (void)sequence, (void)length;
+}
+
 static struct kv_shape graph_state_shape(const struct slot *s)
 {
     (void)s;
@@ -270,6 +281,7 @@ static const struct slot_table graph_table = {.name = "graph",
                                               .complete = graph_slot_complete,
                                               .state_open = graph_state_open,
                                               .state_close = graph_state_close,
+                                              .state_keep = graph_state_keep,
                                               .state_shape = graph_state_shape,
                                               .state_export = graph_state_export,
                                               .state_import = graph_state_import,

@@ -234,6 +234,12 @@ void stage_sequence_close(struct stage *s, uint64_t sequence)
     kv_cache_close(&s->kv, sequence);
 }
 
+void stage_sequence_keep(struct stage *s, uint64_t sequence, uint32_t length)
+{
+    if (kv_cache_keep(&s->kv, sequence, length, NULL) < 0)
+        kv_cache_close(&s->kv, sequence);
+}
+
 int64_t stage_sequence_length(const struct stage *s, uint64_t sequence)
 {
     const struct kv_sequence *q = kv_cache_find(&s->kv, sequence);

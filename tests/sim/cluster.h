@@ -62,6 +62,9 @@ struct sim {
     char token[128];
     uint64_t wrong; /* tokens that an undisturbed run would not have given */
     uint64_t frames_sent, frames_lost, uploads, loads;
+    uint64_t cached,
+        missed;   /* tokens that requests had from others; beginnings that were not there */
+    double alike; /* chance that a prompt begins as another request's prompt and answer did */
     struct {
         uint64_t slow_ns; /* the longest delay of a frame */
         double repeat;    /* chance that a control message to the coordinator is delivered twice */
@@ -114,6 +117,11 @@ bool sim_serves_name(struct sim *s, const char *name);
 struct sim_client *sim_request(struct sim *s, size_t n, size_t max_tokens, struct err *e);
 struct sim_client *sim_request_of(struct sim *s, const char *name, size_t n, size_t max_tokens,
                                   struct err *e);
+/* One of "toy" whose prompt begins with the other's and what came out there (or should have). */
+struct sim_client *sim_request_after(struct sim *s, const struct sim_client *other, size_t n,
+                                     size_t max_tokens, struct err *e);
+/* The stages of an agent lose all that they keep of sequences that have ended. */
+void sim_kept_forget(struct sim *s, int agent);
 void sim_cancel(struct sim *s, struct sim_client *c);
 bool sim_quiet(struct sim *s); /* no client is open */
 

@@ -94,13 +94,17 @@ static void action_do(struct sim *s, struct sim_agent *a, const struct agent_act
                       (struct sim_order){.kind = act->kind,
                                          .slot = act->u.sequence_open.slot,
                                          .ticket = act->u.sequence_open.ticket,
-                                         .sequence = act->u.sequence_open.open->sequence});
+                                         .sequence = act->u.sequence_open.open->sequence,
+                                         .share = act->u.sequence_open.open->share,
+                                         .tokens = (uint32_t)act->u.sequence_open.open->kv_tokens,
+                                         .length = (uint32_t)act->u.sequence_open.open->length});
         break;
     case AGENT_DO_SEQUENCE_CLOSE:
         sim_order_add(s, a,
                       (struct sim_order){.kind = act->kind,
                                          .slot = act->u.sequence_close.slot,
-                                         .sequence = act->u.sequence_close.sequence});
+                                         .sequence = act->u.sequence_close.sequence,
+                                         .length = act->u.sequence_close.keep});
         break;
     case AGENT_DO_RUN: run_begin(s, a, act); break;
     case AGENT_DO_PROFILE: profile_later(s, a, act); break;

@@ -40,7 +40,7 @@ void sim_stage_remove(struct sim_agent *a, uint64_t slot)
 {
     for (size_t i = 0; i < a->n_stages; i++)
         if (a->stages[i].slot == slot) {
-            free(a->stages[i].sequences);
+            sim_stage_free(&a->stages[i]);
             a->stages[i] = a->stages[--a->n_stages];
             return;
         }

@@ -38,6 +38,7 @@ static void on_finished(void *ctx, uint64_t request, enum request_finish finish,
     size_t shown = c->n_expected - (c->ends_early ? 1 : 0);
     c->sim->wrong += c->n_got != shown || (finish == REQUEST_STOP) != c->ends_early ||
                      usage->output_tokens != c->n_expected;
+    c->sim->cached += usage->cached_tokens;
 }
 
 static void on_failed(void *ctx, uint64_t request, const struct err *why,
@@ -53,13 +54,29 @@ static void on_failed(void *ctx, uint64_t request, const struct err *why,
     c->sim->wrong += why->code == 0 || why->text[0] == 0;
 }
 
+/* It begins as another's prompt and answer, to n tokens at most. */
+static void prompt_begin(struct sim_client *c, const struct sim_client *o, size_t n)
+{
+    for (size_t i = 0; i < n && i < o->n_prompt + o->n_expected; i++)
+        c->prompt[i] = i < o->n_prompt ? o->prompt[i] : o->expected[i - o->n_prompt];
+}
+
+static void prompt_draw(struct sim *s, struct sim_client *c)
+{
+    for (size_t i = 0; i < c->n_prompt; i++)
+        c->prompt[i] = (uint32_t)sim_random(s, TOY_VOCABULARY);
+    if (s->alike <= 0 || s->n_clients == 0 || sim_random(s, 1000) >= (uint64_t)(1000 * s->alike))
+        return;
+    size_t back = s->n_clients < 8 ? (size_t)s->n_clients : 8;
+    prompt_begin(c, c - 1 - sim_random(s, back), c->n_prompt - sim_random(s, c->n_prompt / 4 + 1));
+}
+
 struct sim_client *sim_request(struct sim *s, size_t n, size_t max_tokens, struct err *e)
 {
     return sim_request_of(s, "toy", n, max_tokens, e);
 }
 
-struct sim_client *sim_request_of(struct sim *s, const char *name, size_t n, size_t max_tokens,
-                                  struct err *e)
+static struct sim_client *client_make(struct sim *s, size_t n, struct err *e)
 {
     if (!s->core || s->n_clients == SIM_CLIENTS) {
         err_set(e, HP_ENOCLUSTER, "no coordinator");
@@ -67,14 +84,19 @@ struct sim_client *sim_request_of(struct sim *s, const char *name, size_t n, siz
     }
     struct sim_client *c = &s->clients[s->n_clients];
     *c = (struct sim_client){.sim = s, .n_prompt = n};
-    for (size_t i = 0; i < n; i++)
-        c->prompt[i] = (uint32_t)sim_random(s, TOY_VOCABULARY);
-    c->n_expected = toy_run(c->prompt, n, false, c->expected,
+    prompt_draw(s, c);
+    return c;
+}
+
+static struct sim_client *client_open(struct sim *s, struct sim_client *c, const char *name,
+                                      size_t max_tokens, struct err *e)
+{
+    c->n_expected = toy_run(c->prompt, c->n_prompt, false, c->expected,
                             max_tokens < SIM_MAX_OUTPUT ? max_tokens : SIM_MAX_OUTPUT);
     c->ends_early = c->n_expected && c->expected[c->n_expected - 1] == TOY_END;
     struct request_spec r = {.model = name,
                              .prompt = c->prompt,
-                             .n_prompt = n,
+                             .n_prompt = c->n_prompt,
                              .max_tokens = max_tokens,
                              .sampling = &sampling_greedy,
                              .callbacks = {c, on_tokens, on_finished, on_failed}};
@@ -84,6 +106,22 @@ struct sim_client *sim_request_of(struct sim *s, const char *name, size_t n, siz
     s->n_clients++;
     sim_core_settle(s);
     return c;
+}
+
+struct sim_client *sim_request_of(struct sim *s, const char *name, size_t n, size_t max_tokens,
+                                  struct err *e)
+{
+    struct sim_client *c = client_make(s, n, e);
+    return c ? client_open(s, c, name, max_tokens, e) : NULL;
+}
+
+struct sim_client *sim_request_after(struct sim *s, const struct sim_client *other, size_t n,
+                                     size_t max_tokens, struct err *e)
+{
+    struct sim_client *c = client_make(s, n, e);
+    if (c)
+        prompt_begin(c, other, n);
+    return c ? client_open(s, c, "toy", max_tokens, e) : NULL;
 }
 
 void sim_cancel(struct sim *s, struct sim_client *c)
@@ -115,7 +153,8 @@ uint64_t sim_leftovers(const struct sim *s)
         struct agent_core_view view = agent_core_view(a->core);
         n += view.n_sequences + view.n_held_frames + a->buffers;
         for (size_t k = 0; k < a->n_stages; k++)
-            n += a->stages[k].n_sequences;
+            for (size_t q = 0; q < a->stages[k].n_sequences; q++)
+                n += !a->stages[k].sequences[q].holding.kept;
     }
     return n;
 }

@@ -72,19 +72,95 @@ static struct sim_stage *stage_of(struct sim_agent *a, uint64_t slot)
     return NULL;
 }
 
-static struct toy_memory *memory_of(struct sim_stage *st, uint64_t id)
+static struct sim_sequence *sequence_of(struct sim_stage *st, uint64_t id)
 {
     for (size_t i = 0; st && i < st->n_sequences; i++)
-        if (st->sequences[i].id == id)
+        if (st->sequences[i].memory.id == id)
             return &st->sequences[i];
     return NULL;
 }
 
-static void sequence_remove(struct sim_stage *st, uint64_t id)
+static void sequence_free(struct sim_stage *st, struct sim_sequence *q)
 {
-    struct toy_memory *m = memory_of(st, id);
-    if (m)
-        *m = st->sequences[--st->n_sequences];
+    kv_account_close(&st->kv, &q->holding);
+    free(q->history);
+}
+
+void sim_stage_free(struct sim_stage *st)
+{
+    for (size_t i = 0; i < st->n_sequences; i++)
+        sequence_free(st, &st->sequences[i]);
+    kv_account_free(&st->kv);
+    free(st->sequences);
+}
+
+/* Closes it, or keeps so many tokens. */
+static void sequence_end(struct sim_stage *st, uint64_t id, uint32_t keep)
+{
+    struct sim_sequence *q = sequence_of(st, id);
+    if (!q)
+        return;
+    if (keep && keep <= q->memory.length) {
+        q->memory.length = keep;
+        memcpy(q->memory.mixed, q->history[keep - 1], sizeof q->memory.mixed);
+        kv_account_keep(&st->kv, &q->holding, keep);
+        return;
+    }
+    sequence_free(st, q);
+    *q = st->sequences[--st->n_sequences];
+}
+
+void sim_kept_forget(struct sim *s, int agent)
+{
+    struct sim_agent *a = s->agents[agent];
+    for (size_t k = 0; k < a->n_stages; k++)
+        for (size_t i = a->stages[k].n_sequences; i-- > 0;)
+            if (a->stages[k].sequences[i].holding.kept)
+                sequence_end(&a->stages[k], a->stages[k].sequences[i].memory.id, 0);
+}
+
+/* With the first tokens of another, where it says so. More than there is room for is a wrong of the
+ * coordinator's. */
+static int sequence_begin(struct sim *s, struct sim_stage *st, const struct sim_order *o)
+{
+    struct sim_sequence *from = o->share ? sequence_of(st, o->share) : NULL,
+                        q = {.memory = {.id = o->sequence, .length = o->length}};
+    if (o->share && (!from || from->memory.length < o->length)) {
+        s->missed++;
+        return HP_ENOENT;
+    }
+    if (st->kv.used + kv_account_need(o->tokens, o->length) > st->most_pages) {
+        s->wrong++;
+        return HP_EBUSY;
+    }
+    q.history = calloc(TOY_CONTEXT, sizeof *q.history);
+    bool counted = q.history && kv_account_open(&st->kv, &q.holding, o->tokens,
+                                                from ? &from->holding : NULL, o->length);
+    assert(counted);
+    if (from) {
+        memcpy(q.history, from->history, o->length * sizeof *q.history);
+        memcpy(q.memory.mixed, q.history[o->length - 1], sizeof q.memory.mixed);
+    }
+    st->sequences = realloc(st->sequences, (st->n_sequences + 1) * sizeof *st->sequences);
+    assert(st->sequences);
+    st->sequences[st->n_sequences++] = q;
+    return 0;
+}
+
+static void executor_open(struct sim *s, struct sim_agent *a, const struct sim_order *o)
+{
+    struct sim_stage *st = stage_of(a, o->slot);
+    struct err e = {0};
+    int rc = st ? sequence_begin(s, st, o) : 0;
+    if (rc < 0)
+        err_set(&e, rc, "the simulated stage cannot open it");
+    struct agent_event ev = {.kind = AGENT_EVENT_SEQUENCE_OPENED};
+    ev.u.sequence_opened.slot = o->slot;
+    ev.u.sequence_opened.ticket = o->ticket;
+    ev.u.sequence_opened.sequence = o->sequence;
+    ev.u.sequence_opened.status = rc;
+    ev.u.sequence_opened.error = &e;
+    sim_agent_event(s, a, &ev);
 }
 
 /* One run of a batch through the toy's layers; false where it does not continue what the stage
@@ -94,13 +170,15 @@ static bool run_one(struct sim_stage *st, const struct agent_action *act, uint32
                     uint32_t *picked, float **logits)
 {
     const struct batch_run *r = &act->u.run.batch->runs[i];
-    struct toy_memory *m = memory_of(st, r->sequence);
+    struct sim_sequence *q = sequence_of(st, r->sequence);
+    struct toy_memory *m = q ? &q->memory : NULL;
     if (!m || m->length != r->first_position)
         return false;
     uint64_t x = 0;
     for (uint32_t k = 0; k < r->n_tokens; k++) {
         x = toy_position(m, st->first, st->end,
                          in ? in->x[r->row + k] : act->u.run.batch->ids[r->row + k]);
+        memcpy(q->history[m->length - 1], m->mixed, sizeof m->mixed);
         if (out)
             out->x[(*at)++] = x;
         if (*logits && k + r->n_logits >= r->n_tokens) {
@@ -182,18 +260,10 @@ void sim_executor_done(struct sim *s, struct sim_agent *a, int device)
     } else if (o.kind == AGENT_DO_UNLOAD) {
         sim_stage_remove(a, o.slot);
     } else if (o.kind == AGENT_DO_SEQUENCE_CLOSE) {
-        sequence_remove(st, o.sequence);
+        if (st)
+            sequence_end(st, o.sequence, o.length);
     } else if (o.kind == AGENT_DO_SEQUENCE_OPEN) {
-        if (st) {
-            st->sequences = realloc(st->sequences, (st->n_sequences + 1) * sizeof *st->sequences);
-            assert(st->sequences);
-            st->sequences[st->n_sequences++] = (struct toy_memory){.id = o.sequence};
-        }
-        struct agent_event ev = {.kind = AGENT_EVENT_SEQUENCE_OPENED};
-        ev.u.sequence_opened.slot = o.slot;
-        ev.u.sequence_opened.ticket = o.ticket;
-        ev.u.sequence_opened.sequence = o.sequence;
-        sim_agent_event(s, a, &ev);
+        executor_open(s, a, &o);
     } else if (o.kind == AGENT_DO_RUN) {
         executor_run(s, a, &o);
     }
@@ -207,11 +277,13 @@ void sim_load_begin(struct sim *s, struct sim_agent *a, const struct agent_actio
     s->loads++;
     a->stages = realloc(a->stages, (a->n_stages + 1) * sizeof *a->stages);
     assert(a->stages);
-    a->stages[a->n_stages++] = (struct sim_stage){.slot = act->u.work.slot,
-                                                  .first = (int)p->first_layer,
-                                                  .end = (int)p->end_layer,
-                                                  .is_first = p->first_layer == 0,
-                                                  .is_last = p->end_layer == TOY_LAYERS};
+    a->stages[a->n_stages++] =
+        (struct sim_stage){.slot = act->u.work.slot,
+                           .first = (int)p->first_layer,
+                           .end = (int)p->end_layer,
+                           .is_first = p->first_layer == 0,
+                           .is_last = p->end_layer == TOY_LAYERS,
+                           .most_pages = kv_pages_for(p->kv_tokens) + p->max_sequences};
     for (int l = (int)p->first_layer; l < (int)p->end_layer; l++)
         s->wrong += !a->has_layer[l]; /* loaded without its weights */
     sim_order_add(s, a,

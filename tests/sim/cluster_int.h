@@ -5,6 +5,7 @@
 #ifndef HP_TESTS_SIM_CLUSTER_INT_H
 #define HP_TESTS_SIM_CLUSTER_INT_H
 
+#include "common/kv_account.h"
 #include "tests/sim/cluster.h"
 #include "transport/message.h"
 
@@ -56,12 +57,20 @@ struct sim_buffer { /* rows of a frame */
     uint64_t x[];
 };
 
+struct sim_sequence { /* on a stage */
+    struct toy_memory memory;
+    uint64_t (*history)[TOY_LAYERS]; /* [TOY_CONTEXT]: what it remembered after each position */
+    struct kv_holding holding;
+};
+
 struct sim_stage { /* in the executor */
     uint64_t slot;
     int first, end;
     bool is_first, is_last;
-    struct toy_memory *sequences;
+    struct sim_sequence *sequences;
     size_t n_sequences;
+    struct kv_account kv;
+    uint64_t most_pages;
 };
 
 struct sim_slot { /* links of a slot, by address */
@@ -72,7 +81,8 @@ struct sim_slot { /* links of a slot, by address */
 
 struct sim_order {
     enum agent_action_kind kind;
-    uint64_t slot, ticket, sequence;
+    uint64_t slot, ticket, sequence, share;
+    uint32_t tokens, length;        /* of SEQUENCE_OPEN; CLOSE: length to keep */
     const struct agent_action *run; /* copied action; what it points at holds until it is done */
 };
 
@@ -148,6 +158,7 @@ void sim_admin_answer(struct sim *s, const struct coord_action *a);
 void sim_agent_event(struct sim *s, struct sim_agent *a, const struct agent_event *ev);
 
 /* cluster_agent.c */
+void sim_stage_free(struct sim_stage *st);
 void sim_stage_remove(struct sim_agent *a, uint64_t slot);
 void sim_store_tell(struct sim *s, struct sim_agent *a, uint64_t id);
 void sim_link_down_later(struct sim *s, struct sim_agent *a, uint64_t slot, enum agent_link link);

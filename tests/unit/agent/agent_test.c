@@ -41,7 +41,7 @@ static void generate(struct agent_scene *s, uint64_t deployment, uint64_t genera
         struct message m = {.type = MESSAGE_SEQUENCE_CLOSE};
         for (int i = 0; i < N_AGENTS; i++) {
             m.u.sequence_close =
-                (struct message_sequence_close){deployment, generation, base + q, (uint64_t)i};
+                (struct message_sequence_close){deployment, generation, base + q, (uint64_t)i, 0};
             send_to(s, s->agents[(i + turn) % N_AGENTS].peer, &m);
         }
     }

@@ -278,7 +278,7 @@ static void sequences_open_and_close_stage_by_stage(void **state)
     assert_false(open_on(f, 1, 3, 5));
     assert_string_equal(said(f, MESSAGE_SEQUENCE_FAILED, 0)->u.sequence_failed.code, "stale");
     struct message m = {.type = MESSAGE_SEQUENCE_CLOSE};
-    m.u.sequence_close = (struct message_sequence_close){DEPLOYMENT, 1, 5, 2};
+    m.u.sequence_close = (struct message_sequence_close){DEPLOYMENT, 1, 5, 2, 0};
     tell(f, &m);
     assert_int_equal(did(f, AGENT_DO_SEQUENCE_CLOSE, 0)->u.sequence_close.slot, slots[2]);
     assert_null(did(f, AGENT_DO_SEQUENCE_CLOSE, 1));

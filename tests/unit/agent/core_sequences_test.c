@@ -160,7 +160,7 @@ static void closing_frees_a_sequence_before_the_next_batch(void **state)
     frame(f, 1, SESSION + 1, 1, 0, runs, 2, &input);
     assert_true(take_run(f));
     struct message m = {.type = MESSAGE_SEQUENCE_CLOSE};
-    m.u.sequence_close = (struct message_sequence_close){DEPLOYMENT, 1, 5, 1};
+    m.u.sequence_close = (struct message_sequence_close){DEPLOYMENT, 1, 5, 1, 0};
     tell(f, &m);
     assert_int_equal(did(f, AGENT_DO_SEQUENCE_CLOSE, 0)->u.sequence_close.sequence, 5);
     tell(f, &m); /* twice is once */
@@ -191,7 +191,7 @@ static void closing_sequence_zero_closes_all_of_the_stage(void **state)
     begin(f, 1, 5, 10, false);
     begin(f, 1, 6, 10, false);
     struct message m = {.type = MESSAGE_SEQUENCE_CLOSE};
-    m.u.sequence_close = (struct message_sequence_close){DEPLOYMENT, 1, 0, 2};
+    m.u.sequence_close = (struct message_sequence_close){DEPLOYMENT, 1, 0, 2, 0};
     tell(f, &m); /* of a stage that is not here */
     assert_int_equal(agent_core_view(f->core).n_sequences, 2);
     m.u.sequence_close.stage = 1;
@@ -201,6 +201,36 @@ static void closing_sequence_zero_closes_all_of_the_stage(void **state)
     assert_int_equal(agent_core_view(f->core).n_sequences, 0);
     begin(f, 1, 7, 10, false); /* the next one is taken as ever */
     assert_int_equal(agent_core_view(f->core).n_sequences, 1);
+}
+
+static void a_sequence_that_is_kept_is_closed_once_more(void **state)
+{
+    struct core_fixture *f = *state;
+    join(f);
+    make_ready(f, 1, 1, 3);
+    connect_stage(f, 1, 1, 3);
+    begin(f, 1, 5, 10, false);
+    begin(f, 1, 6, 10, false);
+    struct message m = {.type = MESSAGE_SEQUENCE_CLOSE};
+    m.u.sequence_close = (struct message_sequence_close){DEPLOYMENT, 1, 5, 1, 40};
+    tell(f, &m);
+    assert_int_equal(did(f, AGENT_DO_SEQUENCE_CLOSE, 0)->u.sequence_close.keep, 40);
+    assert_int_equal(agent_core_view(f->core).n_sequences, 1);
+    m.u.sequence_close.keep = 30;
+    tell(f, &m); /* shorter */
+    assert_int_equal(did(f, AGENT_DO_SEQUENCE_CLOSE, 0)->u.sequence_close.keep, 30);
+    m.u.sequence_close.keep = 0;
+    tell(f, &m);
+    assert_int_equal(did(f, AGENT_DO_SEQUENCE_CLOSE, 0)->u.sequence_close.keep, 0);
+    tell(f, &m); /* it is gone */
+    assert_null(did(f, AGENT_DO_SEQUENCE_CLOSE, 0));
+    /* A stage that is to close all closes those that it keeps as well. */
+    m.u.sequence_close = (struct message_sequence_close){DEPLOYMENT, 1, 6, 1, 40};
+    tell(f, &m);
+    m.u.sequence_close.sequence = 0;
+    tell(f, &m);
+    assert_int_equal(did(f, AGENT_DO_SEQUENCE_CLOSE, 0)->u.sequence_close.sequence, 6);
+    assert_int_equal(did(f, AGENT_DO_SEQUENCE_CLOSE, 0)->u.sequence_close.keep, 0);
 }
 
 static void failed_batch_ends_its_sequences_and_goes_on_empty(void **state)
@@ -293,6 +323,7 @@ int main(void)
         CLAIM(one_stage_feeds_itself),
         CLAIM(closing_frees_a_sequence_before_the_next_batch),
         CLAIM(closing_sequence_zero_closes_all_of_the_stage),
+        CLAIM(a_sequence_that_is_kept_is_closed_once_more),
         CLAIM(failed_batch_ends_its_sequences_and_goes_on_empty),
         CLAIM(sequences_that_cannot_live_here_are_refused_with_the_reason),
         CLAIM(all_logits_are_told_and_nothing_is_sampled),

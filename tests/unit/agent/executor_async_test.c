@@ -324,7 +324,7 @@ static void a_sequence_is_closed_after_its_batches_that_are_under_way(void **sta
     order_slice(f, 5, 0, 8, 0);
     order_slice(f, 5, 8, 8, 1); /* whose sampler must still be there */
     async_wait_recorded(2);
-    executor_sequence_close(f->x, SLOT, 5);
+    executor_sequence_close(f->x, SLOT, 5, 0);
     async_let_go(2);
     wait_for(&f->ran);
     wait_for(&f->ran);

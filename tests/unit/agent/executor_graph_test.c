@@ -166,7 +166,7 @@ TEST(a_graph_of_fixed_shape_is_loaded_run_and_unloaded_by_the_same_orders)
                                          .slot = 1, .ticket = 3, .sequence = 4, .kv_tokens = 10});
         wait_for(&f->opened);
         assert_int_equal(f->open_status, HP_EUNSUPPORTED);
-        executor_sequence_close(f->x, 1, 4);
+        executor_sequence_close(f->x, 1, 4, 0);
         io.pixels[0] += 1; /* it still runs */
         graph_run(f, &io, result);
         assert_int_equal(f->run_status, 0);

@@ -436,7 +436,7 @@ static int core_lives(void *ctx)
     }
     scene_misc(&s);
     struct message close = {.type = MESSAGE_SEQUENCE_CLOSE};
-    close.u.sequence_close = (struct message_sequence_close){DEPLOYMENT, 1, 5, s.last ? 0 : 1};
+    close.u.sequence_close = (struct message_sequence_close){DEPLOYMENT, 1, 5, s.last ? 0 : 1, 0};
     scene_tell(&s, &close);
     struct message unload = {.type = MESSAGE_STAGE_UNLOAD};
     unload.u.stage_unload = (struct message_stage_unload){DEPLOYMENT, 1};

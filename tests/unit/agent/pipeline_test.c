@@ -382,7 +382,7 @@ static void inbox_step(struct pipeline *p, int n)
                                                             : MESSAGE_SEQUENCE_OPEN};
     if (m.type == MESSAGE_SEQUENCE_CLOSE)
         m.u.sequence_close =
-            (struct message_sequence_close){DEPLOYMENT, 1, o->sequence, (uint64_t)n};
+            (struct message_sequence_close){DEPLOYMENT, 1, o->sequence, (uint64_t)n, 0};
     else
         m.u.sequence_open = *o;
     tell(p, n, &m);

@@ -18,7 +18,7 @@ TEST(slices_add_up_for_every_length)
         assert_non_null(d);
         for (uint32_t n = 1; n < 1500; n += n < 300 ? 1 : 97) {
             uint32_t slices[1500], sum = 0;
-            int count = slices_cut(d, n, slices);
+            int count = slices_cut(d, n, 0, slices);
             for (int i = 0; i < count; i++) {
                 assert_true(slices[i] > 0 && slices[i] <= (k == 1 ? 7 : DEPLOYMENT_BATCH_TOKENS));
                 sum += slices[i];
@@ -33,7 +33,7 @@ TEST(slices_add_up_for_every_length)
 static int cut_of(const struct deployment *d, uint32_t n)
 {
     uint32_t slices[4096], sum = 0;
-    int count = slices_cut(d, n, slices);
+    int count = slices_cut(d, n, 0, slices);
     for (int i = 0; i < count; i++) {
         assert_true(slices[i] > 0 && slices[i] <= DEPLOYMENT_BATCH_TOKENS);
         sum += slices[i];

@@ -100,7 +100,7 @@ TEST(pages_are_taken_when_tokens_come_and_given_back_at_the_end)
     cache_open(&f, 640, 4);
     assert_int_equal(kv_cache_open(&f.c, 1, 300, 0, NULL), 0);
     assert_int_equal(pages_out(&f, 0), 0);
-    assert_int_equal(f.c.reserved_tokens, 300);
+    assert_int_equal(f.c.account.used, 5);
     static const struct {
         uint32_t more, pages;
     } steps[] = {{1, 1}, {62, 1}, {1, 1}, {1, 2}, {63, 2}, {65, 4}};
@@ -116,7 +116,7 @@ TEST(pages_are_taken_when_tokens_come_and_given_back_at_the_end)
     kv_cache_close(&f.c, 1);
     assert_int_equal(pages_out(&f, 0), 0);
     assert_int_equal(pages_out(&f, 1), 0);
-    assert_int_equal(f.c.reserved_tokens, 0);
+    assert_int_equal(f.c.account.used, 0);
     cache_close(&f);
 }
 
@@ -209,6 +209,85 @@ TEST(a_shared_prefix_takes_no_pages_until_somebody_writes)
     cache_close(&f);
 }
 
+TEST(what_is_kept_has_its_tokens_and_the_place_of_none_that_runs)
+{
+    struct cache_fixture f;
+    struct err e = {0};
+    cache_open(&f, 400, 2);
+    assert_false(f.c.narrow);
+    assert_int_equal(kv_cache_open(&f.c, 1, 300, 0, NULL), 0);
+    assert_int_equal(grow(&f, 1, 90), 0);
+    write_all(&f, 1, 0, 90, 11);
+    assert_int_equal(kv_cache_keep(&f.c, 1, 91, &e), HP_EINVAL);
+    assert_int_equal(kv_cache_keep(&f.c, 9, 1, &e), HP_ENOENT);
+    assert_int_equal(kv_cache_keep(&f.c, 1, 0, &e), HP_EINVAL);
+    assert_int_equal(f.c.account.used, 5);
+    assert_int_equal(kv_cache_keep(&f.c, 1, 80, &e), 0);
+    assert_int_equal(f.c.account.used, 2);
+    assert_int_equal(f.c.account.used_growing, 0);
+    /* Both places are free still, and what begins with it sees what it wrote. */
+    assert_int_equal(kv_cache_open_shared(&f.c, 2, 200, 80, 1, &e), 0);
+    assert_int_equal(kv_cache_open_shared(&f.c, 3, 200, 70, 1, &e), 0);
+    assert_int_equal(kv_cache_open_shared(&f.c, 4, 80, 80, 1, &e), HP_EBUSY);
+    assert_int_equal(f.c.account.used, 2 + 3 + 3);
+    assert_int_equal(grow(&f, 2, 60), 0);
+    write_all(&f, 2, 80, 60, 22);
+    assert_int_equal(first_byte(&f, 2, 79), 11);
+    assert_int_equal(first_byte(&f, 1, 79), 11);
+    assert_int_equal(kv_cache_keep(&f.c, 1, 64, &e), 0); /* shorter */
+    assert_int_equal(f.c.account.used, 1 + 3 + 3);
+    kv_cache_close(&f.c, 1);
+    assert_int_equal(first_byte(&f, 3, 69), 11);
+    assert_int_equal(f.c.account.used, 1 + 3 + 3);
+    kv_cache_close(&f.c, 2);
+    kv_cache_close(&f.c, 3);
+    assert_int_equal(f.c.account.used, 0);
+    assert_int_equal(pages_out(&f, 0) + pages_out(&f, 1), 0);
+    cache_close(&f);
+}
+
+TEST(beside_narrow_windows_those_that_are_kept_take_places)
+{
+    struct cache_fixture f;
+    struct err e = {0};
+    cache_open(&f, 4000, 2);
+    assert_true(f.c.narrow);
+    assert_int_equal(kv_cache_open(&f.c, 1, 1000, 0, NULL), 0);
+    for (int i = 0; i < 5; i++)
+        assert_int_equal(grow(&f, 1, 64), 0);
+    assert_int_equal(kv_cache_keep(&f.c, 1, 100, &e), HP_EINVAL); /* its window has passed */
+    assert_int_equal(kv_cache_keep(&f.c, 1, 319, &e), 0);
+    assert_int_equal(kv_cache_open_shared(&f.c, 2, 1000, 319, 1, &e), 0);
+    assert_int_equal(kv_cache_open(&f.c, 3, 10, 0, &e), HP_EBUSY);
+    kv_cache_close(&f.c, 1);
+    assert_int_equal(kv_cache_open(&f.c, 3, 10, 0, &e), 0);
+    cache_close(&f);
+}
+
+TEST(a_thousand_sequences_with_a_common_prompt_store_it_once)
+{
+    enum { N = 1000, PROMPT = 2000 };
+    struct cache_fixture f;
+    struct err e = {0};
+    cache_open(&f, 3000, N);
+    assert_int_equal(kv_cache_open(&f.c, 1, PROMPT + 10, 0, NULL), 0);
+    for (int i = 0; i < 20; i++)
+        assert_int_equal(grow(&f, 1, 100), 0);
+    write_all(&f, 1, 0, PROMPT, 11);
+    uint32_t before = pages_out(&f, 0);
+    for (uint64_t id = 2; id <= N; id++)
+        assert_int_equal(kv_cache_open_shared(&f.c, id, PROMPT + 10, PROMPT, 1, &e), 0);
+    assert_int_equal(pages_out(&f, 0), before);
+    for (uint64_t id = 1; id <= N; id++)
+        assert_int_equal(grow(&f, id, 10), 0);
+    assert_int_equal(pages_out(&f, 0), before + N - 1); /* each its own last page */
+    assert_int_equal(first_byte(&f, N, 0), 11);
+    for (uint64_t id = 1; id <= N; id++)
+        kv_cache_close(&f.c, id);
+    assert_int_equal(pages_out(&f, 0), 0);
+    cache_close(&f);
+}
+
 TEST(what_cannot_be_shared_is_refused_and_changes_nothing)
 {
     struct cache_fixture f;
@@ -231,7 +310,7 @@ TEST(what_cannot_be_shared_is_refused_and_changes_nothing)
         {2, 1, 600, 200, HP_EINVAL, "has given back"}, /* the window began behind it */
         {2, 1, 300, 400, HP_EINVAL, "room for 300 tokens cannot begin with 400"},
         {1, 1, 600, 400, HP_EEXIST, "open already"},
-        {2, 1, 1001, 400, HP_EBUSY, "1000 of 2000 tokens"},
+        {2, 1, 1700, 400, HP_EBUSY, "19 pages of 64 tokens of KV cache are free, 21 are needed"},
         {2, 1, 2001, 400, HP_EINFEASIBLE, "2000 in all"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -241,7 +320,7 @@ TEST(what_cannot_be_shared_is_refused_and_changes_nothing)
         if (!strstr(e.text, cases[i].says))
             fail_msg("expected \"%s\" in \"%s\"", cases[i].says, e.text);
         assert_int_equal(pages_out(&f, 0), before);
-        assert_int_equal(f.c.reserved_tokens, 1000);
+        assert_int_equal(f.c.account.used, 16);
     }
     assert_int_equal(kv_cache_open_shared(&f.c, 2, 600, 400, 1, &e), 0);
     cache_close(&f);
@@ -378,6 +457,9 @@ int main(void)
         cmocka_unit_test(what_is_taken_back_gives_its_pages_back),
         cmocka_unit_test(a_group_with_a_window_keeps_what_the_next_token_sees_and_no_more),
         cmocka_unit_test(a_shared_prefix_takes_no_pages_until_somebody_writes),
+        cmocka_unit_test(what_is_kept_has_its_tokens_and_the_place_of_none_that_runs),
+        cmocka_unit_test(beside_narrow_windows_those_that_are_kept_take_places),
+        cmocka_unit_test(a_thousand_sequences_with_a_common_prompt_store_it_once),
         cmocka_unit_test(what_cannot_be_shared_is_refused_and_changes_nothing),
         cmocka_unit_test(chance_neither_loses_a_page_nor_runs_out_of_them),
         cmocka_unit_test(what_a_sequence_begins_with_is_awaited_until_all_of_it_has_come),

@@ -311,11 +311,12 @@ TEST(a_sequence_reserves_what_it_may_use)
     struct stage *s = load(c);
     assert_int_equal(stage_sequence_open(s, 1, 101, &e), HP_EINFEASIBLE);
     assert_int_equal(stage_sequence_open(s, 1, 0, &e), HP_EINVAL);
-    assert_int_equal(stage_sequence_open(s, 1, 33, &e), 0);
+    /* Two pages, and one for each of three that may leave it unfilled. */
+    assert_int_equal(stage_sequence_open(s, 1, 100, &e), 0);
     assert_int_equal(stage_sequence_open(s, 1, 1, &e), HP_EEXIST);
-    assert_int_equal(stage_sequence_open(s, 2, 33, &e), 0);
-    assert_int_equal(stage_sequence_open(s, 3, 35, &e), HP_EBUSY);
-    assert_int_equal(stage_sequence_open(s, 3, 34, &e), 0);
+    assert_int_equal(stage_sequence_open(s, 2, 100, &e), 0);
+    assert_int_equal(stage_sequence_open(s, 3, 65, &e), HP_EBUSY);
+    assert_int_equal(stage_sequence_open(s, 3, 64, &e), 0);
     assert_int_equal(stage_sequence_open(s, 4, 1, &e), HP_EBUSY);
     stage_sequence_close(s, 2);
     stage_sequence_close(s, 2);

@@ -1,0 +1,228 @@
+/* Requests that begin alike, message by message: who shares with whom, from where the stages go on,
+ * what is kept, and what goes first. */
+#include "coordinator/api_keys.h"
+#include "coordinator/model_slots.h"
+#include "coordinator/prefixes.h"
+#include "tests/unit/coordinator/stream_fixture.h"
+
+static const uint32_t out[] = {11, 12, 13, 14};
+
+static const struct message_sequence_open *opened(struct fixture *f)
+{
+    return &fixture_last(f, 11, MESSAGE_SEQUENCE_OPEN)->u.sequence_open;
+}
+
+static const struct message_sequence_close *closed(struct fixture *f)
+{
+    return &fixture_last(f, 11, MESSAGE_SEQUENCE_CLOSE)->u.sequence_close;
+}
+
+/* A request of somebody's, up to its end after three tokens. */
+static uint64_t served(struct fixture *f, const char *client, size_t n)
+{
+    struct request_stream s;
+    assert_int_equal(ask_stream(f, &s, client, n, 3), 0);
+    uint64_t id = opened(f)->sequence;
+    tokens(f, 0, 1, id, 0, out, 3, "length");
+    assert_int_equal(s.finished, 1);
+    return id;
+}
+
+TEST(a_request_goes_on_where_another_ended)
+{
+    struct fixture f;
+    struct request_stream s;
+    struct deployment *d = serving(&f);
+    uint64_t first = served(&f, NULL, 100);
+    assert_int_equal(opened(&f)->share, 0);
+    assert_int_equal(closed(&f)->sequence, first);
+    assert_int_equal(closed(&f)->keep, 102); /* the last of the three has not run */
+    assert_int_equal(prefixes_kept(d), 1);
+    assert_int_equal(d->kv.used_growing, 0);
+    open_stream(&f, &s, 110, 3); /* other than the answer from token 100 on */
+    for (uint64_t peer = 10; peer < 12; peer++) {
+        const struct message_sequence_open *o =
+            &fixture_last(&f, peer, MESSAGE_SEQUENCE_OPEN)->u.sequence_open;
+        assert_int_equal(o->share, first);
+        assert_int_equal(o->length, 100);
+        assert_int_equal(o->prompt.count, 110);
+    }
+    uint32_t sum = 0;
+    for (size_t i = 0; i < opened(&f)->slices.count; i++)
+        sum += opened(&f)->slices.items[i];
+    assert_int_equal(sum, 10);
+    assert_int_equal(d->kv.used, 2 + 1); /* of 102 tokens, and of 113 without a page */
+    tokens(&f, 0, 1, opened(&f)->sequence, 0, out, 3, "length");
+    assert_int_equal(s.usage.cached_tokens, 100);
+    /* The same prompt once more: its last token is computed again, for its logits. */
+    open_stream(&f, &s, 100, 3);
+    assert_int_equal(opened(&f)->length, 99);
+    fixture_close(&f);
+}
+
+TEST(a_request_waits_for_a_prompt_that_is_being_read)
+{
+    struct fixture f;
+    struct request_stream a, b;
+    struct deployment *d = serving(&f);
+    open_stream(&f, &a, 100, 3);
+    uint64_t first = opened(&f)->sequence;
+    open_stream(&f, &b, 110, 3);
+    assert_int_equal(d->n_waiting, 1);
+    tokens(&f, 0, 1, first, 0, out, 1, "");
+    assert_int_equal(d->n_waiting, 0);
+    assert_int_equal(opened(&f)->share, first);
+    assert_int_equal(opened(&f)->length, 100);
+    fixture_close(&f);
+}
+
+TEST(nobody_waits_for_a_prompt_for_ever)
+{
+    struct fixture f;
+    struct request_stream a, b;
+    struct deployment *d = serving(&f);
+    open_stream(&f, &a, 100, 3);
+    open_stream(&f, &b, 110, 3);
+    assert_int_equal(d->n_waiting, 1);
+    struct requests r;
+    coord_requests(f.core, &r);
+    r.cancel(r.ctx, a.id, false, NULL); /* whose prompt is not read to its end */
+    settle(&f);
+    assert_int_equal(closed(&f)->keep, 0);
+    assert_int_equal(d->n_waiting, 0);
+    assert_int_equal(opened(&f)->share, 0);
+    open_stream(&f, &a, 100, 3);
+    assert_int_equal(d->n_waiting, 1);
+    fixture_jump_ms(&f, 10001);
+    struct request_stream other;
+    open_stream(&f, &other, 20, 3); /* anything that happens */
+    assert_int_equal(d->n_waiting, 0);
+    fixture_close(&f);
+}
+
+TEST(keys_share_with_themselves_unless_all_shall)
+{
+    struct fixture f;
+    char key[API_KEY_TEXT];
+    struct err e = {0};
+    struct deployment *d = serving(&f);
+    assert_int_equal(api_keys_create(f.core, "one", key, &e), 0);
+    assert_int_equal(api_keys_create(f.core, "two", key, &e), 0);
+    uint64_t first = served(&f, "key one", 100);
+    served(&f, "key two", 100);
+    assert_int_equal(opened(&f)->share, 0);
+    served(&f, "address 127.0.0.1", 100);
+    assert_int_equal(opened(&f)->share, 0);
+    served(&f, "key one", 100);
+    assert_int_equal(opened(&f)->share, first);
+    /* A key that is made anew under an old name is another. */
+    assert_int_equal(api_keys_remove(f.core, "one", &e), 0);
+    served(&f, "key one", 100);
+    assert_int_equal(opened(&f)->share, 0);
+    assert_int_equal(closed(&f)->keep, 0);
+    assert_int_equal(api_keys_create(f.core, "one", key, &e), 0);
+    served(&f, "key one", 100);
+    assert_int_equal(opened(&f)->share, 0);
+    d->spec.prefix_cache = PREFIX_CACHE_SHARED;
+    served(&f, "key two", 105);
+    served(&f, "key one", 110);
+    assert_true(opened(&f)->share != 0);
+    d->spec.prefix_cache = PREFIX_CACHE_OFF;
+    served(&f, "key one", 110);
+    assert_int_equal(opened(&f)->share, 0);
+    assert_int_equal(closed(&f)->keep, 0);
+    fixture_close(&f);
+}
+
+TEST(what_a_window_has_left_is_not_shared)
+{
+    struct fixture f;
+    struct deployment *d = serving(&f);
+    d->model->facts.windows[0] = 30; /* of 102 tokens those before 72 are gone: their page is */
+    uint64_t first = served(&f, NULL, 100);
+    assert_int_equal(closed(&f)->keep, 102);
+    served(&f, NULL, 90); /* sees 60 and after */
+    assert_int_equal(opened(&f)->share, 0);
+    served(&f, NULL, 98);
+    assert_int_equal(opened(&f)->share, first);
+    assert_int_equal(opened(&f)->length, 97);
+    /* Places count, too: a window's pool has room for those that run. */
+    while (d->n_active < d->max_sequences) {
+        static struct request_stream s[64];
+        open_stream(&f, &s[d->n_active], 20, 3);
+        assert_true(d->n_active + prefixes_kept(d) <= d->max_sequences);
+    }
+    assert_int_equal(prefixes_kept(d), 0);
+    fixture_close(&f);
+}
+
+static void stage_lacks(struct fixture *f, uint64_t sequence)
+{
+    struct message m = {.type = MESSAGE_SEQUENCE_FAILED};
+    struct buffer bytes = {0};
+    m.u.sequence_failed =
+        (struct message_sequence_failed){1, 1, sequence, "not_found", "it is not open"};
+    message_encode(&m, &bytes);
+    coord_message(f->core, 10, fixture_key(0), bytes.data, bytes.size);
+    buffer_free(&bytes);
+    settle(f);
+}
+
+TEST(a_stage_that_lacks_the_beginning_costs_a_request_nothing)
+{
+    struct fixture f;
+    struct request_stream s;
+    struct deployment *d = serving(&f);
+    uint64_t first = served(&f, NULL, 100);
+    open_stream(&f, &s, 110, 3);
+    uint64_t second = opened(&f)->sequence;
+    assert_int_equal(opened(&f)->share, first);
+    stage_lacks(&f, second);
+    assert_int_equal(s.failed, 0);
+    assert_true(opened(&f)->sequence > second);
+    assert_int_equal(opened(&f)->share, 0);
+    assert_int_equal(prefixes_kept(d), 0);
+    assert_int_equal(d->n_active, 1);
+    /* Whatever fails then is the request's own. */
+    stage_lacks(&f, opened(&f)->sequence);
+    assert_int_equal(s.failed, 1);
+    fixture_close(&f);
+}
+
+TEST(what_is_long_and_was_used_lately_stays_longest)
+{
+    struct fixture f;
+    char key[API_KEY_TEXT];
+    struct err e = {0};
+    struct deployment *d = serving(&f);
+    static const char *const names[] = {"old", "lately", "long"};
+    uint64_t ids[3];
+    for (int i = 0; i < 3; i++) {
+        char client[32];
+        assert_int_equal(api_keys_create(f.core, names[i], key, &e), 0);
+        snprintf(client, sizeof client, "key %s", names[i]);
+        ids[i] = served(&f, client, i == 2 ? 110 : 70);
+        f.clock.now_ns += 1000000;
+        coord_tick(f.core);
+    }
+    assert_int_equal(prefixes_victim(f.core, d, NULL)->sequence, ids[0]);
+    served(&f, "key old", 70);
+    const struct prefix *again = prefixes_victim(f.core, d, NULL);
+    assert_int_equal(again->sequence, ids[1]);
+    assert_true(prefixes_victim(f.core, d, again) != again);
+    fixture_close(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_request_goes_on_where_another_ended),
+        cmocka_unit_test(a_request_waits_for_a_prompt_that_is_being_read),
+        cmocka_unit_test(nobody_waits_for_a_prompt_for_ever),
+        cmocka_unit_test(keys_share_with_themselves_unless_all_shall),
+        cmocka_unit_test(what_a_window_has_left_is_not_shared),
+        cmocka_unit_test(a_stage_that_lacks_the_beginning_costs_a_request_nothing),
+        cmocka_unit_test(what_is_long_and_was_used_lately_stays_longest),
+    };
+    return cmocka_run_group_tests_name("prefixes", tests, NULL, NULL);
+}
