@@ -140,7 +140,7 @@ static double stream_run(struct stream_served *s)
         next = s->picked;
     }
     double took = (now(CLOCK_MONOTONIC) - start) / STEPS;
-    executor_sequence_close(s->x, SLOT, s->sequence);
+    executor_sequence_close(s->x, SLOT, s->sequence, 0);
     return took;
 }
 
@@ -169,7 +169,7 @@ static double prompt_run(struct stream_served *s)
     }
     sem_wait(&s->told);
     double took = now(CLOCK_MONOTONIC) - start;
-    executor_sequence_close(s->x, SLOT, s->sequence);
+    executor_sequence_close(s->x, SLOT, s->sequence, 0);
     return took;
 }
 
