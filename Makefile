@@ -44,6 +44,7 @@ CFLAGS_ALL += -DHP_VERSION='"$(VERSION)"'
 # Kernels are compiled for the instructions that their name says and chosen at run time.
 $(BUILD)/obj/%_avx2.o: KERNEL_FLAGS := -mavx2 -mfma -mf16c -O3
 $(BUILD)/obj/%_avx512.o: KERNEL_FLAGS := -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni -mavx512bf16 -mfma -mf16c -O3
+$(BUILD)/obj/model/dtype/quantise.o: KERNEL_FLAGS := -O3
 
 SYSTEM_LIBS := -luv -lzmq -lmsgpackc -ljansson -lxxhash -lsodium -lcrypto -lpcre2-8 -lutf8proc -lhwloc -lucp -luct -lucs -lucm \
   -lsqlite3 -lcurl -lmicrohttpd -ldnnl -lopenblas -llpsolve55 -lcolamd -lm -ldl -lpthread

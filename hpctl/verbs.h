@@ -24,6 +24,7 @@ extern const struct command profile_graph_verbs[];
 extern const struct command plan_coldstart_verbs[];
 extern const struct command model_run_verbs[];
 extern const struct command model_verbs[];
+extern const struct command model_convert_verbs[];
 extern const struct command self_verbs[];
 
 /* All of them, ended by NULL, in the order of the help. */

@@ -28,24 +28,60 @@ static void bf16_to_f32(const void *src, size_t n, float *out)
     }
 }
 
+static void f32_from_f32(const float *in, size_t n, void *dst)
+{
+    memcpy(dst, in, n * sizeof *in);
+}
+
+static void f16_from_f32(const float *in, size_t n, void *dst)
+{
+    uint8_t *p = dst;
+    for (size_t i = 0; i < n; i++) {
+        uint16_t h = dtype_f32_to_f16(in[i]);
+        memcpy(p + 2 * i, &h, sizeof h);
+    }
+}
+
+static void bf16_from_f32(const float *in, size_t n, void *dst)
+{
+    uint8_t *p = dst;
+    for (size_t i = 0; i < n; i++) {
+        uint16_t h = dtype_f32_to_bf16(in[i]);
+        memcpy(p + 2 * i, &h, sizeof h);
+    }
+}
+
 static const struct dtype_info formats[DTYPE_COUNT] = {
-    [DTYPE_F32] = {"F32", "F32", 0, 1, 4, f32_to_f32, 0, 0},
-    [DTYPE_F16] = {"F16", "F16", 1, 1, 2, f16_to_f32, 0, 0},
-    [DTYPE_BF16] = {"BF16", "BF16", 30, 1, 2, bf16_to_f32, 0, 0},
-    [DTYPE_Q8_0] = {"Q8_0", NULL, 8, SMALL_BLOCK_ELEMENTS, Q8_0_BYTES, q8_0_to_f32, 0, 1},
-    [DTYPE_Q4_0] = {"Q4_0", NULL, 2, SMALL_BLOCK_ELEMENTS, Q4_0_BYTES, q4_0_to_f32, 0, 1},
-    [DTYPE_Q6_K] = {"Q6_K", NULL, 14, SUPERBLOCK_ELEMENTS, Q6_K_BYTES, q6_k_to_f32, 208, 1},
-    [DTYPE_Q4_1] = {"Q4_1", NULL, 3, SMALL_BLOCK_ELEMENTS, Q4_1_BYTES, q4_1_to_f32, 0, 2},
-    [DTYPE_Q5_0] = {"Q5_0", NULL, 6, SMALL_BLOCK_ELEMENTS, Q5_0_BYTES, q5_0_to_f32, 0, 1},
-    [DTYPE_Q5_1] = {"Q5_1", NULL, 7, SMALL_BLOCK_ELEMENTS, Q5_1_BYTES, q5_1_to_f32, 0, 2},
-    [DTYPE_Q2_K] = {"Q2_K", NULL, 10, SUPERBLOCK_ELEMENTS, Q2_K_BYTES, q2_k_to_f32, 80, 2},
-    [DTYPE_Q3_K] = {"Q3_K", NULL, 11, SUPERBLOCK_ELEMENTS, Q3_K_BYTES, q3_k_to_f32, 108, 1},
-    [DTYPE_Q4_K] = {"Q4_K", NULL, 12, SUPERBLOCK_ELEMENTS, Q4_K_BYTES, q4_k_to_f32, 0, 2},
-    [DTYPE_Q5_K] = {"Q5_K", NULL, 13, SUPERBLOCK_ELEMENTS, Q5_K_BYTES, q5_k_to_f32, 0, 2},
-    [DTYPE_IQ4_NL] = {"IQ4_NL", NULL, 20, SMALL_BLOCK_ELEMENTS, IQ4_NL_BYTES, iq4_nl_to_f32, 0, 1},
-    [DTYPE_IQ4_XS] = {"IQ4_XS", NULL, 23, SUPERBLOCK_ELEMENTS, IQ4_XS_BYTES, iq4_xs_to_f32, 0, 1},
-    [DTYPE_MXFP4] = {"MXFP4", NULL, 39, SMALL_BLOCK_ELEMENTS, MXFP4_BYTES, mxfp4_to_f32, 0, 0},
-    [DTYPE_U32] = {"U32", NULL, 0, 1, 4, NULL, 0, 0},
+    [DTYPE_F32] = {"F32", "F32", 0, 1, 4, f32_to_f32, f32_from_f32, 0, 0},
+    [DTYPE_F16] = {"F16", "F16", 1, 1, 2, f16_to_f32, f16_from_f32, 0, 0},
+    [DTYPE_BF16] = {"BF16", "BF16", 30, 1, 2, bf16_to_f32, bf16_from_f32, 0, 0},
+    [DTYPE_Q8_0] = {"Q8_0", NULL, 8, SMALL_BLOCK_ELEMENTS, Q8_0_BYTES, q8_0_to_f32, q8_0_from_f32,
+                    0, 1},
+    [DTYPE_Q4_0] = {"Q4_0", NULL, 2, SMALL_BLOCK_ELEMENTS, Q4_0_BYTES, q4_0_to_f32, q4_0_from_f32,
+                    0, 1},
+    [DTYPE_Q6_K] = {"Q6_K", NULL, 14, SUPERBLOCK_ELEMENTS, Q6_K_BYTES, q6_k_to_f32, q6_k_from_f32,
+                    208, 1},
+    [DTYPE_Q4_1] = {"Q4_1", NULL, 3, SMALL_BLOCK_ELEMENTS, Q4_1_BYTES, q4_1_to_f32, q4_1_from_f32,
+                    0, 2},
+    [DTYPE_Q5_0] = {"Q5_0", NULL, 6, SMALL_BLOCK_ELEMENTS, Q5_0_BYTES, q5_0_to_f32, q5_0_from_f32,
+                    0, 1},
+    [DTYPE_Q5_1] = {"Q5_1", NULL, 7, SMALL_BLOCK_ELEMENTS, Q5_1_BYTES, q5_1_to_f32, q5_1_from_f32,
+                    0, 2},
+    [DTYPE_Q2_K] = {"Q2_K", NULL, 10, SUPERBLOCK_ELEMENTS, Q2_K_BYTES, q2_k_to_f32, q2_k_from_f32,
+                    80, 2},
+    [DTYPE_Q3_K] = {"Q3_K", NULL, 11, SUPERBLOCK_ELEMENTS, Q3_K_BYTES, q3_k_to_f32, q3_k_from_f32,
+                    108, 1},
+    [DTYPE_Q4_K] = {"Q4_K", NULL, 12, SUPERBLOCK_ELEMENTS, Q4_K_BYTES, q4_k_to_f32, q4_k_from_f32,
+                    0, 2},
+    [DTYPE_Q5_K] = {"Q5_K", NULL, 13, SUPERBLOCK_ELEMENTS, Q5_K_BYTES, q5_k_to_f32, q5_k_from_f32,
+                    0, 2},
+    [DTYPE_IQ4_NL] = {"IQ4_NL", NULL, 20, SMALL_BLOCK_ELEMENTS, IQ4_NL_BYTES, iq4_nl_to_f32,
+                      iq4_nl_from_f32, 0, 1},
+    [DTYPE_IQ4_XS] = {"IQ4_XS", NULL, 23, SUPERBLOCK_ELEMENTS, IQ4_XS_BYTES, iq4_xs_to_f32,
+                      iq4_xs_from_f32, 0, 1},
+    [DTYPE_MXFP4] = {"MXFP4", NULL, 39, SMALL_BLOCK_ELEMENTS, MXFP4_BYTES, mxfp4_to_f32,
+                     mxfp4_from_f32, 0, 0},
+    [DTYPE_U32] = {"U32", NULL, 0, 1, 4, NULL, NULL, 0, 0},
 };
 
 const struct dtype_info *dtype_info(enum dtype t)

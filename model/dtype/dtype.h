@@ -61,6 +61,10 @@ struct dtype_info {
     /* n elements, a whole number of blocks, from `src` (no alignment assumed) to out[n];
      * NULL: not a format of weights. */
     void (*to_f32)(const void *src, size_t n, float *out);
+    /* The other way: n finite values, a whole number of blocks, with the scales that leave the
+     * least squares of differences (quantise.h). What is beyond the format's range becomes
+     * infinite. The same values give the same bytes. */
+    void (*from_f32)(const float *in, size_t n, void *dst);
     uint8_t scales_at, n_scales; /* halves of a block that scale it: first byte, and how many */
 };
 

@@ -13,6 +13,12 @@ enum rope_style {
     ROPE_NONE,   /* positions are learned, or of no account */
 };
 
+/* YaRN's own numbers (rope.h says what they do). */
+struct rope_yarn {
+    double factor, beta_fast, beta_slow, original_context;
+    bool truncate;
+};
+
 struct rope_config {
     enum rope_style style;
     int dims; /* of each head that rotate; 0: the family has no rotation */
@@ -21,7 +27,8 @@ struct rope_config {
     /* Inverse frequency of pair i is base^(-2i/dims) / factors[i]; NULL: all 1. LLaMA 3's scaling
      * is given so, from either kind of file. [dims / 2], owned by the model. */
     const float *factors;
-    float magnitude; /* cosine and sine are multiplied by it; 0 as 1 */
+    const struct rope_yarn *yarn; /* of which the factors were made; NULL: of something else */
+    float magnitude;              /* cosine and sine are multiplied by it; 0 as 1 */
     /* Sequences that may reach more than `long_from` tokens take these factors for every position;
      * NULL: all take the first. */
     const float *long_factors;

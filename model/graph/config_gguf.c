@@ -52,21 +52,19 @@ static int get_yarn(const struct facts_source *k, double factor, struct model_co
     const double fast = 32, slow = 1, one = 1, context = c->context;
     double attention = 1;
     struct rope_yarn y = {.factor = factor, .truncate = true};
-    float *factors;
     int rc = get_number(k, "rope.scaling.yarn_beta_fast", &fast, &y.beta_fast);
     rc = rc < 0 ? rc : get_number(k, "rope.scaling.yarn_beta_slow", &slow, &y.beta_slow);
     rc = rc < 0
              ? rc
              : get_number(k, "rope.scaling.original_context_length", &context, &y.original_context);
     rc = rc < 0 ? rc : get_number(k, "rope.scaling.attn_factor", &one, &attention);
-    rc = rc < 0 ? rc : rope_yarn_check(k->file, &y, c->rope.base, k->e);
-    rc = rc < 0 ? rc : rope_factors_alloc(k->file, c->rope.dims, k->arena, &factors, k->e);
-    if (rc < 0)
-        return rc;
-    rope_yarn_factors(&y, c->rope.base, c->rope.dims, factors);
-    c->rope.factors = factors;
+    /* A key of our own (model/convert/keys.c): the field's have none. */
+    rc = rc < 0 ? rc
+                : facts_flag(k, (struct facts_key){.gguf = "rope.scaling.yarn_truncate"}, true,
+                             &y.truncate);
+    rc = rc < 0 ? rc : rope_yarn_take(k->file, &y, k->arena, &c->rope, k->e);
     c->rope.magnitude = (float)(attention * rope_yarn_magnitude(factor, 1));
-    return 0;
+    return rc;
 }
 
 /* Position scaling by name; factors by tensor are read beside it. */
@@ -125,16 +123,40 @@ static int get_rope(const struct facts_source *k, struct model_config *c)
     return rc;
 }
 
+/* Which blocks have the window, one truth value for each. */
+static int get_window_list(const struct facts_source *k, const struct gguf_key *list, int window,
+                           struct model_config *c)
+{
+    if (list->element_type == GGUF_STRING || list->count != (uint64_t)c->n_blocks)
+        return err_set(k->e, HP_EPARSE,
+                       "%s: key %s.attention.sliding_window_pattern has %llu entries for %d blocks",
+                       k->file, k->prefix, (unsigned long long)list->count, c->n_blocks);
+    int rc = facts_windows(k, c, window, 0, 0);
+    if (rc < 0 || !c->windows)
+        return rc;
+    uint32_t *windows = arena_memdup(k->arena, c->windows, (size_t)c->n_blocks * sizeof *windows);
+    if (!windows)
+        return err_set(k->e, HP_ENOMEM, "%s: out of memory", k->file);
+    for (int i = 0; i < c->n_blocks; i++)
+        windows[i] = gguf_element_i64(list, (uint64_t)i) ? (uint32_t)window : 0;
+    c->windows = windows;
+    return 0;
+}
+
 /* Kinds of models that share the family's name and compute something else. */
 static int refuse_variants(const struct facts_source *k, const struct family *family,
                            struct model_config *c)
 {
     int window = 0, period = 0;
+    char key[128];
+    const struct gguf_key *pattern =
+        gguf_find(k->gguf, key_of(k, "attention.sliding_window_pattern", key, sizeof key));
     int rc = get_count(k, "attention.sliding_window", 0, &window);
+    if (rc == 0 && pattern && pattern->type == GGUF_ARRAY)
+        return get_window_list(k, pattern, window, c);
     rc = rc < 0 ? rc
                 : get_count(k, "attention.sliding_window_pattern", family->window_period, &period);
-    rc = rc < 0 ? rc : facts_windows(k, c, window, 0, period);
-    return rc;
+    return rc < 0 ? rc : facts_windows(k, c, window, 0, period);
 }
 
 /* The vocabulary is the embedding's rows: there may be more of them than tokens. */

@@ -74,16 +74,9 @@ static int take_yarn(const struct json_at *scaling, const struct facts_source *s
                      struct rope_config *rope)
 {
     struct rope_yarn y;
-    float *factors;
     int rc = get_yarn(scaling, context, &y, s->e);
-    rc = rc < 0 ? rc : rope_yarn_check(s->file, &y, rope->base, s->e);
-    rc = rc < 0 ? rc : get_yarn_magnitude(scaling, y.factor, &rope->magnitude, s->e);
-    rc = rc < 0 ? rc : rope_factors_alloc(s->file, rope->dims, s->arena, &factors, s->e);
-    if (rc < 0)
-        return rc;
-    rope_yarn_factors(&y, rope->base, rope->dims, factors);
-    rope->factors = factors;
-    return 0;
+    rc = rc < 0 ? rc : rope_yarn_take(s->file, &y, s->arena, rope, s->e);
+    return rc < 0 ? rc : get_yarn_magnitude(scaling, y.factor, &rope->magnitude, s->e);
 }
 
 static int get_factor_list(const struct json_at *scaling, const char *key,

@@ -22,6 +22,22 @@ struct weight_name {
     const char *in[FORM_COUNT];
 };
 
+/* How a GGUF file's tensor is cut out of the Hub's, where it is not the whole of it. */
+enum weight_cut {
+    CUT_NONE,
+    CUT_UNWRITTEN, /* a name that no file is written with */
+    CUT_EVEN_ROWS, /* outputs by turns */
+    CUT_ODD_ROWS,
+    CUT_EVEN_ELEMENTS, /* the same of a row of biases */
+    CUT_ODD_ELEMENTS,
+    CUT_HEAD_KEYS, /* of each head the rows of keys, turned; of values */
+    CUT_HEAD_VALUES,
+};
+struct weight_cut_row {
+    const char *name; /* of GGUF */
+    enum weight_cut cut;
+};
+
 /* What config.json calls the sizes. */
 struct hub_keys {
     const char *width, *blocks, *heads, *kv_heads, *mlp_width, *context, *epsilon, *activation;
@@ -40,8 +56,11 @@ struct family {
     const char *name;
     const char *form_name[FORM_COUNT]; /* general.architecture of GGUF, model_type of config.json;
                                           NULL: none of its own */
+    const char *written_as; /* general.architecture of GGUF files that are made of it; NULL: its
+                               name there */
     const char *block_prefix[FORM_COUNT]; /* "blk.": before the block's number */
     const struct weight_name *names;      /* ends with an empty row */
+    const struct weight_cut_row *cuts;    /* ends with an empty row; NULL: none */
     const char
         *optional_prefix[FORM_COUNT]; /* that some files leave out of all names; NULL: none */
     enum rope_style rope[FORM_COUNT];
@@ -92,6 +111,9 @@ enum {
 /* HP_EUNSUPPORTED naming what the file has and what is known. `name` need not be a C string. */
 int family_find(enum model_form form, const char *file, const char *name, size_t size,
                 const struct family **out, struct err *e);
+
+/* general.architecture of the GGUF files that are made of a model. */
+const char *family_written(const struct family *f);
 
 /* What holds for any family: dimensions within bounds, heads that divide. `file` is for messages.
  */

@@ -28,7 +28,7 @@ static double yarn_pair_of(const struct rope_yarn *y, double turns, double base,
     return dims * log(y->original_context / (turns * 2 * pi)) / (2 * log(base));
 }
 
-void rope_yarn_factors(const struct rope_yarn *y, double base, int dims, float *factors)
+static void yarn_factors_make(const struct rope_yarn *y, double base, int dims, float *factors)
 {
     double low = yarn_pair_of(y, y->beta_fast, base, dims),
            high = yarn_pair_of(y, y->beta_slow, base, dims);
@@ -42,7 +42,7 @@ void rope_yarn_factors(const struct rope_yarn *y, double base, int dims, float *
     }
 }
 
-int rope_yarn_check(const char *file, const struct rope_yarn *y, double base, struct err *e)
+static int yarn_check(const char *file, const struct rope_yarn *y, double base, struct err *e)
 {
     bool good = y->factor > 0 && y->factor < 1e9 && y->beta_slow > 0 &&
                 y->beta_fast >= y->beta_slow && y->beta_fast < 1e9 && y->original_context >= 1 &&
@@ -65,6 +65,22 @@ int rope_factors_alloc(const char *file, int dims, struct arena *arena, float **
         return err_set(e, HP_EPARSE, "%s: %d rotated dimensions", file, dims);
     *out = arena_alloc(arena, (size_t)dims / 2 + 1, sizeof **out);
     return *out ? 0 : err_set(e, HP_ENOMEM, "%s: out of memory", file);
+}
+
+int rope_yarn_take(const char *file, const struct rope_yarn *y, struct arena *arena,
+                   struct rope_config *rope, struct err *e)
+{
+    float *factors;
+    int rc = yarn_check(file, y, rope->base, e);
+    rc = rc < 0 ? rc : rope_factors_alloc(file, rope->dims, arena, &factors, e);
+    if (rc < 0)
+        return rc;
+    rope->yarn = arena_memdup(arena, y, sizeof *y);
+    if (!rope->yarn)
+        return err_set(e, HP_ENOMEM, "%s: out of memory", file);
+    yarn_factors_make(y, rope->base, rope->dims, factors);
+    rope->factors = factors;
+    return 0;
 }
 
 int rope_factors_from_weight(const char *file, const struct weight *w, int dims,

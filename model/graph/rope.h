@@ -16,18 +16,14 @@ struct rope_llama3 {
 /* Writes what each inverse frequency is divided by: factors[dims / 2]. */
 void rope_llama3_factors(const struct rope_llama3 *s, double base, int dims, float *factors);
 
-/* YaRN (arXiv 2309.00071): frequencies that turn less than `beta_slow` times over the original
- * context are divided by `factor`, those that turn more than `beta_fast` times stay, and between
- * the two they blend. `truncate`: the bounds are whole pairs. */
-struct rope_yarn {
-    double factor, beta_fast, beta_slow, original_context;
-    bool truncate;
-};
-void rope_yarn_factors(const struct rope_yarn *y, double base, int dims, float *factors);
-/* HP_EPARSE where no frequencies follow. */
-int rope_yarn_check(const char *file, const struct rope_yarn *y, double base, struct err *e);
 /* What YaRN multiplies cosine and sine by: 1 + m / 10 * ln(factor). */
 double rope_yarn_magnitude(double factor, double m);
+/* YaRN (arXiv 2309.00071): frequencies that turn less than `beta_slow` times over the original
+ * context are divided by `factor`, those that turn more than `beta_fast` times stay, and between
+ * the two they blend; with `truncate` the bounds are whole pairs. Makes a rotation's factors of
+ * these numbers, which it keeps. HP_EPARSE, HP_ENOMEM. */
+int rope_yarn_take(const char *file, const struct rope_yarn *y, struct arena *arena,
+                   struct rope_config *rope, struct err *e);
 /* Room for the factors of a rotation. HP_EPARSE where its dimensions make none, HP_ENOMEM. */
 int rope_factors_alloc(const char *file, int dims, struct arena *arena, float **out, struct err *e);
 

@@ -65,6 +65,13 @@ struct pretokenize_traits {
     bool marks;         /* an encoder: <s> and </s> stand around a text */
 };
 struct pretokenize_traits pretokenize_traits_of(const char *name, size_t name_size);
+/* The names in GGUF files, one by one: NULL behind the last. */
+const char *pretokenizer_known(int i);
+/* pretokenize_match.c: the name under which a GGUF file's reader cuts as `p` does, with `nfc` and
+ * `ignore_merges` as given. Both cut a text that tells all patterns apart. HP_EUNSUPPORTED where
+ * none does. */
+int pretokenizer_name(const struct pretokenizer *p, const struct pretokenize_traits *traits,
+                      const char **out, struct err *e);
 
 struct word {
     size_t start, end;

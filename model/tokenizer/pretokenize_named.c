@@ -207,6 +207,11 @@ static int pretokenizer_find(const char *name, size_t size)
     return -1;
 }
 
+const char *pretokenizer_known(int i)
+{
+    return i < N_KNOWN ? known[i].name : NULL;
+}
+
 struct pretokenize_traits pretokenize_traits_of(const char *name, size_t name_size)
 {
     int i = pretokenizer_find(name, name_size);

@@ -215,6 +215,11 @@ static const struct weight_name names[] = {
     {{NULL}},
 };
 
+static const struct weight_cut_row cuts[] = {{"attn_kv_b", CUT_UNWRITTEN},
+                                             {"attn_k_b", CUT_HEAD_KEYS},
+                                             {"attn_v_b", CUT_HEAD_VALUES},
+                                             {NULL, CUT_NONE}};
+
 static const struct hub_keys keys = {.width = "hidden_size",
                                      .blocks = "num_hidden_layers",
                                      .heads = "num_attention_heads",
@@ -231,6 +236,7 @@ const struct family family_deepseek2 = {.name = "deepseek2",
                                         .form_name = {"deepseek2", "deepseek_v2"},
                                         .block_prefix = {"blk.", "model.layers."},
                                         .names = names,
+                                        .cuts = cuts,
                                         .rope = {ROPE_PAIRS, ROPE_PAIRS},
                                         .epsilon_key = "attention.layer_norm_rms_epsilon",
                                         .hub = &keys,

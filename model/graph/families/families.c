@@ -43,6 +43,11 @@ int family_find(enum model_form form, const char *file, const char *name, size_t
                    shown, known);
 }
 
+const char *family_written(const struct family *f)
+{
+    return f->form_name[FORM_GGUF] ? f->form_name[FORM_GGUF] : f->written_as;
+}
+
 /* heads * size of each, bounded; 0 when it is not. */
 static int bounded_product(int a, int b)
 {

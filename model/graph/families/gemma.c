@@ -5,11 +5,12 @@
 #include "model/graph/facts_source.h"
 #include "model/graph/families/parts.h"
 
-/* GGUF has no place for what the largest ones divide scores by: the size of a head in the width. */
+/* GGUF's usual keys have no place for what the largest ones divide scores by: the size of a head in
+ * the width. */
 static int score_divisor_get(const struct facts_source *s, struct model_config *c,
                              int largest_blocks)
 {
-    float divisor;
+    float divisor, scale = 0;
     int usual = s->form == FORM_GGUF && c->n_blocks == largest_blocks && c->n_heads > 0
                     ? c->width / c->n_heads
                     : c->head_dim;
@@ -17,8 +18,9 @@ static int score_divisor_get(const struct facts_source *s, struct model_config *
     int rc = facts_number(s, key, usual, &divisor);
     if (rc == 0 && !(divisor > 0))
         return facts_refuse(s, key, "no scores follow from it");
-    c->score_scale = 1 / sqrtf(divisor);
     c->embedding_scale = sqrtf((float)c->width);
+    rc = rc < 0 ? rc : facts_number(s, (struct facts_key){"attention.scale", NULL}, 0, &scale);
+    c->score_scale = scale > 0 ? scale : 1 / sqrtf(divisor);
     return rc;
 }
 

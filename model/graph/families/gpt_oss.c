@@ -77,10 +77,20 @@ static const struct weight_name names[] = {
     {{NULL}},
 };
 
+/* Folders have gate and up by turns. */
+static const struct weight_cut_row cuts[] = {{"ffn_gate_up_exps", CUT_UNWRITTEN},
+                                             {"ffn_gate_up_exps_bias", CUT_UNWRITTEN},
+                                             {"ffn_gate_exps", CUT_EVEN_ROWS},
+                                             {"ffn_up_exps", CUT_ODD_ROWS},
+                                             {"ffn_gate_exps.bias!", CUT_EVEN_ELEMENTS},
+                                             {"ffn_up_exps.bias!", CUT_ODD_ELEMENTS},
+                                             {NULL, CUT_NONE}};
+
 const struct family family_gpt_oss = {.name = "gpt-oss",
                                       .form_name = {"gpt-oss", "gpt_oss"},
                                       .block_prefix = {"blk.", "model.layers."},
                                       .names = names,
+                                      .cuts = cuts,
                                       .rope = {ROPE_HALVES, ROPE_HALVES},
                                       .experts_turned = {false, true},
                                       .epsilon_key = "attention.layer_norm_rms_epsilon",

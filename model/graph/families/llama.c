@@ -39,6 +39,7 @@ const struct family family_llama = {
 /* In GGUF a Mistral calls itself llama. */
 const struct family family_mistral = {.name = "mistral",
                                       .form_name = {NULL, "mistral"},
+                                      .written_as = "llama",
                                       LLAMA,
                                       .default_context = 131072,
                                       .default_kv_heads = 8,

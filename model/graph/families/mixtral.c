@@ -42,6 +42,7 @@ static const struct weight_name names[] = {
 
 const struct family family_mixtral = {.name = "mixtral",
                                       .form_name = {NULL, "mixtral"},
+                                      .written_as = "llama",
                                       .block_prefix = {"blk.", "model.layers."},
                                       .names = names,
                                       .rope = {ROPE_PAIRS, ROPE_HALVES},

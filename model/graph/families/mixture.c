@@ -1,4 +1,6 @@
 /* Blocks whose MLP is a mixture of experts. */
+#include <stdio.h>
+
 #include "model/graph/families/parts.h"
 
 int part_experts_read(const struct facts_source *s, const struct part_expert_keys *hub,
@@ -31,6 +33,16 @@ int part_experts_read(const struct facts_source *s, const struct part_expert_key
         return err_set(s->e, HP_EPARSE, "%s: experts of width %d, a shared one of width %d",
                        s->file, x->width, x->shared_width);
     return rc;
+}
+
+void part_dense_find(const struct facts_source *s, int blocks, bool *dense)
+{
+    for (int i = 0; i < blocks; i++) {
+        char router[64], matrix[64];
+        snprintf(router, sizeof router, "blk.%d.ffn_gate_inp.weight", i);
+        snprintf(matrix, sizeof matrix, "blk.%d.ffn_gate.weight", i);
+        dense[i] = !weight_table_find(s->weights, router) && weight_table_find(s->weights, matrix);
+    }
 }
 
 /* What the expert makes of each row that every token takes. */

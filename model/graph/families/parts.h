@@ -43,6 +43,9 @@ struct part_expert_keys {
 int part_experts_read(const struct facts_source *s, const struct part_expert_keys *hub,
                       struct model_config *c);
 
+/* Of GGUF files: dense[blocks] is true where a block has no router and a matrix instead. */
+void part_dense_find(const struct facts_source *s, int blocks, bool *dense);
+
 /* The whole graph of a decoder such as LLaMA: embedding, blocks of attention and MLP, head. */
 struct part_decoder {
     struct part_attention attention;

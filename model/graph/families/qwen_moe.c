@@ -18,17 +18,23 @@ static int qwen_experts_read(const struct facts_source *s, struct family_facts *
     return rc;
 }
 
-/* Blocks that config.json lists, and all but every so many, are dense. */
+/* Blocks that config.json lists, and all but every so many, are dense; in GGUF files, which have no
+ * key for it, those that have a matrix where others have experts. */
 static int qwen_dense_read(const struct facts_source *s, struct model_config *c)
 {
     int step, rc = facts_count(s, (struct facts_key){NULL, "decoder_sparse_step"}, 1, &step);
     struct json_at list;
     size_t n = 0;
-    if (rc < 0 || s->form != FORM_HUB || c->n_blocks < 1 || c->n_blocks > MODEL_BLOCKS_MAX)
+    if (rc < 0 || c->n_blocks < 1 || c->n_blocks > MODEL_BLOCKS_MAX)
         return rc;
     bool *dense = arena_alloc(s->arena, (size_t)c->n_blocks, sizeof *dense);
     if (!dense)
         return err_set(s->e, HP_ENOMEM, "%s: out of memory", s->file);
+    c->experts.dense = dense;
+    if (s->form == FORM_GGUF) {
+        part_dense_find(s, c->n_blocks, dense);
+        return 0;
+    }
     for (int i = 0; i < c->n_blocks; i++)
         dense[i] = step < 1 || (i + 1) % step != 0;
     if (json_find(s->config, "mlp_only_layers", &list))
@@ -40,7 +46,6 @@ static int qwen_dense_read(const struct facts_source *s, struct model_config *c)
         if (rc == 0 && block < (uint64_t)c->n_blocks)
             dense[block] = true;
     }
-    c->experts.dense = dense;
     return rc;
 }
 

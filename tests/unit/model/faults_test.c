@@ -1,4 +1,7 @@
 /* What model/ makes, with every allocation failing once. */
+#include <stdio.h>
+
+#include "model/convert/convert.h"
 #include "model/manifest_build.h"
 #include "model/model.h"
 #include "model/template/template.h"
@@ -38,6 +41,26 @@ static int model_used(void *ctx)
     return rc;
 }
 
+/* Writes a model anew; what threads of its own allocate is not counted. */
+static int model_converted(void *ctx)
+{
+    struct model *m = NULL;
+    struct convert_result result;
+    struct err e = {0};
+    char out[64];
+    snprintf(out, sizeof out, "/tmp/hp-faults-%ld.gguf", (long)getpid());
+    int rc = model_open(ctx, &m, &e);
+    rc = rc < 0 ? rc
+                : model_convert(m, out, &(struct convert_options){.type = "q8_0", .threads = 1},
+                                &result, &e);
+    if (m)
+        model_close(&m);
+    if (rc == 0)
+        convert_result_free(&result);
+    unlink(out);
+    return rc;
+}
+
 static int template_used(void *ctx)
 {
     static const char source[] =
@@ -67,6 +90,7 @@ TEST(models_bear_failing_allocations)
     faults_each("model", model_opened, (void *)(uintptr_t)demo_model);
     faults_each("model with tokenizer, template and manifest", model_used,
                 (void *)(uintptr_t)demo_model);
+    faults_each("model converted", model_converted, (void *)(uintptr_t)demo_model);
 }
 
 int main(void)
