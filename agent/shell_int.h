@@ -73,6 +73,7 @@ struct shell_stage {
     char *path;                /* of the model in the store */
     uint32_t vocabulary;
     enum frame_dtype wire; /* as what rows cross */
+    uint64_t n_stages, max_batch_tokens;
     uint64_t inputs_bytes; /* of all frames that may be on their way to the stage */
     struct outlet *next, *first;
     /* of a paced agent */
@@ -175,6 +176,9 @@ struct shell_stage *shell_stage_of(struct agent *a, uint64_t slot);
 void shell_stage_drop(struct agent *a, uint64_t slot);
 void shell_stage_fetch(struct agent *a, const struct agent_action *act);
 void shell_stage_load(struct agent *a, const struct agent_action *act);
+/* It is loaded: so many elements of a token come from the stage before. */
+void shell_stage_loaded(struct agent *a, struct shell_stage *s, uint32_t width_in,
+                        uint32_t vocabulary);
 void shell_stage_unload(struct agent *a, uint64_t slot);
 void shell_stage_connect(struct agent *a, const struct agent_action *act);
 void shell_frame_post(struct agent *a, const struct agent_action *act);

@@ -49,15 +49,22 @@ static uint64_t entering_width(const struct message_stage_prepare *p)
 }
 
 /* How much more of the memory for stages the pool takes from now on. */
-static uint64_t stage_receives(struct agent *a, struct shell_stage *s,
-                               const struct message_stage_prepare *p)
+static uint64_t stage_receives(struct agent *a, struct shell_stage *s, uint64_t width)
 {
     s->inputs_bytes = 0;
     uint64_t before = pool_size(a);
-    if (p->stage)
-        s->inputs_bytes =
-            stage_inputs_bytes(p->n_stages, p->max_batch_tokens, entering_width(p), s->wire);
+    if (width)
+        s->inputs_bytes = stage_inputs_bytes(s->n_stages, s->max_batch_tokens, width, s->wire);
     return pool_size(a) - before;
+}
+
+/* Who ordered it may not have said what comes: then nobody has counted it. */
+void shell_stage_loaded(struct agent *a, struct shell_stage *s, uint32_t width_in,
+                        uint32_t vocabulary)
+{
+    s->vocabulary = vocabulary;
+    if (!s->inputs_bytes)
+        stage_receives(a, s, width_in);
 }
 
 /* ---- frames ---- */
@@ -188,7 +195,9 @@ void shell_stage_load(struct agent *a, const struct agent_action *act)
     s->wire = l.wire;
     s->end_layer = (int)p->end_layer;
     s->stands_for = p->stands_for;
-    l.receiving_bytes = stage_receives(a, s, p);
+    s->n_stages = p->n_stages;
+    s->max_batch_tokens = p->max_batch_tokens;
+    l.receiving_bytes = stage_receives(a, s, p->stage ? entering_width(p) : 0);
     executor_load(s->executor, &l);
 }
 
