@@ -69,7 +69,7 @@ def a_liar_beside_a_deployment_changes_nothing_in_it():
             assert c.local()["coordinator"]["pid"] == pid and os.path.exists(f"/proc/{pid}")
             assert c.hpctl("describe", "demo")["generation"] == generation, "the deployment was rewired"
             assert grown < 100 * MIB, grown
-            assert answers > 5, answers
+            assert answers > 1, answers
             c.hpctl("local", "start", "--agent", "a2")
             c.wait("a2 is back", lambda: c.member("a2") == "ready", 20)
 
