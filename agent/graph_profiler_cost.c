@@ -53,6 +53,7 @@ struct kv_layout graph_profiling_layout(const struct graph_profiling *p, const s
     return (struct kv_layout){.n_blocks = 1,
                               .n_kv_heads = a->kv_heads,
                               .head_dim = a->head_dim,
+                              .value_dim = a->value_dim,
                               .f32 = p->c->f32,
                               .window = a->window};
 }

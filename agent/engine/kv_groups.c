@@ -3,8 +3,9 @@
 int kv_groups_find(const struct kv_groups *k, const struct op_attention *a)
 {
     int i = 0;
-    while (i < k->n && (k->layouts[i].n_kv_heads != a->kv_heads ||
-                        k->layouts[i].head_dim != a->head_dim || k->layouts[i].window != a->window))
+    while (i < k->n &&
+           (k->layouts[i].n_kv_heads != a->kv_heads || k->layouts[i].head_dim != a->head_dim ||
+            k->layouts[i].value_dim != a->value_dim || k->layouts[i].window != a->window))
         i++;
     return i;
 }
@@ -19,8 +20,11 @@ static int attention_count(const struct graph_op *op, bool before, bool within, 
                        "a model whose layers have more than %d kinds of keys and values",
                        KV_GROUPS_MAX);
     if (i == out->n)
-        out->layouts[out->n++] = (struct kv_layout){
-            .n_kv_heads = a->kv_heads, .head_dim = a->head_dim, .f32 = f32, .window = a->window};
+        out->layouts[out->n++] = (struct kv_layout){.n_kv_heads = a->kv_heads,
+                                                    .head_dim = a->head_dim,
+                                                    .value_dim = a->value_dim,
+                                                    .f32 = f32,
+                                                    .window = a->window};
     out->first_block[i] += before;
     out->layouts[i].n_blocks += within;
     return 0;
@@ -51,7 +55,8 @@ struct kv_shape kv_groups_shape(const struct kv_groups *k)
             .first_block = (uint32_t)k->first_block[i],
             .n_blocks = (uint32_t)l->n_blocks,
             .window = l->window,
-            .token_bytes = (uint32_t)(2 * (size_t)l->n_kv_heads * (size_t)l->head_dim * element),
+            .token_bytes = (uint32_t)((size_t)kv_layout_parts(l) * (size_t)l->n_kv_heads *
+                                      (size_t)l->head_dim * element),
             .f32 = l->f32};
     }
     return s;

@@ -12,7 +12,7 @@ enum { KV_GROUPS_MAX = 8 };
 struct kv_shape_group {
     uint32_t first_block, n_blocks; /* that the stage has; none: n_blocks 0 */
     uint32_t window;                /* 0: none */
-    uint32_t token_bytes;           /* key and value of one token in one block */
+    uint32_t token_bytes;           /* what is kept of one token in one block */
     bool f32;                       /* else f16 */
 };
 
@@ -21,8 +21,8 @@ struct kv_shape {
     struct kv_shape_group groups[KV_GROUPS_MAX];
 };
 
-/* Bytes of a range, which is [block][k or v][token][kv head][head dim]; 0: not all of its blocks
- * are on this stage. */
+/* Bytes of a range, which is [block][part][token][kv head][head dim] (backend.h); 0: not all of its
+ * blocks are on this stage. */
 uint64_t kv_shape_bytes(const struct kv_shape *s, const struct kv_range *r);
 
 /* Bytes of what the stage has of a sequence of `length` tokens and a later token may see. */

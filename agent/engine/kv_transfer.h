@@ -1,5 +1,5 @@
-/* Keys and values of a sequence into a cache and out of it, in the order of the wire: [block][k or
- * v][token][kv head][head dim], in the group's number format. */
+/* Keys and values of a sequence into a cache and out of it, in the order of the wire: [block][part]
+ * [token][kv head][head dim] (agent/backend/backend.h), in the group's number format. */
 #ifndef HP_AGENT_ENGINE_KV_TRANSFER_H
 #define HP_AGENT_ENGINE_KV_TRANSFER_H
 

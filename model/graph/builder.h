@@ -63,6 +63,8 @@ int graph_rope_angles(struct graph_builder *b, int positions, const struct rope_
 int graph_rope(struct graph_builder *b, int x, int angles);
 /* `sinks` names the weight with a score of each head that no value stands for; NULL: none. */
 int graph_attention(struct graph_builder *b, int q, int k, int v, const char *sinks);
+/* Values are the first `value_dim` elements of their keys, and nothing else is kept of a token. */
+int graph_latent_attention(struct graph_builder *b, int q, int k, int value_dim);
 int graph_silu_mul(struct graph_builder *b, int gate, int up);
 int graph_gelu(struct graph_builder *b, int x);
 int graph_add(struct graph_builder *b, int x, int y);

@@ -52,23 +52,24 @@ struct graph_value {
 };
 
 enum op_kind {
-    OP_EMBED,       /* out = rows of the weight by ids */
-    OP_ROWS,        /* out = rows of the input by indices */
-    OP_RMS_NORM,    /* out = in / rms(in) * weight; each part of a row that is as long as the
-                       weight by itself */
-    OP_LAYER_NORM,  /* out = (in - mean(in)) / deviation(in) * weight + bias */
-    OP_MATMUL,      /* out = in * weightᵀ (+ bias) (+ second input) */
-    OP_ROPE_ANGLES, /* out = cos and sin by position; GRAPH_POSITION_LONG: of a long sequence */
-    OP_ROPE,        /* out = in, each head rotated by its token's angles */
-    OP_ATTENTION,   /* appends k and v to the KV cache, then out = causal attention of q over it */
-    OP_SILU_MUL,    /* out = silu(gate) * up */
-    OP_GELU,        /* out = gelu(in), the form with tanh */
-    OP_ADD,         /* out = in + second input */
-    OP_MUL,         /* out = in * second input */
-    OP_SCALE,       /* out = in * number */
-    OP_SOFT_CAP,    /* out = number * tanh(in / number) */
-    OP_ROUTE,       /* out = of each row the numbers of the experts with the greatest scores, then
-                       their weights (softmax over all experts) */
+    OP_EMBED,         /* out = rows of the weight by ids */
+    OP_ROWS,          /* out = rows of the input by indices */
+    OP_RMS_NORM,      /* out = in / rms(in) * weight; each part of a row that is as long as the
+                         weight by itself */
+    OP_LAYER_NORM,    /* out = (in - mean(in)) / deviation(in) * weight + bias */
+    OP_MATMUL,        /* out = in * weightᵀ (+ bias) (+ second input) */
+    OP_ROPE_ANGLES,   /* out = cos and sin by position; GRAPH_POSITION_LONG: of a long sequence */
+    OP_ROPE,          /* out = in, each head rotated by its token's angles */
+    OP_ATTENTION,     /* appends k and v (or k, of which v is a part) to the KV cache, then out =
+                         causal attention of q over it */
+    OP_SILU_MUL,      /* out = silu(gate) * up */
+    OP_GELU,          /* out = gelu(in), the form with tanh */
+    OP_ADD,           /* out = in + second input */
+    OP_MUL,           /* out = in * second input */
+    OP_SCALE,         /* out = in * number */
+    OP_SOFT_CAP,      /* out = number * tanh(in / number) */
+    OP_ROUTE,         /* out = of each row the numbers of the experts with the greatest scores, then
+                         their weights (softmax over all experts) */
     OP_EXPERT_MATMUL, /* out = for each expert that the row takes its input * weightᵀ (+ bias), side
                          by side; the input is the row's, or one for each of them side by side */
     OP_HEAD_MATMUL,   /* out = of each head a part of the input * that head's weightᵀ */
@@ -122,7 +123,9 @@ struct op_slice {
 };
 struct op_attention {
     int heads, kv_heads, head_dim;
-    int block;       /* number of this operator's keys and values among the graph's */
+    int value_dim; /* values are the first so many elements of their keys and kept with them alone;
+                      0: they come apart, as long as keys */
+    int block;     /* number of this operator's keys and values among the graph's */
     uint32_t window; /* a token sees itself and the window - 1 before it; 0: all before it */
     float scale;     /* of scores; 0: 1 / sqrt(head_dim) */
     float cap;       /* of scores; 0: none */
@@ -154,6 +157,9 @@ struct graph_layer {
     int n_outputs; /* values that cross the border after the layer; after the last, the graph's */
     const int *outputs;
     uint64_t param_bytes;            /* of its weights as the file has them */
+    uint64_t expert_bytes;           /* of these: matrices of which a token reads those of the
+                                        experts that it takes */
+    int experts, experts_used;       /* of a mixture; 0: none */
     uint64_t state_bytes_per_token;  /* KV of one sequence, f16 */
     uint64_t output_bytes_per_token; /* activations on the wire, f32 */
     double flops_per_token; /* matrix products only; attention's growth with the prefix is not in

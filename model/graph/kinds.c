@@ -51,6 +51,17 @@ static int matmul_shape(const struct graph *g, const struct graph_op *op,
     return n;
 }
 
+/* A row for each head as long as a value. */
+static int attention_shape(const struct graph *g, const struct graph_op *op,
+                           struct graph_dim out[OP_DIMS_MAX])
+{
+    const struct op_attention *a = &op->u.attention;
+    int n = shape_of_input(g, op, 0, out);
+    if (a->value_dim)
+        out[n - 1] = (struct graph_dim){.size = (uint64_t)a->heads * (uint64_t)a->value_dim};
+    return n;
+}
+
 static int slice_shape(const struct graph *g, const struct graph_op *op,
                        struct graph_dim out[OP_DIMS_MAX])
 {
@@ -155,7 +166,8 @@ static double matmul_flops(const struct graph *g, const struct graph_op *op, con
 static uint64_t attention_state_bytes(const struct graph_op *op)
 {
     const struct op_attention *a = &op->u.attention;
-    return 2 * (uint64_t)a->kv_heads * (uint64_t)a->head_dim * sizeof(uint16_t);
+    uint64_t parts = a->value_dim ? 1 : 2;
+    return parts * (uint64_t)a->kv_heads * (uint64_t)a->head_dim * sizeof(uint16_t);
 }
 
 static double head_matmul_flops(const struct graph *g, const struct graph_op *op,
@@ -213,13 +225,13 @@ static const struct op_kind_info kinds[OP_KIND_COUNT] = {
                  .max_inputs = 2,
                  .shares = 0,
                  .shape = same_shape},
-    [OP_ATTENTION] = {.name = "attention", /* q, k, v */
-                      .min_inputs = 3,
+    [OP_ATTENTION] = {.name = "attention", /* q, k, and v where it is no part of k */
+                      .min_inputs = 2,
                       .max_inputs = 3,
                       .max_weights = 1, /* sinks: a score of each head that no value stands for */
                       .weight_use = {WEIGHT_VECTOR},
                       .shares = OP_NO_INPUT,
-                      .shape = same_shape,
+                      .shape = attention_shape,
                       .state_bytes_per_token = attention_state_bytes},
     [OP_SILU_MUL] = {.name = "silu_mul", /* gate, up */
                      .min_inputs = 2,

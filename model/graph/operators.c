@@ -183,24 +183,28 @@ int graph_rope(struct graph_builder *b, int x, int angles)
     return b->rc < 0 ? 0 : builder_op_add(b, m);
 }
 
-int graph_attention(struct graph_builder *b, int q, int k, int v, const char *sinks)
+/* `v` -1: values are the first `value_dim` elements of k. */
+static int attention_add(struct graph_builder *b, int q, int k, int v, int value_dim,
+                         const char *sinks)
 {
     const struct model_config *c = &b->facts->config;
-    struct op_made m = made_of(b, OP_ATTENTION, "attention", NULL, 3);
+    struct op_made m = made_of(b, OP_ATTENTION, "attention", NULL, v < 0 ? 2 : 3);
     uint64_t heads = (uint64_t)c->n_heads * (uint64_t)c->head_dim,
              kv_heads = (uint64_t)c->n_kv_heads * (uint64_t)c->head_dim;
-    if (b->rc == 0 &&
-        (width_of(b, q) != heads || width_of(b, k) != kv_heads || width_of(b, v) != kv_heads))
+    if (b->rc == 0 && (width_of(b, q) != heads || width_of(b, k) != kv_heads ||
+                       (v < 0 ? value_dim > c->head_dim : width_of(b, v) != kv_heads)))
         builder_fail(b, err_set(b->e, HP_EUNSUPPORTED,
                                 "%s: %d heads (%d for keys and values) of size %d are not as wide "
                                 "as q, k and v",
                                 b->table->file, c->n_heads, c->n_kv_heads, c->head_dim));
     m.inputs[0] = q;
     m.inputs[1] = k;
-    m.inputs[2] = v;
+    if (v >= 0)
+        m.inputs[2] = v;
     m.op.u.attention = (struct op_attention){.heads = c->n_heads,
                                              .kv_heads = c->n_kv_heads,
                                              .head_dim = c->head_dim,
+                                             .value_dim = value_dim,
                                              .window = c->windows ? c->windows[b->block] : 0,
                                              .scale = c->score_scale,
                                              .cap = c->score_cap};
@@ -210,6 +214,16 @@ int graph_attention(struct graph_builder *b, int q, int k, int v, const char *si
     }
     m.op.u.attention.block = b->n_attention++;
     return b->rc < 0 ? 0 : builder_op_add(b, m);
+}
+
+int graph_attention(struct graph_builder *b, int q, int k, int v, const char *sinks)
+{
+    return attention_add(b, q, k, v, 0, sinks);
+}
+
+int graph_latent_attention(struct graph_builder *b, int q, int k, int value_dim)
+{
+    return attention_add(b, q, k, -1, value_dim, NULL);
 }
 
 int graph_silu_mul(struct graph_builder *b, int gate, int up)

@@ -1,6 +1,7 @@
 /* Attention over a paged KV cache. A page holds, for each block and kv head, its keys
  * [head_dim][KV_PAGE_TOKENS] and then its values [KV_PAGE_TOKENS][head_dim]: so both products of
- * attention run along contiguous rows. */
+ * attention run along contiguous rows. Keys that values are a part of are kept once, as values are.
+ */
 #include <assert.h>
 #include <math.h>
 #include <stdatomic.h>
@@ -14,7 +15,7 @@ static size_t element_bytes(const struct kv_layout *l)
 }
 static size_t head_bytes(const struct kv_layout *l)
 {
-    return 2 * (size_t)l->head_dim * KV_PAGE_TOKENS * element_bytes(l);
+    return (size_t)kv_layout_parts(l) * (size_t)l->head_dim * KV_PAGE_TOKENS * element_bytes(l);
 }
 
 uint64_t cpu_kv_page_bytes(const struct device *d, const struct kv_layout *l)
@@ -32,7 +33,8 @@ static uint8_t *page_head(const struct kv_group *g, uint32_t page, int block, in
            ((size_t)block * (size_t)l->n_kv_heads + (size_t)head) * bytes;
 }
 
-/* One token's key (a column) or value (a row) of a head, in the cache's number format. */
+/* One token's key (a column) or value (a row; a key that has the value in it, too) of a head, in
+ * the cache's number format. */
 static void put_key(const struct kv_layout *l, uint8_t *head, size_t token, const void *key)
 {
     for (size_t i = 0; i < (size_t)l->head_dim; i++)
@@ -49,15 +51,18 @@ static void get_key(const struct kv_layout *l, const uint8_t *head, size_t token
 
 static size_t value_at(const struct kv_layout *l, size_t token)
 {
-    return ((size_t)l->head_dim * KV_PAGE_TOKENS + token * (size_t)l->head_dim) * element_bytes(l);
+    size_t keys = (size_t)(kv_layout_parts(l) - 1) * KV_PAGE_TOKENS;
+    return (keys + token) * (size_t)l->head_dim * element_bytes(l);
 }
 
 static void append_token(struct cpu_device *d, const struct kv_layout *l, uint8_t *head,
                          size_t token, const float *key, const float *value)
 {
     size_t hd = (size_t)l->head_dim;
+    bool apart = kv_layout_parts(l) > 1;
     if (l->f32) {
-        put_key(l, head, token, key);
+        if (apart)
+            put_key(l, head, token, key);
         memcpy(head + value_at(l, token), value, hd * sizeof *value);
         return;
     }
@@ -65,7 +70,7 @@ static void append_token(struct cpu_device *d, const struct kv_layout *l, uint8_
     for (size_t i = 0; i < hd; i += 1024) {
         size_t n = hd - i < 1024 ? hd - i : 1024;
         d->kernels->f32_to_f16(key + i, n, half);
-        for (size_t j = 0; j < n; j++)
+        for (size_t j = 0; apart && j < n; j++)
             memcpy(head + ((i + j) * KV_PAGE_TOKENS + token) * sizeof *half, half + j,
                    sizeof *half);
         d->kernels->f32_to_f16(value + i, n, half);
@@ -73,7 +78,8 @@ static void append_token(struct cpu_device *d, const struct kv_layout *l, uint8_
     }
 }
 
-/* Puts k and v [rows, kv_heads, head_dim] into the operator's block of the runs' pages. */
+/* Puts k and v [rows, kv_heads, head_dim] (k for both, where v is in it) into the operator's block
+ * of the runs' pages. */
 static void kv_append(struct stream *s, const struct device_op *op, const struct op_batch *b,
                       const struct tensor *k, const struct tensor *v)
 {
@@ -113,16 +119,19 @@ static void attend_tile(const struct attention_job *job, const struct attention_
     const struct kv_layout *l = &job->group->layout;
     uint32_t group = (uint32_t)(job->heads / l->n_kv_heads), rows = run->n_tokens * group,
              begin = tile * ATTEND_MAX_ROWS;
-    size_t first_head = (size_t)head * group * (size_t)l->head_dim;
+    size_t value_dim = (size_t)(l->value_dim ? l->value_dim : l->head_dim),
+           first_head = (size_t)head * group;
     const struct op_attention *a = &job->op->op->u.attention;
     const struct device_weight *sinks = job->op->weights[0];
     struct attend_task task = {
-        .q = (const float *)tensor_row(job->q, run->first_row) + first_head,
-        .out = (float *)tensor_row(job->out, run->first_row) + first_head,
+        .q = (const float *)tensor_row(job->q, run->first_row) + first_head * (size_t)l->head_dim,
+        .out = (float *)tensor_row(job->out, run->first_row) + first_head * value_dim,
         .q_stride = job->q->strides[0],
         .out_stride = job->out->strides[0],
         .group = (int)group,
         .head_dim = l->head_dim,
+        .value_dim = (int)value_dim,
+        .by_rows = kv_layout_parts(l) == 1,
         .first_position = run->first_position,
         .row_begin = begin,
         .row_end = begin + ATTEND_MAX_ROWS < rows ? begin + ATTEND_MAX_ROWS : rows,
@@ -163,7 +172,7 @@ void cpu_attention(struct stream *s, const struct device_op *op, const struct te
     int heads = op->op->u.attention.heads;
     const struct kv_group *g = &batch->kv[op->kv_group];
     assert(heads % g->layout.n_kv_heads == 0);
-    kv_append(s, op, batch, &in[1], &in[2]);
+    kv_append(s, op, batch, &in[1], &in[kv_layout_parts(&g->layout)]);
     struct attention_job job = {.device = s->device,
                                 .op = op,
                                 .group = g,
@@ -182,7 +191,7 @@ void cpu_attention(struct stream *s, const struct device_op *op, const struct te
     threads_run(s->device->threads, n_parts, attention_part, &job);
 }
 
-/* ---- wire order: [block][k or v][token][kv head][head dim] ---- */
+/* ---- wire order: [block][part][token][kv head][head dim] ---- */
 
 /* Some consecutive tokens of one page, of one block and head. */
 struct wire_run {
@@ -196,7 +205,8 @@ static void run_export(const struct wire_run *r, uint8_t *out)
 {
     size_t row = (size_t)r->layout->head_dim * element_bytes(r->layout);
     for (uint32_t t = 0; t < r->n; t++) {
-        get_key(r->layout, r->head, r->first + t, out + r->keys + t * r->stride);
+        if (kv_layout_parts(r->layout) > 1)
+            get_key(r->layout, r->head, r->first + t, out + r->keys + t * r->stride);
         memcpy(out + r->values + t * r->stride, r->head + value_at(r->layout, r->first + t), row);
     }
 }
@@ -205,7 +215,8 @@ static void run_import(const struct wire_run *r, const uint8_t *data)
 {
     size_t row = (size_t)r->layout->head_dim * element_bytes(r->layout);
     for (uint32_t t = 0; t < r->n; t++) {
-        put_key(r->layout, r->head, r->first + t, data + r->keys + t * r->stride);
+        if (kv_layout_parts(r->layout) > 1)
+            put_key(r->layout, r->head, r->first + t, data + r->keys + t * r->stride);
         memcpy(r->head + value_at(r->layout, r->first + t), data + r->values + t * r->stride, row);
     }
 }
@@ -216,7 +227,8 @@ static void part_walk(const struct kv_group *g, const uint32_t *pages, const str
                       uint8_t *out, const uint8_t *in)
 {
     const struct kv_layout *l = &g->layout;
-    size_t row = (size_t)l->head_dim * element_bytes(l), stride = row * (size_t)l->n_kv_heads;
+    size_t row = (size_t)l->head_dim * element_bytes(l), stride = row * (size_t)l->n_kv_heads,
+           parts = (size_t)kv_layout_parts(l);
     for (uint32_t at = 0, n; at < part->count; at += n) {
         uint32_t first = (part->first + at) % KV_PAGE_TOKENS,
                  page = pages[(part->first + at) / KV_PAGE_TOKENS];
@@ -227,10 +239,10 @@ static void part_walk(const struct kv_group *g, const uint32_t *pages, const str
                                      .head = page_head(g, page, part->first_block + b, h),
                                      .first = first,
                                      .n = n,
-                                     .keys = ((size_t)b * 2 * part->count + at) * stride +
+                                     .keys = ((size_t)b * parts * part->count + at) * stride +
                                              (size_t)h * row,
                                      .stride = stride};
-                r.values = r.keys + part->count * stride;
+                r.values = r.keys + (parts - 1) * part->count * stride;
                 if (out)
                     run_export(&r, out);
                 else

@@ -27,10 +27,11 @@ struct attend_task {
     const float *q; /* first query head of the kv head's group in the run's first row */
     float *out;     /* the same place in the output */
     size_t q_stride, out_stride; /* floats from one token to the next */
-    int group, head_dim;
+    int group, head_dim, value_dim;
+    bool by_rows; /* values are the first elements of keys, which are kept as values are, alone */
     uint32_t first_position, row_begin, row_end;
     const uint8_t *head; /* in page 0: keys [head_dim][KV_PAGE_TOKENS], then values
-                            [KV_PAGE_TOKENS][head_dim] */
+                            [KV_PAGE_TOKENS][head_dim]; by rows: keys [KV_PAGE_TOKENS][head_dim] */
     size_t page_stride;  /* bytes from one page to the next */
     const uint32_t *pages;
     uint32_t window; /* a row sees its own token and the window - 1 before it; 0: all before it */

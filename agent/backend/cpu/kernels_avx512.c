@@ -202,22 +202,43 @@ static void interleave_rows(const uint8_t *first, const uint8_t *second, size_t 
     }
 }
 
+/* Keys that lie by rows as a panel over head_dim; `rows` is scratch for PANEL_TURN_ROWS of them. */
+static void attend_turn_keys(const struct attend_task *t, const uint8_t *from, size_t valid,
+                             uint16_t *keys, uint16_t *rows)
+{
+    size_t hd = (size_t)t->head_dim, padded = (hd + PANEL_INPUTS - 1) / PANEL_INPUTS * PANEL_INPUTS;
+    for (size_t j = 0; j < KV_PAGE_TOKENS; j++) {
+        uint16_t *row = rows + j % PANEL_TURN_ROWS * padded;
+        memset(row, 0, padded * sizeof *row);
+        for (size_t i = 0; j < valid && i < hd; i += LANES) {
+            __mmask16 some = (__mmask16)(hd - i < LANES ? (1u << (hd - i)) - 1 : 0xffffu);
+            __m512 key = _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(some, from + (j * hd + i) * 2));
+            _mm256_mask_storeu_epi16(row + i, some, (__m256i)_mm512_cvtneps_pbh(key));
+        }
+        if (j % PANEL_TURN_ROWS == PANEL_TURN_ROWS - 1)
+            panel_turn(rows, padded, padded, keys + (j + 1 - PANEL_TURN_ROWS) * 2);
+    }
+}
+
 /* Keys of a page as a panel over head_dim; values of its first `valid` tokens as panels over
  * tokens, one for every 64 of head_dim. */
 static void attend_load_panels(const struct attend_task *t, uint32_t page, size_t valid,
                                uint16_t *keys, uint16_t *values)
 {
-    size_t hd = (size_t)t->head_dim, row = KV_PAGE_TOKENS * sizeof(uint16_t);
+    size_t hd = (size_t)t->head_dim, vd = (size_t)t->value_dim,
+           row = KV_PAGE_TOKENS * sizeof(uint16_t);
     const uint8_t *from = t->head + t->pages[page] * t->page_stride;
-    for (size_t d = 0; d < hd; d += 2)
+    if (t->by_rows) /* behind the panel the scratch of keys is free: floats have twice the room */
+        attend_turn_keys(t, from, valid, keys, keys + (hd + 63) / 64 * 64 * KV_PAGE_TOKENS);
+    for (size_t d = 0; !t->by_rows && d < hd; d += 2)
         interleave_rows(from + d * row, d + 1 < hd ? from + (d + 1) * row : NULL, KV_PAGE_TOKENS,
                         keys + d * PANEL_OUTPUTS);
-    from += hd * row;
-    for (size_t c = 0; c < hd; c += PANEL_OUTPUTS)
+    from += t->by_rows ? 0 : hd * row;
+    for (size_t c = 0; c < vd; c += PANEL_OUTPUTS)
         for (size_t j = 0; j < valid; j += 2)
             interleave_rows(from + (j * hd + c) * 2,
                             j + 1 < valid ? from + ((j + 1) * hd + c) * 2 : NULL,
-                            hd - c < PANEL_OUTPUTS ? hd - c : PANEL_OUTPUTS,
+                            vd - c < PANEL_OUTPUTS ? vd - c : PANEL_OUTPUTS,
                             values + (c * KV_PAGE_TOKENS + j * PANEL_OUTPUTS));
 }
 
@@ -231,7 +252,7 @@ static void attend_panel_rows(const struct attend_task *t, const struct attend_s
                KV_PAGE_TOKENS);
     attend_weigh(t, s, page, row, n);
     f32_to_bf16(scores, (size_t)n * KV_PAGE_TOKENS, weights);
-    for (size_t c = 0; c < s->padded; c += PANEL_OUTPUTS)
+    for (size_t c = 0; c < s->wide; c += PANEL_OUTPUTS)
         panel_tile(weights, KV_PAGE_TOKENS, n,
                    (const uint16_t *)(const void *)s->values + c * KV_PAGE_TOKENS,
                    (valid + 1) / 2 * 2, true, s->sums + row * s->padded + c, s->padded);

@@ -1,4 +1,4 @@
-/* The plain backend's KV cache: a page is [block][k or v][token][kv head][head dim]. */
+/* The plain backend's KV cache: a page is [block][part][token][kv head][head dim]. */
 #include <math.h>
 #include <string.h>
 
@@ -10,7 +10,7 @@ static size_t element_bytes(const struct kv_layout *l)
     return l->f32 ? sizeof(float) : sizeof(uint16_t);
 }
 
-/* Of one token, k or v, all heads. */
+/* Of one token and part, all heads. */
 static size_t row_bytes(const struct kv_layout *l)
 {
     return (size_t)l->n_kv_heads * (size_t)l->head_dim * element_bytes(l);
@@ -19,18 +19,17 @@ static size_t row_bytes(const struct kv_layout *l)
 uint64_t plain_kv_page_bytes(const struct device *d, const struct kv_layout *l)
 {
     (void)d;
-    return (uint64_t)l->n_blocks * 2 * KV_PAGE_TOKENS * row_bytes(l);
+    return (uint64_t)l->n_blocks * (uint64_t)kv_layout_parts(l) * KV_PAGE_TOKENS * row_bytes(l);
 }
 
-/* All heads of the token at `position`; `part` 0: keys, 1: values. */
+/* All heads of the token at `position`; `part` 0: keys, 1: values that lie apart. */
 static uint8_t *token_row(const struct kv_group *g, const uint32_t *pages, int block, int part,
                           uint32_t position)
 {
     uint8_t *page = (uint8_t *)g->pool.data +
                     pages[position / KV_PAGE_TOKENS] * plain_kv_page_bytes(NULL, &g->layout);
-    return page +
-           (((size_t)block * 2 + (size_t)part) * KV_PAGE_TOKENS + position % KV_PAGE_TOKENS) *
-               row_bytes(&g->layout);
+    size_t before = (size_t)block * (size_t)kv_layout_parts(&g->layout) + (size_t)part;
+    return page + (before * KV_PAGE_TOKENS + position % KV_PAGE_TOKENS) * row_bytes(&g->layout);
 }
 
 static void row_write(const struct kv_layout *l, const float *values, uint8_t *row)
@@ -65,7 +64,8 @@ static float cached_key(const void *ctx, uint32_t position, size_t i)
 
 static float cached_value(const void *ctx, uint32_t position, size_t i)
 {
-    return cache_read(ctx, 1, position, i);
+    const struct head_of_run *h = ctx;
+    return cache_read(h, kv_layout_parts(&h->group->layout) - 1, position, i);
 }
 
 static void attend_token(const struct plain_op *op, const struct op_batch *b,
@@ -74,7 +74,7 @@ static void attend_token(const struct plain_op *op, const struct op_batch *b,
 {
     const struct op_attention *a = &op->request.op->u.attention;
     const struct kv_group *g = &b->kv[op->request.kv_group];
-    size_t hd = (size_t)a->head_dim;
+    size_t hd = (size_t)a->head_dim, vd = a->value_dim ? (size_t)a->value_dim : hd;
     uint32_t position = run->first_position + t;
     const struct plain_weight *sinks = (const struct plain_weight *)op->request.weights[0];
     for (int h = 0; h < a->heads; h++) {
@@ -86,9 +86,9 @@ static void attend_token(const struct plain_op *op, const struct op_batch *b,
                                    .cap = a->cap,
                                    .sink = sinks ? sinks->vector + h : NULL};
         loop_attend(&cache, (const float *)tensor_row(q, run->first_row + t) + (size_t)h * hd,
-                    kv_first_seen(g->layout.window, position), position, hd,
+                    kv_first_seen(g->layout.window, position), position, hd, vd,
                     a->scale != 0 ? a->scale : 1.0f / sqrtf((float)hd),
-                    (float *)tensor_row(out, run->first_row + t) + (size_t)h * hd);
+                    (float *)tensor_row(out, run->first_row + t) + (size_t)h * vd);
     }
 }
 
@@ -99,7 +99,7 @@ void plain_attention(const struct plain_op *op, const struct tensor *in, const s
     for (int i = 0; i < b->n_runs; i++) {
         const struct attention_run *run = &b->runs[i];
         for (uint32_t t = 0; t < run->n_tokens; t++)
-            for (int part = 0; part < 2; part++)
+            for (int part = 0; part < kv_layout_parts(&g->layout); part++)
                 row_write(&g->layout, tensor_row(&in[1 + part], run->first_row + t),
                           token_row(g, run->pages[op->request.kv_group], op->request.kv_block, part,
                                     run->first_position + t));
@@ -119,12 +119,14 @@ void plain_kv_export(struct stream *s, const struct kv_group *g, const uint32_t 
                      const struct kv_part *part, void *out)
 {
     size_t row = row_bytes(&g->layout);
+    int parts = kv_layout_parts(&g->layout);
     uint8_t *to = out;
     (void)s;
-    for (int i = 0; i < 2 * part->n_blocks; i++)
+    for (int i = 0; i < parts * part->n_blocks; i++)
         for (uint32_t t = 0, n; t < part->count; t += n, to += n * row) {
             n = run_tokens(part->first + t, part->count - t);
-            memcpy(to, token_row(g, pages, part->first_block + i / 2, i % 2, part->first + t),
+            memcpy(to,
+                   token_row(g, pages, part->first_block + i / parts, i % parts, part->first + t),
                    n * row);
         }
 }
@@ -133,12 +135,13 @@ void plain_kv_import(struct stream *s, const struct kv_group *g, const uint32_t 
                      const struct kv_part *part, const void *data)
 {
     size_t row = row_bytes(&g->layout);
+    int parts = kv_layout_parts(&g->layout);
     const uint8_t *from = data;
     (void)s;
-    for (int i = 0; i < 2 * part->n_blocks; i++)
+    for (int i = 0; i < parts * part->n_blocks; i++)
         for (uint32_t t = 0, n; t < part->count; t += n, from += n * row) {
             n = run_tokens(part->first + t, part->count - t);
-            memcpy(token_row(g, pages, part->first_block + i / 2, i % 2, part->first + t), from,
-                   n * row);
+            memcpy(token_row(g, pages, part->first_block + i / parts, i % parts, part->first + t),
+                   from, n * row);
         }
 }

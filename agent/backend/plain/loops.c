@@ -151,10 +151,10 @@ void loop_rope(const struct rope_config *rope, const float *angles, int heads, i
 }
 
 void loop_attend(const struct loop_cache *c, const float *q, uint32_t first, uint32_t position,
-                 size_t head_dim, float scale, float *out)
+                 size_t head_dim, size_t value_dim, float scale, float *out)
 {
     float greatest = -INFINITY, total = 0;
-    memset(out, 0, head_dim * sizeof *out);
+    memset(out, 0, value_dim * sizeof *out);
     for (uint32_t p = first; p <= position; p++) {
         float score = 0;
         for (size_t i = 0; i < head_dim; i++)
@@ -166,15 +166,15 @@ void loop_attend(const struct loop_cache *c, const float *q, uint32_t first, uin
         greatest = score > was ? score : was;
         float keep = was == greatest ? 1.0f : expf(was - greatest), weight = expf(score - greatest);
         total = total * keep + weight;
-        for (size_t i = 0; i < head_dim; i++)
+        for (size_t i = 0; i < value_dim; i++)
             out[i] = out[i] * keep + weight * c->value(c->ctx, p, i);
     }
     if (c->sink) {
         float most = greatest > *c->sink ? greatest : *c->sink, keep = expf(greatest - most);
         total = total * keep + expf(*c->sink - most);
-        for (size_t i = 0; i < head_dim; i++)
+        for (size_t i = 0; i < value_dim; i++)
             out[i] *= keep;
     }
-    for (size_t i = 0; i < head_dim; i++)
+    for (size_t i = 0; i < value_dim; i++)
         out[i] /= total;
 }

@@ -49,8 +49,8 @@ struct loop_cache {
     const float *sink; /* a score that no value stands for; NULL: none */
 };
 /* One query's softmax(q · K · scale) · V over positions [first, position], carrying the greatest
- * score and the sum of weights from one to the next (online softmax). */
+ * score and the sum of weights from one to the next (online softmax): out[value_dim]. */
 void loop_attend(const struct loop_cache *c, const float *q, uint32_t first, uint32_t position,
-                 size_t head_dim, float scale, float *out);
+                 size_t head_dim, size_t value_dim, float scale, float *out);
 
 #endif

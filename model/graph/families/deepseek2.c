@@ -166,9 +166,9 @@ static int latent_attention(struct graph_builder *b, int block, int x, int angle
         !split);
     q = graph_join_heads(b, met, q, c->n_heads, (struct op_head_part){0, l->rank, l->rank},
                          (struct op_head_part){l->plain, l->rotated, query});
-    int mixed = graph_attention(b, q, k, k, NULL);
+    int mixed = graph_latent_attention(b, q, k, l->rank);
     int out = graph_head_matmul(
-        b, mixed, (struct op_head_part){0, l->rank, c->head_dim}, split ? "attn_v_b" : "attn_kv_b",
+        b, mixed, (struct op_head_part){0, l->rank, l->rank}, split ? "attn_v_b" : "attn_kv_b",
         split ? &(struct head_matrices){heads, 0, value, 0, rank}
               : &(struct head_matrices){heads, plain, value, plain + value, rank},
         false);

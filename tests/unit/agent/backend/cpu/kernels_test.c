@@ -258,27 +258,40 @@ struct attend_case {
     uint32_t prefix, tokens;
     bool f32;
     uint32_t window;
+    int latent; /* of its keys, which lie by rows, so many elements are values; 0: none */
 };
+
+static size_t case_values(const struct attend_case *c)
+{
+    return (size_t)(c->latent ? c->latent : c->head_dim);
+}
+
+static size_t case_page(const struct attend_case *c)
+{
+    return (c->latent ? 1 : 2) * (size_t)c->head_dim * KV_PAGE_TOKENS;
+}
 
 static void attend_in_tiles(void (*attend)(const struct attend_task *t),
                             const struct attend_case *c, const float *q, const uint8_t *pool,
                             const uint32_t *pages, uint32_t tile, float *out)
 {
-    size_t stride = (size_t)c->group * (size_t)c->head_dim;
+    size_t group = (size_t)c->group;
     float *scratch = calloc(attend_scratch_floats(c->head_dim), sizeof *scratch);
     uint32_t rows = c->tokens * (uint32_t)c->group;
     for (uint32_t r = 0; r < rows; r += tile) {
         struct attend_task t = {.q = q,
                                 .out = out,
-                                .q_stride = stride,
-                                .out_stride = stride,
+                                .q_stride = group * (size_t)c->head_dim,
+                                .out_stride = group * case_values(c),
                                 .group = c->group,
                                 .head_dim = c->head_dim,
+                                .value_dim = (int)case_values(c),
+                                .by_rows = c->latent > 0,
                                 .first_position = c->prefix};
         t.row_begin = r;
         t.row_end = r + tile < rows ? r + tile : rows;
         t.head = pool;
-        t.page_stride = 2 * (size_t)c->head_dim * KV_PAGE_TOKENS * (c->f32 ? 4 : 2);
+        t.page_stride = case_page(c) * (c->f32 ? 4 : 2);
         t.pages = pages;
         t.window = c->window;
         t.f32 = c->f32;
@@ -294,14 +307,17 @@ static float page_value(const struct attend_task *t, uint32_t position, bool val
     size_t size = t->f32 ? 4 : 2;
     const uint8_t *page = t->head + t->pages[position / KV_PAGE_TOKENS] * t->page_stride;
     float out;
-    at += value ? (size_t)t->head_dim * KV_PAGE_TOKENS : 0;
+    at += value && !t->by_rows ? (size_t)t->head_dim * KV_PAGE_TOKENS : 0;
     dtype_info(t->f32 ? DTYPE_F32 : DTYPE_F16)->to_f32(page + at * size, 1, &out);
     return out;
 }
 
 static float page_key_at(const void *ctx, uint32_t position, size_t i)
 {
-    return page_value(ctx, position, false, i * KV_PAGE_TOKENS + position % KV_PAGE_TOKENS);
+    const struct attend_task *t = ctx;
+    size_t token = position % KV_PAGE_TOKENS;
+    return page_value(t, position, false,
+                      t->by_rows ? token * (size_t)t->head_dim + i : i * KV_PAGE_TOKENS + token);
 }
 
 static float page_value_at(const void *ctx, uint32_t position, size_t i)
@@ -315,10 +331,11 @@ static void attend_plain(const struct attend_task *t)
     struct loop_cache cache = {.key = page_key_at, .value = page_value_at, .ctx = t};
     for (uint32_t r = t->row_begin; r < t->row_end; r++) {
         uint32_t token = r / (uint32_t)t->group;
-        size_t head = r % (uint32_t)t->group * (size_t)t->head_dim;
+        size_t head = r % (uint32_t)t->group, hd = (size_t)t->head_dim, vd = (size_t)t->value_dim;
         uint32_t position = t->first_position + token;
-        loop_attend(&cache, t->q + token * t->q_stride + head, kv_first_seen(t->window, position),
-                    position, (size_t)t->head_dim, t->scale, t->out + token * t->out_stride + head);
+        loop_attend(&cache, t->q + token * t->q_stride + head * hd,
+                    kv_first_seen(t->window, position), position, hd, vd, t->scale,
+                    t->out + token * t->out_stride + head * vd);
     }
 }
 
@@ -326,12 +343,12 @@ static void check_attend(const struct cpu_kernels *k, const struct attend_case *
 {
     enum { PAGES = 10 };
     static const uint32_t pages[PAGES] = {2, 0, 3, 1, 9, 5, 8, 6, 7, 4};
-    size_t values = 2 * (size_t)c->head_dim * KV_PAGE_TOKENS * PAGES,
-           n = (size_t)c->group * (size_t)c->head_dim * c->tokens;
+    size_t values = case_page(c) * PAGES, heads = (size_t)c->group * c->tokens,
+           n = heads * case_values(c);
     assert_true(c->prefix + c->tokens <= PAGES * KV_PAGE_TOKENS);
     uint8_t *memory, *pool = random_weights(c->f32 ? DTYPE_F32 : DTYPE_F16, values, 9, &memory);
-    float *q = random_floats(n, 8), *got = random_floats(n, 0), *want = random_floats(n, 0),
-          *alone = random_floats(n, 0);
+    float *q = random_floats(heads * (size_t)c->head_dim, 8), *got = random_floats(n, 0),
+          *want = random_floats(n, 0), *alone = random_floats(n, 0);
     attend_in_tiles(k->attend, c, q, pool, pages, ATTEND_MAX_ROWS, got);
     attend_in_tiles(attend_plain, c, q, pool, pages, ATTEND_MAX_ROWS, want);
     bool bf16 = k->panel_dot && !c->f32 && c->prefix + c->tokens > 512;
@@ -349,14 +366,36 @@ static void check_attend(const struct cpu_kernels *k, const struct attend_case *
 TEST(attention_matches_and_does_not_depend_on_the_tile)
 {
     static const struct attend_case cases[] = {
-        {1, 64, 0, 1, false, 0},      {8, 64, 0, 1, true, 0},     {8, 64, 63, 1, false, 0},
-        {8, 64, 64, 1, false, 0},     {4, 64, 127, 5, true, 0},   {1, 128, 0, 70, true, 0},
-        {2, 128, 30, 70, true, 0},    {3, 80, 100, 33, false, 0}, {1, 6, 5, 60, true, 0},
-        {7, 10, 190, 66, false, 0},   {2, 7, 60, 9, false, 0},    {1, 64, 500, 30, false, 0},
-        {7, 10, 560, 63, false, 0},   {2, 7, 530, 9, false, 0},   {2, 128, 570, 70, true, 0},
-        {3, 80, 512, 65, false, 0},   {8, 64, 70, 1, true, 1},    {2, 64, 0, 200, true, 33},
-        {4, 64, 100, 90, false, 64},  {1, 80, 130, 70, true, 65}, {2, 64, 540, 60, false, 100},
-        {1, 64, 500, 90, false, 513},
+        {1, 64, 0, 1, false, 0, 0},
+        {8, 64, 0, 1, true, 0, 0},
+        {8, 64, 63, 1, false, 0, 0},
+        {8, 64, 64, 1, false, 0, 0},
+        {4, 64, 127, 5, true, 0, 0},
+        {1, 128, 0, 70, true, 0, 0},
+        {2, 128, 30, 70, true, 0, 0},
+        {3, 80, 100, 33, false, 0, 0},
+        {1, 6, 5, 60, true, 0, 0},
+        {7, 10, 190, 66, false, 0, 0},
+        {2, 7, 60, 9, false, 0, 0},
+        {1, 64, 500, 30, false, 0, 0},
+        {7, 10, 560, 63, false, 0, 0},
+        {2, 7, 530, 9, false, 0, 0},
+        {2, 128, 570, 70, true, 0, 0},
+        {3, 80, 512, 65, false, 0, 0},
+        {8, 64, 70, 1, true, 1, 0},
+        {2, 64, 0, 200, true, 33, 0},
+        {4, 64, 100, 90, false, 64, 0},
+        {1, 80, 130, 70, true, 65, 0},
+        {2, 64, 540, 60, false, 100, 0},
+        {1, 64, 500, 90, false, 513, 0},
+        /* values in keys */
+        {16, 72, 63, 1, false, 0, 64},
+        {4, 40, 0, 130, true, 0, 32},
+        {2, 24, 100, 9, false, 0, 24},
+        {3, 7, 60, 9, true, 0, 5},
+        {16, 576, 600, 3, false, 0, 512},
+        {7, 90, 560, 63, false, 0, 70},
+        {2, 576, 30, 40, true, 0, 512},
     };
     for (int l = 0; l < LEVELS; l++) {
         const struct cpu_kernels *k = level(levels[l]);
@@ -368,8 +407,8 @@ TEST(attention_matches_and_does_not_depend_on_the_tile)
 /* A window that is larger than all there is changes no bit; pages behind one are not looked at. */
 TEST(attention_within_a_window_sees_no_more_and_no_less)
 {
-    struct attend_case all = {2, 16, 150, 40, true, 0}, wide = {2, 16, 150, 40, true, 190},
-                       narrow = {2, 16, 150, 40, true, 20};
+    struct attend_case all = {2, 16, 150, 40, true, 0, 0}, wide = {2, 16, 150, 40, true, 190, 0},
+                       narrow = {2, 16, 150, 40, true, 20, 0};
     uint32_t pages[3] = {1, 0, 2};
     size_t n = (size_t)all.group * (size_t)all.head_dim * all.tokens,
            floats = 2 * (size_t)all.head_dim * KV_PAGE_TOKENS;
