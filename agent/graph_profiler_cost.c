@@ -63,7 +63,7 @@ static int run_op(struct graph_profiling *p, const struct graph_op *op, struct d
 {
     const uint32_t *pages = p->pages;
     struct attention_run run = {.n_tokens = p->c->tokens, .pages = &pages};
-    struct op_batch batch = {.runs = &run, .n_runs = 1, .kv = &p->kv};
+    struct op_batch batch = {.runs = &run, .n_runs = 1, .kv = &p->kv, .experts_by_lot = true};
     if (op->kind == OP_ATTENTION)
         p->kv.layout = graph_profiling_layout(p, op);
     struct tensor inputs[OP_INPUTS_MAX], out = graph_profiling_tensor(p, op->outputs[0]);
@@ -137,10 +137,23 @@ static int load_all(struct graph_profiling *p, const struct graph_op *op, struct
     return rc;
 }
 
+/* An operator on experts is told which: what stands in its input's memory would name any. */
+static int route_fill(struct graph_profiling *p, const struct graph_op *op, struct err *e)
+{
+    int rc = 0;
+    if (op->kind != OP_EXPERT_MATMUL && op->kind != OP_EXPERT_SUM)
+        return 0;
+    for (int i = 0; i < p->graph->n_ops && rc == 0; i++)
+        if (p->graph->ops[i].kind == OP_ROUTE && p->graph->ops[i].outputs[0] == op->inputs[1])
+            rc = graph_profiling_run(p, &p->graph->ops[i], e);
+    return rc;
+}
+
 static int measure_loaded(struct graph_profiling *p, const struct graph_op *op,
                           struct device_op *ready, struct op_cost *c, struct err *e)
 {
-    int rc = work_measure(p, run_op, op, ready, &c->run_s, e);
+    int rc = route_fill(p, op, e);
+    rc = rc < 0 ? rc : work_measure(p, run_op, op, ready, &c->run_s, e);
     c->in_place_s = c->run_s;
     for (int i = 0; i < op->n_weights; i++)
         c->in_place_s += c->load_s[i];
@@ -193,8 +206,8 @@ static struct op_cost shape_of(const struct graph_profiling *p, const struct gra
     const struct weight *w = op->n_weights > 0 ? op->weights[0] : NULL;
     c.columns = graph_value_width(&p->graph->values[op->outputs[0]]);
     if (w) {
-        c.rows = w->shape[0];
-        c.columns = w->n_dims > 1 ? w->shape[1] : 1;
+        c.rows = w->n_dims > 2 ? w->shape[0] * w->shape[1] : w->shape[0];
+        c.columns = w->n_dims > 1 ? w->shape[w->n_dims - 1] : 1;
         c.dtype = (int)w->dtype;
     }
     for (int i = 1; i < op->n_weights; i++)

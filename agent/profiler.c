@@ -17,7 +17,7 @@
 #include "common/json.h"
 #include "common/log.h"
 
-enum { PROFILE_VERSION = 3 };
+enum { PROFILE_VERSION = 4 };
 
 /* ---- beside the tables ---- */
 
@@ -64,6 +64,13 @@ static json_t *source_note(const struct measure *m)
                      (double)(env_now_ns(&env_real) - m->begun_ns) * 1e-9, "fine", m->config->fine);
 }
 
+/* Of a mixture: how many experts there are, how many of them a token takes, what all weigh. */
+static json_t *experts_note(const struct graph_layer *l)
+{
+    return json_pack("{s:i, s:i, s:I}", "count", l->experts, "used", l->experts_used, "bytes",
+                     (json_int_t)l->expert_bytes);
+}
+
 static int layers_list(struct measure *m, struct err *e)
 {
     json_t *list = json_member_add(m->tables, "layers", json_array());
@@ -74,17 +81,27 @@ static int layers_list(struct measure *m, struct err *e)
         int rc = stage_footprint(&c, &f, e);
         if (rc < 0)
             return rc;
-        json_array_append_new(
-            list, json_pack("{s:s, s:s, s:I, s:I, s:I, s:I}", "name", l->name, "class",
-                            l->class_name, "param_bytes", (json_int_t)l->param_bytes,
-                            "resident_bytes", (json_int_t)f.weight_bytes, "state_bytes_per_token",
-                            (json_int_t)l->state_bytes_per_token, "output_bytes_per_token",
-                            (json_int_t)l->output_bytes_per_token));
+        json_t *row = json_pack("{s:s, s:s, s:I, s:I, s:I, s:I}", "name", l->name, "class",
+                                l->class_name, "param_bytes", (json_int_t)l->param_bytes,
+                                "resident_bytes", (json_int_t)f.weight_bytes,
+                                "state_bytes_per_token", (json_int_t)l->state_bytes_per_token,
+                                "output_bytes_per_token", (json_int_t)l->output_bytes_per_token);
+        if (l->experts > 0)
+            json_object_set_new(row, "experts", experts_note(l));
+        json_array_append_new(list, row);
     }
     return 0;
 }
 
 /* ---- what was measured before ---- */
+
+static void key_print(struct buffer *key, const char *kind, const struct weight *w)
+{
+    buffer_printf(key, "%s:%s", kind, w->format);
+    for (int i = 0; i < w->n_dims; i++)
+        buffer_printf(key, ":%llu", (unsigned long long)w->shape[i]);
+    buffer_printf(key, " ");
+}
 
 /* The name of results: the shape of the model, number formats included, the device, the compute. */
 static void cache_file(const struct measure *m, char *out, size_t size)
@@ -96,10 +113,13 @@ static void cache_file(const struct measure *m, char *out, size_t size)
                   m->config->device->backend->device_describe(m->config->device), m->config->f32,
                   c->vocabulary, c->width, c->n_blocks, c->n_heads, c->n_kv_heads, c->head_dim,
                   c->mlp_width, c->context);
-    for (int i = 0; i < m->graph->n_ops; i++)
-        if (m->graph->ops[i].n_weights > 0)
-            buffer_printf(&key, "%s:%s ", op_kind_info(m->graph->ops[i].kind)->name,
-                          m->graph->ops[i].weights[0]->format);
+    for (int i = 0; i < m->graph->n_ops; i++) {
+        const struct graph_op *op = &m->graph->ops[i];
+        if (op->n_weights > 0)
+            key_print(&key, op_kind_info(op->kind)->name, op->weights[0]);
+        if (op->kind == OP_ROUTE)
+            buffer_printf(&key, "of which %d ", op->u.route.used);
+    }
     struct digest d = digest_of(key.data, key.size);
     char hex[DIGEST_HEX];
     digest_hex(&d, hex);

@@ -40,16 +40,17 @@ static bool is_end(const struct measure *m, int layer)
     return layer == 0 || layer == m->graph->n_layers - 1;
 }
 
-/* A quick look: products grow with the slice alone, attention with the prefix too. Cut at the
- * model's context. */
+/* A quick look: products grow with the slice alone, attention with the prefix too, and a mixture
+ * with the experts that its first tokens wake. Cut at the model's context. */
 static void grid_quick(const struct measure *m, struct measure_class *c)
 {
     static const uint32_t slices[] = {1, 16, 64, 256}, ends[] = {1, 256},
-                          prefixes[] = {0, 512, 1536};
+                          mixtures[] = {1, 2, 4, 8, 16, 64, 256}, prefixes[] = {0, 512, 1536};
     bool attention = layer_has(m->graph, c->layer, OP_ATTENTION),
+         mixture = layer_has(m->graph, c->layer, OP_EXPERT_MATMUL),
          end = !attention && is_end(m, c->layer);
-    const uint32_t *x = end ? ends : slices;
-    int n_x = end ? 2 : 4, n_y = attention ? 3 : 1;
+    const uint32_t *x = mixture ? mixtures : end ? ends : slices;
+    int n_x = mixture ? 7 : end ? 2 : 4, n_y = attention ? 3 : 1;
     uint32_t context = (uint32_t)model_config(m->model)->context;
     while (n_x > 1 && x[n_x - 1] > context)
         n_x--;
@@ -274,6 +275,7 @@ struct stage_config profiler_stage_config(const struct measure *m, int layer, ui
                                  .compute = m->config->f32 ? COMPUTE_F32 : COMPUTE_AUTO,
                                  .kv_tokens = max_slice + max_prefix,
                                  .max_sequences = max_batch,
+                                 .experts_by_lot = true,
                                  .max_batch_tokens = max_slice > max_batch ? max_slice : max_batch};
 }
 

@@ -15,6 +15,8 @@ struct layer_facts {
     uint64_t param_bytes, elements; /* as the file has them; numbers */
     uint64_t state_bytes_per_token, output_bytes_per_token;
     double flops_per_token;
+    uint64_t expert_bytes; /* of param_bytes: of these a token reads only the experts it takes */
+    int experts, experts_used; /* 0: no mixture */
 };
 
 enum { MODEL_WINDOWS = 8 };

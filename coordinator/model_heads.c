@@ -213,6 +213,9 @@ static int facts_fill(struct model *m, struct arena *arena, struct model_facts *
         layers[i] = (struct layer_facts){.name = l->name,
                                          .class_name = l->class_name,
                                          .param_bytes = l->param_bytes,
+                                         .expert_bytes = l->expert_bytes,
+                                         .experts = l->experts,
+                                         .experts_used = l->experts_used,
                                          .state_bytes_per_token = l->state_bytes_per_token,
                                          .output_bytes_per_token = l->output_bytes_per_token,
                                          .flops_per_token = l->flops_per_token};

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "common/experts.h"
 #include "coordinator/model_slots.h"
 #include "coordinator/profile_check.h"
 #include "coordinator/profiles.h"
@@ -13,7 +14,7 @@
 #define GUESSED_MEMORY_BYTES_PER_S 1e10
 #define GUESSED_LAUNCH_S 2e-5
 
-enum { GUESSED_SLICES = 3, GUESSED_PREFIXES = 2 };
+enum { GUESSED_SLICES = 6, GUESSED_PREFIXES = 2 };
 
 static const struct measured_profile *measured_of(const struct coord *c, const struct deployment *d,
                                                   const struct member *m, int device)
@@ -73,12 +74,20 @@ double planner_state_bytes_per_token(const struct coord *c, const struct deploym
 
 /* ---- guesses ---- */
 
+/* Of a layer's weights, those that a slice reads: all, but for experts that it leaves asleep. */
+static double bytes_read(const struct layer_facts *l, double slice)
+{
+    double asleep =
+        l->experts > 0 ? 1 - experts_awake(l->experts, l->experts_used, slice) / l->experts : 0;
+    return (double)l->param_bytes - asleep * (double)l->expert_bytes;
+}
+
 /* The roofline of a device that nobody has measured: launch, then the slower of arithmetic and
  * reading the weights, and attention's growth. */
 static double guess_seconds(const struct model_facts *f, const struct layer_facts *l, double slice,
                             double prefix, double flops, double bytes)
 {
-    double seconds = fmax(l->flops_per_token * slice / flops, (double)l->param_bytes / bytes);
+    double seconds = fmax(l->flops_per_token * slice / flops, bytes_read(l, slice) / bytes);
     if (l->state_bytes_per_token > 0)
         seconds += 4.0 * (double)f->width * slice * (prefix + slice / 2) / flops;
     return GUESSED_LAUNCH_S + seconds;
@@ -88,7 +97,7 @@ static bool guess_table(struct arena *arena, const struct model_facts *f,
                         const struct layer_facts *l, const struct node_speed *told,
                         struct profile_table *out)
 {
-    static const double slices[GUESSED_SLICES] = {1, 64, 512},
+    static const double slices[GUESSED_SLICES] = {1, 4, 16, 64, 256, 512},
                         prefixes[GUESSED_PREFIXES] = {0, 1024};
     double flops = told->flops_per_s > 0 ? told->flops_per_s : GUESSED_FLOPS_PER_S,
            bytes =

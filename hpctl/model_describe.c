@@ -169,6 +169,11 @@ static json_t *layers_json(const struct graph *g)
         json_object_set_new(o, "name", json_string(l->name));
         json_object_set_new(o, "class", json_string(l->class_name));
         set_u64(o, "param_bytes", l->param_bytes);
+        if (l->experts > 0) {
+            json_object_set_new(o, "experts", json_integer(l->experts));
+            json_object_set_new(o, "experts_used", json_integer(l->experts_used));
+            set_u64(o, "expert_bytes", l->expert_bytes);
+        }
         set_u64(o, "state_bytes_per_token", l->state_bytes_per_token);
         set_u64(o, "output_bytes_per_token", l->output_bytes_per_token);
         json_object_set_new(o, "flops_per_token", json_real(l->flops_per_token));

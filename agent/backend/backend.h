@@ -81,6 +81,8 @@ struct op_batch {
     const struct attention_run *runs; /* [n_runs] */
     int n_runs;
     const struct kv_group *kv; /* by group */
+    bool experts_by_lot; /* each row takes experts of its own, whatever their scores: costs are
+                            measured so, where scores are of no file or of one text */
 };
 
 /* An operator with its weights as the device keeps them (NULL where it has none), and where in the

@@ -135,7 +135,10 @@ static void wanted_run(struct forward *f, const struct forward_batch *b,
 void forward_submit(struct forward *f, const struct forward_batch *b, struct event *done)
 {
     const struct graph_section *s = section_run_plan(f->run);
-    const struct op_batch batch = {.runs = b->runs, .n_runs = b->n_runs, .kv = b->kv};
+    const struct op_batch batch = {.runs = b->runs,
+                                   .n_runs = b->n_runs,
+                                   .kv = b->kv,
+                                   .experts_by_lot = f->config.experts_by_lot};
     assert(b->rows > 0 && b->rows <= f->config.max_rows);
     section_run_resize(f->run, GRAPH_TOKENS, b->rows);
     given_write(f, GRAPH_TOKENS, positions_fill(f, b));

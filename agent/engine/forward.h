@@ -14,7 +14,8 @@ enum { FORWARD_DEPTH = 2 };
 struct forward_config {
     struct section_config section; /* but for `sizes` */
     uint32_t max_rows;
-    enum dtype border; /* as what float32 values enter from another stage, and leave for one */
+    enum dtype border;   /* as what float32 values enter from another stage, and leave for one */
+    bool experts_by_lot; /* as op_batch has it */
 };
 
 /* Bytes on the device: of weights, and of values and scratch. HP_ENOMEM, HP_EUNSUPPORTED. */

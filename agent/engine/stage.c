@@ -69,7 +69,8 @@ static struct forward_config forward_config_of(const struct graph *g, const stru
                                                .progress_ctx = c->progress_ctx,
                                                .stop = c->stop},
                                    .max_rows = c->max_batch_tokens,
-                                   .border = c->border};
+                                   .border = c->border,
+                                   .experts_by_lot = c->experts_by_lot};
 }
 
 static int groups_of(const struct graph *g, const struct stage_config *c, struct kv_groups *out,

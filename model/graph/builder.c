@@ -313,6 +313,11 @@ static void layer_count(struct graph_builder *b, const struct graph *view,
     l->n_ops++;
     for (int i = 0; i < op->n_weights; i++)
         l->param_bytes += m->weights[i] ? m->weights[i]->bytes : 0;
+    if (op->kind == OP_EXPERT_MATMUL) {
+        l->expert_bytes += m->weights[0]->bytes;
+        l->experts = m->weights[0]->n_parts;
+        l->experts_used = op->u.experts.used;
+    }
     l->flops_per_token += graph_op_flops(view, op, one_token);
     if (kind->state_bytes_per_token)
         l->state_bytes_per_token += kind->state_bytes_per_token(op);

@@ -36,6 +36,7 @@ struct rope_config {
 };
 
 /* Mixtures of experts. */
+enum { MODEL_EXPERTS_MAX = 1 << 12, MODEL_EXPERTS_USED_MAX = 64 };
 struct expert_config {
     int n, used;             /* 0: none; a token takes so many of them */
     int width, shared_width; /* of an expert's MLP; of one that every token takes too, 0: none */

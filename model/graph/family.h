@@ -103,9 +103,7 @@ enum {
     MODEL_DIMENSION_MAX = 1 << 24,
     MODEL_HEAD_MAX = 1 << 16,
     MODEL_BLOCKS_MAX = 1 << 16,
-    MODEL_CONTEXT_MAX = 1 << 30,
-    MODEL_EXPERTS_MAX = 1 << 12,
-    MODEL_EXPERTS_USED_MAX = 64
+    MODEL_CONTEXT_MAX = 1 << 30
 };
 
 /* HP_EUNSUPPORTED naming what the file has and what is known. `name` need not be a C string. */

@@ -1,8 +1,9 @@
 #include "model/graph/kinds.h"
 
 #include <assert.h>
-#include <math.h>
 #include <string.h>
+
+#include "common/experts.h"
 
 static const struct graph_value *op_input(const struct graph *g, const struct graph_op *op, int i)
 {
@@ -137,9 +138,8 @@ static uint64_t expert_bytes_read(const struct graph *g, const struct graph_op *
 {
     const struct weight *w = op->weights[0];
     double n = w->n_parts, used = op->u.experts.used,
-           rows = (double)graph_value_elements(op_input(g, op, 1), sizes) / (2 * used),
-           awake = n * (1 - pow(1 - used / n, rows));
-    return (uint64_t)(awake / n * (double)w->bytes);
+           rows = (double)graph_value_elements(op_input(g, op, 1), sizes) / (2 * used);
+    return (uint64_t)(experts_awake(n, used, rows) / n * (double)w->bytes);
 }
 
 static double expert_matmul_flops(const struct graph *g, const struct graph_op *op,

@@ -55,11 +55,16 @@ void toy_manifest(const char *name, struct buffer *out)
 }
 
 static const struct layer_facts layers[TOY_LAYERS] = {
-    {"embed", "embed", 1000, 500, 0, 8, 0},       {"blk.0.attn", "attn", 4000, 2000, 64, 8, 4000},
-    {"blk.0.mlp", "mlp", 8000, 4000, 0, 8, 8000}, {"blk.1.attn", "attn", 4000, 2000, 64, 8, 4000},
-    {"blk.1.mlp", "mlp", 8000, 4000, 0, 8, 8000}, {"blk.2.attn", "attn", 4000, 2000, 64, 8, 4000},
-    {"blk.2.mlp", "mlp", 8000, 4000, 0, 8, 8000}, {"blk.3.attn", "attn", 4000, 2000, 64, 8, 4000},
-    {"blk.3.mlp", "mlp", 8000, 4000, 0, 8, 8000}, {"head", "head", 1000, 500, 0, 4, 1000},
+    {"embed", "embed", 1000, 500, 0, 8, 0, 0, 0, 0},
+    {"blk.0.attn", "attn", 4000, 2000, 64, 8, 4000, 0, 0, 0},
+    {"blk.0.mlp", "mlp", 8000, 4000, 0, 8, 8000, 0, 0, 0},
+    {"blk.1.attn", "attn", 4000, 2000, 64, 8, 4000, 0, 0, 0},
+    {"blk.1.mlp", "mlp", 8000, 4000, 0, 8, 8000, 0, 0, 0},
+    {"blk.2.attn", "attn", 4000, 2000, 64, 8, 4000, 0, 0, 0},
+    {"blk.2.mlp", "mlp", 8000, 4000, 0, 8, 8000, 0, 0, 0},
+    {"blk.3.attn", "attn", 4000, 2000, 64, 8, 4000, 0, 0, 0},
+    {"blk.3.mlp", "mlp", 8000, 4000, 0, 8, 8000, 0, 0, 0},
+    {"head", "head", 1000, 500, 0, 4, 1000, 0, 0, 0},
 };
 static const uint32_t end_ids[] = {TOY_END};
 

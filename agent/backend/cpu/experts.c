@@ -2,11 +2,10 @@
  * read once for all rows that take it, and products go by matmul.c. A matrix of experts is as many
  * matrices, each kept as any other. */
 #include <assert.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent/backend/cpu/cpu_int.h"
+#include "agent/backend/cpu/rows.h"
 #include "agent/backend/plain/loops.h"
 
 /* ---- products ---- */
@@ -152,35 +151,45 @@ void cpu_head_matmul(struct stream *s, const struct device_op *op, const struct 
     }
 }
 
+static void join_heads_rows(const struct rows_job *job, size_t begin, size_t end)
+{
+    for (size_t r = begin; r < end; r++)
+        loop_join_heads(&job->op->op->u.heads, tensor_row(&job->in[0], r),
+                        tensor_row(&job->in[1], r), tensor_row(job->out, r));
+}
+
 void cpu_join_heads(struct stream *s, const struct device_op *op, const struct tensor *in,
                     const struct tensor *out, const struct op_batch *batch)
 {
-    (void)s, (void)batch;
-    for (uint64_t r = 0; r < out->shape[0]; r++)
-        loop_join_heads(&op->op->u.heads, tensor_row(&in[0], r), tensor_row(&in[1], r),
-                        tensor_row(out, r));
+    rows_spread(s, op, in, out, batch, join_heads_rows);
 }
 
 /* ---- row by row ---- */
 
+static void route_rows(const struct rows_job *job, size_t begin, size_t end)
+{
+    const struct op_route *how = &job->op->op->u.route;
+    size_t n = tensor_width(&job->in[0]);
+    for (size_t r = begin; r < end; r++)
+        if (job->batch && job->batch->experts_by_lot)
+            loop_route_by_lot(how, r, n, tensor_row(job->out, r));
+        else
+            loop_route(how, tensor_row(&job->in[0], r), n, tensor_row(job->out, r));
+}
+
 void cpu_route(struct stream *s, const struct device_op *op, const struct tensor *in,
                const struct tensor *out, const struct op_batch *batch)
 {
-    (void)s, (void)batch;
-    for (uint64_t r = 0; r < out->shape[0]; r++)
-        loop_route(&op->op->u.route, tensor_row(&in[0], r), tensor_width(&in[0]),
-                   tensor_row(out, r));
+    rows_spread(s, op, in, out, batch, route_rows);
 }
 
-void cpu_expert_sum(struct stream *s, const struct device_op *op, const struct tensor *in,
-                    const struct tensor *out, const struct op_batch *batch)
+static void expert_sum_rows(const struct rows_job *job, size_t begin, size_t end)
 {
-    size_t used = (size_t)op->op->u.experts.used, width = tensor_width(out);
-    (void)s, (void)batch;
-    for (uint64_t r = 0; r < out->shape[0]; r++) {
-        const float *x = tensor_row(&in[0], r),
-                    *weights = (const float *)tensor_row(&in[1], r) + used;
-        float *to = tensor_row(out, r);
+    size_t used = (size_t)job->op->op->u.experts.used, width = tensor_width(job->out);
+    for (size_t r = begin; r < end; r++) {
+        const float *x = tensor_row(&job->in[0], r),
+                    *weights = (const float *)tensor_row(&job->in[1], r) + used;
+        float *to = tensor_row(job->out, r);
         for (size_t i = 0; i < width; i++)
             to[i] = weights[0] * x[i];
         for (size_t k = 1; k < used; k++)
@@ -189,28 +198,38 @@ void cpu_expert_sum(struct stream *s, const struct device_op *op, const struct t
     }
 }
 
+void cpu_expert_sum(struct stream *s, const struct device_op *op, const struct tensor *in,
+                    const struct tensor *out, const struct op_batch *batch)
+{
+    rows_spread(s, op, in, out, batch, expert_sum_rows);
+}
+
+static void gate_rows(const struct rows_job *job, size_t begin, size_t end)
+{
+    for (size_t r = begin; r < end; r++)
+        loop_gate_rows(tensor_row(&job->in[0], r), *(const float *)tensor_row(&job->in[1], r),
+                       tensor_width(job->out), tensor_row(job->out, r));
+}
+
 void cpu_gate_rows(struct stream *s, const struct device_op *op, const struct tensor *in,
                    const struct tensor *out, const struct op_batch *batch)
 {
-    (void)s, (void)op, (void)batch;
-    for (uint64_t r = 0; r < out->shape[0]; r++) {
-        const float *x = tensor_row(&in[0], r);
-        float *to = tensor_row(out, r),
-              gate = 1.0f / (1.0f + expf(-*(const float *)tensor_row(&in[1], r)));
-        for (uint64_t i = 0; i < tensor_width(out); i++)
-            to[i] = x[i] * gate;
+    rows_spread(s, op, in, out, batch, gate_rows);
+}
+
+static void clamped_swiglu_rows(const struct rows_job *job, size_t begin, size_t end)
+{
+    bool by_turns = job->op->op->n_inputs == 1;
+    for (size_t r = begin; r < end; r++) {
+        const float *gate = tensor_row(&job->in[0], r),
+                    *up = by_turns ? gate + 1 : tensor_row(&job->in[1], r);
+        loop_clamped_swiglu(&job->op->op->u.swiglu, gate, up, by_turns ? 2 : 1,
+                            tensor_width(job->out), tensor_row(job->out, r));
     }
 }
 
 void cpu_clamped_swiglu(struct stream *s, const struct device_op *op, const struct tensor *in,
                         const struct tensor *out, const struct op_batch *batch)
 {
-    bool by_turns = op->op->n_inputs == 1;
-    (void)s, (void)batch;
-    for (uint64_t r = 0; r < out->shape[0]; r++) {
-        const float *gate = tensor_row(&in[0], r),
-                    *up = by_turns ? gate + 1 : tensor_row(&in[1], r);
-        loop_clamped_swiglu(&op->op->u.swiglu, gate, up, by_turns ? 2 : 1, tensor_width(out),
-                            tensor_row(out, r));
-    }
+    rows_spread(s, op, in, out, batch, clamped_swiglu_rows);
 }

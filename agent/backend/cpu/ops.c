@@ -4,52 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent/backend/cpu/cpu_int.h"
+#include "agent/backend/cpu/rows.h"
 #include "agent/backend/plain/loops.h"
-
-struct rows_job {
-    struct stream *stream;
-    const struct device_op *op;
-    const struct tensor *in, *out;
-    void (*run)(const struct rows_job *job, size_t begin, size_t end);
-    struct parts parts;
-    size_t n, grain, elements; /* rows (or elements), of which parts are multiples; in all */
-};
-
-static void rows_part(void *ctx, int thread, uint32_t part)
-{
-    const struct rows_job *job = ctx;
-    (void)thread;
-    job->run(job, parts_begin(&job->parts, part), parts_end(&job->parts, part));
-}
-
-/* Small work is done by the caller: waking the others would take longer. */
-static void rows_run(struct rows_job *job)
-{
-    enum { SMALL_ELEMENTS = 16384 };
-    struct threads *threads = job->stream->device->threads;
-    if (job->elements <= SMALL_ELEMENTS) {
-        job->run(job, 0, job->n);
-        return;
-    }
-    job->parts = threads_parts(threads, job->n, job->grain, 0);
-    threads_run(threads, job->parts.count, rows_part, job);
-}
-
-/* `run` on all rows of the result. */
-static void rows_spread(struct stream *s, const struct device_op *op, const struct tensor *in,
-                        const struct tensor *out,
-                        void (*run)(const struct rows_job *job, size_t begin, size_t end))
-{
-    rows_run(&(struct rows_job){.stream = s,
-                                .op = op,
-                                .in = in,
-                                .out = out,
-                                .run = run,
-                                .n = out->shape[0],
-                                .grain = 1,
-                                .elements = out->shape[0] * tensor_width(out)});
-}
 
 static const struct cpu_kernels *kernels_of(const struct rows_job *job)
 {
@@ -102,8 +58,7 @@ static void rms_norm_rows(const struct rows_job *job, size_t begin, size_t end)
 static void run_rms_norm(struct stream *s, const struct device_op *op, const struct tensor *in,
                          const struct tensor *out, const struct op_batch *batch)
 {
-    (void)batch;
-    rows_spread(s, op, in, out, rms_norm_rows);
+    rows_spread(s, op, in, out, batch, rms_norm_rows);
 }
 
 static void layer_norm_rows(const struct rows_job *job, size_t begin, size_t end)
@@ -117,8 +72,7 @@ static void layer_norm_rows(const struct rows_job *job, size_t begin, size_t end
 static void run_layer_norm(struct stream *s, const struct device_op *op, const struct tensor *in,
                            const struct tensor *out, const struct op_batch *batch)
 {
-    (void)batch;
-    rows_spread(s, op, in, out, layer_norm_rows);
+    rows_spread(s, op, in, out, batch, layer_norm_rows);
 }
 
 /* ---- rotation ---- */
@@ -148,45 +102,10 @@ static void rope_rows(const struct rows_job *job, size_t begin, size_t end)
 static void run_rope(struct stream *s, const struct device_op *op, const struct tensor *in,
                      const struct tensor *out, const struct op_batch *batch)
 {
-    (void)batch;
-    rows_spread(s, op, in, out, rope_rows);
+    rows_spread(s, op, in, out, batch, rope_rows);
 }
 
 /* ---- element by element ---- */
-
-static bool is_dense(const struct tensor *t)
-{
-    return t->strides[0] == tensor_width(t);
-}
-
-/* All elements where rows follow each other, else row by row. A grain of whole vectors, so that
- * parts begin where vectors do. */
-static void elements_spread(struct stream *s, const struct device_op *op, const struct tensor *in,
-                            const struct tensor *out,
-                            void (*run)(const struct rows_job *job, size_t begin, size_t end))
-{
-    bool dense = is_dense(out);
-    struct tensor inputs[OP_INPUTS_MAX], to = *out;
-    for (int i = 0; i < op->op->n_inputs; i++) {
-        inputs[i] = in[i];
-        dense = dense && is_dense(&in[i]);
-    }
-    uint64_t width = tensor_width(out), n_rows = out->shape[0];
-    for (uint64_t r = 0; r < (dense ? 1 : n_rows); r++) {
-        struct rows_job job = {.stream = s,
-                               .op = op,
-                               .in = inputs,
-                               .out = &to,
-                               .run = run,
-                               .n = dense ? width * n_rows : width,
-                               .grain = 64};
-        job.elements = job.n;
-        rows_run(&job);
-        for (int i = 0; i < op->op->n_inputs; i++)
-            inputs[i].offset += inputs[i].strides[0] * sizeof(float);
-        to.offset += to.strides[0] * sizeof(float);
-    }
-}
 
 static void silu_mul_elements(const struct rows_job *job, size_t begin, size_t end)
 {

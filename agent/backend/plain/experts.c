@@ -1,16 +1,17 @@
 /* The plain backend's mixtures of experts: row by row, expert by expert. */
-#include <math.h>
-
 #include "agent/backend/plain/loops.h"
 #include "agent/backend/plain/plain_int.h"
 
 void plain_route(const struct plain_op *op, const struct tensor *in, const struct tensor *out,
                  const struct op_batch *batch)
 {
-    (void)batch;
+    const struct op_route *how = &op->request.op->u.route;
+    size_t n = tensor_width(&in[0]);
     for (uint64_t r = 0; r < out->shape[0]; r++)
-        loop_route(&op->request.op->u.route, tensor_row(&in[0], r), tensor_width(&in[0]),
-                   tensor_row(out, r));
+        if (batch && batch->experts_by_lot)
+            loop_route_by_lot(how, r, n, tensor_row(out, r));
+        else
+            loop_route(how, tensor_row(&in[0], r), n, tensor_row(out, r));
 }
 
 /* One row by one expert's matrix. */
@@ -98,13 +99,9 @@ void plain_gate_rows(const struct plain_op *op, const struct tensor *in, const s
                      const struct op_batch *batch)
 {
     (void)op, (void)batch;
-    for (uint64_t r = 0; r < out->shape[0]; r++) {
-        const float *x = tensor_row(&in[0], r);
-        float *to = tensor_row(out, r),
-              gate = 1.0f / (1.0f + expf(-*(const float *)tensor_row(&in[1], r)));
-        for (uint64_t i = 0; i < tensor_width(out); i++)
-            to[i] = x[i] * gate;
-    }
+    for (uint64_t r = 0; r < out->shape[0]; r++)
+        loop_gate_rows(tensor_row(&in[0], r), *(const float *)tensor_row(&in[1], r),
+                       tensor_width(out), tensor_row(out, r));
 }
 
 void plain_clamped_swiglu(const struct plain_op *op, const struct tensor *in,

@@ -84,6 +84,37 @@ void loop_route(const struct op_route *how, const float *scores, size_t n, float
         weights[k] *= scale;
 }
 
+/* A number below `n` that follows from the other two alone (SplitMix64's mixing). */
+static uint32_t lot_draw(uint64_t row, uint64_t turn, uint32_t n)
+{
+    uint64_t x = (row * MODEL_EXPERTS_USED_MAX + turn + 1) * UINT64_C(0x9e3779b97f4a7c15);
+    x = (x ^ (x >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    x = (x ^ (x >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return (uint32_t)(((x ^ (x >> 31)) >> 32) * n >> 32);
+}
+
+void loop_route_by_lot(const struct op_route *how, uint64_t row, size_t n, float *out)
+{
+    uint32_t drawn[MODEL_EXPERTS_USED_MAX]; /* rising */
+    for (int k = 0; k < how->used; k++) {
+        uint32_t expert = lot_draw(row, (uint64_t)k, (uint32_t)n - (uint32_t)k);
+        int at = 0;
+        for (; at < k && drawn[at] <= expert; at++)
+            expert++;
+        memmove(drawn + at + 1, drawn + at, (size_t)(k - at) * sizeof *drawn);
+        drawn[at] = expert;
+        out[k] = (float)expert;
+        out[how->used + k] = 1.0f / (float)how->used;
+    }
+}
+
+void loop_gate_rows(const float *in, float gate, size_t n, float *out)
+{
+    float share = 1.0f / (1.0f + expf(-gate));
+    for (size_t i = 0; i < n; i++)
+        out[i] = in[i] * share;
+}
+
 void loop_clamped_swiglu(const struct op_swiglu *how, const float *gate, const float *up,
                          size_t step, size_t n, float *out)
 {

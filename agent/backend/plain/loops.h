@@ -25,6 +25,10 @@ void loop_gelu(const float *in, size_t n, float *out);
 void loop_soft_cap(const float *in, float cap, size_t n, float *out);
 /* The `used` experts of the greatest scores, as numbers and then their weights: out[2 * used]. */
 void loop_route(const struct op_route *how, const float *scores, size_t n, float *out);
+/* The same by lot, whatever the scores: each row its own experts, of even weight. */
+void loop_route_by_lot(const struct op_route *how, uint64_t row, size_t n, float *out);
+/* out[n] = in * sigmoid(gate) */
+void loop_gate_rows(const float *in, float gate, size_t n, float *out);
 /* out[n] = (up + 1) * gate * sigmoid(alpha * gate), clamped; gate[i] and up[i] lie `step` apart. */
 void loop_clamped_swiglu(const struct op_swiglu *how, const float *gate, const float *up,
                          size_t step, size_t n, float *out);

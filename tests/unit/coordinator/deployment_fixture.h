@@ -5,9 +5,12 @@
 #include "tests/unit/coordinator/core_fixture.h"
 
 static const struct layer_facts layers[6] = {
-    {"embed", "embed", 1000, 500, 0, 64, 0}, {"l1", "attn", 1000, 500, 64, 64, 1e5},
-    {"l2", "mlp", 1000, 500, 0, 64, 1e5},    {"l3", "attn", 1000, 500, 64, 64, 1e5},
-    {"l4", "mlp", 1000, 500, 0, 64, 1e5},    {"head", "head", 1000, 500, 0, 4, 1e5},
+    {"embed", "embed", 1000, 500, 0, 64, 0, 0, 0, 0},
+    {"l1", "attn", 1000, 500, 64, 64, 1e5, 0, 0, 0},
+    {"l2", "mlp", 1000, 500, 0, 64, 1e5, 0, 0, 0},
+    {"l3", "attn", 1000, 500, 64, 64, 1e5, 0, 0, 0},
+    {"l4", "mlp", 1000, 500, 0, 64, 1e5, 0, 0, 0},
+    {"head", "head", 1000, 500, 0, 4, 1e5, 0, 0, 0},
 };
 
 static const uint32_t end_ids[] = {2};

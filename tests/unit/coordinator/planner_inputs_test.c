@@ -10,11 +10,11 @@
 
 enum { LAYERS = 5 };
 static const struct layer_facts layers[LAYERS] = {
-    {"emb", "embed", 100000000, 100000000, 0, 4096, 0},
-    {"b1", "block", 100000007, 100000000, 1000, 4096, 2.1e8},
-    {"b2", "block", 100000014, 100000000, 1000, 4096, 2.1e8},
-    {"b3", "block", 100000021, 100000000, 1000, 4096, 2.1e8},
-    {"head", "head", 100000028, 100000000, 0, 4, 2.1e8},
+    {"emb", "embed", 100000000, 100000000, 0, 4096, 0, 0, 0, 0},
+    {"b1", "block", 100000007, 100000000, 1000, 4096, 2.1e8, 0, 0, 0},
+    {"b2", "block", 100000014, 100000000, 1000, 4096, 2.1e8, 0, 0, 0},
+    {"b3", "block", 100000021, 100000000, 1000, 4096, 2.1e8, 0, 0, 0},
+    {"head", "head", 100000028, 100000000, 0, 4, 2.1e8, 0, 0, 0},
 };
 static const struct model_facts facts = {
     .layers = layers, .n_layers = LAYERS, .vocabulary = 1000, .width = 1024, .context = 4096};
@@ -236,8 +236,46 @@ TEST(what_was_measured_is_planned_with_and_the_rest_is_guessed)
     assert_same(table_of(p, "k", "block")->seconds[3], 0.012);
     /* Launch, then the slower of arithmetic and reading the weights. */
     assert_true(fabs(table_of(p, "k", "embed")->seconds[0] - (2e-5 + 1e8 / 1e10)) < 1e-9);
-    assert_int_equal(table_of(p, "slow", "block")->n_x, 3);
+    assert_int_equal(table_of(p, "slow", "block")->n_x, 6);
     assert_same(p->layers[1].param_bytes, 200000000); /* packed as bf16 */
+    planner_inputs_release(&in);
+    planner_inputs_release(&d.inputs);
+    json_decref(d.spec.options);
+    fixture_close(&f);
+}
+
+/* Of 64 experts of 1 MB a token takes 4, so that a step of decode reads 4 MB, and a slice nearly
+ * all. */
+TEST(an_unmeasured_mixture_reads_the_experts_that_a_slice_wakes)
+{
+    struct fixture f;
+    struct model_slot slot;
+    struct deployment d;
+    struct planner_inputs *in = NULL;
+    struct err e = {0};
+    struct layer_facts mixture[LAYERS];
+    memcpy(mixture, layers, sizeof layers);
+    mixture[3] = (struct layer_facts){.name = "b3",
+                                      .class_name = "moe",
+                                      .param_bytes = 65000000,
+                                      .elements = 65000000,
+                                      .output_bytes_per_token = 4096,
+                                      .expert_bytes = 64000000,
+                                      .experts = 64,
+                                      .experts_used = 4};
+    fixture_open(&f);
+    join_on(&f, 2, "m2", card_node);
+    slot_open(&slot, &d);
+    slot.facts.layers = mixture;
+    assert_int_equal(planner_inputs_get(f.core, &d, &in, &e), 0);
+    const struct profile_table *t = table_of(&in->profile, "slow", "moe");
+    assert_true(fabs(profile_table_at(t, 1, 0) - (2e-5 + 5e6 / 1e10)) < 1e-8);
+    double sixteen = 1e6 + 64e6 * (1 - pow(60.0 / 64, 16));
+    assert_true(fabs(profile_table_at(t, 16, 0) - (2e-5 + sixteen / 1e10)) < 1e-8);
+    assert_true(profile_table_at(t, 512, 0) > 0.99 * (2e-5 + 65e6 / 1e10));
+    assert_true(profile_table_at(t, 512, 0) < 2e-5 + 65e6 / 1e10);
+    /* All of it is kept all the same. */
+    assert_same(in->profile.layers[3].param_bytes, 130000000);
     planner_inputs_release(&in);
     planner_inputs_release(&d.inputs);
     json_decref(d.spec.options);
@@ -284,6 +322,7 @@ int main(void)
         cmocka_unit_test(the_cluster_is_what_topo_tells_people),
         cmocka_unit_test(what_was_measured_is_planned_with_and_the_rest_is_guessed),
         cmocka_unit_test(frames_on_their_way_are_planned_with_where_pools_are_small),
+        cmocka_unit_test(an_unmeasured_mixture_reads_the_experts_that_a_slice_wakes),
         cmocka_unit_test(layers_of_a_paced_profile_stand_where_the_models_do),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
