@@ -63,9 +63,12 @@ static void grid_quick(const struct measure *m, struct measure_class *c)
 static void grid_fine(const struct measure *m, struct measure_class *c)
 {
     uint32_t context = (uint32_t)model_config(m->model)->context,
-             slices[] = {1, 8, 32, 128, FINE_SLICE}, prefixes[3] = {0};
+             dense[] = {1, 8, 32, 128, FINE_SLICE}, prefixes[3] = {0},
+             mixtures[] = {1, 2, 4, 8, 16, 32, 128, FINE_SLICE};
     uint32_t most = context < 2 ? 1 : context / 2 < FINE_SLICE ? context / 2 : FINE_SLICE;
-    int n_x = 5, n_y = 1;
+    bool mixture = layer_has(m->graph, c->layer, OP_EXPERT_MATMUL);
+    uint32_t *slices = mixture ? mixtures : dense;
+    int n_x = mixture ? 8 : 5, n_y = 1;
     while (n_x > 1 && slices[n_x - 2] >= most)
         n_x--;
     slices[n_x - 1] = most;

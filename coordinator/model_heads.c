@@ -126,6 +126,24 @@ static int tokens_text(void *ctx, const uint32_t *ids, size_t n, struct buffer *
     return tokenizer_decode(ctx, ids, n, out, &ignored);
 }
 
+/* Bytes that a product with a matrix of experts takes for each token beside its values: the rows of
+ * one expert side by side, what comes of them, and the order of all rows. At the most all tokens
+ * take one expert. */
+static uint64_t expert_rows_bytes(const struct graph *g)
+{
+    uint64_t most = 0;
+    for (int i = 0; i < g->n_ops; i++) {
+        const struct graph_op *op = &g->ops[i];
+        if (op->kind != OP_EXPERT_MATMUL)
+            continue;
+        const struct weight *one = op->weights[0]->parts[0];
+        uint64_t bytes = (one->shape[0] + one->shape[1]) * sizeof(float) +
+                         (uint64_t)op->u.experts.used * sizeof(uint32_t);
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}
+
 /* Bytes that an agent with all layers holds for each token of a batch; one with some of them holds
  * no more. */
 static int workspace_count(const struct graph *g, double *out, struct err *e)
@@ -135,7 +153,7 @@ static int workspace_count(const struct graph *g, double *out, struct err *e)
     int rc = graph_section_make(g, 0, g->n_layers, one_token, &s, e);
     if (rc < 0)
         return rc;
-    *out = (double)graph_section_bytes(&s);
+    *out = (double)(graph_section_bytes(&s) + expert_rows_bytes(g));
     graph_section_free(&s);
     return 0;
 }

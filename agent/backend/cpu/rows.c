@@ -43,8 +43,8 @@ static bool is_dense(const struct tensor *t)
 
 /* A grain of whole vectors, so that parts begin where vectors do. */
 void elements_spread(struct stream *s, const struct device_op *op, const struct tensor *in,
-                            const struct tensor *out,
-                            void (*run)(const struct rows_job *job, size_t begin, size_t end))
+                     const struct tensor *out,
+                     void (*run)(const struct rows_job *job, size_t begin, size_t end))
 {
     bool dense = is_dense(out);
     struct tensor inputs[OP_INPUTS_MAX], to = *out;
