@@ -30,6 +30,8 @@ struct model_facts {
     const char *const *needs; /* what a device must run: kinds of operators and number formats by
                                  name; NULL-terminated, or NULL: not said */
     uint32_t vocabulary, width, context;
+    uint32_t long_from; /* sequences that may reach more rotate by factors of their own; 0: none do
+                         */
     uint32_t windows[MODEL_WINDOWS + 1]; /* of its attentions, each size once; 0 ends them */
     double
         workspace_bytes_per_token; /* of a batch: what a stage holds beside weights and KV cache */

@@ -244,20 +244,22 @@ static int facts_fill(struct model *m, struct arena *arena, struct model_facts *
     rc = workspace_count(g, &workspace, e);
     if (rc < 0)
         return rc;
-    *facts = (struct model_facts){.workspace_bytes_per_token = workspace,
-                                  .architecture = config->architecture,
-                                  .layers = layers,
-                                  .needs = needs,
-                                  .borders = borders,
-                                  .n_layers = g->n_layers,
-                                  .vocabulary = (uint32_t)config->vocabulary,
-                                  .width = (uint32_t)config->width,
-                                  .context = (uint32_t)config->context,
-                                  .end_ids = end_ids,
-                                  .n_end_ids = (size_t)n_end,
-                                  .handle = m,
-                                  .text = tokens_text,
-                                  .text_ctx = (void *)(uintptr_t)t};
+    *facts = (struct model_facts){
+        .workspace_bytes_per_token = workspace,
+        .architecture = config->architecture,
+        .layers = layers,
+        .needs = needs,
+        .borders = borders,
+        .n_layers = g->n_layers,
+        .vocabulary = (uint32_t)config->vocabulary,
+        .width = (uint32_t)config->width,
+        .context = (uint32_t)config->context,
+        .long_from = config->rope.long_factors ? (uint32_t)config->rope.long_from : 0,
+        .end_ids = end_ids,
+        .n_end_ids = (size_t)n_end,
+        .handle = m,
+        .text = tokens_text,
+        .text_ctx = (void *)(uintptr_t)t};
     windows_fill(g, facts->windows);
     return 0;
 }

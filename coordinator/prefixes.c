@@ -41,11 +41,14 @@ static uint64_t hash_text(uint64_t hash, const char *text)
     return hash_more(hash, 256);
 }
 
-static uint64_t chain_root(const struct deployment *d, uint64_t salt)
+static uint64_t chain_root(const struct deployment *d, const struct sequence *s, uint64_t salt)
 {
+    uint32_t long_from = d->model->facts.long_from;
     uint64_t hash = hash_text(salt, d->model->id);
     hash = hash_text(hash, deployment_spec_compute(&d->spec));
-    return hash_more(hash, d->generation);
+    hash = hash_more(hash, d->generation);
+    /* As the stages' keys are rotated (docs/engine.md, Rotation). */
+    return hash_more(hash, long_from && s->n_prompt + s->max_tokens > long_from);
 }
 
 static uint64_t chain_next(uint64_t hash, const uint32_t *ids)
@@ -187,7 +190,7 @@ void prefixes_begin(const struct coord *c, struct deployment *d, const struct se
                          .settled = (uint32_t)(s->n_prompt + s->max_tokens),
                          .rest = (uint32_t)(s->n_prompt - s->shared),
                          .used_ns = coord_now(c)};
-    chain_grow(x, p, chain_root(d, salt));
+    chain_grow(x, p, chain_root(d, s, salt));
 }
 
 void prefixes_ready(struct deployment *d, struct sequence *s)
@@ -277,7 +280,7 @@ struct prefix_hit prefixes_find(const struct coord *c, const struct deployment *
     const struct prefix_node **path = calloc(pages, sizeof(struct prefix_node *));
     /* Whoever has a later page has more in common; the first that is found there is as good as any
      * before, but may not be ready, or not reach. */
-    for (uint32_t i = path ? path_find(d, s, chain_root(d, salt), path, pages) : 0;
+    for (uint32_t i = path ? path_find(d, s, chain_root(d, s, salt), path, pages) : 0;
          i-- > 0 && !x.ready && x.left > 0;)
         node_look(&x, path[i]);
     free(path);
@@ -343,7 +346,7 @@ uint32_t prefixes_end(const struct coord *c, struct deployment *d, struct sequen
     p->n = s->n_ids > s->n_prompt ? (uint32_t)s->n_ids - 1 : 0; /* the last one has not run */
     p->settled = whole ? p->n : p->settled;
     if (p->n && salt)
-        chain_grow(d->prefixes, p, chain_root(d, salt));
+        chain_grow(d->prefixes, p, chain_root(d, s, salt));
     struct prefix *other = p->n ? kept_with(d, p) : NULL;
     if (other)
         other->used_ns = coord_now(c);

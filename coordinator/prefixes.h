@@ -1,7 +1,7 @@
 /* What the stages of a deployment have of prompts, so that equal beginnings are computed and stored
  * once: an index over the sequences that run and over those that have ended and are kept. Pages of
  * ids are chained (as blocks of vLLM and SGLang are): the hash of a page covers all pages before it
- * and, at the root, model, arithmetic, generation and whose it is, so that a place in
+ * and, at the root, model, arithmetic, generation, rotation and whose it is, so that a place in
  * the chain is a position in the prompt. A hash finds; the ids themselves decide.
  *
  * State and lookups; nothing is ordered here (sequence_orders.h). What a deployment's stages forget

@@ -86,6 +86,11 @@ uint32_t forward_positions(const struct forward *f)
     return (uint32_t)most;
 }
 
+bool forward_rotates_long(const struct forward *f, uint32_t most_tokens)
+{
+    return most_tokens > f->long_from;
+}
+
 struct stream *forward_stream(const struct forward *f)
 {
     return section_run_stream(f->run);
@@ -108,7 +113,8 @@ static const uint32_t *positions_fill(struct forward *f, const struct forward_ba
     uint32_t *positions = f->positions[f->turn];
     f->turn = (f->turn + 1) % FORWARD_DEPTH;
     for (int i = 0; i < b->n_runs; i++) {
-        uint32_t of_long = b->runs[i].most_tokens > f->long_from ? GRAPH_POSITION_LONG : 0;
+        uint32_t of_long =
+            forward_rotates_long(f, b->runs[i].most_tokens) ? GRAPH_POSITION_LONG : 0;
         for (uint32_t t = 0; t < b->runs[i].n_tokens; t++)
             positions[b->runs[i].first_row + t] = (b->runs[i].first_position + t) | of_long;
     }

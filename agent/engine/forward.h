@@ -24,6 +24,9 @@ int forward_footprint(const struct forward_config *c, struct section_need *out, 
 struct forward;
 /* Positions that the layers know; UINT32_MAX where any will do. */
 uint32_t forward_positions(const struct forward *f);
+/* Whether a sequence that may reach so many tokens rotates as a long one, from its first token on.
+ */
+bool forward_rotates_long(const struct forward *f, uint32_t most_tokens);
 /* What all batches are put on: what touches their sequences' KV in turn with them goes there too.
  */
 struct stream *forward_stream(const struct forward *f);

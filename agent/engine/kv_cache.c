@@ -283,6 +283,7 @@ static int sequence_make(struct kv_cache *c, uint64_t id, uint32_t max_tokens, u
                               .settled = length,
                               .began = length,
                               .max_tokens = max_tokens,
+                              .reach = max_tokens,
                               .places = places,
                               .holding = holding};
     for (int g = 0; g < c->kinds.n; g++) {

@@ -34,6 +34,7 @@ struct kv_sequence {
     uint32_t length;     /* tokens whose keys and values are there, or will be */
     uint32_t settled;    /* of these: tokens that nobody takes back any more */
     uint32_t max_tokens; /* counted as reserved */
+    uint32_t reach;      /* with what it was opened as that */
     uint32_t began;      /* with so many tokens */
     uint8_t *awaited;    /* of what it began with, what has not been imported (kv_transfer.h) */
     uint32_t n_awaited;

@@ -223,9 +223,25 @@ int stage_sequence_open(struct stage *s, uint64_t sequence, uint32_t max_tokens,
     return kv_cache_open(&s->kv, sequence, max_tokens, 0, e);
 }
 
+/* Keys that were rotated by the factors of short sequences are none of a long one's. */
+static int share_check(const struct stage *s, uint32_t max_tokens, uint64_t share, struct err *e)
+{
+    const struct kv_sequence *other = share ? kv_cache_find(&s->kv, share) : NULL;
+    if (!other || forward_rotates_long(s->forward, other->reach) ==
+                      forward_rotates_long(s->forward, max_tokens))
+        return 0;
+    return err_set(e, HP_EINVAL,
+                   "sequence %llu may reach %u tokens and rotates otherwise than one of %u: its "
+                   "keys are of no use there",
+                   (unsigned long long)share, other->reach, max_tokens);
+}
+
 int stage_sequence_open_at(struct stage *s, uint64_t sequence, uint32_t max_tokens, uint32_t length,
                            uint64_t share, struct err *e)
 {
+    int rc = share_check(s, max_tokens, share, e);
+    if (rc < 0)
+        return rc;
     return share ? kv_cache_open_shared(&s->kv, sequence, max_tokens, length, share, e)
                  : kv_cache_open(&s->kv, sequence, max_tokens, length, e);
 }

@@ -60,6 +60,25 @@ TEST(a_request_goes_on_where_another_ended)
     fixture_close(&f);
 }
 
+/* 110 tokens are what the rotation began with: who may grow longer rotates otherwise. */
+TEST(a_long_sequence_shares_with_long_ones_alone)
+{
+    struct fixture f;
+    struct request_stream s;
+    struct deployment *d = serving(&f);
+    d->model->facts.long_from = 110;
+    uint64_t first = served(&f, NULL, 100);
+    open_stream(&f, &s, 100, 11);
+    assert_int_equal(opened(&f)->share, 0);
+    tokens(&f, 0, 1, opened(&f)->sequence, 0, out, 3, "stop");
+    uint64_t grown = opened(&f)->sequence;
+    open_stream(&f, &s, 100, 10);
+    assert_int_equal(opened(&f)->share, first);
+    open_stream(&f, &s, 100, 20);
+    assert_int_equal(opened(&f)->share, grown);
+    fixture_close(&f);
+}
+
 TEST(a_request_waits_for_a_prompt_that_is_being_read)
 {
     struct fixture f;
@@ -217,6 +236,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_request_goes_on_where_another_ended),
+        cmocka_unit_test(a_long_sequence_shares_with_long_ones_alone),
         cmocka_unit_test(a_request_waits_for_a_prompt_that_is_being_read),
         cmocka_unit_test(nobody_waits_for_a_prompt_for_ever),
         cmocka_unit_test(keys_share_with_themselves_unless_all_shall),

@@ -273,6 +273,47 @@ TEST(a_sequence_that_begins_with_anothers_tokens_goes_on_as_if_they_were_its_own
     stage_unload(&s);
 }
 
+/* Logits of the first tokens as a sequence of its own that may reach so many. */
+static void logits_of_length(struct stage *s, uint64_t id, uint32_t max_tokens, uint32_t slice,
+                             float *out)
+{
+    enum { FIRST = 12 };
+    struct err e = {0};
+    assert_int_equal(stage_sequence_open(s, id, max_tokens, &e), 0);
+    for (uint32_t at = 0; at < FIRST; at += slice) {
+        struct batch_run r = {
+            .sequence = id, .first_position = at, .n_tokens = slice, .n_logits = slice};
+        run(s, &r, 1, ids + at, out + at * V);
+    }
+}
+
+/* Long rope: 20 tokens are what the rotation began with. */
+TEST(a_sequence_that_may_grow_long_rotates_so_from_its_first_token_on)
+{
+    static float kept[12 * V], grown[12 * V], again[12 * V];
+    static const float longer[TINY_HEAD_DIM / 2] = {1.5f, 2, 3, 4, 6, 8};
+    struct err e = {0};
+    tiny->facts.config.rope.long_factors = longer;
+    tiny->facts.config.rope.long_from = 20;
+    struct stage *s = load(config_of(0, TINY_LAYERS));
+    logits_of_length(s, 1, 20, 12, kept);
+    logits_of_length(s, 2, 21, 12, grown);
+    assert_memory_not_equal(kept, grown, sizeof kept);
+    logits_of_length(s, 3, TOKENS, 3, again);
+    assert_memory_equal(again, grown, sizeof grown);
+    /* Short ones are what they were without such factors. */
+    tiny->facts.config.rope.long_factors = NULL;
+    struct stage *usual = load(config_of(0, TINY_LAYERS));
+    logits_of_length(usual, 1, TOKENS, 4, again);
+    assert_memory_equal(again, kept, sizeof kept);
+    assert_int_equal(stage_sequence_open_at(s, 4, 20, 8, 2, &e), HP_EINVAL);
+    assert_non_null(strstr(e.text, "rotates otherwise"));
+    assert_int_equal(stage_sequence_open_at(s, 4, 21, 8, 1, &e), HP_EINVAL);
+    assert_int_equal(stage_sequence_open_at(s, 4, 60, 8, 2, &e), 0);
+    stage_unload(&usual);
+    stage_unload(&s);
+}
+
 TEST(kv_that_is_not_there_or_under_way_is_refused)
 {
     struct stage *s = load(config_of(0, 3));
@@ -515,6 +556,7 @@ int main(void)
         cmocka_unit_test(float32_logits_within_a_window_are_the_same_over_any_stages_and_slices),
         cmocka_unit_test(
             a_sequence_that_begins_with_anothers_tokens_goes_on_as_if_they_were_its_own),
+        cmocka_unit_test(a_sequence_that_may_grow_long_rotates_so_from_its_first_token_on),
         cmocka_unit_test(kv_that_is_not_there_or_under_way_is_refused),
         cmocka_unit_test(a_sequence_reserves_what_it_may_use),
         cmocka_unit_test(batches_that_make_no_sense_change_nothing),
