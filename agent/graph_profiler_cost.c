@@ -78,19 +78,22 @@ static int embed_in_place(struct graph_profiling *p, const struct graph_op *op,
                           struct device_op *ready, struct err *e)
 {
     const struct weight *w = op->weights[0];
-    const struct dtype_info *type = dtype_info(w->dtype);
     struct tensor out = graph_profiling_tensor(p, op->outputs[0]);
-    size_t width = (size_t)w->shape[1], n = out.shape[0],
-           row_bytes = width / type->block_elements * type->block_bytes;
+    size_t width = (size_t)w->shape[1], n = out.shape[0];
     float *rows = malloc(width * n * sizeof *rows);
     (void)ready;
     if (!rows)
         return err_set(e, HP_ENOMEM, "no memory for the embedding of %zu tokens", n);
-    for (size_t t = 0; t < n; t++)
-        type->to_f32(w->data + t * 977 % w->shape[0] * row_bytes, width, rows + t * width);
+    int rc = 0;
+    for (size_t t = 0; t < n && rc == 0; t++)
+        rc = weight_rows_f32(w, t * 977 % w->shape[0], 1, rows + t * width, e);
+    if (rc < 0) {
+        free(rows);
+        return rc;
+    }
     struct tensor host = tensor_on_host(rows, DTYPE_F32, n, width);
     p->b->copy(p->stream, &out, &host);
-    int rc = p->b->stream_wait(p->stream, e);
+    rc = p->b->stream_wait(p->stream, e);
     free(rows);
     return rc;
 }

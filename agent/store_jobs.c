@@ -121,6 +121,8 @@ static void weight_mark(void *ctx, const struct weight *w)
     for (size_t i = chunk_from(r->manifest, file, w->offset);
          i < r->manifest->chunks.count && chunks[i].file == file && chunks[i].offset < end; i++)
         r->needed[i / 8] |= (uint8_t)(1u << i % 8);
+    if (w->scales)
+        weight_mark(ctx, w->scales);
 }
 
 /* Which chunks the stage's layers lie in, by opening the sparse copy. */

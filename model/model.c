@@ -12,6 +12,7 @@
 #include "model/files/safetensors.h"
 #include "model/graph/builder.h"
 #include "model/graph/facts.h"
+#include "model/hub_scales.h"
 #include "model/model_int.h"
 #include "model/template/template.h"
 #include "model/weight_table.h"
@@ -163,7 +164,8 @@ static int open_hub(struct model *m, struct err *e)
                                     : open_shard(m, i, path, &shards[i], e);
     }
     rc = rc < 0 ? rc : join_shards(m, shards, e);
-    return rc < 0 ? rc : hub_index_check(&m->hub, &m->weights, e);
+    rc = rc < 0 ? rc : hub_index_check(&m->hub, &m->weights, e);
+    return rc < 0 ? rc : hub_scales_join(&m->hub.config_at, &m->weights, &m->arena, e);
 }
 
 /* ---- opening and closing ---- */

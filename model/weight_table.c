@@ -63,17 +63,27 @@ static const char *shape_text(int n_dims, const uint64_t *shape, char *out, size
     return out;
 }
 
+static int hint_of_lie(struct err *e, int code)
+{
+    err_hint(e, "the model's settings (GGUF keys or config.json) and its tensors are not of one "
+                "model, or the file is not whole: fetch it again, or convert it anew");
+    return code;
+}
+
 static int shape_take(struct weight_table *t, const char *name, int n_dims, const uint64_t *wanted,
                       const struct weight **out, struct err *e)
 {
     const struct weight *w = weight_table_find(t, name);
-    if (!w)
-        return err_set(e, HP_EPARSE, "%s: tensor %s is missing", t->file, name);
+    if (!w) {
+        err_set(e, HP_EPARSE, "%s: tensor %s is missing", t->file, name);
+        return hint_of_lie(e, HP_EPARSE);
+    }
     if (w->n_dims != n_dims || memcmp(w->shape, wanted, (size_t)n_dims * sizeof *wanted) != 0) {
         char has[96], needs[72];
-        return err_set(e, HP_EPARSE, "%s: tensor %s has shape [%s], expected [%s]", t->file, name,
-                       shape_text(w->n_dims, w->shape, has, sizeof has),
-                       shape_text(n_dims, wanted, needs, sizeof needs));
+        err_set(e, HP_EPARSE, "%s: tensor %s has shape [%s], expected [%s]", t->file, name,
+                shape_text(w->n_dims, w->shape, has, sizeof has),
+                shape_text(n_dims, wanted, needs, sizeof needs));
+        return hint_of_lie(e, HP_EPARSE);
     }
     weight_table_ignore(t, w);
     *out = w;
@@ -100,9 +110,12 @@ int weight_table_take_stack(struct weight_table *t, const char *name, uint64_t n
 int weight_table_refuse_unused(const struct weight_table *t, const char *family, struct err *e)
 {
     for (size_t i = 0; i < t->n_weights; i++)
-        if (!t->used[i])
-            return err_set(e, HP_EUNSUPPORTED,
-                           "%s: tensor %s is not one that a model of family %s has", t->file,
-                           t->weights[i].name, family);
+        if (!t->used[i]) {
+            err_set(e, HP_EUNSUPPORTED, "%s: tensor %s is not one that a model of family %s has",
+                    t->file, t->weights[i].name, family);
+            err_hint(e, "without it the model would compute something else; take a file of the "
+                        "model that was not changed, or a newer hodgepodge");
+            return HP_EUNSUPPORTED;
+        }
     return 0;
 }

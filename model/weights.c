@@ -24,6 +24,11 @@ static uint64_t row_bytes(const struct weight *w)
     return weight_shape_columns(w) / info->block_elements * info->block_bytes;
 }
 
+uint64_t weight_dtype_bytes(const struct weight *w)
+{
+    return weight_shape_rows(w) * row_bytes(w);
+}
+
 /* ---- eight bits ---- */
 
 /* Sign, four bits of exponent (bias 7), three of mantissa; no infinity, all ones are no number.
@@ -88,6 +93,45 @@ static void mxfp4_rows_make(const struct weight *w, uint64_t first, uint64_t n, 
                                : (uint8_t)((low & 0xf) | (high & 0xf) << 4);
         }
     }
+}
+
+/* ---- what is wrong ---- */
+
+static int64_t bad_exponent(const struct weight *w)
+{
+    uint64_t blocks = weight_shape_columns(w) / SMALL_BLOCK_ELEMENTS, first = w->first_row * blocks;
+    for (uint64_t b = 0; b < weight_shape_rows(w) * blocks; b++)
+        if (w->scales->data[first + b] == 0xff)
+            return (int64_t)b;
+    return -1;
+}
+
+/* Eight bits that are no number, and scales that are none, by element. */
+static int64_t bad_element(const struct weight *w)
+{
+    uint64_t columns = weight_shape_columns(w), tiles = 0;
+    bool e4m3 = w->stored == WEIGHT_F8_E4M3;
+    for (uint64_t i = 0; i < weight_shape_rows(w) * columns; i++)
+        if (e4m3 ? (w->data[i] & 0x7f) == 0x7f : (w->data[i] & 0x7c) == 0x7c)
+            return (int64_t)i;
+    if (w->scales)
+        tiles = (columns + w->tile_columns - 1) / w->tile_columns;
+    for (uint64_t r = 0; w->scales && r < weight_shape_rows(w); r++)
+        for (uint64_t t = 0; t < tiles; t++)
+            if (!isfinite(scale_at(w->scales, (w->first_row + r) / w->tile_rows * tiles + t)))
+                return (int64_t)(r * columns + t * w->tile_columns);
+    return -1;
+}
+
+int64_t weight_bad_block(const struct weight *w)
+{
+    switch (w->stored) {
+    case WEIGHT_F8_E4M3:
+    case WEIGHT_F8_E5M2: return bad_element(w);
+    case WEIGHT_MXFP4_APART: return bad_exponent(w);
+    case WEIGHT_PLAIN: break;
+    }
+    return dtype_bad_block(w->dtype, w->data, weight_shape_rows(w) * weight_shape_columns(w));
 }
 
 /* ---- rows ---- */

@@ -45,6 +45,11 @@ struct weight {
 /* Rows and columns of a matrix; a vector has one row, a stack of matrices the rows of all. */
 uint64_t weight_shape_rows(const struct weight *w);
 uint64_t weight_shape_columns(const struct weight *w);
+/* What it takes with the bytes of its `dtype`. */
+uint64_t weight_dtype_bytes(const struct weight *w);
+/* The first block (or element) whose scale is infinite or not a number, or -1, as dtype_bad_block.
+ */
+int64_t weight_bad_block(const struct weight *w);
 /* Rows [first, first + n) as blocks of its `dtype`; any thread. Not of weights whose parts are
  * tensors of their own. */
 void weight_rows_make(const struct weight *w, uint64_t first, uint64_t n, void *out);

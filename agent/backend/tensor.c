@@ -18,17 +18,14 @@ int backend_require(const struct backend *b, const struct graph_op *op, struct e
 
 static int blocks_check(const struct weight *w, struct err *e)
 {
-    uint64_t elements = 1;
-    for (int i = 0; i < w->n_dims; i++)
-        elements *= w->shape[i];
-    int64_t bad = dtype_bad_block(w->dtype, w->data, elements);
+    int64_t bad = weight_bad_block(w);
     if (bad < 0)
         return 0;
     err_set(e, HP_EPARSE, "tensor %s: block %lld (row %llu) of %s has a scale that is no number",
             w->name, (long long)bad,
             (unsigned long long)((uint64_t)bad * dtype_info(w->dtype)->block_elements /
                                  w->shape[w->n_dims - 1]),
-            dtype_info(w->dtype)->name);
+            w->stored == WEIGHT_PLAIN ? dtype_info(w->dtype)->name : w->format);
     return err_hint(e, "the file is damaged, or was made from weights that overflowed: fetch or "
                        "convert it again");
 }
@@ -50,7 +47,7 @@ int backend_weight_check(const struct weight *w, enum weight_use use, struct err
     if (columns == 0 || w->shape[0] == 0 || columns % type->block_elements)
         return err_set(e, HP_EUNSUPPORTED, "%s: rows of %llu values are no whole blocks of %s",
                        w->name, (unsigned long long)columns, type->name);
-    if (use == WEIGHT_MATMUL_TURNED && type->block_elements > 1)
+    if (use == WEIGHT_MATMUL_TURNED && (type->block_elements > 1 || w->stored != WEIGHT_PLAIN))
         return err_set(e, HP_EUNSUPPORTED, "%s: blocks of %s cannot be turned", w->name,
                        type->name);
     return blocks_check(w, e);

@@ -193,7 +193,7 @@ static int size_of_other(struct parse *p, struct weight *w, uint32_t type, uint6
                 "%s: tensor %s has number format %s (GGUF type %u); known are %s", p->file, w->name,
                 dtype_gguf_name(type), type, dtype_known(known, sizeof known));
         err_hint(p->e, "take this model's file in one of those formats, such as Q8_0, or make one "
-                       "with llama.cpp's llama-quantize");
+                       "of its first weights with `hpctl model convert`");
         return HP_EUNSUPPORTED;
     }
     w->dtype = DTYPE_COUNT;
@@ -213,10 +213,15 @@ static int size_tensor(struct parse *p, struct weight *w, uint32_t type, uint64_
         return size_of_other(p, w, type, elements);
     w->dtype = (enum dtype)dtype;
     const struct dtype_info *info = dtype_info(w->dtype);
-    if (w->shape[w->n_dims - 1] % info->block_elements)
-        return err_set(p->e, HP_EPARSE,
-                       "%s: tensor %s has rows of %llu elements, not whole blocks of %s", p->file,
-                       w->name, (unsigned long long)w->shape[w->n_dims - 1], info->name);
+    if (w->shape[w->n_dims - 1] % info->block_elements) {
+        err_set(p->e, HP_EPARSE, "%s: tensor %s has rows of %llu elements, not whole blocks of %s",
+                p->file, w->name, (unsigned long long)w->shape[w->n_dims - 1], info->name);
+        err_hint(p->e,
+                 "blocks of %s have %zu elements; fetch the file again, or make it anew with "
+                 "`hpctl model convert`, which falls back to smaller blocks",
+                 info->name, info->block_elements);
+        return HP_EPARSE;
+    }
     if (__builtin_mul_overflow(elements / info->block_elements, (uint64_t)info->block_bytes,
                                &w->bytes))
         return err_set(p->e, HP_EPARSE, "%s: tensor %s is too large", p->file, w->name);

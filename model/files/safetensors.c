@@ -14,10 +14,11 @@ static int read_shape(const struct json_at *at, struct weight *w, uint64_t *elem
     rc = rc < 0 ? rc : json_as_array(&shape, &n_dims, e);
     if (rc < 0)
         return rc;
-    if (n_dims < 1 || n_dims > 4)
-        return json_fail(&shape, e, "tensor %s has %zu dimensions (1 to 4 are allowed)", w->name,
+    if (n_dims > 4)
+        return json_fail(&shape, e, "tensor %s has %zu dimensions (at most 4 are allowed)", w->name,
                          n_dims);
-    w->n_dims = (int)n_dims;
+    w->n_dims = n_dims ? (int)n_dims : 1; /* a number by itself is a vector of one */
+    w->shape[0] = 1;
     *elements = 1;
     for (size_t d = 0; d < n_dims; d++) {
         struct json_at item = json_item(&shape, d);
@@ -62,6 +63,26 @@ static int read_offsets(const struct json_at *at, uint64_t data_bytes, struct we
     return 0;
 }
 
+/* Formats of one byte that mean something together with another tensor (hub_scales.h). */
+static bool read_byte_format(const char *format, struct weight *w)
+{
+    static const struct {
+        const char *name;
+        enum dtype dtype;
+        enum weight_stored stored;
+    } formats[] = {{"F8_E4M3", DTYPE_F32, WEIGHT_F8_E4M3},
+                   {"F8_E5M2", DTYPE_F32, WEIGHT_F8_E5M2},
+                   {"U8", DTYPE_COUNT, WEIGHT_PLAIN}};
+    for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
+        if (strcmp(format, formats[i].name) == 0) {
+            w->dtype = formats[i].dtype;
+            w->stored = formats[i].stored;
+            w->format = formats[i].name;
+            return true;
+        }
+    return false;
+}
+
 static int read_tensor(const struct json_at *at, uint64_t data_bytes, struct weight *w,
                        struct err *e)
 {
@@ -71,16 +92,21 @@ static int read_tensor(const struct json_at *at, uint64_t data_bytes, struct wei
         return rc;
     int dtype = dtype_of_safetensors(format);
     char known[192];
-    if (dtype < 0)
-        return err_set(e, HP_EUNSUPPORTED, "%s: tensor %s has number format %s; known are %s",
+    size_t element_bytes = 1;
+    if (dtype >= 0) {
+        w->dtype = (enum dtype)dtype;
+        w->format = dtype_info(w->dtype)->name;
+        element_bytes = dtype_info(w->dtype)->block_bytes;
+    } else if (!read_byte_format(format, w)) {
+        return err_set(e, HP_EUNSUPPORTED,
+                       "%s: tensor %s has number format %s; known are %s, F8_E4M3 and F8_E5M2",
                        at->file, w->name, format, dtype_known(known, sizeof known));
-    w->dtype = (enum dtype)dtype;
-    w->format = dtype_info(w->dtype)->name;
+    }
     uint64_t elements = 0;
     rc = read_shape(at, w, &elements, e);
     if (rc < 0)
         return rc;
-    if (__builtin_mul_overflow(elements, (uint64_t)dtype_info(w->dtype)->block_bytes, &w->bytes))
+    if (__builtin_mul_overflow(elements, (uint64_t)element_bytes, &w->bytes))
         return json_fail(at, e, "tensor %s is too large", w->name);
     return read_offsets(at, data_bytes, w, e);
 }

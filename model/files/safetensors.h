@@ -19,7 +19,10 @@ struct safetensors {
     uint64_t header_bytes; /* length field and JSON together: where the data begins */
 };
 
-/* Parses `size` bytes of a file (all of it, mapped). `file` is for messages, `file_index` goes into
+/* Beside the plain formats: F8_E4M3 and F8_E5M2 (weights of dtype F32, without scales yet), U8
+ * (dtype DTYPE_COUNT, for hub_scales.h to make something of or refuse).
+ *
+ * Parses `size` bytes of a file (all of it, mapped). `file` is for messages, `file_index` goes into
  * the weights. The map must outlive them. HP_EPARSE, HP_EUNSUPPORTED (number format), HP_ENOMEM. */
 int safetensors_parse(const char *file, int file_index, const uint8_t *map, uint64_t size,
                       struct arena *arena, struct safetensors *out, struct err *e);

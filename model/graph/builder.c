@@ -171,6 +171,7 @@ static int stack_cut(struct graph_builder *b, struct weight *stack, const struct
         slices[i].bytes = stack->bytes / (uint64_t)n;
         slices[i].offset = stack->offset + (uint64_t)i * slices[i].bytes;
         slices[i].data = stack->data + (uint64_t)i * slices[i].bytes;
+        slices[i].first_row = (uint64_t)i * stack->shape[1];
         parts[i] = &slices[i];
     }
     return 0;
@@ -183,6 +184,20 @@ static void numbered_name(const char *full, int number, char out[BUILDER_NAME_BY
     snprintf(out, BUILDER_NAME_BYTES, "%.*s%d%s", (int)(star - full), full, number, star + 1);
 }
 
+/* With its scales, where these are a tensor of their own. */
+static uint64_t weight_file_bytes(const struct weight *w)
+{
+    return w ? w->bytes + (w->scales ? w->scales->bytes : 0) : 0;
+}
+
+bool builder_is_apart(const struct graph_builder *b, const char *name)
+{
+    char full[BUILDER_NAME_BYTES];
+    builder_weight_name(b, name, "weight", full);
+    const struct weight *w = weight_table_find(b->table, full);
+    return w && w->stored == WEIGHT_MXFP4_APART;
+}
+
 static int numbered_take(struct graph_builder *b, const char *full, uint64_t rows, uint64_t columns,
                          struct weight *whole, const struct weight **parts, int n)
 {
@@ -192,13 +207,14 @@ static int numbered_take(struct graph_builder *b, const char *full, uint64_t row
         numbered_name(full, i, name);
         rc = weight_table_take(b->table, name, rows, columns, &parts[i], b->e);
         if (rc == 0)
-            whole->bytes += parts[i]->bytes;
+            whole->bytes += weight_file_bytes(parts[i]);
     }
     if (rc < 0)
         return rc;
     whole->name = arena_strdup(b->arena, full);
     whole->dtype = parts[0]->dtype;
     whole->format = parts[0]->format;
+    whole->stored = parts[0]->stored;
     whole->file = parts[0]->file;
     whole->n_dims = 3;
     whole->shape[0] = (uint64_t)n;
@@ -270,6 +286,7 @@ const struct weight *builder_heads_take(struct graph_builder *b, const char *nam
         slices[h].bytes = m->rows * row_bytes;
         slices[h].offset = of->offset + offset;
         slices[h].data = of->data + offset;
+        slices[h].first_row = h * (m->stride ? m->stride : m->rows) + m->first;
         parts[h] = &slices[h];
     }
     struct weight *whole = &slices[m->heads];
@@ -312,9 +329,9 @@ static void layer_count(struct graph_builder *b, const struct graph *view,
     struct graph_layer *l = &b->layers[b->n_layers - 1];
     l->n_ops++;
     for (int i = 0; i < op->n_weights; i++)
-        l->param_bytes += m->weights[i] ? m->weights[i]->bytes : 0;
+        l->param_bytes += weight_file_bytes(m->weights[i]);
     if (op->kind == OP_EXPERT_MATMUL) {
-        l->expert_bytes += m->weights[0]->bytes;
+        l->expert_bytes += weight_file_bytes(m->weights[0]);
         l->experts = m->weights[0]->n_parts;
         l->experts_used = op->u.experts.used;
     }

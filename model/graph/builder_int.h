@@ -30,6 +30,8 @@ const struct weight *builder_bias_take(struct graph_builder *b, const char *name
  * kind of file has a `*`, which stands for the expert's number. */
 const struct weight *builder_experts_take(struct graph_builder *b, const char *name, uint64_t rows,
                                           uint64_t columns);
+/* Whether the file has it as MXFP4 in two tensors, whose matrices never lie turned. */
+bool builder_is_apart(const struct graph_builder *b, const char *name);
 const struct weight *builder_heads_take(struct graph_builder *b, const char *name,
                                         const struct head_matrices *m);
 /* Puts a value into the table that no operator makes, under a name of the arena's: its number; 0

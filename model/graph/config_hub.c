@@ -135,6 +135,28 @@ static int refuse_activation(const struct json_at *config, const struct hub_keys
     return config_unsupported(&at, e, what);
 }
 
+/* Methods whose tensors say by themselves what they are. */
+static int refuse_method(const struct json_at *quantisation, struct err *e)
+{
+    static const char *const known[] = {"mxfp4", "fp8", "fbgemm_fp8", "compressed-tensors"};
+    const char *method;
+    int rc = json_as_object(quantisation, e);
+    rc = rc < 0 ? rc : json_opt_string(quantisation, "quant_method", "none", &method, e);
+    if (rc < 0)
+        return rc;
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (strcmp(method, known[i]) == 0)
+            return 0;
+    json_fail(quantisation, e,
+              "weights quantised by the method \"%.32s\"; known are mxfp4, fp8, fbgemm_fp8 and "
+              "compressed-tensors with F8_E4M3",
+              method);
+    if (e)
+        e->code = HP_EUNSUPPORTED;
+    err_hint(e, "take the model's first weights (BF16), or its GGUF file");
+    return HP_EUNSUPPORTED;
+}
+
 /* Variants of a family that compute something else. */
 static int refuse_variants(const struct facts_source *s, const struct family *family,
                            struct model_config *c)
@@ -145,8 +167,8 @@ static int refuse_variants(const struct facts_source *s, const struct family *fa
     int rc = refuse_activation(config, family->hub, e);
     if (rc < 0)
         return rc;
-    if (json_find(config, "quantization_config", &at))
-        return config_unsupported(&at, e, "weights quantised by a method of their own");
+    if (json_find(config, "quantization_config", &at) && (rc = refuse_method(&at, e)) < 0)
+        return rc;
     rc = get_window(s, family, c);
     return rc < 0 ? rc : get_layer_types(s, family, c);
 }

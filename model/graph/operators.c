@@ -322,7 +322,7 @@ int graph_expert_matmul(struct graph_builder *b, int x, int route, const char *w
                         struct expert_shape shape, const char *bias)
 {
     struct op_made m = made_with_weight(b, OP_EXPERT_MATMUL, x, weight);
-    bool turned = b->facts->family->experts_turned[b->facts->form];
+    bool turned = b->facts->family->experts_turned[b->facts->form] && !builder_is_apart(b, weight);
     uint64_t inputs = (uint64_t)shape.inputs, outputs = (uint64_t)shape.outputs;
     m.inputs[m.op.n_inputs++] = route;
     m.op.u.experts = (struct op_experts){.used = b->facts->config.experts.used, .turned = turned};

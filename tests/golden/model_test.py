@@ -24,7 +24,7 @@ SHARED = os.environ.get("HP_SHARED", os.path.join(ROOT, "..", "shared"))
 GOLDEN = os.environ.get("HP_GOLDEN", os.path.join(SHARED, "golden"))
 FAMILIES = ["llama2", "llama3", "llama-yarn", "mistral-nowindow", "mistral-window", "qwen2", "qwen3", "gpt2"]
 MORE_GOLDEN = os.environ.get("HP_GOLDEN_FAMILIES", os.path.join(SHARED, "golden-families"))
-MORE_FAMILIES = ["gemma2", "gemma2-scalar", "gemma3", "granite", "phi3", "mixtral", "qwen2_moe", "qwen3_moe", "qwen3_moe-dense", "gpt_oss", "deepseek2"]
+MORE_FAMILIES = ["gemma2", "gemma2-scalar", "gemma3", "granite", "phi3", "mixtral", "qwen2_moe", "qwen3_moe", "qwen3_moe-dense", "gpt_oss", "gpt_oss-mxfp4", "deepseek2"]
 
 
 def hpctl(*words, stdin=None):

@@ -316,6 +316,37 @@ static int turned_make(struct cpu_device *d, const struct weight *source, struct
     return 0;
 }
 
+/* Rows as the format has them, where the file keeps them otherwise. */
+static void made_part(void *ctx, int thread, uint32_t part)
+{
+    struct pack_job *job = ctx;
+    size_t begin = parts_begin(&job->parts, part), end = parts_end(&job->parts, part);
+    (void)thread;
+    weight_rows_make(job->source, begin, end - begin,
+                     (uint8_t *)(void *)job->panels + begin * job->w->row_bytes);
+}
+
+/* The source with the bytes of its format, in memory of our own. */
+static int made_make(struct cpu_device *d, const struct weight *source, struct device_weight *w,
+                     struct weight *out, struct err *e)
+{
+    struct pack_job job = {.device = d, .source = source, .w = w};
+    void *memory;
+    *out = *source;
+    out->bytes = weight_dtype_bytes(source);
+    int rc = cpu_memory_alloc(d, out->bytes, source->name, &memory, e);
+    if (rc < 0)
+        return rc;
+    job.panels = memory;
+    job.parts = threads_parts(d->threads, weight_shape_rows(source), 1, 0);
+    threads_run(d->threads, job.parts.count, made_part, &job);
+    release_pages(source, 0, source->bytes);
+    out->stored = WEIGHT_PLAIN;
+    out->data = memory;
+    out->file = -1;
+    return 0;
+}
+
 static int load_in_form(struct cpu_device *d, const struct weight *source, struct device_weight *w,
                         struct err *e)
 {
@@ -332,12 +363,13 @@ static int load_in_form(struct cpu_device *d, const struct weight *source, struc
     return rc;
 }
 
-/* Turned first: that copy is what stays in place, or what panels are packed from. */
-static int load_turned(struct cpu_device *d, const struct weight *source, struct device_weight *w,
+/* Made or turned first: that copy is what stays in place, or what panels are packed from. */
+static int load_copied(struct cpu_device *d, const struct weight *source, struct device_weight *w,
                        struct err *e)
 {
     struct weight turned;
-    int rc = turned_make(d, source, &turned, e);
+    int rc = source->stored != WEIGHT_PLAIN ? made_make(d, source, w, &turned, e)
+                                            : turned_make(d, source, &turned, e);
     if (rc < 0)
         return rc;
     if (w->form == FORM_IN_PLACE) {
@@ -390,7 +422,9 @@ int cpu_weight_load(struct device *device, const struct weight *source, enum wei
     w->rows = weight_rows(source, use);
     w->columns = weight_columns(source, use);
     w->row_bytes = w->columns / info->block_elements * info->block_bytes;
-    rc = use == WEIGHT_MATMUL_TURNED ? load_turned(d, source, w, e) : load_in_form(d, source, w, e);
+    rc = use == WEIGHT_MATMUL_TURNED || source->stored != WEIGHT_PLAIN
+             ? load_copied(d, source, w, e)
+             : load_in_form(d, source, w, e);
     if (rc == 0 && use == WEIGHT_VECTOR_OF_ONE)
         vector_one_more(w);
     if (rc < 0)

@@ -130,7 +130,10 @@ static uint64_t resident_bytes(const struct device *d, const struct weight *w, e
 {
     (void)d, (void)f32; /* all arithmetic is float32 */
     bool vector = use == WEIGHT_VECTOR || use == WEIGHT_VECTOR_OF_ONE;
-    return vector ? weight_elements(w) * sizeof(float) : w->bytes;
+    uint64_t bytes = 0;
+    for (int i = 0; i < w->n_parts; i++)
+        bytes += weight_dtype_bytes(w->parts[i]);
+    return vector ? weight_elements(w) * sizeof(float) : bytes ? bytes : weight_dtype_bytes(w);
 }
 
 static uint64_t scratch_bytes(const struct device *d, const struct weight *w, enum weight_use use,
@@ -140,6 +143,56 @@ static uint64_t scratch_bytes(const struct device *d, const struct weight *w, en
     return 0;
 }
 
+static void made_free(struct weight *w)
+{
+    for (int i = 0; w && i < w->n_parts; i++)
+        made_free((struct weight *)(uintptr_t)w->parts[i]);
+    if (w && w->n_parts)
+        free((void *)(uintptr_t)w->parts);
+    else if (w)
+        free((void *)(uintptr_t)w->data);
+    free(w);
+}
+
+/* Whether the file keeps it, or its parts, otherwise than its format says. */
+static bool is_kept_otherwise(const struct weight *w)
+{
+    return w->n_parts ? w->parts[0]->stored != WEIGHT_PLAIN : w->stored != WEIGHT_PLAIN;
+}
+
+/* The weight and its parts with the bytes of their format. NULL: want of memory. */
+static struct weight *made_make(const struct weight *w)
+{
+    struct weight *made = calloc(1, sizeof *made);
+    const struct weight **parts = NULL;
+    if (!made)
+        return NULL;
+    *made = *w;
+    made->stored = WEIGHT_PLAIN;
+    made->data = NULL;
+    made->n_parts = 0;
+    if (w->n_parts == 0) {
+        uint8_t *data = malloc(weight_dtype_bytes(w) + 1);
+        made->bytes = weight_dtype_bytes(w);
+        made->data = data;
+        if (data)
+            weight_rows_make(w, 0, weight_shape_rows(w), data);
+        else
+            made_free(made);
+        return data ? made : NULL;
+    }
+    made->parts = parts = calloc((size_t)w->n_parts, sizeof *parts);
+    while (parts && made->n_parts < w->n_parts &&
+           (parts[made->n_parts] = made_make(w->parts[made->n_parts])))
+        made->n_parts++;
+    if (parts && made->n_parts == w->n_parts)
+        return made;
+    if (made->n_parts == 0)
+        free(parts);
+    made_free(made);
+    return NULL;
+}
+
 static void weight_free(struct device *d, struct device_weight **weight)
 {
     struct plain_weight *w = (struct plain_weight *)*weight;
@@ -147,6 +200,7 @@ static void weight_free(struct device *d, struct device_weight **weight)
     if (!w)
         return;
     atomic_fetch_sub(&((struct plain_device *)d)->used_bytes, w->counted_bytes);
+    made_free(w->made);
     free(w->vector);
     free(w);
 }
@@ -173,6 +227,10 @@ static int weight_load(struct device *d, const struct weight *source, enum weigh
         for (uint64_t i = 0; rc == 0 && use == WEIGHT_VECTOR_OF_ONE && i < weight_elements(source);
              i++)
             w->vector[i] += 1;
+    }
+    if (rc == 0 && !w->vector && is_kept_otherwise(source)) {
+        w->source = w->made = made_make(source);
+        rc = w->made ? 0 : err_set(e, HP_ENOMEM, "no memory for %s", source->name);
     }
     struct device_weight *made = (struct device_weight *)w;
     if (rc < 0)

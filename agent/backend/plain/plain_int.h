@@ -16,7 +16,8 @@ struct plain_device {
 struct plain_weight {
     const struct weight *source;
     enum weight_use use;
-    float *vector; /* NULL: in place */
+    struct weight *made; /* the source with the bytes of its format; NULL: the file has these */
+    float *vector;       /* NULL: in place */
     uint64_t counted_bytes;
 };
 

@@ -22,7 +22,7 @@ static inline int remove_folder(void **state)
     return system(command);
 }
 
-static const char *write_bytes(const char *name, const void *data, size_t size)
+static inline const char *write_bytes(const char *name, const void *data, size_t size)
 {
     static char path[192];
     snprintf(path, sizeof path, "%s/%s", folder, name);
@@ -33,7 +33,7 @@ static const char *write_bytes(const char *name, const void *data, size_t size)
     return path;
 }
 
-static const char *write_text(const char *name, const char *text)
+static inline const char *write_text(const char *name, const char *text)
 {
     return write_bytes(name, text, strlen(text));
 }
