@@ -23,9 +23,12 @@ int weight_table_make(const char *file, struct weight *weights, size_t n_weights
         by_name[i] = (uint32_t)i;
     qsort_r(by_name, n_weights, sizeof *by_name, compare_names, weights);
     for (size_t i = 1; i < n_weights; i++)
-        if (strcmp(weights[by_name[i - 1]].name, weights[by_name[i]].name) == 0)
-            return err_set(e, HP_EPARSE, "%s: tensor %s is there twice", file,
-                           weights[by_name[i]].name);
+        if (strcmp(weights[by_name[i - 1]].name, weights[by_name[i]].name) == 0) {
+            err_set(e, HP_EPARSE, "%s: tensor %s is there twice", file, weights[by_name[i]].name);
+            err_hint(e, "one of a model's files is of another model, or the file is not whole: "
+                        "fetch them again");
+            return HP_EPARSE;
+        }
     *out = (struct weight_table){file, weights, n_weights, by_name, used};
     return 0;
 }

@@ -143,6 +143,12 @@ def main():
     tensors = [("a.weight", np.ones((2, 3), np.float32), "F32"), ("b.weight", np.ones(4, np.float32), "BF16"), ("c.weight", np.ones((1, 2, 2), np.float32), "F16")]
     safetensors_write(os.path.join(folders["safetensors"], "three"), tensors)
     safetensors_write(os.path.join(folders["safetensors"], "none"), [])
+    eight = np.arange(20, dtype=np.uint8).reshape(4, 5)
+    safetensors_write(os.path.join(folders["safetensors"], "eight-bits"), [
+        ("a.weight", eight, "F8_E4M3"), ("a.weight_scale_inv", np.ones((2, 2), np.float32), "F32"), ("b.weight", eight[:2], "F8_E5M2"),
+        ("b.weight_scale", np.ones((2, 1), np.float32), "BF16"), ("c.weight", eight[:1], "F8_E4M3"), ("c.weight_scale", np.ones((), np.float32), "F32")])
+    safetensors_write(os.path.join(folders["safetensors"], "mxfp4-apart"), [
+        ("e.down_proj_blocks", np.ones((2, 3, 1, 16), np.uint8), "U8"), ("e.down_proj_scales", np.full((2, 3, 1), 127, np.uint8), "U8")])
     for name, config in CONFIGS.items():
         with open(os.path.join(folders["hub_config"], name), "w") as f:
             json.dump(config, f)

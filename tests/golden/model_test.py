@@ -351,6 +351,11 @@ def a_model_in_parts_is_the_same_model_and_a_part_that_is_missing_is_named():
         write(2, 2, len(tensors))
         write(0, 0, len(tensors) + 1)
         assert "one is of another model" in refusal(paths[0])[1]["message"]
+        shares[2] = shares[1][:len(shares[2])] + shares[2][len(shares[1]):]
+        write(0, 0, len(tensors))
+        write(2, 2, len(tensors))
+        error = refusal(paths[0])[1]
+        assert "is there twice" in error["message"] and "of another model" in error["hint"], error
         write(0, 0, len(tensors))
         os.remove(paths[2])
         exit_code, error = refusal(paths[0])

@@ -35,7 +35,8 @@ def encode(x, dtype):
         return out.tobytes()
     if dtype == "BF16":
         return bf16_bits(x).tobytes()
-    return np.ascontiguousarray(x, {"F32": np.float32, "F16": np.float16}[dtype]).tobytes()
+    kinds = {"F32": np.float32, "F16": np.float16, "U8": np.uint8, "F8_E4M3": np.uint8, "F8_E5M2": np.uint8}  # those of 8 bits come as their bits
+    return np.ascontiguousarray(x, kinds[dtype]).reshape(x.shape).tobytes()
 
 
 def rounded(x, dtype):
