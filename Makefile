@@ -41,9 +41,10 @@ SANITIZE ?=
 CFLAGS_ALL := -std=c11 -D_GNU_SOURCE $(WARNINGS) $(OPTIMISE) -fno-math-errno -fPIC -pthread -I. -isystem /usr/include/lpsolve $(SANITIZE) $(CFLAGS)
 VERSION := $(shell cat VERSION)
 CFLAGS_ALL += -DHP_VERSION='"$(VERSION)"'
-# Kernels are compiled for the instructions that their name says and chosen at run time.
-$(BUILD)/obj/%_avx2.o: KERNEL_FLAGS := -mavx2 -mfma -mf16c -O3
-$(BUILD)/obj/%_avx512.o: KERNEL_FLAGS := -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni -mavx512bf16 -mfma -mf16c -O3
+# Kernels are compiled for the instructions that their name says and chosen at run time; following variables through
+# their unrolled loops, for debuggers, would take longer than all else.
+$(BUILD)/obj/%_avx2.o: KERNEL_FLAGS := -mavx2 -mfma -mf16c -O3 -g1
+$(BUILD)/obj/%_avx512.o: KERNEL_FLAGS := -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni -mavx512bf16 -mfma -mf16c -O3 -g1
 $(BUILD)/obj/model/dtype/quantise.o: KERNEL_FLAGS := -O3
 
 SYSTEM_LIBS := -luv -lzmq -lmsgpackc -ljansson -lxxhash -lsodium -lcrypto -lpcre2-8 -lutf8proc -lhwloc -lucp -luct -lucs -lucm \

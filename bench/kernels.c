@@ -1,7 +1,8 @@
 /* What one core makes of its arithmetic and its memory: prefill's matrix products against the
- * core's peak, which a loop of multiply-adds on registers measures in the same run, and decode's
- * matrix-vector products against what reading memory takes. Processor time, best of a few rounds,
- * since others may use this machine too. */
+ * core's peak, which a loop of multiply-adds on registers measures in the same run (of
+ * integers for quantised formats, where there is VNNI), and decode's matrix-vector products against
+ * what reading memory takes. Processor time, best of a few rounds, since others may use this
+ * machine too. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -67,7 +68,8 @@ static struct bench_product measure(struct device *d, enum dtype t, size_t outpu
     return best;
 }
 
-static void bench_level(const char *kernels, double peak, double memory, bool f32)
+/* `integers` is the peak of what quantised formats are multiplied with. */
+static void bench_level(const char *kernels, double peak, double integers, double memory, bool f32)
 {
     static const enum dtype types[] = {DTYPE_F32,  DTYPE_F16,    DTYPE_BF16,   DTYPE_Q8_0,
                                        DTYPE_Q4_K, DTYPE_Q6_K,   DTYPE_Q5_K,   DTYPE_Q4_0,
@@ -83,11 +85,14 @@ static void bench_level(const char *kernels, double peak, double memory, bool f3
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
         struct bench_product prefill = measure(d, types[i], INPUTS, ROWS, f32),
                              decode = measure(d, types[i], LARGE_OUTPUTS, 1, f32);
-        printf("%-12s %-5s %-5s prefill %6.1f GFLOP/s = %3.0f %% of the peak; decode %5.1f GB/s of "
-               "weights = %3.0f %% of reading\n",
-               kernels, f32 ? "f32" : "auto", dtype_info(types[i])->name,
-               prefill.flops_per_s * 1e-9, 100 * prefill.flops_per_s / peak,
-               decode.bytes_per_s * 1e-9, 100 * decode.bytes_per_s / memory);
+        bool by_integers = !f32 && dtype_info(types[i])->block_elements > 1;
+        printf(
+            "%-12s %-5s %-6s prefill %6.1f GFLOP/s = %3.0f %% of the %s peak; decode %5.1f GB/s of "
+            "weights = %3.0f %% of reading\n",
+            kernels, f32 ? "f32" : "auto", dtype_info(types[i])->name, prefill.flops_per_s * 1e-9,
+            100 * prefill.flops_per_s / (by_integers ? integers : peak),
+            by_integers && integers > peak ? "integer" : "float", decode.bytes_per_s * 1e-9,
+            100 * decode.bytes_per_s / memory);
     }
     device_close(&d);
 }
@@ -100,12 +105,12 @@ int main(void)
            "%d outputs\n",
            memory * 1e-9, ROWS, INPUTS, LARGE_OUTPUTS);
     if (__builtin_cpu_supports("avx512bf16"))
-        bench_level("avx512_bf16", best_of(peak_bf16), memory, false);
-    if (__builtin_cpu_supports("avx512f"))
+        bench_level("avx512_bf16", best_of(peak_bf16), best_of(peak_vnni), memory, false);
+    if (__builtin_cpu_supports("avx512vnni"))
         for (int f32 = 0; f32 < 2; f32++)
-            bench_level("avx512", best_of(peak_avx512), memory, f32);
+            bench_level("avx512", best_of(peak_avx512), best_of(peak_vnni), memory, f32);
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
         for (int f32 = 0; f32 < 2; f32++)
-            bench_level("avx2", best_of(peak_avx2), memory, f32);
+            bench_level("avx2", best_of(peak_avx2), best_of(peak_avx2), memory, f32);
     return 0;
 }

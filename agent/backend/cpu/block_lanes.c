@@ -15,7 +15,7 @@ static struct odd_bytes odd_bytes_of(enum dtype t)
                                                        : (struct odd_bytes){odd, 0};
 }
 
-/* Lane l of a block: the bytes of `row`, or into them. */
+/* Lane l of a block: the bytes of `row`. */
 static void lane_put(struct odd_bytes odd, size_t bytes, size_t lanes, size_t l, const uint8_t *row,
                      uint8_t *block)
 {
@@ -23,15 +23,6 @@ static void lane_put(struct odd_bytes odd, size_t bytes, size_t lanes, size_t l,
     for (size_t i = odd.head; i + 4 <= bytes; i += 4)
         memcpy(block + i * lanes + l * 4, row + i, 4);
     memcpy(block + (bytes - odd.tail) * lanes + l * odd.tail, row + bytes - odd.tail, odd.tail);
-}
-
-static void lane_get(struct odd_bytes odd, size_t bytes, size_t lanes, size_t l,
-                     const uint8_t *block, uint8_t *row)
-{
-    memcpy(row, block + l * odd.head, odd.head);
-    for (size_t i = odd.head; i + 4 <= bytes; i += 4)
-        memcpy(row + i, block + i * lanes + l * 4, 4);
-    memcpy(row + bytes - odd.tail, block + (bytes - odd.tail) * lanes + l * odd.tail, odd.tail);
 }
 
 void block_lanes_put(enum dtype t, size_t lanes, const uint8_t *rows, size_t row_bytes,
@@ -43,15 +34,4 @@ void block_lanes_put(enum dtype t, size_t lanes, const uint8_t *rows, size_t row
         for (size_t l = 0; l < lanes; l++)
             lane_put(odd, bytes, lanes, l, rows + l * row_bytes + b * bytes,
                      out + b * lanes * bytes);
-}
-
-void block_lanes_get(enum dtype t, size_t lanes, const uint8_t *in, size_t n_blocks, uint8_t *rows,
-                     size_t row_bytes)
-{
-    size_t bytes = dtype_info(t)->block_bytes;
-    struct odd_bytes odd = odd_bytes_of(t);
-    for (size_t b = 0; b < n_blocks; b++)
-        for (size_t l = 0; l < lanes; l++)
-            lane_get(odd, bytes, lanes, l, in + b * lanes * bytes,
-                     rows + l * row_bytes + b * bytes);
 }

@@ -21,9 +21,4 @@ enum { BLOCK_LANES_MAX = 16 };
 void block_lanes_put(enum dtype t, size_t lanes, const uint8_t *rows, size_t row_bytes,
                      size_t n_blocks, uint8_t *out);
 
-/* And back: n_blocks blocks from the group's block at `in` on, into rows that are row_bytes
- * apart. */
-void block_lanes_get(enum dtype t, size_t lanes, const uint8_t *in, size_t n_blocks, uint8_t *rows,
-                     size_t row_bytes);
-
 #endif

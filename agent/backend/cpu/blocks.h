@@ -15,8 +15,9 @@
 #include "model/dtype/dtype.h"
 
 enum {
-    BLOCK_RUN = 32,    /* inputs that share a scale */
-    BLOCK_MAX_ROWS = 4 /* of one call */
+    BLOCK_RUN = 32,     /* inputs that share a scale */
+    BLOCK_MAX_ROWS = 4, /* of one call */
+    BLOCK_TILE = 6      /* rows of inputs that many rows are cut into */
 };
 
 /* Quantised rows: an input is scales * value; `halves` has the sums of its 16 inputs for each half
@@ -46,8 +47,22 @@ static inline struct block_row block_row_at(const uint8_t *memory, size_t n)
 typedef void (*block_dot_fn)(const struct block_row *x, int rows, const uint8_t *w, size_t w_stride,
                              size_t cols, size_t n, bool accumulate, float *out, size_t out_stride);
 
+/* A run of a tile's rows, quantised as those of block_row are, for products of many rows with one
+ * format. */
+struct block_tile_run {
+    int8_t values[BLOCK_RUN / 4][BLOCK_TILE][4];
+    int32_t starts[2][BLOCK_TILE]; /* of the run or of its halves: values' sum, times what bytes of
+                                      panels are too great by, less than 0 */
+    float sums[2][BLOCK_TILE];     /* of the run's inputs or of its halves', as quantised */
+    float scales[BLOCK_TILE];
+};
+
+/* out[r * out_stride + c] (+)= sum over the inputs of `runs` runs of x[r] * a panel's, for `rows`
+ * up to BLOCK_TILE rows and panel_outputs outputs. */
+typedef void (*block_panel_dot_fn)(const struct block_tile_run *x, int rows, const uint8_t *panel,
+                                   size_t runs, bool accumulate, float *out, size_t out_stride);
+
 struct block_kernels {
-    bool many_rows; /* whether it beats unpacking to float32 for many rows, too */
     /* A row of n inputs, a multiple of BLOCK_RUN, into block_row_bytes(n) at `out`, aligned for
      * floats. */
     void (*quantise)(const float *x, size_t n, uint8_t *out);
@@ -56,6 +71,18 @@ struct block_kernels {
      * of `cols`, a multiple of it, where w_stride is the bytes of one row. */
     size_t lanes;
     block_dot_fn lanes_dot[DTYPE_COUNT];
+    /* Many rows: weights' bytes are taken out of their blocks once for all of them, into panels of
+     * panel_outputs outputs, a multiple of `lanes`. A panel is what panel_make makes of n inputs of
+     * a group's blocks, for each of its groups, one behind the other: panel_bytes for a run of a
+     * group. */
+    size_t panel_outputs;
+    size_t (*panel_bytes)(enum dtype t);
+    void (*panel_make[DTYPE_COUNT])(const uint8_t *group, size_t n, uint8_t *panel);
+    block_panel_dot_fn panel_dot[DTYPE_COUNT];
+    /* n inputs of up to BLOCK_TILE rows, x_stride floats apart, as n / BLOCK_RUN runs; rows that
+     * are missing are zeros. */
+    void (*tile_make)(enum dtype t, const float *x, size_t x_stride, int rows, size_t n,
+                      struct block_tile_run *out);
     /* n weights, a whole number of blocks, to the bits of their format's to_f32. */
     void (*unpack[DTYPE_COUNT])(const uint8_t *src, size_t n, float *out);
 };

@@ -103,3 +103,80 @@ INLINE __m256i quads_dot(enum dtype t, const __m256i *w, int n, const int8_t *x)
 }
 
 #include "agent/backend/cpu/blocks_lanes.inc"
+
+#define PANEL_SIDES 2
+#define PANEL_ROWS 3
+#define i_store(p, v) _mm256_storeu_si256((__m256i *)(void *)(p), v)
+#define i_add8 _mm256_add_epi8
+#define f_sub _mm256_sub_ps
+
+/* MXFP4's bytes go from -12 to 12. What fills a byte stays signed. */
+INLINE int panel_bias(enum dtype t)
+{
+    return t == DTYPE_MXFP4 ? 12 : 0;
+}
+
+/* Pairs of products of a quad; `together` is 0 where weights are signed: they give their signs to
+ * the inputs. */
+INLINE __m256i panel_pairs(int together, __m256i w, __m256i magnitudes, __m256i in)
+{
+    return together ? _mm256_maddubs_epi16(w, in)
+                    : _mm256_maddubs_epi16(magnitudes, _mm256_sign_epi8(in, w));
+}
+
+/* Sums of products of n quads from `quad` on, beginning with what the tile begins `part` with. So
+ * many sums of two products as `together` says fit into 16 bits. */
+INLINE void panel_products(int together, const struct block_tile_run *x, int first, int R,
+                           const uint8_t *panel, size_t side, int quad, int n, int part,
+                           __m256i sums[BLOCK_TILE][PANEL_SIDES])
+{
+    int most = together ? together : 1;
+    __m256i pairs[PANEL_ROWS][PANEL_SIDES];
+    UNROLLED for (int r = 0; r < R; r++) UNROLLED for (int s = 0; s < PANEL_SIDES; s++) sums[r][s] =
+        _mm256_set1_epi32(x->starts[part][first + r]);
+    UNROLLED for (int j = 0; j < n; j++)
+    {
+        __m256i w[PANEL_SIDES], magnitudes[PANEL_SIDES];
+        UNROLLED for (size_t s = 0; s < PANEL_SIDES; s++)
+        {
+            w[s] = load32(panel + s * side + (size_t)(quad + j) * QUAD_BYTES);
+            magnitudes[s] = _mm256_abs_epi8(w[s]);
+        }
+        UNROLLED for (int r = 0; r < R; r++)
+        {
+            int four;
+            memcpy(&four, x->values[quad + j][first + r], sizeof four);
+            __m256i in = _mm256_set1_epi32(four);
+            UNROLLED for (int s = 0; s < PANEL_SIDES; s++)
+            {
+                __m256i two = panel_pairs(together, w[s], magnitudes[s], in);
+                pairs[r][s] = j % most ? _mm256_add_epi16(pairs[r][s], two) : two;
+                if (j % most == most - 1 || j == n - 1)
+                    sums[r][s] = _mm256_add_epi32(
+                        sums[r][s], _mm256_madd_epi16(pairs[r][s], _mm256_set1_epi16(1)));
+            }
+        }
+    }
+}
+
+#define PANEL_DOTS                                                                                 \
+    PANEL_DOT(whole, false, false, 8)                                                              \
+    PANEL_DOT(whole_5, false, false, 4)                                                            \
+    PANEL_DOT(whole_8, false, false, 0)                                                            \
+    PANEL_DOT(whole_least, false, true, 8)                                                         \
+    PANEL_DOT(whole_least_5, false, true, 4)                                                       \
+    PANEL_DOT(halves, true, false, 8)                                                              \
+    PANEL_DOT(halves_6, true, false, 2)                                                            \
+    PANEL_DOT(halves_least, true, true, 8)
+#define PANEL_TABLE                                                                                \
+    {                                                                                              \
+        [DTYPE_Q8_0] = panel_dot_whole_8, [DTYPE_Q4_0] = panel_dot_whole,                          \
+        [DTYPE_Q4_1] = panel_dot_whole_least, [DTYPE_Q5_0] = panel_dot_whole_5,                    \
+        [DTYPE_Q5_1] = panel_dot_whole_least_5, [DTYPE_IQ4_NL] = panel_dot_whole_8,                \
+        [DTYPE_MXFP4] = panel_dot_whole_5, [DTYPE_Q2_K] = panel_dot_halves_least,                  \
+        [DTYPE_Q3_K] = panel_dot_halves, [DTYPE_Q4_K] = panel_dot_whole_least,                     \
+        [DTYPE_Q5_K] = panel_dot_whole_least_5, [DTYPE_Q6_K] = panel_dot_halves_6,                 \
+        [DTYPE_IQ4_XS] = panel_dot_whole_8                                                         \
+    }
+
+#include "agent/backend/cpu/blocks_panels.inc"

@@ -89,3 +89,56 @@ INLINE __m512i quads_dot(enum dtype t, const __m512i *w, int n, const int8_t *x)
 }
 
 #include "agent/backend/cpu/blocks_lanes.inc"
+
+#define PANEL_SIDES 2
+#define PANEL_ROWS 6
+#define i_store(p, v) _mm512_storeu_si512(p, v)
+#define i_add8 _mm512_add_epi8
+#define f_sub _mm512_sub_ps
+
+INLINE int panel_bias(enum dtype t)
+{
+    return is_signed(t) ? 128 : 0;
+}
+
+/* Sums of products of n quads from `quad` on, beginning with what the tile begins `part` with. */
+INLINE void panel_products(int together, const struct block_tile_run *x, int first, int R,
+                           const uint8_t *panel, size_t side, int quad, int n, int part,
+                           __m512i sums[BLOCK_TILE][PANEL_SIDES])
+{
+    (void)together;
+    UNROLLED for (int r = 0; r < R; r++) UNROLLED for (int s = 0; s < PANEL_SIDES; s++) sums[r][s] =
+        _mm512_set1_epi32(x->starts[part][first + r]);
+    UNROLLED for (int j = quad; j < quad + n; j++)
+    {
+        __m512i w[PANEL_SIDES];
+        UNROLLED for (size_t s = 0; s < PANEL_SIDES; s++) w[s] =
+            i_load(panel + s * side + (size_t)j * QUAD_BYTES);
+        UNROLLED for (int r = 0; r < R; r++)
+        {
+            int four;
+            memcpy(&four, x->values[j][first + r], sizeof four);
+            __m512i in = _mm512_set1_epi32(four);
+            UNROLLED for (int s = 0; s < PANEL_SIDES; s++) sums[r][s] =
+                _mm512_dpbusd_epi32(sums[r][s], w[s], in);
+        }
+    }
+}
+
+#define PANEL_DOTS                                                                                 \
+    PANEL_DOT(whole, false, false, 0)                                                              \
+    PANEL_DOT(whole_least, false, true, 0)                                                         \
+    PANEL_DOT(halves, true, false, 0)                                                              \
+    PANEL_DOT(halves_least, true, true, 0)
+#define PANEL_TABLE                                                                                \
+    {                                                                                              \
+        [DTYPE_Q8_0] = panel_dot_whole, [DTYPE_Q4_0] = panel_dot_whole,                            \
+        [DTYPE_Q4_1] = panel_dot_whole_least, [DTYPE_Q5_0] = panel_dot_whole,                      \
+        [DTYPE_Q5_1] = panel_dot_whole_least, [DTYPE_IQ4_NL] = panel_dot_whole,                    \
+        [DTYPE_MXFP4] = panel_dot_whole, [DTYPE_Q2_K] = panel_dot_halves_least,                    \
+        [DTYPE_Q3_K] = panel_dot_halves, [DTYPE_Q4_K] = panel_dot_whole_least,                     \
+        [DTYPE_Q5_K] = panel_dot_whole_least, [DTYPE_Q6_K] = panel_dot_halves,                     \
+        [DTYPE_IQ4_XS] = panel_dot_whole                                                           \
+    }
+
+#include "agent/backend/cpu/blocks_panels.inc"

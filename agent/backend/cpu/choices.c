@@ -32,22 +32,13 @@ static void instructions_say(const struct cpu_device *d, struct device_choice *o
 
 static void quantised_say(const struct cpu_device *d, struct device_choice *out, int room, int *n)
 {
-    const struct cpu_kernels *k = d->kernels;
-    bool vnni = k != &kernels_avx2;
+    const char *how = d->kernels == &kernels_avx2 ? "8-bit integers, AVX2" : "8-bit integers, VNNI";
     char what[DEVICE_CHOICE_WORD];
     snprintf(what, sizeof what, "quantised, up to %d rows", BLOCKS_PANEL_ROWS - 1);
-    choice_add(out, room, n, what, vnni ? "8-bit integers, VNNI" : "8-bit integers, AVX2",
-               "reads each byte of the file's blocks once for a few rows");
+    choice_add(out, room, n, what, how, "reads each byte of the file's blocks once for a few rows");
     snprintf(what, sizeof what, "quantised, from %d rows on", BLOCKS_PANEL_ROWS);
-    if (k->panel_dot)
-        choice_add(out, room, n, what, "bf16, unpacked 64 outputs at a time",
-                   "the CPU multiplies bf16, and unpacking is shared by all rows");
-    else if (k->blocks->many_rows)
-        choice_add(out, room, n, what, "8-bit integers, VNNI",
-                   "the CPU has no bf16 arithmetic, and integers beat unpacking to float32");
-    else
-        choice_add(out, room, n, what, "float32, unpacked 64 outputs at a time",
-                   "the CPU has neither bf16 arithmetic nor VNNI");
+    choice_add(out, room, n, what, how,
+               "bytes are taken out of their blocks once for all rows, a few outputs at a time");
 }
 
 /* What the system does where huge pages are asked for: "always", "madvise" or "never". */

@@ -117,32 +117,20 @@ int cpu_weight_load(struct device *d, const struct weight *w, enum weight_use us
                     struct device_weight **out, struct err *e);
 void cpu_weight_free(struct device *d, struct device_weight **w);
 
-/* From so many rows on, weights in blocks are made bf16 panels, where there is such arithmetic. */
-enum { BLOCKS_PANEL_ROWS = 24 };
+/* From so many rows on, weights in blocks are made panels of bytes: with fewer, making them takes
+ * longer than they save (measured: between 8 and 26 rows, by format). */
+enum { BLOCKS_PANEL_ROWS = 20 };
+/* Of rows as tiles for such panels. */
+static inline size_t matmul_tiles_bytes(size_t rows, size_t columns)
+{
+    return (rows + BLOCK_TILE - 1) / BLOCK_TILE * (columns / BLOCK_RUN) *
+           sizeof(struct block_tile_run);
+}
 /* Inputs as a panel has them. */
 static inline size_t weight_padded(size_t columns)
 {
     return (columns + PANEL_INPUTS - 1) / PANEL_INPUTS * PANEL_INPUTS;
 }
-/* Of rows of inputs as bf16 for panels that are made as they are needed: not a power of two, which
- * would put all rows into the same cache sets. */
-static inline size_t matmul_inputs_stride(size_t columns)
-{
-    return weight_padded(columns) + PANEL_INPUTS;
-}
-/* Inputs [k0, k0 + n), n at most DOT_CHUNK, of outputs [first, first + PANEL_OUTPUTS) of the matrix
- * in the file's form at `data`, as a panel of weight_padded(n) inputs; what there is no output for
- * becomes zeros. Scratch: weight_panel_scratch_bytes. */
-void weight_panel_make(const struct cpu_device *d, const struct device_weight *w,
-                       const uint8_t *data, size_t first, size_t k0, size_t n, uint16_t *scratch,
-                       uint16_t *panel);
-size_t weight_panel_scratch_bytes(void);
-/* Blocks of inputs [k0, k0 + n), n at most DOT_CHUNK, of a row of the matrix at `data`. Rows that
- * lie side by side are put into `scratch`, of WEIGHT_ROWS_BYTES, when the first of them is asked
- * for: ask for all of them in order. */
-enum { WEIGHT_ROWS_BYTES = BLOCK_LANES_MAX * DOT_CHUNK / SMALL_BLOCK_ELEMENTS * Q8_0_BYTES };
-const uint8_t *weight_row_blocks(const struct device_weight *w, const uint8_t *data, size_t row,
-                                 size_t k0, size_t n, uint8_t *scratch);
 
 /* ops.c: one row a kind */
 bool cpu_op_supports(enum op_kind kind, enum dtype weight);

@@ -28,9 +28,8 @@ static void in_place_chunk(const struct matmul_job *job, size_t begin, size_t en
     size_t stride = w->row_bytes;
     enum dtype t = w->dtype;
     if (panel) {
-        uint8_t *blocks = (uint8_t *)(panel + PANEL_OUTPUTS * DOT_CHUNK);
         for (size_t c = begin; c < end; c++)
-            kernels_unpack(k, t, weight_row_blocks(w, w->data, c, k0, n, blocks), n,
+            kernels_unpack(k, t, weights + (c - begin) * stride, n,
                            panel + (c - begin) * DOT_CHUNK);
         weights = (const uint8_t *)panel;
         stride = DOT_CHUNK * sizeof(float);
@@ -166,12 +165,10 @@ void cpu_matmul(struct stream *s, const struct device_op *op, const struct tenso
         addend_place(&in[1], out);
     if (weight->form == FORM_PANELS_BF16) {
         multiply_panels(&job);
-    } else if (weight->form == FORM_BLOCKS &&
-               (job.rows < BLOCKS_PANEL_ROWS || s->device->kernels->blocks->many_rows)) {
+    } else if (weight->form == FORM_BLOCKS) {
         matmul_blocks(&job);
     } else if (in_place_unpacks(s->device, weight, job.rows) &&
-               !scratch_get_all(s->device,
-                                PANEL_OUTPUTS * DOT_CHUNK * sizeof(float) + WEIGHT_ROWS_BYTES)) {
+               !scratch_get_all(s->device, PANEL_OUTPUTS * DOT_CHUNK * sizeof(float))) {
         atomic_store(&job.failed, true);
     } else {
         job.parts = threads_parts(s->device->threads, weight->rows,

@@ -36,14 +36,3 @@ void matmul_fill_bf16(struct matmul_job *job, bool alone)
     else
         threads_run(job->device->threads, job->parts.count, to_bf16_part, job);
 }
-
-bool matmul_inputs_to_bf16(struct matmul_job *job)
-{
-    struct cpu_device *d = job->device;
-    job->x_stride = matmul_inputs_stride(job->w->columns);
-    job->x_bf16 = scratch_get(d, &d->inputs, job->rows * job->x_stride * sizeof *job->x_bf16);
-    if (!job->x_bf16)
-        return false;
-    matmul_fill_bf16(job, false);
-    return true;
-}

@@ -13,7 +13,8 @@ struct matmul_job {
     uint16_t *x_bf16;  /* [rows, x_stride] */
     size_t x_stride;   /* inputs as our kernel has them padded, or as oneDNN has them not */
     uint8_t *x_blocks; /* rows of block_row_bytes(inputs) */
-    float *out;        /* [rows, outputs] */
+    struct block_tile_run *x_tiles; /* [rows / BLOCK_TILE, inputs / BLOCK_RUN] */
+    float *out;                     /* [rows, outputs] */
     size_t rows;
     bool accumulate, by_rows;
     struct parts parts; /* of the rows, or of the outputs */
@@ -25,11 +26,8 @@ void matmul_add_bias(const struct matmul_job *job, size_t first_row, size_t end_
                      size_t end);
 /* Fills x_bf16 from x, zeros up to x_stride; on the calling thread alone, or on all. */
 void matmul_fill_bf16(struct matmul_job *job, bool alone);
-/* Takes x_bf16 for panels that are made as they are needed and fills it on the device's threads;
- * false when memory ran out. */
-bool matmul_inputs_to_bf16(struct matmul_job *job);
 
-/* matmul_blocks.c: weights of FORM_BLOCKS */
+/* matmul_blocks.c: weights of FORM_BLOCKS, any number of rows */
 void matmul_blocks(struct matmul_job *job);
 /* matmul_few.c: the same by integers, a few rows at a time */
 void matmul_blocks_few(struct matmul_job *job);

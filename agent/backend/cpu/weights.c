@@ -106,11 +106,10 @@ uint64_t cpu_matmul_scratch_bytes(const struct device *device, const struct weig
              bf16 = rows * weight_padded(columns) * sizeof(uint16_t),
              bytes = form == FORM_PANELS_BF16 ? bf16 : 0;
     if (form == FORM_BLOCKS) { /* the greater of what few rows and many rows take */
-        uint64_t few =
-            d->kernels->panel_dot && rows >= BLOCKS_PANEL_ROWS ? BLOCKS_PANEL_ROWS - 1 : rows;
+        uint64_t few = rows < BLOCKS_PANEL_ROWS ? rows : BLOCKS_PANEL_ROWS - 1;
         bytes = few * block_row_bytes(columns);
-        bf16 = rows * matmul_inputs_stride(columns) * sizeof(uint16_t);
-        bytes = few < rows && bf16 > bytes ? bf16 : bytes;
+        if (few < rows && matmul_tiles_bytes(rows, columns) > bytes)
+            bytes = matmul_tiles_bytes(rows, columns);
     }
     return bytes > d->inputs.bytes ? bytes - d->inputs.bytes : 0;
 }
@@ -147,44 +146,31 @@ struct pack_job {
     atomic_bool failed;
 };
 
-/* Turned rows, the values of one, and blocks of rows that lay side by side. */
-size_t weight_panel_scratch_bytes(void)
+static size_t panel_scratch_bytes(void)
 {
-    return (size_t)PANEL_TURN_ROWS * PAIR_STRIDE * sizeof(uint16_t) + DOT_CHUNK * sizeof(float) +
-           WEIGHT_ROWS_BYTES;
+    return (size_t)PANEL_TURN_ROWS * PAIR_STRIDE * sizeof(uint16_t) + DOT_CHUNK * sizeof(float);
 }
 
-const uint8_t *weight_row_blocks(const struct device_weight *w, const uint8_t *data, size_t row,
-                                 size_t k0, size_t n, uint8_t *scratch)
-{
-    const struct dtype_info *info = dtype_info(w->dtype);
-    size_t first = k0 / info->block_elements, count = n / info->block_elements,
-           bytes = count * info->block_bytes;
-    if (w->lanes == 0 || row >= w->rows / w->lanes * w->lanes)
-        return data + row * w->row_bytes + first * info->block_bytes;
-    if (row % w->lanes == 0)
-        block_lanes_get(w->dtype, w->lanes,
-                        data + row * w->row_bytes + first * w->lanes * info->block_bytes, count,
-                        scratch, bytes);
-    return scratch + row % w->lanes * bytes;
-}
-
-/* Turned from rows of values into columns of pairs. */
-void weight_panel_make(const struct cpu_device *d, const struct device_weight *w,
+/* Inputs [k0, k0 + n), n at most DOT_CHUNK, of outputs [first, first + PANEL_OUTPUTS) of the rows
+ * at `data`, as a panel of weight_padded(n) inputs: turned from rows of values into columns of
+ * pairs. What there is no output for becomes zeros. */
+static void panel_make(const struct cpu_device *d, const struct device_weight *w,
                        const uint8_t *data, size_t first, size_t k0, size_t n, uint16_t *scratch,
                        uint16_t *panel)
 {
     const struct cpu_kernels *k = d->kernels;
+    const struct dtype_info *info = dtype_info(w->dtype);
     uint16_t *rows = scratch;
     float *values = (float *)(void *)(rows + (size_t)PANEL_TURN_ROWS * PAIR_STRIDE);
-    uint8_t *blocks = (uint8_t *)(values + DOT_CHUNK);
     size_t padded = weight_padded(n);
     for (size_t c = 0; c < PANEL_OUTPUTS; c++) {
         uint16_t *row = rows + c % PANEL_TURN_ROWS * PAIR_STRIDE;
         memset(row + n, 0, (padded - n) * sizeof *row);
         if (first + c < w->rows) {
-            kernels_unpack(k, w->dtype, weight_row_blocks(w, data, first + c, k0, n, blocks), n,
-                           values);
+            kernels_unpack(k, w->dtype,
+                           data + (first + c) * w->row_bytes +
+                               k0 / info->block_elements * info->block_bytes,
+                           n, values);
             k->f32_to_bf16(values, n, row);
         } else {
             memset(row, 0, n * sizeof *row);
@@ -199,7 +185,7 @@ static void pack_part(void *ctx, int thread, uint32_t part)
     struct pack_job *job = ctx;
     const struct device_weight *w = job->w;
     uint16_t *scratch =
-        scratch_get(job->device, &job->device->private[thread], weight_panel_scratch_bytes());
+        scratch_get(job->device, &job->device->private[thread], panel_scratch_bytes());
     if (!scratch) {
         atomic_store(&job->failed, true);
         return;
@@ -207,9 +193,9 @@ static void pack_part(void *ctx, int thread, uint32_t part)
     for (size_t panel = parts_begin(&job->parts, part); panel < parts_end(&job->parts, part);
          panel++) {
         for (size_t k0 = 0; k0 < w->columns; k0 += DOT_CHUNK)
-            weight_panel_make(job->device, w, job->source->data, panel * PANEL_OUTPUTS, k0,
-                              w->columns - k0 < DOT_CHUNK ? w->columns - k0 : DOT_CHUNK, scratch,
-                              job->panels + (panel * w->padded_columns + k0) * PANEL_OUTPUTS);
+            panel_make(job->device, w, job->source->data, panel * PANEL_OUTPUTS, k0,
+                       w->columns - k0 < DOT_CHUNK ? w->columns - k0 : DOT_CHUNK, scratch,
+                       job->panels + (panel * w->padded_columns + k0) * PANEL_OUTPUTS);
         size_t first = panel * PANEL_OUTPUTS,
                n = w->rows - first < PANEL_OUTPUTS ? w->rows - first : PANEL_OUTPUTS;
         release_pages(job->source, first * w->row_bytes, n * w->row_bytes);

@@ -8,7 +8,7 @@
 #include "common/env.h"
 #include "tests/test.h"
 
-enum { OUTPUTS = 523, INPUTS = 768, ROWS_MOST = 70 };
+enum { OUTPUTS = 523, INPUTS = 768, LONG_OUTPUTS = 83, LONG_INPUTS = 4352, ROWS_MOST = 70 };
 
 static struct device *open_cpu(const char *kernels, int threads)
 {
@@ -26,14 +26,18 @@ static struct device *open_cpu(const char *kernels, int threads)
 struct matrix {
     struct weight weight;
     uint8_t *data;
-    float *values; /* [OUTPUTS, INPUTS] */
+    float *values; /* [outputs, inputs] */
+    size_t outputs, inputs;
 };
 
-static struct matrix matrix_make(enum dtype t)
+static struct matrix matrix_make(enum dtype t, size_t outputs, size_t inputs)
 {
     const struct dtype_info *info = dtype_info(t);
-    size_t bytes = (size_t)OUTPUTS * INPUTS / info->block_elements * info->block_bytes;
-    struct matrix m = {.data = malloc(bytes), .values = calloc(OUTPUTS * INPUTS, sizeof(float))};
+    size_t bytes = outputs * inputs / info->block_elements * info->block_bytes;
+    struct matrix m = {.data = malloc(bytes),
+                       .values = calloc(outputs * inputs, sizeof(float)),
+                       .outputs = outputs,
+                       .inputs = inputs};
     assert_true(m.data && m.values);
     uint64_t seed = (uint64_t)t + 1;
     for (size_t i = 0; i < bytes; i++)
@@ -46,11 +50,11 @@ static struct matrix matrix_make(enum dtype t)
         if (t == DTYPE_MXFP4)
             m.data[at] = (uint8_t)(118 + m.data[at] % 5);
     }
-    info->to_f32(m.data, (size_t)OUTPUTS * INPUTS, m.values);
+    info->to_f32(m.data, outputs * inputs, m.values);
     m.weight = (struct weight){.name = "blk.0.w",
                                .dtype = t,
                                .n_dims = 2,
-                               .shape = {OUTPUTS, INPUTS},
+                               .shape = {outputs, inputs},
                                .bytes = bytes,
                                .file = -1,
                                .data = m.data};
@@ -74,29 +78,30 @@ static void check_rows(struct device *d, const struct matrix *m, struct device_w
                        size_t rows, bool f32)
 {
     static const struct graph_op sum_row = {.kind = OP_MATMUL, .n_inputs = 2, .n_outputs = 1};
-    static float x[ROWS_MOST * INPUTS], before[ROWS_MOST * OUTPUTS], out[ROWS_MOST * OUTPUTS];
+    static float x[ROWS_MOST * LONG_INPUTS], before[ROWS_MOST * OUTPUTS], out[ROWS_MOST * OUTPUTS];
+    size_t inputs = m->inputs, outputs = m->outputs;
     const struct backend *b = d->backend;
     uint64_t seed = rows;
     struct stream *s;
     struct device_op *op;
     struct err e = {0};
-    for (size_t i = 0; i < rows * INPUTS; i++)
+    for (size_t i = 0; i < rows * inputs; i++)
         x[i] = (float)(random_unit(&seed) * 2 - 1);
-    for (size_t i = 0; i < rows * OUTPUTS; i++)
+    for (size_t i = 0; i < rows * outputs; i++)
         before[i] = (float)random_unit(&seed);
     assert_int_equal(b->stream_create(d, &s, &e), 0);
-    struct tensor in = tensor_of(d, s, x, rows, INPUTS),
-                  to = tensor_of(d, s, before, rows, OUTPUTS), inputs[] = {in, to},
-                  host = tensor_on_host(out, DTYPE_F32, rows, OUTPUTS);
+    struct tensor in = tensor_of(d, s, x, rows, inputs),
+                  to = tensor_of(d, s, before, rows, outputs), sources[] = {in, to},
+                  host = tensor_on_host(out, DTYPE_F32, rows, outputs);
     assert_int_equal(
         b->op_prepare(d, &(struct op_request){.op = &sum_row, .weights = {w}}, &op, &e), 0);
-    b->op_run(s, op, inputs, &to, NULL);
+    b->op_run(s, op, sources, &to, NULL);
     assert_int_equal(b->stream_wait(s, &e), 0);
     b->copy(s, &host, &to);
-    for (size_t i = 0; i < rows * OUTPUTS; i++) {
+    for (size_t i = 0; i < rows * outputs; i++) {
         double want = (double)before[i], size = want + 1;
-        const float *xs = x + i / OUTPUTS * INPUTS, *ws = m->values + i % OUTPUTS * INPUTS;
-        for (size_t k = 0; k < INPUTS; k++) {
+        const float *xs = x + i / outputs * inputs, *ws = m->values + i % outputs * inputs;
+        for (size_t k = 0; k < inputs; k++) {
             want += (double)xs[k] * (double)ws[k];
             size += fabs((double)xs[k] * (double)ws[k]);
         }
@@ -112,7 +117,7 @@ static void check_rows(struct device *d, const struct matrix *m, struct device_w
 
 static void check_matrix(struct device *d, const struct matrix *m, bool f32)
 {
-    static const size_t rows[] = {1, 2, 5, 23, 24, 70};
+    static const size_t rows[] = {1, 2, 5, 19, 20, 70};
     const struct backend *b = d->backend;
     struct device_weight *w;
     struct err e = {0};
@@ -132,7 +137,7 @@ TEST(products_are_right_in_every_quantised_format_at_its_own_size)
     for (int t = 0; t < DTYPE_WEIGHT_COUNT; t++) {
         if (dtype_info((enum dtype)t)->block_elements == 1)
             continue;
-        struct matrix m = matrix_make((enum dtype)t);
+        struct matrix m = matrix_make((enum dtype)t, OUTPUTS, INPUTS);
         for (size_t k = 0; k < sizeof kernels / sizeof *kernels; k++) {
             struct device *d = open_cpu(kernels[k], 1 + (int)k % 2);
             if (d) {
@@ -146,10 +151,28 @@ TEST(products_are_right_in_every_quantised_format_at_its_own_size)
     }
 }
 
+/* More inputs than one panel has. */
+TEST(products_of_many_inputs_are_summed_over_their_chunks)
+{
+    static const char *const kernels[] = {"avx2", "avx512_bf16"};
+    static const enum dtype types[] = {DTYPE_Q8_0, DTYPE_Q6_K};
+    for (size_t t = 0; t < 2; t++) {
+        struct matrix m = matrix_make(types[t], LONG_OUTPUTS, LONG_INPUTS);
+        for (size_t k = 0; k < 2; k++) {
+            struct device *d = open_cpu(kernels[k], 2);
+            if (d)
+                check_matrix(d, &m, false);
+            device_close(&d);
+        }
+        free(m.data);
+        free(m.values);
+    }
+}
+
 /* What inputs will take is known before: the device never takes more for it. */
 TEST(scratch_of_products_is_known_before)
 {
-    struct matrix m = matrix_make(DTYPE_Q4_K);
+    struct matrix m = matrix_make(DTYPE_Q4_K, OUTPUTS, INPUTS);
     for (size_t rows = 1; rows <= ROWS_MOST; rows += 23) {
         struct device *d = open_cpu(NULL, 1);
         struct device_weight *w;
@@ -177,7 +200,7 @@ TEST(a_scale_that_is_no_number_is_refused_by_tensor_and_block)
         const struct dtype_info *info = dtype_info((enum dtype)t);
         if (info->block_elements == 1)
             continue;
-        struct matrix m = matrix_make((enum dtype)t);
+        struct matrix m = matrix_make((enum dtype)t, OUTPUTS, INPUTS);
         uint8_t *block = m.data + 1001 * info->block_bytes;
         if (t == DTYPE_MXFP4)
             *block = 0xff;
@@ -205,6 +228,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(products_are_right_in_every_quantised_format_at_its_own_size),
+        cmocka_unit_test(products_of_many_inputs_are_summed_over_their_chunks),
         cmocka_unit_test(scratch_of_products_is_known_before),
         cmocka_unit_test(a_scale_that_is_no_number_is_refused_by_tensor_and_block),
     };

@@ -149,6 +149,108 @@ static void check_rows(const struct case_of *c, uint64_t seed)
     free(blocks);
 }
 
+/* Outputs of a panel for the rows of a tile, from blocks that lie as in the file. */
+static void panel_products(const struct case_of *c, const float *x, const uint8_t *blocks,
+                           bool accumulate, float *out)
+{
+    const struct dtype_info *info = dtype_info(c->t);
+    const struct block_kernels *k = c->kernels;
+    size_t n_blocks = c->n / info->block_elements, row_bytes = n_blocks * info->block_bytes,
+           runs = c->n / BLOCK_RUN, group_bytes = runs * k->panel_bytes(c->t),
+           groups = k->panel_outputs / k->lanes;
+    struct block_tile_run *tile = malloc(runs * sizeof *tile);
+    uint8_t *side = malloc(row_bytes * k->lanes), *panel = malloc(groups * group_bytes);
+    assert_true(tile && side && panel);
+    for (size_t g = 0; g < groups; g++) {
+        block_lanes_put(c->t, k->lanes, blocks + g * k->lanes * row_bytes, row_bytes, n_blocks,
+                        side);
+        k->panel_make[c->t](side, c->n, panel + g * group_bytes);
+    }
+    k->tile_make(c->t, x, INPUTS_MOST, c->rows, c->n, tile);
+    k->panel_dot[c->t](tile, c->rows, panel, runs, accumulate, out, k->panel_outputs);
+    free(tile);
+    free(side);
+    free(panel);
+}
+
+static void check_panel(const struct case_of *c, uint64_t seed)
+{
+    enum { OUTPUTS_MOST = 2 * BLOCK_LANES_MAX };
+    const struct dtype_info *info = dtype_info(c->t);
+    size_t cols = c->kernels->panel_outputs, n_blocks = c->n / info->block_elements;
+    static float x[BLOCK_TILE][INPUTS_MOST];
+    float got[(BLOCK_TILE + 1) * OUTPUTS_MOST];
+    uint8_t *blocks = malloc(n_blocks * info->block_bytes * cols);
+    assert_non_null(blocks);
+    assert_in_range(cols, c->kernels->lanes, OUTPUTS_MOST);
+    blocks_fill(c->weights, c->t, blocks, n_blocks * cols, &seed);
+    for (int r = 0; r < c->rows; r++)
+        inputs_fill(c->inputs, x[r], c->n, &seed);
+    for (int turn = 0; turn < 2; turn++) {
+        got[(size_t)c->rows * cols] = 42;
+        panel_products(c, x[0], blocks, turn == 1, got);
+        check_outputs(c, (const float(*)[INPUTS_MOST])x, blocks, got, cols, turn);
+        assert_true(got[(size_t)c->rows * cols] == 42); /* no row beyond those asked for */
+    }
+    free(blocks);
+}
+
+TEST(panels_stay_within_the_bound_for_every_number_of_rows)
+{
+    static const size_t lengths[] = {32, 96, 256, 512, 1024};
+    for (int l = 0; l < LEVELS; l++) {
+        const struct block_kernels *k = level(levels[l]);
+        for (int t = 0; k && t < DTYPE_WEIGHT_COUNT; t++)
+            for (size_t i = 0; k->dot[t] && i < sizeof lengths / sizeof *lengths; i++)
+                for (int kind = 0; kind < INPUT_KINDS * WEIGHT_KINDS; kind++)
+                    if (lengths[i] % dtype_info((enum dtype)t)->block_elements == 0)
+                        check_panel(&(struct case_of){k, (enum dtype)t, lengths[i],
+                                                      1 + (kind + (int)i) % BLOCK_TILE,
+                                                      (enum inputs)(kind % INPUT_KINDS),
+                                                      (enum weights)(kind / INPUT_KINDS)},
+                                    lengths[i]);
+    }
+}
+
+/* A row's result depends on its own inputs alone: not on how many rows a tile has, nor on what is
+ * no number in others. */
+TEST(rows_of_a_tile_do_not_depend_on_each_other)
+{
+    enum { N = 256, OUTPUTS_MOST = 2 * BLOCK_LANES_MAX };
+    static const float bad[] = {NAN, INFINITY, -INFINITY};
+    static float x[BLOCK_TILE][INPUTS_MOST];
+    for (int l = 0; l < LEVELS; l++) {
+        const struct block_kernels *k = level(levels[l]);
+        for (int t = 0; k && t < DTYPE_WEIGHT_COUNT; t++) {
+            if (!k->dot[t])
+                continue;
+            struct case_of c = {.kernels = k, .t = (enum dtype)t, .n = N};
+            uint8_t blocks[OUTPUTS_MOST * N * 2];
+            float together[BLOCK_TILE * OUTPUTS_MOST], alone[OUTPUTS_MOST];
+            size_t cols = k->panel_outputs;
+            uint64_t seed = 7;
+            blocks_fill(WEIGHTS_RANDOM, c.t, blocks, cols * N / dtype_info(c.t)->block_elements,
+                        &seed);
+            for (int r = 0; r < BLOCK_TILE; r++)
+                inputs_fill(RANDOM, x[r], N, &seed);
+            x[2][100] = bad[t % 3];
+            for (int rows = 1; rows <= BLOCK_TILE; rows++) {
+                c.rows = rows;
+                panel_products(&c, x[0], blocks, false, together);
+                c.rows = 1;
+                for (int r = 0; r < rows; r++) {
+                    panel_products(&c, x[r], blocks, false, alone);
+                    if (r != 2)
+                        assert_memory_equal(together + (size_t)r * cols, alone,
+                                            cols * sizeof *alone);
+                    for (size_t i = 0; i < cols; i++)
+                        assert_int_equal(isnan(together[(size_t)r * cols + i]) != 0, r == 2);
+                }
+            }
+        }
+    }
+}
+
 TEST(integer_products_stay_within_their_bound)
 {
     static const size_t lengths[] = {32, 64, 96, 256, 512, 544, 1024};
@@ -175,33 +277,8 @@ TEST(all_formats_in_blocks_have_integer_kernels)
             assert_int_equal(k->dot[t] != NULL, blocks);
             assert_int_equal(k->lanes_dot[t] != NULL, blocks);
             assert_int_equal(k->unpack[t] != NULL, blocks);
-        }
-    }
-}
-
-TEST(rows_side_by_side_have_the_same_bytes_and_come_back)
-{
-    enum { BLOCKS = 3, MOST_BYTES = BLOCKS * Q6_K_BYTES };
-    for (int t = 0; t < DTYPE_WEIGHT_COUNT; t++) {
-        const struct dtype_info *info = dtype_info((enum dtype)t);
-        if (info->block_elements == 1)
-            continue;
-        for (size_t lanes = 8; lanes <= BLOCK_LANES_MAX; lanes *= 2) {
-            size_t bytes = info->block_bytes, row = BLOCKS * bytes;
-            uint8_t rows[BLOCK_LANES_MAX * MOST_BYTES], side[BLOCK_LANES_MAX * MOST_BYTES + 1],
-                back[BLOCK_LANES_MAX * MOST_BYTES];
-            uint64_t seed = (uint64_t)t;
-            for (size_t i = 0; i < lanes * row; i++)
-                rows[i] = (uint8_t)(random_unit(&seed) * 256);
-            side[lanes * row] = 0x5a;
-            block_lanes_put((enum dtype)t, lanes, rows, row, BLOCKS, side);
-            assert_int_equal(side[lanes * row], 0x5a);
-            block_lanes_get((enum dtype)t, lanes, side, BLOCKS, back, row);
-            assert_memory_equal(back, rows, lanes * row);
-            /* One block from the middle, into rows of one block. */
-            block_lanes_get((enum dtype)t, lanes, side + lanes * bytes, 1, back, bytes);
-            for (size_t l = 0; l < lanes; l++)
-                assert_memory_equal(back + l * bytes, rows + l * row + bytes, bytes);
+            assert_int_equal(k->panel_make[t] != NULL, blocks);
+            assert_int_equal(k->panel_dot[t] != NULL, blocks);
         }
     }
 }
@@ -270,8 +347,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(integer_products_stay_within_their_bound),
+        cmocka_unit_test(panels_stay_within_the_bound_for_every_number_of_rows),
+        cmocka_unit_test(rows_of_a_tile_do_not_depend_on_each_other),
         cmocka_unit_test(all_formats_in_blocks_have_integer_kernels),
-        cmocka_unit_test(rows_side_by_side_have_the_same_bytes_and_come_back),
         cmocka_unit_test(rows_together_are_rows_alone),
         cmocka_unit_test(inputs_that_are_no_numbers_give_no_numbers),
     };
