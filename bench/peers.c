@@ -5,6 +5,7 @@
  *     prefill N                       N tokens in slices of 512, to the first logits
  *     decode N                        N steps of one token each, after 16 tokens
  *
+ * HP_BENCH_KERNELS names the kernels (`hp-agent --kernels`); else the best that the CPU has.
  * `peers machine THREADS` prints what so many cores read from memory and what one computes. */
 #include <pthread.h>
 #include <stdio.h>
@@ -32,7 +33,8 @@ static double now_s(void)
 static int peer_open(struct whole_model *p, const char *path, int threads, uint32_t context,
                      struct err *e)
 {
-    struct device_config c = {.backend = "cpu", .n_threads = threads};
+    struct device_config c = {
+        .backend = "cpu", .n_threads = threads, .kernels = getenv("HP_BENCH_KERNELS")};
     int rc = model_open(path, &p->model, e);
     rc = rc < 0 ? rc : device_open(&c, &p->device, e);
     if (rc < 0)
@@ -150,8 +152,9 @@ static void machine_print(int threads)
 {
     pthread_t t[THREADS];
     double speeds[THREADS], sum = 0;
-    const char *of;
-    double peak = peak_flops_per_s(&of);
+    const char *of = "float32", *kernels = getenv("HP_BENCH_KERNELS");
+    double peak =
+        kernels && strcmp(kernels, "avx2") == 0 ? best_of(peak_avx2) : peak_flops_per_s(&of);
     for (int i = 0; i < threads; i++)
         if (pthread_create(&t[i], NULL, memory_read, &speeds[i]) != 0)
             threads = i;

@@ -248,6 +248,9 @@ int backend_require(const struct backend *b, const struct graph_op *op, struct e
  * block's scale is no finite number: reads all blocks. */
 int backend_weight_check(const struct weight *w, enum weight_use use, struct err *e);
 
+/* Asks the system to read a weight's bytes of its file before they are needed. Returns at once. */
+void backend_weight_want(const struct weight *w);
+
 /* ---- devices ---- */
 
 /* Names of what the backend of such a device runs: kinds of operators, then number formats of

@@ -1,4 +1,7 @@
 /* What backends stand on: views of memory, and what they refuse alike. */
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include "agent/backend/backend.h"
 
 int backend_require(const struct backend *b, const struct graph_op *op, struct err *e)
@@ -51,6 +54,15 @@ int backend_weight_check(const struct weight *w, enum weight_use use, struct err
         return err_set(e, HP_EUNSUPPORTED, "%s: blocks of %s cannot be turned", w->name,
                        type->name);
     return blocks_check(w, e);
+}
+
+void backend_weight_want(const struct weight *w)
+{
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), begin = (uintptr_t)w->data / page * page;
+    for (int i = 0; i < w->n_parts; i++)
+        backend_weight_want(w->parts[i]);
+    if (w->n_parts == 0 && w->file >= 0)
+        madvise((void *)begin, (uintptr_t)w->data + w->bytes - begin, MADV_WILLNEED);
 }
 
 struct tensor tensor_rows(struct memory m, enum dtype dtype, uint64_t rows, uint64_t width)

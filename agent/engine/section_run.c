@@ -46,18 +46,37 @@ static int buffers_alloc(struct section_run *r, struct err *e)
                   : 0;
 }
 
+/* The files of the weights that follow are read while one is packed. */
+struct weights_ahead {
+    int next;       /* the first that nobody has asked for */
+    uint64_t bytes; /* of those that are asked for and not packed */
+};
+
+static void weights_want(const struct section_plan *p, struct weights_ahead *a)
+{
+    enum { AHEAD_BYTES = 64 << 20 };
+    while (a->next < p->n_weights && a->bytes < AHEAD_BYTES) {
+        const struct weight *w = p->weights[a->next++].source;
+        backend_weight_want(w);
+        a->bytes += w->bytes;
+    }
+}
+
 static int weights_load(struct section_run *r, struct err *e)
 {
     const struct section_config *c = &r->config;
+    struct weights_ahead ahead = {0};
     uint64_t done = 0;
     for (int i = 0; i < r->plan.n_weights; i++) {
         const struct section_weight *w = &r->plan.weights[i];
+        weights_want(&r->plan, &ahead);
         if (c->stop && atomic_load(c->stop))
             return err_set(e, HP_ECANCELED, "loading was stopped");
         int rc = r->backend->weight_load(c->device, w->source, w->use, c->f32, &r->weights[i], e);
         if (rc < 0)
             return rc;
         done += w->resident_bytes;
+        ahead.bytes -= w->source->bytes;
         if (c->progress)
             c->progress(c->progress_ctx, done, r->plan.weight_bytes);
     }

@@ -69,10 +69,23 @@ def greedy_tokens_are_those_of_the_dequantised_weights_through_one_and_three_sta
     assert list(np.argmax(logits, axis=1)) == first, (list(np.argmax(logits, axis=1)), first)
 
 
+def resident_bytes(c):
+    held = 0
+    for agent in c.local()["agents"]:
+        with open(f"/proc/{agent['pid']}/smaps_rollup") as f:
+            held += next(int(line.split()[1]) for line in f if line.startswith("Rss:")) << 10
+    return held
+
+
 @test
 def three_agents_answer_in_words():
     path = model()
     with Cluster(agents=3, cores=1) as c:
+        empty = resident_bytes(c)
+        c.deploy("quick", path, "--agents", "a0,a1,a2")
+        held = resident_bytes(c) - empty
+        assert held <= 1.15 * os.path.getsize(path) + 3 * (32 << 20), (held, empty)  # work space of each; no sequence has keys yet
+        c.hpctl("undeploy", "quick")
         c.deploy("smollm2", path, "--agents", "a0,a1,a2", "--compute", "f32")
         answer = c.answer("smollm2", QUESTION, max_tokens=40)
         assert "Paris" in answer, answer

@@ -45,6 +45,7 @@ enum weight_form { FORM_IN_PLACE, FORM_BLOCKS, FORM_PANELS_BF16, FORM_F32 };
 
 struct device_weight {
     enum weight_form form;
+    bool of_rows;                 /* a table, of which a token reads one row */
     enum dtype dtype;             /* of data in place and of blocks */
     const uint8_t *data;          /* in place: rows of the file; else owned */
     size_t rows, columns;         /* [outputs, inputs]; a vector has one row */

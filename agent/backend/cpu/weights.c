@@ -127,16 +127,6 @@ static void release_pages(const struct weight *w, size_t offset, size_t bytes)
         madvise((void *)begin, end - begin, MADV_DONTNEED);
 }
 
-/* The file's pages of a weight that is about to be used: read ahead of time, where they are not in
- * memory yet. */
-static void want_pages(const struct weight *w)
-{
-    size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    uintptr_t begin = (uintptr_t)w->data / page * page;
-    if (w->file >= 0)
-        madvise((void *)begin, (uintptr_t)w->data + w->bytes - begin, MADV_WILLNEED);
-}
-
 struct pack_job {
     struct cpu_device *device;
     const struct weight *source;
@@ -343,6 +333,8 @@ static int load_in_form(struct cpu_device *d, const struct weight *source, struc
     if (w->form == FORM_BLOCKS)
         return load_blocks(d, source, w, e);
     w->data = source->data;
+    if (w->of_rows) /* few of them are ever read: those come back */
+        release_pages(source, 0, source->bytes);
     int rc = cpu_memory_reserve(d, w->rows * w->row_bytes, source->name, e);
     if (rc < 0)
         w->row_bytes = 0;
@@ -388,7 +380,8 @@ int cpu_weight_load(struct device *device, const struct weight *source, enum wei
                     bool f32, struct device_weight **out, struct err *e)
 {
     struct cpu_device *d = (struct cpu_device *)device;
-    int rc = backend_weight_check(source, use, e);
+    /* Each of many experts is looked at when its turn comes: reading all first would read twice. */
+    int rc = source->n_parts > 0 ? 0 : backend_weight_check(source, use, e);
     if (rc < 0)
         return rc;
     struct device_weight *w = calloc(1, sizeof *w);
@@ -402,9 +395,9 @@ int cpu_weight_load(struct device *device, const struct weight *source, enum wei
         return rc;
     }
     const struct dtype_info *info = dtype_info(source->dtype);
-    want_pages(source);
     w->form = form_of(d, source, use, f32);
     w->dtype = source->dtype;
+    w->of_rows = use == WEIGHT_ROWS;
     w->rows = weight_rows(source, use);
     w->columns = weight_columns(source, use);
     w->row_bytes = w->columns / info->block_elements * info->block_bytes;
