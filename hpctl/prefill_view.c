@@ -79,8 +79,11 @@ int prefill_view_print(const json_t *deployment, struct err *e)
     if (!r)
         return 0;
     bool planned = json_object_get(r, "planned_s") != NULL;
-    printf("\nlast prompt: %s tokens in %zu slice%s, measured %s", shown_member(r, "tokens").s, n,
-           n == 1 ? "" : "s", fine_seconds(number_member(r, "measured_s")).s);
+    printf("\nlast prompt: %s tokens", shown_member(r, "tokens").s);
+    if (number_member(r, "cached") > 0)
+        printf(" after %s that were there", shown_member(r, "cached").s);
+    printf(" in %zu slice%s, measured %s", n, n == 1 ? "" : "s",
+           fine_seconds(number_member(r, "measured_s")).s);
     if (planned)
         printf(", planned %s (%s)", fine_seconds(number_member(r, "planned_s")).s,
                error_text(number_member(r, "measured_s"), number_member(r, "planned_s")).s);

@@ -55,6 +55,10 @@ static int stages_used(void *ctx)
     rc = rc < 0 ? rc : kv_move(stages[0], stages[1], 3, &e);
     next.sequence = 3;
     rc = rc < 0 ? rc : stage_run(stages[1], &next, 1, ids + TOKENS, out, &e);
+    if (rc == 0) {
+        stage_sequence_keep(stages[0], 2, TOKENS);
+        rc = stage_sequence_open_at(stages[0], 4, TOKENS + 5, TOKENS - 30, 2, &e);
+    }
     for (int i = 0; i < 2; i++)
         stage_unload(&stages[i]);
     return rc;

@@ -314,6 +314,32 @@ TEST(a_sequence_that_may_grow_long_rotates_so_from_its_first_token_on)
     stage_unload(&s);
 }
 
+TEST(what_is_kept_of_a_sequence_gives_the_logits_that_it_would_have_given)
+{
+    static float all[TOKENS * V], out[50 * V];
+    struct err e = {0};
+    struct stage *s = load(config_of(0, TINY_LAYERS));
+    logits_of(1, TOKENS, COMPUTE_F32, all);
+    assert_int_equal(stage_sequence_open(s, 1, TOKENS, &e), 0);
+    struct batch_run first = {.sequence = 1, .n_tokens = 120};
+    run(s, &first, 1, ids, NULL);
+    stage_sequence_keep(s, 1, 110);
+    assert_int_equal(stage_sequence_length(s, 1), 110);
+    struct batch_run more = {.sequence = 1, .first_position = 110, .n_tokens = 1};
+    assert_int_equal(stage_run(s, &more, 1, ids + 110, out, &e), HP_EINVAL); /* it runs no more */
+    assert_int_equal(stage_sequence_open_at(s, 2, TOKENS, 111, 1, &e), HP_EINVAL);
+    for (uint64_t id = 2; id < 4; id++) {
+        assert_int_equal(stage_sequence_open_at(s, id, TOKENS, 100, 1, &e), 0);
+        struct batch_run next = {
+            .sequence = id, .first_position = 100, .n_tokens = 50, .n_logits = 50};
+        run(s, &next, 1, ids + 100, out);
+        assert_memory_equal(out, all + 100 * V, sizeof out);
+    }
+    stage_sequence_keep(s, 2, 400); /* more than it has: it is closed */
+    assert_int_equal(stage_sequence_length(s, 2), -1);
+    stage_unload(&s);
+}
+
 TEST(kv_that_is_not_there_or_under_way_is_refused)
 {
     struct stage *s = load(config_of(0, 3));
@@ -557,6 +583,7 @@ int main(void)
         cmocka_unit_test(
             a_sequence_that_begins_with_anothers_tokens_goes_on_as_if_they_were_its_own),
         cmocka_unit_test(a_sequence_that_may_grow_long_rotates_so_from_its_first_token_on),
+        cmocka_unit_test(what_is_kept_of_a_sequence_gives_the_logits_that_it_would_have_given),
         cmocka_unit_test(kv_that_is_not_there_or_under_way_is_refused),
         cmocka_unit_test(a_sequence_reserves_what_it_may_use),
         cmocka_unit_test(batches_that_make_no_sense_change_nothing),
