@@ -122,10 +122,11 @@ static void *thread_run(void *arg)
     return NULL;
 }
 
+static const struct err stopped = {.code = HP_ECANCELED, .text = "converting was stopped"};
+
 /* Shows progress until all threads have ended. */
 static void run_watch(struct convert_run *r, const struct convert_options *o, uint64_t total)
 {
-    static const struct err stopped = {.code = HP_ECANCELED, .text = "converting was stopped"};
     pthread_mutex_lock(&r->lock);
     while (r->running > 0) {
         struct timespec until;
@@ -148,6 +149,11 @@ static int run_threads(struct convert_run *r, const struct convert_options *o, u
     pthread_t threads[THREADS_MAX];
     int n = o->threads < 1 ? 1 : o->threads > THREADS_MAX ? THREADS_MAX : o->threads, started = 0;
     r->running = n;
+    /* Threads may have done it all before anybody watches them. */
+    if (o->progress && o->progress(o->progress_ctx, 0, total) != 0) {
+        err_set(e, stopped.code, "%s", stopped.text);
+        return stopped.code;
+    }
     while (started < n && pthread_create(&threads[started], NULL, thread_run, r) == 0)
         started++;
     pthread_mutex_lock(&r->lock);
