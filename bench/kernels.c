@@ -1,10 +1,11 @@
 /* What one core makes of its arithmetic and its memory: prefill's matrix products against the
  * core's peak, which a loop of multiply-adds on registers measures in the same run (of
- * integers for quantised formats, where there is VNNI), and decode's matrix-vector products against
- * what reading memory takes. Processor time, best of a few rounds, since others may use this
- * machine too. */
+ * integers for quantised formats, where there is VNNI), decode's matrix-vector products against
+ * what reading memory takes, and attention against both. Processor time, best of a few rounds,
+ * since others may use this machine too. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "agent/backend/backend.h"
 #include "bench/machine.h"
@@ -16,6 +17,30 @@ enum { ROWS = 256, INPUTS = 2048, LARGE_OUTPUTS = 32000 };
 struct bench_product {
     double flops_per_s, bytes_per_s;
 };
+
+/* Random bytes with scales that are sound; small numbers where there are no scales. */
+static void weights_fill(enum dtype t, uint8_t *data, uint64_t bytes)
+{
+    const struct dtype_info *info = dtype_info(t);
+    const uint16_t small = t == DTYPE_F32 || t == DTYPE_BF16 ? 0x3c00 : 0x2000; /* 0.008 */
+    uint32_t random = 1;
+    for (uint64_t i = 0; i < bytes; i++, random = random * 1664525 + 1013904223)
+        data[i] = (uint8_t)(random >> 24);
+    for (uint64_t at = 0; at < bytes; at += info->block_bytes) {
+        for (int i = 0; i < info->n_scales; i++)
+            memcpy(data + at + info->scales_at + 2 * i, &small, sizeof small);
+        if (t == DTYPE_MXFP4)
+            data[at] = 120;
+        if (info->block_elements == 1)
+            memcpy(data + at + info->block_bytes - sizeof small, &small, sizeof small);
+    }
+}
+
+static void inputs_fill(float *x, uint64_t n)
+{
+    for (uint64_t i = 0; i < n; i++)
+        x[i] = (float)(i * 2654435761u >> 20 & 0xff) / 256 - 0.5f;
+}
 
 /* Best of a few rounds of one product; 0 where there is no memory for it. */
 static struct bench_product measure(struct device *d, enum dtype t, size_t outputs, uint32_t rows,
@@ -39,8 +64,8 @@ static struct bench_product measure(struct device *d, enum dtype t, size_t outpu
     static const struct graph_op row = {.kind = OP_MATMUL, .n_inputs = 1, .n_outputs = 1};
     struct bench_product best = {0};
     struct err e = {0};
-    for (uint64_t i = 0; data && i < bytes; i += 7)
-        data[i] = (uint8_t)(i % 60);
+    if (data)
+        weights_fill(t, data, bytes);
     if (data && b->stream_create(d, &s, &e) == 0 &&
         b->weight_load(d, &w, WEIGHT_MATMUL, f32, &loaded, &e) == 0 &&
         b->memory_alloc(d, (uint64_t)rows * INPUTS * sizeof(float), &x, &e) == 0 &&
@@ -48,6 +73,7 @@ static struct bench_product measure(struct device *d, enum dtype t, size_t outpu
         b->op_prepare(d, &(struct op_request){.op = &row, .weights = {loaded}}, &op, &e) == 0) {
         struct tensor in = tensor_rows(x, DTYPE_F32, rows, INPUTS),
                       out = tensor_rows(y, DTYPE_F32, rows, outputs);
+        inputs_fill(x.data, (uint64_t)rows * INPUTS);
         for (int i = 0; i < ROUNDS; i++) {
             double start = seconds();
             b->op_run(s, op, &in, &out, NULL);
@@ -66,6 +92,78 @@ static struct bench_product measure(struct device *d, enum dtype t, size_t outpu
         b->stream_destroy(&s);
     free(data);
     return best;
+}
+
+/* ---- attention ---- */
+
+enum { HEADS = 32, KV_HEADS = 4, HEAD_DIM = 64, BLOCKS = 4, SLICE = 128 };
+
+/* One operator's best time for `rows` new tokens behind `cached` ones, each round by the cache of
+ * another layer, and what it reads of the cache; 0 where there is no memory for it. */
+static double attention_seconds(struct device *d, uint32_t cached, uint32_t rows)
+{
+    const struct backend *b = d->backend;
+    struct kv_layout l = {.n_blocks = BLOCKS, .n_kv_heads = KV_HEADS, .head_dim = HEAD_DIM};
+    uint32_t n_pages = (cached + rows + KV_PAGE_TOKENS - 1) / KV_PAGE_TOKENS,
+             *pages = calloc(n_pages, sizeof *pages);
+    const uint32_t *const of_run[] = {pages};
+    struct attention_run run = {.n_tokens = rows, .first_position = cached, .pages = of_run};
+    static const struct graph_op row = {
+        .kind = OP_ATTENTION,
+        .n_inputs = 3,
+        .n_outputs = 1,
+        .u.attention = {.heads = HEADS, .kv_heads = KV_HEADS, .head_dim = HEAD_DIM}};
+    struct memory pool = {0}, x = {0};
+    struct stream *s = NULL;
+    struct device_op *op = NULL;
+    struct err e = {0};
+    double best = 0;
+    for (uint32_t i = 0; pages && i < n_pages; i++)
+        pages[i] = n_pages - 1 - i;
+    if (pages && b->stream_create(d, &s, &e) == 0 &&
+        b->memory_alloc(d, n_pages * b->kv_page_bytes(d, &l), &pool, &e) == 0 &&
+        b->memory_alloc(d, (uint64_t)rows * HEADS * HEAD_DIM * 4 * sizeof(float), &x, &e) == 0) {
+        struct memory part = {x.data, x.bytes / 4};
+        struct kv_group group = {l, pool};
+        struct op_batch batch = {.runs = &run, .n_runs = 1, .kv = &group};
+        struct tensor in[3], out;
+        memset(pool.data, 0x2c, pool.bytes); /* halves of about 0.07 */
+        inputs_fill(x.data, x.bytes / sizeof(float));
+        for (int i = 0; i < 3; i++, part.data = (uint8_t *)part.data + part.bytes)
+            in[i] = tensor_rows(part, DTYPE_F32, rows, (i == 0 ? HEADS : KV_HEADS) * HEAD_DIM);
+        out = tensor_rows(part, DTYPE_F32, rows, HEADS * HEAD_DIM);
+        for (int i = 0; i < 2 * BLOCKS; i++) {
+            struct op_request r = {.op = &row, .kv_block = i % BLOCKS};
+            if (b->op_prepare(d, &r, &op, &e) < 0)
+                break;
+            double start = seconds();
+            b->op_run(s, op, in, &out, &batch);
+            double took = seconds() - start;
+            best = best == 0 || took < best ? took : best;
+            b->op_release(&op);
+        }
+    }
+    b->memory_release(d, &x);
+    b->memory_release(d, &pool);
+    if (s)
+        b->stream_destroy(&s);
+    free(pages);
+    return best;
+}
+
+static void bench_attention(struct device *d, const char *kernels, double peak, double memory)
+{
+    static const uint32_t lengths[] = {1024, 8192, 32768};
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+        double n = lengths[i], decode = attention_seconds(d, lengths[i], 1),
+               prefill = attention_seconds(d, lengths[i], SLICE),
+               flops = 4.0 * HEADS * HEAD_DIM * n, bytes = 4.0 * KV_HEADS * HEAD_DIM * n;
+        printf("%-12s attention behind %5u tokens: %d more %6.1f GFLOP/s = %3.0f %% of the peak; "
+               "one more %5.1f GB/s = %3.0f %% of reading, %5.1f GFLOP/s\n",
+               kernels, lengths[i], SLICE, flops * SLICE / prefill * 1e-9,
+               100 * flops * SLICE / prefill / peak, bytes / decode * 1e-9,
+               100 * bytes / decode / memory, flops / decode * 1e-9);
+    }
 }
 
 /* `integers` is the peak of what quantised formats are multiplied with. */
@@ -94,6 +192,8 @@ static void bench_level(const char *kernels, double peak, double integers, doubl
             by_integers && integers > peak ? "integer" : "float", decode.bytes_per_s * 1e-9,
             100 * decode.bytes_per_s / memory);
     }
+    if (!f32)
+        bench_attention(d, kernels, peak, memory);
     device_close(&d);
 }
 

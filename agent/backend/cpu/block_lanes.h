@@ -4,9 +4,11 @@
  *
  * Rows [0, rows / lanes * lanes) lie in groups of `lanes`, group g at g * lanes * row_bytes; rows
  * that are left over lie behind them as in the file. In a group block b of all its rows is at
- * b * lanes * block_bytes. There, bytes 4 j to 4 j + 3 of row l are at (j * lanes + l) * 4, behind
- * the odd bytes of all rows, where a block of 32 has such (the halves or bytes that scale Q8_0,
- * Q4_0, Q5_0, IQ4_NL, MXFP4); in superblocks (Q3_K, Q6_K) the odd bytes come last. */
+ * b * lanes * block_bytes: first the odd bytes of all rows, where a block's bytes are no multiple
+ * of four (all of them scale the block), then quads, four bytes of all rows, in the order in which
+ * a product reads them: a row's as in the file but for Q2_K, Q3_K and Q6_K, whose scales come first
+ * and whose high bits come before the low ones that they belong to. Memory that is read from one
+ * end to the other is read several times as fast. */
 #ifndef HP_AGENT_BACKEND_CPU_BLOCK_LANES_H
 #define HP_AGENT_BACKEND_CPU_BLOCK_LANES_H
 

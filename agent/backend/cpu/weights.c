@@ -1,9 +1,10 @@
 /* How the CPU keeps matrices.
  *
- * In place: the file's own rows, mapped, whatever their number format; products in float32, each
- * output summed in a fixed order (kernels.h), so that a result does not depend on the batch. This
- * is `--compute f32`, and `auto` of plain formats on CPUs without bf16 arithmetic: no copy, and
- * decode reads no more bytes than the file has.
+ * In place: the file's own rows, whatever their number format; products in float32, each output
+ * summed in a fixed order (kernels.h), so that a result does not depend on the batch, and decode
+ * reads no more bytes than the file has. This is `--compute f32`, where rows are mapped and never
+ * copied, and `auto` of plain formats on CPUs without bf16 arithmetic, where large matrices move
+ * into huge pages.
  *
  * Blocks: the quantised rows of the file, in memory of our own and some of them side by side
  * (block_lanes.h). Decode multiplies them as integers (matmul_few.c); prefill makes panels of them
@@ -211,8 +212,8 @@ static int load_panels(struct cpu_device *d, const struct weight *source, struct
                                     : 0;
 }
 
-/* `panels` gets the rows of the source, in groups side by side. */
-static void blocks_part(void *ctx, int thread, uint32_t part)
+/* `panels` gets the rows of the source, of blocks in groups side by side. */
+static void rows_part(void *ctx, int thread, uint32_t part)
 {
     struct pack_job *job = ctx;
     const struct device_weight *w = job->w;
@@ -220,7 +221,7 @@ static void blocks_part(void *ctx, int thread, uint32_t part)
            begin = r * w->row_bytes, bytes = end * w->row_bytes - begin;
     uint8_t *to = (uint8_t *)(void *)job->panels;
     (void)thread;
-    for (; r + w->lanes <= end; r += w->lanes)
+    for (; w->lanes && r + w->lanes <= end; r += w->lanes)
         block_lanes_put(w->dtype, w->lanes, job->source->data + r * w->row_bytes, w->row_bytes,
                         w->row_bytes / dtype_info(w->dtype)->block_bytes, to + r * w->row_bytes);
     memcpy(to + r * w->row_bytes, job->source->data + r * w->row_bytes, (end - r) * w->row_bytes);
@@ -228,8 +229,8 @@ static void blocks_part(void *ctx, int thread, uint32_t part)
 }
 
 /* In memory of our own: huge pages, which decode reads half as fast again. */
-static int load_blocks(struct cpu_device *d, const struct weight *source, struct device_weight *w,
-                       struct err *e)
+static int load_rows(struct cpu_device *d, const struct weight *source, struct device_weight *w,
+                     size_t lanes, struct err *e)
 {
     struct pack_job job = {.device = d, .source = source, .w = w};
     uint64_t bytes = w->rows * w->row_bytes;
@@ -239,10 +240,10 @@ static int load_blocks(struct cpu_device *d, const struct weight *source, struct
         return rc;
     w->data = memory;
     w->owned_bytes = bytes;
-    w->lanes = d->kernels->blocks->lanes;
+    w->lanes = lanes;
     job.panels = memory;
-    job.parts = threads_parts(d->threads, w->rows, w->lanes, 0);
-    threads_run(d->threads, job.parts.count, blocks_part, &job);
+    job.parts = threads_parts(d->threads, w->rows, lanes ? lanes : 1, 0);
+    threads_run(d->threads, job.parts.count, rows_part, &job);
     return 0;
 }
 
@@ -323,15 +324,18 @@ static int made_make(struct cpu_device *d, const struct weight *source, struct d
     return 0;
 }
 
+/* `own`: whether what stays as the file has it does so in memory of our own. */
 static int load_in_form(struct cpu_device *d, const struct weight *source, struct device_weight *w,
-                        struct err *e)
+                        bool own, struct err *e)
 {
     if (w->form == FORM_F32)
         return load_vector(d, source, w, e);
     if (w->form == FORM_PANELS_BF16)
         return load_panels(d, source, w, e);
     if (w->form == FORM_BLOCKS)
-        return load_blocks(d, source, w, e);
+        return load_rows(d, source, w, d->kernels->blocks->lanes, e);
+    if (own)
+        return load_rows(d, source, w, 0, e);
     w->data = source->data;
     if (w->of_rows) /* few of them are ever read: those come back */
         release_pages(source, 0, source->bytes);
@@ -355,7 +359,7 @@ static int load_copied(struct cpu_device *d, const struct weight *source, struct
         w->owned_bytes = turned.bytes;
         return 0;
     }
-    rc = load_in_form(d, &turned, w, e);
+    rc = load_in_form(d, &turned, w, false, e);
     cpu_memory_free(d, (void *)(uintptr_t)turned.data, turned.bytes);
     return rc;
 }
@@ -401,9 +405,10 @@ int cpu_weight_load(struct device *device, const struct weight *source, enum wei
     w->rows = weight_rows(source, use);
     w->columns = weight_columns(source, use);
     w->row_bytes = w->columns / info->block_elements * info->block_bytes;
+    bool own = !f32 && use == WEIGHT_MATMUL && w->rows * w->columns >= BF16_LEAST_VALUES;
     rc = use == WEIGHT_MATMUL_TURNED || source->stored != WEIGHT_PLAIN
              ? load_copied(d, source, w, e)
-             : load_in_form(d, source, w, e);
+             : load_in_form(d, source, w, own, e);
     if (rc == 0 && use == WEIGHT_VECTOR_OF_ONE)
         vector_one_more(w);
     if (rc < 0)
