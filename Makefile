@@ -43,8 +43,10 @@ VERSION := $(shell cat VERSION)
 CFLAGS_ALL += -DHP_VERSION='"$(VERSION)"'
 # Kernels are compiled for the instructions that their name says and chosen at run time; following variables through
 # their unrolled loops, for debuggers, would take longer than all else.
-$(BUILD)/obj/%_avx2.o: KERNEL_FLAGS := -mavx2 -mfma -mf16c -O3 -g1
-$(BUILD)/obj/%_avx512.o: KERNEL_FLAGS := -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni -mavx512bf16 -mfma -mf16c -O3 -g1
+# UndefinedBehaviorSanitizer's checks of them would take minutes.
+KERNEL_COMMON := -O3 -g1 $(if $(findstring undefined,$(SANITIZE)),-O1 -fno-sanitize=undefined)
+$(BUILD)/obj/%_avx2.o: KERNEL_FLAGS := -mavx2 -mfma -mf16c $(KERNEL_COMMON)
+$(BUILD)/obj/%_avx512.o: KERNEL_FLAGS := -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni -mavx512bf16 -mfma -mf16c $(KERNEL_COMMON)
 $(BUILD)/obj/model/dtype/quantise.o: KERNEL_FLAGS := -O3
 
 SYSTEM_LIBS := -luv -lzmq -lmsgpackc -ljansson -lxxhash -lsodium -lcrypto -lpcre2-8 -lutf8proc -lhwloc -lucp -luct -lucs -lucm \
