@@ -175,6 +175,7 @@ void agent_core_destroy(struct agent_core **pc, void (*release)(void *ctx, void 
         batch_free(&c->devices[i / CORE_RUN_PLACES].runs[i % CORE_RUN_PLACES].batch);
     free(c->tokens);
     free(c->told_ids);
+    free(c->pooled);
     free(c->said);
     dead_free(c);
     arena_free(&c->models_arena);

@@ -121,6 +121,7 @@ struct agent_progress {
     uint32_t width_in,
         width_out;       /* LOADED, 0: elements of a token that cross the stage's borders */
     uint32_t vocabulary; /* LOADED, 0: of the model */
+    uint32_t row_width;  /* LOADED, 0: elements of a row that its head gives; 0: vocabulary */
     uint32_t outputs;    /* LOADED, 0: large outputs that may be out at once; 0: any number */
     struct kv_shape kv;  /* LOADED, 0: what the stage keeps of each token */
 };
@@ -171,7 +172,7 @@ struct agent_event {
                              table and rows [tokens, width]; else NULL */
             const uint32_t
                 *picked; /* last stage: [n_runs], the token sampled for each run with `sample` */
-            const float *logits; /* last stage: rows of all n_logits, in the order of the runs;
+            const float *logits; /* last stage: rows [row_width] of all n_logits, in their order;
                                     valid until the actions are done */
         } batch_done;
         struct {

@@ -43,10 +43,10 @@ struct core_stage {
     struct message_ref *message; /* what `prepare` points into */
     struct message_stage_prepare prepare;
     uint64_t loaded_kv_tokens, loaded_sequences,
-        loaded_batch_tokens;      /* what the slot was loaded with */
-    bool loaded;                  /* the executor has a stage in this slot */
-    uint32_t width_in, width_out; /* elements of a token in frames that come, and that go on */
-    uint32_t vocabulary;
+        loaded_batch_tokens;        /* what the slot was loaded with */
+    bool loaded;                    /* the executor has a stage in this slot */
+    uint32_t width_in, width_out;   /* elements of a token in frames that come, and that go on */
+    uint32_t vocabulary, row_width; /* the second: of what the head gives */
     struct kv_shape kv;
     enum frame_dtype wire;      /* as what rows cross */
     struct queue *queue;        /* of this generation; NULL until ready */
@@ -190,7 +190,8 @@ struct agent_core {
     struct frame_token *tokens; /* of the frame that is being posted */
     struct message_said *said;  /* rows of the `tokens` message of this event, and their ids */
     uint32_t *told_ids;
-    size_t n_said, room_tokens, room_told, room_said;
+    float *pooled; /* rows of encoders' texts */
+    size_t n_said, room_tokens, room_told, room_said, room_pooled;
 
     uint64_t timer_ns; /* asked for */
     uint64_t dropped_stale, dropped_foreign, dropped_malformed, dropped_runs, dropped_full;

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "agent/core_int.h"
+#include "model/graph/config.h"
 
 /* ---- opening and closing ---- */
 
@@ -144,6 +145,9 @@ static int open_check(const struct core_stage *s, const struct message_sequence_
                        "which %llu were sampled",
                        o->prompt.count, (unsigned long long)o->kv_tokens,
                        (unsigned long long)o->length, (unsigned long long)o->sampled);
+    if (o->pooling > POOLING_LAST || (o->pooling && !o->all_logits))
+        return err_set(e, HP_EINVAL, "pooling %llu is none that is known here",
+                       (unsigned long long)o->pooling);
     for (size_t i = 0; core_stage_is_first(s) && i < o->prompt.count; i++)
         if (o->prompt.items[i] >= s->vocabulary)
             return err_set(e, HP_EINVAL, "token %u at position %zu is beyond the vocabulary of %u",

@@ -250,6 +250,7 @@ void core_stage_loaded(struct agent_core *c, const struct agent_event *ev)
     s->width_out = p->width_out;
     s->kv = p->kv;
     s->vocabulary = p->vocabulary;
+    s->row_width = p->row_width ? p->row_width : p->vocabulary;
     if (core_queue_create(c, s, &e) < 0)
         core_stage_fail(c, s, &e);
     else

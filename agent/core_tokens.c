@@ -4,6 +4,7 @@
 
 #include "agent/core_int.h"
 #include "common/vector.h"
+#include "model/pooling.h"
 
 /* Room for what a batch of `n` runs tells: tokens for the first stage, ids and rows for the
  * coordinator. */
@@ -11,6 +12,17 @@ static bool tokens_reserve(struct agent_core *c, uint32_t n)
 {
     return vector_reserve(c->tokens, c->room_tokens, n) &&
            vector_reserve(c->told_ids, c->room_told, n) && vector_reserve(c->said, c->room_said, n);
+}
+
+/* Room for a row of each run, where one is of a sequence that pools. */
+static bool pooled_reserve(struct agent_core *c, const struct core_stage *s, const struct batch *b)
+{
+    bool pools = false;
+    for (uint32_t i = 0; i < b->n_runs; i++) {
+        const struct queue_sequence *q = queue_sequence_find(s->queue, b->runs[i].sequence);
+        pools = pools || (q && ((const struct core_sequence *)q->owner)->open.pooling);
+    }
+    return !pools || vector_reserve(c->pooled, c->room_pooled, (size_t)b->n_runs * s->row_width);
 }
 
 static const char *token_finish(const struct core_sequence *own, uint32_t token)
@@ -44,7 +56,7 @@ static void tokens_send(struct agent_core *c, const struct core_stage *s)
 static void logits_send(struct agent_core *c, struct core_stage *s, struct core_sequence *own,
                         const struct batch_run *run, const float *rows)
 {
-    uint32_t step = AGENT_LOGITS_MESSAGE_BYTES / (uint32_t)sizeof(float) / s->vocabulary;
+    uint32_t step = AGENT_LOGITS_MESSAGE_BYTES / (uint32_t)sizeof(float) / s->row_width;
     step = step ? step : 1;
     uint32_t first = run->first_position + run->n_tokens - run->n_logits;
     for (uint32_t i = 0; i < run->n_logits; i += step) {
@@ -57,11 +69,33 @@ static void logits_send(struct agent_core *c, struct core_stage *s, struct core_
                                         own->open.sequence,
                                         first + i,
                                         n,
-                                        {(const uint8_t *)(rows + (size_t)i * s->vocabulary),
-                                         (size_t)n * s->vocabulary * sizeof(float)}};
+                                        {(const uint8_t *)(rows + (size_t)i * s->row_width),
+                                         (size_t)n * s->row_width * sizeof(float)}};
     }
     if (own->open.prompt.count && run->first_position + run->n_tokens == own->open.prompt.count)
         token_say(c, own, NULL, "length");
+}
+
+/* One row for the text, which was one run. */
+static void embedding_send(struct agent_core *c, struct core_stage *s, struct core_sequence *own,
+                           const struct batch_run *run, const float *rows, float *row)
+{
+    if (run->first_position || run->n_tokens != own->open.prompt.count ||
+        run->n_logits != run->n_tokens) {
+        core_sequence_fail(c, s, run->sequence, HP_EINVAL,
+                           "an encoder reads a text at once; this one came in parts");
+        return;
+    }
+    struct message *m = core_send(c, MESSAGE_LOGITS);
+    pooling_apply((enum model_pooling)own->open.pooling, rows, run->n_logits, s->row_width, row);
+    if (m)
+        m->u.logits = (struct message_logits){own->open.deployment,
+                                              own->open.generation,
+                                              own->open.sequence,
+                                              0,
+                                              1,
+                                              {(const uint8_t *)row, s->row_width * sizeof(float)}};
+    token_say(c, own, NULL, "length");
 }
 
 void core_tokens_picked(struct agent_core *c, struct core_stage *s, const struct batch *b,
@@ -69,7 +103,7 @@ void core_tokens_picked(struct agent_core *c, struct core_stage *s, const struct
 {
     uint32_t n = 0;
     const float *rows = ev->u.batch_done.logits;
-    if (!tokens_reserve(c, b->n_runs)) {
+    if (!tokens_reserve(c, b->n_runs) || !pooled_reserve(c, s, b)) {
         core_batch_fail(c, s, b, HP_ENOMEM, "no memory for tokens");
         core_tokens_post(c, s, b->number, 0);
         return;
@@ -79,10 +113,12 @@ void core_tokens_picked(struct agent_core *c, struct core_stage *s, const struct
         const struct batch_run *run = &b->runs[i];
         struct queue_sequence *q = queue_sequence_find(s->queue, run->sequence);
         struct core_sequence *own = q ? q->owner : NULL;
-        if (own && own->open.all_logits && run->n_logits && rows)
+        if (own && own->open.pooling && run->n_logits && rows)
+            embedding_send(c, s, own, run, rows, c->pooled + (size_t)i * s->row_width);
+        else if (own && own->open.all_logits && run->n_logits && rows)
             logits_send(c, s, own, run, rows);
         if (rows)
-            rows += (size_t)run->n_logits * s->vocabulary;
+            rows += (size_t)run->n_logits * s->row_width;
         if (!own || own->ended || !b->runs[i].sample)
             continue;
         own->sampled++;

@@ -45,6 +45,7 @@ struct executor_report {
     bool warming;
     uint32_t width_in, width_out, vocabulary; /* LOADED, a stage: elements of a token that come in
                                                  from the stage before, and go to the next one */
+    uint32_t row_width;                       /* LOADED, a stage: of what the head gives */
     uint32_t outputs;                         /* LOADED: large outputs that may be out at once */
     struct kv_shape kv;                       /* LOADED, 0: of a stage */
     uint32_t awaited;      /* OPENED, KV_IMPORTED: keys and values that have not come */

@@ -63,6 +63,7 @@ struct held_slot {
     const struct graph *graph;
     uint32_t width_in, width_out; /* elements of a token that cross the borders; 0: none does */
     uint32_t vocabulary, outputs;
+    uint32_t row_width; /* of what the head gives: logits, or an encoder's row */
     enum frame_dtype wire;
     struct data_reserve *reserve; /* of outputs; NULL on the last stage */
     uint64_t sampled_bytes;       /* promised to rows that are sampled from, on the last stage */

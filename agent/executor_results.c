@@ -63,7 +63,7 @@ int executor_logits_take(struct executor *x, struct flight *f, struct err *e)
     const struct batch *b = f->run.batch;
     struct logit_rows *rows = rows_choose(x, f);
     size_t promised = f->told ? 0 : f->slot->sampled_bytes / STAGE_BATCHES / sizeof(float);
-    if (!rows_reserve(x, rows, (size_t)b->n_logits * f->slot->vocabulary, promised))
+    if (!rows_reserve(x, rows, (size_t)b->n_logits * f->slot->row_width, promised))
         return err_set(e, HP_ENOMEM, "no memory for %u rows of logits within this agent's limit",
                        b->n_logits);
     rows->taken = true;
@@ -97,14 +97,14 @@ int executor_tokens_pick(struct executor *x, struct flight *f, struct err *e)
         return err_set(e, HP_ENOMEM, "no memory to sample %u sequences", b->n_runs);
     for (uint32_t i = 0; i < b->n_runs; i++) {
         const struct batch_run *run = &b->runs[i];
-        rows += (size_t)run->n_logits * f->slot->vocabulary;
+        rows += (size_t)run->n_logits * f->slot->row_width;
         if (!run->sample)
             continue;
         struct own_sampler *s = executor_sampler_find(f->slot, run->sequence);
         if (!s)
             return err_set(e, HP_EBUG, "sequence %llu has no sampler",
                            (unsigned long long)run->sequence);
-        x->picks[n++] = (struct pick){s->sampler, rows - f->slot->vocabulary, &f->picked[i]};
+        x->picks[n++] = (struct pick){s->sampler, rows - f->slot->row_width, &f->picked[i]};
     }
     if (n == 1)
         pick_part(x->picks, 0);

@@ -176,6 +176,7 @@ static int stage_plan(const struct executor *x, const struct executor_load *l, s
     h->width_in = h->first ? 0 : (uint32_t)graph_border_width(g, l->first_layer - 1);
     h->width_out = h->last ? 0 : (uint32_t)graph_border_width(g, l->end_layer - 1);
     h->vocabulary = (uint32_t)model_config(h->model)->vocabulary;
+    h->row_width = (uint32_t)graph_head_width(g);
     h->wire = l->wire;
     outputs_plan(x, l, h);
     return 0;
@@ -337,6 +338,7 @@ void executor_job_adopt(struct executor *x, struct load_job *j)
                                          .width_in = made.width_in,
                                          .width_out = made.width_out,
                                          .vocabulary = made.vocabulary,
+                                         .row_width = made.row_width,
                                          .outputs = made.outputs});
     executor_job_free(j);
     executor_memory_note(x);

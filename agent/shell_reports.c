@@ -147,6 +147,7 @@ static void loaded_put(struct agent *a, const struct executor_report *r)
                                                  .width_in = r->width_in,
                                                  .width_out = r->width_out,
                                                  .vocabulary = r->vocabulary,
+                                                 .row_width = r->row_width,
                                                  .kv = r->kv,
                                                  .outputs = r->outputs};
     shell_event_put(a, &m);

@@ -17,7 +17,8 @@ enum coord_action_kind {
     COORD_MODEL_CLOSE, /* nothing refers to the model any more: close it and remove what
                           COORD_MODEL_OPEN made */
     COORD_WORK,        /* run `work` on another thread and call coord_worked (work.h) */
-    COORD_TOKENS,      /* the three callbacks of a request */
+    COORD_TOKENS,      /* the callbacks of a request */
+    COORD_ROW,
     COORD_FINISHED,
     COORD_FAILED,
 };
@@ -33,9 +34,9 @@ struct coord_action {
     bool passes;             /* SEND: it depends on nothing stored */
     const char *key;         /* STORE; MODEL_*: the id in hex */
     struct coord_work *work; /* WORK */
-    uint64_t request;        /* TOKENS, FINISHED, FAILED */
-    struct request_callbacks callbacks; /* `tokens` NULL: none */
-    const uint32_t *ids;                /* TOKENS: size of them */
+    uint64_t request;        /* TOKENS, ROW, FINISHED, FAILED */
+    struct request_callbacks callbacks; /* `finished` NULL: none */
+    const uint32_t *ids;                /* TOKENS: size of them; ROW: of floats, as `bytes` */
     enum request_finish finish;
     struct request_usage usage;
     const struct err *why;

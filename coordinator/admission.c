@@ -120,12 +120,41 @@ void admission_advance(struct coord *c, struct deployment *d)
 
 /* ---- who may wait ---- */
 
-static int prompt_check(const struct deployment *d, const uint32_t *ids, size_t n, struct err *e)
+/* An encoder gives rows and no tokens, the other models tokens and no rows. */
+static int kind_check(const struct deployment *d, bool embeds, struct err *e)
+{
+    if (embeds == (d->model->facts.pooling != 0))
+        return 0;
+    return err_set(e, HP_EINVAL,
+                   embeds ? "\"%s\" is a model that writes text: embeddings are made by encoders "
+                            "(BERT and its likes)"
+                          : "\"%s\" is an encoder, which writes no text: POST /v1/embeddings makes "
+                            "embeddings with it",
+                   d->name);
+}
+
+/* A text of an encoder is one batch. */
+static int text_check(const struct deployment *d, size_t n, struct err *e)
+{
+    uint64_t most = d->context < d->max_batch_tokens ? d->context : d->max_batch_tokens;
+    if (n > most)
+        return err_set(e, HP_EINVAL, "the text has %zu tokens; \"%s\" reads at most %llu at once%s",
+                       n, d->name, (unsigned long long)most,
+                       most < d->context ? " (`hpctl deploy --slice` says how many)" : "");
+    return 0;
+}
+
+static int prompt_check(const struct deployment *d, const uint32_t *ids, size_t n, bool embeds,
+                        struct err *e)
 {
     const struct model_facts *f = &d->model->facts;
+    int rc = kind_check(d, embeds, e);
+    rc = rc < 0 || !embeds ? rc : text_check(d, n, e);
+    if (rc < 0)
+        return rc;
     if (n == 0)
         return err_set(e, HP_EINVAL, "the prompt is empty");
-    if (n >= d->context)
+    if (n >= d->context && !embeds)
         return err_set(e, HP_EINVAL,
                        "the prompt has %zu tokens; \"%s\" has a context of %llu, of which at least "
                        "one is for the answer",
@@ -152,7 +181,7 @@ static int queue_check(struct coord *c, const struct deployment *d, const char *
 
 /* Makes a sequence at the end of the queue. */
 static int sequence_create(struct coord *c, struct deployment *d, const char *client,
-                           const uint32_t *ids, size_t n, uint64_t max_tokens,
+                           const uint32_t *ids, size_t n, uint64_t max_tokens, bool embeds,
                            struct sequence **out, struct err *e)
 {
     if (!deployment_serves(d)) {
@@ -160,7 +189,7 @@ static int sequence_create(struct coord *c, struct deployment *d, const char *cl
         return err_set(e, HP_EBUSY, "\"%s\" is %s%s%s: try again later", d->name,
                        deployment_states[d->state].word, d->why.code ? ": " : "", d->why.text);
     }
-    int rc = prompt_check(d, ids, n, e);
+    int rc = prompt_check(d, ids, n, embeds, e);
     if (rc < 0 || (rc = queue_check(c, d, client, e)) < 0)
         return rc;
     struct sequence *s = calloc(1, sizeof *s);
@@ -174,7 +203,8 @@ static int sequence_create(struct coord *c, struct deployment *d, const char *cl
     uint64_t room = d->context - n;
     s->prompt = prompt;
     s->n_prompt = s->n_ids = s->room_ids = n;
-    s->max_tokens = max_tokens && max_tokens < room ? max_tokens : room;
+    s->embeds = s->alone = embeds; /* what a token becomes depends on those behind it */
+    s->max_tokens = embeds ? 0 : max_tokens && max_tokens < room ? max_tokens : room;
     s->kv_tokens =
         (n + s->max_tokens + DEPLOYMENT_KV_ROUND - 1) / DEPLOYMENT_KV_ROUND * DEPLOYMENT_KV_ROUND;
     s->sampling = sampling_greedy;
@@ -205,7 +235,7 @@ int admission_request_open(struct coord *c, const struct request_spec *r, uint64
     int rc = sampling_copy(&sampling, r->sampling ? r->sampling : &sampling_greedy, e);
     if (rc == 0)
         rc = sequence_create(c, d, r->client ? r->client : "", r->prompt, r->n_prompt,
-                             r->max_tokens, &s, e);
+                             r->max_tokens, r->embed, &s, e);
     if (rc < 0) {
         sampling_free(&sampling);
         c->n_ends--;
@@ -232,7 +262,7 @@ int admission_ask_open(struct coord *c, struct deployment *d, uint64_t peer, uin
     if (tokens && !output)
         return err_set(e, HP_ENOMEM, "no memory for %llu tokens", (unsigned long long)tokens);
     struct sequence *s;
-    int rc = sequence_create(c, d, "", ids, n, tokens ? tokens : 1, &s, e);
+    int rc = sequence_create(c, d, "", ids, n, tokens ? tokens : 1, false, &s, e);
     if (rc < 0) {
         free(output);
         return rc;
@@ -254,7 +284,7 @@ int admission_prefill_open(struct coord *c, struct deployment *d, uint64_t peer,
     int rc = 0;
     for (uint64_t i = 0; rc == 0 && i < count; i++) {
         uint32_t *output = calloc(1, sizeof *output);
-        rc = output ? sequence_create(c, d, "", ids, n, 1, &s, e)
+        rc = output ? sequence_create(c, d, "", ids, n, 1, false, &s, e)
                     : err_set(e, HP_ENOMEM, "no memory for a sequence");
         if (rc < 0) {
             free(output);

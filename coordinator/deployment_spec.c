@@ -36,9 +36,13 @@ int deployment_range_add(struct deployment_spec *s, const char *agent, size_t le
     return 0;
 }
 
-uint64_t deployment_spec_batch_tokens(const struct deployment_spec *s)
+uint64_t deployment_spec_batch_tokens(const struct deployment_spec *s, const struct model_facts *f)
 {
     uint64_t most = s->slice > DEPLOYMENT_BATCH_TOKENS ? s->slice : DEPLOYMENT_BATCH_TOKENS;
+    uint64_t text = s->max_context ? s->max_context : f->context;
+    text = text < DEPLOYMENT_TEXT_TOKENS ? text : DEPLOYMENT_TEXT_TOKENS;
+    if (f->pooling && !s->slice && text > most)
+        most = text; /* an encoder's text is one batch */
     for (uint32_t i = 0; i < s->n_slices; i++)
         most = s->slices[i] > most ? s->slices[i] : most;
     return most;

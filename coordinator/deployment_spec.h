@@ -8,9 +8,11 @@
 #include <stdint.h>
 
 #include "common/status.h"
+#include "coordinator/model_facts.h"
 #include "transport/frame.h"
 
 enum {
+    DEPLOYMENT_TEXT_TOKENS = 8192,  /* of an encoder's text, unless slices are larger */
     DEPLOYMENT_BATCH_TOKENS = 512,  /* of one batch, unless slices are larger */
     DEPLOYMENT_MAX_SEQUENCES = 256, /* open at once */
 };
@@ -49,8 +51,8 @@ struct deployment_spec {
 /* One more stage: layers [first, end) on an agent whose name has `length` characters. */
 int deployment_range_add(struct deployment_spec *s, const char *agent, size_t length, int first,
                          int end, struct err *e);
-/* Tokens that its stages run at once. */
-uint64_t deployment_spec_batch_tokens(const struct deployment_spec *s);
+/* Tokens that its stages run at once, with a model of these facts. */
+uint64_t deployment_spec_batch_tokens(const struct deployment_spec *s, const struct model_facts *f);
 static inline const char *deployment_spec_compute(const struct deployment_spec *s)
 {
     return s->f32 ? "f32" : "auto";

@@ -77,8 +77,8 @@ static struct coord_action *batch_add(struct effects_batch *b, enum coord_action
 struct coord_action *effects_add(struct coord *c, enum coord_action_kind kind, const void *bytes,
                                  size_t size)
 {
-    static const char *const words[] = {"store", "send",   "model_open", "model_close",
-                                        "work",  "tokens", "finished",   "failed"};
+    static const char *const words[] = {"store",  "send", "model_open", "model_close", "work",
+                                        "tokens", "row",  "finished",   "failed"};
     struct effects_batch *b = effects_filling(c);
     size_t at = (size_t)NO_BYTES;
     if (!batch_reserve(b, b->count + c->n_ends + 1) || (bytes && !bytes_add(b, bytes, size, &at))) {
@@ -149,10 +149,13 @@ void effects_forget_request(struct coord *c, uint64_t request)
 void effects_call_back(const struct coord_action *a)
 {
     const struct request_callbacks *cb = &a->callbacks;
-    if (a->request == 0 || !cb->tokens)
+    if (a->request == 0 || !cb->finished)
         return;
     if (a->kind == COORD_TOKENS)
         cb->tokens(cb->ctx, a->request, a->ids, a->size / sizeof *a->ids);
+    else if (a->kind == COORD_ROW)
+        cb->row(cb->ctx, a->request, (const float *)(const void *)a->bytes,
+                a->size / sizeof(float));
     else if (a->kind == COORD_FINISHED)
         cb->finished(cb->ctx, a->request, a->finish, &a->usage);
     else if (a->kind == COORD_FAILED)

@@ -254,6 +254,7 @@ static int facts_fill(struct model *m, struct arena *arena, struct model_facts *
         .vocabulary = (uint32_t)config->vocabulary,
         .width = (uint32_t)config->width,
         .context = (uint32_t)config->context,
+        .pooling = (uint32_t)config->pooling,
         .long_from = config->rope.long_factors ? (uint32_t)config->rope.long_from : 0,
         .end_ids = end_ids,
         .n_end_ids = (size_t)n_end,

@@ -229,7 +229,7 @@ static int placing_create(struct coord *c, struct deployment *d, struct placemen
     p->env = c->env;
     p->planned = d->spec.planned;
     p->plan_tokens = d->spec.plan_tokens;
-    p->max_slice = (int)deployment_spec_batch_tokens(&d->spec);
+    p->max_slice = (int)deployment_spec_batch_tokens(&d->spec, &d->model->facts);
     p->max_context = d->spec.max_context;
     p->trained_context = d->model->facts.context;
     /* A plan is for prompts of its length, and for its micro-batches at once. */

@@ -57,7 +57,7 @@ static uint64_t receiving_bytes(const struct coord *c, const struct deployment *
         n_stages += takes_part(d, c->members[i]) ? (uint64_t)member_device_count(c->members[i]) : 0;
     n_stages = n_stages < layers ? n_stages : layers;
     uint64_t inputs =
-        stage_inputs_bytes(n_stages, deployment_spec_batch_tokens(&d->spec),
+        stage_inputs_bytes(n_stages, deployment_spec_batch_tokens(&d->spec, &d->model->facts),
                            planner_border_width(&d->model->facts), deployment_wire(d));
     return stage_receiving_bytes(inputs, m->node->pool_bytes / (uint64_t)member_device_count(m));
 }
@@ -73,7 +73,7 @@ double planner_workspace_bytes(const struct coord *c, const struct deployment *d
      * they came. */
     double wide = deployment_wire(d) == FRAME_F32 ? 0 : 2.0 * sizeof(float) * d->model->facts.width;
     return ceil((d->model->facts.workspace_bytes_per_token + wide) *
-                (double)deployment_spec_batch_tokens(&d->spec)) +
+                (double)deployment_spec_batch_tokens(&d->spec, &d->model->facts)) +
            (double)receiving_bytes(c, d, m);
 }
 

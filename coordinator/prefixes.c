@@ -174,7 +174,8 @@ void prefix_cut(struct deployment *d, struct prefix *p, uint32_t length)
 void prefixes_begin(const struct coord *c, struct deployment *d, const struct sequence *s)
 {
     uint64_t salt = s->kind == SEQUENCE_REQUEST ? prefix_salt(c, d, s->client) : 0;
-    if (d->spec.prefix_cache == PREFIX_CACHE_OFF || !salt || s->n_prompt < PREFIX_LEAST_TOKENS)
+    if (d->spec.prefix_cache == PREFIX_CACHE_OFF || !salt || s->embeds ||
+        s->n_prompt < PREFIX_LEAST_TOKENS)
         return;
     if (!d->prefixes && (d->prefixes = calloc(1, sizeof *d->prefixes)) == NULL)
         return;

@@ -55,6 +55,8 @@ struct request_callbacks {
                      const struct request_usage *usage);
     void (*failed)(void *ctx, uint64_t request, const struct err *why,
                    const struct request_usage *usage);
+    /* Of a request with `embed`, which has no tokens: the pooled row, before it is finished. */
+    void (*row)(void *ctx, uint64_t request, const float *values, size_t n);
 };
 
 struct request_spec {
@@ -64,6 +66,7 @@ struct request_spec {
     uint64_t max_tokens; /* 0: to the end of the context; more than fits is cut to what fits */
     const struct sampling_params *sampling; /* copied */
     bool ignore_end;                        /* samples on after end tokens */
+    bool embed;         /* an encoder's row of the prompt instead of tokens; other models refuse */
     const char *client; /* who asks, for fair shares of the queue: "key NAME" or "address A";
                            copied; NULL: nobody in particular */
     struct request_callbacks callbacks;

@@ -31,6 +31,7 @@ struct sequence {
     bool planned;                   /* slices by the plan, whatever its kind */
     struct sampling_params sampling;
     bool ignore_end;
+    bool embeds;                        /* SEQUENCE_REQUEST for a row instead of tokens */
     struct request_callbacks callbacks; /* SEQUENCE_REQUEST */
     bool ends;                          /* the room for its end is reserved (effects.h) */
     struct err why;                     /* of its end */

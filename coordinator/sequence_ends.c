@@ -61,6 +61,17 @@ bool sequence_call_back(struct coord *c, const struct sequence *s, const uint32_
     return true;
 }
 
+bool sequence_call_back_row(struct coord *c, const struct sequence *s, const uint8_t *bytes,
+                            size_t size)
+{
+    struct coord_action *a = effects_add(c, COORD_ROW, bytes, size);
+    if (!a)
+        return false;
+    a->callbacks = s->callbacks;
+    a->request = s->request;
+    return true;
+}
+
 /* Sequences that one question opened together: is this one (closed already) the last of them? */
 static bool asked_last(const struct sequence *s)
 {

@@ -17,6 +17,9 @@ void sequence_fail(struct coord *c, struct sequence *s, const struct err *why);
 void sequence_fail_memory(struct coord *c, struct sequence *s);
 /* False: lost for want of memory. */
 bool sequence_call_back(struct coord *c, const struct sequence *s, const uint32_t *ids, size_t n);
+/* The same for an encoder's row, f32. */
+bool sequence_call_back_row(struct coord *c, const struct sequence *s, const uint8_t *bytes,
+                            size_t size);
 /* Ends what is open (and, with `waiting`, the queue) with an error. */
 void sequences_fail_all(struct coord *c, struct deployment *d, bool waiting, const struct err *why);
 

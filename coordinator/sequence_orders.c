@@ -35,7 +35,9 @@ static struct pack_u32s slices_make(const struct deployment *d, const struct seq
                                     uint32_t *room)
 {
     int n = 0;
-    if (s->slice) {
+    if (s->embeds) {
+        room[n++] = (uint32_t)s->n_prompt; /* each token sees all of them */
+    } else if (s->slice) {
         for (size_t done = 0; done < s->n_prompt; n++) {
             size_t left = s->n_prompt - done;
             room[n] = (uint32_t)(s->slice < left ? s->slice : left);
@@ -62,8 +64,9 @@ bool sequence_order_open(struct coord *c, struct deployment *d, const struct seq
         .sequence = s->id,
         .max_tokens = s->max_tokens,
         .kv_tokens = s->n_prompt + s->max_tokens,
-        .all_logits = s->kind == SEQUENCE_LOGITS,
-        .prompt_tokens = s->kind == SEQUENCE_LOGITS ? 0 : s->n_prompt,
+        .all_logits = s->kind == SEQUENCE_LOGITS || s->embeds,
+        .pooling = s->embeds ? d->model->facts.pooling : 0,
+        .prompt_tokens = s->kind == SEQUENCE_LOGITS || s->embeds ? 0 : s->n_prompt,
         .length = s->shared,
         .share = s->share,
         .sampling = s->sampling,

@@ -9,6 +9,7 @@
 #include "coordinator/effects.h"
 #include "coordinator/lost_hop.h"
 #include "coordinator/member.h"
+#include "coordinator/model_slots.h"
 #include "coordinator/prefixes.h"
 #include "coordinator/sequence_deadlines.h"
 #include "coordinator/sequence_ends.h"
@@ -62,11 +63,40 @@ static void sequence_note(struct sequence *s, const uint32_t *ids, size_t n)
     s->n_ids += n;
 }
 
+static void sequence_row_lost(struct coord *c, struct sequence *s, const char *what)
+{
+    struct deployment *d = s->deployment;
+    struct err e = {0};
+    err_set(&e, HP_ELINK, "%s", what);
+    sequence_fail(c, s, &e);
+    admission_advance(c, d);
+}
+
+static void sequence_row(struct coord *c, struct sequence *s, const struct message_logits *l)
+{
+    if (l->count != 1 || s->n_logits ||
+        l->values.size != s->deployment->model->facts.width * sizeof(float)) {
+        sequence_row_lost(c, s, "what came from the last stage is not one row of this model");
+        return;
+    }
+    s->first_ns = s->last_ns = coord_now(c);
+    if (!sequence_call_back_row(c, s, l->values.data, l->values.size)) {
+        sequence_fail_memory(c, s);
+        return;
+    }
+    s->n_logits = 1;
+    sequence_deadline_sign(c, s->deployment, s, false);
+}
+
 static void sequence_said(struct coord *c, struct sequence *s, const struct message_said *t)
 {
     struct deployment *d = s->deployment;
     if (s->kind == SEQUENCE_LOGITS && !t->finish[0])
         return;
+    if (s->embeds && !s->n_logits) {
+        sequence_row_lost(c, s, "the row was lost on its way from the last stage");
+        return;
+    }
     if (t->first > s->n_output) {
         sequence_tokens_lost(c, s, t->first);
         return;
@@ -119,6 +149,8 @@ void sequences_tokens(struct coord *c, struct member *m, const struct message_to
 void sequences_logits(struct coord *c, struct member *m, const struct message_logits *l)
 {
     struct sequence *s = find_active(c, m, true, l->deployment, l->generation, l->sequence);
+    if (s && s->embeds)
+        sequence_row(c, s, l);
     if (!s || s->kind != SEQUENCE_LOGITS)
         return;
     struct message a = {.type = MESSAGE_ANSWER, .id = s->ask};

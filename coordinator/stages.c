@@ -41,7 +41,7 @@ int stages_adopt(struct coord *c, struct deployment *d, const struct placement *
         d->max_sequences = p->max_sequences;
         d->kv_tokens = (p->context + DEPLOYMENT_KV_ROUND - 1) / DEPLOYMENT_KV_ROUND *
                        DEPLOYMENT_KV_ROUND * p->sequences;
-        d->max_batch_tokens = deployment_spec_batch_tokens(&d->spec);
+        d->max_batch_tokens = deployment_spec_batch_tokens(&d->spec, &d->model->facts);
     }
     d->generation++;
     d->session = stages_session_create(c);

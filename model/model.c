@@ -149,6 +149,10 @@ static int open_hub(struct model *m, struct err *e)
     if (rc < 0 || m->need == GGUF_KEYS)
         return rc;
     rc = facts_from_hub(&m->hub.config_at, &m->arena, &m->facts, e);
+    rc = rc < 0
+             ? rc
+             : facts_hub_pooling(m->hub.pooling ? &m->hub.pooling_at : NULL,
+                                 m->hub.modules ? &m->hub.modules_at : NULL, &m->facts.config, e);
     rc = rc < 0 ? rc : make_files(m, m->hub.n_files, e);
     if (rc < 0)
         return rc;

@@ -238,6 +238,7 @@ static const struct pack_field sequence_open_fields[] = {
     U64(message_sequence_open, kv_tokens),
     U32S(message_sequence_open, end_ids),
     BOOL(message_sequence_open, all_logits),
+    U64(message_sequence_open, pooling),
     SAMPLING(temperature, PACK_F64),
     SAMPLING(top_p, PACK_F64),
     SAMPLING(min_p, PACK_F64),

@@ -153,7 +153,7 @@ struct message_sequence_failed {
 struct message_logits { /* of a sequence opened with all_logits */
     uint64_t deployment, generation, sequence;
     uint64_t first_position, count;
-    struct pack_span values; /* f32 [count, vocabulary] */
+    struct pack_span values; /* f32 [count, vocabulary]; of an encoder [count, width] */
 };
 
 struct message_profile_result {
@@ -337,6 +337,8 @@ struct message_sequence_open { /* to every stage of the deployment; ids rise wit
                          and count as output */
     bool
         all_logits; /* the last stage reports logits of every prompt position instead of sampling */
+    uint64_t pooling; /* with all_logits, of an encoder: 0: every row is reported; else the last
+                         stage reports one row: 1 their mean, 2 the first, 3 the last */
     struct sampling_params sampling; /* borrowed, as all that the message points at; what is missing
                                         on the wire is greedy's */
 };

@@ -79,9 +79,10 @@ uint32_t forward_positions(const struct forward *f)
     uint64_t most = UINT32_MAX;
     for (int i = 0; i < s->n_ops; i++) {
         const struct graph_op *op = s->ops[i];
+        uint64_t first = op->kind == OP_EMBED ? (uint64_t)op->u.embed.first : 0;
         if (op->kind == OP_EMBED && g->values[op->inputs[0]].origin == VALUE_BATCH &&
-            op->weights[0]->shape[0] < most)
-            most = op->weights[0]->shape[0];
+            op->weights[0]->shape[0] - first < most)
+            most = op->weights[0]->shape[0] - first;
     }
     return (uint32_t)most;
 }

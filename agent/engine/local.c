@@ -4,6 +4,7 @@
 
 #include "agent/engine/sampler.h"
 #include "model/graph/kinds.h"
+#include "model/pooling.h"
 
 enum { THE_SEQUENCE = 1 };
 
@@ -11,6 +12,7 @@ struct local_chain {
     struct local_config config;
     uint32_t slice, length; /* tokens so far */
     int vocabulary;
+    size_t row_width;      /* of what the head gives */
     struct stage **stages; /* [n_stages] */
     float *between[2];     /* what crosses from stage to stage, taken in turns */
 };
@@ -61,6 +63,7 @@ int local_chain_open(const struct local_config *config, struct local_chain **out
     c->slice = config->slice == 0 || config->slice > config->max_tokens ? config->max_tokens
                                                                         : config->slice;
     c->vocabulary = model_config(config->model)->vocabulary;
+    c->row_width = (size_t)graph_head_width(model_graph(config->model));
     c->stages = calloc((size_t)config->n_stages, sizeof *c->stages);
     for (int i = 0; i < 2; i++)
         c->between[i] = calloc((size_t)c->slice * border_most(c), sizeof(float));
@@ -121,7 +124,7 @@ int local_chain_run(struct local_chain *c, const uint32_t *ids, uint32_t n, uint
         int rc = run_slice(c, ids + at, tokens, wanted, logits, e);
         if (rc < 0)
             return rc;
-        logits += (size_t)wanted * (size_t)c->vocabulary;
+        logits += (size_t)wanted * c->row_width;
     }
     return 0;
 }
@@ -142,5 +145,21 @@ int local_chain_greedy(struct local_chain *c, const uint32_t *prompt, uint32_t n
     }
     sampler_destroy(&sampler);
     free(logits);
+    return rc;
+}
+
+int local_chain_embed(struct local_chain *c, const uint32_t *ids, uint32_t n, float *row,
+                      struct err *e)
+{
+    const struct model_config *m = model_config(c->config.model);
+    float *rows = calloc((size_t)n * c->row_width, sizeof *rows);
+    int rc = rows ? 0 : err_set(e, HP_ENOMEM, "no memory for the rows of %u tokens", n);
+    if (rc == 0)
+        rc = local_chain_run(c, ids, n, n, rows, e);
+    if (rc == 0)
+        pooling_apply(m->pooling, rows, n, c->row_width, row);
+    if (rc == 0 && !m->unnormalised)
+        pooling_normalise(row, c->row_width);
+    free(rows);
     return rc;
 }

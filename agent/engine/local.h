@@ -20,9 +20,14 @@ int local_chain_open(const struct local_config *c, struct local_chain **out, str
 void local_chain_close(struct local_chain **c);
 
 /* Runs n tokens after those that the chain has. Writes the logits of the last n_logits of them, f32
- * [n_logits, vocabulary]. */
+ * [n_logits, vocabulary]; an encoder gives rows of its last layer, [n_logits, width]. */
 int local_chain_run(struct local_chain *c, const uint32_t *ids, uint32_t n, uint32_t n_logits,
                     float *logits, struct err *e);
+
+/* The row of an encoder's text, f32 [width], pooled and normalised as the model says. A chain that
+ * has run nothing yet, with one slice for all tokens. */
+int local_chain_embed(struct local_chain *c, const uint32_t *ids, uint32_t n, float *row,
+                      struct err *e);
 
 /* Prompt to exactly n_new greedy tokens; end tokens are not heeded. A chain that has run nothing
  * yet. */

@@ -37,8 +37,7 @@ static uint64_t border_bytes(const struct graph *g, int layer, enum dtype border
     return tokens * graph_border_width(g, layer) * dtype_info(border)->block_bytes;
 }
 
-static void warm_plan(struct stage_slot *s, const struct stage_config *c, const struct graph *g,
-                      const struct model_config *m)
+static void warm_plan(struct stage_slot *s, const struct stage_config *c, const struct graph *g)
 {
     uint32_t n = c->max_batch_tokens < 16 ? c->max_batch_tokens : 16,
              known = stage_positions(s->stage);
@@ -49,7 +48,7 @@ static void warm_plan(struct stage_slot *s, const struct stage_config *c, const 
                          : s->warm_tokens * sizeof(uint32_t);
     s->output_bytes = c->end_layer < g->n_layers
                           ? border_bytes(g, c->end_layer - 1, c->border, s->warm_tokens)
-                          : (uint64_t)m->vocabulary * sizeof(float);
+                          : graph_head_width(g) * sizeof(float);
 }
 
 static int stage_slot_load(const struct slot_config *c, struct slot **out, struct err *e)
@@ -66,7 +65,7 @@ static int stage_slot_load(const struct slot_config *c, struct slot **out, struc
         stage_slot_unload(&made);
         return rc;
     }
-    warm_plan(s, &c->stage, g, m);
+    warm_plan(s, &c->stage, g);
     *out = made;
     return 0;
 }

@@ -27,6 +27,7 @@ struct stage {
     int oldest, n_flying;
     struct err failure; /* of a batch that others were submitted after */
     uint32_t positions; /* that the layers know */
+    bool whole;         /* each token sees all of its text, which is one run */
 };
 
 /* ---- loading ---- */
@@ -179,6 +180,7 @@ int stage_load_graph(const struct graph *g, const struct model_config *m,
         return rc == HP_EPARSE && c->model ? err_at(e, "%s", model_path(c->model)) : rc;
     }
     s->positions = forward_positions(s->forward);
+    s->whole = graph_is_whole(g);
     *out = s;
     return 0;
 }
@@ -284,6 +286,10 @@ static int take_run(struct stage *s, struct stage_flight *f, const struct batch_
     if (run->first_position != q->length)
         return err_set(e, HP_EINVAL, "sequence %llu has %u tokens; position %u does not follow", id,
                        q->length, run->first_position);
+    if (s->whole && run->first_position > 0)
+        return err_set(e, HP_EINVAL,
+                       "sequence %llu: this model reads a text at once, and not on from token %u",
+                       id, run->first_position);
     if (run->n_tokens > s->positions || run->first_position > s->positions - run->n_tokens)
         return err_set(e, HP_EINVAL, "sequence %llu: positions %u to %u; the model knows %u", id,
                        run->first_position, run->first_position + run->n_tokens - 1, s->positions);

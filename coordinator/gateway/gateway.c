@@ -105,6 +105,14 @@ static void post_completion(struct gateway *g, struct http_exchange *x, const ch
     completion_post(g, x, false);
 }
 
+static void post_embeddings(struct gateway *g, struct http_exchange *x, const char *rest)
+{
+    char client[REQUEST_CLIENT_BYTES];
+    (void)rest;
+    client_of(g, http_request_of(x), client);
+    openai_embed(&g->openai, x, client);
+}
+
 static const struct route {
     const char *method, *path; /* a path that ends in "/" serves what lies below it */
     void (*handle)(struct gateway *g, struct http_exchange *x, const char *rest);
@@ -118,6 +126,7 @@ static const struct route {
     {"GET", "/v1/models/", get_models, false},
     {"POST", "/v1/chat/completions", post_chat, false},
     {"POST", "/v1/completions", post_completion, false},
+    {"POST", "/v1/embeddings", post_embeddings, false},
 };
 
 /* What follows the route's path, or NULL when it is another. */
@@ -154,11 +163,13 @@ static const struct route *route_find(struct http_exchange *x, const struct http
         return NULL;
     }
     bool short_of_v1 = strcmp(r->path, "/chat/completions") == 0 ||
-                       strcmp(r->path, "/completions") == 0 || strcmp(r->path, "/models") == 0;
+                       strcmp(r->path, "/completions") == 0 || strcmp(r->path, "/models") == 0 ||
+                       strcmp(r->path, "/embeddings") == 0;
     snprintf(text, sizeof text, "there is nothing at %.160s%s", r->path,
-             short_of_v1 ? ": the API lies below /v1"
-                         : "; there is POST /v1/chat/completions and /v1/completions, GET "
-                           "/v1/models, /health, /ready and /metrics");
+             short_of_v1
+                 ? ": the API lies below /v1"
+                 : "; there is POST /v1/chat/completions, /v1/completions and /v1/embeddings, GET "
+                   "/v1/models, /health, /ready and /metrics");
     openai_error(x, 404, text, NULL, "not_found");
     return NULL;
 }
@@ -350,9 +361,10 @@ static void on_drain(uv_timer_t *timer)
     struct gateway *g = timer->data;
     uint64_t now = env_now_ns(&env_real);
     struct err why = {0};
-    if (g->openai.open && now >= g->drain_until_ns) {
+    if ((g->openai.open || g->openai.embeddings) && now >= g->drain_until_ns) {
         err_set(&why, HP_ECANCELED, "the coordinator is stopping: try again later");
         openai_fail_all(&g->openai, &why);
+        openai_embeddings_fail(&g->openai, &why);
     }
     if (http_figures(g->http).exchanges > 0 &&
         now < g->drain_until_ns + DRAIN_FLUSH_MS * 1000000ull)

@@ -10,17 +10,23 @@
 #include "coordinator/requests.h"
 
 struct completion;
+struct embedding;
 
 /* What the completions of a gateway share. */
 struct openai {
     const struct requests *requests;
     struct lanes *lanes;
-    struct completion *open; /* those that have not been answered */
+    struct completion *open;      /* those that have not been answered */
+    struct embedding *embeddings; /* the same */
 };
 
 /* POST /v1/chat/completions (`chat`) and /v1/completions: takes the exchange's body. `client`
  * (copied) is who asks, for fair shares. */
 void openai_complete(struct openai *o, struct http_exchange *x, bool chat, const char *client);
+/* POST /v1/embeddings: takes the exchange's body. */
+void openai_embed(struct openai *o, struct http_exchange *x, const char *client);
+/* Ends every embedding that is open with this error. */
+void openai_embeddings_fail(struct openai *o, const struct err *why);
 /* GET /v1/models, and /v1/models/NAME when `name` is not NULL. */
 void openai_models(const struct requests *r, struct http_exchange *x, const char *name);
 /* Ends every open completion with this error: streams with an event and [DONE], the others with a

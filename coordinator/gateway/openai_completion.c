@@ -246,7 +246,7 @@ static void completion_open(struct completion *c)
         .sampling = &c->body->sampling,
         .ignore_end = c->body->ignore_end,
         .client = c->client,
-        .callbacks = {c, on_tokens, on_finished, on_failed},
+        .callbacks = {c, on_tokens, on_finished, on_failed, NULL},
     };
     int rc = r->find(r->ctx, c->body->model, &m, &e);
     c->retry_after_s = rc == 0 ? m.retry_after_s : 1;

@@ -19,6 +19,8 @@ static const char *const small_files[] = {
     "chat_template.jinja",
     index_name,
     "additional_chat_templates/tool_use.jinja",
+    "modules.json",
+    "1_Pooling/config.json",
 };
 enum { N_SMALL_FILES = sizeof small_files / sizeof *small_files };
 
@@ -277,6 +279,10 @@ static int open_all(struct hub *h, struct arena *arena, struct err *e)
         err_hint(e, "a model is a GGUF file, or a Hugging Face folder (config.json, "
                     "tokenizer.json, *.safetensors)");
     rc = rc < 0 ? rc : list_shards(h, arena, e);
+    if (rc == 0 && has_file(h, "modules.json"))
+        rc = load_json(h, arena, "modules.json", &h->modules, &h->modules_at, e);
+    if (rc == 0 && has_file(h, "1_Pooling/config.json"))
+        rc = load_json(h, arena, "1_Pooling/config.json", &h->pooling, &h->pooling_at, e);
     return rc < 0 ? rc : read_template(h, arena, e);
 }
 
@@ -297,5 +303,7 @@ void hub_close(struct hub *h)
 {
     json_decref(h->config);
     json_decref(h->index);
+    json_decref(h->modules);
+    json_decref(h->pooling);
     *h = (struct hub){0};
 }

@@ -22,6 +22,9 @@ struct hub {
     struct json_at config_at;
     json_t *index; /* model.safetensors.index.json, or NULL */
     struct json_at index_at;
+    json_t *modules, *pooling; /* modules.json and 1_Pooling/config.json of a sentence encoder, or
+                                  NULL */
+    struct json_at modules_at, pooling_at;
     const char *chat_template; /* chat_template.jinja, else of tokenizer_config.json; NULL when
                                   there is none */
     const char *

@@ -100,6 +100,20 @@ static const char *name_in_file(const struct graph_builder *b, const char *name)
     return row->in[b->facts->form];
 }
 
+/* Norms of files that were made of TensorFlow's have "gamma" and "beta". */
+static void old_name(const struct graph_builder *b, const char *ending,
+                     char out[BUILDER_NAME_BYTES])
+{
+    const char *old = strcmp(ending, "weight") == 0 ? "gamma" : "beta";
+    size_t n = strlen(out), m = strlen(ending);
+    char other[BUILDER_NAME_BYTES];
+    if (n <= m || strcmp(out + n - m, ending) != 0 || weight_table_find(b->table, out))
+        return;
+    snprintf(other, sizeof other, "%.*s%s", (int)(n - m), out, old);
+    if (weight_table_find(b->table, other))
+        strcpy(out, other);
+}
+
 /* The tensor's name in this kind of file: that of GGUF, or the one beside it in the family's list.
  */
 void builder_weight_name(const struct graph_builder *b, const char *name, const char *ending,
@@ -121,6 +135,7 @@ void builder_weight_name(const struct graph_builder *b, const char *name, const 
     if (n > 0 && strncmp(out, prefix, n) == 0 && !weight_table_find(b->table, out) &&
         weight_table_find(b->table, out + n))
         memmove(out, out + n, strlen(out + n) + 1);
+    old_name(b, ending, out);
 }
 
 static const struct weight *tensor_take(struct graph_builder *b, const char *name,

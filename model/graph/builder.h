@@ -43,6 +43,9 @@ void graph_output(struct graph_builder *b, int value);
 
 /* [tokens, width]: rows of the weight [rows, width]. */
 int graph_embed(struct graph_builder *b, int ids, const char *weight, int rows, int width);
+/* Row `first` of the weight for id 0, and so on; with `same` that row for every id. */
+int graph_embed_from(struct graph_builder *b, int ids, const char *weight, int rows, int width,
+                     struct op_embed how);
 /* Rows of x by indices. */
 int graph_rows(struct graph_builder *b, int x, int indices);
 int graph_rms_norm(struct graph_builder *b, int x, const char *weight);
@@ -65,8 +68,11 @@ int graph_rope(struct graph_builder *b, int x, int angles);
 int graph_attention(struct graph_builder *b, int q, int k, int v, const char *sinks);
 /* Values are the first `value_dim` elements of their keys, and nothing else is kept of a token. */
 int graph_latent_attention(struct graph_builder *b, int q, int k, int value_dim);
+/* Every token sees all of its text, which runs at once. */
+int graph_attention_whole(struct graph_builder *b, int q, int k, int v);
 int graph_silu_mul(struct graph_builder *b, int gate, int up);
 int graph_gelu(struct graph_builder *b, int x);
+int graph_gelu_exact(struct graph_builder *b, int x);
 int graph_add(struct graph_builder *b, int x, int y);
 int graph_mul(struct graph_builder *b, int x, int y);
 /* x itself where the number is 0. */

@@ -53,6 +53,14 @@ struct latent_config {
     int value;            /* elements of a value's head */
 };
 
+/* What an encoder makes of its last layer's rows: one row for a text. */
+enum model_pooling {
+    POOLING_NONE, /* not an encoder: its head gives logits */
+    POOLING_MEAN,
+    POOLING_FIRST, /* the first token's row ([CLS]) */
+    POOLING_LAST,
+};
+
 struct model_config {
     const char *architecture; /* "llama" */
     const char *name;         /* what the file calls itself, may be "" */
@@ -71,6 +79,11 @@ struct model_config {
      * becomes c * tanh(x / c). */
     float score_scale, score_cap, logit_cap;
     float embedding_scale, residual_scale, logit_scale;
+    enum model_pooling pooling;
+    bool unnormalised;  /* an encoder's row keeps its length; else it is scaled to length 1 */
+    int token_types;    /* rows of the table of token types, of which the first alone is used; 0:
+                           there is none */
+    int first_position; /* row of the table of positions for a text's first token */
 };
 
 #endif

@@ -119,6 +119,7 @@ int facts_check(const struct family_facts *f, const char *file, struct err *e);
 
 extern const struct family family_llama, family_mistral, family_qwen2, family_qwen3, family_gpt2,
     family_granite, family_phi3, family_gemma2, family_gemma3, family_mixtral, family_qwen2_moe,
-    family_qwen3_moe, family_gpt_oss, family_deepseek2;
+    family_qwen3_moe, family_gpt_oss, family_deepseek2, family_bert, family_roberta,
+    family_xlm_roberta, family_camembert, family_distilbert;
 
 #endif

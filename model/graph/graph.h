@@ -52,7 +52,7 @@ struct graph_value {
 };
 
 enum op_kind {
-    OP_EMBED,         /* out = rows of the weight by ids */
+    OP_EMBED,         /* out = rows of the weight by ids, or for each of them one and the same */
     OP_ROWS,          /* out = rows of the input by indices */
     OP_RMS_NORM,      /* out = in / rms(in) * weight; each part of a row that is as long as the
                          weight by itself */
@@ -61,9 +61,9 @@ enum op_kind {
     OP_ROPE_ANGLES,   /* out = cos and sin by position; GRAPH_POSITION_LONG: of a long sequence */
     OP_ROPE,          /* out = in, each head rotated by its token's angles */
     OP_ATTENTION,     /* appends k and v (or k, of which v is a part) to the KV cache, then out =
-                         causal attention of q over it */
+                         attention of q over it: causal, or over all that the run appends */
     OP_SILU_MUL,      /* out = silu(gate) * up */
-    OP_GELU,          /* out = gelu(in), the form with tanh */
+    OP_GELU,          /* out = gelu(in), the form with tanh or the exact one */
     OP_ADD,           /* out = in + second input */
     OP_MUL,           /* out = in * second input */
     OP_SCALE,         /* out = in * number */
@@ -88,6 +88,13 @@ struct op_norm {
 };
 struct op_number {
     float value;
+};
+struct op_embed {
+    int first; /* row of id 0 */
+    bool same; /* each id takes that row */
+};
+struct op_gelu {
+    bool exact; /* by the error function */
 };
 struct op_route {
     int used; /* experts that a row takes */
@@ -129,6 +136,7 @@ struct op_attention {
     uint32_t window; /* a token sees itself and the window - 1 before it; 0: all before it */
     float scale;     /* of scores; 0: 1 / sqrt(head_dim) */
     float cap;       /* of scores; 0: none */
+    bool whole;      /* every token of a run sees the run's last one: the run is all of its text */
 };
 
 struct graph_op {
@@ -143,6 +151,8 @@ struct graph_op {
         struct op_attention attention; /* OP_ATTENTION */
         struct op_slice slice;         /* OP_SLICE */
         struct op_number number;       /* OP_SCALE, OP_SOFT_CAP */
+        struct op_gelu gelu;           /* OP_GELU */
+        struct op_embed embed;         /* OP_EMBED */
         struct op_route route;         /* OP_ROUTE */
         struct op_experts experts;     /* OP_EXPERT_MATMUL, OP_EXPERT_SUM */
         struct op_heads heads;         /* OP_HEAD_MATMUL, OP_JOIN_HEADS */

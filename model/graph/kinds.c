@@ -386,3 +386,16 @@ uint64_t graph_border_width(const struct graph *g, int layer)
         width += graph_value_width(&g->values[l->outputs[i]]);
     return width;
 }
+
+uint64_t graph_head_width(const struct graph *g)
+{
+    return graph_border_width(g, g->n_layers - 1);
+}
+
+bool graph_is_whole(const struct graph *g)
+{
+    for (int i = 0; i < g->n_ops; i++)
+        if (g->ops[i].kind == OP_ATTENTION && g->ops[i].u.attention.whole)
+            return true;
+    return false;
+}

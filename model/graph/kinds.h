@@ -55,5 +55,9 @@ uint64_t graph_value_bytes(const struct graph_value *v, const uint64_t *sizes);
 uint64_t graph_value_width(const struct graph_value *v);
 /* Elements of a token that cross the border after a layer: of all values. */
 uint64_t graph_border_width(const struct graph *g, int layer);
+/* Whether each token sees all of its text, so that a text is one run. */
+bool graph_is_whole(const struct graph *g);
+/* Elements of a row that the head gives: logits, or an encoder's. */
+uint64_t graph_head_width(const struct graph *g);
 
 #endif

@@ -59,11 +59,18 @@ int graph_wanted(struct graph_builder *b)
 
 /* ---- operators ---- */
 
-int graph_embed(struct graph_builder *b, int ids, const char *weight, int rows, int width)
+int graph_embed_from(struct graph_builder *b, int ids, const char *weight, int rows, int width,
+                     struct op_embed how)
 {
     struct op_made m = made_with_weight(b, OP_EMBED, ids, weight);
     m.weights[0] = builder_weight_take(b, weight, (uint64_t)rows, (uint64_t)width);
+    m.op.u.embed = how;
     return b->rc < 0 ? 0 : builder_op_add(b, m);
+}
+
+int graph_embed(struct graph_builder *b, int ids, const char *weight, int rows, int width)
+{
+    return graph_embed_from(b, ids, weight, rows, width, (struct op_embed){0});
 }
 
 int graph_rows(struct graph_builder *b, int x, int indices)
@@ -185,7 +192,7 @@ int graph_rope(struct graph_builder *b, int x, int angles)
 
 /* `v` -1: values are the first `value_dim` elements of k. */
 static int attention_add(struct graph_builder *b, int q, int k, int v, int value_dim,
-                         const char *sinks)
+                         const char *sinks, bool whole)
 {
     const struct model_config *c = &b->facts->config;
     struct op_made m = made_of(b, OP_ATTENTION, "attention", NULL, v < 0 ? 2 : 3);
@@ -207,7 +214,8 @@ static int attention_add(struct graph_builder *b, int q, int k, int v, int value
                                              .value_dim = value_dim,
                                              .window = c->windows ? c->windows[b->block] : 0,
                                              .scale = c->score_scale,
-                                             .cap = c->score_cap};
+                                             .cap = c->score_cap,
+                                             .whole = whole};
     if (sinks) {
         m.weights[0] = builder_weight_take(b, sinks, 0, (uint64_t)c->n_heads);
         m.op.n_weights = 1;
@@ -218,12 +226,17 @@ static int attention_add(struct graph_builder *b, int q, int k, int v, int value
 
 int graph_attention(struct graph_builder *b, int q, int k, int v, const char *sinks)
 {
-    return attention_add(b, q, k, v, 0, sinks);
+    return attention_add(b, q, k, v, 0, sinks, false);
 }
 
 int graph_latent_attention(struct graph_builder *b, int q, int k, int value_dim)
 {
-    return attention_add(b, q, k, -1, value_dim, NULL);
+    return attention_add(b, q, k, -1, value_dim, NULL, false);
+}
+
+int graph_attention_whole(struct graph_builder *b, int q, int k, int v)
+{
+    return attention_add(b, q, k, v, 0, NULL, true);
 }
 
 int graph_silu_mul(struct graph_builder *b, int gate, int up)
@@ -234,11 +247,22 @@ int graph_silu_mul(struct graph_builder *b, int gate, int up)
     return b->rc < 0 ? 0 : builder_op_add(b, m);
 }
 
-int graph_gelu(struct graph_builder *b, int x)
+static int gelu_add(struct graph_builder *b, int x, bool exact)
 {
     struct op_made m = made_of(b, OP_GELU, "gelu", NULL, 1);
     m.inputs[0] = x;
+    m.op.u.gelu.exact = exact;
     return b->rc < 0 ? 0 : builder_op_add(b, m);
+}
+
+int graph_gelu(struct graph_builder *b, int x)
+{
+    return gelu_add(b, x, false);
+}
+
+int graph_gelu_exact(struct graph_builder *b, int x)
+{
+    return gelu_add(b, x, true);
 }
 
 int graph_add(struct graph_builder *b, int x, int y)

@@ -204,6 +204,132 @@ for family in MORE_FAMILIES:
     add_claims(family, os.path.join(MORE_GOLDEN, family), CLAIMS)
 
 
+# ---- encoders ------------------------------------------------------------------------------------------------------
+
+ENCODER = os.path.join(MORE_GOLDEN, "bert")
+
+
+def embeddings_of(model, texts, *options):
+    return [np.array(a["embedding"], np.float32) for a in lines("embed", model, texts, *options)]
+
+
+def embeddings_within(models, bound, *options):
+    need_verb("embed")
+    prompts = expected_of(ENCODER)["prompts"]
+    for model in models:
+        for p, got in zip(prompts, embeddings_of(model, [p["text"] for p in prompts], *options)):
+            wanted = np.load(os.path.join(ENCODER, p["embedding"]))
+            same(f"{model}: shape", got.shape, wanted.shape)
+            error = float(np.abs(got - wanted).max() / np.abs(wanted).max())
+            assert error <= bound, f"{model} {' '.join(map(str, options))}: {p['text'][:40]!r}: {error:.2e} of the largest, {bound:.0e} is allowed"
+
+
+def encoders_embed_as_they_should(folder):
+    expected_of(folder)
+    for stages in (1, 2, 3, 5):
+        embeddings_within(files_of(folder), 1e-4, "--compute", "f32", "--stages", stages)
+    for kernels in ("plain", "avx2"):
+        embeddings_within(files_of(folder), 1e-4, "--compute", "f32", "--kernels", kernels)
+    embeddings_within(files_of(folder), 0.03)
+
+
+add_claims("bert", ENCODER, [text_becomes_the_same_ids_and_back, encoders_embed_as_they_should])
+
+
+def read_safetensors(path):
+    with open(path, "rb") as f:
+        raw = f.read()
+    n = int.from_bytes(raw[:8], "little")
+    head = json.loads(raw[8:8 + n])
+    head.pop("__metadata__", None)
+    return {k: np.frombuffer(raw[8 + n + v["data_offsets"][0]:8 + n + v["data_offsets"][1]], np.float32).reshape(v["shape"]) for k, v in head.items()}
+
+
+def write_safetensors(path, tensors):
+    head, at = {}, 0
+    for k, v in tensors.items():
+        head[k] = {"dtype": "F32", "shape": list(v.shape), "data_offsets": [at, at + v.nbytes]}
+        at += v.nbytes
+    text = json.dumps(head).encode()
+    with open(path, "wb") as f:
+        f.write(len(text).to_bytes(8, "little") + text + b"".join(np.ascontiguousarray(v).tobytes() for v in tensors.values()))
+
+
+def encoder_in_other_words(folder, rename, config, change=lambda t: t):
+    """The known encoder with its tensors called otherwise, below `folder`."""
+    shutil.copytree(os.path.join(ENCODER, "hf"), folder)
+    subprocess.run(["chmod", "-R", "u+w", folder], check=True)
+    tensors = change(read_safetensors(os.path.join(ENCODER, "hf", "model.safetensors")))
+    write_safetensors(os.path.join(folder, "model.safetensors"), {rename(k): v for k, v in tensors.items()})
+    with open(os.path.join(folder, "config.json")) as f:
+        changed = {**json.load(f), **config}
+    with open(os.path.join(folder, "config.json"), "w") as f:
+        json.dump(changed, f)
+    return folder
+
+
+def distil(name):
+    for old, new in (("encoder.layer.", "distilbert.transformer.layer."), ("embeddings.word", "distilbert.embeddings.word"), ("embeddings.position", "distilbert.embeddings.position"), ("embeddings.LayerNorm", "distilbert.embeddings.LayerNorm"), ("attention.self.query", "attention.q_lin"),
+                     ("attention.self.key", "attention.k_lin"), ("attention.self.value", "attention.v_lin"), ("attention.output.dense", "attention.out_lin"),
+                     ("attention.output.LayerNorm", "sa_layer_norm"), ("intermediate.dense", "ffn.lin1"), ("output.dense", "ffn.lin2"), ("output.LayerNorm", "output_layer_norm")):
+        name = name.replace(old, new)
+    return name
+
+
+def without_types(tensors):
+    """Every token has type 0: its row can as well stand in that of each position."""
+    t = {k: v for k, v in tensors.items() if not k.startswith("pooler.")}
+    t["embeddings.position_embeddings.weight"] = t["embeddings.position_embeddings.weight"] + t.pop("embeddings.token_type_embeddings.weight")[:1]
+    return t
+
+
+def later_positions(tensors):
+    t = dict(tensors)
+    t["embeddings.position_embeddings.weight"] = np.concatenate([np.full((2, 64), 99, np.float32), t["embeddings.position_embeddings.weight"]])
+    return t
+
+
+@test
+def encoders_are_known_by_their_other_names():
+    expected_of(ENCODER)
+    with tempfile.TemporaryDirectory() as folder:
+        embeddings_within([
+            encoder_in_other_words(os.path.join(folder, "prefixed"), lambda k: "bert." + k.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"), {}),
+            encoder_in_other_words(os.path.join(folder, "roberta"), lambda k: "roberta." + k, {"model_type": "roberta", "pad_token_id": 1, "max_position_embeddings": 130}, later_positions),
+            encoder_in_other_words(os.path.join(folder, "xlm"), lambda k: k, {"model_type": "xlm-roberta", "pad_token_id": 1, "max_position_embeddings": 130}, later_positions),
+            encoder_in_other_words(os.path.join(folder, "distil"), distil, {"model_type": "distilbert", "dim": 64, "n_layers": 3, "n_heads": 4, "hidden_dim": 128, "activation": "gelu"}, without_types),
+        ], 1e-4, "--compute", "f32")
+
+
+@test
+def pooling_is_what_the_folder_says():
+    prompts = expected_of(ENCODER)["prompts"]
+    p = prompts[0]
+    hidden = np.load(os.path.join(ENCODER, p["hidden"]))
+    with tempfile.TemporaryDirectory() as folder:
+        for mode, wanted in (("cls_token", hidden[0]), ("lasttoken", hidden[-1])):
+            model = encoder_in_other_words(os.path.join(folder, mode), lambda k: k, {})
+            with open(os.path.join(model, "1_Pooling", "config.json"), "w") as f:
+                json.dump({f"pooling_mode_{mode}": True}, f)
+            with open(os.path.join(model, "modules.json"), "w") as f:
+                json.dump([{"type": "sentence_transformers.models.Transformer"}, {"type": "sentence_transformers.models.Pooling"}], f)
+            got, = embeddings_of(model, [p["text"]], "--compute", "f32")
+            assert np.abs(got - wanted).max() <= 1e-4 * np.abs(wanted).max(), mode
+        with open(os.path.join(model, "1_Pooling", "config.json"), "w") as f:
+            json.dump({"pooling_mode_max_tokens": True}, f)
+        run = subprocess.run([HPCTL, "model", "embed", model, "x"], capture_output=True)
+        assert run.returncode != 0 and b"1_Pooling/config.json" in run.stderr and b"known are mean" in run.stderr, run.stderr
+
+
+@test
+def encoders_refuse_what_they_cannot_do():
+    expected_of(ENCODER)
+    for verb, model, options, words in (("logits", ENCODER + "/hf", ("--ids", "1,2", "-o", "x.npy"), b"model embed"), ("greedy", ENCODER + "/hf", ("--ids", "1,2", "--tokens", "2"), b"gives no logits"),
+                                        ("embed", os.path.join(MADE, "spm", "hf"), ("x",), b"is no encoder"), ("embed", ENCODER + "/hf", ("x " * 200,), b"reads 1 to 128 at once")):
+        run = subprocess.run([HPCTL, "model", verb, model, *options], capture_output=True)
+        assert run.returncode != 0 and words in run.stderr, (verb, model, run.stderr)
+
+
 QUANTISED = os.path.join(GOLDEN, "quantised")
 
 

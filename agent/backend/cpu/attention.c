@@ -133,6 +133,7 @@ static void attend_tile(const struct attention_job *job, const struct attention_
         .value_dim = (int)value_dim,
         .by_rows = kv_layout_parts(l) == 1,
         .first_position = run->first_position,
+        .sees_to = a->whole ? run->first_position + run->n_tokens - 1 : 0,
         .row_begin = begin,
         .row_end = begin + ATTEND_MAX_ROWS < rows ? begin + ATTEND_MAX_ROWS : rows,
         .head = page_head(job->group, 0, job->op->kv_block, head),

@@ -34,13 +34,21 @@ struct attend_task {
                             [KV_PAGE_TOKENS][head_dim]; by rows: keys [KV_PAGE_TOKENS][head_dim] */
     size_t page_stride;  /* bytes from one page to the next */
     const uint32_t *pages;
-    uint32_t window; /* a row sees its own token and the window - 1 before it; 0: all before it */
-    bool f32;        /* of keys and values; else f16 */
+    uint32_t sees_to; /* every row sees up to this position, too; 0: to its own alone */
+    uint32_t window;  /* a row sees its own token and the window - 1 before it; 0: all before it */
+    bool f32;         /* of keys and values; else f16 */
     float scale;
     float cap;          /* of scores: cap * tanh(score / cap); 0: none */
     const float *sinks; /* [group]: scores that no value stands for; NULL: none */
     float *scratch;     /* attend_scratch_floats(head_dim) */
 };
+
+/* The last position that row `r` of the run sees. */
+static inline uint32_t attend_last_seen(const struct attend_task *t, uint32_t r)
+{
+    uint32_t own = t->first_position + r / (uint32_t)t->group;
+    return own > t->sees_to ? own : t->sees_to;
+}
 
 struct cpu_kernels {
     const char *name;
@@ -63,6 +71,7 @@ struct cpu_kernels {
     void (*layer_norm)(const float *in, const float *weight, const float *bias, float epsilon,
                        size_t width, float *out);
     void (*gelu)(const float *in, size_t n, float *out);
+    void (*gelu_exact)(const float *in, size_t n, float *out);
     void (*soft_cap)(const float *in, float cap, size_t n, float *out);
     void (*silu_mul)(const float *gate, const float *up, size_t n, float *out);
     /* Attention of a tile. Where there is bf16 arithmetic, large tiles over long prefixes in f16

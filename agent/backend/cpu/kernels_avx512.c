@@ -264,7 +264,7 @@ static void attend_panel_rows(const struct attend_task *t, const struct attend_s
 static void attend_bf16(const struct attend_task *t)
 {
     enum { LEAST_ROWS = 2 * TILE_ROWS, LEAST_POSITION = 512 };
-    uint32_t last = t->first_position + (t->row_end - 1) / (uint32_t)t->group;
+    uint32_t last = attend_last_seen(t, t->row_end - 1);
     if (t->f32 || t->row_end - t->row_begin < LEAST_ROWS || last < LEAST_POSITION) {
         head_attend(t);
         return;

@@ -24,10 +24,12 @@ static void run_embed(struct stream *s, const struct device_op *op, const struct
                       const struct tensor *out, const struct op_batch *batch)
 {
     const struct device_weight *table = op->weights[0];
+    const struct op_embed *how = &op->op->u.embed;
     (void)batch;
     assert(table->form == FORM_IN_PLACE && tensor_width(out) == table->columns);
     for (uint64_t r = 0; r < out->shape[0]; r++) {
-        uint32_t id = *(const uint32_t *)tensor_row(&in[0], r);
+        uint32_t id = (uint32_t)how->first;
+        id += how->same ? 0 : *(const uint32_t *)tensor_row(&in[0], r);
         assert(id < table->rows);
         kernels_unpack(s->device->kernels, table->dtype, table->data + id * table->row_bytes,
                        table->columns, tensor_row(out, r));
@@ -123,8 +125,10 @@ static void run_silu_mul(struct stream *s, const struct device_op *op, const str
 
 static void gelu_elements(const struct rows_job *job, size_t begin, size_t end)
 {
-    kernels_of(job)->gelu((const float *)tensor_row(&job->in[0], 0) + begin, end - begin,
-                          (float *)tensor_row(job->out, 0) + begin);
+    const struct cpu_kernels *k = kernels_of(job);
+    (job->op->op->u.gelu.exact ? k->gelu_exact
+                               : k->gelu)((const float *)tensor_row(&job->in[0], 0) + begin,
+                                          end - begin, (float *)tensor_row(job->out, 0) + begin);
 }
 
 static void run_gelu(struct stream *s, const struct device_op *op, const struct tensor *in,

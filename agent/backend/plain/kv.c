@@ -75,7 +75,8 @@ static void attend_token(const struct plain_op *op, const struct op_batch *b,
     const struct op_attention *a = &op->request.op->u.attention;
     const struct kv_group *g = &b->kv[op->request.kv_group];
     size_t hd = (size_t)a->head_dim, vd = a->value_dim ? (size_t)a->value_dim : hd;
-    uint32_t position = run->first_position + t;
+    uint32_t position = run->first_position + t,
+             last = a->whole ? run->first_position + run->n_tokens - 1 : position;
     const struct plain_weight *sinks = (const struct plain_weight *)op->request.weights[0];
     for (int h = 0; h < a->heads; h++) {
         struct head_of_run head = {g, run->pages[op->request.kv_group], op->request.kv_block,
@@ -86,7 +87,7 @@ static void attend_token(const struct plain_op *op, const struct op_batch *b,
                                    .cap = a->cap,
                                    .sink = sinks ? sinks->vector + h : NULL};
         loop_attend(&cache, (const float *)tensor_row(q, run->first_row + t) + (size_t)h * hd,
-                    kv_first_seen(g->layout.window, position), position, hd, vd,
+                    kv_first_seen(g->layout.window, position), last, hd, vd,
                     a->scale != 0 ? a->scale : 1.0f / sqrtf((float)hd),
                     (float *)tensor_row(out, run->first_row + t) + (size_t)h * vd);
     }

@@ -47,6 +47,13 @@ void loop_gelu(const float *in, size_t n, float *out)
         out[i] = 0.5f * in[i] * (1.0f + tanhf(root * (in[i] + 0.044715f * in[i] * in[i] * in[i])));
 }
 
+void loop_gelu_exact(const float *in, size_t n, float *out)
+{
+    const float root = 0.707106781f; /* sqrt(1 / 2) */
+    for (size_t i = 0; i < n; i++)
+        out[i] = 0.5f * in[i] * (1.0f + erff(root * in[i]));
+}
+
 void loop_soft_cap(const float *in, float cap, size_t n, float *out)
 {
     for (size_t i = 0; i < n; i++)

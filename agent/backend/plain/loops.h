@@ -21,6 +21,7 @@ void loop_layer_norm(const float *in, const float *weight, const float *bias, fl
                      size_t width, float *out);
 /* out[n] = in / 2 * (1 + tanh(sqrt(2 / pi) * (in + 0.044715 in³))) */
 void loop_gelu(const float *in, size_t n, float *out);
+void loop_gelu_exact(const float *in, size_t n, float *out);
 /* out[n] = cap * tanh(in / cap) */
 void loop_soft_cap(const float *in, float cap, size_t n, float *out);
 /* The `used` experts of the greatest scores, as numbers and then their weights: out[2 * used]. */

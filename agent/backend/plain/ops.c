@@ -22,11 +22,14 @@ static void run_embed(const struct plain_op *op, const struct tensor *in, const 
                       const struct op_batch *batch)
 {
     const struct weight *table = weight_of(op, 0)->source;
+    const struct op_embed *how = &op->request.op->u.embed;
     (void)batch;
-    for (uint64_t r = 0; r < out->shape[0]; r++)
+    for (uint64_t r = 0; r < out->shape[0]; r++) {
+        uint64_t row = (uint64_t)how->first + (how->same ? 0 : index_of(&in[0], r));
         dtype_info(table->dtype)
-            ->to_f32(table->data + index_of(&in[0], r) * (table->bytes / table->shape[0]),
-                     tensor_width(out), tensor_row(out, r));
+            ->to_f32(table->data + row * (table->bytes / table->shape[0]), tensor_width(out),
+                     tensor_row(out, r));
+    }
 }
 
 static void run_rows(const struct plain_op *op, const struct tensor *in, const struct tensor *out,
@@ -125,9 +128,10 @@ static void run_silu_mul(const struct plain_op *op, const struct tensor *in,
 static void run_gelu(const struct plain_op *op, const struct tensor *in, const struct tensor *out,
                      const struct op_batch *batch)
 {
-    (void)op, (void)batch;
+    (void)batch;
     for (uint64_t r = 0; r < out->shape[0]; r++)
-        loop_gelu(tensor_row(&in[0], r), tensor_width(out), tensor_row(out, r));
+        (op->request.op->u.gelu.exact ? loop_gelu_exact : loop_gelu)(
+            tensor_row(&in[0], r), tensor_width(out), tensor_row(out, r));
 }
 
 static void run_add(const struct plain_op *op, const struct tensor *in, const struct tensor *out,

@@ -5,9 +5,10 @@
 #include "model/graph/family.h"
 
 static const struct family *const families[] = {
-    &family_llama,     &family_mistral, &family_qwen2,     &family_qwen3,   &family_gpt2,
-    &family_gemma2,    &family_gemma3,  &family_phi3,      &family_mixtral, &family_qwen2_moe,
-    &family_qwen3_moe, &family_gpt_oss, &family_deepseek2, &family_granite};
+    &family_llama,     &family_mistral,     &family_qwen2,     &family_qwen3,     &family_gpt2,
+    &family_gemma2,    &family_gemma3,      &family_phi3,      &family_mixtral,   &family_qwen2_moe,
+    &family_qwen3_moe, &family_gpt_oss,     &family_deepseek2, &family_granite,   &family_bert,
+    &family_roberta,   &family_xlm_roberta, &family_camembert, &family_distilbert};
 enum { N_FAMILIES = sizeof families / sizeof *families };
 
 /* ---- finding ---- */

@@ -173,7 +173,7 @@ static void request_open(struct faults_run *r)
                              .prompt = prompt,
                              .n_prompt = 70,
                              .max_tokens = 4,
-                             .callbacks = {r, on_tokens, on_finished, on_failed}};
+                             .callbacks = {r, on_tokens, on_finished, on_failed, NULL}};
     coord_requests(r->core, &requests);
     r->opened += requests.open(requests.ctx, &q, &id, NULL) == 0;
     settle(r);

@@ -173,8 +173,8 @@ TEST(frames_on_their_way_are_planned_with_where_pools_are_small)
     }
     slot_open(&slot, &d);
     assert_int_equal(planner_inputs_get(f.core, &d, &in, &e), 0);
-    uint64_t inputs = stage_inputs_bytes(AGENTS, deployment_spec_batch_tokens(&d.spec), facts.width,
-                                         in->wire),
+    uint64_t inputs = stage_inputs_bytes(AGENTS, deployment_spec_batch_tokens(&d.spec, &facts),
+                                         facts.width, in->wire),
              more = stage_receiving_bytes(inputs, 1 << 20);
     double room[AGENTS], work[AGENTS];
     for (int i = 0; i < AGENTS; i++) {

@@ -80,7 +80,7 @@ static inline int ask_stream(struct fixture *f, struct request_stream *s, const 
                               .n_prompt = n,
                               .max_tokens = max_tokens,
                               .client = client,
-                              .callbacks = {s, on_tokens, on_finished, on_failed}};
+                              .callbacks = {s, on_tokens, on_finished, on_failed, NULL}};
     int rc = r.open(r.ctx, &rq, &s->id, &e);
     settle(f);
     return rc;

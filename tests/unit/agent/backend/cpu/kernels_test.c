@@ -220,6 +220,9 @@ TEST(norms_and_activations_match_at_any_width)
             k->gelu(a, n, got);
             loop_gelu(a, n, want);
             close_to(got, want, n, 1e-6f, "gelu");
+            k->gelu_exact(a, n, got);
+            loop_gelu_exact(a, n, want);
+            close_to(got, want, n, 1e-6f, "gelu_exact");
             k->silu_mul(a, b, n, got);
             loop_silu_mul(a, b, n, want);
             close_to(got, want, n, 1e-6f, "silu_mul");

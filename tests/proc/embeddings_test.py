@@ -1,0 +1,91 @@
+"""An encoder over real agents: POST /v1/embeddings gives the known rows, through one stage and through several, and refusals say what to do."""
+import base64
+import json
+import os
+import struct
+import sys
+
+from cluster import Cluster, DEMO, ROOT
+from tap import main, skip, test
+
+SHARED = os.environ.get("HP_SHARED", os.path.join(ROOT, "..", "shared"))
+FOLDER = os.path.join(os.environ.get("HP_GOLDEN_FAMILIES", os.path.join(SHARED, "golden-families")), "bert")
+
+
+def golden():
+    if not os.path.exists(os.path.join(FOLDER, "expected.json")):
+        skip("bert is not there (HP_GOLDEN_FAMILIES points at models with known answers)")
+    with open(os.path.join(FOLDER, "expected.json")) as f:
+        prompts = json.load(f)["prompts"]
+    rows = []
+    for p in prompts:
+        with open(os.path.join(FOLDER, p["embedding"]), "rb") as f:
+            data = f.read()
+        n = 64 * 4
+        rows.append(struct.unpack("<64f", data[len(data) - n:]))
+    return prompts, rows
+
+
+def close(got, wanted, bound=1e-4):
+    error = max(abs(g - w) for g, w in zip(got, wanted)) / max(map(abs, wanted))
+    assert len(got) == len(wanted) and error <= bound, f"{error:.2e} of the largest, {bound:.0e} is allowed"
+
+
+def embed(c, **fields):
+    return c.request("POST", "/v1/embeddings", {"model": "sense", **fields})
+
+
+def claims(c, prompts, rows):
+    texts = [p["text"] for p in prompts]
+    status, body = embed(c, input=texts)
+    assert status == 200 and body["object"] == "list" and body["model"] == "sense", body
+    assert [d["index"] for d in body["data"]] == list(range(len(texts))) and {d["object"] for d in body["data"]} == {"embedding"}, body
+    for d, wanted in zip(body["data"], rows):
+        close(d["embedding"], wanted)
+    tokens = sum(len(p["ids"]) for p in prompts)
+    assert body["usage"] == {"prompt_tokens": tokens, "total_tokens": tokens}, body["usage"]
+    status, body = embed(c, input=texts[0], encoding_format="base64")
+    close(struct.unpack("<64f", base64.b64decode(body["data"][0]["embedding"])), rows[0])
+    status, body = embed(c, input=prompts[1]["ids"])
+    close(body["data"][0]["embedding"], rows[1])
+    status, body = embed(c, input=[p["ids"] for p in prompts] * 10, encoding_format="float")
+    assert status == 200 and len(body["data"]) == 10 * len(prompts), body
+    for i, d in enumerate(body["data"]):
+        close(d["embedding"], rows[i % len(rows)])
+
+
+@test
+def rows_are_the_known_ones_through_one_stage_and_three():
+    prompts, rows = golden()
+    with Cluster(agents=3, cores=1) as c:
+        for agents, model in (("a0,a1,a2", os.path.join(FOLDER, "hf")), ("a1", os.path.join(FOLDER, "model-f32.gguf"))):
+            c.deploy("sense", model, "--agents", agents, "--compute", "f32")
+            claims(c, prompts, rows)
+            c.hpctl("undeploy", "sense")
+
+
+@test
+def what_cannot_be_embedded_is_refused_in_words():
+    prompts, _ = golden()
+    with Cluster(agents=1, cores=1) as c:
+        c.deploy("sense", os.path.join(FOLDER, "hf"))
+        c.deploy("demo", DEMO)
+        for fields, param, words in (({"input": []}, "input", "is empty"), ({}, "input", "is missing"), ({"input": ""}, None, None), ({"input": [[1, 480]]}, "input", "no token id"),
+                                     ({"input": {"a": 1}}, "input", "is empty"), ({"input": ["x", 3]}, "input", "must be a text"), ({"input": "x " * 400}, "input", "maximum context length is 128"),
+                                     ({"input": "x", "dimensions": 32}, "dimensions", "64 numbers"), ({"input": "x", "encoding_format": "hex"}, "encoding_format", "base64")):
+            status, body = embed(c, **fields)
+            if param is None:  # the marks around an empty text are tokens
+                assert status == 200, body
+                continue
+            assert status == 400 and body["error"]["param"] == param and words in body["error"]["message"], (fields, body)
+        status, body = c.request("POST", "/v1/embeddings", {"model": "demo", "input": "x"})
+        assert status == 400 and "embeddings are made by encoders" in body["error"]["message"], body
+        status, body = c.request("POST", "/v1/embeddings", {"model": "none", "input": "x"})
+        assert status == 404 and body["error"]["code"] == "model_not_found", body
+        status, body = c.request("POST", "/v1/completions", {"model": "sense", "prompt": "x"})
+        assert status == 400 and "POST /v1/embeddings" in body["error"]["message"], body
+        status, body = c.request("POST", "/v1/chat/completions", {"model": "sense", "messages": [{"role": "user", "content": "x"}]})
+        assert status == 400, body
+
+
+main()
