@@ -29,7 +29,9 @@ enum {
 
 struct pattern {
     pcre2_code *code;
-    char shown[64]; /* the start of the expression, for messages */
+    bool starts_known;
+    uint8_t starts[32]; /* where so: a bit for each byte that a match can begin with */
+    char shown[64];     /* the start of the expression, for messages */
 };
 
 struct pattern_search {
@@ -37,6 +39,18 @@ struct pattern_search {
     pcre2_match_context *context;
     struct cpu_limit time; /* of all searches together */
 };
+
+/* Which bytes a match can begin with, where the library knows. */
+static void starts_find(struct pattern *p, const pcre2_code *anywhere)
+{
+    const uint8_t *bits = NULL;
+    uint32_t empty = 1;
+    pcre2_pattern_info(anywhere, PCRE2_INFO_MATCHEMPTY, &empty);
+    pcre2_pattern_info(anywhere, PCRE2_INFO_FIRSTBITMAP, (void *)&bits);
+    p->starts_known = !empty && bits;
+    if (p->starts_known)
+        memcpy(p->starts, bits, sizeof p->starts);
+}
 
 int pattern_compile(const char *regex, size_t size, struct pattern **out, struct err *e)
 {
@@ -57,8 +71,16 @@ int pattern_compile(const char *regex, size_t size, struct pattern **out, struct
         /* No callouts, no \C, no recursion into the middle of characters; ^ and $ are per line in
          * Ruby's syntax. */
         uint32_t options = PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C;
-        p->code = pcre2_compile((PCRE2_SPTR)buffer_cstr(&text), text.size, options, &problem,
-                                &where, context);
+        pcre2_code *anywhere = pcre2_compile((PCRE2_SPTR)buffer_cstr(&text), text.size, options,
+                                             &problem, &where, context);
+        if (anywhere) /* each place is tried by itself */
+            p->code = pcre2_compile((PCRE2_SPTR)buffer_cstr(&text), text.size,
+                                    options | PCRE2_ANCHORED, &problem, &where, context);
+        if (p->code) {
+            starts_find(p, anywhere);
+            pcre2_jit_compile(p->code, PCRE2_JIT_COMPLETE); /* where it cannot, it interprets */
+        }
+        pcre2_code_free(anywhere);
         if (!p->code) {
             PCRE2_UCHAR words[160];
             pcre2_get_error_message(problem, words, sizeof words);
@@ -137,16 +159,26 @@ void pattern_search_destroy(struct pattern_search **s)
     *s = NULL;
 }
 
+static bool may_start(const struct pattern *p, uint8_t byte)
+{
+    return !p->starts_known || (p->starts[byte / 8] >> byte % 8 & 1);
+}
+
 /* Tries at one place, with more and more steps while there is time for four times what the last try
  * took. */
 static int match_at(const struct pattern *p, struct pattern_search *s, const char *text,
                     size_t size, size_t at)
 {
     uint64_t most = MATCH_STEPS + (uint64_t)size * 16, before = 0;
+    uint32_t plain = 0;
     for (uint64_t steps = FIRST_STEPS;; steps *= MORE_STEPS) {
         pcre2_set_match_limit(s->context, steps < UINT32_MAX ? (uint32_t)steps : UINT32_MAX);
-        int rc = pcre2_match(p->code, (PCRE2_SPTR)text, size, at,
-                             PCRE2_NO_UTF_CHECK | PCRE2_ANCHORED, s->data, s->context);
+        int rc = pcre2_match(p->code, (PCRE2_SPTR)text, size, at, PCRE2_NO_UTF_CHECK | plain,
+                             s->data, s->context);
+        if (rc == PCRE2_ERROR_JIT_STACKLIMIT) { /* what it interprets has its stack on the heap */
+            plain = PCRE2_NO_JIT;
+            continue;
+        }
         if (rc != PCRE2_ERROR_MATCHLIMIT || steps >= most)
             return rc;
         uint64_t now = cpu_limit_used_ns(&s->time);
@@ -173,6 +205,8 @@ int pattern_find(const struct pattern *p, struct pattern_search *s, const char *
             return too_much(p, size, "its time is over", e);
         /* Place by place, and not as far as the library would look: time is looked at in between.
          */
+        while (at < size && !may_start(p, (uint8_t)text[at]))
+            at++;
         rc = match_at(p, s, text, size, at);
         const PCRE2_SIZE *found = pcre2_get_ovector_pointer(s->data);
         /* \K may put the start elsewhere; before the place that is no match. */

@@ -2,8 +2,9 @@
 
 #include "common/utf8.h"
 #include "model/tokenizer/tokenizer_int.h"
+#include "model/tokenizer/word_cache.h"
 
-enum { TEXT_MAX_BYTES = 1 << 30 };
+enum { TEXT_MAX_BYTES = 1 << 30, CACHED_TEXT_BYTES = 4096 };
 
 int tokenizer_vocabulary(const struct tokenizer *t)
 {
@@ -92,6 +93,7 @@ struct encoding {
     struct words words;
     struct bpe_scratch bpe;
     struct buffer steps; /* of unigram */
+    struct word_cache known;
     struct buffer *out;
     struct err *e;
 };
@@ -106,9 +108,10 @@ static void encoding_fini(struct encoding *c)
     words_free(&c->words);
     bpe_scratch_free(&c->bpe);
     buffer_free(&c->steps);
+    word_cache_free(&c->known);
 }
 
-static int encode_word(struct encoding *c, const char *word, size_t size)
+static int word_encode(struct encoding *c, const char *word, size_t size)
 {
     const struct tokenizer *t = c->t;
     if (t->model == TOKENIZER_WORDPIECE)
@@ -116,6 +119,40 @@ static int encode_word(struct encoding *c, const char *word, size_t size)
     if (t->model == TOKENIZER_UNIGRAM)
         return unigram_text(&t->unigram, c->bpe.plain, word, size, &c->steps, c->out, c->e);
     return bpe_word(&t->bpe, &c->bpe, word, size, c->out, c->e);
+}
+
+/* The same word always becomes the same tokens. */
+static int encode_word(struct encoding *c, const char *word, size_t size)
+{
+    size_t before = c->out->size;
+    if (word_cache_take(&c->known, word, size, c->out))
+        return 0;
+    int rc = word_encode(c, word, size);
+    if (rc == 0 && !c->out->failed)
+        word_cache_put(&c->known, word, size,
+                       (const uint32_t *)(const void *)(c->out->data + before),
+                       (c->out->size - before) / sizeof(uint32_t));
+    return rc;
+}
+
+/* A word, or what marks cut it into where no token goes on over them. */
+static int encode_words(struct encoding *c, const char *word, size_t size)
+{
+    static const char mark[] = "\xE2\x96\x81";
+    size_t from = 0;
+    int rc = 0;
+    for (size_t at = 1; c->t->cut_at_marks && rc == 0 && at < size;) {
+        const char *hit = memmem(word + at, size - at, mark, 3);
+        if (!hit)
+            break;
+        at = (size_t)(hit - word);
+        if (at < from + 3 || memcmp(hit - 3, mark, 3) != 0) {
+            rc = encode_word(c, word + from, at - from);
+            from = at;
+        }
+        at += 3;
+    }
+    return rc < 0 ? rc : encode_word(c, word + from, size - from);
 }
 
 /* Text without added tokens, normalised. */
@@ -127,8 +164,8 @@ static int encode_plain(struct encoding *c, const char *text, size_t size, bool 
     const struct word *words = (const struct word *)(const void *)c->words.ranges.data;
     size_t n = rc < 0 ? 0 : c->words.ranges.size / sizeof *words;
     for (size_t i = 0; i < n && rc == 0; i++)
-        rc = encode_word(c, (const char *)c->words.text.data + words[i].start,
-                         words[i].end - words[i].start);
+        rc = encode_words(c, (const char *)c->words.text.data + words[i].start,
+                          words[i].end - words[i].start);
     return rc;
 }
 
@@ -303,6 +340,8 @@ int tokenizer_encode_literal(const struct tokenizer *t, const char *text, size_t
                          .out = out,
                          .e = e};
     size_t before = out->size;
+    if (size >= CACHED_TEXT_BYTES)
+        word_cache_open(&c.known);
     if (add_special)
         buffer_append(out, t->first, (size_t)t->n_first * sizeof *t->first);
     int rc = encode_all(&c, size);

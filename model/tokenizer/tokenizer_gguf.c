@@ -312,6 +312,8 @@ int tokenizer_from_gguf(const struct gguf *g, const char *file, const char *cons
     if (rc == 0)
         rc = read_specials(t, &s, e);
     t->bpe.ignore_merges = s.traits.ignore_merges;
+    if (rc == 0)
+        tokenizer_find_marks(t);
     rc = rc < 0 ? rc : added_tokens_finish(&t->raw, e);
     if (rc == 0) {
         *out = t;

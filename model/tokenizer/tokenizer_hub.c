@@ -164,6 +164,8 @@ static int read_parts(struct tokenizer *t, const struct json_at *root,
         rc = tokenizer_read_post_processor(t, &at, e);
     if (rc == 0)
         read_settings(t, settings, t->n_first + t->n_last > 0);
+    if (rc == 0)
+        tokenizer_find_marks(t);
     rc = rc < 0 ? rc : added_tokens_finish(&t->raw, e);
     return rc < 0 ? rc : added_tokens_finish(&t->normalized, e);
 }

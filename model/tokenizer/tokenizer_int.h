@@ -32,6 +32,8 @@ struct tokenizer {
     struct added_tokens normalized; /* looked for after normalising */
     struct pretokenizer pretokenizer;
     bool bytes;               /* words are spelled in GPT-2's byte characters */
+    bool cut_at_marks;        /* no token goes on over a U+2581 that other text stands before: words
+                                 may be cut there */
     bool none;                /* the file has no tokenizer: ids alone are known */
     bool no_scores;           /* the file lacks what text is cut by */
     bool strip_leading_space; /* decoding drops the first space */
@@ -71,6 +73,8 @@ struct bert_steps {
     bool clean, space_han, strip_marks, lowercase;
 };
 int tokenizer_add_bert_steps(struct tokenizer *t, const struct bert_steps *s, struct err *e);
+/* Finds out whether words may be cut at marks; to be called when the vocabulary is there. */
+void tokenizer_find_marks(struct tokenizer *t);
 /* Adds to the end ids, once. An id that has no token is ignored. */
 void tokenizer_add_end(struct tokenizer *t, int64_t id);
 

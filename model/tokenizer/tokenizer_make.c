@@ -138,6 +138,28 @@ static int trie_fill(struct tokenizer *t, struct err *e)
     return rc;
 }
 
+static const char mark[] = "\xE2\x96\x81";
+
+/* Where a mark stands that other text stands before; `size`: nowhere. */
+static size_t inner_mark(const char *text, size_t size)
+{
+    for (size_t at = 1; at + 3 <= size; at++)
+        if (memcmp(text + at, mark, 3) == 0 && (at < 3 || memcmp(text + at - 3, mark, 3) != 0))
+            return at;
+    return size;
+}
+
+void tokenizer_find_marks(struct tokenizer *t)
+{
+    const struct vocabulary *v = &t->vocabulary;
+    t->cut_at_marks =
+        !t->bytes && t->model != TOKENIZER_WORDPIECE && vocabulary_find(v, mark, 3) >= 0;
+    for (uint32_t id = 0; id < v->n && t->cut_at_marks; id++)
+        if (v->tokens[id].text &&
+            inner_mark(v->tokens[id].text, v->tokens[id].size) < v->tokens[id].size)
+            t->cut_at_marks = false;
+}
+
 int tokenizer_make_unigram(struct tokenizer *t, const double *scores, struct err *e)
 {
     uint32_t n = t->vocabulary.n;
