@@ -25,7 +25,7 @@ def model():
     except subprocess.TimeoutExpired:
         skip("the package index did not give the model within a minute")
     if done.returncode == 3:
-        skip("the model is not in the cache, and no package index gave it: " + done.stderr.strip().splitlines()[0])
+        skip("the model is not in the cache, and no package index gave it: " + next((line for line in done.stderr.splitlines() if line.startswith("get_model: ")), ""))
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
