@@ -51,6 +51,11 @@ struct embedding {
     const char *param, *code;
 };
 
+static struct embedding *embedding_of(struct piece *p)
+{
+    return (struct embedding *)(void *)((char *)p - offsetof(struct embedding, piece));
+}
+
 /* ---- its life ---- */
 
 static void embedding_orphan(struct embedding *m)
@@ -247,8 +252,7 @@ static void row_write(const struct embedding *m, const struct embedding_input *i
 
 static void write_run(struct piece *p)
 {
-    struct embedding *m =
-        (struct embedding *)(void *)((char *)p - offsetof(struct embedding, piece));
+    struct embedding *m = embedding_of(p);
     struct buffer *out = &m->reply;
     buffer_printf(out, "{\"object\":\"list\",\"data\":[");
     for (size_t i = 0; i < m->n_inputs; i++) {
@@ -266,11 +270,6 @@ static void write_run(struct piece *p)
 }
 
 /* ---- on the loop ---- */
-
-static struct embedding *embedding_of(struct piece *p)
-{
-    return (struct embedding *)(void *)((char *)p - offsetof(struct embedding, piece));
-}
 
 static void embedding_submit(struct embedding *m, void (*run)(struct piece *),
                              void (*done)(struct piece *, const struct err *), size_t bytes)

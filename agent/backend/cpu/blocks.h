@@ -1,6 +1,6 @@
-/* Products with quantised weights as their files have them: inputs are quantised too, to eight bits
- * with a scale for every 32, and integers are multiplied. Each byte of the weights is read once for
- * up to BLOCK_MAX_ROWS rows.
+/* Products with quantised weights, in as many bytes as their files have: inputs are quantised too,
+ * to eight bits with a scale for every 32, and integers are multiplied. Each byte of the weights is
+ * read once for up to BLOCK_MAX_ROWS rows, or for all rows by way of panels.
  *
  * The error of an output is at most that of its inputs' rounding: the sum over k of |w[k]| times
  * half of x's scale there, which is the largest |x| of 32 over 127; and float32's own, beside which
@@ -66,7 +66,9 @@ struct block_kernels {
     /* A row of n inputs, a multiple of BLOCK_RUN, into block_row_bytes(n) at `out`, aligned for
      * floats. */
     void (*quantise)(const float *x, size_t n, uint8_t *out);
-    block_dot_fn dot[DTYPE_COUNT]; /* NULL for what is not in blocks */
+    /* Rows of weights as the file has them, which are left over where `lanes` do not divide a
+     * matrix's; NULL for what is not in blocks. */
+    block_dot_fn dot[DTYPE_COUNT];
     /* How many rows of weights lie side by side (block_lanes.h), and the same products with them:
      * of `cols`, a multiple of it, where w_stride is the bytes of one row. */
     size_t lanes;

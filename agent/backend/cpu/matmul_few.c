@@ -1,6 +1,7 @@
 /* Products of few rows with quantised weights (FORM_BLOCKS): inputs are quantised and integers
- * multiplied (blocks.h), so that a step of decode reads what the file has and no more. Without
- * bf16 arithmetic many rows come here, too, a few outputs for all of them after the other. */
+ * multiplied (blocks.h), so that a step of decode reads what the file has and no more. A group of
+ * outputs that lie side by side serves all rows before the next is read; outputs that are left over
+ * are multiplied as the file has them. */
 #include "agent/backend/cpu/matmul_int.h"
 
 /* Inputs of rows [r, r + n) at most BLOCK_MAX_ROWS. */

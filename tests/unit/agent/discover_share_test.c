@@ -89,5 +89,5 @@ int main(void)
         cmocka_unit_test(memory_is_divided_without_a_rest),
         cmocka_unit_test(an_agent_takes_nine_tenths_of_what_everybody_calls_the_box),
     };
-    return cmocka_run_group_tests_name("discover_limits", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("discover_share", tests, NULL, NULL);
 }
