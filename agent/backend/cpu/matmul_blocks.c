@@ -25,16 +25,33 @@ struct panel_memory {
     uint8_t *rows, *group; /* of rows that lie in no group */
 };
 
-static size_t panel_memory_at(const struct block_kernels *k, const struct device_weight *w,
-                              uint8_t *memory, struct panel_memory *m)
+/* Bytes of its pieces. */
+struct panel_sizes {
+    size_t panel, out, group;
+};
+
+static struct panel_sizes panel_sizes_of(const struct block_kernels *k,
+                                         const struct device_weight *w)
 {
-    size_t runs = chunk_runs(w),
-           panel = k->panel_outputs / k->lanes * k->panel_bytes(w->dtype) * runs,
-           panels = PANELS_TOGETHER * panel, out = BLOCK_TILE * k->panel_outputs * sizeof(float),
-           group = k->lanes * runs * BLOCK_MOST_BYTES;
-    *m = (struct panel_memory){memory, panel, (float *)(void *)(memory + panels),
-                               memory + panels + out, memory + panels + out + group};
-    return panels + out + 2 * group;
+    size_t runs = chunk_runs(w);
+    return (struct panel_sizes){.panel =
+                                    k->panel_outputs / k->lanes * k->panel_bytes(w->dtype) * runs,
+                                .out = BLOCK_TILE * k->panel_outputs * sizeof(float),
+                                .group = k->lanes * runs * BLOCK_MOST_BYTES};
+}
+
+static size_t panel_memory_bytes(const struct block_kernels *k, const struct device_weight *w)
+{
+    struct panel_sizes s = panel_sizes_of(k, w);
+    return PANELS_TOGETHER * s.panel + s.out + 2 * s.group;
+}
+
+static struct panel_memory panel_memory_at(const struct block_kernels *k,
+                                           const struct device_weight *w, uint8_t *memory)
+{
+    struct panel_sizes s = panel_sizes_of(k, w);
+    uint8_t *out = memory + PANELS_TOGETHER * s.panel, *rows = out + s.out;
+    return (struct panel_memory){memory, s.panel, (float *)(void *)out, rows, rows + s.group};
 }
 
 /* Rows from `first` on, fewer than lanes, as a group that has zeros beside them. */
@@ -113,8 +130,7 @@ static void panels_part(void *ctx, int thread, uint32_t part)
     const struct block_kernels *k = job->device->kernels->blocks;
     size_t begin = parts_begin(&job->parts, part), end = parts_end(&job->parts, part),
            step = PANELS_TOGETHER * k->panel_outputs;
-    struct panel_memory m;
-    panel_memory_at(k, job->w, job->device->private[thread].data, &m);
+    struct panel_memory m = panel_memory_at(k, job->w, job->device->private[thread].data);
     for (size_t c = begin; c < end; c += step)
         panels_outputs(job, &m, c, c + step < end ? c + step : end);
     matmul_add_bias(job, 0, job->rows, begin, end);
@@ -146,13 +162,11 @@ static bool tiles_make(struct matmul_job *job)
 void matmul_blocks(struct matmul_job *job)
 {
     struct cpu_device *d = job->device;
-    struct panel_memory m;
     if (job->rows < BLOCKS_PANEL_ROWS) {
         matmul_blocks_few(job);
         return;
     }
-    if (!tiles_make(job) ||
-        !scratch_get_all(d, panel_memory_at(d->kernels->blocks, job->w, NULL, &m))) {
+    if (!tiles_make(job) || !scratch_get_all(d, panel_memory_bytes(d->kernels->blocks, job->w))) {
         atomic_store(&job->failed, true);
         return;
     }
