@@ -313,7 +313,7 @@ void core_queue_destroy(struct agent_core *c, struct core_stage *s);
 void core_sequence_open(struct agent_core *c, struct message_ref *m);
 void core_sequence_closed(struct agent_core *c, struct message_ref *m);
 void core_sequence_opened(struct agent_core *c, const struct agent_event *ev);
-/* Those that are kept as well. */
+/* Of a stage, also those that are kept. */
 void core_sequences_close_all(struct agent_core *c, struct core_stage *s);
 /* Says that it failed, and closes it. */
 void core_sequence_fail(struct agent_core *c, struct core_stage *s, uint64_t id, int code,

@@ -176,7 +176,7 @@ struct shell_stage *shell_stage_of(struct agent *a, uint64_t slot);
 void shell_stage_drop(struct agent *a, uint64_t slot);
 void shell_stage_fetch(struct agent *a, const struct agent_action *act);
 void shell_stage_load(struct agent *a, const struct agent_action *act);
-/* It is loaded: so many elements of a token come from the stage before. */
+/* A stage is loaded: so many elements of a token come from the stage before it. */
 void shell_stage_loaded(struct agent *a, struct shell_stage *s, uint32_t width_in,
                         uint32_t vocabulary);
 void shell_stage_unload(struct agent *a, uint64_t slot);

@@ -24,8 +24,8 @@ uint64_t shell_pool_least_bytes(const struct agent *a)
                                       : discover_pool_bytes(&a->config.share);
 }
 
-/* It has room for all that can be on its way to the stages at once. Bytes of that are beyond what
- * it may have anyway, and are the stages' to pay. */
+/* The pool has room for all that can be on its way to the stages at once. What that is beyond its
+ * own share is the stages' to pay. */
 static uint64_t pool_size(struct agent *a)
 {
     uint64_t inputs = 0, least = shell_pool_least_bytes(a);

@@ -21,7 +21,7 @@ static uint64_t pages_all(const struct deployment *d)
     return d->kv_tokens / KV_PAGE_TOKENS;
 }
 
-/* It fits beside those that run, whatever is kept. */
+/* The sequence fits beside those that run, whatever is kept. */
 static bool sequence_may_fit(const struct deployment *d, const struct sequence *s,
                              const struct prefix_hit *hit)
 {

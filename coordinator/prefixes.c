@@ -121,7 +121,7 @@ static bool node_join(struct prefixes *x, uint64_t hash, struct prefix *p)
     return false;
 }
 
-/* Its chain goes as far as its tokens fill pages; without memory it ends before. */
+/* A prefix's chain goes as far as its tokens fill pages; without memory it ends before. */
 static void chain_grow(struct prefixes *x, struct prefix *p, uint64_t root)
 {
     for (uint32_t i = p->n_pages; i < p->n / KV_PAGE_TOKENS; i++) {
@@ -305,7 +305,7 @@ void prefixes_hit(const struct coord *c, struct deployment *d, const struct sequ
 
 /* ---- ends ---- */
 
-/* One that is kept and has all these tokens. */
+/* A prefix that is kept and has all tokens of this one. */
 static struct prefix *kept_with(const struct deployment *d, const struct prefix *own)
 {
     const struct prefix_node *n =
@@ -370,8 +370,8 @@ uint32_t prefixes_end(const struct coord *c, struct deployment *d, struct sequen
 
 /* ---- whom it costs least ---- */
 
-/* Its idle time, less for what is long: a token costs the more to compute the more stand before it.
- */
+/* A prefix's idle time, less for what is long: a token costs the more to compute the more stand
+ * before it. */
 static double prefix_dispensable(const struct coord *c, const struct prefix *p)
 {
     return (double)(coord_now(c) - p->used_ns + 1) / (1 + (double)p->n / PREFIX_WEIGHT_TOKENS);

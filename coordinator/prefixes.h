@@ -52,24 +52,30 @@ void prefixes_hit(const struct coord *c, struct deployment *d, const struct sequ
                   const struct prefix_hit *hit);
 /* A sequence has been opened; without memory for it nobody will find it. */
 void prefixes_begin(const struct coord *c, struct deployment *d, const struct sequence *s);
-/* Every stage has its prompt. */
+/* Every stage has the sequence's prompt. */
 void prefixes_ready(struct deployment *d, struct sequence *s);
-/* It ends. Returns how many of its tokens are worth keeping, and then has its ids and its holding;
- * 0: none, and it is in the index no more. `whole`: the stages have run nothing beyond what they
- * told. */
+/* The sequence ends. Returns how many of its tokens are worth keeping, and then the index has its
+ * ids and its holding; 0: none, and it is in the index no more. `whole`: the stages have run
+ * nothing beyond what they told. */
 uint32_t prefixes_end(const struct coord *c, struct deployment *d, struct sequence *s, bool whole);
 
-/* Another that is kept and that this one has all of; NULL: none. */
+/* Another sequence that is kept and that this one has all of; NULL: none. */
 struct prefix *prefixes_covered(const struct deployment *d, uint64_t sequence);
 /* The one that is kept and misses least (but for `except`): long idle and short, with pages that
  * nobody else has before all others; NULL: none is kept. */
 struct prefix *prefixes_victim(const struct coord *c, const struct deployment *d,
                                const struct prefix *except);
+/* A prefix keeps its first `length` tokens, at most those that it has; the caller tells the stages.
+ */
 void prefix_cut(struct deployment *d, struct prefix *p, uint32_t length);
+/* Frees a prefix and what is counted for it; the caller tells the stages. */
 void prefix_remove(struct deployment *d, struct prefix *p);
+/* Removes all of a deployment's prefixes. */
 void prefixes_forget(struct deployment *d);
+/* The same, and the index itself goes. */
 void prefixes_free(struct deployment *d);
 
+/* How many sequences are kept that have ended. */
 uint32_t prefixes_kept(const struct deployment *d);
 /* The one that this sequence became; NULL: it is not kept. */
 struct prefix *prefixes_kept_of(const struct deployment *d, uint64_t sequence);

@@ -11,7 +11,7 @@
 bool sequence_order_open(struct coord *c, struct deployment *d, const struct sequence *s);
 /* Of `keep` tokens the keys and values stay, for others to begin with; 0: of none. */
 void sequence_order_close(struct coord *c, struct deployment *d, uint64_t sequence, uint32_t keep);
-/* One that is kept goes, from the stages and from the index. */
+/* A prefix that is kept goes, from the stages and from the index. */
 void sequence_order_evict(struct coord *c, struct deployment *d, struct prefix *p);
 /* All sequences that a stage has which a member holds. */
 void sequence_orders_close_all(struct coord *c, const struct member *m,

@@ -52,7 +52,7 @@ static void sequence_logits_lost(struct coord *c, struct sequence *s)
     admission_advance(c, d);
 }
 
-/* Its output follows its prompt, as far as it is known without a gap: it may be kept. */
+/* A sequence's output follows its prompt, as far as it is known without a gap: it may be kept. */
 static void sequence_note(struct sequence *s, const uint32_t *ids, size_t n)
 {
     if (s->kind != SEQUENCE_REQUEST || s->deployment->spec.prefix_cache == PREFIX_CACHE_OFF ||

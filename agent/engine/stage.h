@@ -65,8 +65,8 @@ int stage_sequence_open(struct stage *s, uint64_t sequence, uint32_t max_tokens,
 int stage_sequence_open_at(struct stage *s, uint64_t sequence, uint32_t max_tokens, uint32_t length,
                            uint64_t share, struct err *e);
 void stage_sequence_close(struct stage *s, uint64_t sequence); /* of an unknown one: nothing */
-/* It runs no more, and its first `length` tokens stay for others to begin with (kv_cache_keep).
- * Where they cannot it is closed. None of its batches is under way. */
+/* A sequence runs no more, and its first `length` tokens stay for others to begin with
+ * (kv_cache_keep). Where they cannot it is closed. None of its batches is under way. */
 void stage_sequence_keep(struct stage *s, uint64_t sequence, uint32_t length);
 /* Tokens in its KV cache; -1 when the sequence is not open. */
 int64_t stage_sequence_length(const struct stage *s, uint64_t sequence);

@@ -95,7 +95,7 @@ static void embedding_destroy(struct embedding *m)
     free(m);
 }
 
-/* Its exchange has its answer, or is gone. */
+/* The exchange has its answer, or is gone. */
 static void embedding_leave(struct embedding *m)
 {
     requests_cancel(m);

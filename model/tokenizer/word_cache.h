@@ -15,7 +15,7 @@ struct word_cache {
     struct word_entry *entries;
 };
 
-/* It remembers from now on; without memory it goes on remembering nothing. */
+/* The cache remembers from now on; without memory it goes on remembering nothing. */
 void word_cache_open(struct word_cache *c);
 void word_cache_free(struct word_cache *c);
 

@@ -228,7 +228,7 @@ static void rows_part(void *ctx, int thread, uint32_t part)
     release_pages(job->source, begin, bytes);
 }
 
-/* In memory of our own: huge pages, which decode reads half as fast again. */
+/* In memory of our own: huge pages, which decode reads 1.5 times as fast. */
 static int load_rows(struct cpu_device *d, const struct weight *source, struct device_weight *w,
                      size_t lanes, struct err *e)
 {

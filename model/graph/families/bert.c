@@ -93,7 +93,7 @@ static int bert_facts(const struct facts_source *s, struct family_facts *f)
     return rc;
 }
 
-/* It has no table of types, whatever its config says. */
+/* DistilBERT has no table of types, whatever its config says. */
 static int distilbert_facts(const struct facts_source *s, struct family_facts *f)
 {
     int rc = bert_facts(s, f);
