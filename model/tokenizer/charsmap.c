@@ -32,11 +32,18 @@ static uint32_t unit_offset(uint32_t unit)
     return (unit >> 10) << ((unit & (1U << 9)) >> 6);
 }
 
+/* Whether what becomes of a stretch is UTF-8: what follows reads the text as such. */
+static bool text_is_valid(const struct charsmap *m, size_t at)
+{
+    size_t n = strnlen(m->texts + at, m->texts_size - at);
+    return utf8_valid_prefix(m->texts + at, n) == n;
+}
+
 /* Bytes of the longest stretch that the table has; 0: none. *at is where its text begins. */
 static size_t longest_stretch(const struct charsmap *m, const char *text, size_t size, size_t *at)
 {
     size_t longest = 0, node = unit_offset(m->units[0]);
-    for (size_t i = 0; i < size && text[i]; i++) {
+    for (size_t i = 0; i < size && i < CHARSMAP_STRETCH && text[i]; i++) {
         node ^= (uint8_t)text[i];
         if (node >= m->n_units)
             break;
@@ -47,7 +54,8 @@ static size_t longest_stretch(const struct charsmap *m, const char *text, size_t
         if (node >= m->n_units)
             break;
         uint32_t value = m->units[node] & ~(1U << 31);
-        if ((unit >> 8 & 1) && value < m->texts_size) {
+        bool whole = i + 1 == size || ((uint8_t)text[i + 1] & 0xC0) != 0x80;
+        if ((unit >> 8 & 1) && whole && value < m->texts_size) {
             longest = i + 1;
             *at = value;
         }
@@ -55,19 +63,25 @@ static size_t longest_stretch(const struct charsmap *m, const char *text, size_t
     return longest;
 }
 
-void charsmap_apply(const struct charsmap *m, const char *text, size_t size, struct buffer *out)
+int charsmap_apply(const struct charsmap *m, const char *text, size_t size, size_t limit,
+                   struct buffer *out, struct err *e)
 {
     for (size_t i = 0, at = 0; i < size;) {
         size_t n = longest_stretch(m, text + i, size - i, &at);
-        if (n > 0) {
+        if (n > 0 && text_is_valid(m, at)) {
             buffer_append(out, m->texts + at, strnlen(m->texts + at, m->texts_size - at));
             i += n;
-            continue;
+        } else {
+            uint32_t c;
+            int length = utf8_decode(text + i, size - i, &c);
+            n = length > 0 ? (size_t)length : 1;
+            buffer_append(out, text + i, n);
+            i += n;
         }
-        uint32_t c;
-        int length = utf8_decode(text + i, size - i, &c);
-        n = length > 0 ? (size_t)length : 1;
-        buffer_append(out, text + i, n);
-        i += n;
+        if (out->size > limit)
+            return err_set(e, HP_ELIMIT,
+                           "precompiled_charsmap grows a text of %zu bytes beyond %zu", size,
+                           limit);
     }
+    return 0;
 }

@@ -11,6 +11,8 @@
 #include "common/bytes.h"
 #include "common/status.h"
 
+enum { CHARSMAP_STRETCH = 256 };
+
 struct charsmap {
     const uint32_t *units;
     size_t n_units;
@@ -21,8 +23,10 @@ struct charsmap {
 /* Copies the bytes into the arena. HP_EPARSE, HP_ENOMEM. */
 int charsmap_read(const void *bytes, size_t size, struct arena *arena, struct charsmap *out,
                   struct err *e);
-/* Appends what valid UTF-8 becomes: at each place the longest stretch that the table has, or the
- * character as it is. A table that makes no sense changes nothing. */
-void charsmap_apply(const struct charsmap *m, const char *text, size_t size, struct buffer *out);
+/* Appends what valid UTF-8 becomes, which is valid UTF-8: at each place the longest stretch of
+ * whole characters that the table has (up to CHARSMAP_STRETCH bytes), or the character as it is. A
+ * table that makes no sense changes nothing. HP_ELIMIT: it grows the text beyond `limit` bytes. */
+int charsmap_apply(const struct charsmap *m, const char *text, size_t size, size_t limit,
+                   struct buffer *out, struct err *e);
 
 #endif

@@ -204,7 +204,8 @@ static int step_apply(const struct normalize_step *s, const struct buffer *in, b
     case NORMALIZE_STRIP_LEFT: chars_strip_ends(in, true, false, out); break;
     case NORMALIZE_STRIP_RIGHT: chars_strip_ends(in, false, true, out); break;
     case NORMALIZE_SQUEEZE: chars_squeeze(in, out); break;
-    case NORMALIZE_CHARSMAP: charsmap_apply(s->map, (const char *)in->data, in->size, out); break;
+    case NORMALIZE_CHARSMAP:
+        return charsmap_apply(s->map, (const char *)in->data, in->size, limit, out, e);
     }
     return 0;
 }

@@ -30,6 +30,7 @@ static void steps_from(const struct unigram *u, bool plain, const char *text, si
                        size_t at, struct unigram_step *steps)
 {
     size_t width = char_bytes((uint8_t)text[at]);
+    width = width < size - at ? width : size - at;
     double so_far = steps[at].score;
     bool single = false;
     uint32_t node = 0;

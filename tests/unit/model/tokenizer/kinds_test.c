@@ -6,6 +6,7 @@
 
 #include "common/json.h"
 #include "model/files/gguf.h"
+#include "model/tokenizer/charsmap.h"
 #include "model/tokenizer/tokenizer_int.h"
 #include "tests/test.h"
 
@@ -167,11 +168,52 @@ TEST(unigram_keys_of_gguf_give_the_ids_of_sentencepiece)
     json_decref(root);
 }
 
+/* A table of characters out of a file: one byte becomes the text at `value`. */
+static void table_put(uint32_t *units, uint8_t byte, uint32_t place, uint32_t value)
+{
+    uint32_t node = 256U ^ byte;
+    units[node] = byte | 1U << 8 | (node ^ place) << 10;
+    units[place] = value | 1U << 31;
+}
+
+TEST(tables_of_characters_make_nothing_but_utf8_and_no_end_of_it)
+{
+    enum { UNITS = 512, LONG = 3000 };
+    struct {
+        uint32_t bytes, units[UNITS];
+        char texts[LONG];
+    } file = {.bytes = sizeof file.units};
+    struct arena arena = {0};
+    struct charsmap map;
+    struct buffer out = {0};
+    struct err e = {0};
+    file.units[0] = 256U << 10;
+    table_put(file.units, 'a', 1, 0);  /* half a character */
+    table_put(file.units, 0xC3, 2, 2); /* of half a character */
+    table_put(file.units, 'b', 3, 2);
+    table_put(file.units, 'c', 4, 4);
+    memcpy(file.texts, "\xF0\0x", 3);
+    memset(file.texts + 4, 'y', LONG - 5);
+    assert_int_equal(charsmap_read(&file, sizeof file, &arena, &map, &e), 0);
+    assert_int_equal(charsmap_apply(&map,
+                                    "a\xC3\xA9"
+                                    "b",
+                                    4, 1000, &out, &e),
+                     0);
+    assert_string_equal(buffer_cstr(&out), "a\xC3\xA9x");
+    out.size = 0;
+    assert_int_equal(charsmap_apply(&map, "cccccc", 6, 7000, &out, &e), HP_ELIMIT);
+    assert_true(out.size < 10000);
+    buffer_free(&out);
+    arena_free(&arena);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_kind_gives_the_ids_and_texts_of_the_library),
         cmocka_unit_test(unigram_keys_of_gguf_give_the_ids_of_sentencepiece),
+        cmocka_unit_test(tables_of_characters_make_nothing_but_utf8_and_no_end_of_it),
     };
     return cmocka_run_group_tests_name("kinds of tokenizers", tests, NULL, NULL);
 }
