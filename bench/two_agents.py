@@ -58,7 +58,7 @@ def main():
     with Cluster(agents=4, cores=1) as c:  # cores are dealt in turn: a0, a2 on one, a1, a3 on the other
         context = str(o.tokens + 64)
         for name, agents in (("one", "a0"), ("other", "a3"), ("two", "a1,a2")):
-            c.hpctl("deploy", model, "--name", name, "--agents", agents, "--max-context", context, timeout=600)
+            c.hpctl("deploy", model, "--name", name, "--agents", agents, "--max-context", context, "--prefix-cache", "off", timeout=600)
         for turn, ids in enumerate(prompts):
             alone = first_token(c, "one", ids)
             before = busy(c, "two")

@@ -53,9 +53,9 @@ def main():
             agents += [start(c, f"half{core}", "--cores", str(core)) for core in cores]
             agents += [start(c, "pair", *(part for core in cores for part in ("--device", f"cpu:{core}")))]
             context = str(o.tokens + DECODED + 64)
-            stages = c.hpctl("deploy", model, "--name", "agents", "--agents", ",".join(f"half{core}" for core in cores), "--max-context", context, timeout=600)["stages"]
+            stages = c.hpctl("deploy", model, "--name", "agents", "--agents", ",".join(f"half{core}" for core in cores), "--max-context", context, "--prefix-cache", "off", timeout=600)["stages"]
             layers = ",".join(f"{s['first_layer']}-{s['last_layer']}:pair/cpu{i}" for i, s in enumerate(stages))
-            c.hpctl("deploy", model, "--name", "devices", "--layers", layers, "--max-context", context, timeout=600)
+            c.hpctl("deploy", model, "--name", "devices", "--layers", layers, "--max-context", context, "--prefix-cache", "off", timeout=600)
             for turn, ids in enumerate(prompts):
                 order = ("agents", "devices") if turn % 2 else ("devices", "agents")
                 took = {name: times(c, name, ids) for name in order}

@@ -80,7 +80,7 @@ def agents_tell_the_devices_that_they_stand_for():
         from_files = c.hpctl("plan", "pipeline", "--cluster", f["cluster.json"], "--profile", f["profile.json"], "--tokens", str(TOKENS), "--method", "hpipe")
         with open(f["plan.json"], "w") as out:
             json.dump(from_files, out)
-        deployed = c.hpctl("deploy", f["toy.gguf"], "--name", "given", "--plan", f["plan.json"])
+        deployed = c.hpctl("deploy", f["toy.gguf"], "--name", "given", "--plan", f["plan.json"], "--prefix-cache", "off")
         stages = [(s["agent"], s["first_layer"], s["last_layer"] + 1) for s in deployed["stages"]]
         assert stages == [(s["device"].replace("/", "."), *s["layers"]) for s in from_files["stages"]], stages
 

@@ -133,7 +133,7 @@ def a_short_prompt_is_answered_before_a_long_one_that_came_first():
 @test
 def a_second_deployment_answers_while_the_first_one_is_kept_busy_with_long_prompts():
     with Cluster(agents=2, cores=1) as c:
-        c.deploy("demo", DEMO, "--agents", "a0,a1", "--slice", "128", "--compute", "f32")
+        c.deploy("demo", DEMO, "--agents", "a0,a1", "--slice", "128", "--compute", "f32", "--prefix-cache", "off")
         c.deploy("second", DEMO, "--agents", "a0,a1", "--compute", "f32")
         going, longs = [True], []
 
