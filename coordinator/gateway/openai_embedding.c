@@ -6,6 +6,7 @@
  *
  * A client that goes away leaves an orphan while a worker has it, which is freed when it is back.
  */
+#include <math.h>
 #include <sodium.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +26,8 @@ struct embedding_input {
     struct embedding *owner;
     struct buffer ids; /* u32 each; freed when they are in the core */
     size_t n_ids;
-    float *row;  /* [width] */
+    float *row; /* [width] */
+    bool has_row;
     uint64_t id; /* of the core's request; 0 while there is none */
 };
 
@@ -315,8 +317,11 @@ static void on_row(void *ctx, uint64_t request, const float *values, size_t n)
 {
     struct embedding_input *in = ctx;
     (void)request;
-    if (n == in->owner->width)
-        memcpy(in->row, values, n * sizeof *values);
+    in->has_row = n == in->owner->width;
+    for (size_t i = 0; i < n && in->has_row; i++) {
+        in->row[i] = values[i];
+        in->has_row = isfinite(values[i]);
+    }
 }
 
 static void on_finished(void *ctx, uint64_t request, enum request_finish finish,
@@ -327,7 +332,9 @@ static void on_finished(void *ctx, uint64_t request, enum request_finish finish,
     (void)request, (void)finish, (void)usage;
     in->id = 0;
     m->n_done++;
-    if (m->n_done == m->n_inputs)
+    if (!in->has_row)
+        embedding_refuse(m, HP_EBUG, "the model made no numbers of this text", "input", NULL);
+    else if (m->n_done == m->n_inputs)
         embedding_submit(m, write_run, write_done, m->n_inputs * m->width * sizeof(float));
     else
         inputs_open(m);

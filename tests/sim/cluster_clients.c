@@ -99,7 +99,7 @@ static struct sim_client *client_open(struct sim *s, struct sim_client *c, const
                              .n_prompt = c->n_prompt,
                              .max_tokens = max_tokens,
                              .sampling = &sampling_greedy,
-                             .callbacks = {c, on_tokens, on_finished, on_failed}};
+                             .callbacks = {c, on_tokens, on_finished, on_failed, NULL}};
     if (s->requests.open(s->requests.ctx, &r, &c->request, e) < 0)
         return NULL;
     c->open = true;

@@ -154,10 +154,13 @@ static void made_free(struct weight *w)
     free(w);
 }
 
-/* Whether the file keeps it, or its parts, otherwise than its format says. */
+/* Whether the file keeps it, or one of its parts, otherwise than its format says. */
 static bool is_kept_otherwise(const struct weight *w)
 {
-    return w->n_parts ? w->parts[0]->stored != WEIGHT_PLAIN : w->stored != WEIGHT_PLAIN;
+    for (int i = 0; i < w->n_parts; i++)
+        if (w->parts[i]->stored != WEIGHT_PLAIN)
+            return true;
+    return w->n_parts == 0 && w->stored != WEIGHT_PLAIN;
 }
 
 /* The weight and its parts with the bytes of their format. NULL: want of memory. */
