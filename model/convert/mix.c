@@ -251,13 +251,13 @@ static int exception_add(struct convert_result *r, const struct convert_tensor *
 {
     struct convert_exception *rows =
         realloc(r->exceptions, ((size_t)r->n_exceptions + 1) * sizeof *rows);
-    char *name = strdup(t->name);
-    r->exceptions = rows ? rows : r->exceptions;
-    if (!rows || !name) {
-        free(name);
+    if (!rows)
         return err_no_memory(e, "the list of exceptions");
-    }
-    rows[r->n_exceptions++] = (struct convert_exception){
+    r->exceptions = rows;
+    char *name = strdup(t->name);
+    if (!name)
+        return err_no_memory(e, "the list of exceptions");
+    r->exceptions[r->n_exceptions++] = (struct convert_exception){
         .tensor = name, .wanted = wanted, .written = t->dtype, .columns = t->shape[t->n_dims - 1]};
     return 0;
 }

@@ -123,8 +123,9 @@ static void scaled_codes(const struct scaled_kind *k, const float *x, const stru
 {
     size_t n = SUPERBLOCK_ELEMENTS / (size_t)k->runs;
     for (size_t i = 0; i < SUPERBLOCK_ELEMENTS; i += n) {
+        size_t run = i / n;
         float entries[QUANTISE_RUN_MAX];
-        quantise_round(&k->grid, x + i, n, quantise_inverse(b->all * (float)b->scales[i / n]),
+        quantise_round(&k->grid, x + i, n, quantise_inverse(b->all * (float)b->scales[run]),
                        entries);
         for (size_t j = 0; j < n; j++)
             codes[i + j] = (uint8_t)quantise_code(&k->grid, entries[j]);

@@ -128,7 +128,7 @@ static int encode_word(struct encoding *c, const char *word, size_t size)
     if (word_cache_take(&c->known, word, size, c->out))
         return 0;
     int rc = word_encode(c, word, size);
-    if (rc == 0 && !c->out->failed)
+    if (rc == 0 && !c->out->failed && c->out->size > before)
         word_cache_put(&c->known, word, size,
                        (const uint32_t *)(const void *)(c->out->data + before),
                        (c->out->size - before) / sizeof(uint32_t));
