@@ -40,15 +40,27 @@ __attribute__((constructor)) static void json_memory_watch(void)
     json_set_alloc_funcs(json_memory, free);
 }
 
+/* What lets a file be read that other programs wrote. */
+static size_t flags_missing(enum json_error_code code)
+{
+    return code == json_error_numeric_overflow ? JSON_DECODE_INT_AS_REAL
+           : code == json_error_null_character ? JSON_ALLOW_NUL
+                                               : 0;
+}
+
 static int parse_text(const char *name, const void *text, size_t size, bool wide, json_t **root,
                       struct json_at *at, struct err *e)
 {
     json_error_t problem;
     bool before = memory_is_short;
     memory_is_short = false;
-    json_t *value = json_loadb(text, size, JSON_REJECT_DUPLICATES, &problem);
-    if (!value && wide && json_error_code(&problem) == json_error_numeric_overflow)
-        value = json_loadb(text, size, JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL, &problem);
+    size_t flags = JSON_REJECT_DUPLICATES, more = 0;
+    json_t *value;
+    do {
+        flags |= more;
+        value = json_loadb(text, size, flags, &problem);
+        more = value || !wide ? 0 : flags_missing(json_error_code(&problem)) & ~flags;
+    } while (more);
     bool now = memory_is_short;
     memory_is_short = before || now;
     if (now) {
@@ -185,6 +197,8 @@ int json_as_string(const struct json_at *at, const char **out, struct err *e)
 {
     if (!json_is_string(at->value))
         return json_fail(at, e, "is %s, not a string", type_word(at->value));
+    if (strlen(json_string_value(at->value)) != json_string_length(at->value))
+        return json_fail(at, e, "has a NUL");
     *out = json_string_value(at->value);
     return 0;
 }

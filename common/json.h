@@ -27,9 +27,9 @@ enum { JSON_FILE_MAX_BYTES = 256 << 20 };
 /* Reads a file (`-` is standard input); *root is the caller's to json_decref. `file` must outlive
  * `at`. */
 int json_load_at(const char *file, json_t **root, struct json_at *at, struct err *e);
-/* The same for files that other programs write: where a whole number does not fit 64 bits
- * (transformers has 10^30 for "no limit"), the file's whole numbers are all read as reals, which
- * are exact below 2^53. */
+/* The same for files that other programs write: whole numbers beyond 64 bits (transformers has
+ * 10^30 for "no limit") make all of the file's reals, exact below 2^53, and a NUL in a string is
+ * refused where that string is read (json_as_string), not in strings that nobody reads. */
 int json_load_wide_at(const char *file, json_t **root, struct json_at *at, struct err *e);
 /* The same for bytes that are there already; `name` stands for the file in messages. */
 int json_parse_at(const char *name, const void *text, size_t size, json_t **root,

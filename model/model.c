@@ -143,7 +143,8 @@ static int join_shards(struct model *m, const struct safetensors *shards, struct
 
 static int open_hub(struct model *m, struct err *e)
 {
-    int rc = hub_open(m->path, &m->arena, &m->hub, e);
+    int rc = m->need == GGUF_KEYS ? hub_open_text(m->path, &m->arena, &m->hub, e)
+                                  : hub_open(m->path, &m->arena, &m->hub, e);
     m->chat.source = rc < 0 ? NULL : m->hub.chat_template;
     m->tool_chat.source = rc < 0 ? NULL : m->hub.tool_template;
     if (rc < 0 || m->need == GGUF_KEYS)

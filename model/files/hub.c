@@ -8,6 +8,9 @@
 
 static const char index_name[] = "model.safetensors.index.json";
 
+/* In place of tokenizer.json, the first that is there. */
+#define TOKENIZER_FILES "tekken.json", "tokenizer.model", "spiece.model"
+
 /* Whatever opening a folder, its tokenizer and its template reads. */
 static const char *const small_files[] = {
     "config.json",
@@ -21,8 +24,19 @@ static const char *const small_files[] = {
     "additional_chat_templates/tool_use.jinja",
     "modules.json",
     "1_Pooling/config.json",
+    TOKENIZER_FILES,
 };
 enum { N_SMALL_FILES = sizeof small_files / sizeof *small_files };
+
+/* Files that stand for tokenizer.json, and are not needed where it is. */
+static bool is_spare(const char *name)
+{
+    static const char *const names[] = {TOKENIZER_FILES};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(names[i], name) == 0)
+            return true;
+    return false;
+}
 
 static int out_of_memory(const struct hub *h, struct err *e)
 {
@@ -52,17 +66,22 @@ static bool is_shard_name(const char *name)
 
 static int list_small_files(struct hub *h, struct arena *arena, struct err *e)
 {
+    bool has_tokenizer = false;
     for (int i = 0; i < N_SMALL_FILES; i++) {
         char *path = hub_path(h, arena, small_files[i]);
         struct stat s;
         if (!path)
             return out_of_memory(h, e);
+        if (has_tokenizer && is_spare(small_files[i]))
+            continue;
         if (stat(path, &s) < 0 || !S_ISREG(s.st_mode))
             continue;
         if (s.st_size > HUB_SMALL_FILE_MAX_BYTES)
             return err_set(e, HP_ELIMIT, "%s: larger than %d MiB", path,
                            HUB_SMALL_FILE_MAX_BYTES >> 20);
         h->names[h->n_files++] = small_files[i];
+        has_tokenizer = has_tokenizer || strcmp(small_files[i], "tokenizer.json") == 0 ||
+                        is_spare(small_files[i]);
     }
     h->first_shard = h->n_files;
     return 0;
@@ -268,12 +287,15 @@ static int read_template(struct hub *h, struct arena *arena, struct err *e)
 
 /* ---- all of it ---- */
 
-static int open_all(struct hub *h, struct arena *arena, struct err *e)
+static int names_list(struct hub *h, struct arena *arena, struct err *e)
 {
     h->names = arena_alloc(arena, N_SMALL_FILES + HUB_SHARDS_MAX, sizeof *h->names);
-    if (!h->names)
-        return out_of_memory(h, e);
-    int rc = list_small_files(h, arena, e);
+    return h->names ? list_small_files(h, arena, e) : out_of_memory(h, e);
+}
+
+static int open_all(struct hub *h, struct arena *arena, struct err *e)
+{
+    int rc = names_list(h, arena, e);
     rc = rc < 0 ? rc : load_json(h, arena, "config.json", &h->config, &h->config_at, e);
     if (rc == HP_ENOENT)
         err_hint(e, "a model is a GGUF file, or a Hugging Face folder (config.json, "
@@ -286,14 +308,29 @@ static int open_all(struct hub *h, struct arena *arena, struct err *e)
     return rc < 0 ? rc : read_template(h, arena, e);
 }
 
-int hub_open(const char *folder, struct arena *arena, struct hub *out, struct err *e)
+static int folder_name(const char *folder, struct arena *arena, struct hub *out, struct err *e)
 {
     size_t n = strlen(folder);
     while (n > 1 && folder[n - 1] == '/')
         n--;
     *out = (struct hub){.folder = arena_strndup(arena, folder, n)};
-    int rc =
-        out->folder ? open_all(out, arena, e) : err_set(e, HP_ENOMEM, "%s: out of memory", folder);
+    return out->folder ? 0 : err_set(e, HP_ENOMEM, "%s: out of memory", folder);
+}
+
+int hub_open(const char *folder, struct arena *arena, struct hub *out, struct err *e)
+{
+    int rc = folder_name(folder, arena, out, e);
+    rc = rc < 0 ? rc : open_all(out, arena, e);
+    if (rc < 0)
+        hub_close(out);
+    return rc;
+}
+
+int hub_open_text(const char *folder, struct arena *arena, struct hub *out, struct err *e)
+{
+    int rc = folder_name(folder, arena, out, e);
+    rc = rc < 0 ? rc : names_list(out, arena, e);
+    rc = rc < 0 ? rc : read_template(out, arena, e);
     if (rc < 0)
         hub_close(out);
     return rc;

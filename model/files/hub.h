@@ -36,6 +36,8 @@ struct hub {
  * without one model.safetensors; without that every *.safetensors. HP_ENOENT (no config.json, no
  * weights), HP_EPARSE naming file and place, HP_ELIMIT. */
 int hub_open(const char *folder, struct arena *arena, struct hub *out, struct err *e);
+/* The same for templates alone: config and weights need not be there, and are not looked at. */
+int hub_open_text(const char *folder, struct arena *arena, struct hub *out, struct err *e);
 void hub_close(struct hub *h);
 
 /* "folder/name" in the arena, or NULL. */

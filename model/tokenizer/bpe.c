@@ -22,7 +22,7 @@ struct merge_candidate {
     uint32_t rank, at, merged;
 };
 
-enum { WORD_MAX_CHARS = 1 << 30, SCORED_TOKEN_MAX_BYTES = 256 };
+enum { WORD_MAX_CHARS = 1 << 30, SCORED_TOKEN_MAX_BYTES = 512 };
 
 static size_t pair_slot(const struct bpe *b, uint32_t left, uint32_t right)
 {
@@ -99,7 +99,7 @@ static size_t cuts_of(const struct vocabulary *v, const bool *takes_part, uint32
 }
 
 int bpe_init_scores(struct bpe *b, struct arena *arena, const struct vocabulary *v,
-                    const float *scores, const bool *takes_part, struct err *e)
+                    const float *scores, enum bpe_ties ties, const bool *takes_part, struct err *e)
 {
     struct scored *order = malloc((v->n ? v->n : 1) * sizeof *order);
     if (!order)
@@ -121,8 +121,11 @@ int bpe_init_scores(struct bpe *b, struct arena *arena, const struct vocabulary 
     uint32_t rank = 0;
     for (size_t i = 0; i < n && rc == 0; i++) {
         size_t found = cuts_of(v, takes_part, order[i].id, cuts);
+        if (ties == BPE_TIES_LEFTMOST && i > 0 && order[i].score != order[i - 1].score)
+            rank++;
         for (size_t k = 0; k < found; k++)
-            bpe_add_merge(b, cuts[k].left, cuts[k].right, rank++, order[i].id);
+            bpe_add_merge(b, cuts[k].left, cuts[k].right, ties == BPE_TIES_LEFTMOST ? rank : rank++,
+                          order[i].id);
     }
     free(order);
     return rc;

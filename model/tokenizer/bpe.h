@@ -33,12 +33,18 @@ int bpe_init(struct bpe *b, struct arena *arena, const struct vocabulary *v, siz
  * `n_merges` calls. */
 void bpe_add_merge(struct bpe *b, uint32_t left, uint32_t right, uint32_t rank, uint32_t merged);
 
-/* Merges implied by a vocabulary with scores, as SentencePiece has it: every way to cut a token in
- * two tokens is a merge, the better score first; of one token's the one whose left part has the
- * lower id, as in the tokenizer.json files that are made from such a vocabulary. `takes_part` (may
- * be NULL: all) says which ids. To be called instead of bpe_init. */
+/* Which of several merges with one score goes first. */
+enum bpe_ties {
+    BPE_TIES_LOWER_ID, /* the one whose token, then whose left part, has the lower id, as in the
+                          tokenizer.json files that are made from such a vocabulary */
+    BPE_TIES_LEFTMOST  /* the leftmost in the text, as in SentencePiece and tiktoken */
+};
+
+/* Merges implied by a vocabulary with scores: every way to cut a token in two tokens is a merge,
+ * the better score first. `takes_part` (may be NULL: all) says which ids; tokens of more than 512
+ * bytes take none. To be called instead of bpe_init. */
 int bpe_init_scores(struct bpe *b, struct arena *arena, const struct vocabulary *v,
-                    const float *scores, const bool *takes_part, struct err *e);
+                    const float *scores, enum bpe_ties ties, const bool *takes_part, struct err *e);
 
 /* Working memory, reused from word to word; zero-initialised. */
 struct bpe_scratch {

@@ -236,12 +236,12 @@ static int scan_normalized(struct encoding *c, const char *text, size_t size, bo
 /* Valid UTF-8 without tokens that are looked for in raw text. */
 static int encode_valid(struct encoding *c, const char *text, size_t size, bool section_start)
 {
-    int rc = scan_normalized(c, text, size, section_start);
+    bool at_start = text == c->text;
+    int rc = scan_normalized(c, text, size, section_start && (at_start || !c->t->prepend_once));
     if (rc < 0)
         return rc;
     const char *normal = buffer_cstr(&c->normal);
     size_t end = c->normal.size, at = 0, start, stop;
-    bool at_start = text == c->text;
     uint32_t id;
     while (at < end && rc == 0 && added_scan_next(&c->normalized, at, &start, &stop, &id)) {
         rc = encode_plain(c, normal + at, start - at, at_start && at == 0);

@@ -166,7 +166,8 @@ static int read_scored(struct tokenizer *t, const struct gguf_tokens *s, const b
         scores[id] = (float)gguf_element_f64(s->scores, id);
     int32_t byte_ids[256];
     memcpy(byte_ids, t->bpe.byte_ids, sizeof byte_ids);
-    int rc = bpe_init_scores(&t->bpe, &t->arena, &t->vocabulary, scores, takes_part, e);
+    int rc = bpe_init_scores(&t->bpe, &t->arena, &t->vocabulary, scores, BPE_TIES_LOWER_ID,
+                             takes_part, e);
     memcpy(t->bpe.byte_ids, byte_ids, sizeof byte_ids);
     free(scores);
     return rc;

@@ -1,10 +1,11 @@
-/* A tokenizer from tokenizer.json (the format of Hugging Face's `tokenizers`), with what
- * tokenizer_config.json, config.json and generation_config.json say about special tokens. */
-#include <math.h>
+/* A tokenizer from tokenizer.json (the format of Hugging Face's `tokenizers`), or from what a
+ * folder has instead, with what tokenizer_config.json, config.json and generation_config.json say
+ * about special tokens. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/fs.h"
 #include "common/json.h"
 #include "common/utf8.h"
 #include "model/tokenizer/tokenizer_int.h"
@@ -59,87 +60,6 @@ static int read_all_added(struct tokenizer *t, const struct json_at *added,
     return 0;
 }
 
-/* The text of a special token of tokenizer_config.json, which is a string or an object with
- * `content`; "" where there is none. */
-static const char *special_text(struct tokenizer *t, const struct json_at *settings,
-                                const char *name)
-{
-    json_t *value = settings ? json_object_get(settings->value, name) : NULL;
-    if (json_is_object(value))
-        value = json_object_get(value, "content");
-    const char *copy =
-        json_is_string(value) ? arena_strdup(&t->arena, json_string_value(value)) : NULL;
-    return copy ? copy : "";
-}
-
-static int64_t id_of_text(const struct tokenizer *t, const char *text)
-{
-    size_t size = strlen(text);
-    for (uint32_t id = t->vocabulary.n; size > 0 && id-- > 0;) {
-        const struct vocabulary_token *token = &t->vocabulary.tokens[id];
-        if (token->text && token->size == size && memcmp(token->text, text, size) == 0)
-            return id;
-    }
-    return -1;
-}
-
-static void add_end(struct tokenizer *t, const json_t *id)
-{
-    double value = json_number_value(id);
-    if (json_is_number(id) && value >= 0 && value < VOCABULARY_MAX_IDS && value == floor(value))
-        tokenizer_add_end(t, (int64_t)value);
-}
-
-/* eos_token_id is a number or a list of them. */
-static void add_ends(struct tokenizer *t, const struct json_at *config)
-{
-    json_t *ends = config ? json_object_get(config->value, "eos_token_id") : NULL;
-    add_end(t, ends);
-    for (size_t i = 0; i < json_array_size(ends); i++)
-        add_end(t, json_array_get(ends, i));
-}
-
-/* Tokenizers of these classes build their post-processor from two switches, whatever the file has.
- */
-static bool class_has_switches(const struct json_at *settings)
-{
-    static const char *const classes[] = {"LlamaTokenizer", "CodeLlamaTokenizer", "GemmaTokenizer"};
-    json_t *value = json_object_get(settings->value, "tokenizer_class");
-    const char *name = json_is_string(value) ? json_string_value(value) : "";
-    for (size_t i = 0; i < sizeof classes / sizeof *classes; i++)
-        if (strncmp(name, classes[i], strlen(classes[i])) == 0)
-            return true;
-    return false;
-}
-
-static void apply_switch(const struct json_at *settings, const char *name, int64_t id,
-                         bool by_class, uint32_t *ids, int *n)
-{
-    json_t *value = json_object_get(settings->value, name);
-    if (!json_is_boolean(value) || (!by_class && (*n > 0 || !json_is_true(value))))
-        return;
-    *n = 0;
-    if (json_is_true(value) && id >= 0)
-        ids[(*n)++] = (uint32_t)id;
-}
-
-static void read_settings(struct tokenizer *t, const struct json_at *settings, bool has_template)
-{
-    if (!settings)
-        return;
-    t->bos_text = special_text(t, settings, "bos_token");
-    t->eos_text = special_text(t, settings, "eos_token");
-    t->pad_text = special_text(t, settings, "pad_token");
-    t->unknown_text = special_text(t, settings, "unk_token");
-    int64_t bos = id_of_text(t, t->bos_text), eos = id_of_text(t, t->eos_text);
-    tokenizer_add_end(t, eos);
-    bool by_class = class_has_switches(settings);
-    if (has_template && !by_class)
-        return;
-    apply_switch(settings, "add_bos_token", bos, by_class, t->first, &t->n_first);
-    apply_switch(settings, "add_eos_token", eos, by_class, t->last, &t->n_last);
-}
-
 static int read_parts(struct tokenizer *t, const struct json_at *root,
                       const struct json_at *settings, struct err *e)
 {
@@ -163,35 +83,62 @@ static int read_parts(struct tokenizer *t, const struct json_at *root,
     if (rc == 0 && has_template)
         rc = tokenizer_read_post_processor(t, &at, e);
     if (rc == 0)
-        read_settings(t, settings, t->n_first + t->n_last > 0);
+        tokenizer_read_settings(t, settings, t->n_first + t->n_last > 0);
     if (rc == 0)
         tokenizer_find_marks(t);
     rc = rc < 0 ? rc : added_tokens_finish(&t->raw, e);
     return rc < 0 ? rc : added_tokens_finish(&t->normalized, e);
 }
 
+/* What is made is given out, or destroyed with its error made printable. */
+static int tokenizer_give(struct tokenizer **t, int rc, const struct folder_settings *s,
+                          struct tokenizer **out, struct err *e)
+{
+    if (rc < 0) {
+        tokenizer_destroy(t);
+        if (e)
+            utf8_clean(e->text);
+        return rc;
+    }
+    tokenizer_read_ends(*t, s->config);
+    tokenizer_read_ends(*t, s->generation);
+    *out = *t;
+    return 0;
+}
+
 int tokenizer_from_json(const struct json_at *root, const struct json_at *settings,
                         const struct json_at *config, const struct json_at *generation,
                         struct tokenizer **out, struct err *e)
 {
+    const struct folder_settings s = {settings, config, generation, NULL};
     int rc = json_as_object(root, e);
     if (rc < 0)
         return rc;
     struct tokenizer *t = tokenizer_create();
     if (!t)
         return err_set(e, HP_ENOMEM, "%s: out of memory for the tokenizer", root->file);
-    rc = read_parts(t, root, settings, e);
-    if (rc < 0) {
-        tokenizer_destroy(&t);
-        if (e)
-            utf8_clean(e->text);
-        return rc;
-    }
-    add_ends(t, config);
-    add_ends(t, generation);
-    *out = t;
-    return 0;
+    return tokenizer_give(&t, read_parts(t, root, settings, e), &s, out, e);
 }
+
+int tokenizer_from_pieces(const char *file, const void *bytes, size_t size,
+                          const struct folder_settings *s, struct tokenizer **out, struct err *e)
+{
+    struct tokenizer *t = tokenizer_create();
+    if (!t)
+        return err_set(e, HP_ENOMEM, "%s: out of memory for the tokenizer", file);
+    return tokenizer_give(&t, tokenizer_read_pieces(t, file, bytes, size, s, e), s, out, e);
+}
+
+int tokenizer_from_tekken(const struct json_at *root, const struct folder_settings *s,
+                          struct tokenizer **out, struct err *e)
+{
+    struct tokenizer *t = tokenizer_create();
+    if (!t)
+        return err_set(e, HP_ENOMEM, "%s: out of memory for the tokenizer", root->file);
+    return tokenizer_give(&t, tokenizer_read_tekken(t, root, e), s, out, e);
+}
+
+/* ---- the folder ---- */
 
 struct document {
     char path[4096];
@@ -199,17 +146,18 @@ struct document {
     struct json_at at;
 };
 
-/* A file that need not be there. */
-static int document_load(struct document *d, const char *folder, const char *name, bool needed,
-                         struct err *e)
+static int path_make(char path[4096], const char *folder, const char *name, struct err *e)
 {
-    int n = snprintf(d->path, sizeof d->path, "%s/%s", folder, name);
-    if (n < 0 || (size_t)n >= sizeof d->path)
-        return err_set(e, HP_EINVAL, "%s: path too long", folder);
-    int rc = json_load_wide_at(d->path, &d->root, &d->at, e);
-    if (rc == HP_ENOENT && !needed)
-        return 0;
-    return rc;
+    int n = snprintf(path, 4096, "%s/%s", folder, name);
+    return n < 0 || n >= 4096 ? err_set(e, HP_EINVAL, "%s: path too long", folder) : 0;
+}
+
+/* A file that need not be there. */
+static int document_load(struct document *d, const char *folder, const char *name, struct err *e)
+{
+    int rc = path_make(d->path, folder, name, e);
+    rc = rc < 0 ? rc : json_load_wide_at(d->path, &d->root, &d->at, e);
+    return rc == HP_ENOENT ? 0 : rc;
 }
 
 /* Older folders name their special tokens in a file of its own; tokenizer_config.json goes before
@@ -235,27 +183,61 @@ static void add_special_map(struct document *settings, struct document *map)
     }
 }
 
+static int pieces_load(const char *folder, const char *name, const struct folder_settings *s,
+                       struct tokenizer **out, struct err *e)
+{
+    enum { PIECES_MAX_BYTES = 64 << 20 };
+    char path[4096];
+    struct buffer bytes = {0};
+    int rc = path_make(path, folder, name, e);
+    rc = rc < 0 ? rc : fs_file_read(path, PIECES_MAX_BYTES, &bytes, e);
+    rc = rc < 0 ? rc : tokenizer_from_pieces(path, bytes.data, bytes.size, s, out, e);
+    buffer_free(&bytes);
+    return rc;
+}
+
+/* The first file that is there; where several are they say the same. */
+static int tokenizer_load(const char *folder, const struct folder_settings *s,
+                          struct document *first, struct tokenizer **out, struct err *e)
+{
+    static const char *const names[] = {"tokenizer.model", "spiece.model"};
+    int rc = document_load(first, folder, "tokenizer.json", e);
+    if (rc < 0 || first->root)
+        return rc < 0
+                   ? rc
+                   : tokenizer_from_json(&first->at, s->settings, s->config, s->generation, out, e);
+    rc = document_load(first, folder, "tekken.json", e);
+    if (rc < 0 || first->root)
+        return rc < 0 ? rc : tokenizer_from_tekken(&first->at, s, out, e);
+    rc = HP_ENOENT;
+    for (size_t i = 0; i < sizeof names / sizeof *names && rc == HP_ENOENT; i++)
+        rc = pieces_load(folder, names[i], s, out, e);
+    if (rc != HP_ENOENT)
+        return rc;
+    err_set(e, HP_ENOENT, "%s: has no tokenizer", folder);
+    return err_hint(e, "a Hugging Face folder needs its tokenizer.json, tekken.json or "
+                       "tokenizer.model");
+}
+
 int tokenizer_from_hub(const char *folder, struct tokenizer **out, struct err *e)
 {
-    static const char *const names[] = {"tokenizer.json", "tokenizer_config.json", "config.json",
-                                        "generation_config.json", "special_tokens_map.json"};
-    enum { N = sizeof names / sizeof *names };
-    struct document *d = calloc(N, sizeof *d);
+    static const char *const names[] = {"tokenizer_config.json", "config.json",
+                                        "generation_config.json", "added_tokens.json",
+                                        "special_tokens_map.json"};
+    enum { SPECIAL_MAP = 4, N = sizeof names / sizeof *names };
+    struct document *d = calloc(N + 1, sizeof *d);
     if (!d)
         return err_set(e, HP_ENOMEM, "%s: out of memory for the tokenizer", folder);
     int rc = 0;
     const struct json_at *at[N] = {NULL};
     for (int i = 0; i < N && rc == 0; i++)
-        rc = document_load(&d[i], folder, names[i], i == 0, e);
-    add_special_map(&d[1], &d[4]);
+        rc = document_load(&d[i], folder, names[i], e);
+    add_special_map(&d[0], &d[SPECIAL_MAP]);
     for (int i = 0; i < N; i++)
         at[i] = json_is_object(d[i].root) ? &d[i].at : NULL;
-    if (rc == HP_ENOENT)
-        err_hint(
-            e, "a Hugging Face folder needs its tokenizer.json; tokenizer.model alone is not read");
-    if (rc == 0)
-        rc = tokenizer_from_json(&d[0].at, at[1], at[2], at[3], out, e);
-    for (int i = 0; i < N; i++)
+    const struct folder_settings s = {at[0], at[1], at[2], at[3]};
+    rc = rc < 0 ? rc : tokenizer_load(folder, &s, &d[N], out, e);
+    for (int i = 0; i <= N; i++)
         json_decref(d[i].root);
     free(d);
     return rc;

@@ -31,11 +31,13 @@ struct tokenizer {
     struct added_tokens raw;        /* looked for in the text as it comes */
     struct added_tokens normalized; /* looked for after normalising */
     struct pretokenizer pretokenizer;
-    bool bytes;               /* words are spelled in GPT-2's byte characters */
-    bool cut_at_marks;        /* no token goes on over a U+2581 that other text stands before: words
-                                 may be cut there */
-    bool none;                /* the file has no tokenizer: ids alone are known */
-    bool no_scores;           /* the file lacks what text is cut by */
+    bool bytes;        /* words are spelled in GPT-2's byte characters */
+    bool cut_at_marks; /* no token goes on over a U+2581 that other text stands before: words
+                          may be cut there */
+    bool none;         /* the file has no tokenizer: ids alone are known */
+    bool no_scores;    /* the file lacks what text is cut by */
+    bool prepend_once; /* what is put before a text stands only there, not behind each special
+                          token */
     bool strip_leading_space; /* decoding drops the first space */
     bool first_as_spelled;    /* decoding writes the first token as the file spells it */
     uint32_t first[TOKENIZER_MAX_EXTRA], last[TOKENIZER_MAX_EXTRA]; /* added around a text */
@@ -84,6 +86,39 @@ struct json_at;
 int tokenizer_from_json(const struct json_at *root, const struct json_at *settings,
                         const struct json_at *config, const struct json_at *generation,
                         struct tokenizer **out, struct err *e);
+
+/* What a folder says beside its vocabulary; each may be NULL. */
+struct folder_settings {
+    const struct json_at *settings; /* tokenizer_config.json, and special_tokens_map.json */
+    const struct json_at *config, *generation;
+    const struct json_at *added; /* added_tokens.json: ids by text */
+};
+/* As tokenizer_from_json, of SentencePiece's tokenizer.model (piece_file.h; `file` is for messages)
+ * and of Mistral's tekken.json. */
+int tokenizer_from_pieces(const char *file, const void *bytes, size_t size,
+                          const struct folder_settings *s, struct tokenizer **out, struct err *e);
+int tokenizer_from_tekken(const struct json_at *root, const struct folder_settings *s,
+                          struct tokenizer **out, struct err *e);
+
+/* tokenizer_hub_pieces.c, tokenizer_tekken.c: all of it but the ids where generation ends. */
+int tokenizer_read_pieces(struct tokenizer *t, const char *file, const void *bytes, size_t size,
+                          const struct folder_settings *s, struct err *e);
+int tokenizer_read_tekken(struct tokenizer *t, const struct json_at *root, struct err *e);
+
+/* tokenizer_hub_settings.c: tokenizer_config.json. The id of the last token with this text, or -1.
+ */
+int64_t tokenizer_id_of(const struct tokenizer *t, const char *text);
+/* The texts of the first and the last token, of padding and of what is unknown, where `settings`
+ * (may be NULL) names them; the last one's id is an end. */
+void tokenizer_read_names(struct tokenizer *t, const struct json_at *settings);
+/* add_bos_token and add_eos_token; `may_take`: they take away as well as add. */
+void tokenizer_read_switches(struct tokenizer *t, const struct json_at *settings, bool may_take);
+/* Both; `has_template`: the tokens around a text are known, and switches count for those classes
+ * alone that heed nothing else. */
+void tokenizer_read_settings(struct tokenizer *t, const struct json_at *settings,
+                             bool has_template);
+/* eos_token_id of config.json and generation_config.json, a number or a list of them. */
+void tokenizer_read_ends(struct tokenizer *t, const struct json_at *config);
 
 struct decoder_traits;
 /* tokenizer_hub_model.c: vocabulary, merges and switches; `added` (the list of added tokens, whose

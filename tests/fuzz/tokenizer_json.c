@@ -1,5 +1,5 @@
-/* tokenizer.json up to the first NUL; what follows is text that it encodes and decodes, after some
- * of its own. */
+/* tokenizer.json or tekken.json up to the first NUL; what follows is text that it encodes and
+ * decodes, after some of its own. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -39,7 +39,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct tokenizer *t = NULL;
     if (json_parse_at("t.json", data, json_size, &root, &at, &e) < 0)
         return 0;
-    if (tokenizer_from_json(&at, &at, &at, NULL, &t, &e) == 0) {
+    const struct folder_settings none = {0};
+    if (tokenizer_from_json(&at, &at, &at, NULL, &t, &e) == 0 ||
+        tokenizer_from_tekken(&at, &none, &t, &e) == 0) {
         run(t, own, sizeof own - 1);
         if (end)
             run(t, (const char *)end + 1, size - json_size - 1);

@@ -16,6 +16,23 @@ static void read_text(const char *text)
         fail_msg("%s", e.text);
 }
 
+TEST(a_nul_in_a_strangers_file_is_refused_where_it_is_read)
+{
+    static const char text[] = "{\"odd\": \"\\u0000\", \"n\": 1e400, \"big\": "
+                               "1000000000000000000000000000000, \"good\": \"a\"}";
+    static const char fine[] = "{\"odd\": \"a\\u0000b\", \"big\": "
+                               "1000000000000000000000000000000, \"good\": \"a\"}";
+    struct err e = {0};
+    const char *out;
+    assert_int_equal(json_parse_at("f", fine, sizeof fine - 1, &root, &at, &e), HP_EPARSE);
+    assert_int_equal(json_parse_wide_at("f", text, sizeof text - 1, &root, &at, &e), HP_EPARSE);
+    assert_int_equal(json_parse_wide_at("f", fine, sizeof fine - 1, &root, &at, &e), 0);
+    assert_int_equal(json_get_string(&at, "good", &out, &e), 0);
+    assert_int_equal(json_get_string(&at, "odd", &out, &e), HP_EPARSE);
+    assert_string_equal(e.text, "f: $.odd: has a NUL");
+    json_decref(root);
+}
+
 TEST(what_is_not_valid_names_file_line_and_column)
 {
     static const char *const texts[] = {"", "{", "{\"a\": 1, \"a\": 2}", "[1,]",
@@ -128,6 +145,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_not_valid_names_file_line_and_column),
+        cmocka_unit_test(a_nul_in_a_strangers_file_is_refused_where_it_is_read),
         cmocka_unit_test(complaints_name_the_path_and_the_value),
         cmocka_unit_test(what_may_be_missing_has_its_fallback_and_null_is_missing),
         cmocka_unit_test(numbers_beyond_64_bits_are_read_where_others_write_them),

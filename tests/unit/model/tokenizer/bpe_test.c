@@ -112,12 +112,15 @@ TEST(scores_imply_merges)
     struct err e = {0};
     make(&f, "a b c ab bc abc cc", "");
     const float scores[64] = {0, 0, 0, -3, -1, -2, -9};
-    assert_int_equal(bpe_init_scores(&f.bpe, &f.arena, &f.vocabulary, scores, NULL, &e), 0);
+    assert_int_equal(
+        bpe_init_scores(&f.bpe, &f.arena, &f.vocabulary, scores, BPE_TIES_LOWER_ID, NULL, &e), 0);
     expect(&f, "abc", "abc");
     expect(&f, "abcc", "abc c");
     expect(&f, "aab", "a ab");
     const bool takes_part[64] = {true, true, true, true, false, true, true};
-    assert_int_equal(bpe_init_scores(&f.bpe, &f.arena, &f.vocabulary, scores, takes_part, &e), 0);
+    assert_int_equal(
+        bpe_init_scores(&f.bpe, &f.arena, &f.vocabulary, scores, BPE_TIES_LOWER_ID, takes_part, &e),
+        0);
     expect(&f, "bcab", "b c ab");
     expect(&f, "abc", "abc");
     arena_free(&f.arena);
