@@ -85,7 +85,7 @@ static bool frame_fits(const struct core_stage *s, const struct core_sequence *o
     const struct kv_range *r = &ev->u.frame.kv;
     uint64_t bytes = kv_shape_bytes(&s->kv, r);
     return bytes && h->payload_bytes == FRAME_KV_BYTES + bytes && ev->u.frame.buffer &&
-           h->dtype == (s->kv.groups[r->group].f32 ? FRAME_F32 : FRAME_F16) &&
+           h->dtype == frame_dtype_of_kv(s->kv.groups[r->group].format) &&
            r->first <= own->open.length && r->count <= own->open.length - r->first;
 }
 
@@ -239,16 +239,16 @@ static bool piece_send(struct agent_core *c, struct core_kv_export *x, const str
     a->u.kv_export.sequence = o->sequence;
     a->u.kv_export.range = *r;
     a->u.kv_export.to = core_span(c, o->to_address);
-    a->u.kv_export.header =
-        (struct frame_header){.kind = FRAME_KV,
-                              .stage = (uint16_t)o->to_stage,
-                              .dtype = x->shape.groups[r->group].f32 ? FRAME_F32 : FRAME_F16,
-                              .session = o->session,
-                              .deployment = o->to_deployment,
-                              .generation = (uint32_t)o->to_generation,
-                              .sequence = o->to_sequence,
-                              .first_position = r->first,
-                              .n_tokens = r->count};
+    a->u.kv_export.header = (struct frame_header){
+        .kind = FRAME_KV,
+        .stage = (uint16_t)o->to_stage,
+        .dtype = (uint16_t)frame_dtype_of_kv(x->shape.groups[r->group].format),
+        .session = o->session,
+        .deployment = o->to_deployment,
+        .generation = (uint32_t)o->to_generation,
+        .sequence = o->to_sequence,
+        .first_position = r->first,
+        .n_tokens = r->count};
     x->n_out++;
     x->moved_bytes += kv_shape_bytes(&x->shape, r);
     return true;

@@ -46,6 +46,10 @@ static int prepare_check(const struct agent_core *c, const struct message_stage_
     if (!frame_dtype_of_word(p->wire, &wire))
         return err_set(e, HP_EUNSUPPORTED, "wire \"%.40s\" is not known; f32, f16 and bf16 are",
                        p->wire);
+    enum kv_format kv;
+    if (!kv_format_of_word(p->kv, false, &kv))
+        return err_set(e, HP_EUNSUPPORTED, "kv \"%.40s\" is not known; f16, f32 and q8_0 are",
+                       p->kv);
     if (!p->max_batch_tokens || p->max_batch_tokens > UINT32_MAX || !p->max_sequences ||
         p->max_sequences > FRAME_MAX_RUNS || !p->kv_tokens)
         return err_set(e, HP_EINVAL,
@@ -119,8 +123,12 @@ static bool stage_is_adoptable(const struct agent_core *c, const struct core_sta
                                const struct message_stage_prepare *p)
 {
     const struct message_stage_prepare *have = &s->prepare;
+    bool f32 = strcmp(p->compute, "f32") == 0;
     enum frame_dtype wire;
+    enum kv_format kv, had;
     return frame_dtype_of_word(p->wire, &wire) && wire == s->wire &&
+           kv_format_of_word(p->kv, f32, &kv) && kv_format_of_word(have->kv, f32, &had) &&
+           kv == had &&
            (s->state == STAGE_READY || s->state == STAGE_LOADING || s->state == STAGE_WARMING) &&
            prepare_check(c, p, NULL) == 0 && have->device == p->device &&
            have->model.size == p->model.size &&

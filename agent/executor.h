@@ -89,6 +89,8 @@ struct executor_load {
                                   comes without a file */
     int first_layer, end_layer;
     bool f32;
+    bool kv_given; /* as a stage has it (agent/engine/stage.h) */
+    enum kv_format kv;
     uint64_t kv_tokens;
     uint32_t max_sequences, max_batch_tokens, n_stages;
     uint64_t

@@ -196,6 +196,8 @@ static struct slot_config slot_config_of(const struct executor *x, struct load_j
                                           .end_layer = l->end_layer,
                                           .device = x->device,
                                           .compute = l->f32 ? COMPUTE_F32 : COMPUTE_AUTO,
+                                          .kv_given = l->kv_given,
+                                          .kv = l->kv,
                                           .kv_tokens = l->kv_tokens,
                                           .max_sequences = l->max_sequences,
                                           .max_batch_tokens = l->max_batch_tokens,

@@ -54,7 +54,7 @@ struct kv_layout graph_profiling_layout(const struct graph_profiling *p, const s
                               .n_kv_heads = a->kv_heads,
                               .head_dim = a->head_dim,
                               .value_dim = a->value_dim,
-                              .f32 = p->c->f32,
+                              .format = p->c->f32 ? KV_F32 : KV_F16,
                               .window = a->window};
 }
 

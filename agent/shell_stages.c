@@ -192,6 +192,7 @@ void shell_stage_load(struct agent *a, const struct agent_action *act)
                               .enters = p->enters,
                               .crosses = p->crosses};
     frame_dtype_of_word(p->wire, &l.wire);
+    l.kv_given = kv_format_of_word(p->kv, l.f32, &l.kv);
     s->wire = l.wire;
     s->end_layer = (int)p->end_layer;
     s->stands_for = p->stands_for;

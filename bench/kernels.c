@@ -100,10 +100,12 @@ enum { HEADS = 32, KV_HEADS = 4, HEAD_DIM = 64, BLOCKS = 4, SLICE = 128 };
 
 /* One operator's best time for `rows` new tokens behind `cached` ones, each round by the cache of
  * another layer, and what it reads of the cache; 0 where there is no memory for it. */
-static double attention_seconds(struct device *d, uint32_t cached, uint32_t rows)
+static double attention_seconds(struct device *d, enum kv_format format, uint32_t cached,
+                                uint32_t rows)
 {
     const struct backend *b = d->backend;
-    struct kv_layout l = {.n_blocks = BLOCKS, .n_kv_heads = KV_HEADS, .head_dim = HEAD_DIM};
+    struct kv_layout l = {
+        .n_blocks = BLOCKS, .n_kv_heads = KV_HEADS, .head_dim = HEAD_DIM, .format = format};
     uint32_t n_pages = (cached + rows + KV_PAGE_TOKENS - 1) / KV_PAGE_TOKENS,
              *pages = calloc(n_pages, sizeof *pages);
     const uint32_t *const of_run[] = {pages};
@@ -127,7 +129,7 @@ static double attention_seconds(struct device *d, uint32_t cached, uint32_t rows
         struct kv_group group = {l, pool};
         struct op_batch batch = {.runs = &run, .n_runs = 1, .kv = &group};
         struct tensor in[3], out;
-        memset(pool.data, 0x2c, pool.bytes); /* halves of about 0.07 */
+        memset(pool.data, 0x2c, pool.bytes); /* halves of about 0.07; in 8 bits 3 */
         inputs_fill(x.data, x.bytes / sizeof(float));
         for (int i = 0; i < 3; i++, part.data = (uint8_t *)part.data + part.bytes)
             in[i] = tensor_rows(part, DTYPE_F32, rows, (i == 0 ? HEADS : KV_HEADS) * HEAD_DIM);
@@ -151,17 +153,20 @@ static double attention_seconds(struct device *d, uint32_t cached, uint32_t rows
     return best;
 }
 
-static void bench_attention(struct device *d, const char *kernels, double peak, double memory)
+static void bench_attention(struct device *d, const char *kernels, enum kv_format format,
+                            double peak, double memory)
 {
     static const uint32_t lengths[] = {1024, 8192, 32768};
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
-        double n = lengths[i], decode = attention_seconds(d, lengths[i], 1),
-               prefill = attention_seconds(d, lengths[i], SLICE),
-               flops = 4.0 * HEADS * HEAD_DIM * n, bytes = 4.0 * KV_HEADS * HEAD_DIM * n;
-        printf("%-12s attention behind %5u tokens: %d more %6.1f GFLOP/s = %3.0f %% of the peak; "
-               "one more %5.1f GB/s = %3.0f %% of reading, %5.1f GFLOP/s\n",
-               kernels, lengths[i], SLICE, flops * SLICE / prefill * 1e-9,
-               100 * flops * SLICE / prefill / peak, bytes / decode * 1e-9,
+        double n = lengths[i], decode = attention_seconds(d, format, lengths[i], 1),
+               prefill = attention_seconds(d, format, lengths[i], SLICE),
+               flops = 4.0 * HEADS * HEAD_DIM * n,
+               bytes = 2.0 * n * (double)kv_format_bytes(format, KV_HEADS * HEAD_DIM);
+        printf("%-12s attention in %-4s behind %5u tokens: %d more %6.1f GFLOP/s = %3.0f %% of the "
+               "peak; "
+               "one more %7.3f ms, %5.1f GB/s = %3.0f %% of reading, %5.1f GFLOP/s\n",
+               kernels, kv_format_word(format), lengths[i], SLICE, flops * SLICE / prefill * 1e-9,
+               100 * flops * SLICE / prefill / peak, decode * 1e3, bytes / decode * 1e-9,
                100 * bytes / decode / memory, flops / decode * 1e-9);
     }
 }
@@ -192,8 +197,8 @@ static void bench_level(const char *kernels, double peak, double integers, doubl
             by_integers && integers > peak ? "integer" : "float", decode.bytes_per_s * 1e-9,
             100 * decode.bytes_per_s / memory);
     }
-    if (!f32)
-        bench_attention(d, kernels, peak, memory);
+    for (int i = 0; !f32 && i < 2; i++)
+        bench_attention(d, kernels, i ? KV_Q8_0 : KV_F16, peak, memory);
     device_close(&d);
 }
 

@@ -85,12 +85,13 @@ int deployment_options_read(json_t *options, struct deployment_spec *out, struct
 {
     struct deployment_spec s = {.options =
                                     json_is_object(options) ? json_incref(options) : json_object()};
-    const char *agents, *layers, *compute, *wire, *prefix_cache;
+    const char *agents, *layers, *compute, *wire, *kv, *prefix_cache;
     int rc;
     if ((rc = option_text(s.options, "agents", &agents, e)) == 0 &&
         (rc = option_text(s.options, "layers", &layers, e)) == 0 &&
         (rc = option_text(s.options, "compute", &compute, e)) == 0 &&
         (rc = option_text(s.options, "wire", &wire, e)) == 0 &&
+        (rc = option_text(s.options, "kv", &kv, e)) == 0 &&
         (rc = option_text(s.options, "prefix_cache", &prefix_cache, e)) == 0 &&
         (rc = option_text(s.options, "source_machine", &s.source_machine, e)) == 0 &&
         (rc = option_text(s.options, "source_path", &s.source_path, e)) == 0 &&
@@ -115,12 +116,14 @@ int deployment_options_read(json_t *options, struct deployment_spec *out, struct
         rc = err_set(e, HP_EINVAL, "--compute is \"%.40s\"; it can be auto or f32", compute);
     if (rc == 0)
         rc = wire_read(&s, wire, e);
+    s.f32 = rc == 0 && strcmp(compute, "f32") == 0;
+    if (rc == 0 && !kv_format_of_word(kv, s.f32, &s.kv))
+        rc = err_set(e, HP_EINVAL, "--kv is \"%.40s\"; it can be auto, f16, f32 or q8_0", kv);
     rc = rc < 0 ? rc : prefix_cache_read(&s, prefix_cache, e);
     if (rc < 0) {
         deployment_spec_free(&s);
         return rc;
     }
-    s.f32 = strcmp(compute, "f32") == 0;
     s.upload_only = json_is_true(json_object_get(s.options, "upload_only"));
     *out = s;
     return 0;

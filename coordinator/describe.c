@@ -128,16 +128,18 @@ json_t *describe_deployment(const struct deployment *d, bool with_plan)
     for (int i = 0; i < d->n_stages; i++)
         moved += d->stages[i].moved_bytes;
     json_t *out = json_pack(
-        "{s:s, s:I, s:s, s:s, s:I, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:i, s:i, s:I, s:I, s:o}",
+        "{s:s, s:I, s:s, s:s, s:I, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:i, s:i, s:I, s:I, "
+        "s:o}",
         "name", d->name, "id", (json_int_t)d->id, "state",
         d->placing && d->state == DEPLOYMENT_PLANNED ? "planning"
                                                      : deployment_states[d->state].word,
         "text", d->why.text, "generation", (json_int_t)d->generation, "model", d->model->name,
         "model_id", d->model->id, "compute", deployment_spec_compute(&d->spec), "wire",
-        frame_dtype_word(deployment_wire(d)), "context", (json_int_t)d->context, "kv_tokens",
-        (json_int_t)d->kv_tokens, "max_sequences", (json_int_t)d->max_sequences, "sequences_active",
-        (int)d->n_active, "sequences_waiting", (int)d->n_waiting, "created_s",
-        (json_int_t)d->created_s, "moved_bytes", (json_int_t)moved, "stages", describe_stages(d));
+        frame_dtype_word(deployment_wire(d)), "kv", kv_format_word(d->spec.kv), "context",
+        (json_int_t)d->context, "kv_tokens", (json_int_t)d->kv_tokens, "max_sequences",
+        (json_int_t)d->max_sequences, "sequences_active", (int)d->n_active, "sequences_waiting",
+        (int)d->n_waiting, "created_s", (json_int_t)d->created_s, "moved_bytes", (json_int_t)moved,
+        "stages", describe_stages(d));
     json_object_set_new(out, "prefix_cache", prefix_cache_json(d));
     if (with_plan && d->plan && d->plan->document)
         json_object_set(out, "plan", d->plan->document);

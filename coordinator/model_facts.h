@@ -33,6 +33,8 @@ struct model_facts {
     uint32_t long_from; /* sequences that may reach more rotate by factors of their own; 0: none do
                          */
     uint32_t windows[MODEL_WINDOWS + 1]; /* of its attentions, each size once; 0 ends them */
+    uint32_t
+        odd_head;     /* elements of a key or value that no whole blocks of KV_Q8_0 hold; 0: none */
     uint32_t pooling; /* enum model_pooling: an encoder, whose texts are one batch each; 0: not */
     double
         workspace_bytes_per_token; /* of a batch: what a stage holds beside weights and KV cache */

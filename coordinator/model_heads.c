@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "common/fs.h"
+#include "common/kv_format.h"
 #include "common/manifest.h"
 #include "model/graph/kinds.h"
 #include "model/graph/section.h"
@@ -211,6 +212,14 @@ static void windows_fill(const struct graph *g, uint32_t windows[MODEL_WINDOWS +
     }
 }
 
+static uint32_t odd_head(const struct graph *g)
+{
+    for (int i = 0; i < g->n_ops; i++)
+        if (g->ops[i].kind == OP_ATTENTION && g->ops[i].u.attention.head_dim % KV_Q8_ELEMENTS)
+            return (uint32_t)g->ops[i].u.attention.head_dim;
+    return 0;
+}
+
 static int facts_fill(struct model *m, struct arena *arena, struct model_facts *facts,
                       struct err *e)
 {
@@ -254,6 +263,7 @@ static int facts_fill(struct model *m, struct arena *arena, struct model_facts *
         .vocabulary = (uint32_t)config->vocabulary,
         .width = (uint32_t)config->width,
         .context = (uint32_t)config->context,
+        .odd_head = odd_head(g),
         .pooling = (uint32_t)config->pooling,
         .long_from = config->rope.long_factors ? (uint32_t)config->rope.long_from : 0,
         .end_ids = end_ids,

@@ -295,6 +295,7 @@ static int placement_plan_set(const struct deployment *d, const struct placement
     json_t *document = p->answer.document;
     json_object_set_new(document, "inputs", json_array());
     json_object_set_new(document, "wire", json_string(frame_dtype_word(p->wire)));
+    json_object_set_new(document, "kv", json_string(kv_format_word(d->spec.kv)));
     for (size_t i = 0; d->spec.planned && i < sizeof given / sizeof *given; i++)
         json_object_set(document, given[i],
                         json_object_get(json_object_get(d->spec.options, "plan"), given[i]));
@@ -370,6 +371,12 @@ int placement_make(struct coord *c, struct deployment *d, struct placement *out,
     if (trained && d->spec.max_context > trained)
         return err_set(e, HP_EINVAL, "--max-context %llu is more than the model's %llu",
                        (unsigned long long)d->spec.max_context, (unsigned long long)trained);
+    if (d->spec.kv == KV_Q8_0 && d->model->facts.odd_head) {
+        err_set(e, HP_EUNSUPPORTED,
+                "--kv q8_0: this model's keys have %u elements, and q8_0 has a scale for every %d",
+                d->model->facts.odd_head, KV_Q8_ELEMENTS);
+        return err_hint(e, "deploy it with --kv f16");
+    }
     if (d->placing)
         return d->placing->back ? placing_take(c, d, out, e) : 1;
     return placing_start(c, d, e);

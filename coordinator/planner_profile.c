@@ -67,9 +67,11 @@ double planner_resident_bytes(const struct coord *c, const struct deployment *d,
 double planner_state_bytes_per_token(const struct coord *c, const struct deployment *d, int layer)
 {
     const struct measured_profile *p = paced_profile(c, d);
+    double of_f16 = (double)kv_format_bytes(d->spec.kv, KV_Q8_ELEMENTS) /
+                    (double)kv_format_bytes(KV_F16, KV_Q8_ELEMENTS);
     if (p)
         return p->layers.layers[layer].state_bytes_per_token * planner_stands_for(c, d);
-    return (double)d->model->facts.layers[layer].state_bytes_per_token * (d->spec.f32 ? 2 : 1);
+    return (double)d->model->facts.layers[layer].state_bytes_per_token * of_f16;
 }
 
 /* ---- guesses ---- */

@@ -46,6 +46,7 @@ static uint64_t chain_root(const struct deployment *d, const struct sequence *s,
     uint32_t long_from = d->model->facts.long_from;
     uint64_t hash = hash_text(salt, d->model->id);
     hash = hash_text(hash, deployment_spec_compute(&d->spec));
+    hash = hash_text(hash, kv_format_word(d->spec.kv));
     hash = hash_more(hash, d->generation);
     /* As the stages' keys are rotated (docs/engine.md, Rotation). */
     return hash_more(hash, long_from && s->n_prompt + s->max_tokens > long_from);

@@ -136,6 +136,7 @@ static void stage_prepare(struct coord *c, struct deployment *d, int i)
         .end_layer = (uint64_t)s->end_layer,
         .compute = deployment_spec_compute(&d->spec),
         .wire = frame_dtype_word(deployment_wire(d)),
+        .kv = kv_format_word(d->spec.kv),
         .enters = crosses_of(d, i - 1),
         .crosses = crosses_of(d, i),
         .context = d->context,

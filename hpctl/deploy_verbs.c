@@ -161,7 +161,7 @@ static json_t *options_of(const struct invocation *in, const char *real_path, ui
     char host[HOST_ID];
     host_id(host);
     json_t *o = json_pack("{s:s, s:s}", "source_machine", host, "source_path", real_path);
-    static const char *const texts[] = {"agents", "layers", "compute", "wire"};
+    static const char *const texts[] = {"agents", "layers", "compute", "wire", "kv"};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         if (invocation_option(in, texts[i]))
             json_object_set_new(o, texts[i], json_string(invocation_option(in, texts[i])));
@@ -306,6 +306,10 @@ static const struct command_option deploy_options[] = {
     {"wire", "f32|f16|bf16|auto",
      "as what activations cross between stages: f32 (default); f16 or bf16, half the bytes; auto: "
      "f16 where a link holds the plan up",
+     0},
+    {"kv", "f16|q8_0|f32",
+     "as what keys and values are kept: f16 (default; with --compute f32: f32), q8_0: about half "
+     "the bytes, so twice the tokens, at a small loss",
      0},
     {"slice", "S", "tokens of a prompt slice (default: planned)", 0},
     {"prefix-cache", "on|shared|off",

@@ -53,6 +53,7 @@ static const struct table_column ps_columns[] = {
     {">STAGES", "stages", cell_count},
     {"AGENTS", "stages", cell_agents},
     {"WIRE", "wire", NULL},
+    {"KV", "kv", NULL},
     {">CONTEXT", "context", NULL},
     {">ACTIVE", "sequences_active", NULL},
     {">WAITING", "sequences_waiting", NULL},
@@ -78,9 +79,9 @@ static void print_prefix_cache(const json_t *p)
 
 static int print_deployment(const json_t *d, struct err *e)
 {
-    static const char *const keys[] = {"name",      "state",         "text",      "model",
-                                       "model_id",  "compute",       "wire",      "context",
-                                       "kv_tokens", "max_sequences", "generation"};
+    static const char *const keys[] = {"name",     "state",     "text",          "model",
+                                       "model_id", "compute",   "wire",          "kv",
+                                       "context",  "kv_tokens", "max_sequences", "generation"};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         if (json_is_string(json_object_get(d, keys[i])))
             printf("%-14s %s\n", keys[i], string_member(d, keys[i]));

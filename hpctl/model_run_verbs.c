@@ -70,14 +70,17 @@ static int option_range(const struct invocation *in, const char *name, uint64_t 
 /* Opens model and chain as the options say; `more` tokens follow the ids. */
 static int run_open(const struct invocation *in, uint64_t more, struct model_run *r, struct err *e)
 {
-    static const char *const computes[] = {"auto", "f32", NULL};
+    static const char *const computes[] = {"auto", "f32", NULL}, *const kvs[] = {"auto", "f16",
+                                                                                 "f32", "q8_0",
+                                                                                 NULL};
     const char *ids;
     uint64_t stages, slice, threads;
-    int compute, rc = invocation_required(in, "ids", &ids, e);
+    int compute, kv, rc = invocation_required(in, "ids", &ids, e);
     if (rc < 0 || (rc = option_range(in, "stages", 1, 1, INT32_MAX, &stages, e)) < 0 ||
         (rc = option_range(in, "slice", 0, 0, UINT32_MAX, &slice, e)) < 0 ||
         (rc = option_range(in, "threads", 0, 0, 256, &threads, e)) < 0 ||
         (rc = invocation_choice(in, "compute", computes, 0, &compute, e)) < 0 ||
+        (rc = invocation_choice(in, "kv", kvs, 0, &kv, e)) < 0 ||
         (rc = model_open(in->arguments[0], &r->model, e)) < 0)
         return rc;
     const struct model_config *config = model_config(r->model);
@@ -102,7 +105,9 @@ static int run_open(const struct invocation *in, uint64_t more, struct model_run
                                  .n_stages = (int)stages,
                                  .slice = r->slice,
                                  .compute = compute == 1 ? COMPUTE_F32 : COMPUTE_AUTO,
+                                 .kv_given = true,
                                  .max_tokens = r->n_ids + (uint32_t)more};
+    kv_format_of_word(kvs[kv], compute == 1, &chain.kv);
     return local_chain_open(&chain, &r->chain, e);
 }
 
@@ -250,6 +255,7 @@ static int greedy_verb(struct invocation *in, struct err *e)
         {"stages", "N", "cut the layers into N stages, joined as agents would be (1)", 0},         \
         {"slice", "S", "tokens of a slice (all at once)", 0},                                      \
         {"compute", "f32|auto", "float32 throughout, or the fastest path of this CPU (auto)", 0},  \
+        {"kv", "f16|q8_0|f32", "as what keys and values are kept (auto: by --compute)", 0},        \
         {"threads", "N", "threads to compute with (as many as cores)", 0},                         \
         {"kernels", "NAME",                                                                        \
          "avx512_bf16, avx512, avx2, or plain: the reference in plain loops (the CPU's best)", 0}, \

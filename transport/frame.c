@@ -11,7 +11,8 @@ static const struct {
 } dtypes[] = {[FRAME_F32] = {"f32", 4},
               [FRAME_F16] = {"f16", 2},
               [FRAME_BF16] = {"bf16", 2},
-              [FRAME_BYTES] = {"bytes", 1}};
+              [FRAME_BYTES] = {"bytes", 1},
+              [FRAME_KV_Q8_0] = {"q8_0", 0}};
 
 const char *frame_dtype_word(enum frame_dtype dtype)
 {
@@ -34,6 +35,13 @@ bool frame_dtype_of_word(const char *word, enum frame_dtype *out)
 uint32_t frame_dtype_bytes(enum frame_dtype dtype)
 {
     return dtypes[dtype].bytes;
+}
+
+enum frame_dtype frame_dtype_of_kv(enum kv_format f)
+{
+    static const enum frame_dtype of[] = {
+        [KV_F16] = FRAME_F16, [KV_F32] = FRAME_F32, [KV_Q8_0] = FRAME_KV_Q8_0};
+    return of[f];
 }
 
 /* The layout, byte by byte: magic 0, version 2, kind 4, stage 6, dtype 8, n_runs 10, batch 12,
@@ -94,7 +102,7 @@ int frame_header_decode(const uint8_t *bytes, size_t size, struct frame_header *
     GET(48, h.n_tokens);
     GET(56, h.payload_bytes);
     GET(64, h.sent_ns);
-    if (h.kind == 0 || h.kind >= FRAME_KIND_END || h.dtype > FRAME_BYTES ||
+    if (h.kind == 0 || h.kind >= FRAME_KIND_END || h.dtype >= FRAME_DTYPE_END ||
         h.n_runs > FRAME_MAX_RUNS || h.payload_bytes > FRAME_MAX_PAYLOAD_BYTES)
         return err_set(
             e, HP_EPROTO,

@@ -10,6 +10,7 @@
 
 #include "common/batch.h"
 #include "common/bytes.h"
+#include "common/kv_format.h"
 #include "common/kv_range.h"
 #include "common/status.h"
 
@@ -35,13 +36,22 @@ enum frame_kind {
     FRAME_KIND_END
 };
 
-enum frame_dtype { FRAME_F32 = 0, FRAME_F16 = 1, FRAME_BF16 = 2, FRAME_BYTES = 3 };
+enum frame_dtype {
+    FRAME_F32 = 0,
+    FRAME_F16 = 1,
+    FRAME_BF16 = 2,
+    FRAME_BYTES = 3,
+    FRAME_KV_Q8_0 = 4, /* of FRAME_KV alone */
+    FRAME_DTYPE_END
+};
 /* "f32", "f16", "bf16": how rows cross between stages, and back. False: the text is none of them
  * (NULL and "" are f32: whoever says nothing means what there was before). */
 const char *frame_dtype_word(enum frame_dtype dtype);
 bool frame_dtype_of_word(const char *word, enum frame_dtype *out);
-/* Of one element; FRAME_BYTES: 1. */
+/* Of one element of a row; FRAME_BYTES: 1. */
 uint32_t frame_dtype_bytes(enum frame_dtype dtype);
+/* Of keys and values that are kept so. */
+enum frame_dtype frame_dtype_of_kv(enum kv_format f);
 
 struct frame_header {
     uint16_t kind;

@@ -294,6 +294,8 @@ struct message_stage_prepare {
         crosses;     /* what goes to the next */
     uint64_t device; /* which of the agent's devices runs it, as they stand in its node; a device
                         holds one stage of a deployment, and an older one makes room for it */
+    const char *kv;  /* as what keys and values are kept: "f16", "f32", "q8_0"; "" as "auto": by
+                        `compute` */
 };
 
 struct message_stage_connect {

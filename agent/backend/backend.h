@@ -20,6 +20,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/kv_format.h"
 #include "common/kv_range.h"
 #include "common/status.h"
 #include "model/graph/kinds.h"
@@ -49,14 +50,14 @@ struct tensor {
 /* The KV cache of layers that look alike, a group of a stage: pages of KV_PAGE_TOKENS tokens, each
  * with all blocks of the group. The order inside a page is the device's own business, but a page is
  * kv_page_bytes long and page i begins at i times that, so that whole pages are copied as bytes;
- * kv_export and kv_import speak [block][part][token][kv head][head dim], where the parts are keys
- * and values, or keys alone where values lie in them. */
+ * kv_export and kv_import speak [block][part][token][kv head][head dim] in its number format, where
+ * the parts are keys and values, or keys alone where values lie in them. */
 #define KV_NO_PAGE UINT32_MAX
 struct kv_layout {
     int n_blocks, n_kv_heads, head_dim;
-    int value_dim;   /* values are the first so many elements of their keys; 0: they lie apart */
-    bool f32;        /* else f16 */
-    uint32_t window; /* a token sees itself and the window - 1 before it; 0: all before it */
+    int value_dim; /* values are the first so many elements of their keys; 0: they lie apart */
+    enum kv_format format; /* of KV_Q8_0: head_dim is a multiple of KV_Q8_ELEMENTS */
+    uint32_t window;       /* a token sees itself and the window - 1 before it; 0: all before it */
 };
 static inline int kv_layout_parts(const struct kv_layout *l)
 {

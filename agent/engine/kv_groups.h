@@ -13,9 +13,9 @@ struct kv_groups {
     int first_block[KV_GROUPS_MAX];          /* of the stage's, among the model's of that group */
 };
 
-/* Of layers [first_layer, end_layer); `f32`: keys and values are kept in float32, else in f16.
- * HP_EUNSUPPORTED for a model with more kinds of attention than KV_GROUPS_MAX. */
-int kv_groups_make(const struct graph *g, int first_layer, int end_layer, bool f32,
+/* Of layers [first_layer, end_layer). HP_EUNSUPPORTED for a model with more kinds of attention than
+ * KV_GROUPS_MAX, or whose keys are no whole blocks of the format. */
+int kv_groups_make(const struct graph *g, int first_layer, int end_layer, enum kv_format format,
                    struct kv_groups *out, struct err *e);
 /* The group of an attention of the model. */
 int kv_groups_find(const struct kv_groups *k, const struct op_attention *a);

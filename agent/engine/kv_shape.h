@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 
+#include "common/kv_format.h"
 #include "common/kv_range.h"
 
 enum { KV_GROUPS_MAX = 8 };
@@ -13,7 +14,7 @@ struct kv_shape_group {
     uint32_t first_block, n_blocks; /* that the stage has; none: n_blocks 0 */
     uint32_t window;                /* 0: none */
     uint32_t token_bytes;           /* what is kept of one token in one block */
-    bool f32;                       /* else f16 */
+    enum kv_format format;
 };
 
 struct kv_shape {

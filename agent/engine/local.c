@@ -41,6 +41,8 @@ static int open_stage(struct local_chain *c, int i, struct err *e)
                                  .end_layer = first_layer(c, i + 1),
                                  .device = c->config.device,
                                  .compute = c->config.compute,
+                                 .kv_given = c->config.kv_given,
+                                 .kv = c->config.kv,
                                  .kv_tokens = c->config.max_tokens,
                                  .max_sequences = 1,
                                  .max_batch_tokens = c->slice};

@@ -12,6 +12,8 @@ struct local_config {
     int n_stages;          /* the layers are cut evenly; at most as many as there are layers */
     uint32_t slice;        /* tokens of a slice; 0: all at once */
     enum stage_compute compute;
+    bool kv_given; /* as a stage has it */
+    enum kv_format kv;
     uint32_t max_tokens; /* of the one sequence */
 };
 

@@ -77,8 +77,8 @@ static struct forward_config forward_config_of(const struct graph *g, const stru
 static int groups_of(const struct graph *g, const struct stage_config *c, struct kv_groups *out,
                      struct err *e)
 {
-    return kv_groups_make(g, c->first_layer, c->end_layer, c->kv_f32 || c->compute == COMPUTE_F32,
-                          out, e);
+    enum kv_format format = c->kv_given ? c->kv : c->compute == COMPUTE_F32 ? KV_F32 : KV_F16;
+    return kv_groups_make(g, c->first_layer, c->end_layer, format, out, e);
 }
 
 static struct kv_room room_of(const struct stage_config *c)

@@ -31,7 +31,8 @@ struct stage_config {
     int first_layer, end_layer;
     struct device *device; /* outlives the stage */
     enum stage_compute compute;
-    bool kv_f32;        /* KV in f32; implied by COMPUTE_F32; f16 otherwise */
+    bool kv_given; /* keys and values as `kv` says; else f32 with COMPUTE_F32, or f16 */
+    enum kv_format kv;
     uint64_t kv_tokens; /* capacity of the KV cache, summed over sequences */
     uint32_t max_sequences;
     uint32_t max_batch_tokens; /* of one stage_run */

@@ -1,7 +1,8 @@
 /* Attention over a paged KV cache. A page holds, for each block and kv head, its keys
  * [head_dim][KV_PAGE_TOKENS] and then its values [KV_PAGE_TOKENS][head_dim]: so both products of
  * attention run along contiguous rows. Keys that values are a part of are kept once, as values are.
- */
+ * Of KV_Q8_0 the scales stand behind all numbers: keys' [head_dim /
+ * KV_Q8_ELEMENTS][KV_PAGE_TOKENS], then values'. */
 #include <assert.h>
 #include <math.h>
 #include <stdatomic.h>
@@ -9,13 +10,14 @@
 
 #include "agent/backend/cpu/cpu_int.h"
 
-static size_t element_bytes(const struct kv_layout *l)
+/* Of one token's key or value of a head. */
+static size_t row_bytes(const struct kv_layout *l)
 {
-    return l->f32 ? sizeof(float) : sizeof(uint16_t);
+    return (size_t)kv_format_bytes(l->format, (uint64_t)l->head_dim);
 }
 static size_t head_bytes(const struct kv_layout *l)
 {
-    return (size_t)kv_layout_parts(l) * (size_t)l->head_dim * KV_PAGE_TOKENS * element_bytes(l);
+    return (size_t)kv_layout_parts(l) * KV_PAGE_TOKENS * row_bytes(l);
 }
 
 uint64_t cpu_kv_page_bytes(const struct device *d, const struct kv_layout *l)
@@ -33,48 +35,87 @@ static uint8_t *page_head(const struct kv_group *g, uint32_t page, int block, in
            ((size_t)block * (size_t)l->n_kv_heads + (size_t)head) * bytes;
 }
 
-/* One token's key (a column) or value (a row; a key that has the value in it, too) of a head, in
- * the cache's number format. */
-static void put_key(const struct kv_layout *l, uint8_t *head, size_t token, const void *key)
+/* ---- one token's key or value of a head: a row on the wire ---- */
+
+/* Where element i of a token's key (part 0 of two) or value stands, in elements. */
+static inline size_t element_at(const struct kv_layout *l, int part, size_t token, size_t i)
 {
-    for (size_t i = 0; i < (size_t)l->head_dim; i++)
-        memcpy(head + (i * KV_PAGE_TOKENS + token) * element_bytes(l),
-               (const uint8_t *)key + i * element_bytes(l), element_bytes(l));
+    size_t hd = (size_t)l->head_dim, before = (size_t)part * hd * KV_PAGE_TOKENS;
+    bool key = part < kv_layout_parts(l) - 1, pairs = l->format == KV_Q8_0;
+    if (key)
+        return pairs ? (i / 2 * KV_PAGE_TOKENS + token) * 2 + i % 2 : i * KV_PAGE_TOKENS + token;
+    return before + (pairs ? (token / 2 * hd + i) * 2 + token % 2 : token * hd + i);
 }
 
-static void get_key(const struct kv_layout *l, const uint8_t *head, size_t token, void *key)
+/* n elements of `size` bytes from element i on into a page, or out of it. */
+static inline void elements_put(const struct kv_layout *l, uint8_t *head, int part, size_t token,
+                                size_t i, size_t n, size_t size, const uint8_t *row)
 {
-    for (size_t i = 0; i < (size_t)l->head_dim; i++)
-        memcpy((uint8_t *)key + i * element_bytes(l),
-               head + (i * KV_PAGE_TOKENS + token) * element_bytes(l), element_bytes(l));
+    for (size_t k = 0; k < n; k++)
+        memcpy(head + element_at(l, part, token, i + k) * size, row + k * size, size);
 }
 
-static size_t value_at(const struct kv_layout *l, size_t token)
+static inline void elements_get(const struct kv_layout *l, const uint8_t *head, int part,
+                                size_t token, size_t i, size_t n, size_t size, uint8_t *row)
 {
-    size_t keys = (size_t)(kv_layout_parts(l) - 1) * KV_PAGE_TOKENS;
-    return (keys + token) * (size_t)l->head_dim * element_bytes(l);
+    for (size_t k = 0; k < n; k++)
+        memcpy(row + k * size, head + element_at(l, part, token, i + k) * size, size);
 }
 
-static void append_token(struct cpu_device *d, const struct kv_layout *l, uint8_t *head,
-                         size_t token, const float *key, const float *value)
+/* Of KV_Q8_0: where in the head the scale of a block stands. */
+static size_t scale_at(const struct kv_layout *l, int part, size_t token, size_t block)
 {
+    size_t hd = (size_t)l->head_dim, before = (size_t)part * (hd / KV_Q8_ELEMENTS) + block;
+    return (size_t)kv_layout_parts(l) * hd * KV_PAGE_TOKENS +
+           (before * KV_PAGE_TOKENS + token) * sizeof(uint16_t);
+}
+
+/* Elements [i, i + n) of a row, whole blocks of a format that has some. */
+static void row_put(const struct kv_layout *l, uint8_t *head, int part, size_t token, size_t i,
+                    size_t n, const uint8_t *row)
+{
+    if (l->format == KV_F32)
+        elements_put(l, head, part, token, i, n, sizeof(float), row);
+    else if (l->format == KV_F16)
+        elements_put(l, head, part, token, i, n, sizeof(uint16_t), row);
+    for (size_t k = 0; l->format == KV_Q8_0 && k < n; k += KV_Q8_ELEMENTS, row += KV_Q8_BYTES) {
+        memcpy(head + scale_at(l, part, token, (i + k) / KV_Q8_ELEMENTS), row, sizeof(uint16_t));
+        elements_put(l, head, part, token, i + k, KV_Q8_ELEMENTS, 1, row + sizeof(uint16_t));
+    }
+}
+
+static void row_get(const struct kv_layout *l, const uint8_t *head, int part, size_t token,
+                    uint8_t *row)
+{
+    size_t n = (size_t)l->head_dim;
+    if (l->format == KV_F32)
+        elements_get(l, head, part, token, 0, n, sizeof(float), row);
+    else if (l->format == KV_F16)
+        elements_get(l, head, part, token, 0, n, sizeof(uint16_t), row);
+    for (size_t k = 0; l->format == KV_Q8_0 && k < n; k += KV_Q8_ELEMENTS, row += KV_Q8_BYTES) {
+        memcpy(row, head + scale_at(l, part, token, k / KV_Q8_ELEMENTS), sizeof(uint16_t));
+        elements_get(l, head, part, token, k, KV_Q8_ELEMENTS, 1, row + sizeof(uint16_t));
+    }
+}
+
+/* A row of floats as the cache keeps it. */
+static void row_append(const struct cpu_device *d, const struct kv_layout *l, uint8_t *head,
+                       int part, size_t token, const float *values)
+{
+    enum { SOME = 1024 };
+    uint16_t made[SOME];
     size_t hd = (size_t)l->head_dim;
-    bool apart = kv_layout_parts(l) > 1;
-    if (l->f32) {
-        if (apart)
-            put_key(l, head, token, key);
-        memcpy(head + value_at(l, token), value, hd * sizeof *value);
+    if (l->format == KV_F32) {
+        row_put(l, head, part, token, 0, hd, (const uint8_t *)(const void *)values);
         return;
     }
-    uint16_t half[1024];
-    for (size_t i = 0; i < hd; i += 1024) {
-        size_t n = hd - i < 1024 ? hd - i : 1024;
-        d->kernels->f32_to_f16(key + i, n, half);
-        for (size_t j = 0; apart && j < n; j++)
-            memcpy(head + ((i + j) * KV_PAGE_TOKENS + token) * sizeof *half, half + j,
-                   sizeof *half);
-        d->kernels->f32_to_f16(value + i, n, half);
-        memcpy(head + value_at(l, token) + i * sizeof *half, half, n * sizeof *half);
+    for (size_t i = 0, n; i < hd; i += n) {
+        n = hd - i < SOME ? hd - i : SOME;
+        if (l->format == KV_Q8_0)
+            d->kernels->f32_to_q8_0(values + i, n, (uint8_t *)made);
+        else
+            d->kernels->f32_to_f16(values + i, n, made);
+        row_put(l, head, part, token, i, n, (const uint8_t *)made);
     }
 }
 
@@ -90,12 +131,12 @@ static void kv_append(struct stream *s, const struct device_op *op, const struct
         for (uint32_t t = 0; t < b->runs[i].n_tokens; t++) {
             uint32_t position = b->runs[i].first_position + t,
                      page = b->runs[i].pages[op->kv_group][position / KV_PAGE_TOKENS];
-            const float *key = tensor_row(k, b->runs[i].first_row + t),
-                        *value = tensor_row(v, b->runs[i].first_row + t);
             for (int h = 0; h < l->n_kv_heads; h++)
-                append_token(s->device, l, page_head(g, page, op->kv_block, h),
-                             position % KV_PAGE_TOKENS, key + (size_t)h * hd,
-                             value + (size_t)h * hd);
+                for (int part = 0; part < kv_layout_parts(l); part++)
+                    row_append(s->device, l, page_head(g, page, op->kv_block, h), part,
+                               position % KV_PAGE_TOKENS,
+                               (const float *)tensor_row(part ? v : k, b->runs[i].first_row + t) +
+                                   (size_t)h * hd);
         }
 }
 
@@ -140,7 +181,7 @@ static void attend_tile(const struct attention_job *job, const struct attention_
         .page_stride = head_bytes(l) * (size_t)l->n_blocks * (size_t)l->n_kv_heads,
         .pages = run->pages[job->op->kv_group],
         .window = l->window,
-        .f32 = l->f32,
+        .format = l->format,
         .scale = a->scale != 0 ? a->scale : 1.0f / sqrtf((float)l->head_dim),
         .cap = a->cap,
         .sinks = sinks ? (const float *)(const void *)sinks->data + (size_t)head * group : NULL,
@@ -204,22 +245,18 @@ struct wire_run {
 
 static void run_export(const struct wire_run *r, uint8_t *out)
 {
-    size_t row = (size_t)r->layout->head_dim * element_bytes(r->layout);
-    for (uint32_t t = 0; t < r->n; t++) {
-        if (kv_layout_parts(r->layout) > 1)
-            get_key(r->layout, r->head, r->first + t, out + r->keys + t * r->stride);
-        memcpy(out + r->values + t * r->stride, r->head + value_at(r->layout, r->first + t), row);
-    }
+    for (uint32_t t = 0; t < r->n; t++)
+        for (int part = 0; part < kv_layout_parts(r->layout); part++)
+            row_get(r->layout, r->head, part, r->first + t,
+                    out + (part ? r->values : r->keys) + t * r->stride);
 }
 
 static void run_import(const struct wire_run *r, const uint8_t *data)
 {
-    size_t row = (size_t)r->layout->head_dim * element_bytes(r->layout);
-    for (uint32_t t = 0; t < r->n; t++) {
-        if (kv_layout_parts(r->layout) > 1)
-            put_key(r->layout, r->head, r->first + t, data + r->keys + t * r->stride);
-        memcpy(r->head + value_at(r->layout, r->first + t), data + r->values + t * r->stride, row);
-    }
+    for (uint32_t t = 0; t < r->n; t++)
+        for (int part = 0; part < kv_layout_parts(r->layout); part++)
+            row_put(r->layout, r->head, part, r->first + t, 0, (size_t)r->layout->head_dim,
+                    data + (part ? r->values : r->keys) + t * r->stride);
 }
 
 /* Calls `out` or `in` for the runs that a part is made of: a page at a time, since that is what is
@@ -228,7 +265,7 @@ static void part_walk(const struct kv_group *g, const uint32_t *pages, const str
                       uint8_t *out, const uint8_t *in)
 {
     const struct kv_layout *l = &g->layout;
-    size_t row = (size_t)l->head_dim * element_bytes(l), stride = row * (size_t)l->n_kv_heads,
+    size_t row = row_bytes(l), stride = row * (size_t)l->n_kv_heads,
            parts = (size_t)kv_layout_parts(l);
     for (uint32_t at = 0, n; at < part->count; at += n) {
         uint32_t first = (part->first + at) % KV_PAGE_TOKENS,

@@ -31,12 +31,16 @@ struct attend_task {
     bool by_rows; /* values are the first elements of keys, which are kept as values are, alone */
     uint32_t first_position, row_begin, row_end;
     const uint8_t *head; /* in page 0: keys [head_dim][KV_PAGE_TOKENS], then values
-                            [KV_PAGE_TOKENS][head_dim]; by rows: keys [KV_PAGE_TOKENS][head_dim] */
+                            [KV_PAGE_TOKENS][head_dim]; by rows: keys [KV_PAGE_TOKENS][head_dim].
+                            Of KV_Q8_0 keys [head_dim / 2][KV_PAGE_TOKENS][2], values and keys
+                            by rows [KV_PAGE_TOKENS / 2][head_dim][2], and behind these, for keys
+                            and then for values, [head_dim / KV_Q8_ELEMENTS][KV_PAGE_TOKENS] scales
+                          */
     size_t page_stride;  /* bytes from one page to the next */
     const uint32_t *pages;
     uint32_t sees_to; /* every row sees up to this position, too; 0: to its own alone */
     uint32_t window;  /* a row sees its own token and the window - 1 before it; 0: all before it */
-    bool f32;         /* of keys and values; else f16 */
+    enum kv_format format;
     float scale;
     float cap;          /* of scores: cap * tanh(score / cap); 0: none */
     const float *sinks; /* [group]: scores that no value stands for; NULL: none */
@@ -57,8 +61,9 @@ struct cpu_kernels {
      * no kernel for a format: kernels_unpack goes by its row of the table of formats. */
     void (*unpack[DTYPE_COUNT])(const uint8_t *src, size_t n, float *out);
     void (*f32_to_f16)(const float *src, size_t n, uint16_t *out);
-    const struct narrow_kernels *narrow; /* for what leaves the device */
-    const struct block_kernels *blocks;  /* quantised weights where they lie */
+    void (*f32_to_q8_0)(const float *src, size_t n, uint8_t *out); /* loop_q8_0, to the bit */
+    const struct narrow_kernels *narrow;                           /* for what leaves the device */
+    const struct block_kernels *blocks; /* quantised weights where they lie */
 
     /* out[r * out_stride + c] += sum over k of x[r * x_stride + k] * w[c][k], for up to
      * DOT_MAX_ROWS rows and `cols` rows of weights, w_stride bytes apart; k <= DOT_CHUNK, a whole
@@ -110,11 +115,12 @@ static inline void kernels_unpack(const struct cpu_kernels *k, enum dtype t, con
         dtype_info(t)->to_f32(src, n, out);
 }
 
-/* Floats of scratch that `attend` needs: keys and values of a page, scores, queries and sums. */
+/* Floats of scratch that `attend` needs: keys and values of a page, also as halves; scores, queries
+ * and sums. */
 static inline size_t attend_scratch_floats(int head_dim)
 {
     size_t padded = ((size_t)head_dim + 63) / 64 * 64;
-    return 2 * padded * KV_PAGE_TOKENS +
+    return 3 * padded * KV_PAGE_TOKENS +
            (size_t)ATTEND_MAX_ROWS * (2 * padded + KV_PAGE_TOKENS + 2);
 }
 

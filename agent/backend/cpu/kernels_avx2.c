@@ -76,6 +76,36 @@ static inline void v_store_f16(uint16_t *p, __m256 v)
                      _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
 
+/* ---- integers ---- */
+
+#define IVEC __m256i
+#define i_zero _mm256_setzero_si256
+#define i_set1 _mm256_set1_epi32
+#define i_dot(sum, a, b) _mm256_add_epi32(sum, _mm256_madd_epi16(a, b))
+#define i_float _mm256_cvtepi32_ps
+
+static inline __m256i i_load_pairs(const uint8_t *p)
+{
+    return _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)(const void *)p));
+}
+
+static inline __m256 i_low(__m256i pairs)
+{
+    return _mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_slli_epi32(pairs, 16), 16));
+}
+
+static inline __m256 i_high(__m256i pairs)
+{
+    return _mm256_cvtepi32_ps(_mm256_srai_epi32(pairs, 16));
+}
+
+static inline void i_store_i16(int16_t *p, __m256 v)
+{
+    __m256i wide = _mm256_cvtps_epi32(v);
+    _mm_storeu_si128((__m128i *)(void *)p, _mm_packs_epi32(_mm256_castsi256_si128(wide),
+                                                           _mm256_extracti128_si256(wide, 1)));
+}
+
 #define NARROW_KERNELS &narrow_avx2
 #define BLOCK_TABLE &blocks_avx2
 #include "agent/backend/cpu/kernels_simd.inc"

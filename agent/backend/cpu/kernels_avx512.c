@@ -77,6 +77,34 @@ static inline void v_store_f16(uint16_t *p, __m512 v)
                         _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
 
+/* ---- integers ---- */
+
+#define IVEC __m512i
+#define i_zero _mm512_setzero_si512
+#define i_set1 _mm512_set1_epi32
+#define i_dot _mm512_dpwssd_epi32
+#define i_float _mm512_cvtepi32_ps
+
+static inline __m512i i_load_pairs(const uint8_t *p)
+{
+    return _mm512_cvtepi8_epi16(_mm256_loadu_si256((const __m256i *)(const void *)p));
+}
+
+static inline __m512 i_low(__m512i pairs)
+{
+    return _mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_slli_epi32(pairs, 16), 16));
+}
+
+static inline __m512 i_high(__m512i pairs)
+{
+    return _mm512_cvtepi32_ps(_mm512_srai_epi32(pairs, 16));
+}
+
+static inline void i_store_i16(int16_t *p, __m512 v)
+{
+    _mm256_storeu_si256((__m256i *)(void *)p, _mm512_cvtsepi32_epi16(_mm512_cvtps_epi32(v)));
+}
+
 #define NARROW_KERNELS &narrow_avx512
 #define BLOCK_TABLE &blocks_avx512
 #include "agent/backend/cpu/kernels_simd.inc"
@@ -220,14 +248,47 @@ static void attend_turn_keys(const struct attend_task *t, const uint8_t *from, s
     }
 }
 
+/* Keys of a page in 8 bits (by rows: none) and values of its first `valid` tokens, as a page of
+ * f16 has them. */
+static const uint8_t *attend_widen_page(const struct attend_task *t, const struct attend_state *s,
+                                        uint32_t page, size_t valid)
+{
+    size_t hd = (size_t)t->head_dim;
+    struct attend_page p = attend_page_of(t, page);
+    uint16_t *keys = s->halves, *values = keys + (t->by_rows ? 0 : hd * KV_PAGE_TOKENS);
+    for (size_t b = 0; b < hd / KV_Q8_ELEMENTS; b++) {
+        size_t skip = b * KV_PAGE_TOKENS * sizeof(uint16_t), first = b * KV_Q8_ELEMENTS,
+               end = first + KV_Q8_ELEMENTS;
+        for (size_t j = 0; !t->by_rows && j < KV_PAGE_TOKENS; j += LANES) {
+            __m512 scale = v_load_f16(p.key_scales + skip + j * sizeof(uint16_t));
+            for (size_t i = first; i < end; i += 2) {
+                __m512i pairs = i_load_pairs(p.keys + i * KV_PAGE_TOKENS + 2 * j);
+                v_store_f16(keys + i * KV_PAGE_TOKENS + j, v_mul(i_low(pairs), scale));
+                v_store_f16(keys + (i + 1) * KV_PAGE_TOKENS + j, v_mul(i_high(pairs), scale));
+            }
+        }
+        for (size_t j = 0; j < valid; j++) {
+            __m512 scale = v_set1(block_scale(p.value_scales + skip + j * sizeof(uint16_t)));
+            for (size_t i = first; i < end; i += LANES) {
+                __m512i pairs = i_load_pairs(p.values + (j / 2 * hd + i) * 2);
+                v_store_f16(values + j * hd + i,
+                            v_mul(j % 2 ? i_high(pairs) : i_low(pairs), scale));
+            }
+        }
+    }
+    return (const uint8_t *)s->halves;
+}
+
 /* Keys of a page as a panel over head_dim; values of its first `valid` tokens as panels over
  * tokens, one for every 64 of head_dim. */
-static void attend_load_panels(const struct attend_task *t, uint32_t page, size_t valid,
-                               uint16_t *keys, uint16_t *values)
+static void attend_load_panels(const struct attend_task *t, const struct attend_state *s,
+                               uint32_t page, size_t valid)
 {
     size_t hd = (size_t)t->head_dim, vd = (size_t)t->value_dim,
            row = KV_PAGE_TOKENS * sizeof(uint16_t);
-    const uint8_t *from = t->head + t->pages[page] * t->page_stride;
+    uint16_t *keys = (uint16_t *)(void *)s->keys, *values = (uint16_t *)(void *)s->values;
+    const uint8_t *from = t->format == KV_Q8_0 ? attend_widen_page(t, s, page, valid)
+                                               : t->head + t->pages[page] * t->page_stride;
     if (t->by_rows) /* behind the panel the scratch of keys is free: floats have twice the room */
         attend_turn_keys(t, from, valid, keys, keys + (hd + 63) / 64 * 64 * KV_PAGE_TOKENS);
     for (size_t d = 0; !t->by_rows && d < hd; d += 2)
@@ -265,7 +326,7 @@ static void attend_bf16(const struct attend_task *t)
 {
     enum { LEAST_ROWS = 2 * TILE_ROWS, LEAST_POSITION = 512 };
     uint32_t last = attend_last_seen(t, t->row_end - 1);
-    if (t->f32 || t->row_end - t->row_begin < LEAST_ROWS || last < LEAST_POSITION) {
+    if (t->format == KV_F32 || t->row_end - t->row_begin < LEAST_ROWS || last < LEAST_POSITION) {
         head_attend(t);
         return;
     }
@@ -280,8 +341,7 @@ static void attend_bf16(const struct attend_task *t)
     for (uint32_t page = attend_first_page(t); page <= last / KV_PAGE_TOKENS; page++) {
         uint32_t seen = last - page * KV_PAGE_TOKENS + 1,
                  valid = seen < KV_PAGE_TOKENS ? seen : KV_PAGE_TOKENS;
-        attend_load_panels(t, page, valid, (uint16_t *)(void *)s.keys,
-                           (uint16_t *)(void *)s.values);
+        attend_load_panels(t, &s, page, valid);
         for (size_t r = 0; r < rows; r += TILE_ROWS)
             attend_panel_rows(t, &s, q, page, valid, r,
                               rows - r < TILE_ROWS ? (int)(rows - r) : TILE_ROWS);

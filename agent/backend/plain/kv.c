@@ -5,15 +5,10 @@
 #include "agent/backend/plain/loops.h"
 #include "agent/backend/plain/plain_int.h"
 
-static size_t element_bytes(const struct kv_layout *l)
-{
-    return l->f32 ? sizeof(float) : sizeof(uint16_t);
-}
-
 /* Of one token and part, all heads. */
 static size_t row_bytes(const struct kv_layout *l)
 {
-    return (size_t)l->n_kv_heads * (size_t)l->head_dim * element_bytes(l);
+    return (size_t)l->n_kv_heads * (size_t)kv_format_bytes(l->format, (uint64_t)l->head_dim);
 }
 
 uint64_t plain_kv_page_bytes(const struct device *d, const struct kv_layout *l)
@@ -34,10 +29,14 @@ static uint8_t *token_row(const struct kv_group *g, const uint32_t *pages, int b
 
 static void row_write(const struct kv_layout *l, const float *values, uint8_t *row)
 {
-    for (size_t i = 0; i < (size_t)l->n_kv_heads * (size_t)l->head_dim; i++) {
+    size_t n = (size_t)l->n_kv_heads * (size_t)l->head_dim;
+    if (l->format == KV_Q8_0)
+        loop_q8_0(values, n, row);
+    else if (l->format == KV_F32)
+        memcpy(row, values, n * sizeof *values);
+    for (size_t i = 0; l->format == KV_F16 && i < n; i++) {
         uint16_t half = dtype_f32_to_f16(values[i]);
-        memcpy(row + i * element_bytes(l), l->f32 ? (const void *)&values[i] : (const void *)&half,
-               element_bytes(l));
+        memcpy(row + i * sizeof half, &half, sizeof half);
     }
 }
 
@@ -50,11 +49,15 @@ struct head_of_run {
 static float cache_read(const struct head_of_run *h, int part, uint32_t position, size_t i)
 {
     const struct kv_layout *l = &h->group->layout;
-    float value;
-    const uint8_t *at = token_row(h->group, h->pages, h->block, part, position) +
-                        ((size_t)h->head * (size_t)l->head_dim + i) * element_bytes(l);
-    dtype_info(l->f32 ? DTYPE_F32 : DTYPE_F16)->to_f32(at, 1, &value);
-    return value;
+    static const enum dtype dtypes[] = {
+        [KV_F16] = DTYPE_F16, [KV_F32] = DTYPE_F32, [KV_Q8_0] = DTYPE_Q8_0};
+    const struct dtype_info *t = dtype_info(dtypes[l->format]);
+    float block[KV_Q8_ELEMENTS];
+    size_t element = (size_t)h->head * (size_t)l->head_dim + i, n = t->block_elements;
+    t->to_f32(token_row(h->group, h->pages, h->block, part, position) +
+                  element / n * t->block_bytes,
+              n, block);
+    return block[element % n];
 }
 
 static float cached_key(const void *ctx, uint32_t position, size_t i)

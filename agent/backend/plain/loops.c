@@ -16,6 +16,24 @@ void loop_dot(enum dtype dtype, const float *x, const void *w, size_t k, float *
     }
 }
 
+void loop_q8_0(const float *in, size_t n, uint8_t *out)
+{
+    for (size_t i = 0; i < n; i += Q8_0_ELEMENTS, out += Q8_0_BYTES) {
+        float most = 0;
+        for (size_t k = i; k < i + Q8_0_ELEMENTS; k++)
+            most = fabsf(in[k]) > most ? fabsf(in[k]) : most;
+        uint16_t half = dtype_f32_to_f16(most / 127);
+        float scale = dtype_f16_to_f32(half), inverse = scale > 0 ? 1 / scale : 0;
+        memcpy(out, &half, sizeof half);
+        for (size_t k = 0; k < Q8_0_ELEMENTS; k++) {
+            float x = rintf(in[i + k] * inverse);
+            x = x < 127 ? x : 127;
+            x = x > -127 ? x : -127;
+            out[sizeof half + k] = (uint8_t)(int8_t)x;
+        }
+    }
+}
+
 void loop_rms_norm(const float *in, const float *weight, float epsilon, size_t width, float *out)
 {
     float sum = 0;

@@ -14,6 +14,10 @@
 enum { LOOP_DOT_CHUNK = 512 };
 void loop_dot(enum dtype dtype, const float *x, const void *w, size_t k, float *out);
 
+/* n values, whole blocks, as GGUF's Q8_0: the scale is the f16 that lies nearest to a 127th of the
+ * block's largest value, and numbers are to the nearest, ties to even. */
+void loop_q8_0(const float *in, size_t n, uint8_t *out);
+
 /* out[width] = in / sqrt(mean(in²) + epsilon) * weight */
 void loop_rms_norm(const float *in, const float *weight, float epsilon, size_t width, float *out);
 /* out[width] = (in - mean(in)) / sqrt(variance(in) + epsilon) * weight + bias */

@@ -223,7 +223,8 @@ static struct frame_header frame_of(uint64_t id, const struct kv_range *r)
 {
     return (struct frame_header){.kind = FRAME_KV,
                                  .stage = STAGE,
-                                 .dtype = shape.groups[r->group % 2].f32 ? FRAME_F32 : FRAME_F16,
+                                 .dtype =
+                                     (uint16_t)frame_dtype_of_kv(shape.groups[r->group % 2].format),
                                  .session = KV_SESSION,
                                  .deployment = DEPLOYMENT,
                                  .generation = GENERATION,
@@ -615,7 +616,7 @@ static uint32_t pieces_take(const struct kv_fixture *f, uint64_t *ticket, uint64
         assert_int_equal(h->session, KV_SESSION);
         assert_int_equal(h->first_position, r->first);
         assert_int_equal(h->n_tokens, r->count);
-        assert_int_equal(h->dtype, shape.groups[r->group].f32 ? FRAME_F32 : FRAME_F16);
+        assert_int_equal(h->dtype, frame_dtype_of_kv(shape.groups[r->group].format));
         assert_memory_equal(a->u.kv_export.to.data, "there", 5);
     }
     return n;

@@ -1,5 +1,6 @@
 /* Where stages go. */
 #include "coordinator/deployment_layout.h"
+#include "coordinator/describe.h"
 #include "coordinator/links.h"
 #include "coordinator/placement.h"
 #include "coordinator/profiles.h"
@@ -82,6 +83,7 @@ TEST(what_cannot_be_placed_says_why)
         {"{\"agents\": \"a0,,a1\"}", "invalid", "not the name of an agent", ""},
         {"{\"compute\": \"f16\"}", "invalid", "auto or f32", ""},
         {"{\"wire\": \"int8\"}", "invalid", "f32, f16, bf16 or auto", ""},
+        {"{\"kv\": \"int4\"}", "invalid", "--kv is \"int4\"; it can be auto, f16, f32 or q8_0", ""},
         {"{\"slice\": -1}", "invalid", "\"slice\" is not a number", ""},
         {"{\"agents\": 3}", "invalid", "\"agents\" is not text", ""},
         {"{\"max_context\": 5000}", "invalid", "more than the model's 4096", ""},
@@ -164,6 +166,38 @@ TEST(as_many_sequences_are_open_as_asked_for_or_as_memory_is_good_for)
     }
     expect_failure(&f, "{\"max_sequences\": 257}", "invalid",
                    "--max-sequences 257 is more than 256", "");
+    fixture_close(&f);
+}
+
+/* Weights 2 GB and 10 kB a token in f16: 3000 tokens of it fit, and 3000 / 17 * 32 in 8 bits. */
+TEST(keys_and_values_in_8_bits_leave_room_for_more_of_them)
+{
+    struct fixture f;
+    fixture_open(&f);
+    fixture_agent(&f, 0, "k", 2.03e9);
+    expect_failure(&f, "{\"max_context\": 4096, \"kv\": \"f16\"}", "infeasible",
+                   "bytes are missing", "--max-context 2048");
+    expect_failure(&f, "{\"max_context\": 4096, \"kv\": \"f32\"}", "infeasible",
+                   "bytes are missing", "--max-context 1024");
+    struct deployment *d = deploy(&f, "x", "{\"max_context\": 4096, \"kv\": \"q8_0\"}", NULL);
+    assert_non_null(d);
+    json_t *told = describe_deployment(d, true);
+    assert_string_equal(json_string_value(json_object_get(told, "kv")), "q8_0");
+    assert_string_equal(json_string_value(json_object_get(json_object_get(told, "plan"), "kv")),
+                        "q8_0");
+    json_decref(told);
+    fixture_close(&f);
+}
+
+TEST(heads_that_are_no_whole_blocks_are_not_kept_in_8_bits)
+{
+    struct fixture f;
+    fixture_open(&f);
+    facts.odd_head = 80;
+    fixture_agent(&f, 0, "k", 8e9);
+    expect_failure(&f, "{\"kv\": \"q8_0\"}", "unsupported", "keys have 80 elements", "--kv f16");
+    assert_non_null(deploy(&f, "x", "{\"kv\": \"f16\"}", NULL));
+    facts.odd_head = 0;
     fixture_close(&f);
 }
 
@@ -443,6 +477,8 @@ int main(void)
         cmocka_unit_test(the_error_names_a_context_that_would_fit),
         cmocka_unit_test(without_a_context_the_largest_half_that_fits_is_taken),
         cmocka_unit_test(as_many_sequences_are_open_as_asked_for_or_as_memory_is_good_for),
+        cmocka_unit_test(keys_and_values_in_8_bits_leave_room_for_more_of_them),
+        cmocka_unit_test(heads_that_are_no_whole_blocks_are_not_kept_in_8_bits),
         cmocka_unit_test(f32_needs_twice_the_room_of_bf16),
         cmocka_unit_test(what_stages_hold_for_each_other_is_planned_as_agents_count_it),
         cmocka_unit_test(memory_of_other_deployments_is_not_given_twice),

@@ -1,6 +1,7 @@
 /* Attention and rotation of every kind, on every backend, against sums by hand in double
  * precision: windows, soft caps, sinks, values inside keys, slices of any length, several sequences
  * in one batch; styles and factors of rotation. */
+#include "agent/backend/plain/loops.h"
 #include "tests/unit/agent/backend/operator_fixture.h"
 
 /* ---- attention ---- */
@@ -9,7 +10,7 @@ enum { PAGES = 12, SEQUENCES = 2, TOKENS_MAX = 300 };
 
 struct attention_case {
     struct op_attention a;
-    bool f32;
+    enum kv_format format;
     uint32_t tokens, slice; /* of each sequence; slices but the last */
     float sink;             /* of head h: this times (h + 1); 0: none */
     float size;             /* of queries and keys */
@@ -22,12 +23,20 @@ struct attention_data {
     double *want;
 };
 
-static double kept(const struct attention_case *c, float x)
+/* Element i of a head's key or value as the cache has it. */
+static double kept(const struct attention_case *c, const float *head, size_t i)
 {
-    float half;
-    uint16_t bits = dtype_f32_to_f16(x);
-    dtype_info(DTYPE_F16)->to_f32((const uint8_t *)&bits, 1, &half);
-    return (double)(c->f32 ? x : half);
+    uint8_t block[KV_Q8_BYTES];
+    float values[KV_Q8_ELEMENTS];
+    uint16_t half = dtype_f32_to_f16(head[i]);
+    size_t first = i / KV_Q8_ELEMENTS * KV_Q8_ELEMENTS;
+    if (c->format == KV_F32)
+        return (double)head[i];
+    if (c->format == KV_F16)
+        return (double)dtype_f16_to_f32(half);
+    loop_q8_0(head + first, KV_Q8_ELEMENTS, block);
+    dtype_info(DTYPE_Q8_0)->to_f32(block, KV_Q8_ELEMENTS, values);
+    return (double)values[i - first];
 }
 
 /* One query's answer. */
@@ -43,7 +52,7 @@ static void want_row(const struct attention_data *t, const float *q, size_t firs
     for (uint32_t p = from; p <= position; p++) {
         double sum = 0;
         for (size_t i = 0; i < hd; i++)
-            sum += (double)q[i] * kept(t->c, t->k[(first + p) * t->k_width + kv + i]);
+            sum += (double)q[i] * kept(t->c, t->k + (first + p) * t->k_width + kv, i);
         sum *= scale;
         scores[p] = a->cap != 0 ? (double)a->cap * tanh(sum / (double)a->cap) : sum;
         greatest = fmax(greatest, scores[p]);
@@ -58,7 +67,7 @@ static void want_row(const struct attention_data *t, const float *q, size_t firs
                                           : t->v + (first + p) * t->v_width + kv;
         total += weight;
         for (size_t i = 0; i < vd; i++)
-            out[i] += weight * kept(t->c, value[i]);
+            out[i] += weight * kept(t->c, value, i);
     }
     for (size_t i = 0; i < vd; i++)
         out[i] /= total;
@@ -159,11 +168,10 @@ static void attention_check(struct device *d, const struct attention_data *t)
                                      .n_kv_heads = c->a.kv_heads,
                                      .head_dim = c->a.head_dim,
                                      .value_dim = c->a.value_dim,
-                                     .f32 = c->f32,
+                                     .format = c->format,
                                      .window = c->a.window}};
-    uint64_t page = d->backend->kv_page_bytes(d, &kv.layout), parts = c->a.value_dim ? 1 : 2,
-             element = c->f32 ? 4 : 2;
-    assert_int_equal(page, parts * KV_PAGE_TOKENS * t->k_width * element);
+    uint64_t page = d->backend->kv_page_bytes(d, &kv.layout), parts = c->a.value_dim ? 1 : 2;
+    assert_int_equal(page, parts * KV_PAGE_TOKENS * kv_format_bytes(c->format, t->k_width));
     assert_int_equal(d->backend->memory_alloc(d, PAGES * page, &kv.pool, &e), 0);
     memset(kv.pool.data, 0xff, PAGES * page); /* what was there before is no number */
     for (uint32_t first = 0, n; first < c->tokens; first += n) {
@@ -172,7 +180,7 @@ static void attention_check(struct device *d, const struct attention_data *t)
         slice_run(d, t, &kv, first, n, out);
         for (size_t s = 0; s < SEQUENCES; s++)
             op_near(d, out + s * n * t->out_width, t->want + (s * c->tokens + first) * t->out_width,
-                    n * t->out_width, 4e-6);
+                    n * t->out_width, c->format == KV_Q8_0 ? 2e-4 : 4e-6);
         free(out);
     }
     d->backend->memory_release(d, &kv.pool);
@@ -196,12 +204,12 @@ static void attention_cases_check(const struct attention_case *cases, size_t n)
 TEST(a_window_shows_a_token_itself_and_what_is_just_before_it)
 {
     static const struct attention_case cases[] = {
-        {{.heads = 2, .kv_heads = 1, .head_dim = 12, .window = 1}, true, 70, 9, 0, 1},
-        {{.heads = 2, .kv_heads = 2, .head_dim = 8, .window = 7}, true, 150, 40, 0, 1},
-        {{.heads = 4, .kv_heads = 2, .head_dim = 16, .window = 64}, false, 200, 200, 0, 1},
-        {{.heads = 2, .kv_heads = 1, .head_dim = 16, .window = 65}, true, 200, 1, 0, 1},
-        {{.heads = 2, .kv_heads = 1, .head_dim = 16, .window = 1000}, true, 130, 31, 0, 1},
-        {{.heads = 3, .kv_heads = 3, .head_dim = 10, .window = 0}, false, 130, 64, 0, 1},
+        {{.heads = 2, .kv_heads = 1, .head_dim = 12, .window = 1}, KV_F32, 70, 9, 0, 1},
+        {{.heads = 2, .kv_heads = 2, .head_dim = 8, .window = 7}, KV_F32, 150, 40, 0, 1},
+        {{.heads = 4, .kv_heads = 2, .head_dim = 16, .window = 64}, KV_F16, 200, 200, 0, 1},
+        {{.heads = 2, .kv_heads = 1, .head_dim = 16, .window = 65}, KV_F32, 200, 1, 0, 1},
+        {{.heads = 2, .kv_heads = 1, .head_dim = 16, .window = 1000}, KV_F32, 130, 31, 0, 1},
+        {{.heads = 3, .kv_heads = 3, .head_dim = 10, .window = 0}, KV_F16, 130, 64, 0, 1},
     };
     CASES_CHECK(cases);
 }
@@ -209,9 +217,9 @@ TEST(a_window_shows_a_token_itself_and_what_is_just_before_it)
 TEST(scores_are_capped_before_they_are_weighed)
 {
     static const struct attention_case cases[] = {
-        {{.heads = 2, .kv_heads = 1, .head_dim = 16, .cap = 50}, true, 70, 70, 0, 8},
-        {{.heads = 2, .kv_heads = 2, .head_dim = 16, .cap = 1, .scale = 1}, true, 66, 1, 0, 30},
-        {{.heads = 2, .kv_heads = 2, .head_dim = 16, .cap = 5, .window = 9}, false, 66, 20, 0, 2},
+        {{.heads = 2, .kv_heads = 1, .head_dim = 16, .cap = 50}, KV_F32, 70, 70, 0, 8},
+        {{.heads = 2, .kv_heads = 2, .head_dim = 16, .cap = 1, .scale = 1}, KV_F32, 66, 1, 0, 30},
+        {{.heads = 2, .kv_heads = 2, .head_dim = 16, .cap = 5, .window = 9}, KV_F16, 66, 20, 0, 2},
     };
     CASES_CHECK(cases);
 }
@@ -219,12 +227,12 @@ TEST(scores_are_capped_before_they_are_weighed)
 TEST(a_sink_takes_its_share_of_every_sum)
 {
     static const struct attention_case cases[] = {
-        {{.heads = 4, .kv_heads = 2, .head_dim = 8}, true, 70, 30, 0.5f, 1},
-        {{.heads = 4, .kv_heads = 1, .head_dim = 8, .window = 5}, false, 70, 1, 1, 1},
+        {{.heads = 4, .kv_heads = 2, .head_dim = 8}, KV_F32, 70, 30, 0.5f, 1},
+        {{.heads = 4, .kv_heads = 1, .head_dim = 8, .window = 5}, KV_F16, 70, 1, 1, 1},
         /* one that outweighs all, and one that weighs nothing */
-        {{.heads = 2, .kv_heads = 1, .head_dim = 8}, true, 66, 66, 80, 1},
-        {{.heads = 2, .kv_heads = 1, .head_dim = 8}, true, 66, 66, -1e30f, 1},
-        {{.heads = 2, .kv_heads = 1, .head_dim = 8, .cap = 3, .window = 70}, true, 130, 66, 2, 4},
+        {{.heads = 2, .kv_heads = 1, .head_dim = 8}, KV_F32, 66, 66, 80, 1},
+        {{.heads = 2, .kv_heads = 1, .head_dim = 8}, KV_F32, 66, 66, -1e30f, 1},
+        {{.heads = 2, .kv_heads = 1, .head_dim = 8, .cap = 3, .window = 70}, KV_F32, 130, 66, 2, 4},
     };
     CASES_CHECK(cases);
 }
@@ -232,16 +240,16 @@ TEST(a_sink_takes_its_share_of_every_sum)
 TEST(values_that_lie_in_their_keys_are_kept_once)
 {
     static const struct attention_case cases[] = {
-        {{.heads = 4, .kv_heads = 1, .head_dim = 24, .value_dim = 16}, true, 140, 50, 0, 1},
-        {{.heads = 16, .kv_heads = 1, .head_dim = 72, .value_dim = 64}, false, 140, 1, 0, 1},
+        {{.heads = 4, .kv_heads = 1, .head_dim = 24, .value_dim = 16}, KV_F32, 140, 50, 0, 1},
+        {{.heads = 16, .kv_heads = 1, .head_dim = 72, .value_dim = 64}, KV_F16, 140, 1, 0, 1},
         {{.heads = 4, .kv_heads = 2, .head_dim = 7, .value_dim = 7, .window = 9},
-         true,
+         KV_F32,
          80,
          33,
          0,
          1},
         {{.heads = 2, .kv_heads = 1, .head_dim = 10, .value_dim = 3, .scale = 2},
-         true,
+         KV_F32,
          70,
          70,
          1,
@@ -255,9 +263,25 @@ TEST(values_that_lie_in_their_keys_are_kept_once)
 TEST(scores_of_any_size_make_weights_that_sum_to_one)
 {
     static const struct attention_case cases[] = {
-        {{.heads = 2, .kv_heads = 1, .head_dim = 16, .scale = 1000}, true, 70, 70, 0, 3},
-        {{.heads = 2, .kv_heads = 1, .head_dim = 16}, true, 130, 65, 0, 1e-30f},
-        {{.heads = 2, .kv_heads = 1, .head_dim = 16}, true, 70, 7, 0, 1e-42f},
+        {{.heads = 2, .kv_heads = 1, .head_dim = 16, .scale = 1000}, KV_F32, 70, 70, 0, 3},
+        {{.heads = 2, .kv_heads = 1, .head_dim = 16}, KV_F32, 130, 65, 0, 1e-30f},
+        {{.heads = 2, .kv_heads = 1, .head_dim = 16}, KV_F32, 70, 7, 0, 1e-42f},
+    };
+    CASES_CHECK(cases);
+}
+
+/* Of all kinds, by the exact sums over what 8 bits have kept. */
+TEST(keys_and_values_are_kept_in_8_bits)
+{
+    static const struct attention_case cases[] = {
+        {{.heads = 1, .kv_heads = 1, .head_dim = 32}, KV_Q8_0, 70, 1, 0, 1},
+        {{.heads = 8, .kv_heads = 2, .head_dim = 64}, KV_Q8_0, 200, 1, 0, 1},
+        {{.heads = 8, .kv_heads = 1, .head_dim = 128}, KV_Q8_0, 130, 64, 0, 1},
+        {{.heads = 3, .kv_heads = 1, .head_dim = 96, .window = 65}, KV_Q8_0, 150, 1, 0, 1},
+        {{.heads = 4, .kv_heads = 2, .head_dim = 32, .cap = 5, .window = 9}, KV_Q8_0, 80, 7, 0, 2},
+        {{.heads = 4, .kv_heads = 2, .head_dim = 64}, KV_Q8_0, 70, 1, 0.5f, 1},
+        {{.heads = 16, .kv_heads = 1, .head_dim = 96, .value_dim = 64}, KV_Q8_0, 140, 1, 0, 1},
+        {{.heads = 12, .kv_heads = 1, .head_dim = 64}, KV_Q8_0, 130, 1, 0, 1},
     };
     CASES_CHECK(cases);
 }
@@ -359,6 +383,7 @@ int main(void)
         cmocka_unit_test(a_sink_takes_its_share_of_every_sum),
         cmocka_unit_test(values_that_lie_in_their_keys_are_kept_once),
         cmocka_unit_test(scores_of_any_size_make_weights_that_sum_to_one),
+        cmocka_unit_test(keys_and_values_are_kept_in_8_bits),
         cmocka_unit_test(heads_rotate_by_style_part_factors_and_length),
     };
     return cmocka_run_group_tests_name("attention", tests, NULL, NULL);

@@ -25,7 +25,7 @@ static void cache_open(struct cache_fixture *f, uint64_t tokens, uint32_t max_se
     struct err e = {0};
     *f = (struct cache_fixture){
         .kinds = {.n = GROUPS,
-                  .layouts = {{.n_blocks = 2, .n_kv_heads = 1, .head_dim = 4, .f32 = true},
+                  .layouts = {{.n_blocks = 2, .n_kv_heads = 1, .head_dim = 4, .format = KV_F32},
                               {.n_blocks = 1, .n_kv_heads = 2, .head_dim = 6, .window = WINDOW}},
                   .first_block = {3, 0}}};
     assert_int_equal(device_open(&plain, &f->d, &e), 0);

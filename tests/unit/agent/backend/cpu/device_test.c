@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "agent/backend/backend.h"
+#include "agent/backend/plain/loops.h"
 #include "common/env.h"
 #include "tests/test.h"
 
@@ -272,11 +273,12 @@ TEST(beyond_the_limit_the_error_says_how_much_is_missing)
 
 static const char *const cpu_and_plain[] = {NULL, "plain"};
 
-/* Two groups of layers that look different in all there is, of one sequence each. */
-enum { KV_TOKENS = 100, KV_PAGES = 4, KV_GROUPS = 2, KV_BLOCKS = 2 };
+/* Groups of layers that look different in all there is, of one sequence each. */
+enum { KV_TOKENS = 100, KV_PAGES = 4, KV_GROUPS = 3, KV_BLOCKS = 2 };
 static const struct kv_layout kv_layouts[KV_GROUPS] = {
-    {.n_blocks = KV_BLOCKS, .n_kv_heads = 3, .head_dim = 10, .f32 = true},
-    {.n_blocks = KV_BLOCKS, .n_kv_heads = 2, .head_dim = 16, .window = 30}};
+    {.n_blocks = KV_BLOCKS, .n_kv_heads = 3, .head_dim = 10, .format = KV_F32},
+    {.n_blocks = KV_BLOCKS, .n_kv_heads = 2, .head_dim = 16, .window = 30},
+    {.n_blocks = KV_BLOCKS, .n_kv_heads = 2, .head_dim = 64, .format = KV_Q8_0}};
 
 struct kv_bench {
     struct device *d;
@@ -362,8 +364,8 @@ TEST(kv_blocks_leave_and_come_back_as_they_were)
         const struct backend *b = t.d->backend;
         for (int block = 0; block < KV_BLOCKS; block++)
             kv_bench_attend(&t, g, block, there, 0, KV_TOKENS, NULL);
-        bool f32 = kv_layouts[g].f32;
-        size_t width = kv_width(g), one = (size_t)2 * COUNT * width * (f32 ? 4 : 2);
+        enum kv_format format = kv_layouts[g].format;
+        size_t width = kv_width(g), one = (size_t)2 * COUNT * kv_format_bytes(format, width);
         uint8_t *out = calloc(2, one), *back = calloc(2, one);
         const struct kv_part all = {0, 2, FIRST, COUNT}, last = {1, 1, FIRST, COUNT};
         b->kv_export(t.s, &t.groups[g], there, &all, out);
@@ -379,12 +381,17 @@ TEST(kv_blocks_leave_and_come_back_as_they_were)
         assert_memory_equal(back, out + one, one);
         /* [block][k or v][token][kv head][head dim]: the values of block 1 begin at three quarters.
          */
-        for (size_t n = 0; n < COUNT * width; n++) {
+        uint8_t *blocks = calloc(COUNT, KV_Q8_BYTES * width);
+        loop_q8_0(t.v[g] + FIRST * width, format == KV_Q8_0 ? COUNT * width : 0, blocks);
+        if (format == KV_Q8_0)
+            assert_memory_equal(out + one / 2 * 3, blocks, one / 2);
+        free(blocks);
+        for (size_t n = 0; format != KV_Q8_0 && n < COUNT * width; n++) {
             float want = t.v[g][FIRST * width + n], got;
             uint16_t half;
             memcpy(&half, out + one / 2 * 3 + n * 2, 2);
-            memcpy(&got, out + one / 2 * 3 + (f32 ? n * 4 : 0), 4);
-            if (f32)
+            memcpy(&got, out + one / 2 * 3 + (format == KV_F32 ? n * 4 : 0), 4);
+            if (format == KV_F32)
                 assert_true(got == want);
             else
                 assert_int_equal(half, dtype_f32_to_f16(want));

@@ -259,7 +259,7 @@ TEST(activations_of_extreme_values_stay_finite)
 struct attend_case {
     int group, head_dim;
     uint32_t prefix, tokens;
-    bool f32;
+    enum kv_format format;
     uint32_t window;
     int latent; /* of its keys, which lie by rows, so many elements are values; 0: none */
 };
@@ -272,6 +272,11 @@ static size_t case_values(const struct attend_case *c)
 static size_t case_page(const struct attend_case *c)
 {
     return (c->latent ? 1 : 2) * (size_t)c->head_dim * KV_PAGE_TOKENS;
+}
+
+static size_t case_page_bytes(const struct attend_case *c)
+{
+    return (size_t)kv_format_bytes(c->format, case_page(c));
 }
 
 static void attend_in_tiles(void (*attend)(const struct attend_task *t),
@@ -294,10 +299,10 @@ static void attend_in_tiles(void (*attend)(const struct attend_task *t),
         t.row_begin = r;
         t.row_end = r + tile < rows ? r + tile : rows;
         t.head = pool;
-        t.page_stride = case_page(c) * (c->f32 ? 4 : 2);
+        t.page_stride = case_page_bytes(c);
         t.pages = pages;
         t.window = c->window;
-        t.f32 = c->f32;
+        t.format = c->format;
         t.scale = 0.3f;
         t.scratch = scratch;
         attend(&t);
@@ -305,13 +310,32 @@ static void attend_in_tiles(void (*attend)(const struct attend_task *t),
     free(scratch);
 }
 
+/* Of KV_Q8_0, where two of what is summed lie side by side. */
+static size_t pair_at(const struct attend_task *t, bool key, size_t token, size_t i)
+{
+    return key ? (i / 2 * KV_PAGE_TOKENS + token) * 2 + i % 2
+               : (token / 2 * (size_t)t->head_dim + i) * 2 + token % 2;
+}
+
 static float page_value(const struct attend_task *t, uint32_t position, bool value, size_t at)
 {
-    size_t size = t->f32 ? 4 : 2;
+    size_t size = t->format == KV_F32 ? 4 : 2, hd = (size_t)t->head_dim, parts = t->by_rows ? 1 : 2;
     const uint8_t *page = t->head + t->pages[position / KV_PAGE_TOKENS] * t->page_stride;
     float out;
+    if (t->format == KV_Q8_0) {
+        size_t element = value || t->by_rows ? at % hd : at / KV_PAGE_TOKENS,
+               block = (value && !t->by_rows ? hd / KV_Q8_ELEMENTS : 0) + element / KV_Q8_ELEMENTS;
+        at = pair_at(t, !value && !t->by_rows, position % KV_PAGE_TOKENS, element);
+        uint16_t scale;
+        at += value && !t->by_rows ? hd * KV_PAGE_TOKENS : 0;
+        memcpy(&scale,
+               page + parts * hd * KV_PAGE_TOKENS +
+                   (block * KV_PAGE_TOKENS + position % KV_PAGE_TOKENS) * sizeof scale,
+               sizeof scale);
+        return (float)(int8_t)page[at] * dtype_f16_to_f32(scale);
+    }
     at += value && !t->by_rows ? (size_t)t->head_dim * KV_PAGE_TOKENS : 0;
-    dtype_info(t->f32 ? DTYPE_F32 : DTYPE_F16)->to_f32(page + at * size, 1, &out);
+    dtype_info(t->format == KV_F32 ? DTYPE_F32 : DTYPE_F16)->to_f32(page + at * size, 1, &out);
     return out;
 }
 
@@ -342,22 +366,45 @@ static void attend_plain(const struct attend_task *t)
     }
 }
 
+/* Random pages of a case; free(*memory). */
+static uint8_t *case_pool(const struct attend_case *c, size_t n_pages, uint8_t **memory)
+{
+    size_t elements = case_page(c);
+    if (c->format != KV_Q8_0)
+        return random_weights(c->format == KV_F32 ? DTYPE_F32 : DTYPE_F16, elements * n_pages, 9,
+                              memory);
+    uint64_t seed = 9;
+    *memory = calloc(n_pages, case_page_bytes(c));
+    for (size_t p = 0; p < n_pages; p++) {
+        uint8_t *page = *memory + p * case_page_bytes(c);
+        for (size_t i = 0; i < elements; i++)
+            page[i] = (uint8_t)random_next(&seed);
+        for (size_t i = 0; i < elements / KV_Q8_ELEMENTS; i++) {
+            uint16_t scale = dtype_f32_to_f16(0.01f * (1 + random_float(&seed) / 2));
+            memcpy(page + elements + i * sizeof scale, &scale, sizeof scale);
+        }
+    }
+    return *memory;
+}
+
 static void check_attend(const struct cpu_kernels *k, const struct attend_case *c)
 {
     enum { PAGES = 10 };
     static const uint32_t pages[PAGES] = {2, 0, 3, 1, 9, 5, 8, 6, 7, 4};
-    size_t values = case_page(c) * PAGES, heads = (size_t)c->group * c->tokens,
-           n = heads * case_values(c);
+    size_t heads = (size_t)c->group * c->tokens, n = heads * case_values(c);
     assert_true(c->prefix + c->tokens <= PAGES * KV_PAGE_TOKENS);
-    uint8_t *memory, *pool = random_weights(c->f32 ? DTYPE_F32 : DTYPE_F16, values, 9, &memory);
+    uint8_t *memory, *pool = case_pool(c, PAGES, &memory);
     float *q = random_floats(heads * (size_t)c->head_dim, 8), *got = random_floats(n, 0),
           *want = random_floats(n, 0), *alone = random_floats(n, 0);
     attend_in_tiles(k->attend, c, q, pool, pages, ATTEND_MAX_ROWS, got);
     attend_in_tiles(attend_plain, c, q, pool, pages, ATTEND_MAX_ROWS, want);
-    bool bf16 = k->panel_dot && !c->f32 && c->prefix + c->tokens > 512;
-    close_to(got, want, n, bf16 ? 1e-2f : 2e-6f, k->name);
+    bool bf16 = k->panel_dot && c->format != KV_F32 && c->prefix + c->tokens > 512;
+    float near = c->format == KV_Q8_0 ? 1e-3f : 2e-6f;
+    close_to(got, want, n, bf16 ? 1e-2f : near, k->name);
     attend_in_tiles(k->attend, c, q, pool, pages, 1, alone);
-    if (!bf16)
+    if (c->format == KV_Q8_0) /* few rows are multiplied as integers */
+        close_to(got, alone, n, bf16 ? 1e-2f : 1e-3f, k->name);
+    else if (!bf16)
         assert_memory_equal(got, alone, n * sizeof *got);
     free(memory);
     free(q);
@@ -369,36 +416,42 @@ static void check_attend(const struct cpu_kernels *k, const struct attend_case *
 TEST(attention_matches_and_does_not_depend_on_the_tile)
 {
     static const struct attend_case cases[] = {
-        {1, 64, 0, 1, false, 0, 0},
-        {8, 64, 0, 1, true, 0, 0},
-        {8, 64, 63, 1, false, 0, 0},
-        {8, 64, 64, 1, false, 0, 0},
-        {4, 64, 127, 5, true, 0, 0},
-        {1, 128, 0, 70, true, 0, 0},
-        {2, 128, 30, 70, true, 0, 0},
-        {3, 80, 100, 33, false, 0, 0},
-        {1, 6, 5, 60, true, 0, 0},
-        {7, 10, 190, 66, false, 0, 0},
-        {2, 7, 60, 9, false, 0, 0},
-        {1, 64, 500, 30, false, 0, 0},
-        {7, 10, 560, 63, false, 0, 0},
-        {2, 7, 530, 9, false, 0, 0},
-        {2, 128, 570, 70, true, 0, 0},
-        {3, 80, 512, 65, false, 0, 0},
-        {8, 64, 70, 1, true, 1, 0},
-        {2, 64, 0, 200, true, 33, 0},
-        {4, 64, 100, 90, false, 64, 0},
-        {1, 80, 130, 70, true, 65, 0},
-        {2, 64, 540, 60, false, 100, 0},
-        {1, 64, 500, 90, false, 513, 0},
+        {1, 64, 0, 1, KV_F16, 0, 0},
+        {8, 64, 0, 1, KV_F32, 0, 0},
+        {8, 64, 63, 1, KV_F16, 0, 0},
+        {8, 64, 64, 1, KV_F16, 0, 0},
+        {4, 64, 127, 5, KV_F32, 0, 0},
+        {1, 128, 0, 70, KV_F32, 0, 0},
+        {2, 128, 30, 70, KV_F32, 0, 0},
+        {3, 80, 100, 33, KV_F16, 0, 0},
+        {1, 6, 5, 60, KV_F32, 0, 0},
+        {7, 10, 190, 66, KV_F16, 0, 0},
+        {2, 7, 60, 9, KV_F16, 0, 0},
+        {1, 64, 500, 30, KV_F16, 0, 0},
+        {7, 10, 560, 63, KV_F16, 0, 0},
+        {2, 7, 530, 9, KV_F16, 0, 0},
+        {2, 128, 570, 70, KV_F32, 0, 0},
+        {3, 80, 512, 65, KV_F16, 0, 0},
+        {8, 64, 70, 1, KV_F32, 1, 0},
+        {2, 64, 0, 200, KV_F32, 33, 0},
+        {4, 64, 100, 90, KV_F16, 64, 0},
+        {1, 80, 130, 70, KV_F32, 65, 0},
+        {2, 64, 540, 60, KV_F16, 100, 0},
+        {1, 64, 500, 90, KV_F16, 513, 0},
         /* values in keys */
-        {16, 72, 63, 1, false, 0, 64},
-        {4, 40, 0, 130, true, 0, 32},
-        {2, 24, 100, 9, false, 0, 24},
-        {3, 7, 60, 9, true, 0, 5},
-        {16, 576, 600, 3, false, 0, 512},
-        {7, 90, 560, 63, false, 0, 70},
-        {2, 576, 30, 40, true, 0, 512},
+        {16, 72, 63, 1, KV_F16, 0, 64},
+        {4, 40, 0, 130, KV_F32, 0, 32},
+        {2, 24, 100, 9, KV_F16, 0, 24},
+        {3, 7, 60, 9, KV_F32, 0, 5},
+        {16, 576, 600, 3, KV_F16, 0, 512},
+        {7, 90, 560, 63, KV_F16, 0, 70},
+        {2, 576, 30, 40, KV_F32, 0, 512},
+        {1, 32, 0, 1, KV_Q8_0, 0, 0},
+        {8, 64, 127, 5, KV_Q8_0, 0, 0},
+        {7, 96, 190, 66, KV_Q8_0, 33, 0},
+        {3, 128, 560, 70, KV_Q8_0, 0, 0},
+        {4, 64, 540, 60, KV_Q8_0, 100, 0},
+        {16, 576, 540, 9, KV_Q8_0, 0, 512},
     };
     for (int l = 0; l < LEVELS; l++) {
         const struct cpu_kernels *k = level(levels[l]);
@@ -410,8 +463,9 @@ TEST(attention_matches_and_does_not_depend_on_the_tile)
 /* A window that is larger than all there is changes no bit; pages behind one are not looked at. */
 TEST(attention_within_a_window_sees_no_more_and_no_less)
 {
-    struct attend_case all = {2, 16, 150, 40, true, 0, 0}, wide = {2, 16, 150, 40, true, 190, 0},
-                       narrow = {2, 16, 150, 40, true, 20, 0};
+    struct attend_case all = {2, 16, 150, 40, KV_F32, 0, 0},
+                       wide = {2, 16, 150, 40, KV_F32, 190, 0},
+                       narrow = {2, 16, 150, 40, KV_F32, 20, 0};
     uint32_t pages[3] = {1, 0, 2};
     size_t n = (size_t)all.group * (size_t)all.head_dim * all.tokens,
            floats = 2 * (size_t)all.head_dim * KV_PAGE_TOKENS;
@@ -443,7 +497,7 @@ TEST(attention_within_a_window_sees_no_more_and_no_less)
 /* What is left in a page by an earlier sequence, not-a-number included, never shows. */
 TEST(stale_entries_of_a_page_do_not_matter)
 {
-    struct attend_case c = {.group = 2, .head_dim = 16, .prefix = 0, .tokens = 3, .f32 = true};
+    struct attend_case c = {.group = 2, .head_dim = 16, .prefix = 0, .tokens = 3, .format = KV_F32};
     static const uint32_t pages[1] = {0};
     size_t n = (size_t)c.group * (size_t)c.head_dim * c.tokens,
            half = (size_t)c.head_dim * KV_PAGE_TOKENS;
@@ -496,6 +550,29 @@ TEST(rotation_follows_both_styles)
     }
 }
 
+/* A block of zeros, one with a single large value, ordinary ones, and some too small for f16. */
+TEST(blocks_of_8_bits_are_those_of_the_plain_loops)
+{
+    enum { N = 8 * KV_Q8_ELEMENTS };
+    float *values = random_floats(N, 5);
+    uint8_t want[N / KV_Q8_ELEMENTS * KV_Q8_BYTES], got[sizeof want];
+    memset(values, 0, KV_Q8_ELEMENTS * sizeof *values);
+    values[KV_Q8_ELEMENTS + 7] = -3e4f;
+    for (int i = 2 * KV_Q8_ELEMENTS; i < 3 * KV_Q8_ELEMENTS; i++)
+        values[i] *= 1e-5f;
+    for (int i = 3 * KV_Q8_ELEMENTS; i < 4 * KV_Q8_ELEMENTS; i++)
+        values[i] *= 1e-9f;
+    loop_q8_0(values, N, want);
+    for (int l = 0; l < LEVELS; l++) {
+        const struct cpu_kernels *k = level(levels[l]);
+        if (!k)
+            continue;
+        k->f32_to_q8_0(values, N, got);
+        assert_memory_equal(got, want, sizeof want);
+    }
+    free(values);
+}
+
 TEST(unknown_kernels_are_refused)
 {
     const struct cpu_kernels *k;
@@ -516,6 +593,7 @@ int main(void)
         cmocka_unit_test(attention_matches_and_does_not_depend_on_the_tile),
         cmocka_unit_test(attention_within_a_window_sees_no_more_and_no_less),
         cmocka_unit_test(stale_entries_of_a_page_do_not_matter),
+        cmocka_unit_test(blocks_of_8_bits_are_those_of_the_plain_loops),
         cmocka_unit_test(rotation_follows_both_styles),
         cmocka_unit_test(unknown_kernels_are_refused),
     };
