@@ -113,12 +113,21 @@ static int heads_make(const char *folder, const char *id, const struct manifest 
 
 /* ---- facts ---- */
 
-static void count_elements(void *ctx, const struct weight *w)
+/* Blocks stay as they are; plain numbers stay, too, or become shorter ones where that is faster;
+ * what has its scales in another tensor is put together, as two bytes where these may stand for
+ * four. */
+static void weight_count(void *ctx, const struct weight *w)
 {
-    uint64_t n = 1;
+    struct layer_facts *l = ctx;
+    uint64_t n = 1, bytes = weight_dtype_bytes(w);
+    bool scaled = w->stored == WEIGHT_F8_E4M3 || w->stored == WEIGHT_F8_E5M2;
     for (int i = 0; i < w->n_dims; i++)
         n *= w->shape[i];
-    *(uint64_t *)ctx += n;
+    l->elements += n;
+    if (w->n_dims < 2)
+        bytes = n * sizeof(float);
+    l->kept_f32_bytes += bytes;
+    l->kept_bytes += scaled && w->n_dims > 1 ? n * 2 : bytes;
 }
 
 static int tokens_text(void *ctx, const uint32_t *ids, size_t n, struct buffer *out)
@@ -246,7 +255,7 @@ static int facts_fill(struct model *m, struct arena *arena, struct model_facts *
                                          .state_bytes_per_token = l->state_bytes_per_token,
                                          .output_bytes_per_token = l->output_bytes_per_token,
                                          .flops_per_token = l->flops_per_token};
-        model_layers_weights(m, i, i + 1, count_elements, &layers[i].elements);
+        model_layers_weights(m, i, i + 1, weight_count, &layers[i]);
     }
     const uint32_t *end_ids = tokenizer_end_ids(t, &n_end);
     double workspace;

@@ -16,10 +16,13 @@ enum {
 
 double profile_guessed_bytes(const struct layer_facts *l, bool f32)
 {
-    /* Rows of the embedding are read from the file's own pages; matrices are packed into what the
-     * backend computes in. */
+    /* Rows of the embedding are read from the file's own pages. Where the formats are not known,
+     * matrices may be packed into what the backend computes in. */
+    uint64_t kept = f32 ? l->kept_f32_bytes : l->kept_bytes;
     if (strcmp(l->class_name, "embed") == 0)
         return (double)l->param_bytes;
+    if (kept > 0)
+        return (double)kept;
     return fmax((double)l->param_bytes, (double)l->elements * (f32 ? 4 : 2));
 }
 

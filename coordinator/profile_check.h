@@ -21,7 +21,8 @@ int profile_check(const struct model_facts *facts, bool f32, const json_t *table
  * believed. */
 double profile_resident_bytes(const struct layer_facts *l, bool f32,
                               const struct measured_profile *measured, int layer);
-/* The same as one would guess it without measuring. */
+/* The same as one would guess it without measuring: by the weights' number formats where these are
+ * known, else two bytes a weight (four with f32), or the file's where it has more. */
 double profile_guessed_bytes(const struct layer_facts *l, bool f32);
 /* Multiplies the seconds of every table, and counts it: "corrected" is the product of all factors
  * so far. */

@@ -12,6 +12,7 @@
 #include "common/manifest.h"
 #include "coordinator/coordinator.h"
 #include "coordinator/model_heads.h"
+#include "coordinator/profile_check.h"
 #include "model/manifest_build.h"
 #include "tests/test.h"
 #include "transport/control.h"
@@ -217,6 +218,13 @@ TEST(heads_open_like_the_model_itself)
     assert_int_equal(facts.vocabulary, (unsigned)model_config(model)->vocabulary);
     assert_true(facts.n_end_ids > 0);
     assert_true(facts.layers[1].elements * 8 > facts.layers[1].param_bytes * 7 / 2);
+    /* What nobody measured is guessed by its format: blocks of eight bits stay what they are. */
+    for (int f32 = 0; f32 < 2; f32++)
+        for (int i = 1; i < facts.n_layers; i++) {
+            double bytes = profile_guessed_bytes(&facts.layers[i], f32),
+                   own = (double)facts.layers[i].param_bytes;
+            assert_true(bytes >= own && bytes < 1.01 * own + 4096);
+        }
     static const uint32_t ids[] = {5, 6, 7};
     assert_int_equal(facts.text(facts.text_ctx, ids, 3, &text), 0);
     /* As long as the original, and hardly any of it on the disk. */
