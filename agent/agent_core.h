@@ -170,10 +170,11 @@ struct agent_event {
                            */
             void *output; /* not the last stage and not posted: the frame for the next one, run
                              table and rows [tokens, width]; else NULL */
-            const uint32_t
-                *picked; /* last stage: [n_runs], the token sampled for each run with `sample` */
-            const float *logits; /* last stage: rows [row_width] of all n_logits, in their order;
-                                    valid until the actions are done */
+            const uint32_t *picked; /* last stage: the token sampled for each run with `sample`; for
+                                       each run there is a place, and one for each of its guesses:
+                                       these hold as long as what stands before is the guess */
+            const float *logits;    /* last stage: rows [row_width] of all n_logits, in their order;
+                                       valid until the actions are done */
         } batch_done;
         struct {
             uint64_t id; /* of the request */

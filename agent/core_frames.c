@@ -67,7 +67,7 @@ static void tokens_in(struct agent_core *c, struct core_stage *s, const struct a
         if (!known && queue_sequence_find(s->queue, t->sequence))
             core_sequence_fail(c, s, t->sequence, HP_EPROTO,
                                "the last stage gave a token beyond the vocabulary");
-        if (!known || !queue_token(s->queue, t->sequence, h->batch, t->token, t->finished != 0))
+        if (!known || !queue_token(s->queue, h->batch, t))
             c->dropped_runs++;
     }
 }

@@ -2,7 +2,7 @@
  *
  *     core_out.c          actions
  *     core_state.c        stages and what the coordinator hears of them
- *     core_sessions.c, core_links.c, core_prefill.c, core_posts.c
+ *     core_sessions.c, core_links.c, core_prefill.c, core_drafts.c, core_posts.c
  *     core_moves.c        keys and values that come and go: what is under way
  *     core_sequences.c    opening, closing, failing
  *     core_kv.c           orders and frames of keys and values
@@ -16,6 +16,7 @@
 #define HP_AGENT_CORE_INT_H
 
 #include "agent/agent_core.h"
+#include "agent/engine/drafts.h"
 #include "common/log.h"
 #include "common/machine.h"
 
@@ -68,9 +69,10 @@ struct core_stage {
     uint64_t tokens_done;
     double turn_s; /* of its device, since it was made; never behind those that were busy */
     double busy_s, planned_s;
-    uint32_t outputs, outputs_out; /* buffers for large outputs, and how many of them are out;
-                                      outputs 0: there is no end of them */
-    uint64_t outputs_since_ns;     /* since when nothing of what is out came back */
+    uint32_t outputs, outputs_out;  /* buffers for large outputs, and how many of them are out;
+                                       outputs 0: there is no end of them */
+    uint64_t outputs_since_ns;      /* since when nothing of what is out came back */
+    struct draft_costs draft_costs; /* last stage */
     struct core_stage *next_dead;
 };
 
@@ -94,6 +96,8 @@ struct core_sequence {
     /* How its prompt went through here so far, for MESSAGE_PREFILL; freed once that is said. */
     struct core_slice *slices;
     size_t n_slices, slice_capacity;
+    struct drafts *drafts; /* last stage; NULL: nothing is guessed */
+    uint64_t said_ns;      /* when its last token was said; 0: never */
     struct core_sequence *next_dead;
 };
 
@@ -290,6 +294,18 @@ void core_prefill_ran(struct agent_core *c, struct core_stage *s, const struct b
                       uint64_t start_ns, uint64_t end_ns);
 /* When the input of a batch was there; 0: not known. */
 uint64_t core_prefill_ready_ns(const struct core_stage *s, const struct batch *b);
+
+/* ---- core_drafts.c: guesses, on the last stage */
+
+void core_drafts_begin(const struct core_stage *s, struct core_sequence *own);
+/* Fills in the guesses of a batch's runs, for whoever samples. */
+void core_drafts_order(const struct core_stage *s, struct batch *b);
+/* A run of the sequence has given tokens: its first `right` guesses, of ids[], and one more. */
+void core_drafts_ran(struct agent_core *c, struct core_stage *s, struct core_sequence *own,
+                     const struct batch_run *run, const uint32_t *ids, uint32_t right);
+/* Guesses of what follows, into rows that have room for BATCH_MAX_DRAFTS: how many. */
+uint32_t core_drafts_say(const struct core_stage *s, struct core_sequence *own,
+                         struct frame_token *rows);
 
 /* ---- core_moves.c */
 

@@ -41,8 +41,7 @@ void core_tokens_post(struct agent_core *c, struct core_stage *s, uint32_t batch
     if (core_stage_is_first(s)) {
         queue_returned(s->queue, batch, env_now_ns(c->env));
         for (uint32_t i = 0; i < n; i++)
-            queue_token(s->queue, c->tokens[i].sequence, batch, c->tokens[i].token,
-                        c->tokens[i].finished != 0);
+            queue_token(s->queue, batch, &c->tokens[i]);
         return;
     }
     struct agent_action *a = core_act(c, AGENT_DO_POST);

@@ -42,6 +42,7 @@ void core_queue_destroy(struct agent_core *c, struct core_stage *s)
 void core_sequence_free(struct core_sequence *s)
 {
     message_ref_release(s->message);
+    drafts_destroy(s->drafts);
     free(s->slices);
     free(s);
 }
@@ -185,6 +186,7 @@ static int sequence_begin(struct agent_core *c, struct core_stage *s, struct mes
     own->awaits_kv = o->length && !o->share;
     own->kv_ns = env_now_ns(c->env);
     own->kv_left = UINT32_MAX;
+    core_drafts_begin(s, own);
     c->n_kv_awaiting += own->awaits_kv;
     core_stage_links_mend(c, s);
     struct agent_action *a = core_act(c, AGENT_DO_SEQUENCE_OPEN);

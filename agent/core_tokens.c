@@ -10,8 +10,10 @@
  * coordinator. */
 static bool tokens_reserve(struct agent_core *c, uint32_t n)
 {
-    return vector_reserve(c->tokens, c->room_tokens, n) &&
-           vector_reserve(c->told_ids, c->room_told, n) && vector_reserve(c->said, c->room_said, n);
+    size_t most = (size_t)n * (1 + BATCH_MAX_DRAFTS);
+    return vector_reserve(c->tokens, c->room_tokens, most) &&
+           vector_reserve(c->told_ids, c->room_told, most) &&
+           vector_reserve(c->said, c->room_said, n);
 }
 
 /* Room for a row of each run, where one is of a sequence that pools. */
@@ -33,15 +35,16 @@ static const char *token_finish(const struct core_sequence *own, uint32_t token)
     return own->sampled >= own->open.max_tokens ? "length" : "";
 }
 
-/* A sequence's row of the batch's message; `id` NULL: its output ends without a token. */
-static void token_say(struct agent_core *c, struct core_sequence *own, const uint32_t *id,
-                      const char *finish)
+/* A sequence's row of the batch's message; without ids: its output ends without a token. */
+static void tokens_say(struct agent_core *c, struct core_sequence *own, struct pack_u32s ids,
+                       uint32_t n_drafts, const char *finish)
 {
     own->ended = finish[0] != '\0';
     c->said[c->n_said++] = (struct message_said){.sequence = own->open.sequence,
-                                                 .first = id ? own->sampled - 1 : 0,
-                                                 .ids = {id, id != NULL},
-                                                 .finish = finish};
+                                                 .first = ids.count ? own->sampled - ids.count : 0,
+                                                 .ids = ids,
+                                                 .finish = finish,
+                                                 .drafts = n_drafts};
 }
 
 static void tokens_send(struct agent_core *c, const struct core_stage *s)
@@ -73,7 +76,7 @@ static void logits_send(struct agent_core *c, struct core_stage *s, struct core_
                                          (size_t)n * s->row_width * sizeof(float)}};
     }
     if (own->open.prompt.count && run->first_position + run->n_tokens == own->open.prompt.count)
-        token_say(c, own, NULL, "length");
+        tokens_say(c, own, (struct pack_u32s){0}, 0, "length");
 }
 
 /* One row for the text, which was one run. */
@@ -95,14 +98,40 @@ static void embedding_send(struct agent_core *c, struct core_stage *s, struct co
                                               0,
                                               1,
                                               {(const uint8_t *)row, s->row_width * sizeof(float)}};
-    token_say(c, own, NULL, "length");
+    tokens_say(c, own, (struct pack_u32s){0}, 0, "length");
+}
+
+/* What was picked for a run: at the end and where a guess was wrong the rest is nothing. `ids`: of
+ * the run, where it has guesses. Gives how many rows of the frame it adds. */
+static uint32_t tokens_take(struct agent_core *c, struct core_stage *s, struct core_sequence *own,
+                            const struct batch_run *run, const uint32_t *ids,
+                            const uint32_t *picked, struct frame_token *rows, uint32_t *told)
+{
+    const char *finish = "";
+    uint32_t n = 0;
+    bool goes_on = true;
+    while (goes_on) {
+        told[n] = picked[n];
+        own->sampled++;
+        finish = token_finish(own, picked[n]);
+        goes_on = !finish[0] && n < run->n_drafts && picked[n] == ids[1 + n];
+        n++;
+    }
+    core_drafts_ran(c, s, own, run, told, n - 1);
+    tokens_say(c, own, (struct pack_u32s){told, n}, run->n_drafts, finish);
+    rows[0] = (struct frame_token){.sequence = run->sequence,
+                                   .token = told[n - 1],
+                                   .kind = finish[0] ? FRAME_TOKEN_LAST : FRAME_TOKEN_NEXT,
+                                   .right = (uint16_t)(n - 1)};
+    return 1 + (finish[0] ? 0 : core_drafts_say(s, own, rows + 1));
 }
 
 void core_tokens_picked(struct agent_core *c, struct core_stage *s, const struct batch *b,
                         const struct agent_event *ev)
 {
-    uint32_t n = 0;
+    uint32_t n = 0, n_told = 0, id = 0; /* id: of the run's first token */
     const float *rows = ev->u.batch_done.logits;
+    const uint32_t *picked = ev->u.batch_done.picked;
     if (!tokens_reserve(c, b->n_runs) || !pooled_reserve(c, s, b)) {
         core_batch_fail(c, s, b, HP_ENOMEM, "no memory for tokens");
         core_tokens_post(c, s, b->number, 0);
@@ -119,14 +148,13 @@ void core_tokens_picked(struct agent_core *c, struct core_stage *s, const struct
             logits_send(c, s, own, run, rows);
         if (rows)
             rows += (size_t)run->n_logits * s->row_width;
-        if (!own || own->ended || !b->runs[i].sample)
-            continue;
-        own->sampled++;
-        c->told_ids[n] = ev->u.batch_done.picked[i];
-        const char *finish = token_finish(own, c->told_ids[n]);
-        token_say(c, own, &c->told_ids[n], finish);
-        c->tokens[n] = (struct frame_token){run->sequence, c->told_ids[n], finish[0] != '\0'};
-        n++;
+        if (own && !own->ended && run->sample) {
+            n += tokens_take(c, s, own, run, run->n_drafts ? b->ids + id : NULL, picked,
+                             c->tokens + n, c->told_ids + n_told);
+            n_told += 1 + run->n_drafts;
+        }
+        picked += picked ? 1 + run->n_drafts : 0;
+        id += run->n_tokens;
     }
     tokens_send(c, s);
     core_tokens_post(c, s, b->number, n);

@@ -49,6 +49,7 @@ static void run_begin(struct agent_core *c, struct core_stage *s, struct core_ru
     if (r->reserved && s->outputs_out++ == 0)
         s->outputs_since_ns = r->handed_ns;
     core_device_of(c, s)->n_running++;
+    core_drafts_order(s, &r->batch);
     run_order(c, s, r, a);
 }
 

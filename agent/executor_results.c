@@ -73,17 +73,24 @@ int executor_logits_take(struct executor *x, struct flight *f, struct err *e)
 
 /* ---- tokens ---- */
 
-/* One token to be picked. */
+/* The token of a run to be picked, and those after its guesses while these are right. */
 struct pick {
     struct sampler *sampler;
     const float *row;
-    uint32_t *token;
+    size_t width;
+    uint32_t *tokens;
+    const uint32_t *drafts; /* [n_drafts] */
+    uint32_t n_drafts;
 };
 
 static void pick_part(void *ctx, uint32_t part)
 {
     struct pick *p = (struct pick *)ctx + part;
-    *p->token = sampler_pick(p->sampler, p->row);
+    for (uint32_t k = 0; k <= p->n_drafts; k++) {
+        p->tokens[k] = sampler_pick(p->sampler, p->row + k * p->width);
+        if (k < p->n_drafts && p->tokens[k] != p->drafts[k])
+            break;
+    }
 }
 
 /* Sequences are sampled side by side. */
@@ -91,20 +98,32 @@ int executor_tokens_pick(struct executor *x, struct flight *f, struct err *e)
 {
     const struct batch *b = f->run.batch;
     const float *rows = f->logits->rows;
-    uint32_t n = 0;
+    uint32_t n = 0, id = 0, places = b->n_runs, place = 0;
+    for (uint32_t i = 0; i < b->n_runs; i++)
+        places += b->runs[i].n_drafts;
     if (!room_reserve((void **)&x->picks, &x->pick_capacity, b->n_runs, sizeof *x->picks) ||
-        !room_reserve((void **)&f->picked, &f->picked_capacity, b->n_runs, sizeof *f->picked))
+        !room_reserve((void **)&f->picked, &f->picked_capacity, places, sizeof *f->picked))
         return err_set(e, HP_ENOMEM, "no memory to sample %u sequences", b->n_runs);
     for (uint32_t i = 0; i < b->n_runs; i++) {
         const struct batch_run *run = &b->runs[i];
+        uint32_t *tokens = f->picked + place;
+        const uint32_t *drafts = run->n_drafts ? b->ids + id + 1 : NULL;
         rows += (size_t)run->n_logits * f->slot->row_width;
+        place += 1 + run->n_drafts;
+        id += run->n_tokens;
         if (!run->sample)
             continue;
         struct own_sampler *s = executor_sampler_find(f->slot, run->sequence);
         if (!s)
             return err_set(e, HP_EBUG, "sequence %llu has no sampler",
                            (unsigned long long)run->sequence);
-        x->picks[n++] = (struct pick){s->sampler, rows - f->slot->row_width, &f->picked[i]};
+        x->picks[n++] =
+            (struct pick){.sampler = s->sampler,
+                          .row = rows - (size_t)(1 + run->n_drafts) * f->slot->row_width,
+                          .width = f->slot->row_width,
+                          .tokens = tokens,
+                          .drafts = drafts,
+                          .n_drafts = run->n_drafts};
     }
     if (n == 1)
         pick_part(x->picks, 0);

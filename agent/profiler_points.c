@@ -154,7 +154,7 @@ static int run_once(struct measure *m, uint32_t batch, struct grid_point p, doub
     uint32_t open = 0;
     for (; rc == 0 && open < batch; open++) {
         runs[open] =
-            (struct batch_run){open + 1, p.prefix, p.slice, stage_is_last(m->stage), 0, false};
+            (struct batch_run){open + 1, p.prefix, p.slice, stage_is_last(m->stage), 0, false, 0};
         rc = prefixed_open(m, open + 1, p, e);
     }
     caches_leave(m);

@@ -80,7 +80,7 @@ def stream(c, tokens):
 def measure(tokens, **options):
     """What the middle agent of three does for each token: {tokens_per_s, sleeps: {thread: n}, calls: {name: n} or None, and idle_calls, idle_sleeps of as long a silence}."""
     with Cluster(agents=3, cores=1, **options) as c:
-        c.deploy("demo", DEMO, "--agents", "a0,a1,a2", "--compute", "f32")
+        c.deploy("demo", DEMO, "--agents", "a0,a1,a2", "--compute", "f32", "--speculate", "off")
         pid = c.agent("a1")["pid"]
         stream(c, 16)
         time.sleep(SETTLE_S)

@@ -6,6 +6,24 @@
 
 #include "common/vector.h"
 
+static const char *const speculate_words[] = {
+    [SPECULATE_OFF] = "off", [SPECULATE_AUTO] = "auto", [SPECULATE_LOOKUP] = "lookup"};
+
+const char *speculate_word(enum speculate where)
+{
+    return speculate_words[where];
+}
+
+bool speculate_of_word(const char *word, enum speculate *out)
+{
+    for (unsigned i = 0; i < sizeof speculate_words / sizeof *speculate_words; i++)
+        if (strcmp(word, speculate_words[i]) == 0) {
+            *out = (enum speculate)i;
+            return true;
+        }
+    return false;
+}
+
 void batch_free(struct batch *b)
 {
     free(b->runs);

@@ -7,15 +7,28 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* A slice of a prompt, or one token of decode. */
+/* Guesses of a sequence's next tokens that one batch may verify. */
+enum { BATCH_MAX_DRAFTS = 15 };
+/* Where guesses are made: nowhere; where stages would be idle without and it pays; wherever a
+ * sequence's text repeats. */
+enum speculate { SPECULATE_OFF, SPECULATE_AUTO, SPECULATE_LOOKUP };
+/* "off", "auto", "lookup", and back: false for other words. */
+const char *speculate_word(enum speculate where);
+bool speculate_of_word(const char *word, enum speculate *out);
+
+/* A slice of a prompt, or one token of decode, with guesses of those that follow it. */
 struct batch_run {
     uint64_t sequence;
-    uint32_t first_position; /* of its first token; equals the sequence's length on the stage */
+    uint32_t first_position; /* of its first token; equals the sequence's length on the stage, or
+                                that without the guesses that were wrong */
     uint32_t n_tokens;
     uint32_t n_logits; /* the last stage computes logits of the run's last n positions (0: none; 1:
                           for the next token) */
     uint32_t row;      /* of its first token in the input */
-    bool sample;       /* last stage: pick a token from its last position */
+    bool sample;       /* last stage: pick a token from its last position; with guesses, from each
+                          position before which they were right */
+    uint32_t n_drafts; /* so many of its last tokens are guesses: the next run takes back those that
+                          were wrong */
 };
 
 /* The arrays are the batch's own, grow as needed and are used again; zero-initialised is empty. */
@@ -23,7 +36,8 @@ struct batch {
     uint32_t number; /* given by the first stage */
     struct batch_run *runs;
     uint32_t n_runs, n_tokens, n_logits, run_capacity; /* tokens and logits of all runs */
-    uint32_t *ids;                                     /* first stage: [n_tokens] */
+    uint32_t *ids; /* first stage: [n_tokens]; last stage: [n_tokens], those of runs with
+                      guesses are there */
     uint32_t id_capacity;
     /* Other stages: the frame's payload (whose it is its holder says), and what it has rows for, of
      * which `runs` may be a part. */

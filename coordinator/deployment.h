@@ -127,6 +127,9 @@ struct deployment {
     struct {
         uint64_t requests, hits, tokens, evicted; /* tokens: that were not computed again */
     } prefix_counts;
+    struct {
+        uint64_t steps, drafts, right; /* steps that verified guesses; these; of them right */
+    } draft_counts;
 };
 
 /* One more deployment, with this name. NULL: no memory. */

@@ -69,6 +69,13 @@ static int prefix_cache_read(struct deployment_spec *s, const char *word, struct
     return err_set(e, HP_EINVAL, "--prefix-cache is \"%.40s\"; it can be on, shared or off", word);
 }
 
+static int speculate_read(struct deployment_spec *s, const char *word, struct err *e)
+{
+    if (speculate_of_word(word[0] ? word : "auto", &s->speculate))
+        return 0;
+    return err_set(e, HP_EINVAL, "--speculate is \"%.40s\"; it can be auto, off or lookup", word);
+}
+
 /* Of --wire or, where that says nothing, of the plan that was given. */
 static int wire_read(struct deployment_spec *s, const char *wire, struct err *e)
 {
@@ -85,7 +92,7 @@ int deployment_options_read(json_t *options, struct deployment_spec *out, struct
 {
     struct deployment_spec s = {.options =
                                     json_is_object(options) ? json_incref(options) : json_object()};
-    const char *agents, *layers, *compute, *wire, *kv, *prefix_cache;
+    const char *agents, *layers, *compute, *wire, *kv, *prefix_cache, *speculate;
     int rc;
     if ((rc = option_text(s.options, "agents", &agents, e)) == 0 &&
         (rc = option_text(s.options, "layers", &layers, e)) == 0 &&
@@ -93,6 +100,7 @@ int deployment_options_read(json_t *options, struct deployment_spec *out, struct
         (rc = option_text(s.options, "wire", &wire, e)) == 0 &&
         (rc = option_text(s.options, "kv", &kv, e)) == 0 &&
         (rc = option_text(s.options, "prefix_cache", &prefix_cache, e)) == 0 &&
+        (rc = option_text(s.options, "speculate", &speculate, e)) == 0 &&
         (rc = option_text(s.options, "source_machine", &s.source_machine, e)) == 0 &&
         (rc = option_text(s.options, "source_path", &s.source_path, e)) == 0 &&
         (rc = option_number(s.options, "max_context", &s.max_context, e)) == 0 &&
@@ -120,6 +128,7 @@ int deployment_options_read(json_t *options, struct deployment_spec *out, struct
     if (rc == 0 && !kv_format_of_word(kv, s.f32, &s.kv))
         rc = err_set(e, HP_EINVAL, "--kv is \"%.40s\"; it can be auto, f16, f32 or q8_0", kv);
     rc = rc < 0 ? rc : prefix_cache_read(&s, prefix_cache, e);
+    rc = rc < 0 ? rc : speculate_read(&s, speculate, e);
     if (rc < 0) {
         deployment_spec_free(&s);
         return rc;

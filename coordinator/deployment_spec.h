@@ -37,7 +37,8 @@ struct deployment_spec {
     /* Whether prompts that begin alike share what is computed: those of one API key, of all, none.
      */
     enum { PREFIX_CACHE_ON, PREFIX_CACHE_SHARED, PREFIX_CACHE_OFF } prefix_cache;
-    enum kv_format kv;     /* as what keys and values are kept */
+    enum kv_format kv; /* as what keys and values are kept */
+    enum speculate speculate;
     enum frame_dtype wire; /* as what activations cross between stages */
     bool wire_auto;        /* f16 where the plan has a hop that its link holds up, else f32 */
     /* Of a plan that was given (option "plan", hp-plan/1): its stages are `ranges`, their agents

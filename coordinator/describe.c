@@ -122,6 +122,15 @@ static json_t *prefix_cache_json(const struct deployment *d)
                      "pages_shared", (int)n.shared, "pages_cached", (int)n.cached);
 }
 
+static json_t *speculation_json(const struct deployment *d)
+{
+    double steps = (double)d->draft_counts.steps, right = (double)d->draft_counts.right;
+    return json_pack(
+        "{s:s, s:I, s:I, s:I, s:f}", "mode", speculate_word(d->spec.speculate), "steps",
+        (json_int_t)d->draft_counts.steps, "drafts", (json_int_t)d->draft_counts.drafts, "accepted",
+        (json_int_t)d->draft_counts.right, "tokens_per_step", steps > 0 ? 1 + right / steps : 1.0);
+}
+
 json_t *describe_deployment(const struct deployment *d, bool with_plan)
 {
     uint64_t moved = 0;
@@ -141,6 +150,7 @@ json_t *describe_deployment(const struct deployment *d, bool with_plan)
         (int)d->n_waiting, "created_s", (json_int_t)d->created_s, "moved_bytes", (json_int_t)moved,
         "stages", describe_stages(d));
     json_object_set_new(out, "prefix_cache", prefix_cache_json(d));
+    json_object_set_new(out, "speculation", speculation_json(d));
     if (with_plan && d->plan && d->plan->document)
         json_object_set(out, "plan", d->plan->document);
     return out;

@@ -116,6 +116,27 @@ static void prefixes_rows(const struct coord *c, metrics_row_fn row, void *out)
         }
 }
 
+static void drafts_rows(const struct coord *c, metrics_row_fn row, void *out)
+{
+    static const struct {
+        const char *name, *type, *help;
+    } figures[] = {
+        {"hp_draft_steps_total", "counter", "Steps of decode that verified guessed tokens"},
+        {"hp_draft_tokens_total", "counter", "Guessed tokens that were verified"},
+        {"hp_draft_tokens_accepted_total", "counter", "Guessed tokens that were right"},
+        {"hp_draft_accepted_length", "gauge", "Tokens that a step with guesses gave, on average"}};
+    char labels[160];
+    for (size_t f = 0; f < sizeof figures / sizeof *figures; f++)
+        for (size_t i = 0; i < c->n_deployments; i++) {
+            const struct deployment *d = c->deployments[i];
+            double steps = (double)d->draft_counts.steps, right = (double)d->draft_counts.right;
+            double values[] = {steps, (double)d->draft_counts.drafts, right,
+                               steps > 0 ? 1 + right / steps : 0};
+            snprintf(labels, sizeof labels, "deployment=\"%s\"", d->name);
+            row(out, figures[f].name, figures[f].type, figures[f].help, labels, values[f]);
+        }
+}
+
 static void prefills_rows(const struct coord *c, metrics_row_fn row, void *out)
 {
     static const struct {
@@ -198,6 +219,7 @@ void metrics_rows(const struct coord *c, metrics_row_fn row, void *out)
     devices_rows(c, row, out);
     deployments_rows(c, row, out);
     prefixes_rows(c, row, out);
+    drafts_rows(c, row, out);
     stages_rows(c, row, out);
     prefills_rows(c, row, out);
 }

@@ -69,6 +69,7 @@ bool sequence_order_open(struct coord *c, struct deployment *d, const struct seq
         .prompt_tokens = s->kind == SEQUENCE_LOGITS || s->embeds ? 0 : s->n_prompt,
         .length = s->shared,
         .share = s->share,
+        .speculate = d->spec.speculate,
         .sampling = s->sampling,
     };
     if (!s->ignore_end)

@@ -88,6 +88,16 @@ static void sequence_row(struct coord *c, struct sequence *s, const struct messa
     sequence_deadline_sign(c, s->deployment, s, false);
 }
 
+/* What became of the guesses that a step verified. */
+static void drafts_count(struct deployment *d, const struct message_said *t)
+{
+    if (!t->drafts || !t->ids.count)
+        return;
+    d->draft_counts.steps++;
+    d->draft_counts.drafts += t->drafts;
+    d->draft_counts.right += t->ids.count - 1;
+}
+
 static void sequence_said(struct coord *c, struct sequence *s, const struct message_said *t)
 {
     struct deployment *d = s->deployment;
@@ -111,6 +121,7 @@ static void sequence_said(struct coord *c, struct sequence *s, const struct mess
         fresh = (size_t)(s->max_tokens - s->n_output);
     const uint32_t *ids = fresh ? t->ids.items + known : NULL;
     if (fresh) {
+        drafts_count(d, t);
         s->last_ns = coord_now(c);
         sequence_deadline_sign(c, d, s, !s->first_ns);
         sequence_note(s, ids, fresh);

@@ -161,7 +161,7 @@ static json_t *options_of(const struct invocation *in, const char *real_path, ui
     char host[HOST_ID];
     host_id(host);
     json_t *o = json_pack("{s:s, s:s}", "source_machine", host, "source_path", real_path);
-    static const char *const texts[] = {"agents", "layers", "compute", "wire", "kv"};
+    static const char *const texts[] = {"agents", "layers", "compute", "wire", "kv", "speculate"};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         if (invocation_option(in, texts[i]))
             json_object_set_new(o, texts[i], json_string(invocation_option(in, texts[i])));
@@ -315,6 +315,11 @@ static const struct command_option deploy_options[] = {
     {"prefix-cache", "on|shared|off",
      "prompts that begin alike share what is computed: those of one API key (on, the default), of "
      "all (shared), none (off)",
+     0},
+    {"speculate", "auto|off|lookup",
+     "verify guesses of the next tokens, taken from where the text repeats itself, in one step: "
+     "where stages would be idle and it pays (auto, the default), wherever it repeats (lookup), "
+     "never (off); the tokens are the same",
      0},
     {"upload", NULL, "send the bytes even where agents could read the file themselves", 0},
     {"wait", NULL, "return when it serves (this is what happens anyway)", 0},

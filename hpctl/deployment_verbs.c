@@ -77,6 +77,14 @@ static void print_prefix_cache(const json_t *p)
            shown_member(p, "kept").s, shown_member(p, "evicted").s);
 }
 
+static void print_speculation(const json_t *s)
+{
+    if (s)
+        printf("%-14s %s: %s of %s guessed tokens were right, %.2f tokens a step with guesses\n",
+               "speculation", string_member(s, "mode"), shown_member(s, "accepted").s,
+               shown_member(s, "drafts").s, number_member(s, "tokens_per_step"));
+}
+
 static int print_deployment(const json_t *d, struct err *e)
 {
     static const char *const keys[] = {"name",     "state",     "text",          "model",
@@ -88,6 +96,7 @@ static int print_deployment(const json_t *d, struct err *e)
         else
             printf("%-14s %s\n", keys[i], shown_member(d, keys[i]).s);
     print_prefix_cache(json_object_get(d, "prefix_cache"));
+    print_speculation(json_object_get(d, "speculation"));
     printf("\n");
     int rc = deployment_print_stages(d, e);
     return rc == 0 ? prefill_view_print(d, e) : rc;

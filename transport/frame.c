@@ -119,7 +119,7 @@ void frame_runs_encode(const struct batch_run *runs, int n, uint8_t *out)
         PUT(8, runs[i].first_position);
         PUT(12, runs[i].n_tokens);
         PUT(16, runs[i].n_logits);
-        PUT(20, (uint32_t){0});
+        PUT(20, runs[i].n_drafts);
     }
 }
 
@@ -137,9 +137,15 @@ int frame_runs_decode(const struct frame_header *h, const uint8_t *payload, stru
         GET(8, out[i].first_position);
         GET(12, out[i].n_tokens);
         GET(16, out[i].n_logits);
+        GET(20, out[i].n_drafts);
         if (out[i].n_tokens == 0 || out[i].n_logits > out[i].n_tokens)
             return err_set(e, HP_EPROTO, "run %d of a frame has %u tokens and %u logits", i,
                            out[i].n_tokens, out[i].n_logits);
+        if (out[i].n_drafts &&
+            (out[i].n_drafts > BATCH_MAX_DRAFTS || out[i].n_tokens != out[i].n_drafts + 1 ||
+             out[i].n_logits != out[i].n_tokens))
+            return err_set(e, HP_EPROTO, "run %d of a frame has %u tokens and %u guesses", i,
+                           out[i].n_tokens, out[i].n_drafts);
         total += out[i].n_tokens;
     }
     if (total != h->n_tokens)
@@ -153,7 +159,8 @@ void frame_tokens_encode(const struct frame_token *tokens, int n, uint8_t *out)
     for (int i = 0; i < n; i++, out += FRAME_TOKEN_BYTES) {
         PUT(0, tokens[i].sequence);
         PUT(8, tokens[i].token);
-        PUT(12, tokens[i].finished);
+        PUT(12, tokens[i].kind);
+        PUT(14, tokens[i].right);
     }
 }
 
@@ -167,7 +174,10 @@ int frame_tokens_decode(const struct frame_header *h, const uint8_t *payload,
         const uint8_t *bytes = payload + (size_t)i * FRAME_TOKEN_BYTES;
         GET(0, out[i].sequence);
         GET(8, out[i].token);
-        GET(12, out[i].finished);
+        GET(12, out[i].kind);
+        GET(14, out[i].right);
+        if (out[i].kind >= FRAME_TOKEN_KINDS)
+            return err_set(e, HP_EPROTO, "row %d of a token frame is of kind %u", i, out[i].kind);
     }
     return 0;
 }

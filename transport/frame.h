@@ -70,11 +70,18 @@ struct frame_header {
                          means something only where clocks are one */
 };
 
-/* One token (FRAME_TOKEN): 16 bytes on the wire. */
+/* A row of FRAME_TOKEN: 16 bytes on the wire. */
+enum frame_token_kind {
+    FRAME_TOKEN_NEXT,  /* the sequence goes on with this token */
+    FRAME_TOKEN_LAST,  /* it ends with it */
+    FRAME_TOKEN_DRAFT, /* a guess of what follows the row before: to be verified with that */
+    FRAME_TOKEN_KINDS
+};
 struct frame_token {
     uint64_t sequence;
     uint32_t token;
-    uint32_t finished; /* 1: the sequence ends with this token */
+    uint16_t kind;  /* enum frame_token_kind */
+    uint16_t right; /* NEXT, LAST: so many guesses of its run were right */
 };
 
 enum { FRAME_RUN_BYTES = 24, FRAME_TOKEN_BYTES = 16, FRAME_KV_BYTES = 16 };
@@ -84,8 +91,8 @@ void frame_header_encode(const struct frame_header *h, uint8_t out[FRAME_HEADER_
 /* HP_EPROTO: wrong size, magic, version (the text names both), kind or hash. */
 int frame_header_decode(const uint8_t *bytes, size_t size, struct frame_header *out, struct err *e);
 
-/* A run (FRAME_ACTIVATION) is 24 bytes on the wire: sequence, first position, tokens, logits, and 4
- * bytes of 0. */
+/* A run (FRAME_ACTIVATION) is 24 bytes on the wire: sequence, first position, tokens, logits,
+ * guesses. */
 void frame_runs_encode(const struct batch_run *runs, int n, uint8_t *out);
 /* Reads header->n_runs runs from the payload's start; checks that their tokens add up to
  * header->n_tokens. Their rows follow each other; none is sampled. */

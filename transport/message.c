@@ -101,11 +101,9 @@ static const struct pack_field stage_state_fields[] = {GENERATION(message_stage_
                                                        TEXT(message_stage_state, text),
                                                        TEXT(message_stage_state, hint),
                                                        {0}};
-static const struct pack_field message_said_fields[] = {U64(message_said, sequence),
-                                                        U64(message_said, first),
-                                                        U32S(message_said, ids),
-                                                        TEXT(message_said, finish),
-                                                        {0}};
+static const struct pack_field message_said_fields[] = {
+    U64(message_said, sequence), U64(message_said, first),  U32S(message_said, ids),
+    TEXT(message_said, finish),  U64(message_said, drafts), {0}};
 static const struct pack_field tokens_fields[] = {
     GENERATION(message_tokens), LIST(message_tokens, said, message_said, MESSAGE_MAX_SAID), {0}};
 static const struct pack_field sequence_failed_fields[] = {GENERATION(message_sequence_failed),
@@ -255,6 +253,7 @@ static const struct pack_field sequence_open_fields[] = {
     U64(message_sequence_open, length),
     U64(message_sequence_open, share),
     U64(message_sequence_open, sampled),
+    U64(message_sequence_open, speculate),
     {0}};
 static const struct pack_field sequence_close_fields[] = {GENERATION(message_sequence_close),
                                                           U64(message_sequence_close, sequence),

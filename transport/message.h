@@ -138,6 +138,7 @@ struct message_said { /* what came out of one sequence */
     uint64_t first; /* index of the first of them in the output */
     struct pack_u32s ids;
     const char *finish; /* "": goes on; "stop": an end token (which is among ids); "length" */
+    uint64_t drafts;    /* guesses that were verified: one less than ids were right, or said */
 };
 
 struct message_tokens { /* what the last stage sampled: one message a batch */
@@ -337,6 +338,8 @@ struct message_sequence_open { /* to every stage of the deployment; ids rise wit
                           each stage (kv_import) */
     uint64_t sampled; /* to the last stage: so many of the prompt's last tokens were sampled before,
                          and count as output */
+    uint64_t speculate; /* to the last stage: where it guesses tokens (enum speculate of
+                           common/batch.h); 0: nowhere */
     bool
         all_logits; /* the last stage reports logits of every prompt position instead of sampling */
     uint64_t pooling; /* with all_logits, of an encoder: 0: every row is reported; else the last

@@ -16,7 +16,10 @@ uint64_t stage_output_bytes(const struct stage_shape *s)
 
 uint64_t stage_sampled_bytes(const struct stage_shape *s)
 {
-    return s->last ? STAGE_BATCHES * runs_of(s) * s->vocabulary * sizeof(float) : 0;
+    uint64_t rows = runs_of(s), guessed = 1 + BATCH_MAX_DRAFTS;
+    guessed = guessed < s->max_batch_tokens ? guessed : s->max_batch_tokens;
+    rows = rows > guessed ? rows : guessed;
+    return s->last ? STAGE_BATCHES * rows * s->vocabulary * sizeof(float) : 0;
 }
 
 uint64_t stage_beside_bytes(const struct stage_shape *s)

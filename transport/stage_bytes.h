@@ -23,7 +23,8 @@ struct stage_shape {
 /* One output: the run table and the rows of a full batch. 0: none is set aside, on the last stage
  * and where outputs are so small that they never wait (DATA_CONTROL_BYTES). */
 uint64_t stage_output_bytes(const struct stage_shape *s);
-/* The last stage's rows to sample from: one for each sequence of a batch, of STAGE_BATCHES. */
+/* The last stage's rows to sample from: one for each sequence of a batch, and at least those of one
+ * with all the guesses that it may have, of STAGE_BATCHES. */
 uint64_t stage_sampled_bytes(const struct stage_shape *s);
 /* Both: DATA_STAGE_OUTPUTS outputs, and the rows. */
 uint64_t stage_beside_bytes(const struct stage_shape *s);

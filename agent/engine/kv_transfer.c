@@ -35,7 +35,7 @@ int kv_transfer_export(const struct kv_cache *c, struct stream *stream, uint64_t
     if (s->n_awaited)
         return err_set(e, HP_EBUSY, "the keys and values of sequence %llu have not all come",
                        (unsigned long long)sequence);
-    int rc = range_check(c, s, r, s->settled, &part, e);
+    int rc = range_check(c, s, r, s->length, &part, e); /* nothing is under way */
     if (rc < 0)
         return rc;
     b->kv_export(stream, &c->groups[r->group], s->pages[r->group], &part, out);

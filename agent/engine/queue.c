@@ -76,7 +76,8 @@ static void batch_handed_out(struct queue *q, const struct batch *b)
 {
     for (uint32_t i = 0; i < b->n_runs; i++) {
         struct queue_sequence *s = queue_sequence_find(q, b->runs[i].sequence);
-        s->length += b->runs[i].n_tokens;
+        s->length = b->runs[i].first_position + b->runs[i].n_tokens;
+        s->certain = s->length - b->runs[i].n_drafts;
         s->awaiting = q->config.first && s->length >= s->n_prompt && !s->all_logits;
         s->awaited = b->number;
     }

@@ -10,6 +10,8 @@
  * batch has been through, whoever was closed meanwhile, or when its time is up. The other stages
  * take frames whose runs are *due*: their sequence is open and its KV ends where the run begins;
  * among them decode batches and slices take turns, each kind in the order of its batch numbers.
+ * A decode token may have guesses of the next ones with it; those that were wrong are taken back by
+ * the sequence's next run, which begins before them.
  * Runs of closed sequences are dropped from their batch; what cannot be due yet waits, within
  * bounds. A batch of which nothing is left goes on at once (queue_dead_take), unless its frame came
  * twice.
@@ -51,7 +53,8 @@ struct queue_sequence {
     void *owner; /* the caller's own */
     bool ready;  /* the stage has room for it */
     bool all_logits;
-    uint32_t length; /* tokens in the KV cache here */
+    uint32_t length;  /* tokens in the KV cache here */
+    uint32_t certain; /* of these: tokens that are no guesses */
     /* the first stage's part */
     const uint32_t *prompt, *slices;
     uint32_t n_prompt, n_slices, next_slice;
@@ -59,6 +62,8 @@ struct queue_sequence {
     uint32_t token;      /* to run next, when has_token */
     uint32_t awaited;    /* the batch that its next token comes from, when awaiting */
     bool has_token, awaiting, finished;
+    uint32_t drafts[BATCH_MAX_DRAFTS]; /* guesses of what follows `token`, to be verified with it */
+    uint32_t n_drafts;
     uint64_t token_order;
 };
 
@@ -120,9 +125,10 @@ struct queue_overdue {
 /* First stage: takes out a flight whose time is up; the caller closes its sequences. False when
  * there is none. */
 bool queue_flight_expire(struct queue *q, uint64_t now_ns, struct queue_overdue *out);
-/* First stage: the next token of a sequence, from batch `number`. False when the sequence does not
- * wait for one from it (closed, or said twice). */
-bool queue_token(struct queue *q, uint64_t id, uint32_t number, uint32_t token, bool finished);
+/* First stage: the next token of a sequence, from batch `number`, or a guess of what follows the
+ * one that was said last. False when the sequence does not wait for one from it (closed, or said
+ * twice). */
+bool queue_token(struct queue *q, uint32_t number, const struct frame_token *t);
 
 /* What waited too long while nothing else moved: writes up to `max` sequences to `ids` and returns
  * how many. The caller closes them, which drops their runs. Call it while no batch of this queue

@@ -70,7 +70,7 @@ static bool slice_make(struct queue *q, struct batch *b)
         return false;
     uint32_t n = slice_tokens(s),
              taken = n < q->config.max_batch_tokens ? n : q->config.max_batch_tokens;
-    if (b->n_tokens + taken > q->most_tokens ||
+    if (b->n_tokens + taken > q->most_tokens || taken > q->config.max_batch_tokens - b->n_tokens ||
         !batch_reserve(b, b->n_runs + 1, b->n_tokens + taken))
         return false;
     bool final = s->length + taken == s->n_prompt;
@@ -98,6 +98,17 @@ static struct queue_sequence *token_oldest(struct queue *q, uint64_t after)
     return oldest;
 }
 
+/* Guesses that a batch of `limit` decode tokens may have beside these: the last stage has rows of
+ * logits for so many. */
+static uint32_t drafts_most(const struct queue *q, uint32_t limit)
+{
+    uint32_t most = q->config.max_sequences > 1 + BATCH_MAX_DRAFTS ? q->config.max_sequences
+                                                                   : 1 + BATCH_MAX_DRAFTS;
+    most = most < q->config.max_batch_tokens ? most : q->config.max_batch_tokens;
+    most = most < q->most_tokens ? most : q->most_tokens;
+    return most > limit ? most - limit : 0;
+}
+
 static bool decode_make(struct queue *q, struct batch *b, uint32_t decoding)
 {
     uint32_t limit = (decoding + q->config.n_stages - 1) / q->config.n_stages;
@@ -107,13 +118,22 @@ static bool decode_make(struct queue *q, struct batch *b, uint32_t decoding)
     if (!limit || !batch_reserve(b, limit, limit))
         return false;
     uint64_t after = 0;
+    uint32_t guesses = drafts_most(q, limit);
     struct queue_sequence *s;
     while (b->n_runs < limit && (s = token_oldest(q, after)) != NULL) {
         after = s->token_order;
-        struct batch_run run = {
-            .sequence = s->id, .first_position = s->length, .n_tokens = 1, .n_logits = 1};
+        uint32_t n = s->n_drafts < guesses ? s->n_drafts : guesses;
+        if (n && !batch_reserve(b, limit, b->n_tokens + n + limit - b->n_runs))
+            n = 0;
+        struct batch_run run = {.sequence = s->id,
+                                .first_position = s->length,
+                                .n_tokens = 1 + n,
+                                .n_logits = 1 + n,
+                                .n_drafts = n};
         b->ids[b->n_tokens] = s->token;
+        memcpy(b->ids + b->n_tokens + 1, s->drafts, n * sizeof *b->ids);
         queue_run_append(q, b, &run, b->n_tokens);
+        guesses -= n;
     }
     return b->n_runs > 0;
 }
@@ -256,15 +276,27 @@ bool queue_flight_expire(struct queue *q, uint64_t now_ns, struct queue_overdue 
     return false;
 }
 
-bool queue_token(struct queue *q, uint64_t id, uint32_t number, uint32_t token, bool finished)
+static bool draft_take(struct queue_sequence *s, uint32_t number, uint32_t token)
 {
-    struct queue_sequence *s = queue_sequence_find(q, id);
-    if (!s || !s->awaiting || s->awaited != number)
+    if (!s->has_token || s->awaited != number || s->n_drafts == BATCH_MAX_DRAFTS)
         return false;
+    s->drafts[s->n_drafts++] = token;
+    return true;
+}
+
+bool queue_token(struct queue *q, uint32_t number, const struct frame_token *t)
+{
+    struct queue_sequence *s = queue_sequence_find(q, t->sequence);
+    if (s && t->kind == FRAME_TOKEN_DRAFT)
+        return draft_take(s, number, t->token);
+    if (!s || !s->awaiting || s->awaited != number || t->right > s->length - s->certain)
+        return false;
+    s->length = s->certain += t->right;
     s->awaiting = false;
-    s->finished = finished;
-    s->has_token = !finished;
-    s->token = token;
+    s->finished = t->kind == FRAME_TOKEN_LAST;
+    s->has_token = !s->finished;
+    s->token = t->token;
+    s->n_drafts = 0;
     s->token_order = ++q->token_order;
     return true;
 }

@@ -13,10 +13,10 @@ static enum run_fate run_fate(const struct queue *q, const struct batch_run *r, 
     const struct queue_sequence *s = queue_sequence_find(q, r->sequence);
     if (!s && (r->sequence <= q->highest || queue_closed_early(q, r->sequence)))
         return RUN_DROPPED;
-    if (s && r->first_position < s->length)
+    if (s && r->first_position < s->certain)
         return RUN_SEEN;
     *hopeless = !s || (s->ready && r->first_position > s->length); /* unless something comes */
-    return s && s->ready && r->first_position == s->length ? RUN_DUE : RUN_WAITS;
+    return s && s->ready && r->first_position <= s->length ? RUN_DUE : RUN_WAITS;
 }
 
 int queue_frame_add(struct queue *q, uint32_t number, const struct batch_run *runs, uint32_t n_runs,
@@ -46,6 +46,14 @@ static bool frame_is_slice(const struct frame_entry *f)
 {
     for (uint32_t i = 0; i < f->n_runs; i++)
         if (f->runs[i].n_tokens > QUEUE_SHORT_TOKENS)
+            return true;
+    return false;
+}
+
+static bool frame_guesses(const struct frame_entry *f)
+{
+    for (uint32_t i = 0; i < f->n_runs; i++)
+        if (f->runs[i].n_drafts)
             return true;
     return false;
 }
@@ -118,9 +126,12 @@ bool queue_frames_dead(struct queue *q, struct batch *b, uint64_t *dropped)
 bool queue_frames_next(struct queue *q, struct batch *b, uint64_t *dropped)
 {
     int i = frame_choose(q);
-    if (i < 0 || !batch_reserve(b, q->frames[i].n_runs, 0))
+    if (i < 0)
         return false;
     const struct frame_entry *f = &q->frames[i];
+    bool guesses = q->config.last && frame_guesses(f);
+    if (!batch_reserve(b, f->n_runs, guesses ? f->n_tokens : 0))
+        return false;
     uint32_t row = 0;
     bool hopeless;
     for (uint32_t k = 0; k < f->n_runs; k++) {

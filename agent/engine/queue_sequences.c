@@ -75,7 +75,8 @@ int queue_sequence_open(struct queue *q, const struct queue_sequence *s, struct 
         return err_set(e, HP_ENOMEM, "no memory for a sequence");
     *own = *s;
     own->ready = own->has_token = own->awaiting = own->finished = false;
-    own->next_slice = own->slice_left = 0;
+    own->next_slice = own->slice_left = own->n_drafts = 0;
+    own->certain = own->length;
     /* Above all others: numbers rise. */
     q->sequences[q->n_sequences++] = own;
     q->highest = s->id;

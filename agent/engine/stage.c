@@ -12,7 +12,8 @@
 struct stage_flight {
     struct attention_run *runs; /* [max_sequences] */
     uint64_t *sequences;        /* [max_sequences]: of the runs */
-    uint32_t *logit_rows;       /* [max_batch_tokens] */
+    uint32_t *ends;       /* [max_sequences]: of these, tokens that nobody takes back after it */
+    uint32_t *logit_rows; /* [max_batch_tokens] */
     int n_runs;
     struct event *done;
 };
@@ -129,8 +130,9 @@ static int flight_make(const struct stage_config *c, struct stage_flight *f, str
 {
     f->runs = calloc(c->max_sequences, sizeof *f->runs);
     f->sequences = calloc(c->max_sequences, sizeof *f->sequences);
+    f->ends = calloc(c->max_sequences, sizeof *f->ends);
     f->logit_rows = calloc(c->max_batch_tokens, sizeof *f->logit_rows);
-    if (!f->runs || !f->sequences || !f->logit_rows)
+    if (!f->runs || !f->sequences || !f->ends || !f->logit_rows)
         return err_set(e, HP_ENOMEM, "no memory for a stage's tables");
     return c->device->backend->event_create(c->device, &f->done, e);
 }
@@ -141,6 +143,7 @@ static void flight_free(const struct stage_config *c, struct stage_flight *f)
         c->device->backend->event_destroy(&f->done);
     free(f->runs);
     free(f->sequences);
+    free(f->ends);
     free(f->logit_rows);
 }
 
@@ -253,8 +256,12 @@ void stage_sequence_close(struct stage *s, uint64_t sequence)
     kv_cache_close(&s->kv, sequence);
 }
 
+/* Whoever keeps tokens knows that they are no guesses. */
 void stage_sequence_keep(struct stage *s, uint64_t sequence, uint32_t length)
 {
+    struct kv_sequence *q = kv_cache_find(&s->kv, sequence);
+    if (q && !q->n_awaited && length <= q->length)
+        kv_cache_settle(&s->kv, q, length);
     if (kv_cache_keep(&s->kv, sequence, length, NULL) < 0)
         kv_cache_close(&s->kv, sequence);
 }
@@ -266,6 +273,19 @@ int64_t stage_sequence_length(const struct stage *s, uint64_t sequence)
 }
 
 /* ---- running ---- */
+
+/* Whether a run may begin there because what stands behind are guesses, of a batch that is
+ * through. */
+static bool guesses_end(const struct stage *s, const struct kv_sequence *q, uint32_t position)
+{
+    for (int i = 0; i < s->n_flying; i++) {
+        const struct stage_flight *f = &s->flights[(s->oldest + i) % STAGE_DEPTH];
+        for (int k = 0; k < f->n_runs; k++)
+            if (f->sequences[k] == q->id)
+                return false;
+    }
+    return position >= q->settled && position < q->length;
+}
 
 /* Checks run i of a batch, takes pages for it, and puts it into the flight's tables; `row` is its
  * first row. */
@@ -283,7 +303,7 @@ static int take_run(struct stage *s, struct stage_flight *f, const struct batch_
         return err_set(e, HP_EINVAL, "the keys and values of sequence %llu have not all come", id);
     if (run->n_tokens == 0)
         return err_set(e, HP_EINVAL, "sequence %llu has no tokens in its run", id);
-    if (run->first_position != q->length)
+    if (run->first_position != q->length && !guesses_end(s, q, run->first_position))
         return err_set(e, HP_EINVAL, "sequence %llu has %u tokens; position %u does not follow", id,
                        q->length, run->first_position);
     if (s->whole && run->first_position > 0)
@@ -296,12 +316,18 @@ static int take_run(struct stage *s, struct stage_flight *f, const struct batch_
     if (run->n_logits > run->n_tokens)
         return err_set(e, HP_EINVAL, "sequence %llu asks for logits of %u of %u tokens", id,
                        run->n_logits, run->n_tokens);
+    if (run->n_drafts >= run->n_tokens)
+        return err_set(e, HP_EINVAL, "sequence %llu has %u tokens in its run, all guesses", id,
+                       run->n_tokens);
     if (run->n_tokens > s->config.max_batch_tokens - row)
         return err_set(e, HP_EINVAL, "a batch has at most %u tokens", s->config.max_batch_tokens);
+    if (run->first_position < q->length) /* guesses that were wrong */
+        kv_cache_cut(&s->kv, q, run->first_position);
     int rc = kv_cache_grow(&s->kv, forward_stream(s->forward), q, run->n_tokens, e);
     if (rc < 0)
         return rc;
     f->sequences[i] = run->sequence;
+    f->ends[i] = run->first_position + run->n_tokens - run->n_drafts;
     f->n_runs = i + 1;
     f->runs[i] = (struct attention_run){.first_row = row,
                                         .n_tokens = run->n_tokens,
@@ -356,7 +382,7 @@ static void flight_settle(struct stage *s, const struct stage_flight *f)
     for (int i = 0; i < f->n_runs; i++) {
         struct kv_sequence *q = kv_cache_find(&s->kv, f->sequences[i]);
         if (q)
-            kv_cache_settle(&s->kv, q, f->runs[i].first_position + f->runs[i].n_tokens);
+            kv_cache_settle(&s->kv, q, f->ends[i]);
     }
 }
 

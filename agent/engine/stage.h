@@ -73,13 +73,14 @@ void stage_sequence_keep(struct stage *s, uint64_t sequence, uint32_t length);
 int64_t stage_sequence_length(const struct stage *s, uint64_t sequence);
 
 /* Puts a batch on the device and returns. At most STAGE_DEPTH batches are under way; they are done
- * in the order of their submission. `input` is u32 ids [tokens] on the first stage; else the values
- * that cross the border before the stage, one after the other, each [tokens, its width] in the
- * config's `border` format; rows of all runs follow each other. Writes the values that cross the
- * border after it, in the same way, to `output`, or on the last stage f32 logits [sum of n_logits,
- * vocabulary]. HP_EINVAL for positions that do not follow and ids beyond the vocabulary, HP_EBUSY
- * for a batch too many (nothing changed). Input and output stay as they are until the batch is
- * complete; its tokens count for the sequences' lengths from now on. */
+ * in the order of their submission. A run may take back guesses of the sequence's run before
+ * (`n_drafts`), and begins at the first that was wrong. `input` is u32 ids [tokens] on the first
+ * stage; else the values that cross the border before the stage, one after the other, each [tokens,
+ * its width] in the config's `border` format; rows of all runs follow each other. Writes the values
+ * that cross the border after it, in the same way, to `output`, or on the last stage f32 logits
+ * [sum of n_logits, vocabulary]. HP_EINVAL for positions that do not follow and ids beyond the
+ * vocabulary, HP_EBUSY for a batch too many (nothing changed). Input and output stay as they are
+ * until the batch is complete; its tokens count for the sequences' lengths from now on. */
 enum { STAGE_DEPTH = 2 };
 int stage_submit(struct stage *s, const struct batch_run *runs, int n_runs, const void *input,
                  void *output, struct err *e);

@@ -192,8 +192,9 @@ static void on_tokens(void *ctx, uint64_t request, const uint32_t *ids, size_t n
     struct completion *c = ctx;
     const struct requests *r = c->openai->requests;
     struct request_usage usage = {0};
-    for (size_t i = 0; i < n && !c->text.stopped; i++)
-        completion_push(&c->text, ids[i]);
+    size_t read = 0; /* what was sampled behind a stop string is not used */
+    while (read < n && !c->text.stopped)
+        completion_push(&c->text, ids[read++]);
     if (c->text.text.failed) {
         struct err e = {0};
         err_set(&e, HP_ENOMEM, "no memory for the answer");
@@ -201,6 +202,7 @@ static void on_tokens(void *ctx, uint64_t request, const uint32_t *ids, size_t n
         completion_fail(c, &e);
     } else if (c->text.stopped) {
         r->cancel(r->ctx, request, true, &usage);
+        usage.output_tokens -= usage.output_tokens > n - read ? n - read : 0;
         completion_end(c, "stop", &usage);
     } else if (c->stream && !stream_text(c)) {
         log_warn("gateway", "client_too_slow", "request=%s", c->head.id);

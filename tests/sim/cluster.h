@@ -63,7 +63,8 @@ struct sim {
     uint64_t wrong; /* tokens that an undisturbed run would not have given */
     uint64_t frames_sent, frames_lost, uploads, loads;
     uint64_t cached,
-        missed;   /* tokens that requests had from others; beginnings that were not there */
+        missed; /* tokens that requests had from others; beginnings that were not there */
+    const char *speculate; /* option of the deployments; NULL: none */
     double alike; /* chance that a prompt begins as another request's prompt and answer did */
     struct {
         uint64_t slow_ns; /* the longest delay of a frame */

@@ -85,8 +85,8 @@ int sim_deploy(struct sim *s, const char *agents, const char *layers, uint64_t s
 {
     struct buffer manifest = {0};
     toy_manifest("toy", &manifest);
-    json_t *options = json_pack("{s:s*, s:s*, s:I}", "agents", agents, "layers", layers, "slice",
-                                (json_int_t)slice);
+    json_t *options = json_pack("{s:s*, s:s*, s:s*, s:I}", "agents", agents, "layers", layers,
+                                "speculate", s->speculate, "slice", (json_int_t)slice);
     int rc = sim_ask_wait(s, "deploy", json_pack("{s:s, s:o}", "name", "toy", "options", options),
                           &manifest);
     buffer_free(&manifest);
@@ -97,7 +97,9 @@ void sim_deploy_as(struct sim *s, const char *name, const char *agents)
 {
     struct buffer manifest = {0};
     toy_manifest("toy", &manifest);
-    sim_ask(s, "deploy", json_pack("{s:s, s:{s:s*}}", "name", name, "options", "agents", agents),
+    sim_ask(s, "deploy",
+            json_pack("{s:s, s:{s:s*, s:s*}}", "name", name, "options", "agents", agents,
+                      "speculate", s->speculate),
             &manifest);
     buffer_free(&manifest);
 }

@@ -64,7 +64,7 @@ static void prompt_begin(struct sim_client *c, const struct sim_client *o, size_
 static void prompt_draw(struct sim *s, struct sim_client *c)
 {
     for (size_t i = 0; i < c->n_prompt; i++)
-        c->prompt[i] = (uint32_t)sim_random(s, TOY_VOCABULARY);
+        c->prompt[i] = (uint32_t)sim_random(s, toy_few_words ? 3 : TOY_VOCABULARY);
     if (s->alike <= 0 || s->n_clients == 0 || sim_random(s, 1000) >= (uint64_t)(1000 * s->alike))
         return;
     size_t back = s->n_clients < 8 ? (size_t)s->n_clients : 8;

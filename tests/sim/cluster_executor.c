@@ -101,7 +101,7 @@ static void sequence_end(struct sim_stage *st, uint64_t id, uint32_t keep)
     if (!q)
         return;
     if (keep && keep <= q->memory.length) {
-        q->memory.length = keep;
+        q->certain = q->memory.length = keep;
         memcpy(q->memory.mixed, q->history[keep - 1], sizeof q->memory.mixed);
         kv_account_keep(&st->kv, &q->holding, keep);
         return;
@@ -124,7 +124,8 @@ void sim_kept_forget(struct sim *s, int agent)
 static int sequence_begin(struct sim *s, struct sim_stage *st, const struct sim_order *o)
 {
     struct sim_sequence *from = o->share ? sequence_of(st, o->share) : NULL,
-                        q = {.memory = {.id = o->sequence, .length = o->length}};
+                        q = {.memory = {.id = o->sequence, .length = o->length},
+                             .certain = o->length};
     if (o->share && (!from || from->memory.length < o->length)) {
         s->missed++;
         return HP_ENOENT;
@@ -163,21 +164,33 @@ static void executor_open(struct sim *s, struct sim_agent *a, const struct sim_o
     sim_agent_event(s, a, &ev);
 }
 
+/* It is as long as before guesses that were wrong. */
+static void guesses_forget(struct sim_sequence *q, uint32_t length)
+{
+    q->memory.length = length;
+    memcpy(q->memory.mixed, q->history[length - 1], sizeof q->memory.mixed);
+}
+
 /* One run of a batch through the toy's layers; false where it does not continue what the stage
  * remembers. */
 static bool run_one(struct sim_stage *st, const struct agent_action *act, uint32_t i,
                     const struct sim_buffer *in, struct sim_buffer *out, uint32_t *at,
-                    uint32_t *picked, float **logits)
+                    uint32_t *picked, uint32_t id, float **logits)
 {
     const struct batch_run *r = &act->u.run.batch->runs[i];
     struct sim_sequence *q = sequence_of(st, r->sequence);
     struct toy_memory *m = q ? &q->memory : NULL;
-    if (!m || m->length != r->first_position)
+    if (!m || r->first_position < q->certain || r->first_position > m->length)
         return false;
+    if (r->first_position < m->length)
+        guesses_forget(q, r->first_position);
+    q->certain = r->first_position + r->n_tokens - r->n_drafts;
+    const uint32_t *ids = act->u.run.batch->ids;
     uint64_t x = 0;
+    uint32_t n_picked = 0;
+    bool right = true;
     for (uint32_t k = 0; k < r->n_tokens; k++) {
-        x = toy_position(m, st->first, st->end,
-                         in ? in->x[r->row + k] : act->u.run.batch->ids[r->row + k]);
+        x = toy_position(m, st->first, st->end, in ? in->x[r->row + k] : ids[r->row + k]);
         memcpy(q->history[m->length - 1], m->mixed, sizeof m->mixed);
         if (out)
             out->x[(*at)++] = x;
@@ -185,8 +198,11 @@ static bool run_one(struct sim_stage *st, const struct agent_action *act, uint32
             (*logits)[toy_token(x)] = 1;
             *logits += TOY_VOCABULARY;
         }
+        if (st->is_last && k + r->n_drafts + 1 >= r->n_tokens && right) {
+            picked[n_picked++] = toy_token(x);
+            right = k + 1 < r->n_tokens && ids[id + k + 1] == toy_token(x);
+        }
     }
-    picked[i] = toy_token(x);
     return true;
 }
 
@@ -208,7 +224,8 @@ static void executor_run(struct sim *s, struct sim_agent *a, const struct sim_or
     const struct agent_action *act = o->run;
     struct sim_stage *st = stage_of(a, o->slot);
     struct agent_event ev = {.kind = AGENT_EVENT_BATCH_DONE};
-    uint32_t *picked = calloc(act->u.run.batch->n_runs + 1, sizeof *picked), at = 0;
+    uint32_t *picked = calloc(act->u.run.batch->n_tokens + 1, sizeof *picked), at = 0, place = 0,
+             id = 0;
     float *logits =
               act->u.run.batch->n_logits
                   ? calloc((size_t)act->u.run.batch->n_logits * TOY_VOCABULARY, sizeof *logits)
@@ -218,8 +235,12 @@ static void executor_run(struct sim *s, struct sim_agent *a, const struct sim_or
                       *out =
                           st && !st->is_last ? buffer_create(a, act->u.run.batch->n_tokens) : NULL;
     bool good = st != NULL;
-    for (uint32_t i = 0; good && i < act->u.run.batch->n_runs; i++)
-        good = run_one(st, act, i, in, out, &at, picked, &row);
+    for (uint32_t i = 0; good && i < act->u.run.batch->n_runs; i++) {
+        const struct batch_run *r = &act->u.run.batch->runs[i];
+        good = run_one(st, act, i, in, out, &at, picked + place, id, &row);
+        place += 1 + r->n_drafts;
+        id += r->n_tokens;
+    }
     s->wrong += !good;
     sim_buffer_release(a, in);
     ev.u.batch_done.slot = o->slot;

@@ -61,6 +61,7 @@ struct sim_sequence { /* on a stage */
     struct toy_memory memory;
     uint64_t (*history)[TOY_LAYERS]; /* [TOY_CONTEXT]: what it remembered after each position */
     struct kv_holding holding;
+    uint32_t certain; /* of its tokens, those that are no guesses */
 };
 
 struct sim_stage { /* in the executor */

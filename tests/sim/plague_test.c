@@ -93,7 +93,9 @@ static void one_run(uint64_t seed, struct toll *toll)
     static const char *const agents[] = {NULL, "a0,a1,a2", "a2,a0", "a1"};
     struct sim s;
     struct plague p = {0};
+    toy_few_words = seed % 3 == 0; /* guesses are right now and then */
     sim_open(&s, seed, 3);
+    s.speculate = toy_few_words ? "lookup" : NULL;
     s.network.slow_ns = 1000000 * (1 + sim_random(&s, 20));
     s.network.repeat = 0.02;
     deploy(&s, agents[sim_random(&s, 4)]);
@@ -128,7 +130,7 @@ TEST(tokens_are_those_of_an_undisturbed_run_whatever_breaks)
            t.finished, t.failed, t.cancelled, t.lost, t.generations);
     uint64_t n = seeds.n;
     assert_true(n < 100 ||
-                (t.finished > 5 * n && t.failed > n && t.cancelled > n / 4 && t.lost > n / 4));
+                (t.finished > 5 * n && t.failed > n && t.cancelled > n / 5 && t.lost > n / 4));
 }
 
 int main(void)

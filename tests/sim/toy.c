@@ -6,6 +6,8 @@
 #include "common/env.h"
 #include "common/manifest.h"
 
+bool toy_few_words;
+
 static uint64_t mix(uint64_t a, uint64_t b)
 {
     uint64_t state = a ^ (b * 0xD6E8FEB86659FD93u);

@@ -22,9 +22,12 @@ struct toy_memory {
 
 /* One position through layers [first, end); `x` is the token id before layer 0. */
 uint64_t toy_position(struct toy_memory *m, int first, int end, uint64_t x);
+/* Texts of few words repeat themselves, so that some of what is guessed from them is right. */
+extern bool toy_few_words;
 static inline uint32_t toy_token(uint64_t x)
 {
-    return (uint32_t)(x % TOY_VOCABULARY);
+    uint32_t token = (uint32_t)(x % TOY_VOCABULARY);
+    return !toy_few_words || token == TOY_END ? token : token % 120 ? token % 3 : TOY_END;
 }
 
 /* The undisturbed run: up to `max` tokens after the prompt, the end token included. Returns how

@@ -86,7 +86,7 @@ static int script(void **state)
         .u.stage_state = {
             .deployment = 1, .generation = 1, .state = "ready", .code = "", .text = ""}};
     say(AGENT, false, &ready);
-    struct message_said row = {(uint64_t)1 << 32 | 1, 0, {ids, 2}, "stop"};
+    struct message_said row = {(uint64_t)1 << 32 | 1, 0, {ids, 2}, "stop", 0};
     struct message tokens = {.type = MESSAGE_TOKENS,
                              .u.tokens = {.deployment = 1, .generation = 1, .said = {&row, 1}}};
     say(AGENT, true, &tokens);

@@ -84,6 +84,7 @@ TEST(what_cannot_be_placed_says_why)
         {"{\"compute\": \"f16\"}", "invalid", "auto or f32", ""},
         {"{\"wire\": \"int8\"}", "invalid", "f32, f16, bf16 or auto", ""},
         {"{\"kv\": \"int4\"}", "invalid", "--kv is \"int4\"; it can be auto, f16, f32 or q8_0", ""},
+        {"{\"speculate\": \"maybe\"}", "invalid", "auto, off or lookup", ""},
         {"{\"slice\": -1}", "invalid", "\"slice\" is not a number", ""},
         {"{\"agents\": 3}", "invalid", "\"agents\" is not text", ""},
         {"{\"max_context\": 5000}", "invalid", "more than the model's 4096", ""},
@@ -92,7 +93,7 @@ TEST(what_cannot_be_placed_says_why)
         {"{\"max_context\": 4096}", "infeasible", "bytes are missing", "no context fits"},
         {"{}", "infeasible", "weights 2.00 GB", "up to 2002560000 bytes in all"},
         {"{\"layers\": \"0-3:a0,4-9:a1\", \"max_context\": 1024}", "infeasible",
-         "layers 4-9 need 1.21 GB on agent \"a1\", which has 500.0 MB free: 706160000 bytes", ""},
+         "layers 4-9 need 1.21 GB on agent \"a1\", which has 500.0 MB free: 706272000 bytes", ""},
     };
     struct fixture f;
     fixture_open(&f);

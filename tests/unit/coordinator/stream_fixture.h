@@ -96,7 +96,7 @@ static inline void tokens(struct fixture *f, int agent, uint64_t generation, uin
                           uint64_t first, const uint32_t *ids, size_t n, const char *finish)
 {
     struct message m = {.type = MESSAGE_TOKENS};
-    struct message_said said = {sequence, first, {ids, n}, finish};
+    struct message_said said = {sequence, first, {ids, n}, finish, 0};
     m.u.tokens =
         (struct message_tokens){.deployment = 1, .generation = generation, .said = {&said, 1}};
     struct buffer bytes = {0};

@@ -104,7 +104,8 @@ static void batch_run(struct decode_line *l)
             continue;
         uint32_t token = sampler_pick(l->samplers[b->runs[i].sequence - 1],
                                       logits + (size_t)n++ * TINY_VOCABULARY);
-        assert_true(queue_token(l->queue, b->runs[i].sequence, b->number, token, false));
+        struct frame_token next = {b->runs[i].sequence, token, FRAME_TOKEN_NEXT, 0};
+        assert_true(queue_token(l->queue, b->number, &next));
         l->picked++;
     }
     queue_returned(l->queue, b->number, 0);

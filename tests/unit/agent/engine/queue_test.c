@@ -39,6 +39,12 @@ static int open_prompt(struct queue *q, uint64_t id, uint32_t n, const uint32_t 
     return rc;
 }
 
+static bool token(struct queue *q, uint64_t id, uint32_t number, uint32_t token, bool finished)
+{
+    struct frame_token t = {id, token, finished ? FRAME_TOKEN_LAST : FRAME_TOKEN_NEXT, 0};
+    return queue_token(q, number, &t);
+}
+
 /* "5:3+2 6:7+1": each run as sequence:position+tokens. */
 static const char *text_of(const struct batch *b)
 {
@@ -169,7 +175,7 @@ TEST(narrow_queue_hands_out_only_what_is_small)
     assert_string_equal(step(q, &b), "1:0+1!");
     queue_narrow(q, 4);
     assert_string_equal(step(q, &b), "-");
-    queue_token(q, 1, 0, 5, false);
+    token(q, 1, 0, 5, false);
     assert_string_equal(step(q, &b), "1:1+1!");
     queue_narrow(q, UINT32_MAX);
     assert_string_equal(step(q, &b), "2:0+10!");
@@ -186,7 +192,7 @@ static void all_decode(struct queue *q, struct batch *b, uint64_t n)
         queue_returned(q, b->number, 0);
     }
     for (uint64_t id = 1; id <= n; id++)
-        assert_true(queue_token(q, id, (uint32_t)id - 1, 7, false));
+        assert_true(token(q, id, (uint32_t)id - 1, 7, false));
 }
 
 TEST(decode_steps_of_several_sequences_share_batches_that_fill_all_stages)
@@ -207,15 +213,67 @@ TEST(decode_steps_of_several_sequences_share_batches_that_fill_all_stages)
         all_decode(q, &b, cases[i].sequences);
         for (size_t k = 0; cases[i].runs[k]; k++)
             assert_string_equal(step(q, &b), cases[i].runs[k]);
-        assert_false(queue_token(q, cases[i].sequences + 1, 0, 7, false)); /* not open */
-        uint32_t number = (uint32_t)cases[i].sequences; /* of the first decode batch */
-        assert_false(
-            queue_token(q, 1, 0, 7, false)); /* of the batch before, which was told already */
-        assert_true(queue_token(q, 1, number, 7, false));
-        assert_false(queue_token(q, 1, number, 7, false)); /* said twice */
+        assert_false(token(q, cases[i].sequences + 1, 0, 7, false)); /* not open */
+        uint32_t number = (uint32_t)cases[i].sequences;              /* of the first decode batch */
+        assert_false(token(q, 1, 0, 7, false)); /* of the batch before, which was told already */
+        assert_true(token(q, 1, number, 7, false));
+        assert_false(token(q, 1, number, 7, false)); /* said twice */
         batch_free(&b);
         queue_destroy(&q, NULL, NULL);
     }
+}
+
+static bool guess(struct queue *q, uint64_t id, uint32_t number, uint32_t token)
+{
+    struct frame_token t = {id, token, FRAME_TOKEN_DRAFT, 0};
+    return queue_token(q, number, &t);
+}
+
+TEST(a_token_takes_its_guesses_along_and_those_that_were_wrong_are_taken_back)
+{
+    struct queue *q = queue_of(true, false, 2, 16);
+    struct batch b = {0};
+    all_decode(q, &b, 1);
+    assert_true(guess(q, 1, 0, 8));
+    assert_true(guess(q, 1, 0, 9));
+    assert_false(guess(q, 1, 7, 9)); /* of another batch */
+    assert_string_equal(step(q, &b), "1:1+3!");
+    assert_int_equal(b.runs[0].n_drafts, 2);
+    assert_int_equal(b.runs[0].n_logits, 3);
+    static const uint32_t ids[] = {7, 8, 9};
+    assert_memory_equal(b.ids, ids, sizeof ids);
+    assert_false(guess(q, 1, 0, 8)); /* it has run */
+    struct frame_token t = {1, 50, FRAME_TOKEN_NEXT, 3};
+    assert_false(queue_token(q, b.number, &t)); /* more than there were */
+    t.right = 1;
+    assert_true(queue_token(q, b.number, &t));
+    assert_string_equal(step(q, &b), "1:3+1!");
+    assert_true(token(q, 1, b.number, 51, false));
+    for (uint32_t k = 0; k < BATCH_MAX_DRAFTS; k++)
+        assert_true(guess(q, 1, b.number, k));
+    assert_false(guess(q, 1, b.number, 1)); /* too many */
+    queue_narrow(q, 4);
+    assert_string_equal(step(q, &b), "1:4+4!");
+    batch_free(&b);
+    queue_destroy(&q, NULL, NULL);
+}
+
+TEST(a_frame_may_take_back_guesses_and_nothing_else)
+{
+    struct queue *q = queue_of(false, true, 2, 16);
+    struct batch b = {0};
+    assert_int_equal(open_prompt(q, 1, 1, NULL, 0), 0);
+    struct batch_run runs[] = {{1, 0, 4, 1, 0, false, 0},
+                               {1, 4, 6, 6, 0, false, 5},
+                               {1, 4, 6, 6, 0, false, 5},
+                               {1, 7, 1, 1, 0, false, 0}};
+    static const char *const ran[] = {"1:0+4!", "1:4+6!", "empty", "1:7+1!"};
+    for (uint32_t i = 0; i < 4; i++) {
+        assert_int_equal(queue_frame_add(q, i, &runs[i], 1, runs[i].n_tokens, NULL, 0), 0);
+        assert_string_equal(step(q, &b), ran[i]);
+    }
+    batch_free(&b);
+    queue_destroy(&q, NULL, NULL);
 }
 
 TEST(slices_and_decode_steps_take_turns)
@@ -226,13 +284,13 @@ TEST(slices_and_decode_steps_take_turns)
     open_prompt(q, 2, 10, NULL, 0);
     assert_string_equal(step(q, &b), "1:1+1!"); /* the last to run was a slice */
     assert_string_equal(step(q, &b), "2:0+2");
-    queue_token(q, 1, 1, 8, false);
+    token(q, 1, 1, 8, false);
     assert_string_equal(step(q, &b), "1:2+1!");
     assert_string_equal(step(q, &b), "2:2+2");
     assert_string_equal(step(q, &b), "2:4+2");
     assert_string_equal(step(q, &b), "2:6+2");
     assert_string_equal(step(q, &b), "-"); /* one decodes: at most `stages` slices in flight */
-    queue_token(q, 1, 3, 9, true);
+    token(q, 1, 3, 9, true);
     assert_string_equal(step(q, &b), "2:8+2!"); /* it is done: all of the pipeline is for slices */
     batch_free(&b);
     queue_destroy(&q, NULL, NULL);
@@ -275,7 +333,7 @@ TEST(decode_tokens_and_a_slice_share_a_batch_where_that_is_cheaper)
             queue_returned(q, b.number, 0);
             for (uint32_t r = 0; r < b.n_runs; r++)
                 assert_int_equal(b.runs[r].row, r ? b.runs[r - 1].row + b.runs[r - 1].n_tokens : 0);
-            queue_token(q, 1, b.number, 7, false);
+            token(q, 1, b.number, 7, false);
         }
         batch_free(&b);
         queue_destroy(&q, NULL, NULL);
@@ -301,7 +359,7 @@ TEST(later_stage_runs_frames_in_order_however_they_arrive)
         open_prompt(q, 1, 0, NULL, 0);
         for (uint32_t k = 0; k < 3; k++) {
             uint32_t n = (uint32_t)orders[i][k];
-            struct batch_run run = {1, n * 4, 4, n == 2, 0, false};
+            struct batch_run run = {1, n * 4, 4, n == 2, 0, false, 0};
             assert_int_equal(add(q, n, &run, 1, &buffers[n], 0), 0);
         }
         static const char *const expected[] = {"1:0+4", "1:4+4", "1:8+4!", "-"};
@@ -322,7 +380,7 @@ TEST(frame_waits_for_its_sequence_and_closed_runs_are_dropped)
     char buffer;
     uint64_t dropped = 0;
     struct batch_run runs[3] = {
-        {1, 0, 1, 1, 0, false}, {2, 0, 2, 1, 0, false}, {3, 0, 1, 1, 0, false}};
+        {1, 0, 1, 1, 0, false, 0}, {2, 0, 2, 1, 0, false, 0}, {3, 0, 1, 1, 0, false, 0}};
     open_prompt(q, 1, 0, NULL, 0);
     assert_int_equal(add(q, 0, runs, 3, &buffer, 0), 0);
     assert_string_equal(step(q, &b), "-"); /* 2 and 3 are not known yet */
@@ -348,7 +406,7 @@ TEST(slices_are_handed_out_before_the_one_before_is_done)
     struct queue *q = queue_of(false, true, 2, 64);
     struct batch a = {0}, b = {0};
     uint64_t dropped = 0;
-    struct batch_run runs[2] = {{1, 0, 4, 0, 0, false}, {1, 4, 4, 1, 0, false}};
+    struct batch_run runs[2] = {{1, 0, 4, 0, 0, false, 0}, {1, 4, 4, 1, 0, false, 0}};
     open_prompt(q, 1, 0, NULL, 0);
     add(q, 1, &runs[1], 1, NULL, 0);
     assert_false(queue_next(q, &a, &dropped));
@@ -368,8 +426,9 @@ TEST(frames_of_closed_sequences_make_room_at_once_and_their_batches_go_on)
     struct batch b = {0};
     uint64_t dropped = 0;
     char buffers[3];
-    struct batch_run runs[3] = {
-        {1, 4, 1, 0, 0, false}, {2, 4, 1, 0, 0, false}, {2, 5, 1, 0, 0, false}}; /* none is due */
+    struct batch_run runs[3] = {{1, 4, 1, 0, 0, false, 0},
+                                {2, 4, 1, 0, 0, false, 0},
+                                {2, 5, 1, 0, 0, false, 0}}; /* none is due */
     open_prompt(q, 1, 0, NULL, 0);
     open_prompt(q, 2, 0, NULL, 0);
     for (uint32_t i = 0; i < 3; i++)
@@ -417,7 +476,7 @@ TEST(waiting_frames_are_bounded_and_given_back)
 {
     struct queue *q = queue_of(false, false, 2, 64);
     char buffer;
-    struct batch_run run = {9, 0, 1, 0, 0, false}, large = {9, 0, 65, 0, 0, false};
+    struct batch_run run = {9, 0, 1, 0, 0, false, 0}, large = {9, 0, 65, 0, 0, false, 0};
     int n = 0, released = 0;
     assert_int_equal(add(q, 0, &large, 1, &buffer, 0), HP_EINVAL);
     while (add(q, (uint32_t)n, &run, 1, &buffer, 0) == 0)
@@ -433,7 +492,7 @@ TEST(run_that_nobody_opens_is_given_up_after_its_time)
     struct batch b = {0};
     char buffer;
     uint64_t ids[4];
-    struct batch_run runs[2] = {{1, 0, 1, 0, 0, false}, {2, 5, 1, 0, 0, false}};
+    struct batch_run runs[2] = {{1, 0, 1, 0, 0, false, 0}, {2, 5, 1, 0, 0, false, 0}};
     open_prompt(q, 1, 0, NULL, 0);
     add(q, 0, runs, 2, &buffer, second);
     assert_int_equal(queue_deadline_ns(q), 11 * second);
@@ -479,10 +538,10 @@ TEST(short_slice_overtakes_the_long_ones_that_wait_at_a_later_stage)
 {
     struct queue *q = queue_of(false, false, 2, 64);
     struct batch b = {0};
-    struct batch_run runs[4] = {{1, 0, 40, 0, 0, false},
-                                {1, 40, 40, 0, 0, false},
-                                {1, 80, 40, 0, 0, false},
-                                {2, 0, 7, 1, 0, false}};
+    struct batch_run runs[4] = {{1, 0, 40, 0, 0, false, 0},
+                                {1, 40, 40, 0, 0, false, 0},
+                                {1, 80, 40, 0, 0, false, 0},
+                                {2, 0, 7, 1, 0, false, 0}};
     open_prompt(q, 1, 0, NULL, 0);
     open_prompt(q, 2, 0, NULL, 0);
     for (uint32_t i = 0; i < 3; i++)
@@ -508,6 +567,8 @@ int main(void)
         cmocka_unit_test(short_slice_overtakes_the_long_ones_that_wait_at_a_later_stage),
         cmocka_unit_test(narrow_queue_hands_out_only_what_is_small),
         cmocka_unit_test(decode_steps_of_several_sequences_share_batches_that_fill_all_stages),
+        cmocka_unit_test(a_token_takes_its_guesses_along_and_those_that_were_wrong_are_taken_back),
+        cmocka_unit_test(a_frame_may_take_back_guesses_and_nothing_else),
         cmocka_unit_test(slices_and_decode_steps_take_turns),
         cmocka_unit_test(decode_tokens_and_a_slice_share_a_batch_where_that_is_cheaper),
         cmocka_unit_test(later_stage_runs_frames_in_order_however_they_arrive),

@@ -138,7 +138,7 @@ TEST(sequences_in_one_batch_do_not_touch_each_other)
     memcpy(batch + 20, ids + 70, sizeof *ids);
     memcpy(batch + 21, ids, 30 * sizeof *ids);
     const struct batch_run runs[] = {
-        {1, 0, 20, 1, 0, false}, {2, 70, 1, 1, 0, false}, {3, 0, 30, 3, 0, false}};
+        {1, 0, 20, 1, 0, false, 0}, {2, 70, 1, 1, 0, false, 0}, {3, 0, 30, 3, 0, false, 0}};
     run(s, runs, 3, batch, out);
     static const uint32_t positions[] = {19, 70, 27, 28, 29};
     for (size_t i = 0; i < 5; i++)
@@ -340,6 +340,68 @@ TEST(what_is_kept_of_a_sequence_gives_the_logits_that_it_would_have_given)
     stage_unload(&s);
 }
 
+/* A token with guesses, of which some are right, again and again: each position whose tokens were
+ * right has the logits that it has alone, to the bit, and what was wrong leaves nothing behind. */
+static void guesses_verify(uint32_t window)
+{
+    static float all[TOKENS * V], out[(1 + BATCH_MAX_DRAFTS) * V];
+    uint64_t seed = 5;
+    struct err e = {0};
+    windows_set(window);
+    logits_of(1, TOKENS, COMPUTE_F32, all);
+    struct stage *s = load(config_of(0, TINY_LAYERS));
+    assert_int_equal(stage_sequence_open(s, 1, TOKENS, &e), 0);
+    struct batch_run first = {.sequence = 1, .n_tokens = 40};
+    run(s, &first, 1, ids, NULL);
+    for (uint32_t at = 40, right; at < TOKENS; at += 1 + right) {
+        uint32_t most = TOKENS - at - 1 < BATCH_MAX_DRAFTS ? TOKENS - at - 1 : BATCH_MAX_DRAFTS,
+                 n = (uint32_t)(random_next(&seed) % (most + 1)), guessed[1 + BATCH_MAX_DRAFTS];
+        right = (uint32_t)(random_next(&seed) % (n + 1));
+        for (uint32_t k = 0; k <= n; k++)
+            guessed[k] = k <= right ? ids[at + k] : (ids[at + k] + 1) % V;
+        struct batch_run r = {.sequence = 1,
+                              .first_position = at,
+                              .n_tokens = 1 + n,
+                              .n_logits = 1 + n,
+                              .n_drafts = n};
+        run(s, &r, 1, guessed, out);
+        assert_memory_equal(out, all + at * V, (1 + right) * V * sizeof *out);
+        assert_int_equal(stage_sequence_length(s, 1), at + 1 + n);
+    }
+    stage_unload(&s);
+    windows_set(0);
+}
+
+TEST(guesses_that_were_wrong_leave_nothing_behind)
+{
+    guesses_verify(0);
+    guesses_verify(20);
+    guesses_verify(64);
+}
+
+TEST(guesses_alone_are_taken_back_and_kept_where_they_were_right)
+{
+    static float out[V], all[TOKENS * V];
+    struct err e = {0};
+    struct stage *s = load(config_of(0, TINY_LAYERS));
+    logits_of(1, TOKENS, COMPUTE_F32, all);
+    assert_int_equal(stage_sequence_open(s, 1, TOKENS, &e), 0);
+    struct batch_run run_of[] = {{1, 0, 70, 0, 0, false, 0}, {1, 70, 6, 0, 0, false, 5}},
+                     back = {1, 70, 1, 0, 0, false, 0}, none = {1, 76, 2, 0, 0, false, 2};
+    run(s, &run_of[0], 1, ids, NULL);
+    run(s, &run_of[1], 1, ids + 70, NULL);
+    assert_int_equal(stage_run(s, &back, 1, ids, NULL, &e), HP_EINVAL); /* that was no guess */
+    assert_int_equal(stage_run(s, &none, 1, ids, NULL, &e), HP_EINVAL);
+    assert_int_equal(stage_sequence_length(s, 1), 76);
+    stage_sequence_keep(s, 1, 74); /* so many were right */
+    assert_int_equal(stage_sequence_length(s, 1), 74);
+    assert_int_equal(stage_sequence_open_at(s, 2, TOKENS, 74, 1, &e), 0);
+    struct batch_run next = {.sequence = 2, .first_position = 74, .n_tokens = 1, .n_logits = 1};
+    run(s, &next, 1, ids + 74, out);
+    assert_memory_equal(out, all + 74 * V, sizeof out);
+    stage_unload(&s);
+}
+
 TEST(kv_that_is_not_there_or_under_way_is_refused)
 {
     struct stage *s = load(config_of(0, 3));
@@ -411,15 +473,15 @@ TEST(batches_that_make_no_sense_change_nothing)
         bool bad_id;
         const char *says;
     } cases[] = {
-        {{{3, 0, 1, 1, 0, false}}, 1, false, "sequence 3 is not open"},
-        {{{1, 0, 1, 1, 0, false}}, 1, false, "position 0 does not follow"},
-        {{{1, 5, 1, 1, 0, false}}, 1, false, "position 5 does not follow"},
-        {{{1, 4, 7, 1, 0, false}}, 1, false, "room for 10 tokens"},
-        {{{1, 4, 0, 0, 0, false}}, 1, false, "no tokens"},
-        {{{1, 4, 1, 2, 0, false}}, 1, false, "asks for logits of 2"},
-        {{{1, 4, 2, 1, 0, false}}, 1, true, "token 50 is beyond"},
-        {{{1, 4, 1, 1, 0, false}, {1, 5, 1, 1, 0, false}}, 2, false, "twice"},
-        {{{1, 4, 4, 1, 0, false}, {2, 0, 5, 0, 0, false}}, 2, false, "at most 8 tokens"},
+        {{{3, 0, 1, 1, 0, false, 0}}, 1, false, "sequence 3 is not open"},
+        {{{1, 0, 1, 1, 0, false, 0}}, 1, false, "position 0 does not follow"},
+        {{{1, 5, 1, 1, 0, false, 0}}, 1, false, "position 5 does not follow"},
+        {{{1, 4, 7, 1, 0, false, 0}}, 1, false, "room for 10 tokens"},
+        {{{1, 4, 0, 0, 0, false, 0}}, 1, false, "no tokens"},
+        {{{1, 4, 1, 2, 0, false, 0}}, 1, false, "asks for logits of 2"},
+        {{{1, 4, 2, 1, 0, false, 0}}, 1, true, "token 50 is beyond"},
+        {{{1, 4, 1, 1, 0, false, 0}, {1, 5, 1, 1, 0, false, 0}}, 2, false, "twice"},
+        {{{1, 4, 4, 1, 0, false, 0}, {2, 0, 5, 0, 0, false, 0}}, 2, false, "at most 8 tokens"},
         {{{0}}, 0, false, "1 to 4 runs"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -584,6 +646,8 @@ int main(void)
             a_sequence_that_begins_with_anothers_tokens_goes_on_as_if_they_were_its_own),
         cmocka_unit_test(a_sequence_that_may_grow_long_rotates_so_from_its_first_token_on),
         cmocka_unit_test(what_is_kept_of_a_sequence_gives_the_logits_that_it_would_have_given),
+        cmocka_unit_test(guesses_that_were_wrong_leave_nothing_behind),
+        cmocka_unit_test(guesses_alone_are_taken_back_and_kept_where_they_were_right),
         cmocka_unit_test(kv_that_is_not_there_or_under_way_is_refused),
         cmocka_unit_test(a_sequence_reserves_what_it_may_use),
         cmocka_unit_test(batches_that_make_no_sense_change_nothing),
