@@ -57,7 +57,7 @@ def a_liar_beside_a_deployment_changes_nothing_in_it():
         whole, generation = text(c), c.hpctl("describe", "demo")["generation"]
         pid = c.local()["coordinator"]["pid"]
         for round_ in range(2):
-            liar = Liar(c, "a2", 8, SEED + round_)
+            liar = Liar(c, "a2", 6, SEED + round_)
             before, answers = memory(pid), 0
             while liar.running():
                 assert text(c) == whole, f"seed {SEED + round_}"
@@ -81,7 +81,7 @@ def a_liar_within_a_deployment_fails_it_with_a_reason_until_it_is_removed():
         c.deploy("demo", DEMO, "--agents", "a0", "--compute", "f32")
         whole = text(c)
         for round_ in range(2):
-            liar = Liar(c, "a1", 12, SEED + 100 + round_)
+            liar = Liar(c, "a1", 8, SEED + 100 + round_)
             c.wait("the liar was let in", lambda: c.member("a1") in ("ready", "joined", "suspect"), 10)
             codes = []
             while liar.running():

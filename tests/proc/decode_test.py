@@ -1,4 +1,5 @@
 """What a decode step costs beside its computing, on the middle one of three agents. bench/decode_calls.py prints the figures."""
+# Alone: sleeps and system calls of a step are counted.
 import os
 import sys
 

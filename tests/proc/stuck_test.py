@@ -1,4 +1,5 @@
 """Nothing waits for ever: small pools, uploads beside decode, floods of cancelled requests."""
+# Alone: who is answered first is a matter of time.
 import json
 import os
 import signal

@@ -1,4 +1,5 @@
 """What a cluster finds out of itself: links between agents, costs of a model, and that the planners take both."""
+# Alone: links and costs are measured.
 import json
 import os
 import time

@@ -4,6 +4,7 @@
 
 #include "agent/engine/sampler.h"
 #include "agent/engine/sampler_kernels.h"
+#include "tests/share.h"
 #include "tests/test.h"
 #include "tests/unit/agent/engine/sampler_reference.h"
 
@@ -19,15 +20,16 @@ static struct sampler *make(const struct sampling_params *p, int vocabulary, con
     return s;
 }
 
-/* Picks DRAWS times with as many seeds, so that penalties do not build up, and gives how often each
- * token came. */
+/* Picks DRAWS times, or its share, with as many seeds, so that penalties do not build up, and gives
+ * how often each token came. */
 static void frequencies(struct sampling_params p, const float *logits, double out[VOCABULARY])
 {
+    int draws = test_share(DRAWS);
     memset(out, 0, VOCABULARY * sizeof *out);
-    for (uint64_t seed = 0; seed < DRAWS; seed++) {
-        p.seed = seed;
+    for (int seed = 0; seed < draws; seed++) {
+        p.seed = (uint64_t)seed;
         struct sampler *s = make(&p, VOCABULARY, NULL, 0);
-        out[sampler_pick(s, logits)] += 1.0 / DRAWS;
+        out[sampler_pick(s, logits)] += 1.0 / draws;
         sampler_destroy(&s);
     }
 }
@@ -65,7 +67,8 @@ TEST(draws_follow_the_distribution_that_the_cuts_leave)
                 cases[c].left >> i & 1 ? exp((double)logits[i] / cases[c].p.temperature) : 0;
         frequencies(cases[c].p, logits, got);
         for (int i = 0; i < VOCABULARY; i++) {
-            double p = want[i] / total, five_sigma = 5 * sqrt(p * (1 - p) / DRAWS) + 1e-9;
+            double p = want[i] / total,
+                   five_sigma = 5 * sqrt(p * (1 - p) / test_share(DRAWS)) + 1e-9;
             if (!(fabs(got[i] - p) <= five_sigma))
                 fail_msg("%s: token %d came with %.4f, expected %.4f", cases[c].name, i, got[i], p);
         }
@@ -317,7 +320,7 @@ TEST(every_pick_is_the_one_that_sorting_everything_gives)
     for (int k = 0; sampler_kernels_all[k]; k++)
         for (size_t z = 0; sampler_kernels_all[k]->supported() && z < sizeof sizes / sizeof *sizes;
              z++)
-            for (size_t v = 0; v < sizeof variants / sizeof *variants; v++)
+            for (size_t v = 0; v < sizeof variants / sizeof *variants; v += (size_t)test_stride())
                 for (int shape = 0; shape < SHAPES; shape++) {
                     struct sampling_params p = variants[v];
                     p.seed = random_next(&random);
@@ -350,7 +353,7 @@ TEST(weights_have_the_same_bits_with_all_instructions)
     float *row = malloc(N * sizeof *row), *want = malloc(N * sizeof *want),
           *got = malloc(N * sizeof *got);
     uint64_t random = 3;
-    for (int round = 0; round < 24; round++) {
+    for (int round = 0; round < test_share(24); round++) {
         double temperature = 0.05 + 2 * random_unit(&random);
         for (int i = 0; i < N; i++)
             row[i] = (float)(-120 * temperature * random_unit(&random));

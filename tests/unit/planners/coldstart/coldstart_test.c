@@ -2,6 +2,7 @@
 
 #include "graphs.h"
 #include "planners/coldstart/coldstart.h"
+#include "tests/share.h"
 
 static const enum coldstart_method others[] = {
     COLDSTART_SERIAL, COLDSTART_PIPELINE, COLDSTART_DHA,         COLDSTART_PT,
@@ -44,7 +45,7 @@ static const struct {
 /* A proven bound that some other method's plan beats would be none. */
 TEST(best_is_never_worse_than_the_others_and_never_below_a_bound)
 {
-    for (uint64_t seed = 1; seed <= 20; seed++) {
+    for (uint64_t seed = 1; seed <= (uint64_t)test_share(20); seed++) {
         struct opgraph g = {0};
         struct coldstart_result best, r;
         struct coldstart_options o = options_of(COLDSTART_BEST, 4000);
@@ -109,7 +110,7 @@ TEST(plan_does_not_depend_on_the_clock)
 
 TEST(more_bandwidth_or_memory_is_never_worse)
 {
-    for (uint64_t seed = 40; seed < 52; seed++) {
+    for (uint64_t seed = 40; seed < 40 + (uint64_t)test_share(12); seed++) {
         struct opgraph g = {0};
         struct coldstart_result before, after;
         struct coldstart_options o = options_of(COLDSTART_BEST, 30000);

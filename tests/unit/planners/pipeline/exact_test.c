@@ -5,6 +5,7 @@
 #include "planners/pipeline/bound.h"
 #include "planners/pipeline/evaluate.h"
 #include "planners/pipeline/search.h"
+#include "tests/share.h"
 #include "tests/test.h"
 #include "tests/unit/planners/pipeline/cases.h"
 
@@ -52,26 +53,26 @@ static void compare_with_brute_force(enum pipeline_objective objective, int case
 
 TEST(exact_equals_brute_force_for_latency)
 {
-    int several = 0, infeasible = 0;
-    compare_with_brute_force(PIPELINE_LATENCY, CASES, &several, &infeasible);
-    print_message("# %d cases, %d optima use several devices, %d have no plan\n", CASES, several,
+    int several = 0, infeasible = 0, cases = test_share(CASES);
+    compare_with_brute_force(PIPELINE_LATENCY, cases, &several, &infeasible);
+    print_message("# %d cases, %d optima use several devices, %d have no plan\n", cases, several,
                   infeasible);
-    assert_true(several > (CASES - infeasible) / 2);
-    assert_true(infeasible < CASES / 4);
+    assert_true(several > (cases - infeasible) / 2);
+    assert_true(infeasible < cases / 4);
 }
 
 TEST(exact_equals_brute_force_for_throughput_and_energy)
 {
     int several = 0, infeasible = 0;
-    compare_with_brute_force(PIPELINE_THROUGHPUT, CASES / 4, &several, &infeasible);
-    compare_with_brute_force(PIPELINE_ENERGY, CASES / 4, &several, &infeasible);
+    compare_with_brute_force(PIPELINE_THROUGHPUT, test_share(CASES / 4), &several, &infeasible);
+    compare_with_brute_force(PIPELINE_ENERGY, test_share(CASES / 4), &several, &infeasible);
 }
 
 /* The search for large problems, made to solve small ones. */
 TEST(search_is_close_to_brute_force_and_above_the_bound)
 {
     int feasible = 0, optimal = 0;
-    for (int i = 0; i < CASES / 2; i++) {
+    for (int i = 0; i < test_share(CASES / 2); i++) {
         uint64_t r = SEED + (uint64_t)i;
         struct small_case k;
         struct arena arena = {0};

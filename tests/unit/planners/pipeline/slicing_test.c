@@ -4,6 +4,7 @@
 #include "planners/pipeline/pipeline.h"
 #include "planners/pipeline/predict.h"
 #include "planners/pipeline/slicing.h"
+#include "tests/share.h"
 #include "tests/test.h"
 #include "tests/unit/planners/pipeline/cases.h"
 #include "tests/unit/planners/pipeline/testbed.h"
@@ -64,7 +65,8 @@ TEST(slices_cover_every_length_and_prefix)
     bed_make(&b);
     int unit = slicing_unit(b.slicing);
     for (int cached = 0; cached < CONTEXT; cached += cached < 64 ? 7 : 331)
-        for (int length = 1; length <= CONTEXT - cached; length += length < 64 ? 1 : 37) {
+        for (int length = 1; length <= CONTEXT - cached;
+             length += (length < 64 ? 1 : 37) * test_stride()) {
             int n = list_slices(b.slicing, length, cached, slices), sum = 0;
             for (int k = 0; k < n; k++) {
                 assert_true(k + 1 == n || slices[k] % unit == 0);
@@ -141,12 +143,15 @@ TEST(prepared_slices_are_close_to_the_best_for_each_length_and_prefix)
 {
     struct slicing_bed b;
     double worst = 0, worst_cached = 0;
+    int turn = 0;
     bed_make(&b);
     for (int length = 16; length <= CONTEXT; length = length * 3 / 2 + 16)
-        worst = fmax(worst, slower_than_search(&b, length / 16 * 16, 0));
+        if (turn++ % test_stride() == 0)
+            worst = fmax(worst, slower_than_search(&b, length / 16 * 16, 0));
     for (int cached = 160; cached < CONTEXT; cached = cached * 2 + 48)
         for (int length = 16; length <= CONTEXT - cached; length = length * 2 + 16)
-            worst_cached = fmax(worst_cached, slower_than_search(&b, length / 16 * 16, cached));
+            if (turn++ % test_stride() == 0)
+                worst_cached = fmax(worst_cached, slower_than_search(&b, length / 16 * 16, cached));
     print_message("# at most %.2f %% slower than a search without a prefix, %.2f %% with one; %zu "
                   "bytes for a context of %d\n",
                   (worst - 1) * 100, (worst_cached - 1) * 100, slicing_memory_bytes(b.slicing),
