@@ -31,7 +31,7 @@ static void on_interrupt(int which)
     interrupted = 1;
 }
 
-static int error_of_json(const json_t *value, long status, struct err *e)
+int http_error_of(const json_t *value, long status, struct err *e)
 {
     const json_t *error = json_object_get(value, "error");
     const char *message = json_string_value(json_object_get(error, "message")),
@@ -54,7 +54,7 @@ static int on_data(void *ctx, const char *data, size_t n, struct err *e)
     json_t *event = json_loadb(data, n, 0, NULL);
     if (!event)
         return err_set(e, HP_EPROTO, "the gateway sent an event that is not JSON");
-    int rc = json_object_get(event, "error") ? error_of_json(event, 200, e)
+    int rc = json_object_get(event, "error") ? http_error_of(event, 200, e)
                                              : x->on_event(x->ctx, event, e);
     json_decref(event);
     return rc;
@@ -98,7 +98,7 @@ static void hint_where_to_look(const struct context *where, struct err *e)
 static int answer_refused(const struct exchange *x, const json_t *answer)
 {
     const char *own = getenv("HP_API_KEY");
-    int rc = error_of_json(answer, x->status, x->e);
+    int rc = http_error_of(answer, x->status, x->e);
     if (x->status == 401 && own && *own)
         err_hint(x->e, "it is the one in HP_API_KEY: unset that and hpctl has a key of its own, or "
                        "`hpctl key create NAME` makes another");
@@ -133,7 +133,7 @@ static int exchange_finish(struct exchange *x, CURLcode code, const struct conte
     return rc;
 }
 
-static struct curl_slist *headers_make(const struct context *where)
+struct curl_slist *http_headers(const struct context *where)
 {
     const char *own = getenv("HP_API_KEY"), *key = own && *own ? own : where->api_key;
     struct curl_slist *headers = curl_slist_append(NULL, "Content-Type: application/json");
@@ -146,19 +146,20 @@ static struct curl_slist *headers_make(const struct context *where)
     return headers;
 }
 
-/* One exchange; Ctrl-C ends it. */
+/* One exchange, a GET where there is no text; Ctrl-C ends it. */
 static int exchange_run(struct exchange *x, const struct context *where, const char *path,
                         const char *text, json_t **result)
 {
     char url[400];
-    struct curl_slist *headers = headers_make(where);
+    struct curl_slist *headers = http_headers(where);
     struct sigaction stop = {.sa_handler = on_interrupt}, before;
     snprintf(url, sizeof url, "%s%s", where->http, path);
     sigaction(SIGINT, &stop, &before);
     interrupted = 0;
     curl_easy_setopt(x->curl, CURLOPT_URL, url);
     curl_easy_setopt(x->curl, CURLOPT_HTTPHEADER, headers);
-    curl_easy_setopt(x->curl, CURLOPT_POSTFIELDS, text);
+    if (text)
+        curl_easy_setopt(x->curl, CURLOPT_POSTFIELDS, text);
     curl_easy_setopt(x->curl, CURLOPT_WRITEFUNCTION, on_bytes);
     curl_easy_setopt(x->curl, CURLOPT_WRITEDATA, x);
     curl_easy_setopt(x->curl, CURLOPT_XFERINFOFUNCTION, on_progress);
@@ -216,14 +217,12 @@ int api_key_make(struct context *where, struct err *e)
     return rc;
 }
 
-int http_post(struct context *where, const char *path, json_t *body, http_event_fn on_event,
-              void *ctx, json_t **result, struct err *e)
+/* An exchange, and once more with a key of our own where the API wants one and there was none. */
+static int http_ask(struct context *where, const char *path, const char *text,
+                    http_event_fn on_event, void *ctx, json_t **result, struct err *e)
 {
     struct exchange x = {.on_event = on_event, .ctx = ctx, .e = e, .curl = curl_easy_init()};
-    char *text = body ? json_dumps(body, JSON_COMPACT) : NULL;
-    json_decref(body);
-    int rc = x.curl && text ? exchange_run(&x, where, path, text, result)
-                            : err_no_memory(e, "a request");
+    int rc = x.curl ? exchange_run(&x, where, path, text, result) : err_no_memory(e, "a request");
     const char *own = getenv("HP_API_KEY");
     if (rc == HP_EDENIED && x.status == 401 && !(own && *own) && !interrupted &&
         (rc = api_key_make(where, e)) == 0) {
@@ -236,6 +235,21 @@ int http_post(struct context *where, const char *path, json_t *body, http_event_
         curl_easy_cleanup(x.curl);
     buffer_free(&x.whole);
     sse_free(&x.stream);
+    return rc;
+}
+
+int http_post(struct context *where, const char *path, json_t *body, http_event_fn on_event,
+              void *ctx, json_t **result, struct err *e)
+{
+    char *text = body ? json_dumps(body, JSON_COMPACT) : NULL;
+    json_decref(body);
+    int rc = text ? http_ask(where, path, text, on_event, ctx, result, e)
+                  : err_no_memory(e, "a request");
     free(text);
     return rc;
+}
+
+int http_get(struct context *where, const char *path, json_t **result, struct err *e)
+{
+    return http_ask(where, path, NULL, NULL, NULL, result, e);
 }

@@ -7,6 +7,8 @@
 #include "common/status.h"
 #include "hpctl/context.h"
 
+struct curl_slist; /* of libcurl */
+
 /* Each event of a stream, parsed. A negative return ends the request with that code. */
 typedef int (*http_event_fn)(void *ctx, const json_t *event, struct err *e);
 
@@ -17,6 +19,17 @@ typedef int (*http_event_fn)(void *ctx, const json_t *event, struct err *e);
  * nobody listens; else the gateway's own error, with its message. HP_ECANCELED after Ctrl-C. */
 int http_post(struct context *where, const char *path, json_t *body, http_event_fn on_event,
               void *ctx, json_t **result, struct err *e);
+
+/* The whole JSON answer of a GET; else as http_post. */
+int http_get(struct context *where, const char *path, json_t **result, struct err *e);
+
+/* The headers of a request with a JSON body, and of its key where there is one: the caller frees
+ * them (curl_slist_free_all). */
+struct curl_slist *http_headers(const struct context *where);
+
+/* The code of an answer that is not 200, or of an event that is an error (`status` 200 then), and
+ * its message in `e`. */
+int http_error_of(const json_t *value, long status, struct err *e);
 
 /* Whether the context's API answers at all (`/health`, within 3 s); else as http_post, with what to
  * do. */

@@ -1,0 +1,349 @@
+#include "hpctl/load_run.h"
+
+#include <curl/curl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#include "common/env.h"
+#include "hpctl/http_client.h"
+#include "hpctl/sse.h"
+
+const char *const load_outcomes[] = {"unsent", "open", "done", "refused", "failed", NULL};
+
+enum { MOST_WAIT_MS = 100, PROGRESS_MS = 250, SPARE_FILES = 64 };
+
+/* One request under way. */
+struct load_stream {
+    struct load_driver *driver;
+    struct load_stream *next; /* of those that are idle */
+    size_t index;             /* of the plan */
+    CURL *curl;
+    struct sse events;
+    struct buffer body, whole; /* what is sent; an answer that is no stream */
+    struct err why;
+    bool ended; /* "[DONE]" came */
+};
+
+struct load_driver {
+    struct load_run *run;
+    uint64_t start_ns;
+    CURLM *multi;
+    struct curl_slist *headers;
+    struct load_stream **streams; /* all that were made */
+    struct load_stream *idle;
+    size_t n_streams, n_open;
+    char url[400];
+};
+
+static volatile sig_atomic_t interrupted;
+
+static void on_interrupt(int which)
+{
+    (void)which;
+    interrupted = 1;
+}
+
+static double driver_now_s(const struct load_driver *d)
+{
+    return (double)(env_now_ns(&env_real) - d->start_ns) * 1e-9;
+}
+
+static struct load_result *stream_result(const struct load_stream *s)
+{
+    return &s->driver->run->results[s->index];
+}
+
+/* ---- causes ---- */
+
+/* When the list is full, its last row stands for all others. */
+static int cause_of(struct load_run *r, const char *kind, const char *text)
+{
+    for (int i = 0; i < r->n_causes; i++)
+        if (strcmp(r->causes[i].kind, kind) == 0)
+            return i;
+    if (r->n_causes == LOAD_MAX_CAUSES)
+        return LOAD_MAX_CAUSES - 1;
+    struct load_cause *c = &r->causes[r->n_causes];
+    snprintf(c->kind, sizeof c->kind, "%s", r->n_causes + 1 < LOAD_MAX_CAUSES ? kind : "others");
+    snprintf(c->text, sizeof c->text, "%s", text);
+    return r->n_causes++;
+}
+
+static void result_close(struct load_run *r, struct load_result *to, enum load_outcome outcome,
+                         const char *kind, const char *text)
+{
+    to->outcome = outcome;
+    to->cause = cause_of(r, kind, text);
+}
+
+/* ---- what comes ---- */
+
+static void usage_take(struct load_result *to, const json_t *event)
+{
+    const json_t *usage = json_object_get(event, "usage"), *t = json_object_get(event, "timings"),
+                 *details = json_object_get(usage, "prompt_tokens_details");
+    to->answer_tokens = (uint32_t)json_integer_value(json_object_get(usage, "completion_tokens"));
+    to->cached_tokens = (uint32_t)json_integer_value(json_object_get(details, "cached_tokens"));
+    to->waited_s = json_number_value(json_object_get(t, "waited_s"));
+    to->prefill_s = json_number_value(json_object_get(t, "prefill_s"));
+    to->decode_s = json_number_value(json_object_get(t, "decode_s"));
+}
+
+static int on_event(void *ctx, const char *data, size_t n, struct err *e)
+{
+    struct load_stream *s = ctx;
+    struct load_result *to = stream_result(s);
+    double now_s = driver_now_s(s->driver);
+    if (strcmp(data, "[DONE]") == 0) {
+        s->ended = true;
+        return 0;
+    }
+    json_t *event = json_loadb(data, n, 0, NULL);
+    if (!event)
+        return err_set(e, HP_EPROTO, "an event that is not JSON");
+    const json_t *choice = json_array_get(json_object_get(event, "choices"), 0);
+    const char *text = json_string_value(json_object_get(choice, "text"));
+    bool last = json_is_string(json_object_get(choice, "finish_reason"));
+    int rc = json_object_get(event, "error") ? http_error_of(event, 200, e) : 0;
+    if (rc == 0 && to->first_s == 0 && (last || (text && *text)))
+        to->first_s = now_s; /* an answer may have no text */
+    if (rc == 0 && last)
+        to->end_s = now_s;
+    if (rc == 0 && json_is_object(json_object_get(event, "usage")))
+        usage_take(to, event);
+    json_decref(event);
+    return rc;
+}
+
+static size_t on_bytes(char *bytes, size_t size, size_t count, void *ctx)
+{
+    struct load_stream *s = ctx;
+    long status = 0;
+    curl_easy_getinfo(s->curl, CURLINFO_RESPONSE_CODE, &status);
+    if (status != 200)
+        buffer_append(&s->whole, bytes, size * count);
+    else if (sse_take(&s->events, bytes, size * count, on_event, s, &s->why) < 0)
+        return 0;
+    return size * count;
+}
+
+static void stream_refused(struct load_stream *s, long status)
+{
+    char kind[48];
+    json_t *answer = json_loadb(buffer_cstr(&s->whole), s->whole.size, 0, NULL);
+    struct err why = {0};
+    int rc = http_error_of(answer, status, &why);
+    snprintf(kind, sizeof kind, "%ld %s", status, status_word(rc));
+    result_close(s->driver->run, stream_result(s), LOAD_REFUSED, kind, why.text);
+    json_decref(answer);
+}
+
+static void stream_finish(struct load_stream *s, CURLcode code)
+{
+    struct load_driver *d = s->driver;
+    struct load_result *to = stream_result(s);
+    long status = 0;
+    curl_easy_getinfo(s->curl, CURLINFO_RESPONSE_CODE, &status);
+    if (s->why.code < 0)
+        result_close(d->run, to, LOAD_FAILED, status_word(s->why.code), s->why.text);
+    else if (code != CURLE_OK)
+        result_close(d->run, to, LOAD_FAILED, "connection", curl_easy_strerror(code));
+    else if (status != 200)
+        stream_refused(s, status);
+    else if (!s->ended || to->end_s == 0)
+        result_close(d->run, to, LOAD_FAILED, "connection", "the stream ended before its answer");
+    else
+        to->outcome = LOAD_DONE;
+    curl_multi_remove_handle(d->multi, s->curl);
+    d->n_open--;
+    s->next = d->idle;
+    d->idle = s;
+}
+
+/* ---- what goes ---- */
+
+static struct load_stream *stream_create(struct load_driver *d)
+{
+    struct load_stream *s = calloc(1, sizeof *s);
+    if (!s)
+        return NULL;
+    s->driver = d;
+    s->curl = curl_easy_init();
+    if (!s->curl) {
+        free(s);
+        return NULL;
+    }
+    curl_easy_setopt(s->curl, CURLOPT_PRIVATE, s);
+    curl_easy_setopt(s->curl, CURLOPT_URL, d->url);
+    curl_easy_setopt(s->curl, CURLOPT_HTTPHEADER, d->headers);
+    curl_easy_setopt(s->curl, CURLOPT_WRITEFUNCTION, on_bytes);
+    curl_easy_setopt(s->curl, CURLOPT_WRITEDATA, s);
+    curl_easy_setopt(s->curl, CURLOPT_NOSIGNAL, 1L);
+    curl_easy_setopt(s->curl, CURLOPT_NOPROXY, "*");
+    d->streams[d->n_streams++] = s;
+    return s;
+}
+
+static void stream_destroy(struct load_stream *s)
+{
+    curl_multi_remove_handle(s->driver->multi, s->curl);
+    curl_easy_cleanup(s->curl);
+    sse_free(&s->events);
+    buffer_free(&s->body);
+    buffer_free(&s->whole);
+    free(s);
+}
+
+static void body_write(const struct load_run *r, size_t index, struct buffer *out)
+{
+    buffer_printf(out, "{\"model\":\"%s\",\"prompt\":", r->deployment);
+    load_prompt_write(r->plan, index, r->seed, r->common, r->vocabulary, out);
+    buffer_printf(out,
+                  ",\"max_tokens\":%u,\"temperature\":0,\"ignore_eos\":true,\"stream\":true,"
+                  "\"stream_options\":{\"include_usage\":true}}",
+                  r->plan->requests[index].answer_tokens);
+}
+
+static int request_send(struct load_driver *d, size_t index, struct err *e)
+{
+    struct load_run *r = d->run;
+    struct load_result *to = &r->results[index];
+    if (d->n_open >= r->most_open) {
+        result_close(r, to, LOAD_UNSENT, "hpctl",
+                     "had as many streams open as it may (--max-open, or its limit of files)");
+        return 0;
+    }
+    struct load_stream *s = d->idle ? d->idle : stream_create(d);
+    if (!s)
+        return err_no_memory(e, "a request");
+    if (s == d->idle)
+        d->idle = s->next;
+    s->index = index;
+    s->body.size = s->whole.size = 0;
+    sse_free(&s->events);
+    s->events = (struct sse){0};
+    s->why = (struct err){0};
+    s->ended = false;
+    body_write(r, index, &s->body);
+    if (s->body.failed)
+        return err_no_memory(e, "a request");
+    curl_easy_setopt(s->curl, CURLOPT_POSTFIELDSIZE, (long)s->body.size);
+    curl_easy_setopt(s->curl, CURLOPT_POSTFIELDS, buffer_cstr(&s->body));
+    to->outcome = LOAD_OPEN;
+    to->sent_s = driver_now_s(d);
+    d->n_open++;
+    return curl_multi_add_handle(d->multi, s->curl) == CURLM_OK ? 0 : err_no_memory(e, "a request");
+}
+
+/* ---- the loop ---- */
+
+static void messages_take(struct load_driver *d)
+{
+    int left;
+    for (CURLMsg *m; (m = curl_multi_info_read(d->multi, &left));) {
+        struct load_stream *s = NULL;
+        curl_easy_getinfo(m->easy_handle, CURLINFO_PRIVATE, (char **)&s);
+        if (m->msg == CURLMSG_DONE)
+            stream_finish(s, m->data.result);
+    }
+}
+
+/* How long the loop may sleep: until the next arrival, or until it looks around again. */
+static int sleep_ms(const struct load_driver *d, size_t next, double now_s)
+{
+    const struct load_plan *p = d->run->plan;
+    double until_ms = next < p->n ? (p->requests[next].at_s - now_s) * 1e3 : MOST_WAIT_MS;
+    return until_ms <= 0 ? 0 : until_ms > MOST_WAIT_MS ? MOST_WAIT_MS : (int)until_ms;
+}
+
+static int driver_loop(struct load_driver *d, struct err *e)
+{
+    struct load_run *r = d->run;
+    const struct load_plan *p = r->plan;
+    size_t next = 0;
+    double shown_s = 0, now_s = 0;
+    int running, rc = 0;
+    while (rc == 0 && !interrupted && (next < p->n || d->n_open > 0)) {
+        now_s = driver_now_s(d);
+        while (rc == 0 && next < p->n && p->requests[next].at_s <= now_s)
+            rc = request_send(d, next++, e);
+        if (next == p->n && now_s > p->seconds + r->patience_s)
+            break;
+        if (r->progress && now_s - shown_s > PROGRESS_MS * 1e-3) {
+            shown_s = now_s;
+            r->progress(r->ctx, now_s, d->n_open);
+        }
+        if (rc == 0 && curl_multi_perform(d->multi, &running) != CURLM_OK)
+            rc = err_no_memory(e, "requests");
+        messages_take(d);
+        if (next < p->n || d->n_open > 0)
+            curl_multi_poll(d->multi, NULL, 0, sleep_ms(d, next, driver_now_s(d)), NULL);
+    }
+    r->seconds = driver_now_s(d);
+    r->interrupted = interrupted;
+    return rc;
+}
+
+/* As many files as this process may have open; what remains of them for streams. */
+static size_t files_for_streams(void)
+{
+    struct rlimit files;
+    if (getrlimit(RLIMIT_NOFILE, &files) < 0)
+        return 256;
+    files.rlim_cur = files.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &files);
+    if (getrlimit(RLIMIT_NOFILE, &files) < 0 || files.rlim_cur <= 2 * SPARE_FILES)
+        return SPARE_FILES;
+    return (size_t)files.rlim_cur - SPARE_FILES;
+}
+
+static int driver_open(struct load_driver *d, struct err *e)
+{
+    struct load_run *r = d->run;
+    size_t files = files_for_streams();
+    r->most_open = r->most_open < files ? r->most_open : files;
+    r->results = calloc(r->plan->n, sizeof *r->results);
+    d->streams = calloc(r->most_open, sizeof *d->streams);
+    d->multi = curl_multi_init();
+    d->headers = http_headers(r->where);
+    if (!r->results || !d->streams || !d->multi || !d->headers)
+        return err_no_memory(e, "a load");
+    for (size_t i = 0; i < r->plan->n; i++)
+        r->results[i].cause = -1;
+    snprintf(d->url, sizeof d->url, "%s/v1/completions", r->where->http);
+    curl_multi_setopt(d->multi, CURLMOPT_MAXCONNECTS, (long)r->most_open);
+    return 0;
+}
+
+static void driver_close(struct load_driver *d)
+{
+    for (size_t i = 0; i < d->n_streams; i++)
+        stream_destroy(d->streams[i]);
+    if (d->multi)
+        curl_multi_cleanup(d->multi);
+    curl_slist_free_all(d->headers);
+    free(d->streams);
+}
+
+int load_run(struct load_run *r, struct err *e)
+{
+    struct load_driver d = {.run = r};
+    struct sigaction stop = {.sa_handler = on_interrupt}, before;
+    interrupted = 0;
+    sigaction(SIGINT, &stop, &before);
+    int rc = driver_open(&d, e);
+    d.start_ns = env_now_ns(&env_real);
+    if (rc == 0)
+        rc = driver_loop(&d, e);
+    driver_close(&d);
+    sigaction(SIGINT, &before, NULL);
+    return rc;
+}
+
+void load_run_free(struct load_run *r)
+{
+    free(r->results);
+    r->results = NULL;
+}

@@ -1,0 +1,58 @@
+/* Drives a deployment by a plan of requests (load_plan.h) over the HTTP API, each as a stream of
+ * its own. Open loop: a request is sent when it arrives, however many are open, and none is sent
+ * again. */
+#ifndef HP_HPCTL_LOAD_RUN_H
+#define HP_HPCTL_LOAD_RUN_H
+
+#include "hpctl/context.h"
+#include "hpctl/load_plan.h"
+
+enum load_outcome {
+    LOAD_UNSENT,  /* not yet due, or hpctl had as many streams open as it may */
+    LOAD_OPEN,    /* sent; its answer had not ended when waiting ended */
+    LOAD_DONE,    /* the whole answer came */
+    LOAD_REFUSED, /* answered with another status than 200 */
+    LOAD_FAILED,  /* broke off: an error within its stream, or a lost connection */
+};
+extern const char *const load_outcomes[]; /* "unsent", "open" and so on, NULL */
+
+/* Times are seconds after the start; of a request that is done all are there. */
+struct load_result {
+    enum load_outcome outcome;
+    int cause; /* of what is neither done nor open: index of load_run.causes; -1: none */
+    double sent_s, first_s, end_s;
+    uint32_t answer_tokens, cached_tokens;
+    double waited_s, prefill_s, decode_s; /* what the server says of it */
+};
+
+enum { LOAD_MAX_CAUSES = 24 };
+struct load_cause {
+    char kind[48];  /* "429 busy", "connection" */
+    char text[160]; /* what the first of its kind said */
+};
+
+struct load_run {
+    /* From the caller: */
+    const struct context *where;
+    const char *deployment;
+    const struct load_plan *plan;
+    uint64_t seed;
+    uint32_t vocabulary, common;
+    size_t most_open;
+    double patience_s; /* after the last arrival */
+    /* Called four times a second, may be NULL: seconds since the start, how many are open. */
+    void (*progress)(void *ctx, double now_s, size_t open);
+    void *ctx;
+    /* What came of it: */
+    struct load_result *results; /* [plan->n] */
+    struct load_cause causes[LOAD_MAX_CAUSES];
+    int n_causes;
+    double seconds;   /* from the start to the end of waiting */
+    bool interrupted; /* by Ctrl-C; results are of what came until then */
+};
+
+/* Sends all, and waits until every answer has ended, the patience is over or Ctrl-C. HP_ENOMEM. */
+int load_run(struct load_run *r, struct err *e);
+void load_run_free(struct load_run *r);
+
+#endif

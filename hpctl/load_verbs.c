@@ -1,0 +1,214 @@
+/* `hpctl load`: drives a deployment with requests that arrive by themselves, and says what became
+ * of them. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/names.h"
+#include "hpctl/http_client.h"
+#include "hpctl/load_report.h"
+#include "hpctl/progress.h"
+#include "hpctl/shown.h"
+#include "hpctl/verbs.h"
+
+enum { UNKNOWN_VOCABULARY = 256, NAME_BYTES = 64 };
+
+struct load_session {
+    struct context where;
+    struct load_options options;
+    struct load_plan plan;
+    struct load_run run;
+    struct load_report report;
+    struct progress_bar progress;
+};
+
+/* ---- reading the command line ---- */
+
+static int positive_option(const struct invocation *in, const char *name, double fallback,
+                           double *out, struct err *e)
+{
+    int rc = invocation_number(in, name, fallback, out, e);
+    if (rc == 0 && !(*out > 0))
+        return err_set(e, HP_EUSAGE, "--%s: %g is out of range: above 0", name, *out);
+    return rc;
+}
+
+static int read_arrivals(const struct invocation *in, struct load_options *o, struct err *e)
+{
+    const char *text = invocation_option_or(in, "arrivals", "poisson");
+    int rc;
+    o->kind = ARRIVALS_TRACE;
+    o->file = text;
+    for (int k = 0; arrivals_words[k]; k++)
+        if (strcmp(text, arrivals_words[k]) == 0)
+            o->kind = (enum arrivals_kind)k;
+    if (o->kind != ARRIVALS_TRACE && !invocation_option(in, "rate")) {
+        err_set(e, HP_EUSAGE, "hpctl load needs --rate, in requests per second");
+        return err_hint(e, "e.g. --rate 2; only a file of arrivals has a pace of its own");
+    }
+    if (invocation_option(in, "rate") &&
+        (rc = positive_option(in, "rate", 0, &o->rate_per_s, e)) < 0)
+        return rc;
+    return positive_option(in, "seconds", o->kind == ARRIVALS_TRACE ? INFINITY : 30, &o->seconds,
+                           e);
+}
+
+static int read_options(const struct invocation *in, struct load_session *j, struct err *e)
+{
+    uint64_t common, most_open;
+    int rc;
+    if ((rc = read_arrivals(in, &j->options, e)) < 0 ||
+        (rc = load_lengths_parse(invocation_option_or(in, "prompt-tokens", "64..256"),
+                                 "prompt-tokens", &j->options.prompt, e)) < 0 ||
+        (rc = load_lengths_parse(invocation_option_or(in, "answer-tokens", "16..64"),
+                                 "answer-tokens", &j->options.answer, e)) < 0 ||
+        (rc = invocation_u64(in, "seed", 1, &j->options.seed, e)) < 0 ||
+        (rc = invocation_u64(in, "common", 0, &common, e)) < 0 ||
+        (rc = invocation_u64(in, "max-open", 4096, &most_open, e)) < 0 ||
+        (rc = positive_option(in, "ttft", INFINITY, &j->report.ttft_s, e)) < 0 ||
+        (rc = positive_option(in, "tpot", INFINITY, &j->report.tpot_s, e)) < 0 ||
+        (rc = positive_option(in, "patience", 60, &j->run.patience_s, e)) < 0)
+        return rc;
+    if (most_open < 1 || most_open > 100000)
+        return err_set(e, HP_EUSAGE, "--max-open: %llu is out of range: 1 to 100000",
+                       (unsigned long long)most_open);
+    if (!name_is_valid(in->arguments[0], NAME_BYTES))
+        return err_set(e, HP_EINVAL, "\"%.60s\" is no name of a deployment", in->arguments[0]);
+    j->run.common = common > LOAD_MAX_TOKENS ? LOAD_MAX_TOKENS : (uint32_t)common;
+    j->run.most_open = (size_t)most_open;
+    j->run.seed = j->options.seed;
+    j->run.deployment = j->options.deployment = in->arguments[0];
+    return 0;
+}
+
+/* ---- the deployment ---- */
+
+/* Every request must fit the context: else its refusal would say nothing of the load. */
+static int plan_check(const struct load_plan *p, uint64_t context, struct err *e)
+{
+    for (size_t i = 0; i < p->n; i++) {
+        const struct load_request *r = &p->requests[i];
+        if ((uint64_t)r->prompt_tokens + r->answer_tokens > context)
+            return err_set(e, HP_EINVAL,
+                           "request %zu has a prompt of %u tokens and an answer of %u: the "
+                           "deployment's context is %llu",
+                           i + 1, r->prompt_tokens, r->answer_tokens, (unsigned long long)context);
+    }
+    return 0;
+}
+
+static int model_ask(struct load_session *j, struct err *e)
+{
+    char path[NAME_BYTES + 16];
+    json_t *model = NULL;
+    snprintf(path, sizeof path, "/v1/models/%s", j->run.deployment);
+    int rc = http_get(&j->where, path, &model, e);
+    const char *state = string_member(model, "state");
+    json_int_t vocabulary = json_integer_value(json_object_get(model, "vocabulary"));
+    if (rc == 0 && strcmp(state, "serving") != 0)
+        rc = err_set(e, HP_ESTALE, "\"%s\" does not serve now (%s)", j->run.deployment, state);
+    if (rc == 0)
+        rc = plan_check(&j->plan, (uint64_t)number_member(model, "max_model_len"), e);
+    j->run.vocabulary = vocabulary > 0 ? (uint32_t)vocabulary : UNKNOWN_VOCABULARY;
+    json_decref(model);
+    return rc;
+}
+
+/* ---- the verb ---- */
+
+static void show_progress(void *ctx, double now_s, size_t open)
+{
+    struct load_session *j = ctx;
+    double seconds = j->plan.seconds;
+    progress_show(&j->progress,
+                  now_s < seconds ? shown_of("requests arrive: %zu are open", open).s
+                                  : shown_of("answers end: %zu are open", open).s,
+                  fmin(now_s, seconds), seconds);
+}
+
+static int report_give(const struct invocation *in, struct load_session *j, struct err *e)
+{
+    const char *svg = invocation_option(in, "svg"), *trace = invocation_option(in, "trace");
+    int rc = svg || trace ? load_report_draw(&j->report, svg, trace, e) : 0;
+    if (rc < 0)
+        return rc;
+    if (!in->json)
+        return load_report_print(&j->report, e);
+    json_t *report = load_report_json(&j->report);
+    return report ? invocation_print_json(in, report, e) : err_no_memory(e, "a report");
+}
+
+static int load_verb(struct invocation *in, struct err *e)
+{
+    struct load_session j = {0};
+    int rc;
+    j.run.where = &j.where;
+    j.run.plan = &j.plan;
+    j.report.options = &j.options;
+    j.report.run = &j.run;
+    if ((rc = read_options(in, &j, e)) < 0 ||
+        (rc = context_load(invocation_option(in, "context"), &j.where, e)) < 0 ||
+        (rc = load_plan_make(&j.options, &j.plan, e)) < 0)
+        return rc;
+    progress_init(&j.progress, in->json);
+    j.run.progress = show_progress;
+    j.run.ctx = &j;
+    rc = model_ask(&j, e);
+    if (rc == 0)
+        rc = load_run(&j.run, e);
+    progress_end(&j.progress);
+    if (rc == 0)
+        rc = report_give(in, &j, e);
+    load_run_free(&j.run);
+    load_plan_free(&j.plan);
+    return rc;
+}
+
+static const struct command_option load_options[] = {
+    {"arrivals", "A",
+     "poisson (default), uniform, bursty, or a CSV file of seconds[,deployment][,prompt,answer]",
+     0},
+    {"rate", "R", "requests per second; a file keeps its own pace without it", 0},
+    {"seconds", "S", "over which they arrive (default 30; a file: all of it)", 0},
+    {"prompt-tokens", "L",
+     "of each prompt: N, A..B, or lognormal:A..B with 95 % between (default 64..256)", 0},
+    {"answer-tokens", "L", "of each answer, likewise (default 16..64)", 0},
+    {"common", "N", "the first N tokens of all prompts are the same (default 0)", 0},
+    {"ttft", "S", "target: seconds to the first token (default: none)", 0},
+    {"tpot", "S", "target: seconds per token after the first, on the mean of an answer", 0},
+    {"seed", "N", "of arrivals, lengths and prompts (default 1)", 0},
+    {"patience", "S", "seconds to wait for answers after the last arrival (default 60)", 0},
+    {"max-open", "N", "streams open at once (default 4096); what arrives beyond is not sent", 0},
+    {"svg", "FILE", "draw every request: waiting, prefill, decode", 0},
+    {"trace", "FILE", "the same as a Chrome trace (chrome://tracing, Perfetto)", 0},
+    {"context", "NAME", "of the cluster (default: the current one)", 0},
+    {0},
+};
+
+const struct command load_verbs[] = {
+    {
+        .path = "load",
+        .arguments = "NAME",
+        .min_arguments = 1,
+        .max_arguments = 1,
+        .summary = "drive a deployment with many requests and measure it",
+        .details =
+            "Requests of random tokens arrive whether or not earlier ones are answered, each a "
+            "stream of its own, and none is sent\n"
+            "again. Printed as percentiles over the answers that came whole: seconds to the first "
+            "token and to the last, counted from\n"
+            "when a request arrived; per token between them; and in the queue, prefill and decode "
+            "as the coordinator says. Goodput\n"
+            "counts those within both targets. Ctrl-C ends the load and prints what was measured. "
+            "Equal seeds give equal loads.",
+        .examples = "  hpctl load demo --rate 4 --seconds 60 --ttft 1 --tpot 0.1\n"
+                    "  hpctl load demo --arrivals bursty --rate 8 --prompt-tokens "
+                    "lognormal:200..2000 --answer-tokens 16..256 -o json\n"
+                    "  hpctl load demo --arrivals requests.csv --svg load.svg\n"
+                    "  hpctl load demo --arrivals requests.csv --rate 20   # the same, at 20 a "
+                    "second",
+        .options = load_options,
+        .run = load_verb,
+    },
+    {0},
+};
