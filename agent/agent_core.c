@@ -117,6 +117,7 @@ void agent_core_event(struct agent_core *c, const struct agent_event *event,
     core_expire(c, now);
     core_kv_tick(c, now);
     core_dispatch(c);
+    core_kv_follow(c);
     timer_set(c, now);
     c->out = NULL;
 }

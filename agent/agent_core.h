@@ -40,10 +40,11 @@ enum {
     AGENT_MAX_STAGES = 64,          /* held at once, on all devices */
     AGENT_MAX_GRANTS = 1024,        /* chunk sessions */
     AGENT_MAX_KV_IMPORTS = 256,     /* at once: senders of keys and values that are awaited */
-    AGENT_MAX_KV_EXPORTS = 16,      /* at once: sequences whose keys and values go elsewhere */
+    AGENT_MAX_KV_EXPORTS = 64,      /* at once: sequences whose keys and values go elsewhere */
     AGENT_KV_WINDOW = 2,            /* pieces of an export that are on their way at once */
     AGENT_KV_PIECE_BYTES = 4 << 20, /* a frame has at most so many, or one page of one block */
     AGENT_KV_LIMIT_MS = 20000,      /* without another piece that has come, or left, for so long */
+    AGENT_KV_BEAT_MS = 2000,        /* a sender that has nothing to send as yet says so as often */
     AGENT_KV_RETRY_MS = 20,         /* where there was no buffer for a piece */
     AGENT_HEARTBEAT_MS = 500,       /* until the coordinator says otherwise */
     AGENT_JOIN_RETRY_MS = 1000,
@@ -229,7 +230,8 @@ enum agent_action_kind {
     AGENT_DO_SEQUENCE_CLOSE, /* or keep; not answered; of an unknown sequence nothing */
     AGENT_DO_RUN,            /* a batch through a stage */
     AGENT_DO_KV_IMPORT,      /* a piece of what a sequence begins with */
-    AGENT_DO_KV_EXPORT,      /* a piece of a sequence's keys and values, as a frame to `to` */
+    AGENT_DO_KV_EXPORT,      /* a piece of a sequence's keys and values, as a frame to `to`; without
+                                tokens an empty frame, at once */
     AGENT_DO_KV_DROP, /* an export has ended: its link is not needed any more; not answered */
     AGENT_DO_PROFILE,
     AGENT_DO_PROBE, /* the data path to another agent: echo, measure, or end that */

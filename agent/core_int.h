@@ -224,7 +224,7 @@ static inline uint64_t core_scaled_ns(const struct agent_core *c, uint64_t ms)
 /* As frames and messages address it; NULL: it is not here. */
 struct core_stage *core_stage_of(struct agent_core *c, uint64_t deployment, uint64_t generation,
                                  uint64_t stage);
-struct core_stage *core_stage_of_slot(struct agent_core *c, uint64_t slot);
+struct core_stage *core_stage_of_slot(const struct agent_core *c, uint64_t slot);
 /* The newest generation of a deployment that has a stage here; 0: none has. */
 uint64_t core_deployment_generation(const struct agent_core *c, uint64_t deployment);
 void core_stage_free(struct core_stage *s);
@@ -365,6 +365,8 @@ void core_kv_export(struct agent_core *c, struct message_ref *m);
 void core_kv_frame(struct agent_core *c, const struct agent_event *ev);
 void core_kv_imported(struct agent_core *c, const struct agent_event *ev);
 void core_kv_left(struct agent_core *c, const struct agent_event *ev);
+/* Batches have been handed out: what goes as it is computed goes on. */
+void core_kv_follow(struct agent_core *c);
 /* Tries again what had no buffer, gives up what takes too long. */
 void core_kv_tick(struct agent_core *c, uint64_t now_ns);
 uint64_t core_kv_deadline(const struct agent_core *c);

@@ -111,6 +111,12 @@ static int piece_hand_over(struct agent_core *c, const struct core_stage *s,
     return 0;
 }
 
+/* A sender that has nothing to send as yet keeps the lease; whatever else is empty fits nothing. */
+static bool frame_is_beat(const struct frame_header *h)
+{
+    return !h->payload_bytes && !h->n_tokens;
+}
+
 void core_kv_frame(struct agent_core *c, const struct agent_event *ev)
 {
     const struct frame_header *h = ev->u.frame.header;
@@ -126,6 +132,11 @@ void core_kv_frame(struct agent_core *c, const struct agent_event *ev)
         return;
     }
     struct core_sequence *own = q->owner;
+    if (frame_is_beat(h)) {
+        own->kv_ns = c->now_ns;
+        core_release(c, ev->u.frame.buffer);
+        return;
+    }
     bool fits = frame_fits(s, own, ev);
     int rc = fits ? piece_hand_over(c, s, own, ev) : HP_EPROTO;
     c->dropped_malformed += rc == HP_EPROTO;
@@ -199,7 +210,8 @@ static int export_check(const struct core_stage *s, const struct message_kv_expo
     unsigned long long id = o->sequence;
     if (!q)
         return err_set(e, HP_ENOENT, "sequence %llu is not open", id);
-    if (!o->length || o->length > q->length || ((struct core_sequence *)q->owner)->awaits_kv)
+    uint64_t most = o->follow ? ((struct core_sequence *)q->owner)->open.kv_tokens : q->length;
+    if (!o->length || o->length > most || ((struct core_sequence *)q->owner)->awaits_kv)
         return err_set(e, HP_EINVAL, "sequence %llu has %u tokens, not %llu", id,
                        ((struct core_sequence *)q->owner)->awaits_kv ? 0 : q->length,
                        (unsigned long long)o->length);
@@ -219,13 +231,42 @@ static struct core_kv_export *export_free(struct agent_core *c, struct err *e)
     return NULL;
 }
 
-static bool piece_next(struct core_kv_export *x, struct kv_range *out)
+/* How many of the tokens that are to go may go now: all, or the whole pages of those that have been
+ * handed to the executor, which gives them after it has computed them. */
+static uint32_t export_there(const struct agent_core *c, const struct core_kv_export *x)
+{
+    const struct core_stage *s = core_stage_of_slot(c, x->slot);
+    const struct queue_sequence *q =
+        s && s->queue ? queue_sequence_find(s->queue, x->order.sequence) : NULL;
+    uint32_t n = q ? q->length : 0, length = (uint32_t)x->order.length;
+    return n >= length ? length : n / KV_PAGE_TOKENS * KV_PAGE_TOKENS;
+}
+
+/* Whether all pieces have been cut. */
+static bool export_is_cut(const struct core_kv_export *x)
+{
+    return x->at.upto == x->order.length;
+}
+
+static bool piece_cut(struct core_kv_export *x, struct kv_range *out)
+{
+    return x->at.upto &&
+           kv_shape_next(&x->shape, (uint32_t)x->order.length, AGENT_KV_PIECE_BYTES, &x->at, out);
+}
+
+static bool piece_next(const struct agent_core *c, struct core_kv_export *x, struct kv_range *out)
 {
     if (x->n_again) {
         *out = x->again[--x->n_again];
         return true;
     }
-    return kv_shape_next(&x->shape, (uint32_t)x->order.length, AGENT_KV_PIECE_BYTES, &x->at, out);
+    if (piece_cut(x, out))
+        return true;
+    uint32_t there = export_there(c, x);
+    if (there <= x->at.upto)
+        return false;
+    x->at = (struct kv_cursor){.from = x->at.upto, .upto = there};
+    return piece_cut(x, out);
 }
 
 static bool piece_send(struct agent_core *c, struct core_kv_export *x, const struct kv_range *r)
@@ -259,14 +300,29 @@ static void pieces_send(struct agent_core *c, struct core_kv_export *x)
 {
     struct kv_range r;
     struct err e = {0};
-    while (x->n_out < AGENT_KV_WINDOW && piece_next(x, &r))
+    while (x->n_out < AGENT_KV_WINDOW && piece_next(c, x, &r))
         if (!piece_send(c, x, &r)) {
             err_set(&e, HP_ENOMEM, "no memory to send keys and values");
             core_kv_export_end(c, x, &e);
             return;
         }
-    if (!x->n_out)
+    if (!x->n_out && export_is_cut(x))
         core_kv_export_end(c, x, NULL);
+}
+
+/* Nothing of it can go before more has been computed. */
+static bool export_waits(const struct core_kv_export *x)
+{
+    return !x->n_out && !x->n_again && !export_is_cut(x);
+}
+
+void core_kv_follow(struct agent_core *c)
+{
+    for (size_t i = 0; c->n_kv_exports && i < AGENT_MAX_KV_EXPORTS; i++) {
+        struct core_kv_export *x = &c->kv_exports[i];
+        if (x->message && export_waits(x) && export_there(c, x) > x->at.upto)
+            pieces_send(c, x);
+    }
 }
 
 void core_kv_export(struct agent_core *c, struct message_ref *ref)
@@ -335,13 +391,24 @@ void core_kv_left(struct agent_core *c, const struct agent_event *ev)
 
 static uint64_t export_deadline_ns(const struct agent_core *c, const struct core_kv_export *x)
 {
-    uint64_t limit = x->left_ns + core_scaled_ns(c, AGENT_KV_LIMIT_MS);
-    return x->n_again && x->retry_ns < limit ? x->retry_ns : limit;
+    const struct core_stage *s = core_stage_of_slot(c, x->slot);
+    if (export_waits(x))
+        return x->left_ns + AGENT_KV_BEAT_MS * ms;
+    if (x->n_again && x->retry_ns)
+        return x->retry_ns;
+    if (x->order.follow && s && core_device_of(c, s)->n_running)
+        return UINT64_MAX; /* its pieces wait for what the executor is at */
+    return x->left_ns + core_scaled_ns(c, AGENT_KV_LIMIT_MS);
 }
 
 static void export_tick(struct agent_core *c, struct core_kv_export *x, uint64_t now_ns)
 {
     struct err e = {0};
+    if (export_waits(x)) {
+        x->left_ns = now_ns;
+        piece_send(c, x, &(struct kv_range){0}); /* a sign of life */
+        return;
+    }
     if (now_ns < x->left_ns + core_scaled_ns(c, AGENT_KV_LIMIT_MS)) {
         x->retry_ns = 0;
         pieces_send(c, x);

@@ -36,7 +36,7 @@ uint64_t core_deployment_generation(const struct agent_core *c, uint64_t deploym
     return newest;
 }
 
-struct core_stage *core_stage_of_slot(struct agent_core *c, uint64_t slot)
+struct core_stage *core_stage_of_slot(const struct agent_core *c, uint64_t slot)
 {
     for (size_t i = 0; i < c->n_stages; i++)
         if (c->stages[i]->slot == slot)

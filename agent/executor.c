@@ -14,9 +14,9 @@ enum { PROFILE_TELL_MS = 200, PROFILE_GAP_MS = 100, PROFILE_MOST_WAIT_MS = 10000
 /* Places for orders that wait. What answers an order comes at most as often as the order does; so a
  * close finds room where its open did. */
 static const uint32_t order_places[] = {
-    [ORDER_LOAD] = 128, [ORDER_UNLOAD] = 128,     [ORDER_OPEN] = 8192,   [ORDER_CLOSE] = 1 << 17,
-    [ORDER_RUN] = 8,    [ORDER_PROFILE] = 16,     [ORDER_ADOPT] = 2,     [ORDER_OVER] = SLOT_DEPTH,
-    [ORDER_QUIT] = 1,   [ORDER_KV_IMPORT] = 1024, [ORDER_KV_EXPORT] = 64};
+    [ORDER_LOAD] = 128, [ORDER_UNLOAD] = 128,     [ORDER_OPEN] = 8192,    [ORDER_CLOSE] = 1 << 17,
+    [ORDER_RUN] = 8,    [ORDER_PROFILE] = 16,     [ORDER_ADOPT] = 2,      [ORDER_OVER] = SLOT_DEPTH,
+    [ORDER_QUIT] = 1,   [ORDER_KV_IMPORT] = 1024, [ORDER_KV_EXPORT] = 256};
 
 /* ---- profiles ---- */
 

@@ -61,6 +61,10 @@ void shell_kv_export(struct agent *a, const struct agent_action *act)
         piece_left(a, ticket, 0, HP_ELINK, false);
         return;
     }
+    if (!act->u.kv_export.range.count) { /* a sign of life waits for no executor */
+        outlet_post(o, &act->u.kv_export.header, NULL, false);
+        return;
+    }
     executor_kv_export(s->executor, &(struct executor_kv){.slot = act->u.kv_export.slot,
                                                           .ticket = ticket,
                                                           .sequence = act->u.kv_export.sequence,

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "coordinator/effects.h"
+#include "coordinator/handoffs.h"
 #include "coordinator/model_slots.h"
 #include "coordinator/prefixes.h"
 #include "coordinator/sequence_deadlines.h"
@@ -87,35 +88,12 @@ static void sequence_open(struct coord *c, struct deployment *d, struct sequence
     prefixes_begin(c, d, s);
     s->opened_ns = coord_now(c);
     sequence_deadline_start(c, d, s);
-    c->counts.opened++;
-    c->counts.prompt_tokens += s->n_prompt;
+    if (s->kind != SEQUENCE_PREFILL) {
+        c->counts.opened++;
+        c->counts.prompt_tokens += s->n_prompt;
+    }
     if (!sequence_order_open(c, d, s))
         sequence_fail_memory(c, s);
-}
-
-void admission_advance(struct coord *c, struct deployment *d)
-{
-    struct err overdue = {0};
-    for (struct sequence *s; (s = sequence_overdue(c, d, &overdue)) != NULL;)
-        sequence_fail(c, s, &overdue);
-    /* Whose turn it is goes first or nobody does: a long one that waits for room is not overtaken
-     * for ever by short ones. */
-    uint64_t now = coord_now(c);
-    for (struct sequence *s; d->state == DEPLOYMENT_SERVING && (s = shares_next(d, now)) != NULL;) {
-        struct prefix_hit hit = prefixes_find(c, d, s);
-        if (hit.coming && now - s->asked_ns <= coord_ms(SHARES_PATIENCE_MS))
-            s->awaits = hit.coming;
-        else if (room_make(c, d, s, &hit))
-            sequence_open(c, d, s, &hit);
-        else
-            break;
-    }
-    while (d->waiting_first && now - d->waiting_first->asked_ns > coord_ms(WAITING_LIMIT_MS)) {
-        struct err e = {0};
-        err_set(&e, HP_ETIMEOUT, "waited %d s for room on \"%s\"%s%s", WAITING_LIMIT_MS / 1000,
-                d->name, d->why.code ? ": " : "", d->why.text);
-        sequence_fail(c, d->waiting_first, &e);
-    }
 }
 
 /* ---- who may wait ---- */
@@ -218,6 +196,94 @@ static int sequence_create(struct coord *c, struct deployment *d, const char *cl
     }
     *out = s;
     return 0;
+}
+
+/* ---- read by another plan ---- */
+
+/* The sequence that reads the prompt is made and has room; NULL: not now. *never: nothing would
+ * change that. */
+static struct sequence *reader_create(struct coord *c, struct deployment *p,
+                                      const struct sequence *s, struct prefix_hit *hit, bool *never)
+{
+    struct sequence *r;
+    struct err ignored;
+    *never = true;
+    if (sequence_create(c, p, s->client, s->prompt, s->n_prompt - 1, 1, false, &r, &ignored) < 0)
+        return NULL;
+    r->kind = SEQUENCE_PREFILL;
+    r->ignore_end = true;
+    *hit = prefixes_find(c, p, r);
+    *never = !hit->coming && !p->n_active;
+    if (!hit->coming && room_make(c, p, r, hit))
+        return r;
+    sequence_leave(c, p, r);
+    sequence_free(r);
+    return NULL;
+}
+
+/* Opens the sequence on its stages, and on those that read its prompt for it. */
+static void sequence_hand_over(struct coord *c, struct sequence *s, struct sequence *r,
+                               const struct prefix_hit *hit)
+{
+    const struct prefix_hit nothing = {0};
+    uint32_t found = hit->length;
+    s->handed = (uint32_t)s->n_prompt - 1;
+    sequence_open(c, r->deployment, r, hit);
+    if (s->handoff)
+        sequence_open(c, s->deployment, s, &nothing);
+    if (!s->handoff) /* there was no memory: it begins anew */
+        return;
+    s->found = found;
+    if (!handoff_imports_order(c, s->handoff))
+        sequence_fail_memory(c, s);
+}
+
+/* Opens the sequence, with its prompt to be read where that is best. False: there is no room there
+ * now. */
+static bool sequence_begin(struct coord *c, struct deployment *d, struct sequence *s,
+                           const struct prefix_hit *hit)
+{
+    struct deployment *p = handoff_reader(c, d, s, hit->length);
+    struct prefix_hit own;
+    bool never = true;
+    struct sequence *r = p ? reader_create(c, p, s, &own, &never) : NULL;
+    if (!r && !never)
+        return false;
+    if (r && handoff_tie(c, s, r)) {
+        sequence_hand_over(c, s, r, &own);
+        return true;
+    }
+    if (r) {
+        sequence_leave(c, p, r);
+        sequence_free(r);
+    }
+    sequence_open(c, d, s, hit);
+    return true;
+}
+
+/* ---- the queue ---- */
+
+void admission_advance(struct coord *c, struct deployment *d)
+{
+    struct err overdue = {0};
+    for (struct sequence *s; (s = sequence_overdue(c, d, &overdue)) != NULL;)
+        sequence_fail(c, s, &overdue);
+    /* Whose turn it is goes first or nobody does: a long one that waits for room is not overtaken
+     * for ever by short ones. */
+    uint64_t now = coord_now(c);
+    for (struct sequence *s; d->state == DEPLOYMENT_SERVING && (s = shares_next(d, now)) != NULL;) {
+        struct prefix_hit hit = prefixes_find(c, d, s);
+        if (hit.coming && now - s->asked_ns <= coord_ms(SHARES_PATIENCE_MS))
+            s->awaits = hit.coming;
+        else if (!room_make(c, d, s, &hit) || !sequence_begin(c, d, s, &hit))
+            break;
+    }
+    while (d->waiting_first && now - d->waiting_first->asked_ns > coord_ms(WAITING_LIMIT_MS)) {
+        struct err e = {0};
+        err_set(&e, HP_ETIMEOUT, "waited %d s for room on \"%s\"%s%s", WAITING_LIMIT_MS / 1000,
+                d->name, d->why.code ? ": " : "", d->why.text);
+        sequence_fail(c, d->waiting_first, &e);
+    }
 }
 
 /* ---- opening ---- */

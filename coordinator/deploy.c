@@ -9,6 +9,7 @@
 #include "coordinator/lifecycle.h"
 #include "coordinator/model_slots.h"
 #include "coordinator/placement.h"
+#include "coordinator/prefill_plans.h"
 #include "coordinator/record.h"
 #include "coordinator/regrowth.h"
 #include "coordinator/stage_reports.h"
@@ -37,6 +38,13 @@ static int deploy_again(struct coord *c, struct deployment *d, const struct mode
         return err_hint(e, "choose another --name, or hpctl undeploy %s first", d->name);
     }
     if (serving) {
+        d->listener_peer = peer;
+        d->listener_ask = ask;
+        if (prefill_plan_begin(c, d, e)) {
+            deployment_spec_free(spec);
+            return 0;
+        }
+        d->listener_peer = d->listener_ask = 0;
         json_t *result = describe_deployment(d, true);
         json_object_set_new(result, "phase", json_string("serving"));
         effects_answer(c, peer, ask, false, result);
@@ -70,20 +78,12 @@ static int deploy_again(struct coord *c, struct deployment *d, const struct mode
 static int deploy_new(struct coord *c, const char *name, struct model_slot *model, uint64_t peer,
                       uint64_t ask, struct deployment_spec *spec, struct err *e)
 {
-    if (c->n_deployments >= COORD_MAX_DEPLOYMENTS)
-        return err_set(e, HP_ELIMIT, "%d deployments are the limit", COORD_MAX_DEPLOYMENTS);
-    struct deployment *d = deployment_add(c, name);
-    if (!d)
-        return err_set(e, HP_ENOMEM, "no memory for a deployment");
-    d->id = c->next_deployment++;
-    d->created_s = coord_unix_s(c);
-    d->next_sequence = c->boot << 32 | 1;
-    d->spec = *spec;
-    d->model = model;
+    struct deployment *d;
+    int rc = record_begin(c, name, model, spec, &d, e);
+    if (rc < 0)
+        return rc;
     d->listener_peer = peer;
     d->listener_ask = ask;
-    effects_store_json(c, "meta", "next_deployment", json_integer((json_int_t)c->next_deployment));
-    record_keep(c, d);
     return 0;
 }
 
@@ -95,7 +95,11 @@ int deploy_start(struct coord *c, uint64_t peer, uint64_t ask, const char *name,
     int rc = deployment_name_check(name, e);
     if (rc < 0 || (rc = deployment_options_read(options, &spec, e)) < 0)
         return rc;
-    rc = model_slot_use(c, manifest, &model, e);
+    if (spec.prefill[0] && strlen(name) + DEPLOYMENT_PARTNER_ENDING >= DEPLOYMENT_NAME)
+        rc = err_set(e, HP_EINVAL,
+                     "with --prefill the name of a deployment has at most %d characters",
+                     DEPLOYMENT_NAME - 1 - DEPLOYMENT_PARTNER_ENDING);
+    rc = rc < 0 ? rc : model_slot_use(c, manifest, &model, e);
     if (rc == 0) {
         struct deployment *d = deployment_find(c, name);
         rc = d ? deploy_again(c, d, model, peer, ask, &spec, e)

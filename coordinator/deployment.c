@@ -1,5 +1,6 @@
 #include "coordinator/deployment.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -39,6 +40,23 @@ struct deployment *deployment_find(struct coord *c, const char *name)
             strcmp(c->deployments[i]->name, name) == 0)
             return c->deployments[i];
     return NULL;
+}
+
+void deployment_partner_name(const struct deployment *d, char out[DEPLOYMENT_NAME])
+{
+    snprintf(out, DEPLOYMENT_NAME, "%.*s/prefill", DEPLOYMENT_NAME - 1 - DEPLOYMENT_PARTNER_ENDING,
+             d->name);
+}
+
+struct deployment *deployment_partner(struct coord *c, const struct deployment *d)
+{
+    char name[DEPLOYMENT_NAME];
+    if (d->spec.prefill_of[0])
+        return deployment_find(c, d->spec.prefill_of);
+    if (!d->spec.prefill[0])
+        return NULL;
+    deployment_partner_name(d, name);
+    return deployment_find(c, name);
 }
 
 struct deployment *deployment_of_id(struct coord *c, uint64_t id)

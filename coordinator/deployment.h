@@ -130,6 +130,10 @@ struct deployment {
     struct {
         uint64_t steps, drafts, right; /* steps that verified guesses; these; of them right */
     } draft_counts;
+    struct {
+        uint64_t done, failed, bytes; /* of prompts that another plan read for it */
+        double exposed_s; /* from when all was computed to when all had come, as seen from here */
+    } handoffs;
 };
 
 /* One more deployment, with this name. NULL: no memory. */
@@ -138,6 +142,11 @@ struct deployment *deployment_add(struct coord *c, const char *name);
 void deployment_remove(struct coord *c, struct deployment *d);
 struct deployment *deployment_find(struct coord *c, const char *name); /* none that is stopping */
 struct deployment *deployment_of_id(struct coord *c, uint64_t id);
+/* The plan that reads prompts for it, or for which it does that (prefill_plans.h); NULL: none. */
+struct deployment *deployment_partner(struct coord *c, const struct deployment *d);
+/* What the first of these is called. */
+void deployment_partner_name(const struct deployment *d, char out[DEPLOYMENT_NAME]);
+enum { DEPLOYMENT_PARTNER_ENDING = sizeof "/prefill" - 1 };
 
 /* Its stages fetch and load, or are looked for. */
 static inline bool deployment_prepares(const struct deployment *d)

@@ -131,6 +131,15 @@ static json_t *speculation_json(const struct deployment *d)
         (json_int_t)d->draft_counts.right, "tokens_per_step", steps > 0 ? 1 + right / steps : 1.0);
 }
 
+static json_t *handoffs_json(const struct deployment *d)
+{
+    char reader[DEPLOYMENT_NAME];
+    deployment_partner_name(d, reader);
+    return json_pack("{s:s, s:I, s:I, s:I, s:f}", "prefill_plan", reader, "done",
+                     (json_int_t)d->handoffs.done, "failed", (json_int_t)d->handoffs.failed,
+                     "bytes", (json_int_t)d->handoffs.bytes, "exposed_s", d->handoffs.exposed_s);
+}
+
 json_t *describe_deployment(const struct deployment *d, bool with_plan)
 {
     uint64_t moved = 0;
@@ -151,6 +160,10 @@ json_t *describe_deployment(const struct deployment *d, bool with_plan)
         "stages", describe_stages(d));
     json_object_set_new(out, "prefix_cache", prefix_cache_json(d));
     json_object_set_new(out, "speculation", speculation_json(d));
+    if (d->spec.prefill[0])
+        json_object_set_new(out, "handoffs", handoffs_json(d));
+    if (d->spec.prefill_of[0])
+        json_object_set_new(out, "prefill_of", json_string(d->spec.prefill_of));
     if (with_plan && d->plan && d->plan->document)
         json_object_set(out, "plan", d->plan->document);
     return out;

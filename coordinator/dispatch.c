@@ -51,6 +51,11 @@ static void on_sequence_failed(struct coord *c, struct member *m, const struct m
     sequences_failed(c, m, &msg->u.sequence_failed);
 }
 
+static void on_kv_state(struct coord *c, struct member *m, const struct message *msg)
+{
+    sequences_kv_state(c, m, msg->id, &msg->u.kv_state);
+}
+
 static void on_prefill(struct coord *c, struct member *m, const struct message *msg)
 {
     plan_vs_actual_prefill(c, m, &msg->u.prefill);
@@ -99,6 +104,7 @@ static const struct {
     {MESSAGE_TOKENS, on_tokens},
     {MESSAGE_LOGITS, on_logits},
     {MESSAGE_SEQUENCE_FAILED, on_sequence_failed},
+    {MESSAGE_KV_STATE, on_kv_state},
     {MESSAGE_PREFILL, on_prefill},
     {MESSAGE_PROFILE_RESULT, on_profile_result},
     {MESSAGE_PROFILE_PROGRESS, on_profile_progress},

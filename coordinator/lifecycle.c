@@ -14,6 +14,7 @@
 #include "coordinator/placement.h"
 #include "coordinator/plan_vs_actual.h"
 #include "coordinator/planner_inputs.h"
+#include "coordinator/prefill_plans.h"
 #include "coordinator/prefixes.h"
 #include "coordinator/profiling.h"
 #include "coordinator/record.h"
@@ -41,6 +42,17 @@ static void deployment_stop(struct coord *c, struct deployment *d, const struct 
     stages_stop(c, d);
     lifecycle_move(c, d, DEPLOYMENT_STOPPING);
     d->until_ns = coord_now(c) + coord_ms(DEPLOYMENT_STOP_MS);
+}
+
+/* Also the plan that reads its prompts. */
+static void deployment_stop_both(struct coord *c, struct deployment *d, const struct err *why)
+{
+    struct deployment *p = d->spec.prefill[0] ? deployment_partner(c, d) : NULL;
+    deployment_stop(c, d, why);
+    if (!p)
+        return;
+    deployment_listener_answer(c, p, NULL, why);
+    deployment_stop(c, p, why);
 }
 
 void lifecycle_break(struct coord *c, struct deployment *d, const struct err *why)
@@ -84,7 +96,7 @@ void lifecycle_undeploy(struct coord *c, struct deployment *d, uint64_t peer, ui
     struct err why = {0};
     err_set(&why, HP_ECANCELED, "\"%s\" was undeployed", d->name);
     deployment_listener_answer(c, d, NULL, &why);
-    deployment_stop(c, d, &why);
+    deployment_stop_both(c, d, &why);
     d->stop_peer = peer;
     d->stop_ask = ask;
 }
@@ -188,7 +200,15 @@ static void deployment_serve(struct coord *c, struct deployment *d)
     record_keep(c, d);
     layouts_keep(c, d);
     lifecycle_move(c, d, DEPLOYMENT_SERVING);
-    json_t *result = describe_deployment(d, true);
+    struct err e = {0};
+    if (prefill_plan_begin(c, d, &e))
+        return; /* it is told once that one serves, too */
+    if (e.code) {
+        deployment_listener_answer(c, d, NULL, &e);
+        return;
+    }
+    const struct deployment *face = d->spec.prefill_of[0] ? deployment_partner(c, d) : NULL;
+    json_t *result = describe_deployment(face ? face : d, true);
     json_object_set_new(result, "phase", json_string("serving"));
     deployment_listener_answer(c, d, result, NULL);
 }

@@ -137,6 +137,31 @@ static void drafts_rows(const struct coord *c, metrics_row_fn row, void *out)
         }
 }
 
+static void handoffs_rows(const struct coord *c, metrics_row_fn row, void *out)
+{
+    static const struct {
+        const char *name, *help;
+    } figures[] = {
+        {"hp_handoffs_total",
+         "Prompts that the prefill plan read, with their keys and values here"},
+        {"hp_handoffs_failed_total",
+         "Handoffs that failed; the deployment's own stages read the prompt then"},
+        {"hp_handoff_bytes_total", "Keys and values that went from one plan to the other"},
+        {"hp_handoff_exposed_seconds_total",
+         "From when a prompt had been computed to when all its keys and values had come"}};
+    char labels[160];
+    for (size_t f = 0; f < sizeof figures / sizeof *figures; f++)
+        for (size_t i = 0; i < c->n_deployments; i++) {
+            const struct deployment *d = c->deployments[i];
+            double values[] = {(double)d->handoffs.done, (double)d->handoffs.failed,
+                               (double)d->handoffs.bytes, d->handoffs.exposed_s};
+            if (!d->spec.prefill[0])
+                continue;
+            snprintf(labels, sizeof labels, "deployment=\"%s\"", d->name);
+            row(out, figures[f].name, "counter", figures[f].help, labels, values[f]);
+        }
+}
+
 static void prefills_rows(const struct coord *c, metrics_row_fn row, void *out)
 {
     static const struct {
@@ -220,6 +245,7 @@ void metrics_rows(const struct coord *c, metrics_row_fn row, void *out)
     deployments_rows(c, row, out);
     prefixes_rows(c, row, out);
     drafts_rows(c, row, out);
+    handoffs_rows(c, row, out);
     stages_rows(c, row, out);
     prefills_rows(c, row, out);
 }

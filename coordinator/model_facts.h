@@ -21,7 +21,7 @@ struct layer_facts {
                                             `f32`, by their number formats; 0: not known */
 };
 
-enum { MODEL_WINDOWS = 8 };
+enum { MODEL_WINDOWS = 8, MODEL_KV_GROUPS = 8 };
 
 struct model_facts {
     const char *architecture;
@@ -36,7 +36,11 @@ struct model_facts {
                          */
     uint32_t windows[MODEL_WINDOWS + 1]; /* of its attentions, each size once; 0 ends them */
     uint32_t
-        odd_head;     /* elements of a key or value that no whole blocks of KV_Q8_0 hold; 0: none */
+        odd_head; /* elements of a key or value that no whole blocks of KV_Q8_0 hold; 0: none */
+    /* [n_layers + 1]: of each group of attentions whose keys and values look alike, how many stand
+     * before a layer: so groups and blocks are numbered in orders (agent/engine/kv_groups.h). NULL:
+     * not said. */
+    const uint32_t (*kv_before)[MODEL_KV_GROUPS];
     uint32_t pooling; /* enum model_pooling: an encoder, whose texts are one batch each; 0: not */
     double
         workspace_bytes_per_token; /* of a batch: what a stage holds beside weights and KV cache */

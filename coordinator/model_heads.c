@@ -229,6 +229,44 @@ static uint32_t odd_head(const struct graph *g)
     return 0;
 }
 
+/* The number of an attention's group among those that have been seen, in their order; one more
+ * where it is like none of them. */
+static int kv_group_find(const struct op_attention *const *seen, int n,
+                         const struct op_attention *a)
+{
+    int i = 0;
+    while (i < n && (seen[i]->kv_heads != a->kv_heads || seen[i]->head_dim != a->head_dim ||
+                     seen[i]->value_dim != a->value_dim || seen[i]->window != a->window))
+        i++;
+    return i;
+}
+
+/* NULL: no memory, or more groups than agents know. */
+static uint32_t (*kv_before_list(const struct graph *g, struct arena *arena))[MODEL_KV_GROUPS]
+{
+    const struct op_attention *seen[MODEL_KV_GROUPS];
+    uint32_t(*before)[MODEL_KV_GROUPS] =
+        arena_alloc(arena, (size_t)g->n_layers + 1, sizeof *before);
+    int n = 0;
+    if (before)
+        memset(before[0], 0, sizeof *before);
+    for (int l = 0; before && l < g->n_layers; l++) {
+        memcpy(before[l + 1], before[l], sizeof *before);
+        for (int i = 0; i < g->layers[l].n_ops; i++) {
+            const struct graph_op *op = &g->ops[g->layers[l].first_op + i];
+            if (op->kind != OP_ATTENTION)
+                continue;
+            int group = kv_group_find(seen, n, &op->u.attention);
+            if (group == MODEL_KV_GROUPS)
+                return NULL;
+            seen[group] = &op->u.attention;
+            n += group == n;
+            before[l + 1][group]++;
+        }
+    }
+    return before;
+}
+
 static int facts_fill(struct model *m, struct arena *arena, struct model_facts *facts,
                       struct err *e)
 {
@@ -268,6 +306,7 @@ static int facts_fill(struct model *m, struct arena *arena, struct model_facts *
         .layers = layers,
         .needs = needs,
         .borders = borders,
+        .kv_before = kv_before_list(g, arena),
         .n_layers = g->n_layers,
         .vocabulary = (uint32_t)config->vocabulary,
         .width = (uint32_t)config->width,

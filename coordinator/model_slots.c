@@ -132,6 +132,10 @@ static int model_slot_fill(struct model_slot *m, const struct model_facts *facts
     m->facts.layers = layers;
     if (facts->needs && needs_copy(m, facts->needs) < 0)
         return HP_ENOMEM;
+    if (facts->kv_before && !(m->facts.kv_before = arena_memdup(&m->arena, facts->kv_before,
+                                                                ((size_t)facts->n_layers + 1) *
+                                                                    sizeof *facts->kv_before)))
+        return HP_ENOMEM;
     return facts->borders ? borders_copy(m, facts) : 0;
 }
 

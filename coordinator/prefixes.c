@@ -174,7 +174,7 @@ void prefix_cut(struct deployment *d, struct prefix *p, uint32_t length)
 
 void prefixes_begin(const struct coord *c, struct deployment *d, const struct sequence *s)
 {
-    uint64_t salt = s->kind == SEQUENCE_REQUEST ? prefix_salt(c, d, s->client) : 0;
+    uint64_t salt = sequence_may_share(s) ? prefix_salt(c, d, s->client) : 0;
     if (d->spec.prefix_cache == PREFIX_CACHE_OFF || !salt || s->embeds ||
         s->n_prompt < PREFIX_LEAST_TOKENS)
         return;
@@ -276,7 +276,7 @@ struct prefix_hit prefixes_find(const struct coord *c, const struct deployment *
     struct prefix_hit hit = {0};
     struct prefix_search x = {.d = d, .s = s, .left = LOOKED_AT};
     uint32_t pages = (uint32_t)(s->n_prompt / KV_PAGE_TOKENS);
-    uint64_t salt = s->kind == SEQUENCE_REQUEST ? prefix_salt(c, d, s->client) : 0;
+    uint64_t salt = sequence_may_share(s) ? prefix_salt(c, d, s->client) : 0;
     if (!d->prefixes || d->spec.prefix_cache == PREFIX_CACHE_OFF || !salt || s->alone || !pages)
         return hit;
     const struct prefix_node **path = calloc(pages, sizeof(struct prefix_node *));
@@ -296,7 +296,7 @@ struct prefix_hit prefixes_find(const struct coord *c, const struct deployment *
 void prefixes_hit(const struct coord *c, struct deployment *d, const struct sequence *s,
                   const struct prefix_hit *hit)
 {
-    d->prefix_counts.requests += s->kind == SEQUENCE_REQUEST;
+    d->prefix_counts.requests += sequence_may_share(s);
     if (!hit->from)
         return;
     hit->from->used_ns = coord_now(c);

@@ -33,6 +33,25 @@ void record_keep(struct coord *c, const struct deployment *d)
     effects_store_json(c, "deployment", d->name, record);
 }
 
+int record_begin(struct coord *c, const char *name, struct model_slot *model,
+                 const struct deployment_spec *spec, struct deployment **out, struct err *e)
+{
+    if (c->n_deployments >= COORD_MAX_DEPLOYMENTS)
+        return err_set(e, HP_ELIMIT, "%d deployments are the limit", COORD_MAX_DEPLOYMENTS);
+    struct deployment *d = deployment_add(c, name);
+    if (!d)
+        return err_set(e, HP_ENOMEM, "no memory for a deployment");
+    d->id = c->next_deployment++;
+    d->created_s = coord_unix_s(c);
+    d->next_sequence = c->boot << 32 | 1;
+    d->spec = *spec;
+    d->model = model;
+    effects_store_json(c, "meta", "next_deployment", json_integer((json_int_t)c->next_deployment));
+    record_keep(c, d);
+    *out = d;
+    return 0;
+}
+
 /* NULL where there is none, or none that can be used: it is planned anew. */
 static int layout_read(const json_t *record, const char *key, struct stage_layout **out,
                        struct err *e)

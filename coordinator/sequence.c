@@ -107,8 +107,20 @@ struct sequence *sequence_of_request(const struct coord *c, uint64_t request)
     return s;
 }
 
+void sequence_untie(struct sequence *s)
+{
+    struct handoff *h = s->handoff;
+    if (!h)
+        return;
+    s->handoff = NULL;
+    *(h->to == s ? &h->to : &h->from) = NULL;
+    if (!h->to && !h->from)
+        free(h);
+}
+
 void sequence_free(struct sequence *s)
 {
+    sequence_untie(s);
     sampling_free(&s->sampling);
     free(s->holding.pages);
     free(s->prompt);
@@ -146,7 +158,7 @@ struct request_usage sequence_usage(const struct coord *c, const struct sequence
 {
     return (struct request_usage){
         .prompt_tokens = s->n_prompt,
-        .cached_tokens = s->shared,
+        .cached_tokens = s->shared + s->found,
         .output_tokens = s->n_output,
         .waited_s = time_seconds(s->asked_ns, s->opened_ns ? s->opened_ns : coord_now(c)),
         .prefill_s = time_seconds(s->opened_ns, s->first_ns),

@@ -10,7 +10,25 @@
 enum sequence_state { SEQUENCE_WAITING, SEQUENCE_ACTIVE, SEQUENCE_CLOSED, SEQUENCE_STATE_COUNT };
 extern const struct machine_state sequence_states[];
 
-enum sequence_kind { SEQUENCE_REQUEST, SEQUENCE_GREEDY, SEQUENCE_LOGITS };
+enum sequence_kind {
+    SEQUENCE_REQUEST,
+    SEQUENCE_GREEDY,
+    SEQUENCE_LOGITS,
+    SEQUENCE_PREFILL, /* reads a prompt for a sequence of another deployment (handoffs.h) */
+};
+
+/* Keys and values on their way from the stages that read a prompt to those that go on. */
+struct handoff {
+    struct sequence *to, *from; /* NULL: has ended, or does not need the other any more */
+    bool read;                  /* `from` has computed all */
+    uint64_t read_ns;
+    size_t n_parts, n_awaited, n_received, n_sent;
+    struct handoff_part {
+        int from_stage, to_stage;
+        uint64_t session;
+        bool awaited, received, sent; /* as the stages told */
+    } parts[];
+};
 
 struct sequence {
     struct sequence *next;
@@ -27,8 +45,12 @@ struct sequence {
     uint32_t shared;                /* so many tokens of that one */
     uint64_t awaits;                /* a sequence whose prompt it waits for, to share it; 0: none */
     bool alone;                     /* sharing has failed: it is opened without */
-    uint64_t slice;                 /* of this one; 0: by the plan */
-    bool planned;                   /* slices by the plan, whatever its kind */
+    struct handoff *handoff;        /* another plan reads its prompt, or it reads one; NULL: none */
+    uint32_t handed;   /* so many of its tokens come with their keys and values from there */
+    uint32_t found;    /* of these, so many were not computed for it */
+    bool reads_itself; /* a handoff has failed: its prompt is read by its own stages */
+    uint64_t slice;    /* of this one; 0: by the plan */
+    bool planned;      /* slices by the plan, whatever its kind */
     struct sampling_params sampling;
     bool ignore_end;
     bool embeds;                        /* SEQUENCE_REQUEST for a row instead of tokens */
@@ -46,6 +68,12 @@ struct sequence {
     double predicted_s;        /* of reading its prompt */
 };
 
+/* Questions of hpctl compute all of what they ask about. */
+static inline bool sequence_may_share(const struct sequence *s)
+{
+    return s->kind == SEQUENCE_REQUEST || s->kind == SEQUENCE_PREFILL;
+}
+
 /* ---- the lists of a deployment ---- */
 
 /* At the end of the queue. False: no memory, and it is not in it. */
@@ -61,6 +89,9 @@ void sequence_leave(struct coord *c, struct deployment *d, struct sequence *s);
 /* NULL: none such. */
 struct sequence *sequence_active(const struct deployment *d, uint64_t id);
 struct sequence *sequence_of_request(const struct coord *c, uint64_t request);
+
+/* It has nothing to do with another plan's any more. */
+void sequence_untie(struct sequence *s);
 
 struct request_usage sequence_usage(const struct coord *c, const struct sequence *s);
 void sequence_free(struct sequence *s);

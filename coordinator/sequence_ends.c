@@ -4,6 +4,7 @@
 
 #include "common/log.h"
 #include "coordinator/effects.h"
+#include "coordinator/handoffs.h"
 #include "coordinator/model_slots.h"
 #include "coordinator/prefixes.h"
 #include "coordinator/sequence_orders.h"
@@ -23,6 +24,17 @@ static uint32_t sequence_keep(struct coord *c, struct deployment *d, struct sequ
     return keep;
 }
 
+/* Whoever still reads a prompt for this sequence stops. */
+static void reader_close(struct coord *c, struct sequence *s, enum sequence_ending how)
+{
+    struct sequence *from = s->handoff ? s->handoff->from : NULL;
+    sequence_untie(s);
+    if (!from)
+        return;
+    sequence_close(c, from, how);
+    sequence_free(from);
+}
+
 void sequence_close(struct coord *c, struct sequence *s, enum sequence_ending how)
 {
     struct deployment *d = s->deployment;
@@ -33,7 +45,37 @@ void sequence_close(struct coord *c, struct sequence *s, enum sequence_ending ho
         sequence_order_close(c, d, s->id, keep);
         shares_note(d, coord_now(c) - s->opened_ns);
     }
+    if (s->kind == SEQUENCE_PREFILL)
+        return;
     c->counts.output_tokens += s->n_output;
+    reader_close(c, s, SEQUENCE_LEFT);
+}
+
+void sequence_begin_anew(struct coord *c, struct sequence *s)
+{
+    struct deployment *d = s->deployment;
+    sequence_order_close(c, d, s->id, 0);
+    s->n_ids = 0;
+    prefixes_end(c, d, s, false);
+    sequence_requeue(d, s);
+    s->n_ids = s->n_prompt;
+    s->share = s->shared = s->handed = s->found = 0;
+    c->counts.opened--;
+    c->counts.prompt_tokens -= s->n_prompt;
+}
+
+/* One side of a handoff has failed: both are freed, and its own stages read the prompt. */
+static void handoff_lapse(struct coord *c, struct sequence *s, const struct err *why)
+{
+    struct sequence *to = s->handoff->to;
+    struct deployment *d = to->deployment;
+    log_info("coordinator", "handoff_failed", "deployment=%s sequence=%llu why=\"%s\"", d->name,
+             (unsigned long long)to->id, why->text);
+    d->handoffs.failed++;
+    reader_close(c, to, SEQUENCE_BROKEN);
+    to->reads_itself = true;
+    if (to->state == SEQUENCE_ACTIVE)
+        sequence_begin_anew(c, to);
 }
 
 /* The last of its callbacks; takes the sequence. */
@@ -94,10 +136,18 @@ static void asked_alone(const struct sequence *s)
 
 void sequence_fail(struct coord *c, struct sequence *s, const struct err *why)
 {
+    if (handoff_pends(s)) {
+        handoff_lapse(c, s, why);
+        return;
+    }
     log_info("coordinator", "sequence_failed", "deployment=%s sequence=%llu output=%llu why=\"%s\"",
              s->deployment->name, (unsigned long long)s->id, (unsigned long long)s->n_output,
              why->text);
     sequence_close(c, s, SEQUENCE_BROKEN);
+    if (s->kind == SEQUENCE_PREFILL) { /* nobody needs it any more */
+        sequence_free(s);
+        return;
+    }
     c->counts.failed++;
     if (s->kind == SEQUENCE_REQUEST) {
         s->why = *why;
@@ -133,6 +183,10 @@ static json_t *greedy_result(const struct model_facts *f, const struct sequence 
 void sequence_finish(struct coord *c, struct sequence *s, enum request_finish finish)
 {
     sequence_close(c, s, SEQUENCE_DONE);
+    if (s->kind == SEQUENCE_PREFILL) {
+        sequence_free(s);
+        return;
+    }
     c->counts.finished++;
     const struct model_facts *f = &s->deployment->model->facts;
     if (s->kind == SEQUENCE_REQUEST) {
@@ -153,7 +207,10 @@ void sequence_finish(struct coord *c, struct sequence *s, enum request_finish fi
 void sequences_fail_all(struct coord *c, struct deployment *d, bool waiting, const struct err *why)
 {
     while (d->active)
-        sequence_fail(c, d->active, why);
+        if (!waiting && d->active->reads_itself && !d->active->n_output)
+            sequence_begin_anew(c, d->active); /* the other plan may have noticed first */
+        else
+            sequence_fail(c, d->active, why);
     prefixes_forget(d);
     while (waiting && d->waiting_first)
         sequence_fail(c, d->waiting_first, why);

@@ -11,7 +11,10 @@ enum sequence_ending { SEQUENCE_DONE, SEQUENCE_LEFT, SEQUENCE_BROKEN };
 /* Takes it out of its deployment and tells the stages; the caller frees it. Unless something broke,
  * what the stages have of it may stay there for others to begin with. */
 void sequence_close(struct coord *c, struct sequence *s, enum sequence_ending how);
-/* These three answer whoever asked, and free it. */
+/* From where it runs back to the front of the queue; its stages and the index forget it. */
+void sequence_begin_anew(struct coord *c, struct sequence *s);
+/* These three answer whoever asked, and free it; but one whose keys and values were on their way
+ * from another plan begins anew, and its own stages read its prompt. */
 void sequence_finish(struct coord *c, struct sequence *s, enum request_finish finish);
 void sequence_fail(struct coord *c, struct sequence *s, const struct err *why);
 void sequence_fail_memory(struct coord *c, struct sequence *s);

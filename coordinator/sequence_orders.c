@@ -35,7 +35,9 @@ static struct pack_u32s slices_make(const struct deployment *d, const struct seq
                                     uint32_t *room)
 {
     int n = 0;
-    if (s->embeds) {
+    if (s->handed) {
+        room[n++] = (uint32_t)s->n_prompt - s->handed; /* all others come */
+    } else if (s->embeds) {
         room[n++] = (uint32_t)s->n_prompt; /* each token sees all of them */
     } else if (s->slice) {
         for (size_t done = 0; done < s->n_prompt; n++) {
@@ -43,7 +45,7 @@ static struct pack_u32s slices_make(const struct deployment *d, const struct seq
             room[n] = (uint32_t)(s->slice < left ? s->slice : left);
             done += room[n];
         }
-    } else if (s->kind != SEQUENCE_REQUEST && !s->planned) {
+    } else if (s->kind != SEQUENCE_REQUEST && s->kind != SEQUENCE_PREFILL && !s->planned) {
         room[n++] = (uint32_t)s->n_prompt;
     } else {
         n = slices_cut(d, (uint32_t)s->n_prompt - s->shared, s->shared, room);
@@ -66,8 +68,8 @@ bool sequence_order_open(struct coord *c, struct deployment *d, const struct seq
         .kv_tokens = s->n_prompt + s->max_tokens,
         .all_logits = s->kind == SEQUENCE_LOGITS || s->embeds,
         .pooling = s->embeds ? d->model->facts.pooling : 0,
-        .prompt_tokens = s->kind == SEQUENCE_LOGITS || s->embeds ? 0 : s->n_prompt,
-        .length = s->shared,
+        .prompt_tokens = s->kind == SEQUENCE_LOGITS || s->embeds || s->handed ? 0 : s->n_prompt,
+        .length = s->handed ? s->handed : s->shared,
         .share = s->share,
         .speculate = d->spec.speculate,
         .sampling = s->sampling,

@@ -7,6 +7,7 @@
 #include "common/vector.h"
 #include "coordinator/admission.h"
 #include "coordinator/effects.h"
+#include "coordinator/handoffs.h"
 #include "coordinator/lost_hop.h"
 #include "coordinator/member.h"
 #include "coordinator/model_slots.h"
@@ -55,7 +56,7 @@ static void sequence_logits_lost(struct coord *c, struct sequence *s)
 /* A sequence's output follows its prompt, as far as it is known without a gap: it may be kept. */
 static void sequence_note(struct sequence *s, const uint32_t *ids, size_t n)
 {
-    if (s->kind != SEQUENCE_REQUEST || s->deployment->spec.prefix_cache == PREFIX_CACHE_OFF ||
+    if (!sequence_may_share(s) || s->deployment->spec.prefix_cache == PREFIX_CACHE_OFF ||
         s->n_ids != s->n_prompt + s->n_output ||
         !vector_reserve(s->prompt, s->room_ids, s->n_ids + n))
         return;
@@ -98,6 +99,23 @@ static void drafts_count(struct deployment *d, const struct message_said *t)
     d->draft_counts.right += t->ids.count - 1;
 }
 
+/* Who waits for the plan that reads, or for what it has read, may go on. */
+static void both_advance(struct coord *c, struct deployment *d)
+{
+    struct deployment *other = deployment_partner(c, d);
+    admission_advance(c, d);
+    if (other)
+        admission_advance(c, other);
+}
+
+/* The prompt that it read for another is there. */
+static void reader_finish(struct coord *c, struct sequence *s)
+{
+    struct deployment *d = s->deployment;
+    sequence_finish(c, s, REQUEST_LENGTH);
+    both_advance(c, d);
+}
+
 static void sequence_said(struct coord *c, struct sequence *s, const struct message_said *t)
 {
     struct deployment *d = s->deployment;
@@ -127,6 +145,8 @@ static void sequence_said(struct coord *c, struct sequence *s, const struct mess
         sequence_note(s, ids, fresh);
         if (!s->first_ns)
             prefixes_ready(d, s);
+        if (s->handed)
+            handoff_done(s);
         if (!s->first_ns)
             s->first_ns = s->last_ns;
         if (s->output)
@@ -140,6 +160,11 @@ static void sequence_said(struct coord *c, struct sequence *s, const struct mess
         return;
     }
     bool first = fresh && s->n_output == fresh;
+    if (s->kind == SEQUENCE_PREFILL) {
+        if (t->finish[0] && handoff_read(c, s))
+            reader_finish(c, s);
+        return;
+    }
     if (t->finish[0])
         sequence_finish(c, s, stopped ? REQUEST_STOP : REQUEST_LENGTH);
     if (t->finish[0] || (first && d->n_waiting)) /* who waits for this prompt */
@@ -182,25 +207,19 @@ void sequences_logits(struct coord *c, struct member *m, const struct message_lo
 static bool sequence_begins_anew(struct coord *c, struct sequence *s, int code)
 {
     struct deployment *d = s->deployment;
-    if (!s->share || s->n_output || s->alone || code == HP_ELINK || code == HP_ETIMEOUT)
+    if (!s->share || s->n_output || s->alone || s->kind == SEQUENCE_PREFILL || code == HP_ELINK ||
+        code == HP_ETIMEOUT)
         return false;
     struct prefix *from = prefixes_kept_of(d, s->share);
     log_info("coordinator", "prefix_missed", "deployment=%s sequence=%llu from=%llu", d->name,
              (unsigned long long)s->id, (unsigned long long)s->share);
-    sequence_order_close(c, d, s->id, 0);
-    s->n_ids = 0;
-    prefixes_end(c, d, s, false);
-    if (from)
-        sequence_order_evict(c, d, from);
-    sequence_requeue(d, s);
-    c->counts.opened--;
-    c->counts.prompt_tokens -= s->n_prompt;
     d->prefix_counts.requests--;
     d->prefix_counts.hits--;
     d->prefix_counts.tokens -= s->shared;
-    s->n_ids = s->n_prompt;
+    sequence_begin_anew(c, s);
+    if (from)
+        sequence_order_evict(c, d, from);
     s->alone = true;
-    s->share = s->shared = 0;
     return true;
 }
 
@@ -220,5 +239,26 @@ void sequences_failed(struct coord *c, struct member *m, const struct message_se
     bool told = code == HP_ETIMEOUT && lost_hop_tell(c, d, lost);
     err_set(&e, code, "%s: %s%s%s", m->name, f->text, told ? "; " : "", told ? lost : "");
     sequence_fail(c, s, &e);
-    admission_advance(c, d);
+    both_advance(c, d);
+}
+
+void sequences_kv_state(struct coord *c, struct member *m, uint64_t part,
+                        const struct message_kv_state *k)
+{
+    struct sequence *s = find_active(c, m, false, k->deployment, k->generation, k->sequence);
+    if (!s || !s->handoff || !part || part > s->handoff->n_parts)
+        return;
+    struct deployment *d = s->deployment;
+    struct err e = {0};
+    if (strcmp(k->state, "failed") == 0) {
+        err_set(&e, coord_failure_code(k->code), "%s: %s", m->name, k->text);
+        sequence_fail(c, s, &e);
+        both_advance(c, d);
+        return;
+    }
+    enum handoff_news news = handoff_told(c, s, part, k);
+    if (news == HANDOFF_UNSAID)
+        sequence_fail_memory(c, s);
+    else if (news == HANDOFF_GONE)
+        reader_finish(c, s);
 }

@@ -9,6 +9,9 @@
  * counted as stale and changes nothing. */
 void sequences_tokens(struct coord *c, struct member *m, const struct message_tokens *t);
 void sequences_logits(struct coord *c, struct member *m, const struct message_logits *l);
+/* How keys and values go, `part` as their order was numbered (handoffs.h). */
+void sequences_kv_state(struct coord *c, struct member *m, uint64_t part,
+                        const struct message_kv_state *k);
 void sequences_failed(struct coord *c, struct member *m, const struct message_sequence_failed *f);
 
 #endif

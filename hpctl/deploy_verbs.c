@@ -161,10 +161,13 @@ static json_t *options_of(const struct invocation *in, const char *real_path, ui
     char host[HOST_ID];
     host_id(host);
     json_t *o = json_pack("{s:s, s:s}", "source_machine", host, "source_path", real_path);
-    static const char *const texts[] = {"agents", "layers", "compute", "wire", "kv", "speculate"};
+    static const char *const texts[] = {"agents", "layers",    "compute", "wire",
+                                        "kv",     "speculate", "prefill"};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         if (invocation_option(in, texts[i]))
             json_object_set_new(o, texts[i], json_string(invocation_option(in, texts[i])));
+    if (invocation_option(in, "decode"))
+        json_object_set_new(o, "agents", json_string(invocation_option(in, "decode")));
     if (invocation_option(in, "prefix-cache"))
         json_object_set_new(o, "prefix_cache", json_string(invocation_option(in, "prefix-cache")));
     if (context)
@@ -210,6 +213,12 @@ static int options_read(const struct invocation *in, struct deploying *d, const 
         return rc;
     if (invocation_option(in, "max-sequences") && sequences == 0)
         return err_set(e, HP_EUSAGE, "--max-sequences: at least 1 must be answered at once");
+    if (invocation_option(in, "decode") && !invocation_option(in, "prefill"))
+        return err_set(e, HP_EUSAGE,
+                       "--decode goes with --prefill, which names the agents that read prompts");
+    if (invocation_option(in, "decode") && invocation_option(in, "agents"))
+        return err_set(e, HP_EUSAGE,
+                       "--agents and --decode say the same thing twice: give one of them");
     if (slice > MAX_SLICE_TOKENS)
         return err_set(e, HP_EUSAGE, "--slice: %llu is more than %d tokens",
                        (unsigned long long)slice, MAX_SLICE_TOKENS);
@@ -298,6 +307,11 @@ static const struct command_option deploy_options[] = {
     {"plan", "PLAN.json",
      "the stages of a plan on its devices (node/device), and its slices for prompts of its length",
      0},
+    {"prefill", "A,B",
+     "prompts are read by a second plan, one stage on each of these; keys and values go to the "
+     "others while they are computed",
+     0},
+    {"decode", "C,D", "with --prefill: the agents that answer (the same as --agents)", 0},
     {"max-context", "N", "longest prompt with its answer, in tokens (default: what fits)", 0},
     {"max-sequences", "N",
      "answered at once; more wait (default: what the KV cache is good for, at most 32)", 0},
@@ -333,7 +347,8 @@ const struct command deploy_verbs[] = {
      "loads and warms up. A second deployment of the same model moves nothing.",
      "  hpctl deploy llama-3.2-1b-q8_0.gguf --name llama\n  hpctl deploy model.gguf --agents "
      "a0,a1,a2\n  hpctl deploy model.gguf --layers 0-8:a0,9-17:a1 --max-context 4096 -o json\n  "
-     "hpctl deploy model.gguf --plan plan.json",
+     "hpctl deploy model.gguf --plan plan.json\n  hpctl deploy model.gguf --prefill a0,a1 "
+     "--decode a2",
      deploy_options, run_deploy, false},
     {0},
 };

@@ -85,6 +85,16 @@ static void print_speculation(const json_t *s)
                shown_member(s, "drafts").s, number_member(s, "tokens_per_step"));
 }
 
+static void print_handoffs(const json_t *h)
+{
+    if (h)
+        printf("%-14s by %s: %s prompts, %s of keys and values, %s failed, %s after the last token "
+               "in all\n",
+               "prefill", string_member(h, "prefill_plan"), shown_member(h, "done").s,
+               shown_bytes(number_member(h, "bytes")).s, shown_member(h, "failed").s,
+               shown_seconds(number_member(h, "exposed_s")).s);
+}
+
 static int print_deployment(const json_t *d, struct err *e)
 {
     static const char *const keys[] = {"name",     "state",     "text",          "model",
@@ -97,6 +107,7 @@ static int print_deployment(const json_t *d, struct err *e)
             printf("%-14s %s\n", keys[i], shown_member(d, keys[i]).s);
     print_prefix_cache(json_object_get(d, "prefix_cache"));
     print_speculation(json_object_get(d, "speculation"));
+    print_handoffs(json_object_get(d, "handoffs"));
     printf("\n");
     int rc = deployment_print_stages(d, e);
     return rc == 0 ? prefill_view_print(d, e) : rc;

@@ -195,6 +195,10 @@ int frame_kv_decode(const struct frame_header *h, const uint8_t *payload, struct
 {
     const uint8_t *bytes = payload;
     struct kv_range r = {.first = h->first_position, .count = h->n_tokens};
+    if (!h->payload_bytes && !h->n_tokens && !h->n_runs) { /* a sign of life of its sender */
+        *out = (struct kv_range){0};
+        return 0;
+    }
     if (h->payload_bytes <= FRAME_KV_BYTES || h->n_runs)
         return err_set(e, HP_EPROTO, "a frame of %llu bytes and %u runs holds no keys and values",
                        (unsigned long long)h->payload_bytes, h->n_runs);

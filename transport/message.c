@@ -273,6 +273,7 @@ static const struct pack_field kv_export_fields[] = {
     U64(message_kv_export, stage),
     U64(message_kv_export, sequence),
     U64(message_kv_export, length),
+    BOOL(message_kv_export, follow),
     U64(message_kv_export, session),
     BYTES(message_kv_export, to_address),
     U64(message_kv_export, to_deployment),

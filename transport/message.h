@@ -369,6 +369,7 @@ struct message_kv_import {
 struct message_kv_export {
     uint64_t deployment, generation, stage, sequence;
     uint64_t length;
+    bool follow; /* it may have fewer tokens as yet: they go as they are computed */
     uint64_t session;
     struct pack_span to_address;
     uint64_t to_deployment, to_generation, to_stage, to_sequence;

@@ -43,11 +43,14 @@ static uint32_t count_fitting(uint64_t most_bytes, uint64_t each, uint32_t limit
 bool kv_shape_next(const struct kv_shape *s, uint32_t length, uint64_t most_bytes,
                    struct kv_cursor *at, struct kv_range *out)
 {
-    for (; at->group < s->n_groups; *at = (struct kv_cursor){.group = at->group + 1}) {
+    uint32_t end = at->upto ? at->upto : length;
+    for (; at->group < s->n_groups;
+         *at = (struct kv_cursor){.group = at->group + 1, .from = at->from, .upto = at->upto}) {
         struct kv_range all = range_whole(s, at->group, length);
         uint64_t page = (uint64_t)s->groups[at->group].token_bytes * KV_PAGE_TOKENS;
-        at->first = at->first < all.first ? all.first : at->first;
-        if (!all.n_blocks || at->first >= length)
+        uint32_t begin = all.first > at->from ? all.first : at->from;
+        at->first = at->first < begin ? begin : at->first;
+        if (!all.n_blocks || at->first >= end)
             continue;
         *out = all;
         out->first = at->first;
@@ -57,7 +60,7 @@ bool kv_shape_next(const struct kv_shape *s, uint32_t length, uint64_t most_byte
             out->n_blocks == all.n_blocks
                 ? count_fitting(most_bytes, page * all.n_blocks, length / KV_PAGE_TOKENS + 1)
                 : 1;
-        uint32_t left = length - at->first;
+        uint32_t left = end - at->first;
         out->count = left / KV_PAGE_TOKENS < pages ? left : pages * KV_PAGE_TOKENS;
         at->block += out->n_blocks;
         if (at->block == all.n_blocks) {

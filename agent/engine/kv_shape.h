@@ -29,9 +29,12 @@ uint64_t kv_shape_bytes(const struct kv_shape *s, const struct kv_range *r);
 /* Bytes of what the stage has of a sequence of `length` tokens and a later token may see. */
 uint64_t kv_shape_whole_bytes(const struct kv_shape *s, uint32_t length);
 
-/* How far a sequence's keys and values have been cut into pieces; zero-initialised: not at all. */
+/* How far a sequence's keys and values have been cut into pieces; zero-initialised: not at all. Of
+ * one that is cut while it grows, tokens [from, upto) are cut next: `from` is the first of a page,
+ * so is `upto`, where it is not the whole length. */
 struct kv_cursor {
     uint32_t group, block, first;
+    uint32_t from, upto; /* upto 0: the whole length */
 };
 /* The next piece of what the stage has of a sequence of `length` tokens and a later token may see
  * (from the page where that begins): of at most `most_bytes`, or one page of one

@@ -106,6 +106,8 @@ static void action_do(struct sim *s, struct sim_agent *a, const struct agent_act
                                          .sequence = act->u.sequence_close.sequence,
                                          .length = act->u.sequence_close.keep});
         break;
+    case AGENT_DO_KV_IMPORT:
+    case AGENT_DO_KV_EXPORT: sim_kv_order(s, a, act); break;
     case AGENT_DO_RUN: run_begin(s, a, act); break;
     case AGENT_DO_PROFILE: profile_later(s, a, act); break;
     case AGENT_DO_PROBE: probe_later(s, a, act); break;

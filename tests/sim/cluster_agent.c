@@ -58,6 +58,7 @@ static void orders_drop(struct sim_agent *a, struct sim_executor *x)
         if (run)
             sim_buffer_release(a, run->u.run.batch->input);
         free(run);
+        sim_buffer_release(a, x->orders[i].buffer);
     }
     x->n_orders = 0;
     x->busy = false;

@@ -7,7 +7,7 @@
 
 static const uint64_t us = 1000, msec = 1000000;
 
-static struct sim_buffer *buffer_create(struct sim_agent *a, uint32_t n)
+struct sim_buffer *sim_buffer_create(struct sim_agent *a, uint32_t n)
 {
     struct sim_buffer *b = calloc(1, sizeof *b + n * sizeof b->x[0]);
     assert(b);
@@ -80,10 +80,16 @@ static struct sim_sequence *sequence_of(struct sim_stage *st, uint64_t id)
     return NULL;
 }
 
+struct sim_sequence *sim_sequence_of(struct sim_agent *a, uint64_t slot, uint64_t id)
+{
+    return sequence_of(stage_of(a, slot), id);
+}
+
 static void sequence_free(struct sim_stage *st, struct sim_sequence *q)
 {
     kv_account_close(&st->kv, &q->holding);
     free(q->history);
+    free(q->came);
 }
 
 void sim_stage_free(struct sim_stage *st)
@@ -130,14 +136,20 @@ static int sequence_begin(struct sim *s, struct sim_stage *st, const struct sim_
         s->missed++;
         return HP_ENOENT;
     }
-    if (st->kv.used + kv_account_need(o->tokens, o->length) > st->most_pages) {
+    uint32_t shared = from ? o->length : 0;
+    if (st->kv.used + kv_account_need(o->tokens, shared) > st->most_pages) {
         s->wrong++;
         return HP_EBUSY;
     }
     q.history = calloc(TOY_CONTEXT, sizeof *q.history);
     bool counted = q.history && kv_account_open(&st->kv, &q.holding, o->tokens,
-                                                from ? &from->holding : NULL, o->length);
+                                                from ? &from->holding : NULL, shared);
     assert(counted);
+    if (o->length && !from) {
+        q.came = calloc(TOY_CONTEXT, sizeof *q.came);
+        assert(q.came);
+        q.n_awaited = o->length * (uint32_t)(st->end - st->first);
+    }
     if (from) {
         memcpy(q.history, from->history, o->length * sizeof *q.history);
         memcpy(q.memory.mixed, q.history[o->length - 1], sizeof q.memory.mixed);
@@ -161,6 +173,8 @@ static void executor_open(struct sim *s, struct sim_agent *a, const struct sim_o
     ev.u.sequence_opened.sequence = o->sequence;
     ev.u.sequence_opened.status = rc;
     ev.u.sequence_opened.error = &e;
+    const struct sim_sequence *q = sequence_of(st, o->sequence);
+    ev.u.sequence_opened.awaited = rc == 0 && q ? q->n_awaited : 0;
     sim_agent_event(s, a, &ev);
 }
 
@@ -179,7 +193,7 @@ static bool run_one(struct sim_stage *st, const struct agent_action *act, uint32
 {
     const struct batch_run *r = &act->u.run.batch->runs[i];
     struct sim_sequence *q = sequence_of(st, r->sequence);
-    struct toy_memory *m = q ? &q->memory : NULL;
+    struct toy_memory *m = q && !q->n_awaited ? &q->memory : NULL;
     if (!m || r->first_position < q->certain || r->first_position > m->length)
         return false;
     if (r->first_position < m->length)
@@ -232,8 +246,8 @@ static void executor_run(struct sim *s, struct sim_agent *a, const struct sim_or
                   : NULL,
           *row = logits;
     struct sim_buffer *in = act->u.run.batch->input,
-                      *out =
-                          st && !st->is_last ? buffer_create(a, act->u.run.batch->n_tokens) : NULL;
+                      *out = st && !st->is_last ? sim_buffer_create(a, act->u.run.batch->n_tokens)
+                                                : NULL;
     bool good = st != NULL;
     for (uint32_t i = 0; good && i < act->u.run.batch->n_runs; i++) {
         const struct batch_run *r = &act->u.run.batch->runs[i];
@@ -262,11 +276,15 @@ static void executor_run(struct sim *s, struct sim_agent *a, const struct sim_or
 static void executor_load(struct sim *s, struct sim_agent *a, const struct sim_order *o)
 {
     struct agent_event ev = {.kind = AGENT_EVENT_LOADED};
-    ev.u.progress = (struct agent_progress){.slot = o->slot,
-                                            .ticket = o->ticket,
-                                            .width_in = TOY_WIDTH,
-                                            .width_out = TOY_WIDTH,
-                                            .vocabulary = TOY_VOCABULARY};
+    const struct sim_stage *st = stage_of(a, o->slot);
+    uint32_t first = st ? (uint32_t)st->first : 0, n = st ? (uint32_t)(st->end - st->first) : 0;
+    ev.u.progress =
+        (struct agent_progress){.slot = o->slot,
+                                .ticket = o->ticket,
+                                .width_in = TOY_WIDTH,
+                                .width_out = TOY_WIDTH,
+                                .vocabulary = TOY_VOCABULARY,
+                                .kv = {.n_groups = 1, .groups = {{first, n, 0, 8, false}}}};
     sim_agent_event(s, a, &ev);
 }
 
@@ -287,6 +305,8 @@ void sim_executor_done(struct sim *s, struct sim_agent *a, int device)
         executor_open(s, a, &o);
     } else if (o.kind == AGENT_DO_RUN) {
         executor_run(s, a, &o);
+    } else {
+        sim_kv_done(s, a, &o);
     }
     free((void *)(uintptr_t)o.run);
     executor_next(s, a, device);

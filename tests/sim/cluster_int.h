@@ -1,7 +1,8 @@
 /* What the files of the simulated cluster share: cluster.c (the face and the loop),
  * cluster_events.c (time), cluster_core.c (network and coordinator), cluster_admin.c (hpctl),
  * cluster_clients.c, and of agents: cluster_agent.c (their life), cluster_actions.c (what their
- * cores order), cluster_fetch.c (weights), cluster_executor.c and cluster_links.c (frames). */
+ * cores order), cluster_fetch.c (weights), cluster_executor.c, cluster_kv.c
+ * and cluster_links.c (frames). */
 #ifndef HP_TESTS_SIM_CLUSTER_INT_H
 #define HP_TESTS_SIM_CLUSTER_INT_H
 
@@ -40,6 +41,7 @@ struct sim_event {
     struct batch_run *runs;
     struct frame_token *tokens;
     struct sim_buffer *buffer;
+    struct kv_range kv;
     struct coord_work *work;    /* the core's */
     struct sim_change *changes; /* of a batch, and its number */
     size_t n_changes;
@@ -52,8 +54,8 @@ struct sim_change {
     size_t size;
 };
 
-struct sim_buffer { /* rows of a frame */
-    uint32_t n_tokens;
+struct sim_buffer {    /* rows of a frame, or keys and values */
+    uint32_t n_tokens; /* numbers */
     uint64_t x[];
 };
 
@@ -61,7 +63,9 @@ struct sim_sequence { /* on a stage */
     struct toy_memory memory;
     uint64_t (*history)[TOY_LAYERS]; /* [TOY_CONTEXT]: what it remembered after each position */
     struct kv_holding holding;
-    uint32_t certain; /* of its tokens, those that are no guesses */
+    uint32_t certain;         /* of its tokens, those that are no guesses */
+    uint32_t n_awaited;       /* keys and values that have not come, */
+    bool (*came)[TOY_LAYERS]; /* [TOY_CONTEXT]: and those that have */
 };
 
 struct sim_stage { /* in the executor */
@@ -85,6 +89,10 @@ struct sim_order {
     uint64_t slot, ticket, sequence, share;
     uint32_t tokens, length;        /* of SEQUENCE_OPEN; CLOSE: length to keep */
     const struct agent_action *run; /* copied action; what it points at holds until it is done */
+    struct kv_range kv;             /* KV_IMPORT, KV_EXPORT */
+    struct sim_buffer *buffer;      /* KV_IMPORT */
+    struct frame_header header;     /* KV_EXPORT, and to which address */
+    char to[32];
 };
 
 /* Of one device. */
@@ -170,6 +178,12 @@ void sim_buffer_release(struct sim_agent *a, void *buffer);
 void sim_order_add(struct sim *s, struct sim_agent *a, struct sim_order order);
 void sim_executor_done(struct sim *s, struct sim_agent *a, int device);
 void sim_load_begin(struct sim *s, struct sim_agent *a, const struct agent_action *act);
+struct sim_sequence *sim_sequence_of(struct sim_agent *a, uint64_t slot, uint64_t id);
+struct sim_buffer *sim_buffer_create(struct sim_agent *a, uint32_t n);
+
+/* cluster_kv.c */
+void sim_kv_order(struct sim *s, struct sim_agent *a, const struct agent_action *act);
+void sim_kv_done(struct sim *s, struct sim_agent *a, const struct sim_order *o);
 
 /* cluster_fetch.c */
 void sim_fetch_begin(struct sim *s, struct sim_agent *a, const struct agent_action *act);
@@ -177,6 +191,9 @@ void sim_fetch_step(struct sim *s, struct sim_agent *a, const struct sim_event *
 
 /* cluster_links.c */
 void sim_link_connect(struct sim_agent *a, const struct agent_action *act);
+/* Keys and values, or a sign of life without any (`buffer` NULL). False: nobody is there. */
+bool sim_kv_post(struct sim *s, struct sim_agent *a, const struct sim_order *o,
+                 struct sim_buffer *buffer);
 void sim_post(struct sim *s, struct sim_agent *a, const struct agent_action *act);
 void sim_frame_in(struct sim *s, struct sim_agent *a, struct sim_event *ev);
 

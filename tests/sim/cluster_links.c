@@ -85,6 +85,34 @@ void sim_post(struct sim *s, struct sim_agent *a, const struct agent_action *act
     a->buffers -= act->u.post.buffer != NULL; /* on its way it is nobody's */
 }
 
+bool sim_kv_post(struct sim *s, struct sim_agent *a, const struct sim_order *o,
+                 struct sim_buffer *buffer)
+{
+    struct sim_agent *to = sim_agent_at(s, o->to);
+    a->buffers -= buffer != NULL; /* on its way it is nobody's */
+    s->frames_sent++;
+    if (!to || chance_is(s, s->network.refuse) || chance_is(s, s->network.lose)) {
+        s->frames_lost++;
+        free(buffer);
+        return to != NULL;
+    }
+    for (int n = chance_is(s, s->network.twice) ? 2 : 1; n > 0; n--) {
+        struct sim_event *ev =
+            sim_event_add(s, EVENT_FRAME,
+                          (chance_is(s, s->network.late) ? s->network.late_ns : 0) +
+                              sim_delay_ns(s, 50 * us, s->network.slow_ns));
+        ev->agent = to->index;
+        ev->incarnation = to->incarnation;
+        ev->header = o->header;
+        ev->header.payload_bytes =
+            buffer ? FRAME_KV_BYTES + buffer->n_tokens * sizeof buffer->x[0] : 0;
+        ev->from = a->index + 1;
+        ev->kv = o->kv;
+        ev->buffer = n > 1 ? copy_of(buffer) : buffer;
+    }
+    return true;
+}
+
 void sim_frame_in(struct sim *s, struct sim_agent *a, struct sim_event *ev)
 {
     a->buffers += ev->buffer != NULL;
@@ -93,6 +121,7 @@ void sim_frame_in(struct sim *s, struct sim_agent *a, struct sim_event *ev)
     in.u.frame.runs = ev->runs;
     in.u.frame.tokens = ev->tokens;
     in.u.frame.buffer = ev->buffer;
+    in.u.frame.kv = ev->kv;
     ev->buffer = NULL;
     sim_agent_event(s, a, &in);
 }

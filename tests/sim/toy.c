@@ -70,8 +70,18 @@ static const struct layer_facts layers[TOY_LAYERS] = {
 };
 static const uint32_t end_ids[] = {TOY_END};
 
+/* Each layer keeps what it remembers of a position: one block of one group a layer. */
+#define B(n)                                                                                       \
+    {                                                                                              \
+        n                                                                                          \
+    }
+static const uint32_t kv_before[TOY_LAYERS + 1][MODEL_KV_GROUPS] = {
+    B(0), B(1), B(2), B(3), B(4), B(5), B(6), B(7), B(8), B(9), B(10)};
+#undef B
+
 const struct model_facts toy_facts = {.architecture = "toy",
                                       .layers = layers,
+                                      .kv_before = kv_before,
                                       .n_layers = TOY_LAYERS,
                                       .vocabulary = TOY_VOCABULARY,
                                       .width = TOY_WIDTH,

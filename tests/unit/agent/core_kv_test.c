@@ -474,6 +474,32 @@ static void a_piece_that_comes_again_and_again_is_no_sign_of_life(void **state)
     assert_in_range(taken, 3, 20);
 }
 
+/* A sender that computes what it is to send says so, and is waited for. */
+static void a_lease_is_kept_by_signs_of_life_of_its_sender_alone(void **state)
+{
+    struct kv_fixture *f = *state;
+    open_at(f, 1, LENGTH, 0);
+    opened(f, 1, 0, 3);
+    import(f, 1);
+    struct frame_header beat = frame_of(1, &(struct kv_range){0}), foreign;
+    beat.payload_bytes = 0;
+    foreign = beat;
+    foreign.session++;
+    struct agent_event ev = {.kind = AGENT_EVENT_FRAME};
+    ev.u.frame.header = &beat;
+    for (uint64_t i = 1; i <= 3; i++) {
+        tick_to(f, 1000 - 100 * i + i * AGENT_KV_LIMIT_MS);
+        feed(f, &ev);
+        assert_null(said(f, MESSAGE_SEQUENCE_FAILED));
+    }
+    ev.u.frame.header = &foreign;
+    tick_to(f, 600 + 4 * AGENT_KV_LIMIT_MS);
+    feed(f, &ev);
+    assert_int_equal(agent_core_view(f->core).dropped_foreign, 1);
+    tick_to(f, 750 + 4 * AGENT_KV_LIMIT_MS);
+    assert_string_equal(said(f, MESSAGE_SEQUENCE_FAILED)->u.sequence_failed.code, "timeout");
+}
+
 /* What has come waits for the batch that the executor is at: that is nobody's silence. */
 static void a_piece_that_waits_for_a_long_batch_is_waited_for(void **state)
 {
@@ -620,6 +646,90 @@ static uint32_t pieces_take(const struct kv_fixture *f, uint64_t *ticket, uint64
         assert_memory_equal(a->u.kv_export.to.data, "there", 5);
     }
     return n;
+}
+
+/* So many tokens of a sequence are run; 0: they are not due. Returns the run's ticket. */
+static uint64_t tokens_run(struct kv_fixture *f, uint64_t id, uint32_t position, uint32_t n,
+                           uint32_t batch)
+{
+    static int rows;
+    struct batch_run run = {.sequence = id, .first_position = position, .n_tokens = n};
+    struct frame_header h = {.kind = FRAME_ACTIVATION,
+                             .stage = STAGE,
+                             .dtype = FRAME_F32,
+                             .n_runs = 1,
+                             .session = 77,
+                             .deployment = DEPLOYMENT,
+                             .generation = GENERATION,
+                             .batch = batch,
+                             .n_tokens = n,
+                             .payload_bytes = FRAME_RUN_BYTES + n * sizeof(float)};
+    struct agent_event ev = {.kind = AGENT_EVENT_FRAME};
+    ev.u.frame.header = &h;
+    ev.u.frame.runs = &run;
+    ev.u.frame.buffer = &rows;
+    f->buffers++;
+    feed(f, &ev);
+    const struct agent_action *a = did(f, AGENT_DO_RUN, 0);
+    f->buffers -= a != NULL; /* its input is taken */
+    return a ? a->u.run.ticket : 0;
+}
+
+static void ran(struct kv_fixture *f, uint64_t ticket)
+{
+    struct agent_event ev = {.kind = AGENT_EVENT_BATCH_DONE};
+    ev.u.batch_done.slot = f->slot;
+    ev.u.batch_done.ticket = ticket;
+    ev.u.batch_done.seconds = 1e-3;
+    feed(f, &ev);
+}
+
+static void what_is_still_being_computed_goes_page_by_page(void **state)
+{
+    struct kv_fixture *f = *state;
+    uint64_t ticket = 0, bytes = 0;
+    open_at(f, 1, 0, 0);
+    opened(f, 1, 0, 0);
+    struct message m = export_of(1, LENGTH);
+    tell(f, &m);
+    assert_string_equal(kv_said(f, 81)->code, "invalid"); /* it has nothing */
+    m.u.kv_export.follow = true;
+    tell(f, &m);
+    assert_null(said(f, MESSAGE_KV_STATE));
+    assert_int_equal(pieces_take(f, &ticket, &bytes), 0);
+    /* Nothing to send: a sign of life. */
+    tick_to(f, 1000 + AGENT_KV_BEAT_MS);
+    const struct agent_action *beat = did(f, AGENT_DO_KV_EXPORT, 0);
+    assert_int_equal(beat->u.kv_export.header.n_tokens, 0);
+    assert_int_equal(beat->u.kv_export.range.count, 0);
+    left(f, beat->u.kv_export.ticket, 0, NULL);
+    assert_null(said(f, MESSAGE_KV_STATE));
+    /* A page and a half: the page goes, of the group without a window. */
+    uint64_t run = tokens_run(f, 1, 0, 100, 1);
+    assert_int_equal(pieces_take(f, &ticket, &bytes), 1);
+    assert_int_equal(bytes, PAGE * 3 * 16);
+    left(f, ticket, 0, NULL);
+    assert_int_equal(pieces_take(f, &ticket, &bytes), 0);
+    ran(f, run);
+    run = tokens_run(f, 1, 100, LENGTH - 100, 2);
+    assert_int_equal(pieces_take(f, &ticket, &bytes), 2);
+    uint64_t seen = kv_first_seen(20, LENGTH) / PAGE * PAGE;
+    assert_int_equal(bytes, LENGTH * 3 * 16 + (LENGTH - seen) * 8);
+    left(f, ticket, 0, NULL);
+    left(f, ticket, 0, NULL);
+    assert_string_equal(kv_said(f, 81)->state, "sent");
+    assert_int_equal(kv_said(f, 81)->moved_bytes, bytes);
+    ran(f, run);
+    /* One that is closed in the middle of it says so. */
+    open_at(f, 2, 0, 0);
+    opened(f, 2, 0, 0);
+    m = export_of(2, LENGTH);
+    m.u.kv_export.follow = true;
+    tell(f, &m);
+    struct message end = {.type = MESSAGE_SEQUENCE_CLOSE};
+    end.u.sequence_close = (struct message_sequence_close){DEPLOYMENT, GENERATION, 2, STAGE, 0};
+    tell(f, &end);
+    assert_string_equal(kv_said(f, 82)->code, "canceled");
 }
 
 static void a_sequence_goes_piece_by_piece_and_says_when_all_has_left(void **state)
@@ -785,6 +895,8 @@ int main(void)
         KV_TEST(frames_of_others_are_dropped_and_those_that_fit_nothing_fail_the_sequence),
         KV_TEST(what_does_not_come_fails_the_sequence_in_its_time),
         KV_TEST(a_piece_that_comes_again_and_again_is_no_sign_of_life),
+        KV_TEST(a_lease_is_kept_by_signs_of_life_of_its_sender_alone),
+        KV_TEST(what_is_still_being_computed_goes_page_by_page),
         KV_TEST(a_piece_that_waits_for_a_long_batch_is_waited_for),
         KV_TEST(what_an_executor_cannot_take_fails_the_sequence),
         KV_TEST(each_sender_is_told_what_came_from_it),

@@ -1,0 +1,115 @@
+"""Prompts that one plan reads for another, on real agents: the same tokens, whatever dies in the middle of it."""
+import os
+import signal
+import threading
+
+from cluster import Cluster, DEMO
+from tap import main, test
+
+STORY = "Once upon a time there was a little cluster that learned to answer. " * 4
+BOTH = ("--prefill", "a0,a1", "--decode", "a2", "--compute", "f32")
+
+
+def complete(c, model, ids, **fields):
+    status, body = c.request("POST", "/v1/completions", {"model": model, "prompt": ids, "temperature": 0, "ignore_eos": True, **fields})
+    assert status == 200, (status, body)
+    return body
+
+
+def handoffs(c, name="demo"):
+    return c.hpctl("describe", name)["handoffs"]
+
+
+def prompts(c, n, tokens):
+    ids = c.hpctl("model", "tokenize", DEMO, "--text", STORY)["ids"]
+    return [((ids[k:] + ids) * 8)[: tokens - 7 * (k % 5)] for k in range(n)]
+
+
+@test
+def the_answer_is_that_of_one_plan():
+    with Cluster(agents=3, cores=1) as c:
+        c.deploy("plain", DEMO, "--agents", "a2,a0", "--compute", "f32", "--prefix-cache", "off")
+        c.deploy("demo", DEMO, *BOTH, "--slice", "64")
+        asked = prompts(c, 10, 400)
+        bodies = [None] * len(asked)
+
+        def ask(i):
+            bodies[i] = complete(c, "demo", asked[i], max_tokens=24)
+
+        threads = [threading.Thread(target=ask, args=(i,)) for i in range(len(asked))]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        for ids, body in zip(asked, bodies):
+            assert complete(c, "plain", ids, max_tokens=24)["choices"] == body["choices"], len(ids)
+            assert body["usage"]["prompt_tokens"] == len(ids) and body["usage"]["completion_tokens"] == 24, body["usage"]
+        told = handoffs(c)
+        assert told["done"] >= 8 and told["failed"] == 0 and told["bytes"] > 0, told
+        # What is drawn by chance has the same chances, whoever read the prompt.
+        drawn = {"temperature": 0.9, "seed": 7, "max_tokens": 24, "repetition_penalty": 1.2}
+        fields = [c.request("POST", "/v1/completions", {"model": m, "prompt": asked[3], "ignore_eos": True, **drawn})[1]["choices"] for m in ("plain", "demo")]
+        assert fields[0] == fields[1], fields
+        # A second turn is on the stages that answer: they read what is new themselves.
+        before = handoffs(c)["done"]
+        first = bodies[0]["usage"]
+        assert first["prompt_tokens_details"]["cached_tokens"] >= 0
+        more = asked[0] + c.hpctl("model", "tokenize", DEMO, "--text", bodies[0]["choices"][0]["text"], "--no-special")["ids"]
+        second = complete(c, "demo", more[:430], max_tokens=8)
+        assert second["usage"]["prompt_tokens_details"]["cached_tokens"] >= len(asked[0]) - 64, second["usage"]
+        assert handoffs(c)["done"] == before
+        # A short prompt goes nowhere.
+        assert complete(c, "demo", asked[0][:40], max_tokens=8)["choices"] == complete(c, "plain", asked[0][:40], max_tokens=8)["choices"]
+        assert handoffs(c)["done"] == before
+        # People see both plans; clients see one model.
+        names = {d["name"]: d for d in c.hpctl("ps")}
+        assert names["demo/prefill"]["state"] == "serving" and names["demo/prefill"]["prefill_of"] == "demo", names
+        assert [m["id"] for m in c.request("GET", "/v1/models")[1]["data"]] == ["demo", "plain"]
+        assert c.request("POST", "/v1/completions", {"model": "demo/prefill", "prompt": [1]})[0] == 404
+        assert "by demo/prefill:" in c.run("describe", "demo").stdout
+        metrics = c.request("GET", "/metrics")[1]
+        assert f'hp_handoffs_total{{deployment="demo"}} {before}' in metrics and 'hp_handoffs_failed_total{deployment="demo"} 0' in metrics, metrics
+        c.hpctl("undeploy", "demo")
+        c.wait("both plans are gone", lambda: [d["name"] for d in c.hpctl("ps")] == ["plain"])
+
+
+def reading(c):
+    text = c.request("GET", "/metrics")[1]
+    return 'hp_sequences_active{deployment="demo/prefill"} 0' not in text
+
+
+@test
+def whoever_is_killed_in_the_middle_costs_time_and_no_answer():
+    with Cluster(agents=3, cores=1) as c:
+        c.deploy("plain", DEMO, "--agents", "a2", "--compute", "f32", "--prefix-cache", "off")
+        c.deploy("demo", DEMO, *BOTH, "--slice", "32", "--prefix-cache", "off")
+        asked = prompts(c, 6, 1200)
+        right = [complete(c, "plain", ids, max_tokens=6)["choices"] for ids in asked]
+        for victim in ("a1", "a2"):
+            got = [None] * len(asked)
+
+            def ask(i):
+                got[i] = c.request("POST", "/v1/completions", {"model": "demo", "prompt": asked[i], "temperature": 0, "ignore_eos": True, "max_tokens": 6})
+
+            threads = [threading.Thread(target=ask, args=(i,)) for i in range(len(asked))]
+            pid = c.agent(victim)["pid"]
+            for t in threads:
+                t.start()
+            c.wait("prompts are being read", lambda: reading(c))
+            os.kill(pid, signal.SIGKILL)
+            c.hpctl("local", "start", "--agent", victim)
+            for t in threads:
+                t.join()
+            for i, (status, body) in enumerate(got):
+                # Who had a token when the stages that answer died is told so; all others have an answer.
+                assert status == 200 or victim == "a2", (victim, i, status, body)
+                assert status != 200 or body["choices"] == right[i], (victim, i, body)
+            assert sum(status == 200 for status, _ in got) >= 3, got
+            c.wait("both serve again", lambda: all(d["state"] == "serving" for d in c.hpctl("ps")), 40)
+        assert handoffs(c)["failed"] > 0, handoffs(c)
+        before = handoffs(c)["done"]
+        assert complete(c, "demo", asked[0], max_tokens=6)["choices"] == right[0]
+        assert handoffs(c)["done"] == before + 1
+
+
+main()
