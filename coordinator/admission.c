@@ -98,16 +98,16 @@ static void sequence_open(struct coord *c, struct deployment *d, struct sequence
 
 /* ---- who may wait ---- */
 
-/* An encoder gives rows and no tokens, the other models tokens and no rows. */
+/* A model that pools gives rows and no tokens, the others tokens and no rows. */
 static int kind_check(const struct deployment *d, bool embeds, struct err *e)
 {
     if (embeds == (d->model->facts.pooling != 0))
         return 0;
     return err_set(e, HP_EINVAL,
                    embeds ? "\"%s\" is a model that writes text: embeddings are made by encoders "
-                            "(BERT and its likes)"
-                          : "\"%s\" is an encoder, which writes no text: POST /v1/embeddings makes "
-                            "embeddings with it",
+                            "(BERT and its likes), and by models whose files name a pooling"
+                          : "\"%s\" makes embeddings and writes no text: POST /v1/embeddings asks "
+                            "for these",
                    d->name);
 }
 

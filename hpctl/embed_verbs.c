@@ -1,4 +1,5 @@
-/* `hpctl model embed`: texts to rows by an encoder, on this machine's CPU without a cluster. */
+/* `hpctl model embed`: texts to rows by an encoder or a decoder that pools, on this machine's CPU
+ * without a cluster. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,9 +33,11 @@ static int embedder_open(const struct invocation *in, struct embedder *m, struct
     if (threads > 256 || stages < 1 || stages > INT32_MAX)
         return err_set(e, HP_EUSAGE, "--stages must be at least 1, --threads at most 256");
     if (model_config(m->model)->pooling == POOLING_NONE) {
-        err_set(e, HP_EUNSUPPORTED, "%s: architecture \"%s\" is no encoder", in->arguments[0],
-                model_config(m->model)->architecture);
-        return err_hint(e, "embeddings are made by encoders: BERT, RoBERTa, DistilBERT");
+        err_set(e, HP_EUNSUPPORTED,
+                "%s: architecture \"%s\" is no encoder, and its files name no pooling",
+                in->arguments[0], model_config(m->model)->architecture);
+        return err_hint(e, "embeddings are made by encoders (BERT, RoBERTa, DistilBERT), and by "
+                           "models such as Qwen3-Embedding whose files say how rows are pooled");
     }
     if ((rc = model_tokenizer(m->model, &m->tokenizer, e)) < 0)
         return rc;
@@ -185,7 +188,7 @@ const struct command embed_verbs[] = {
      .arguments = "MODEL [TEXT...]",
      .min_arguments = 1,
      .max_arguments = 1024,
-     .summary = "texts to embeddings by an encoder (BERT and its likes)",
+     .summary = "texts to embeddings by an encoder (BERT and its likes) or a decoder that pools",
      .details = "One row of numbers for each text, pooled and normalised as the model says; with "
                 "-o json {\"embedding\": [..], \"tokens\": N}, or a list of them.\n"
                 "A deployment does the same by POST /v1/embeddings.",

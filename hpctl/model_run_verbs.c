@@ -85,7 +85,8 @@ static int run_open(const struct invocation *in, uint64_t more, struct model_run
         return rc;
     const struct model_config *config = model_config(r->model);
     if (config->pooling != POOLING_NONE) {
-        err_set(e, HP_EUNSUPPORTED, "%s: an encoder, which gives no logits", in->arguments[0]);
+        err_set(e, HP_EUNSUPPORTED, "%s: a model of embeddings, which gives no logits",
+                in->arguments[0]);
         return err_hint(e, "`hpctl model embed` makes embeddings with it");
     }
     r->vocabulary = (uint32_t)config->vocabulary;

@@ -302,7 +302,7 @@ static struct gateway *gateway_create(uv_loop_t *loop, const struct gateway_conf
     g->config = *config;
     g->names = (struct origin_names){config->hosts, config->n_hosts};
     g->requests = requests;
-    g->openai = (struct openai){.requests = requests, .lanes = lanes};
+    g->openai = (struct openai){.requests = requests, .lanes = lanes, .loop = loop};
     return g;
 }
 

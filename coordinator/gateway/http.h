@@ -31,6 +31,7 @@ enum {
                              bytes of it that came */
     HTTP_BODY_BYTES_PER_S = 16384,
     HTTP_MAX_UNSENT_BYTES = 16 << 20,
+    HTTP_MAX_REPLIES_BYTES = 256 << 20,
     HTTP_MAX_CONNECTIONS = 20000, /* or fewer: half of the descriptors less HTTP_SPARE_DESCRIPTORS,
                                      for each takes two */
     HTTP_SPARE_DESCRIPTORS =
@@ -80,6 +81,7 @@ struct http_figures {
     uint64_t connections, connections_limit,
         exchanges;           /* open now; exchanges: requests whose answers are not out */
     uint64_t bodies_bytes;   /* of requests that are being received */
+    uint64_t replies_bytes;  /* of large replies that their clients have not taken yet */
     uint64_t timed_out;      /* connections ended because they took longer than they may */
     uint64_t refused_bodies; /* too large, or too many at once */
 };
@@ -102,6 +104,11 @@ void http_header(struct http_exchange *x, const char *name, const char *value);
 /* One whole reply. The body is copied. */
 void http_reply(struct http_exchange *x, int status, const char *content_type, const void *body,
                 size_t n);
+/* The same for a large one: the body's bytes are the exchange's from then on, and counted until its
+ * client has them. False: what clients take their time with is more than HTTP_MAX_REPLIES_BYTES
+ * already; nothing is sent and the body stays the caller's. */
+bool http_reply_large(struct http_exchange *x, int status, const char *content_type,
+                      struct buffer *body);
 /* A reply whose body comes in pieces (server-sent events). */
 void http_stream_begin(struct http_exchange *x, const char *content_type);
 /* Where the next bytes of a stream are appended; then http_stream_flush, which is false when the

@@ -51,6 +51,19 @@ static void reply_by_hand(struct http_exchange *x, int status, const char *conte
     buffer_free(&all);
 }
 
+/* NULL, for want of memory, ends the connection. */
+static void response_give(struct http_exchange *x, int status, const char *content_type,
+                          struct MHD_Response *response)
+{
+    x->response = response;
+    if (x->response)
+        response_headers(x, content_type);
+    x->status = status;
+    x->state = EXCHANGE_REPLIED;
+    x->gone = NULL;
+    http_exchange_wake(x);
+}
+
 void http_reply(struct http_exchange *x, int status, const char *content_type, const void *body,
                 size_t n)
 {
@@ -58,14 +71,32 @@ void http_reply(struct http_exchange *x, int status, const char *content_type, c
         reply_by_hand(x, status, content_type, body, n);
     if (x->state == EXCHANGE_GONE || x->state == EXCHANGE_CUT)
         return;
-    x->response =
-        MHD_create_response_from_buffer(n, (void *)(uintptr_t)body, MHD_RESPMEM_MUST_COPY);
-    if (x->response)
-        response_headers(x, content_type);
-    x->status = status;
-    x->state = EXCHANGE_REPLIED;
-    x->gone = NULL;
-    http_exchange_wake(x);
+    response_give(
+        x, status, content_type,
+        MHD_create_response_from_buffer(n, (void *)(uintptr_t)body, MHD_RESPMEM_MUST_COPY));
+}
+
+bool http_reply_large(struct http_exchange *x, int status, const char *content_type,
+                      struct buffer *body)
+{
+    struct http_server *s = x->server;
+    if (x->state == EXCHANGE_GONE)
+        return true;
+    if (s->figures.replies_bytes + body->size > HTTP_MAX_REPLIES_BYTES)
+        return false;
+    if (x->state == EXCHANGE_CUT) {
+        http_reply(x, status, content_type, body->data, body->size);
+        return true;
+    }
+    struct MHD_Response *response =
+        MHD_create_response_from_buffer(body->size, body->data, MHD_RESPMEM_MUST_FREE);
+    if (response) {
+        x->reply_bytes = body->size;
+        s->figures.replies_bytes += body->size;
+        *body = (struct buffer){0};
+    }
+    response_give(x, status, content_type, response);
+    return true;
 }
 
 static ssize_t read_stream(void *ctx, uint64_t position, char *out, size_t max)
@@ -356,6 +387,7 @@ void http_exchange_on_completed(void *ctx, struct MHD_Connection *connection, vo
         x->next->link = x->link;
     *x->link = x->next;
     x->server->figures.exchanges--;
+    x->server->figures.replies_bytes -= x->reply_bytes;
     free(x);
     *own = NULL;
 }

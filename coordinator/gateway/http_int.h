@@ -48,7 +48,8 @@ struct http_exchange {
     } headers[HTTP_MAX_HEADERS];
     int n_headers;
     struct buffer unsent;
-    size_t sent; /* of `unsent` */
+    size_t sent;        /* of `unsent` */
+    size_t reply_bytes; /* counted in the server's figures */
     void (*gone)(void *ctx);
     void *gone_ctx, *data;
     uv_poll_t *watch; /* of a duplicate of the socket */

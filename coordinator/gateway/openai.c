@@ -90,3 +90,10 @@ void openai_models(const struct requests *r, struct http_exchange *x, const char
     http_reply(x, 200, "application/json", buffer_cstr(&out), out.failed ? 0 : out.size);
     buffer_free(&out);
 }
+
+int openai_not_serving(const struct request_model *m, struct err *e)
+{
+    bool told = m->state_text && *m->state_text;
+    return err_set(e, HP_ESTALE, "model \"%s\" does not serve now (%s)%s%s", m->name, m->state,
+                   told ? ": " : "", told ? m->state_text : "");
+}

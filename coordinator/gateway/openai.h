@@ -4,6 +4,7 @@
 #define HP_COORDINATOR_GATEWAY_OPENAI_H
 
 #include <stdbool.h>
+#include <uv.h>
 
 #include "coordinator/gateway/http.h"
 #include "coordinator/gateway/lanes.h"
@@ -16,6 +17,7 @@ struct embedding;
 struct openai {
     const struct requests *requests;
     struct lanes *lanes;
+    uv_loop_t *loop;
     struct completion *open;      /* those that have not been answered */
     struct embedding *embeddings; /* the same */
 };
@@ -41,6 +43,8 @@ void openai_error(struct http_exchange *x, int http_status, const char *message,
  * s. */
 void openai_error_for(struct http_exchange *x, int http_status, uint32_t retry_after_s,
                       const char *message, const char *param, const char *code);
+/* HP_ESTALE: why the model of a request does not serve. */
+int openai_not_serving(const struct request_model *m, struct err *e);
 /* The HTTP status of a failure: 4xx for what the client can mend, 503 for what passes, 500 for our
  * own bugs alone. */
 int openai_status_of(int rc);

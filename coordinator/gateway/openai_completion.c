@@ -228,13 +228,6 @@ static void on_failed(void *ctx, uint64_t request, const struct err *why,
 
 /* ---- open ---- */
 
-static int not_serving(const struct request_model *m, struct err *e)
-{
-    bool told = m->state_text && *m->state_text;
-    return err_set(e, HP_ESTALE, "model \"%s\" does not serve now (%s)%s%s", m->name, m->state,
-                   told ? ": " : "", told ? m->state_text : "");
-}
-
 static void completion_open(struct completion *c)
 {
     const struct requests *r = c->openai->requests;
@@ -253,7 +246,7 @@ static void completion_open(struct completion *c)
     int rc = r->find(r->ctx, c->body->model, &m, &e);
     c->retry_after_s = rc == 0 ? m.retry_after_s : 1;
     if (rc == 0 && !m.serving)
-        rc = not_serving(&m, &e);
+        rc = openai_not_serving(&m, &e);
     else if (rc == 0 && m.model != c->model)
         rc = err_set(&e, HP_ESTALE, "\"%s\" was deployed anew in this moment: try again",
                      c->body->model);
@@ -354,7 +347,7 @@ static void completion_parsed(struct completion *c, size_t bytes)
         completion_refuse(c, rc, e.text, "model", rc == HP_ENOENT ? "model_not_found" : NULL);
     } else if (!m.serving) {
         c->retry_after_s = m.retry_after_s;
-        completion_refuse(c, not_serving(&m, &e), e.text, "model", m.state);
+        completion_refuse(c, openai_not_serving(&m, &e), e.text, "model", m.state);
     } else if ((rc = openai_body_check(c->body, m.vocabulary, &e)) < 0) {
         completion_refuse(c, rc, e.text, "logit_bias", NULL);
     } else if ((rc = completion_prepare(c, &m, &e)) < 0) {

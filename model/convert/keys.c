@@ -170,6 +170,18 @@ static void scales_put(struct keys *k, const struct model_config *c)
         number_put(k, "logit_scale", 1 / (double)c->logit_scale);
 }
 
+/* GGUF has no key for rows that keep their length: one of our own has it. */
+static void pooling_put(struct keys *k, const struct model_config *c)
+{
+    static const int kinds[] = {
+        [POOLING_NONE] = 0, [POOLING_MEAN] = 1, [POOLING_FIRST] = 2, [POOLING_LAST] = 3};
+    if (c->pooling == POOLING_NONE)
+        return;
+    count_put(k, "pooling_type", kinds[c->pooling]);
+    if (c->unnormalised)
+        gguf_put_bool(k->h, key_name(k, "pooling_normalised"), false);
+}
+
 static const char *model_title(const struct model *m)
 {
     const char *name = m->facts.config.name;
@@ -206,6 +218,7 @@ static int keys_of_config(struct model *m, struct gguf_header *h, struct err *e)
     experts_put(&k, c);
     latent_put(&k, c);
     scales_put(&k, c);
+    pooling_put(&k, c);
     return convert_tokens(m, h, e);
 }
 

@@ -398,6 +398,22 @@ static bool ends_with(const char *s, const char *ending)
     return n >= m && strcmp(s + n - m, ending) == 0;
 }
 
+/* A matrix of logits beside a model whose rows are pooled. */
+static void ignore_head(struct graph_builder *b)
+{
+    const struct weight_name *row = b->facts->family->names;
+    char full[BUILDER_NAME_BYTES];
+    while (row->in[FORM_GGUF] && strcmp(row->in[FORM_GGUF], "output") != 0)
+        row++;
+    if (b->facts->config.pooling == POOLING_NONE || !row->in[FORM_GGUF])
+        return;
+    b->block = -1;
+    builder_weight_name(b, "output", "weight", full);
+    for (size_t i = 0; i < b->table->n_weights; i++)
+        if (strcmp(b->table->weights[i].name, full) == 0)
+            weight_table_ignore(b->table, &b->table->weights[i]);
+}
+
 static void ignore_unneeded(struct weight_table *t, const struct family_facts *f)
 {
     for (const char *const *ending = f->family->unneeded[f->form]; ending && *ending; ending++)
@@ -447,5 +463,6 @@ int graph_build(const struct family_facts *f, struct weight_table *t, struct are
         return b.rc;
     *out = made;
     ignore_unneeded(t, f);
+    ignore_head(&b);
     return weight_table_refuse_unused(t, f->family->name, e);
 }

@@ -53,9 +53,10 @@ struct latent_config {
     int value;            /* elements of a value's head */
 };
 
-/* What an encoder makes of its last layer's rows: one row for a text. */
+/* What a model of embeddings makes of its last layer's rows: one row for a text. An encoder has
+ * one, a decoder where its files name one. */
 enum model_pooling {
-    POOLING_NONE, /* not an encoder: its head gives logits */
+    POOLING_NONE, /* its head gives logits */
     POOLING_MEAN,
     POOLING_FIRST, /* the first token's row ([CLS]) */
     POOLING_LAST,
@@ -80,7 +81,7 @@ struct model_config {
     float score_scale, score_cap, logit_cap;
     float embedding_scale, residual_scale, logit_scale;
     enum model_pooling pooling;
-    bool unnormalised;  /* an encoder's row keeps its length; else it is scaled to length 1 */
+    bool unnormalised;  /* a pooled row keeps its length; else it is scaled to length 1 */
     int token_types;    /* rows of the table of token types, of which the first alone is used; 0:
                            there is none */
     int first_position; /* row of the table of positions for a text's first token */

@@ -228,6 +228,10 @@ int facts_from_gguf(const struct gguf *g, const char *file, struct weight_table 
     c->tied_embeddings = !weight_table_find(t, "output.weight");
     if (rc == 0 && out->family->facts)
         rc = out->family->facts(&k, out);
+    if (rc == 0 && c->pooling == POOLING_NONE) { /* not an encoder */
+        rc = facts_causal(&k);
+        rc = rc < 0 ? rc : facts_pooling(&k, POOLING_NONE, c);
+    }
     int experts = 0;
     rc = rc < 0 ? rc : get_count(&k, "expert_count", 0, &experts);
     if (rc == 0 && experts > 0 && c->experts.n == 0)

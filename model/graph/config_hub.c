@@ -245,5 +245,7 @@ int facts_from_hub(const struct json_at *config, struct arena *arena, struct fam
         rc = facts_hub_rope(&s, c);
     if (rc == 0 && out->family->facts)
         rc = out->family->facts(&s, out);
+    if (rc == 0 && c->pooling == POOLING_NONE) /* not an encoder */
+        rc = facts_causal(&s);
     return rc < 0 ? rc : facts_check(out, config->file, e);
 }

@@ -38,12 +38,13 @@ static int read_mode(const struct json_at *config, enum model_pooling *out, stru
     return rc;
 }
 
-static int read_modules(const struct json_at *modules, bool *normalised, struct err *e)
+static int read_modules(const struct json_at *modules, bool *pooled, bool *normalised,
+                        struct err *e)
 {
     static const char *const known[] = {"Transformer", "Pooling", "Normalize"};
     size_t n;
     int rc = json_as_array(modules, &n, e);
-    *normalised = false;
+    *pooled = *normalised = false;
     for (size_t i = 0; rc == 0 && i < n; i++) {
         struct json_at item = json_item(modules, i);
         const char *type;
@@ -57,6 +58,7 @@ static int read_modules(const struct json_at *modules, bool *normalised, struct 
         if (k == sizeof known / sizeof *known)
             return pooling_unsupported(&item, e,
                                        "a part behind the encoder that is not known here");
+        *pooled = *pooled || k == 1;
         *normalised = *normalised || k == 2;
     }
     return rc;
@@ -65,11 +67,14 @@ static int read_modules(const struct json_at *modules, bool *normalised, struct 
 int facts_hub_pooling(const struct json_at *pooling, const struct json_at *modules,
                       struct model_config *c, struct err *e)
 {
-    bool normalised = true;
-    if (c->pooling == POOLING_NONE)
-        return 0; /* such files beside a decoder are not asked */
-    int rc = pooling ? read_mode(pooling, &c->pooling, e) : 0;
-    rc = rc < 0 || !modules ? rc : read_modules(modules, &normalised, e);
+    bool pooled = false, normalised = true, encodes = c->pooling != POOLING_NONE;
+    int rc = modules ? read_modules(modules, &pooled, &normalised, e) : 0;
+    if (rc < 0 || (!encodes && !pooled))
+        return rc;
+    if (!encodes && !pooling)
+        return pooling_unsupported(modules, e,
+                                   "a decoder whose 1_Pooling/config.json is not there");
+    rc = pooling ? read_mode(pooling, &c->pooling, e) : 0;
     c->unnormalised = !normalised;
     return rc;
 }

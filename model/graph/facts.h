@@ -15,8 +15,9 @@ int facts_from_gguf(const struct gguf *g, const char *file, struct weight_table 
                     struct arena *arena, struct family_facts *out, struct err *e);
 int facts_from_hub(const struct json_at *config, struct arena *arena, struct family_facts *out,
                    struct err *e);
-/* How a sentence encoder pools, by its folder's 1_Pooling/config.json and modules.json (NULL: there
- * is none); nothing for other models. HP_EPARSE, HP_EUNSUPPORTED. */
+/* How a model of embeddings pools, by its folder's 1_Pooling/config.json and modules.json (NULL:
+ * there is none): an encoder in any case, a decoder where modules.json names a pooling, and then it
+ * has no head of logits. HP_EPARSE, HP_EUNSUPPORTED. */
 int facts_hub_pooling(const struct json_at *pooling, const struct json_at *modules,
                       struct model_config *c, struct err *e);
 /* How config.json says that positions rotate: fills in the config's `rope`, and that of windows. */

@@ -104,3 +104,31 @@ int facts_windows(const struct facts_source *s, struct model_config *c, int toke
     c->windows = windows;
     return 0;
 }
+
+int facts_pooling(const struct facts_source *s, enum model_pooling fallback, struct model_config *c)
+{
+    const enum model_pooling kinds[] = {fallback, POOLING_MEAN, POOLING_FIRST, POOLING_LAST};
+    enum { N_KINDS = sizeof kinds / sizeof *kinds };
+    const struct facts_key key = {"pooling_type", NULL}, length = {"pooling_normalised", NULL};
+    bool normalised;
+    int kind, rc = facts_count(s, key, 0, &kind);
+    rc = rc < 0 ? rc : facts_flag(s, length, true, &normalised);
+    if (rc == 0 && kind >= N_KINDS)
+        return facts_refuse(s, key, "only mean, first and last token are pooled here");
+    c->pooling = rc < 0 ? POOLING_NONE : kinds[kind];
+    c->unnormalised = rc == 0 && !normalised;
+    return rc;
+}
+
+int facts_causal(const struct facts_source *s)
+{
+    static const struct facts_key keys[] = {{"attention.causal", "is_causal"},
+                                            {NULL, "use_bidirectional_attention"}};
+    bool causal, both;
+    int rc = facts_flag(s, keys[0], true, &causal);
+    rc = rc < 0 ? rc : facts_flag(s, keys[1], false, &both);
+    if (rc == 0 && (!causal || both))
+        return facts_refuse(s, keys[both],
+                            "a model of this family whose tokens see what is behind them");
+    return rc;
+}

@@ -31,6 +31,11 @@ int facts_number(const struct facts_source *s, struct facts_key k, double fallba
 int facts_flag(const struct facts_source *s, struct facts_key k, bool fallback, bool *out);
 /* HP_EUNSUPPORTED at that key. */
 int facts_refuse(const struct facts_source *s, struct facts_key k, const char *what);
+/* How GGUF's key says that rows become one; `fallback` where it says nothing, or none. */
+int facts_pooling(const struct facts_source *s, enum model_pooling fallback,
+                  struct model_config *c);
+/* HP_EUNSUPPORTED where the tokens of a family of decoders see those behind them. */
+int facts_causal(const struct facts_source *s);
 /* The windows of all blocks: `tokens` in those for which (block + 1) is no multiple of `period` (0:
  * in all from `first` on). Where that hides nothing of the context: none. HP_ENOMEM. */
 int facts_windows(const struct facts_source *s, struct model_config *c, int tokens, int first,

@@ -321,6 +321,45 @@ def pooling_is_what_the_folder_says():
         assert run.returncode != 0 and b"1_Pooling/config.json" in run.stderr and b"known are mean" in run.stderr, run.stderr
 
 
+def decoder_that_pools(folder, mode, *more):
+    """A text model's folder as one of embeddings: its tensors without "model." and without a head, and how rows are pooled."""
+    model = os.path.join(GOLDEN, "qwen3", "hf")
+    shutil.copytree(model, folder)
+    subprocess.run(["chmod", "-R", "u+w", folder], check=True)
+    tensors = read_safetensors(os.path.join(model, "model.safetensors"))
+    write_safetensors(os.path.join(folder, "model.safetensors"), {k.removeprefix("model."): v for k, v in tensors.items() if k != "lm_head.weight"})
+    os.mkdir(os.path.join(folder, "1_Pooling"))
+    with open(os.path.join(folder, "1_Pooling", "config.json"), "w") as f:
+        json.dump({f"pooling_mode_{mode}": True}, f)
+    with open(os.path.join(folder, "modules.json"), "w") as f:
+        json.dump([{"type": "sentence_transformers.models." + name} for name in ("Transformer", "Pooling", *more)], f)
+    return folder, tensors.get("lm_head.weight", tensors["model.embed_tokens.weight"])
+
+
+@test
+def decoders_pool_what_their_folder_says():
+    """The rows are those of which the known logits are made."""
+    need_verb("embed")
+    with open(os.path.join(GOLDEN, "qwen3", "expected.json")) as f:
+        prompt = json.load(f)["prompts"][0]
+    logits = np.load(os.path.join(GOLDEN, "qwen3", prompt["logits"]))
+    with tempfile.TemporaryDirectory() as folder:
+        for mode, pool in (("lasttoken", lambda x: x[-1]), ("mean_tokens", lambda x: x.mean(axis=0))):
+            model, head = decoder_that_pools(os.path.join(folder, mode), mode)
+            gguf = os.path.join(folder, mode + ".gguf")
+            subprocess.run([HPCTL, "model", "convert", model, gguf, "--type", "f32"], check=True, capture_output=True)
+            for path, options in ((model, ()), (model, ("--stages", 3)), (gguf, ())):
+                got, = embeddings_of(path, [prompt["text"]], "--compute", "f32", *options)
+                error = np.abs(got @ head.T - pool(logits)).max() / np.abs(logits).max()
+                assert error <= 1e-4, f"{path} {mode} {options}: {error:.2e}"
+        model, _ = decoder_that_pools(os.path.join(folder, "long"), "lasttoken", "Normalize")
+        got, = embeddings_of(model, [prompt["text"]], "--compute", "f32")
+        assert abs(np.linalg.norm(got) - 1) < 1e-5
+        for model, verb, words in ((model, ("greedy", "--ids", "1,2", "--tokens", "2"), b"gives no logits"), (decoder_that_pools(os.path.join(folder, "dense"), "lasttoken", "Dense")[0], ("embed", "x"), b"modules.json")):
+            run = subprocess.run([HPCTL, "model", verb[0], model, *verb[1:]], capture_output=True)
+            assert run.returncode != 0 and words in run.stderr, (verb, run.stderr)
+
+
 @test
 def encoders_refuse_what_they_cannot_do():
     expected_of(ENCODER)

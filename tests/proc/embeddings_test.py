@@ -2,8 +2,10 @@
 import base64
 import json
 import os
+import shutil
 import struct
 import sys
+import tempfile
 
 from cluster import Cluster, DEMO, ROOT
 from tap import main, skip, test
@@ -64,6 +66,42 @@ def rows_are_the_known_ones_through_one_stage_and_three():
             c.hpctl("undeploy", "sense")
 
 
+def pooled_decoder(folder):
+    """A text model's folder as one of embeddings: tensors without "model.", and how rows are pooled."""
+    source = os.path.join(os.environ.get("HP_GOLDEN", os.path.join(SHARED, "golden")), "qwen3", "hf")
+    if not os.path.exists(source):
+        skip("qwen3 is not there (HP_GOLDEN points at models with known answers)")
+    os.makedirs(os.path.join(folder, "1_Pooling"))
+    for name in os.listdir(source):
+        if name.endswith(".json"):
+            shutil.copyfile(os.path.join(source, name), os.path.join(folder, name))
+    with open(os.path.join(source, "model.safetensors"), "rb") as f:
+        size, = struct.unpack("<Q", f.read(8))
+        header, data = json.loads(f.read(size)), f.read()
+    text = json.dumps({k.removeprefix("model."): v for k, v in header.items()}).encode()
+    with open(os.path.join(folder, "model.safetensors"), "wb") as f:
+        f.write(struct.pack("<Q", len(text)) + text + data)
+    with open(os.path.join(folder, "1_Pooling", "config.json"), "w") as f:
+        json.dump({"pooling_mode_lasttoken": True}, f)
+    with open(os.path.join(folder, "modules.json"), "w") as f:
+        json.dump([{"type": "sentence_transformers.models." + name} for name in ("Transformer", "Pooling", "Normalize")], f)
+    return folder
+
+
+@test
+def a_decoder_that_pools_serves_what_it_gives_alone():
+    with tempfile.TemporaryDirectory() as folder, Cluster(agents=2, cores=1) as c:
+        model, texts = pooled_decoder(os.path.join(folder, "m")), ["The capital of France is", "x", "a longer text, of some more words than the others"]
+        alone = c.hpctl("model", "embed", model, *texts, "--compute", "f32")
+        c.deploy("sense", model, "--agents", "a0,a1", "--compute", "f32")
+        status, body = embed(c, input=texts * 20)
+        assert status == 200 and len(body["data"]) == 60, body
+        for i, d in enumerate(body["data"]):
+            close(d["embedding"], alone[i % 3]["embedding"], 1e-5)
+        status, body = c.request("POST", "/v1/completions", {"model": "sense", "prompt": "x"})
+        assert status == 400 and "writes no text" in body["error"]["message"], body
+
+
 @test
 def what_cannot_be_embedded_is_refused_in_words():
     prompts, _ = golden()
@@ -71,7 +109,7 @@ def what_cannot_be_embedded_is_refused_in_words():
         c.deploy("sense", os.path.join(FOLDER, "hf"))
         c.deploy("demo", DEMO)
         for fields, param, words in (({"input": []}, "input", "is empty"), ({}, "input", "is missing"), ({"input": ""}, None, None), ({"input": [[1, 480]]}, "input", "no token id"),
-                                     ({"input": {"a": 1}}, "input", "is empty"), ({"input": ["x", 3]}, "input", "must be a text"), ({"input": "x " * 400}, "input", "maximum context length is 128"),
+                                     ({"input": {"a": 1}}, "input", "must be a text, token ids, or a list of these"), ({"input": 3}, "input", "must be a text"), ({"input": ["x", 3]}, "input", "must be a text"), ({"input": "x " * 400}, "input", "maximum context length is 128"),
                                      ({"input": "x", "dimensions": 32}, "dimensions", "64 numbers"), ({"input": "x", "encoding_format": "hex"}, "encoding_format", "base64")):
             status, body = embed(c, **fields)
             if param is None:  # the marks around an empty text are tokens

@@ -52,21 +52,6 @@ static void bert_build(struct graph_builder *b)
 
 /* ---- settings ---- */
 
-/* Values of bert.pooling_type. */
-static int read_pooling(const struct facts_source *s, struct model_config *c)
-{
-    static const enum model_pooling kinds[] = {POOLING_MEAN, POOLING_MEAN, POOLING_FIRST,
-                                               POOLING_LAST};
-    enum { N_KINDS = sizeof kinds / sizeof *kinds };
-    const struct facts_key key = {"pooling_type", NULL};
-    int kind;
-    int rc = facts_count(s, key, 1, &kind);
-    if (rc == 0 && kind >= N_KINDS)
-        return facts_refuse(s, key, "only mean, first and last token are pooled here");
-    c->pooling = rc < 0 ? POOLING_NONE : kinds[kind];
-    return rc;
-}
-
 static int refuse_decoders(const struct facts_source *s)
 {
     const struct facts_key causal = {"attention.causal", NULL}, decoder = {NULL, "is_decoder"};
@@ -85,7 +70,7 @@ static int bert_facts(const struct facts_source *s, struct family_facts *f)
     int rc = refuse_decoders(s);
     rc = rc < 0 ? rc
                 : facts_count(s, (struct facts_key){NULL, "type_vocab_size"}, 0, &c->token_types);
-    rc = rc < 0 ? rc : read_pooling(s, c);
+    rc = rc < 0 ? rc : facts_pooling(s, POOLING_MEAN, c);
     const struct weight *types =
         s->form == FORM_GGUF ? weight_table_find(s->weights, "token_types.weight") : NULL;
     if (types && types->n_dims == 2 && types->shape[0] < MODEL_DIMENSION_MAX)

@@ -132,9 +132,10 @@ static const struct hub_keys keys = {.width = "hidden_size",
                                      .default_epsilon = 1e-6};
 
 #define GEMMA                                                                                      \
-    .block_prefix = {"blk.", "model.layers."}, .names = names, .rope = {ROPE_HALVES, ROPE_HALVES}, \
-    .norms_of_one = {false, true}, .epsilon_key = "attention.layer_norm_rms_epsilon",              \
-    .hub = &keys, .default_window = 4096, .default_tied = true
+    .block_prefix = {"blk.", "model.layers."}, .optional_prefix = {NULL, "model."},                \
+    .names = names, .rope = {ROPE_HALVES, ROPE_HALVES}, .norms_of_one = {false, true},             \
+    .epsilon_key = "attention.layer_norm_rms_epsilon", .hub = &keys, .default_window = 4096,       \
+    .default_tied = true
 
 const struct family family_gemma2 = {.name = "gemma2",
                                      .form_name = {"gemma2", "gemma2"},

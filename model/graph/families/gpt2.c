@@ -41,7 +41,9 @@ static void gpt2_build(struct graph_builder *b)
     graph_layer_begin(b, -1, "head");
     x = graph_rows(b, x, graph_wanted(b));
     x = graph_layer_norm(b, x, "output_norm");
-    graph_output(b, graph_logits(b, x, "output", "token_embd"));
+    if (b->facts->config.pooling == POOLING_NONE)
+        x = graph_logits(b, x, "output", "token_embd");
+    graph_output(b, x);
 }
 
 static const struct weight_name names[] = {

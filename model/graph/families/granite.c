@@ -33,6 +33,7 @@ static void granite_build(struct graph_builder *b)
 const struct family family_granite = {.name = "granite",
                                       .form_name = {"granite", "granite"},
                                       .block_prefix = {"blk.", "model.layers."},
+                                      .optional_prefix = {NULL, "model."},
                                       .names = weight_names_usual,
                                       .rope = {ROPE_PAIRS, ROPE_HALVES},
                                       .epsilon_key = "attention.layer_norm_rms_epsilon",

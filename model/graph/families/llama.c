@@ -28,10 +28,10 @@ static void llama_build(struct graph_builder *b)
 static const char *const unneeded_hub[] = {".rotary_emb.inv_freq", NULL};
 
 #define LLAMA                                                                                      \
-    .block_prefix = {"blk.", "model.layers."}, .names = weight_names_usual,                        \
-    .rope = {ROPE_PAIRS, ROPE_HALVES}, .unneeded = {NULL, unneeded_hub},                           \
-    .epsilon_key = "attention.layer_norm_rms_epsilon", .hub = &hub_keys_usual,                     \
-    .facts = llama_facts, .build = llama_build
+    .block_prefix = {"blk.", "model.layers."}, .optional_prefix = {NULL, "model."},                \
+    .names = weight_names_usual, .rope = {ROPE_PAIRS, ROPE_HALVES},                                \
+    .unneeded = {NULL, unneeded_hub}, .epsilon_key = "attention.layer_norm_rms_epsilon",           \
+    .hub = &hub_keys_usual, .facts = llama_facts, .build = llama_build
 
 const struct family family_llama = {
     .name = "llama", .form_name = {"llama", "llama"}, LLAMA, .default_context = 2048};

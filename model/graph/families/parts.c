@@ -114,8 +114,11 @@ void part_head(struct graph_builder *b, int x)
     graph_layer_begin(b, -1, "head");
     x = graph_rows(b, x, graph_wanted(b));
     x = graph_rms_norm(b, x, "output_norm");
-    x = graph_scale(b, graph_logits(b, x, "output", "token_embd"), c->logit_scale);
-    graph_output(b, graph_soft_cap(b, x, c->logit_cap));
+    if (c->pooling == POOLING_NONE) {
+        x = graph_scale(b, graph_logits(b, x, "output", "token_embd"), c->logit_scale);
+        x = graph_soft_cap(b, x, c->logit_cap);
+    }
+    graph_output(b, x);
 }
 
 void part_decoder(struct graph_builder *b, const struct part_decoder *how)

@@ -57,6 +57,7 @@ static const char *const keeping_marks[] = {"<unk>", "<s>", "<|endoftext|>", NUL
 const struct family family_phi3 = {.name = "phi3",
                                    .form_name = {"phi3", "phi3"},
                                    .block_prefix = {"blk.", "model.layers."},
+                                   .optional_prefix = {NULL, "model."},
                                    .names = names,
                                    .rope = {ROPE_HALVES, ROPE_HALVES},
                                    .epsilon_key = "attention.layer_norm_rms_epsilon",

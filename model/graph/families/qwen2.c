@@ -9,6 +9,7 @@ static void qwen2_build(struct graph_builder *b)
 const struct family family_qwen2 = {.name = "qwen2",
                                     .form_name = {"qwen2", "qwen2"},
                                     .block_prefix = {"blk.", "model.layers."},
+                                    .optional_prefix = {NULL, "model."},
                                     .names = weight_names_usual,
                                     .rope = {ROPE_HALVES, ROPE_HALVES},
                                     .epsilon_key = "attention.layer_norm_rms_epsilon",

@@ -11,6 +11,7 @@ static void qwen3_build(struct graph_builder *b)
 const struct family family_qwen3 = {.name = "qwen3",
                                     .form_name = {"qwen3", "qwen3"},
                                     .block_prefix = {"blk.", "model.layers."},
+                                    .optional_prefix = {NULL, "model."},
                                     .names = weight_names_usual,
                                     .rope = {ROPE_HALVES, ROPE_HALVES},
                                     .epsilon_key = "attention.layer_norm_rms_epsilon",

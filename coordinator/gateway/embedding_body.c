@@ -1,0 +1,183 @@
+#include "coordinator/gateway/embedding_body.h"
+
+#include <sodium.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "coordinator/gateway/body_measure.h"
+#include "coordinator/gateway/json_write.h"
+#include "model/pooling.h"
+
+#define INPUT_TYPES "must be a text, token ids, or a list of these"
+
+static int field_refuse(struct embedding_body *b, const char *name, const char *text)
+{
+    b->param = name;
+    return err_set(&b->failure, HP_EINVAL, "%s: %s", name, text);
+}
+
+static int ids_take(struct embedding_body *b, struct embedding_text *in, const json_t *list)
+{
+    uint32_t vocabulary = (uint32_t)model_config(b->model)->vocabulary;
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *v = json_array_get(list, i);
+        if (!json_is_integer(v) || json_integer_value(v) < 0 || json_integer_value(v) >= vocabulary)
+            return field_refuse(b, "input", "has what is no token id of this model");
+        uint32_t id = (uint32_t)json_integer_value(v);
+        buffer_append(&in->ids, &id, sizeof id);
+    }
+    return 0;
+}
+
+static int input_take(struct embedding_body *b, struct embedding_text *in, const json_t *v)
+{
+    const struct tokenizer *t;
+    int rc = model_tokenizer(b->model, &t, &b->failure);
+    size_t longest = rc < 0 ? 1 : tokenizer_bytes_per_token(t), n = json_string_length(v);
+    bool unread = n / (longest ? longest : 1) > b->context;
+    if (rc == 0 && json_is_string(v) && !unread)
+        rc = tokenizer_encode(t, json_string_value(v), n, true, &in->ids, &b->failure);
+    else if (rc == 0 && json_is_array(v))
+        rc = ids_take(b, in, v);
+    else if (rc == 0 && !json_is_string(v))
+        return field_refuse(b, "input", INPUT_TYPES);
+    if (rc == 0 && in->ids.failed)
+        rc = err_set(&b->failure, HP_ENOMEM, "out of memory for an input");
+    in->n_ids = in->ids.size / sizeof(uint32_t);
+    if (rc == 0 && (unread || in->n_ids > b->context)) {
+        b->code = "context_length_exceeded";
+        b->param = "input";
+        return err_set(&b->failure, HP_EINVAL,
+                       "This model's maximum context length is %llu tokens. However, input %zu "
+                       "resulted in %zu %s. Please reduce the length of the input.",
+                       (unsigned long long)b->context, (size_t)(in - b->texts),
+                       unread ? n : in->n_ids,
+                       unread ? "bytes, more than so many tokens can hold" : "tokens");
+    }
+    if (rc == 0 && in->n_ids == 0)
+        return field_refuse(b, "input", n ? "this model makes no tokens of it" : "is empty");
+    return rc;
+}
+
+static int inputs_take(struct embedding_body *b)
+{
+    const json_t *input = json_object_get(b->root, "input");
+    bool one = json_is_string(input) || json_is_integer(json_array_get(input, 0));
+    size_t n = one ? 1 : json_array_size(input);
+    if (input && !one && !json_is_array(input))
+        return field_refuse(b, "input", INPUT_TYPES);
+    if (!input || n == 0)
+        return field_refuse(b, "input", input ? "is empty" : "is missing");
+    if (n > EMBEDDING_MAX_TEXTS)
+        return field_refuse(b, "input", "has more than 2048 texts");
+    b->texts = calloc(n, sizeof *b->texts);
+    if (!b->texts)
+        return err_set(&b->failure, HP_ENOMEM, "out of memory for %zu inputs", n);
+    b->n_texts = n;
+    int rc = 0;
+    for (size_t i = 0; i < n && rc == 0; i++) {
+        b->texts[i].row = calloc(b->width, sizeof(float));
+        rc = b->texts[i].row ? input_take(b, &b->texts[i], one ? input : json_array_get(input, i))
+                             : err_set(&b->failure, HP_ENOMEM, "out of memory for a row");
+        b->prompt_tokens += b->texts[i].n_ids;
+    }
+    return rc;
+}
+
+/* What the body says beside its inputs. */
+static int fields_take(struct embedding_body *b)
+{
+    if (!json_is_object(b->root))
+        return err_set(&b->failure, HP_EINVAL, "the body is not a JSON object");
+    const char *name = json_string_value(json_object_get(b->root, "model"));
+    const json_t *form = json_object_get(b->root, "encoding_format");
+    const char *word = form && !json_is_null(form) ? json_string_value(form) : "float";
+    if (!name)
+        return field_refuse(b, "model", "is missing or not a text");
+    if (!word || (strcmp(word, "float") != 0 && strcmp(word, "base64") != 0))
+        return field_refuse(b, "encoding_format", "must be \"float\" or \"base64\"");
+    b->base64 = strcmp(word, "base64") == 0;
+    b->name = strdup(name);
+    return b->name ? 0 : err_set(&b->failure, HP_ENOMEM, "out of memory for a request");
+}
+
+static int dimensions_check(struct embedding_body *b)
+{
+    const json_t *v = json_object_get(b->root, "dimensions");
+    if (!v || json_is_null(v) ||
+        (json_is_integer(v) && json_integer_value(v) == (json_int_t)b->width))
+        return 0;
+    b->param = "dimensions";
+    return err_set(&b->failure, HP_EINVAL,
+                   "dimensions: this model's rows have %zu numbers, and cannot be shortened",
+                   b->width);
+}
+
+int embedding_body_parse(struct embedding_body *b, const char *text, size_t size)
+{
+    int rc = body_measure_load(text, size, &b->root, &b->failure);
+    return rc < 0 ? rc : fields_take(b);
+}
+
+int embedding_body_encode(struct embedding_body *b)
+{
+    int rc = dimensions_check(b);
+    rc = rc < 0 ? rc : inputs_take(b);
+    json_decref(b->root);
+    b->root = NULL;
+    return rc;
+}
+
+void embedding_body_fini(struct embedding_body *b)
+{
+    for (size_t i = 0; i < b->n_texts; i++) {
+        buffer_free(&b->texts[i].ids);
+        free(b->texts[i].row);
+    }
+    free(b->texts);
+    json_decref(b->root);
+    free(b->name);
+    model_close(&b->model);
+}
+
+/* ---- the answer ---- */
+
+static void row_write(const struct embedding_body *b, const struct embedding_text *in,
+                      struct buffer *out)
+{
+    if (b->base64) {
+        size_t bytes = b->width * sizeof(float),
+               room = sodium_base64_encoded_len(bytes, sodium_base64_VARIANT_ORIGINAL);
+        char *text = malloc(room);
+        if (!text) {
+            out->failed = true;
+            return;
+        }
+        sodium_bin2base64(text, room, (const uint8_t *)in->row, bytes,
+                          sodium_base64_VARIANT_ORIGINAL);
+        buffer_printf(out, "\"%s\"", text);
+        free(text);
+        return;
+    }
+    buffer_append(out, "[", 1);
+    for (size_t i = 0; i < b->width; i++)
+        buffer_printf(out, i ? ",%.9g" : "%.9g", (double)in->row[i]);
+    buffer_append(out, "]", 1);
+}
+
+void embedding_body_write(struct embedding_body *b, struct buffer *out)
+{
+    buffer_printf(out, "{\"object\":\"list\",\"data\":[");
+    for (size_t i = 0; i < b->n_texts; i++) {
+        if (b->normalised)
+            pooling_normalise(b->texts[i].row, b->width);
+        buffer_printf(out, "%s{\"object\":\"embedding\",\"index\":%zu,\"embedding\":", i ? "," : "",
+                      i);
+        row_write(b, &b->texts[i], out);
+        buffer_append(out, "}", 1);
+    }
+    buffer_printf(out, "],\"model\":");
+    json_write_text(out, b->name);
+    buffer_printf(out, ",\"usage\":{\"prompt_tokens\":%llu,\"total_tokens\":%llu}}",
+                  (unsigned long long)b->prompt_tokens, (unsigned long long)b->prompt_tokens);
+}

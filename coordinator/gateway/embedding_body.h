@@ -1,0 +1,49 @@
+/* The body of a request for embeddings, and the answer's: from JSON to tokens, from rows to JSON.
+ * Only openai_embedding.c includes this. No I/O and nothing shared: any thread may work on one. */
+#ifndef HP_COORDINATOR_GATEWAY_EMBEDDING_BODY_H
+#define HP_COORDINATOR_GATEWAY_EMBEDDING_BODY_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/bytes.h"
+#include "common/status.h"
+#include "model/model.h"
+
+enum { EMBEDDING_MAX_TEXTS = 2048 };
+
+/* One text, or one list of ids. */
+struct embedding_text {
+    struct buffer ids; /* u32 each; freed when they are in the core */
+    size_t n_ids;
+    float *row; /* [width] */
+};
+
+/* Zero-initialised is empty. */
+struct embedding_body {
+    json_t *root; /* until its inputs are taken */
+    char *name;   /* of the model */
+    bool base64;
+    /* What the loop knows of the model, before the inputs are taken. */
+    struct model *model; /* shared */
+    bool normalised;
+    size_t width;
+    uint64_t context;
+    struct embedding_text *texts; /* [n_texts] */
+    size_t n_texts;
+    uint64_t prompt_tokens;
+    /* Of the last call that failed; each may be NULL. */
+    struct err failure;
+    const char *param, *code;
+};
+
+/* Reads all but the inputs. HP_EINVAL: `failure` says what is wrong, `param` the field. */
+int embedding_body_parse(struct embedding_body *b, const char *text, size_t size);
+/* Tokenizes the inputs and makes room for their rows. HP_EINVAL as above, HP_ENOMEM. */
+int embedding_body_encode(struct embedding_body *b);
+/* Appends the answer; rows are scaled to length 1 where the model says so. */
+void embedding_body_write(struct embedding_body *b, struct buffer *out);
+void embedding_body_fini(struct embedding_body *b);
+
+#endif

@@ -1,0 +1,239 @@
+/* Embeddings over HTTP, with a core that is full at times. */
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "common/env.h"
+#include "coordinator/gateway/gateway.h"
+#include "coordinator/work.h"
+#include "model/model.h"
+#include "tests/test.h"
+
+static const char demo_model[] = "examples/demo-model/demo-q8_0.gguf";
+
+enum { PENDING_MAX = 16, TICK_MS = 1 };
+
+/* A core that gives rows of its own a tick later, and refuses as it is told. */
+struct fake {
+    struct model *model, *other; /* `other` is deployed once two requests are open; NULL: never */
+    struct request_callbacks pending[PENDING_MAX];
+    int n_pending, opened;
+    int full_at, full_for; /* refuses so many times once so many were opened */
+    int refused, refused_idle;
+    struct coord_work *work;
+    uv_loop_t loop;
+    uv_timer_t tick;
+    struct gateway *gateway;
+    struct requests table;
+};
+
+static int fake_models(void *ctx, struct request_model *out, int max)
+{
+    (void)ctx, (void)out, (void)max;
+    return 0;
+}
+
+static int fake_find(void *ctx, const char *name, struct request_model *out, struct err *e)
+{
+    struct fake *f = ctx;
+    (void)name, (void)e;
+    *out = (struct request_model){.name = "m",
+                                  .state = "serving",
+                                  .serving = true,
+                                  .context = 64,
+                                  .vocabulary = 100,
+                                  .retry_after_s = 1,
+                                  .model = f->other && f->opened >= 2 ? f->other : f->model};
+    return 0;
+}
+
+static int fake_open(void *ctx, const struct request_spec *r, uint64_t *id, struct err *e)
+{
+    struct fake *f = ctx;
+    if (f->n_pending == 2 || (f->opened >= f->full_at && f->full_for > 0)) {
+        f->full_for -= f->n_pending == 0;
+        f->refused++;
+        f->refused_idle += f->n_pending == 0;
+        return err_set(e, HP_EBUSY, "full");
+    }
+    assert_true(r->embed);
+    f->pending[f->n_pending++] = r->callbacks;
+    *id = (uint64_t)++f->opened;
+    return 0;
+}
+
+static void fake_cancel(void *ctx, uint64_t id, bool satisfied, struct request_usage *usage)
+{
+    struct fake *f = ctx;
+    (void)id, (void)satisfied, (void)usage;
+    f->n_pending = 0;
+}
+
+static int fake_keys(void *ctx)
+{
+    (void)ctx;
+    return 0;
+}
+
+static int fake_work(void *ctx, const struct model *model, struct coord_work *w, struct err *e)
+{
+    struct fake *f = ctx;
+    (void)model, (void)e;
+    assert_null(f->work);
+    f->work = w;
+    return 0;
+}
+
+static void on_tick(uv_timer_t *timer)
+{
+    struct fake *f = timer->data;
+    struct coord_work *w = f->work;
+    float *row = calloc((size_t)model_config(f->model)->width, sizeof *row);
+    assert_non_null(row);
+    row[0] = 2;
+    f->work = NULL;
+    if (w) {
+        w->run(w);
+        w->done(w, false);
+    } else if (f->n_pending > 0) {
+        struct request_callbacks c = f->pending[--f->n_pending];
+        c.row(c.ctx, 1, row, (size_t)model_config(f->model)->width);
+        c.finished(c.ctx, 1, REQUEST_STOP, &(struct request_usage){0});
+    }
+    free(row);
+}
+
+static void fake_start(struct fake *f)
+{
+    struct err e = {0};
+    *f = (struct fake){.full_at = 1 << 20};
+    if (access(demo_model, R_OK) != 0)
+        skip();
+    if (model_open(demo_model, &f->model, &e) < 0)
+        fail_msg("%s", e.text);
+    f->table = (struct requests){.ctx = f,
+                                 .models = fake_models,
+                                 .find = fake_find,
+                                 .open = fake_open,
+                                 .cancel = fake_cancel,
+                                 .api_keys = fake_keys,
+                                 .work = fake_work};
+    uv_loop_init(&f->loop);
+    uv_timer_init(&f->loop, &f->tick);
+    f->tick.data = f;
+    uv_timer_start(&f->tick, on_tick, TICK_MS, TICK_MS);
+    struct gateway_config config = {.listen = "127.0.0.1:0"};
+    if (gateway_start(&f->loop, &config, &f->table, &f->gateway, &e) < 0)
+        fail_msg("%s", e.text);
+}
+
+static void fake_stop(struct fake *f)
+{
+    gateway_stop(&f->gateway);
+    uv_close((uv_handle_t *)&f->tick, NULL);
+    uv_run(&f->loop, UV_RUN_DEFAULT);
+    assert_int_equal(uv_loop_close(&f->loop), 0);
+    model_close(&f->model);
+}
+
+/* The status of the reply, whose bytes are left in `out`. */
+static int ask(struct fake *f, const char *body, char *out, size_t size)
+{
+    struct sockaddr_in to = {.sin_family = AF_INET,
+                             .sin_port = htons((uint16_t)gateway_port(f->gateway)),
+                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    char request[1024];
+    int fd = socket(AF_INET, SOCK_STREAM, 0), status = 0;
+    size_t got = 0;
+    assert_int_equal(connect(fd, (struct sockaddr *)&to, sizeof to), 0);
+    int n = snprintf(request, sizeof request,
+                     "POST /v1/embeddings HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n"
+                     "Content-Type: application/json\r\nContent-Length: %zu\r\n\r\n%s",
+                     strlen(body), body);
+    assert_int_equal(send(fd, request, (size_t)n, 0), n);
+    uint64_t until = env_now_ns(&env_real) + 20000000000ULL;
+    for (ssize_t more = -1; more != 0 && env_now_ns(&env_real) < until;) {
+        uv_run(&f->loop, UV_RUN_ONCE);
+        more = recv(fd, out + got, size - 1 - got, MSG_DONTWAIT);
+        got += more > 0 ? (size_t)more : 0;
+    }
+    out[got] = '\0';
+    close(fd);
+    assert_int_equal(sscanf(out, "HTTP/1.1 %d", &status), 1);
+    return status;
+}
+
+static int count_of(const char *text, const char *what)
+{
+    int n = 0;
+    for (const char *at = text; (at = strstr(at, what)) != NULL; at += strlen(what))
+        n++;
+    return n;
+}
+
+static const char five[] = "{\"model\": \"m\", \"input\": [[1], [2], [3], [4], [5]]}";
+static char reply[1 << 20];
+
+TEST(a_queue_that_fills_in_the_middle_is_waited_for)
+{
+    struct fake f;
+    fake_start(&f);
+    f.full_at = 2; /* then three refusals while nothing of the request is in the core */
+    f.full_for = 3;
+    int status = ask(&f, five, reply, sizeof reply);
+    if (status != 200)
+        fail_msg("%s", reply);
+    assert_int_equal(count_of(reply, "\"object\":\"embedding\""), 5);
+    assert_int_equal(count_of(reply, "[1,0,"), 5); /* of length 1 */
+    assert_int_equal(f.opened, 5);
+    assert_true(f.refused_idle >= 3 && f.refused > f.refused_idle);
+    fake_stop(&f);
+}
+
+TEST(a_queue_that_is_full_from_the_first_refuses_at_once)
+{
+    struct fake f;
+    fake_start(&f);
+    f.full_at = 0;
+    f.full_for = 1000;
+    assert_int_equal(ask(&f, five, reply, sizeof reply), 429);
+    assert_int_equal(f.refused, 1);
+    fake_stop(&f);
+}
+
+TEST(a_model_that_changes_in_the_middle_ends_the_request)
+{
+    struct fake f;
+    struct model *other;
+    fake_start(&f);
+    assert_int_equal(model_open_text(demo_model, &other, NULL), 0);
+    f.other = other;
+    assert_int_equal(ask(&f, five, reply, sizeof reply), 503);
+    assert_non_null(strstr(reply, "deployed anew"));
+    assert_int_equal(f.opened, 2);
+    fake_stop(&f);
+    model_close(&other);
+}
+
+TEST(what_is_no_input_is_told_what_is)
+{
+    struct fake f;
+    fake_start(&f);
+    assert_int_equal(ask(&f, "{\"model\": \"m\", \"input\": {\"a\": 1}}", reply, sizeof reply),
+                     400);
+    assert_non_null(strstr(reply, "must be a text, token ids, or a list of these"));
+    fake_stop(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_queue_that_fills_in_the_middle_is_waited_for),
+        cmocka_unit_test(a_queue_that_is_full_from_the_first_refuses_at_once),
+        cmocka_unit_test(a_model_that_changes_in_the_middle_ends_the_request),
+        cmocka_unit_test(what_is_no_input_is_told_what_is),
+    };
+    return cmocka_run_group_tests_name("embeddings", tests, NULL, NULL);
+}
