@@ -144,11 +144,12 @@ static int prompt_check(const struct deployment *d, const uint32_t *ids, size_t 
     return 0;
 }
 
-static int queue_check(struct coord *c, const struct deployment *d, const char *client,
+/* Room for n more at once, which who has nothing there may always ask for. */
+static int queue_check(struct coord *c, const struct deployment *d, const char *client, uint32_t n,
                        struct err *e)
 {
     uint32_t own = shares_waiting_of(d, client);
-    if (d->n_waiting < COORD_MAX_WAITING && own < COORD_MAX_WAITING_OF_CLIENT)
+    if (d->n_waiting + n <= COORD_MAX_WAITING && (!own || own + n <= COORD_MAX_WAITING_OF_CLIENT))
         return 0;
     c->counts.rejected++;
     return err_set(
@@ -157,10 +158,11 @@ static int queue_check(struct coord *c, const struct deployment *d, const char *
         d->n_waiting, d->name, own);
 }
 
-/* Makes a sequence at the end of the queue. */
+/* Makes a sequence at the end of the queue, where so many requests have to find room (0: it has
+ * been found). */
 static int sequence_create(struct coord *c, struct deployment *d, const char *client,
                            const uint32_t *ids, size_t n, uint64_t max_tokens, bool embeds,
-                           struct sequence **out, struct err *e)
+                           uint32_t n_requests, struct sequence **out, struct err *e)
 {
     if (!deployment_serves(d)) {
         c->counts.rejected++;
@@ -168,7 +170,8 @@ static int sequence_create(struct coord *c, struct deployment *d, const char *cl
                        deployment_states[d->state].word, d->why.code ? ": " : "", d->why.text);
     }
     int rc = prompt_check(d, ids, n, embeds, e);
-    if (rc < 0 || (rc = queue_check(c, d, client, e)) < 0)
+    rc = rc < 0 || !n_requests ? rc : queue_check(c, d, client, n_requests, e);
+    if (rc < 0)
         return rc;
     struct sequence *s = calloc(1, sizeof *s);
     uint32_t *prompt = malloc(n * sizeof *prompt);
@@ -208,7 +211,7 @@ static struct sequence *reader_create(struct coord *c, struct deployment *p,
     struct sequence *r;
     struct err ignored;
     *never = true;
-    if (sequence_create(c, p, s->client, s->prompt, s->n_prompt - 1, 1, false, &r, &ignored) < 0)
+    if (sequence_create(c, p, s->client, s->prompt, s->n_prompt - 1, 1, false, 1, &r, &ignored) < 0)
         return NULL;
     r->kind = SEQUENCE_PREFILL;
     r->ignore_end = true;
@@ -273,12 +276,13 @@ void admission_advance(struct coord *c, struct deployment *d)
     uint64_t now = coord_now(c);
     for (struct sequence *s; d->state == DEPLOYMENT_SERVING && (s = shares_next(d, now)) != NULL;) {
         struct prefix_hit hit = prefixes_find(c, d, s);
-        if (hit.coming && now - s->asked_ns <= coord_ms(SHARES_PATIENCE_MS))
+        if (hit.coming && (s->fork || now - s->asked_ns <= coord_ms(SHARES_PATIENCE_MS)))
             s->awaits = hit.coming;
         else if (!room_make(c, d, s, &hit) || !sequence_begin(c, d, s, &hit))
             break;
     }
-    while (d->waiting_first && now - d->waiting_first->asked_ns > coord_ms(WAITING_LIMIT_MS)) {
+    while (d->waiting_first && !(d->waiting_first->fork && d->waiting_first->awaits) &&
+           now - d->waiting_first->asked_ns > coord_ms(WAITING_LIMIT_MS)) {
         struct err e = {0};
         err_set(&e, HP_ETIMEOUT, "waited %d s for room on \"%s\"%s%s", WAITING_LIMIT_MS / 1000,
                 d->name, d->why.code ? ": " : "", d->why.text);
@@ -301,7 +305,7 @@ int admission_request_open(struct coord *c, const struct request_spec *r, uint64
     int rc = sampling_copy(&sampling, r->sampling ? r->sampling : &sampling_greedy, e);
     if (rc == 0)
         rc = sequence_create(c, d, r->client ? r->client : "", r->prompt, r->n_prompt,
-                             r->max_tokens, r->embed, &s, e);
+                             r->max_tokens, r->embed, r->fork_of ? 0 : 1 + r->n_forks, &s, e);
     if (rc < 0) {
         sampling_free(&sampling);
         c->n_ends--;
@@ -312,6 +316,8 @@ int admission_request_open(struct coord *c, const struct request_spec *r, uint64
     s->sampling = sampling;
     s->ignore_end = r->ignore_end;
     s->callbacks = r->callbacks;
+    s->fork = r->fork_of;
+    s->forks = r->n_forks > 0;
     *id = s->request;
     admission_advance(c, d);
     return 0;
@@ -328,7 +334,7 @@ int admission_ask_open(struct coord *c, struct deployment *d, uint64_t peer, uin
     if (tokens && !output)
         return err_set(e, HP_ENOMEM, "no memory for %llu tokens", (unsigned long long)tokens);
     struct sequence *s;
-    int rc = sequence_create(c, d, "", ids, n, tokens ? tokens : 1, false, &s, e);
+    int rc = sequence_create(c, d, "", ids, n, tokens ? tokens : 1, false, 1, &s, e);
     if (rc < 0) {
         free(output);
         return rc;
@@ -350,7 +356,7 @@ int admission_prefill_open(struct coord *c, struct deployment *d, uint64_t peer,
     int rc = 0;
     for (uint64_t i = 0; rc == 0 && i < count; i++) {
         uint32_t *output = calloc(1, sizeof *output);
-        rc = output ? sequence_create(c, d, "", ids, n, 1, false, &s, e)
+        rc = output ? sequence_create(c, d, "", ids, n, 1, false, 1, &s, e)
                     : err_set(e, HP_ENOMEM, "no memory for a sequence");
         if (rc < 0) {
             free(output);

@@ -175,8 +175,9 @@ void prefix_cut(struct deployment *d, struct prefix *p, uint32_t length)
 void prefixes_begin(const struct coord *c, struct deployment *d, const struct sequence *s)
 {
     uint64_t salt = sequence_may_share(s) ? prefix_salt(c, d, s->client) : 0;
-    if (d->spec.prefix_cache == PREFIX_CACHE_OFF || !salt || s->embeds ||
-        s->n_prompt < PREFIX_LEAST_TOKENS)
+    bool hidden = d->spec.prefix_cache == PREFIX_CACHE_OFF || !salt || s->embeds ||
+                  s->n_prompt < PREFIX_LEAST_TOKENS;
+    if (hidden && !s->forks && !s->fork)
         return;
     if (!d->prefixes && (d->prefixes = calloc(1, sizeof *d->prefixes)) == NULL)
         return;
@@ -191,8 +192,10 @@ void prefixes_begin(const struct coord *c, struct deployment *d, const struct se
                          .n = (uint32_t)s->n_prompt,
                          .settled = (uint32_t)(s->n_prompt + s->max_tokens),
                          .rest = (uint32_t)(s->n_prompt - s->shared),
+                         .hidden = hidden,
                          .used_ns = coord_now(c)};
-    chain_grow(x, p, chain_root(d, s, salt));
+    if (!hidden)
+        chain_grow(x, p, chain_root(d, s, salt));
 }
 
 void prefixes_ready(struct deployment *d, struct sequence *s)
@@ -270,10 +273,34 @@ static uint32_t path_find(const struct deployment *d, const struct sequence *s, 
     return n;
 }
 
+/* All that a fork's next token sees: but for one token, whose logits it needs. Of the sequences of
+ * this prompt that run any will do; before the first has read it the others wait. */
+static struct prefix_hit fork_find(const struct coord *c, const struct deployment *d,
+                                   const struct sequence *s)
+{
+    struct prefix_hit hit = {0};
+    const struct sequence *first = sequence_of_request(c, s->fork);
+    uint32_t length = (uint32_t)s->n_prompt - 1;
+    for (const struct sequence *o = d->active; o && !hit.from; o = o->next) {
+        struct prefix *p = o == first || o->fork == s->fork ? prefix_of(d, o->id) : NULL;
+        if (p && !p->ready)
+            hit.coming = p->sequence;
+        else if (p && length && prefix_reaches(d, p, length))
+            hit = (struct prefix_hit){.from = p, .length = length};
+    }
+    if (first && first->state == SEQUENCE_WAITING) /* it stands before this one */
+        hit.coming = first->awaits;
+    return hit;
+}
+
 struct prefix_hit prefixes_find(const struct coord *c, const struct deployment *d,
                                 const struct sequence *s)
 {
     struct prefix_hit hit = {0};
+    if (s->fork && d->prefixes && !s->alone)
+        hit = fork_find(c, d, s);
+    if (hit.from || hit.coming)
+        return hit;
     struct prefix_search x = {.d = d, .s = s, .left = LOOKED_AT};
     uint32_t pages = (uint32_t)(s->n_prompt / KV_PAGE_TOKENS);
     uint64_t salt = sequence_may_share(s) ? prefix_salt(c, d, s->client) : 0;
@@ -347,12 +374,12 @@ uint32_t prefixes_end(const struct coord *c, struct deployment *d, struct sequen
     uint64_t salt = prefix_salt(c, d, s->client);
     p->n = s->n_ids > s->n_prompt ? (uint32_t)s->n_ids - 1 : 0; /* the last one has not run */
     p->settled = whole ? p->n : p->settled;
-    if (p->n && salt)
+    if (p->n && salt && !p->hidden)
         chain_grow(d->prefixes, p, chain_root(d, s, salt));
     struct prefix *other = p->n ? kept_with(d, p) : NULL;
     if (other)
         other->used_ns = coord_now(c);
-    if (!p->n || !salt || other || !p->ready || d->state != DEPLOYMENT_SERVING ||
+    if (!p->n || !salt || p->hidden || other || !p->ready || d->state != DEPLOYMENT_SERVING ||
         !prefix_reaches(d, p, p->n)) {
         prefix_remove(d, p);
         return 0;

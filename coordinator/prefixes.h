@@ -27,6 +27,7 @@ struct prefix {
     uint32_t settled; /* the most that it may have settled: what of a window is there follows */
     uint32_t rest;    /* not ready: so many of them are computed for it */
     bool ready;       /* every stage has them */
+    bool hidden;      /* for its forks alone: in no chain, and never kept */
     uint64_t *pages;  /* [n_pages]: the chain */
     uint32_t n_pages, room_pages;
     uint64_t used_ns;
@@ -43,8 +44,9 @@ struct prefix_hit {
     uint64_t coming; /* a sequence whose prompt is being read, and worth waiting for; 0: none */
 };
 
-/* Requests of one API key find what that key's had computed, and no others', unless the deployment
- * shares among all; who has no key belongs to one common group. */
+/* A fork finds the sequence whose prompt it has, too. Requests of one API key find what that key's
+ * had computed, and no others', unless the deployment shares among all; who has no key belongs to
+ * one common group. */
 struct prefix_hit prefixes_find(const struct coord *c, const struct deployment *d,
                                 const struct sequence *s);
 /* What the request begins with is used now, and counted. */

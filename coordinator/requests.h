@@ -66,6 +66,9 @@ struct request_spec {
     uint64_t max_tokens; /* 0: to the end of the context; more than fits is cut to what fits */
     const struct sampling_params *sampling; /* copied */
     bool ignore_end;                        /* samples on after end tokens */
+    uint64_t fork_of;   /* a request with the same prompt, opened just before: this one begins with
+                           what that one's stages have computed; 0: none */
+    uint32_t n_forks;   /* so many follow that fork of this one */
     bool embed;         /* an encoder's row of the prompt instead of tokens; other models refuse */
     const char *client; /* who asks, for fair shares of the queue: "key NAME" or "address A";
                            copied; NULL: nobody in particular */

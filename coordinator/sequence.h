@@ -43,6 +43,8 @@ struct sequence {
     struct kv_holding holding;      /* of the deployment's kv, while it is active */
     uint64_t share;                 /* the sequence that it begins with; 0: it begins anew */
     uint32_t shared;                /* so many tokens of that one */
+    uint64_t fork;                  /* the request whose prompt it has, too; 0: none */
+    bool forks;                     /* others fork of it */
     uint64_t awaits;                /* a sequence whose prompt it waits for, to share it; 0: none */
     bool alone;                     /* sharing has failed: it is opened without */
     struct handoff *handoff;        /* another plan reads its prompt, or it reads one; NULL: none */

@@ -19,10 +19,11 @@ uint32_t shares_waiting_of(const struct deployment *d, const char *client)
     return count_of(d->waiting_first, client);
 }
 
-/* The sequence waits for another's prompt, and has not done so for long. */
+/* The sequence waits for another's prompt, and has not done so for long; a fork does as long as
+ * that takes. */
 static bool sequence_awaits(const struct sequence *s, uint64_t now_ns)
 {
-    return s->awaits && now_ns - s->asked_ns <= SHARES_PATIENCE_MS * 1000000ull;
+    return s->awaits && (s->fork || now_ns - s->asked_ns <= SHARES_PATIENCE_MS * 1000000ull);
 }
 
 struct sequence *shares_next(const struct deployment *d, uint64_t now_ns)

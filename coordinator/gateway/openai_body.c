@@ -10,7 +10,7 @@
 #include "common/json.h"
 #include "coordinator/gateway/body_measure.h"
 
-enum { MAX_MESSAGES = 4096, MAX_PROMPT_IDS = 1 << 22 };
+enum { MAX_MESSAGES = 4096, MAX_PROMPT_IDS = 1 << 22, MAX_CHOICES = 128 };
 
 /* A refusal that names its field. */
 static int field_refuse(const char **param, const char *name, struct err *e, const char *text)
@@ -26,8 +26,6 @@ static bool is_default(const char *name, const json_t *v)
 {
     if (json_is_null(v) || json_is_false(v))
         return true;
-    if (strcmp(name, "n") == 0 || strcmp(name, "best_of") == 0)
-        return json_is_number(v) && fpclassify(json_number_value(v) - 1) == FP_ZERO;
     if (strcmp(name, "min_tokens") == 0 || strcmp(name, "top_logprobs") == 0)
         return json_is_integer(v) && json_integer_value(v) == 0;
     if (strcmp(name, "logprobs") == 0 || strcmp(name, "prompt_logprobs") == 0)
@@ -50,9 +48,7 @@ static bool is_default(const char *name, const json_t *v)
 
 static int check_unbuilt(const struct openai_body *b, const char **param, struct err *e)
 {
-    static const char *const fields[] = {"n",
-                                         "best_of",
-                                         "tools",
+    static const char *const fields[] = {"tools",
                                          "tool_choice",
                                          "functions",
                                          "function_call",
@@ -311,6 +307,21 @@ static int field_tokens(const struct openai_body *b, const char *name, int64_t *
     return field_whole(b, name, 1, INT32_MAX, 0, out, param, e);
 }
 
+/* As many answers as are made are given: none is better than another by a measure of ours. */
+static int read_choices(struct openai_body *b, const char **param, struct err *e)
+{
+    int64_t n, best_of;
+    int rc;
+    if ((rc = field_whole(b, "n", 1, MAX_CHOICES, 1, &n, param, e)) < 0 ||
+        (rc = field_whole(b, "best_of", 1, MAX_CHOICES, n, &best_of, param, e)) < 0)
+        return rc;
+    if (best_of != n)
+        return field_refuse(param, "best_of", e,
+                            "this server does not rank answers: leave it out, or give n");
+    b->n_choices = (uint32_t)n;
+    return 0;
+}
+
 static int read_options(struct openai_body *b, const char **param, struct err *e)
 {
     const json_t *options = json_object_get(b->root, "stream_options");
@@ -342,7 +353,8 @@ static int read_fields(struct openai_body *b, const char **param, struct err *e)
     if (!(b->model = strdup(model)))
         return err_set(e, HP_ENOMEM, "out of memory for a request");
     if ((rc = check_unbuilt(b, param, e)) < 0 || (rc = read_options(b, param, e)) < 0 ||
-        (rc = read_sampling(b, param, e)) < 0 || (rc = read_stops(b, param, e)) < 0)
+        (rc = read_choices(b, param, e)) < 0 || (rc = read_sampling(b, param, e)) < 0 ||
+        (rc = read_stops(b, param, e)) < 0)
         return rc;
     return b->chat ? read_messages(b, param, e) : read_prompt(b, param, e);
 }

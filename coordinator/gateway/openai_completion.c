@@ -2,7 +2,7 @@
  *
  *     parsing    the body becomes fields (at once when it is small, else on a worker thread)
  *     encoding   the prompt becomes tokens (on a worker thread)
- *     open       the core has it: tokens come, until it is finished or failed
+ *     open       the core has its choices: tokens come, until each is finished or one has failed
  *
  * A client that goes away during the first two leaves an orphan, which its worker finishes and
  * nobody hears of. */
@@ -14,7 +14,7 @@
 #include "common/env.h"
 #include "common/log.h"
 #include "coordinator/gateway/openai.h"
-#include "coordinator/gateway/openai_json.h"
+#include "coordinator/gateway/openai_answer.h"
 #include "coordinator/gateway/prompt.h"
 
 struct completion {
@@ -23,9 +23,9 @@ struct completion {
     struct completion *next, **link;
     struct piece piece;
     bool working; /* a worker has it */
-    uint64_t id;  /* of the core's request; 0 while there is none */
+    bool begun;   /* the core has its choices */
     char client[REQUEST_CLIENT_BYTES];
-    bool chat, stream;
+    bool chat;
     struct buffer raw;
     struct openai_body *body;
     int parsed;
@@ -35,8 +35,7 @@ struct completion {
     uint64_t context;
     uint32_t retry_after_s;
     struct prompt prompt;
-    struct openai_head head;
-    struct completion_text text;
+    struct openai_answer answer;
 };
 
 /* ---- its life ---- */
@@ -52,8 +51,9 @@ static struct completion *completion_create(struct openai *o, struct http_exchan
     *c = (struct completion){
         .openai = o, .x = x, .chat = chat, .retry_after_s = 1, .next = o->open, .link = &o->open};
     snprintf(c->client, sizeof c->client, "%s", client);
-    c->head = (struct openai_head){.chat = chat, .created_s = (int64_t)time(NULL)};
-    snprintf(c->head.id, sizeof c->head.id, "%s-%016llx", chat ? "chatcmpl" : "cmpl",
+    c->answer.x = x;
+    c->answer.head = (struct openai_head){.chat = chat, .created_s = (int64_t)time(NULL)};
+    snprintf(c->answer.head.id, sizeof c->answer.head.id, "%s-%016llx", chat ? "chatcmpl" : "cmpl",
              (unsigned long long)env_random_u64(&env_real));
     if (c->next)
         c->next->link = &c->next;
@@ -77,7 +77,7 @@ static void completion_orphan(struct completion *c)
 static void completion_destroy(struct completion *c)
 {
     completion_orphan(c);
-    completion_fini(&c->text);
+    answer_fini(&c->answer);
     openai_body_destroy(&c->body);
     buffer_free(&c->raw);
     buffer_free(&c->prompt.ids);
@@ -94,12 +94,21 @@ static void completion_leave(struct completion *c)
         completion_destroy(c);
 }
 
+/* None of its choices goes on. */
+static void completion_cancel(struct completion *c)
+{
+    const struct requests *r = c->openai->requests;
+    for (uint32_t i = 0; i < c->answer.n_choices; i++) {
+        if (c->answer.choices[i].request)
+            r->cancel(r->ctx, c->answer.choices[i].request, false, NULL);
+        c->answer.choices[i].request = 0;
+    }
+}
+
 static void on_client_gone(void *ctx)
 {
     struct completion *c = ctx;
-    const struct requests *r = c->openai->requests;
-    if (c->id)
-        r->cancel(r->ctx, c->id, false, NULL);
+    completion_cancel(c);
     completion_leave(c);
 }
 
@@ -113,136 +122,120 @@ static void completion_refuse(struct completion *c, int rc, const char *text, co
 
 /* ---- the answer ---- */
 
-/* The text that may be handed out goes out; false when the client does not take it. */
-static bool stream_text(struct completion *c)
+/* The client does not take its stream. */
+static void completion_give_up(struct completion *c)
 {
-    size_t n;
-    const char *text = completion_take(&c->text, &n);
-    if (n == 0)
-        return true;
-    openai_event_text(http_stream_buffer(c->x), &c->head, text, n);
-    completion_forget_given(&c->text);
-    return http_stream_flush(c->x);
-}
-
-static void stream_end(struct completion *c)
-{
-    openai_event_done(http_stream_buffer(c->x));
-    http_stream_flush(c->x);
+    log_warn("gateway", "client_too_slow", "request=%s", c->answer.head.id);
+    completion_cancel(c);
     http_stream_end(c->x);
-}
-
-static void whole_reply(struct completion *c, const char *finish, const struct request_usage *usage)
-{
-    struct buffer out = {0};
-    size_t n;
-    const char *text = completion_take(&c->text, &n);
-    openai_json_reply(&out, &c->head, text, n, finish, usage);
-    if (out.failed)
-        openai_error(c->x, 503, "no memory for the answer", NULL, status_word(HP_ENOMEM));
-    else
-        http_reply(c->x, 200, "application/json", out.data, out.size);
-    buffer_free(&out);
-}
-
-static void completion_end(struct completion *c, const char *finish,
-                           const struct request_usage *usage)
-{
-    completion_finish(&c->text);
-    if (c->stream) {
-        stream_text(c);
-        openai_event_finish(http_stream_buffer(c->x), &c->head, finish);
-        if (c->head.include_usage)
-            openai_event_usage(http_stream_buffer(c->x), &c->head, usage);
-        stream_end(c);
-    } else {
-        whole_reply(c, finish, usage);
-    }
     completion_destroy(c);
+}
+
+static void choice_end(struct completion *c, struct openai_choice *choice, const char *finish,
+                       const struct request_usage *usage)
+{
+    if (!answer_choice_end(&c->answer, choice, finish, usage))
+        completion_give_up(c);
+    else if (!c->answer.n_left)
+        completion_destroy(c);
 }
 
 static void completion_fail(struct completion *c, const struct err *why)
 {
     int status = openai_status_of(why->code);
-    if (c->stream && c->id) {
-        completion_finish(&c->text); /* what was held back is still a prefix of the answer */
-        stream_text(c);
-        openai_event_error(http_stream_buffer(c->x), status, why->text, status_word(why->code));
-        stream_end(c);
-    } else {
+    completion_cancel(c);
+    if (c->answer.stream && c->begun)
+        answer_fail(&c->answer, status, why);
+    else
         openai_error(c->x, status, why->text, NULL, status_word(why->code));
-    }
     completion_leave(c);
 }
 
 void openai_fail_all(struct openai *o, const struct err *why)
 {
-    while (o->open) {
-        struct completion *c = o->open;
-        if (c->id)
-            o->requests->cancel(o->requests->ctx, c->id, false, NULL);
-        completion_fail(c, why);
-    }
+    while (o->open)
+        completion_fail(o->open, why);
 }
 
 /* ---- what the core tells ---- */
 
 static void on_tokens(void *ctx, uint64_t request, const uint32_t *ids, size_t n)
 {
-    struct completion *c = ctx;
+    struct openai_choice *choice = ctx;
+    struct completion *c = choice->owner;
     const struct requests *r = c->openai->requests;
     struct request_usage usage = {0};
     size_t read = 0; /* what was sampled behind a stop string is not used */
-    while (read < n && !c->text.stopped)
-        completion_push(&c->text, ids[read++]);
-    if (c->text.text.failed) {
+    while (read < n && !choice->text.stopped)
+        completion_push(&choice->text, ids[read++]);
+    if (choice->text.text.failed) {
         struct err e = {0};
         err_set(&e, HP_ENOMEM, "no memory for the answer");
-        r->cancel(r->ctx, request, false, NULL);
         completion_fail(c, &e);
-    } else if (c->text.stopped) {
+    } else if (choice->text.stopped) {
         r->cancel(r->ctx, request, true, &usage);
         usage.output_tokens -= usage.output_tokens > n - read ? n - read : 0;
-        completion_end(c, "stop", &usage);
-    } else if (c->stream && !stream_text(c)) {
-        log_warn("gateway", "client_too_slow", "request=%s", c->head.id);
-        r->cancel(r->ctx, request, false, NULL);
-        http_stream_end(c->x);
-        completion_destroy(c);
+        choice_end(c, choice, "stop", &usage);
+    } else if (c->answer.stream && !answer_push(&c->answer, choice)) {
+        completion_give_up(c);
     }
 }
 
 static void on_finished(void *ctx, uint64_t request, enum request_finish finish,
                         const struct request_usage *usage)
 {
+    struct openai_choice *choice = ctx;
     (void)request;
-    completion_end(ctx, finish == REQUEST_STOP ? "stop" : "length", usage);
+    choice_end(choice->owner, choice, finish == REQUEST_STOP ? "stop" : "length", usage);
 }
 
 static void on_failed(void *ctx, uint64_t request, const struct err *why,
                       const struct request_usage *usage)
 {
+    struct openai_choice *choice = ctx;
     (void)request, (void)usage;
-    completion_fail(ctx, why);
+    choice->request = 0;
+    completion_fail(choice->owner, why);
 }
 
 /* ---- open ---- */
+
+/* All choices or none: the first one's prompt is everybody's, each draws with a seed of its own. */
+static int choices_open(struct completion *c, struct err *e)
+{
+    const struct requests *r = c->openai->requests;
+    struct sampling_params sampling = c->body->sampling;
+    struct request_spec request = {
+        .model = c->body->model,
+        .prompt = (const uint32_t *)(const void *)c->prompt.ids.data,
+        .n_prompt = c->prompt.ids.size / sizeof(uint32_t),
+        .max_tokens = c->body->max_tokens,
+        .sampling = &sampling,
+        .n_forks = c->answer.n_choices - 1,
+        .ignore_end = c->body->ignore_end,
+        .client = c->client,
+    };
+    int rc = 0;
+    for (uint32_t i = 0; i < c->answer.n_choices && rc == 0; i++) {
+        struct openai_choice *choice = &c->answer.choices[i];
+        request.callbacks =
+            (struct request_callbacks){choice, on_tokens, on_finished, on_failed, NULL};
+        rc = r->open(r->ctx, &request, &choice->request, e);
+        choice->request = rc < 0 ? 0 : choice->request;
+        request.fork_of = c->answer.choices[0].request;
+        request.n_forks = 0;
+        sampling.seed++;
+    }
+    if (rc < 0)
+        completion_cancel(c);
+    return rc;
+}
 
 static void completion_open(struct completion *c)
 {
     const struct requests *r = c->openai->requests;
     struct request_model m;
     struct err e = {0};
-    struct request_spec request = {
-        .model = c->body->model,
-        .prompt = (const uint32_t *)(const void *)c->prompt.ids.data,
-        .n_prompt = c->prompt.ids.size / sizeof(uint32_t),
-        .max_tokens = c->body->max_tokens,
-        .sampling = &c->body->sampling,
-        .ignore_end = c->body->ignore_end,
-        .client = c->client,
-        .callbacks = {c, on_tokens, on_finished, on_failed, NULL},
-    };
     int rc = r->find(r->ctx, c->body->model, &m, &e);
     c->retry_after_s = rc == 0 ? m.retry_after_s : 1;
     if (rc == 0 && !m.serving)
@@ -251,17 +244,15 @@ static void completion_open(struct completion *c)
         rc = err_set(&e, HP_ESTALE, "\"%s\" was deployed anew in this moment: try again",
                      c->body->model);
     if (rc == 0)
-        rc = r->open(r->ctx, &request, &c->id, &e);
+        rc = choices_open(c, &e);
     buffer_free(&c->prompt.ids);
+    c->begun = rc == 0;
     if (rc < 0) {
-        c->id = 0;
         completion_refuse(c, rc, e.text, rc == HP_EINVAL ? (c->chat ? "messages" : "prompt") : NULL,
                           rc == HP_ENOENT ? "model_not_found" : NULL);
-    } else if (c->stream) {
+    } else if (c->answer.stream) {
         http_stream_begin(c->x, "text/event-stream; charset=utf-8");
-        if (c->chat)
-            openai_event_role(http_stream_buffer(c->x), &c->head);
-        http_stream_flush(c->x);
+        answer_begin(&c->answer);
     }
 }
 
@@ -325,14 +316,10 @@ static int completion_prepare(struct completion *c, const struct request_model *
         return rc;
     c->model = model_share(m->model);
     c->context = m->context;
-    c->stream = c->body->stream;
-    c->head.include_usage = c->body->stream && c->body->include_usage;
-    c->head.model = c->body->model;
-    completion_init(&c->text, t, true);
-    for (int i = 0; i < c->body->n_stops; i++)
-        if (!completion_add_stop(&c->text, c->body->stops[i]))
-            return err_set(e, HP_ENOMEM, "out of memory for a request");
-    return 0;
+    c->answer.stream = c->body->stream;
+    c->answer.head.include_usage = c->body->stream && c->body->include_usage;
+    c->answer.head.model = c->body->model;
+    return answer_init(&c->answer, c->body->n_choices, c, t, c->body->stops, c->body->n_stops, e);
 }
 
 static void completion_parsed(struct completion *c, size_t bytes)

@@ -72,35 +72,47 @@ static void choice_end(struct buffer *out, const char *finish)
 {
     text_append(out, ",\"logprobs\":null,\"finish_reason\":");
     json_write_text(out, finish);
-    text_append(out, "}]");
+    text_append(out, "}");
+}
+
+static void choice_begin(struct buffer *out, uint32_t index)
+{
+    char number[32];
+    snprintf(number, sizeof number, "{\"index\":%" PRIu32, index);
+    text_append(out, number);
 }
 
 static void chunk_end(struct buffer *out, const struct openai_head *h, const char *finish)
 {
     choice_end(out, finish);
-    text_append(out, h->include_usage ? ",\"usage\":null}\n\n" : "}\n\n");
+    text_append(out, h->include_usage ? "],\"usage\":null}\n\n" : "]}\n\n");
 }
 
-void openai_event_role(struct buffer *out, const struct openai_head *h)
+void openai_event_role(struct buffer *out, const struct openai_head *h, uint32_t index)
 {
     chunk_begin(out, h);
-    text_append(out, "{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"\"}");
+    choice_begin(out, index);
+    text_append(out, ",\"delta\":{\"role\":\"assistant\",\"content\":\"\"}");
     chunk_end(out, h, NULL);
 }
 
-void openai_event_text(struct buffer *out, const struct openai_head *h, const char *text, size_t n)
+void openai_event_text(struct buffer *out, const struct openai_head *h, uint32_t index,
+                       const char *text, size_t n)
 {
     chunk_begin(out, h);
-    text_append(out, h->chat ? "{\"index\":0,\"delta\":{\"content\":" : "{\"index\":0,\"text\":");
+    choice_begin(out, index);
+    text_append(out, h->chat ? ",\"delta\":{\"content\":" : ",\"text\":");
     json_write_string(out, text, n);
     text_append(out, h->chat ? "}" : "");
     chunk_end(out, h, NULL);
 }
 
-void openai_event_finish(struct buffer *out, const struct openai_head *h, const char *finish)
+void openai_event_finish(struct buffer *out, const struct openai_head *h, uint32_t index,
+                         const char *finish)
 {
     chunk_begin(out, h);
-    text_append(out, h->chat ? "{\"index\":0,\"delta\":{}" : "{\"index\":0,\"text\":\"\"");
+    choice_begin(out, index);
+    text_append(out, h->chat ? ",\"delta\":{}" : ",\"text\":\"\"");
     chunk_end(out, h, finish);
 }
 
@@ -129,15 +141,24 @@ void openai_event_done(struct buffer *out)
     text_append(out, "data: [DONE]\n\n");
 }
 
-void openai_json_reply(struct buffer *out, const struct openai_head *h, const char *text, size_t n,
-                       const char *finish, const struct request_usage *u)
+void openai_json_begin(struct buffer *out, const struct openai_head *h)
 {
     envelope_begin(out, h, h->chat ? "chat.completion" : "text_completion");
-    text_append(out, h->chat ? "{\"index\":0,\"message\":{\"role\":\"assistant\",\"content\":"
-                             : "{\"index\":0,\"text\":");
+}
+
+void openai_json_choice(struct buffer *out, const struct openai_head *h, uint32_t index,
+                        const char *text, size_t n, const char *finish)
+{
+    text_append(out, index ? "," : "");
+    choice_begin(out, index);
+    text_append(out, h->chat ? ",\"message\":{\"role\":\"assistant\",\"content\":" : ",\"text\":");
     json_write_string(out, text, n);
     text_append(out, h->chat ? "}" : "");
     choice_end(out, finish);
-    text_append(out, ",");
+}
+
+void openai_json_end(struct buffer *out, const struct request_usage *u)
+{
+    text_append(out, "],");
     usage_and_timings(out, u);
 }

@@ -18,17 +18,21 @@ struct openai_head {
 void openai_json_error(struct buffer *out, int http_status, const char *message, const char *param,
                        const char *code);
 
-/* Events of a stream, with "data: " and the empty line. */
-void openai_event_role(struct buffer *out, const struct openai_head *h);
-void openai_event_text(struct buffer *out, const struct openai_head *h, const char *text, size_t n);
-void openai_event_finish(struct buffer *out, const struct openai_head *h, const char *finish);
+/* Events of a stream, with "data: " and the empty line; each is of one choice. */
+void openai_event_role(struct buffer *out, const struct openai_head *h, uint32_t index);
+void openai_event_text(struct buffer *out, const struct openai_head *h, uint32_t index,
+                       const char *text, size_t n);
+void openai_event_finish(struct buffer *out, const struct openai_head *h, uint32_t index,
+                         const char *finish);
 void openai_event_usage(struct buffer *out, const struct openai_head *h,
                         const struct request_usage *u);
 void openai_event_error(struct buffer *out, int http_status, const char *message, const char *code);
 void openai_event_done(struct buffer *out);
 
-/* The whole reply. */
-void openai_json_reply(struct buffer *out, const struct openai_head *h, const char *text, size_t n,
-                       const char *finish, const struct request_usage *u);
+/* The whole reply, in this order; choices from 0 on. */
+void openai_json_begin(struct buffer *out, const struct openai_head *h);
+void openai_json_choice(struct buffer *out, const struct openai_head *h, uint32_t index,
+                        const char *text, size_t n, const char *finish);
+void openai_json_end(struct buffer *out, const struct request_usage *u);
 
 #endif

@@ -29,7 +29,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     /* Any bytes as a text. */
     struct buffer text = {0};
     struct openai_head h = {.id = "x", .model = "m", .chat = true};
-    openai_event_text(&text, &h, (const char *)data, size);
+    openai_event_text(&text, &h, 0, (const char *)data, size);
     json_t *chunk = json_loadb((const char *)text.data + 6, text.size - 8, JSON_ALLOW_NUL, NULL);
     if (!chunk)
         abort();

@@ -121,6 +121,10 @@ struct sim_client *sim_request_of(struct sim *s, const char *name, size_t n, siz
 /* One of "toy" whose prompt begins with the other's and what came out there (or should have). */
 struct sim_client *sim_request_after(struct sim *s, const struct sim_client *other, size_t n,
                                      size_t max_tokens, struct err *e);
+/* One of "toy" with a prompt of n random ids, and n_forks more of it; returns the first. NULL when
+ * any was refused. */
+struct sim_client *sim_request_forked(struct sim *s, size_t n, uint32_t n_forks, size_t max_tokens,
+                                      struct err *e);
 /* The stages of an agent lose all that they keep of sequences that have ended. */
 void sim_kept_forget(struct sim *s, int agent);
 void sim_cancel(struct sim *s, struct sim_client *c);

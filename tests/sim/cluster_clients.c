@@ -1,5 +1,6 @@
 /* The simulated cluster: clients and their requests. */
 #include <assert.h>
+#include <string.h>
 
 #include "common/log.h"
 #include "coordinator/store/store.h"
@@ -88,8 +89,10 @@ static struct sim_client *client_make(struct sim *s, size_t n, struct err *e)
     return c;
 }
 
-static struct sim_client *client_open(struct sim *s, struct sim_client *c, const char *name,
-                                      size_t max_tokens, struct err *e)
+/* `of`: the request that it forks of; 0: none. So many will fork of it. */
+static struct sim_client *client_open_fork(struct sim *s, struct sim_client *c, const char *name,
+                                           size_t max_tokens, uint64_t of, uint32_t n_forks,
+                                           struct err *e)
 {
     c->n_expected = toy_run(c->prompt, c->n_prompt, false, c->expected,
                             max_tokens < SIM_MAX_OUTPUT ? max_tokens : SIM_MAX_OUTPUT);
@@ -99,13 +102,22 @@ static struct sim_client *client_open(struct sim *s, struct sim_client *c, const
                              .n_prompt = c->n_prompt,
                              .max_tokens = max_tokens,
                              .sampling = &sampling_greedy,
+                             .fork_of = of,
+                             .n_forks = n_forks,
                              .callbacks = {c, on_tokens, on_finished, on_failed, NULL}};
     if (s->requests.open(s->requests.ctx, &r, &c->request, e) < 0)
         return NULL;
     c->open = true;
     s->n_clients++;
-    sim_core_settle(s);
+    if (!of && !n_forks)
+        sim_core_settle(s);
     return c;
+}
+
+static struct sim_client *client_open(struct sim *s, struct sim_client *c, const char *name,
+                                      size_t max_tokens, struct err *e)
+{
+    return client_open_fork(s, c, name, max_tokens, 0, 0, e);
 }
 
 struct sim_client *sim_request_of(struct sim *s, const char *name, size_t n, size_t max_tokens,
@@ -122,6 +134,22 @@ struct sim_client *sim_request_after(struct sim *s, const struct sim_client *oth
     if (c)
         prompt_begin(c, other, n);
     return c ? client_open(s, c, "toy", max_tokens, e) : NULL;
+}
+
+struct sim_client *sim_request_forked(struct sim *s, size_t n, uint32_t n_forks, size_t max_tokens,
+                                      struct err *e)
+{
+    struct sim_client *first = client_make(s, n, e), *c = first;
+    bool good = c && client_open_fork(s, c, "toy", max_tokens, 0, n_forks, e);
+    for (uint32_t i = 0; good && i < n_forks; i++) {
+        c = client_make(s, n, e);
+        if (c)
+            memcpy(c->prompt, first->prompt, n * sizeof *c->prompt);
+        good =
+            c && client_open_fork(s, c, "toy", max_tokens - i % max_tokens, first->request, 0, e);
+    }
+    sim_core_settle(s);
+    return good ? first : NULL;
 }
 
 void sim_cancel(struct sim *s, struct sim_client *c)

@@ -101,6 +101,34 @@ TEST(what_is_kept_makes_room_and_is_no_reason_to_wait)
     sim_close(&s);
 }
 
+/* Whether prompts are shared or not, and however short: several answers are of one reading. */
+TEST(forks_read_their_prompt_once)
+{
+    static const struct {
+        const char *mode;
+        size_t prompt;
+    } cases[] = {{"on", 128}, {"on", 40}, {"off", 128}, {"off", 2}};
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        struct sim s;
+        struct err e = {0};
+        struct buffer manifest = {0};
+        sim_open(&s, 20 + k, 3);
+        toy_manifest("toy", &manifest);
+        sim_ask(&s, "deploy",
+                json_pack("{s:s, s:{s:s, s:s}}", "name", "toy", "options", "agents", "a0,a1",
+                          "prefix_cache", cases[k].mode),
+                &manifest);
+        buffer_free(&manifest);
+        assert_true(sim_run_until(&s, sim_serves, 30000));
+        assert_non_null(sim_request_forked(&s, cases[k].prompt, 3, 20, &e));
+        finished(&s);
+        assert_int_equal(s.cached, 3 * (cases[k].prompt - 1));
+        assert_int_equal(s.missed, 0);
+        is_clean_of(&s, "toy", 1000);
+        sim_close(&s);
+    }
+}
+
 TEST(a_deployment_without_it_keeps_nothing)
 {
     struct sim s;
@@ -184,6 +212,11 @@ static void strike(struct sim *s, uint64_t seed)
         if (seed % 4 == 0)
             sim_agent_kill(s, agent);
         break;
+    case 5:
+        if (s->n_clients < SIM_CLIENTS - 10)
+            sim_request_forked(s, 1 + sim_random(s, TOY_CONTEXT - 100),
+                               1 + (uint32_t)sim_random(s, 6), 1 + sim_random(s, 40), &e);
+        break;
     case 3:
     case 4:
         if (s->n_clients)
@@ -255,6 +288,7 @@ int main(void)
         cmocka_unit_test(a_second_turn_computes_only_what_is_new),
         cmocka_unit_test(prompts_that_come_together_wait_for_the_first_and_share_it),
         cmocka_unit_test(what_is_kept_makes_room_and_is_no_reason_to_wait),
+        cmocka_unit_test(forks_read_their_prompt_once),
         cmocka_unit_test(a_deployment_without_it_keeps_nothing),
         cmocka_unit_test(a_beginning_that_is_not_there_is_computed),
         cmocka_unit_test(a_lost_agent_and_a_new_coordinator_know_of_nothing),

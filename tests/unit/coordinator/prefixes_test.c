@@ -95,6 +95,73 @@ TEST(a_request_waits_for_a_prompt_that_is_being_read)
     fixture_close(&f);
 }
 
+static int fork_stream(struct fixture *f, struct request_stream *s, size_t n, uint64_t of,
+                       uint32_t n_forks)
+{
+    struct requests r;
+    struct err e = {0};
+    uint32_t prompt[128];
+    for (size_t i = 0; i < n; i++)
+        prompt[i] = (uint32_t)i % 90 + 5;
+    *s = (struct request_stream){0};
+    coord_requests(f->core, &r);
+    struct request_spec rq = {.model = "d",
+                              .prompt = prompt,
+                              .n_prompt = n,
+                              .max_tokens = 3,
+                              .fork_of = of,
+                              .n_forks = n_forks,
+                              .callbacks = {s, on_tokens, on_finished, on_failed, NULL}};
+    int rc = r.open(r.ctx, &rq, &s->id, &e);
+    settle(f);
+    return rc;
+}
+
+/* Too short to be found by others, and as long as it takes. */
+TEST(forks_wait_for_their_prompt_and_begin_with_all_of_it)
+{
+    struct fixture f;
+    struct request_stream a, b[2];
+    struct deployment *d = serving(&f);
+    assert_int_equal(fork_stream(&f, &a, 20, 0, 2), 0);
+    uint64_t first = opened(&f)->sequence;
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(fork_stream(&f, &b[i], 20, a.id, 0), 0);
+    assert_int_equal(d->n_waiting, 2);
+    fixture_jump_ms(&f, 10001);
+    assert_int_equal(d->n_waiting, 2);
+    tokens(&f, 0, 1, first, 0, out, 1, "");
+    assert_int_equal(d->n_waiting, 0);
+    assert_int_equal(opened(&f)->share, first);
+    assert_int_equal(opened(&f)->length, 19);
+    assert_int_equal(d->kv.used, 3); /* of 23 tokens each, which fill no page */
+    uint64_t last = opened(&f)->sequence;
+    tokens(&f, 0, 1, first, 1, out + 1, 2, "length");
+    tokens(&f, 0, 1, last - 1, 0, out, 3, "length");
+    tokens(&f, 0, 1, last, 0, out, 3, "length");
+    assert_int_equal(a.finished + b[0].finished + b[1].finished, 3);
+    assert_int_equal(b[0].usage.cached_tokens, 19);
+    assert_int_equal(closed(&f)->keep, 0);
+    assert_int_equal(prefixes_kept(d), 0);
+    fixture_close(&f);
+}
+
+/* The queue has room for all of them, or none comes in. */
+TEST(forks_count_in_the_queue_before_they_come)
+{
+    struct fixture f;
+    struct request_stream s, busy[COORD_MAX_WAITING_OF_CLIENT];
+    struct deployment *d = serving(&f);
+    assert_int_equal(fork_stream(&f, &s, 20, 0, COORD_MAX_WAITING), HP_EBUSY);
+    assert_int_equal(d->n_waiting + d->n_active, 0);
+    size_t n = 0;
+    while (d->n_waiting < 2)
+        assert_int_equal(fork_stream(&f, &busy[n++], 120, 0, 0), 0);
+    assert_int_equal(fork_stream(&f, &s, 20, 0, COORD_MAX_WAITING_OF_CLIENT - 2), HP_EBUSY);
+    assert_int_equal(fork_stream(&f, &s, 20, 0, COORD_MAX_WAITING_OF_CLIENT - 3), 0);
+    fixture_close(&f);
+}
+
 TEST(nobody_waits_for_a_prompt_for_ever)
 {
     struct fixture f;
@@ -238,6 +305,8 @@ int main(void)
         cmocka_unit_test(a_request_goes_on_where_another_ended),
         cmocka_unit_test(a_long_sequence_shares_with_long_ones_alone),
         cmocka_unit_test(a_request_waits_for_a_prompt_that_is_being_read),
+        cmocka_unit_test(forks_wait_for_their_prompt_and_begin_with_all_of_it),
+        cmocka_unit_test(forks_count_in_the_queue_before_they_come),
         cmocka_unit_test(nobody_waits_for_a_prompt_for_ever),
         cmocka_unit_test(keys_share_with_themselves_unless_all_shall),
         cmocka_unit_test(what_a_window_has_left_is_not_shared),

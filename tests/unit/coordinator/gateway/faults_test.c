@@ -73,8 +73,10 @@ static int replies(void *ctx)
     bool fine = completion_add_stop(&c, "stop") && completion_add_stop(&c, "end");
     byte_tokens_push(&c, "some text", 9);
     const char *text = completion_take(&c, &n);
-    openai_event_text(&out, &h, text, n);
-    openai_json_reply(&out, &h, text, n, "stop", &usage);
+    openai_event_text(&out, &h, 0, text, n);
+    openai_json_begin(&out, &h);
+    openai_json_choice(&out, &h, 0, text, n, "stop");
+    openai_json_end(&out, &usage);
     openai_json_error(&out, 400, "wrong", "field", NULL);
     fine = fine && !out.failed && !c.text.failed;
     completion_fini(&c);

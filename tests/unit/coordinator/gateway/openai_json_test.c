@@ -46,23 +46,23 @@ TEST(chunks_are_byte_for_byte_what_jansson_writes)
     static const char nasty[] =
         "a\"b\\c/d\b\f\n\r\t\x01\x1f\x7f \xC3\xA9 \xE2\x82\xAC \xF0\x9F\x98\x80</script>";
     struct buffer out = {0};
-    openai_event_text(&out, &chat, nasty, sizeof nasty - 1);
+    openai_event_text(&out, &chat, 0, nasty, sizeof nasty - 1);
     json_t *value = envelope(&chat, "chat.completion.chunk",
                              json_pack("{s:i, s:{s:s}, s:n, s:n}", "index", 0, "delta", "content",
                                        nasty, "logprobs", "finish_reason"));
     json_object_set_new(value, "usage", json_null());
     assert_event(&out, value);
-    openai_event_role(&out, &chat);
+    openai_event_role(&out, &chat, 0);
     value = envelope(&chat, "chat.completion.chunk",
                      json_pack("{s:i, s:{s:s, s:s}, s:n, s:n}", "index", 0, "delta", "role",
                                "assistant", "content", "", "logprobs", "finish_reason"));
     json_object_set_new(value, "usage", json_null());
     assert_event(&out, value);
-    openai_event_text(&out, &plain, nasty, sizeof nasty - 1);
+    openai_event_text(&out, &plain, 0, nasty, sizeof nasty - 1);
     assert_event(&out, envelope(&plain, "text_completion",
                                 json_pack("{s:i, s:s, s:n, s:n}", "index", 0, "text", nasty,
                                           "logprobs", "finish_reason")));
-    openai_event_finish(&out, &plain, "stop");
+    openai_event_finish(&out, &plain, 0, "stop");
     assert_event(&out, envelope(&plain, "text_completion",
                                 json_pack("{s:i, s:s, s:n, s:s}", "index", 0, "text", "",
                                           "logprobs", "finish_reason", "stop")));
@@ -116,11 +116,11 @@ TEST(errors_are_valid_json_whatever_bytes_they_quote)
 TEST(a_stream_with_room_in_its_buffer_allocates_nothing)
 {
     struct buffer out = {0};
-    openai_event_text(&out, &chat, "0123456789", 10);
+    openai_event_text(&out, &chat, 0, "0123456789", 10);
     const uint8_t *where = out.data;
     for (int i = 0; i < 1000; i++) {
         out.size = 0; /* as when it was sent */
-        openai_event_text(&out, &chat, "abc\n", 4);
+        openai_event_text(&out, &chat, 0, "abc\n", 4);
         assert_ptr_equal(out.data, where);
     }
     buffer_free(&out);

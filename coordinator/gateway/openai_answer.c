@@ -1,0 +1,121 @@
+#include "coordinator/gateway/openai_answer.h"
+
+#include <stdlib.h>
+
+#include "coordinator/gateway/openai.h"
+
+int answer_init(struct openai_answer *a, uint32_t n, void *owner, const struct tokenizer *t,
+                char *const *stops, int n_stops, struct err *e)
+{
+    a->choices = calloc(n, sizeof *a->choices);
+    a->n_choices = a->n_left = a->choices ? n : 0;
+    bool good = a->choices != NULL;
+    for (uint32_t i = 0; i < a->n_choices; i++) {
+        a->choices[i] = (struct openai_choice){.owner = owner, .index = i};
+        completion_init(&a->choices[i].text, t, true);
+        for (int k = 0; k < n_stops && good; k++)
+            good = completion_add_stop(&a->choices[i].text, stops[k]);
+    }
+    return good ? 0 : err_set(e, HP_ENOMEM, "out of memory for a request");
+}
+
+void answer_fini(struct openai_answer *a)
+{
+    for (uint32_t i = 0; i < a->n_choices; i++)
+        completion_fini(&a->choices[i].text);
+    free(a->choices);
+    a->choices = NULL;
+    a->n_choices = a->n_left = 0;
+}
+
+void answer_begin(struct openai_answer *a)
+{
+    for (uint32_t i = 0; a->head.chat && i < a->n_choices; i++)
+        openai_event_role(http_stream_buffer(a->x), &a->head, i);
+    http_stream_flush(a->x);
+}
+
+/* The text that may be handed out, behind what waits to be flushed; false: there is none. */
+static bool text_event(struct openai_answer *a, struct openai_choice *c)
+{
+    size_t n;
+    const char *text = completion_take(&c->text, &n);
+    if (n == 0)
+        return false;
+    openai_event_text(http_stream_buffer(a->x), &a->head, c->index, text, n);
+    completion_forget_given(&c->text);
+    return true;
+}
+
+bool answer_push(struct openai_answer *a, struct openai_choice *c)
+{
+    return !text_event(a, c) || http_stream_flush(a->x);
+}
+
+static void stream_end(struct openai_answer *a)
+{
+    openai_event_done(http_stream_buffer(a->x));
+    http_stream_flush(a->x);
+    http_stream_end(a->x);
+}
+
+static void whole_reply(struct openai_answer *a)
+{
+    struct buffer out = {0};
+    openai_json_begin(&out, &a->head);
+    for (uint32_t i = 0; i < a->n_choices; i++) {
+        size_t n;
+        const char *text = completion_take(&a->choices[i].text, &n);
+        openai_json_choice(&out, &a->head, i, text, n, a->choices[i].finish);
+    }
+    openai_json_end(&out, &a->usage);
+    if (out.failed)
+        openai_error(a->x, 503, "no memory for the answer", NULL, status_word(HP_ENOMEM));
+    else
+        http_reply(a->x, 200, "application/json", out.data, out.size);
+    buffer_free(&out);
+}
+
+/* The choices' prompt is one, and its beginning is the first one's. */
+static void usage_add(struct openai_answer *a, const struct openai_choice *c,
+                      const struct request_usage *u)
+{
+    uint64_t output = a->usage.output_tokens + u->output_tokens;
+    double decode_s = a->usage.decode_s > u->decode_s ? a->usage.decode_s : u->decode_s;
+    if (c->index == 0)
+        a->usage = *u;
+    a->usage.output_tokens = output;
+    a->usage.decode_s = decode_s;
+}
+
+bool answer_choice_end(struct openai_answer *a, struct openai_choice *c, const char *finish,
+                       const struct request_usage *usage)
+{
+    completion_finish(&c->text);
+    c->request = 0;
+    c->finish = finish;
+    usage_add(a, c, usage);
+    bool last = --a->n_left == 0;
+    if (a->stream) {
+        text_event(a, c);
+        openai_event_finish(http_stream_buffer(a->x), &a->head, c->index, finish);
+        if (!last)
+            return http_stream_flush(a->x);
+        if (a->head.include_usage)
+            openai_event_usage(http_stream_buffer(a->x), &a->head, &a->usage);
+        stream_end(a);
+    } else if (last) {
+        whole_reply(a);
+    }
+    return true;
+}
+
+void answer_fail(struct openai_answer *a, int http_status, const struct err *why)
+{
+    for (uint32_t i = 0; i < a->n_choices; i++) {
+        completion_finish(&a->choices[i].text); /* what was held back is a prefix of the answer */
+        text_event(a, &a->choices[i]);
+    }
+    openai_event_error(http_stream_buffer(a->x), http_status, why->text, status_word(why->code));
+    stream_end(a);
+}

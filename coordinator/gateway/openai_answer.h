@@ -1,0 +1,44 @@
+/* What one request is answered with: as many choices as it asked for, each the text of a request of
+ * the core. They go out interleaved, as events of a stream, or all in one reply when the last is
+ * over. Only openai*.c includes this; on the loop's thread. */
+#ifndef HP_COORDINATOR_GATEWAY_OPENAI_ANSWER_H
+#define HP_COORDINATOR_GATEWAY_OPENAI_ANSWER_H
+
+#include "coordinator/gateway/completion.h"
+#include "coordinator/gateway/http.h"
+#include "coordinator/gateway/openai_json.h"
+
+struct openai_choice {
+    void *owner; /* whose callbacks get it */
+    uint32_t index;
+    uint64_t request;   /* the core's; 0: not begun, or over */
+    const char *finish; /* NULL: it goes on */
+    struct completion_text text;
+};
+
+struct openai_answer {
+    struct http_exchange *x; /* borrowed */
+    struct openai_head head;
+    bool stream;
+    struct openai_choice *choices; /* [n_choices] */
+    uint32_t n_choices, n_left;    /* n_left: of those that are not over */
+    struct request_usage usage;    /* the prompt once, the output of all that are over */
+};
+
+/* n choices with these stop strings, none of which has begun. HP_ENOMEM; answer_fini either way. */
+int answer_init(struct openai_answer *a, uint32_t n, void *owner, const struct tokenizer *t,
+                char *const *stops, int n_stops, struct err *e);
+void answer_fini(struct openai_answer *a);
+
+/* Heads of a stream's choices. */
+void answer_begin(struct openai_answer *a);
+/* What may be handed out of a stream's choice goes out; false when the client does not take it. */
+bool answer_push(struct openai_answer *a, struct openai_choice *c);
+/* A choice is over. The last one ends the reply; before that false says that the client does not
+ * take a stream. */
+bool answer_choice_end(struct openai_answer *a, struct openai_choice *c, const char *finish,
+                       const struct request_usage *usage);
+/* Ends a stream that has begun with an error, behind all the text that has come. */
+void answer_fail(struct openai_answer *a, int http_status, const struct err *why);
+
+#endif
