@@ -73,7 +73,7 @@ void core_batch_done(struct agent_core *c, const struct agent_event *ev)
     if (r && s && r->reserved && !ev->u.batch_done.posted)
         core_output_back(c, s);
     if (r && s)
-        s->turn_s += ev->u.batch_done.seconds - r->charged_s;
+        s->turn_s += (ev->u.batch_done.seconds - r->charged_s) / core_stage_weight(s);
     if (!r || !s || !r->queue || s->queue != r->queue) {
         core_release(c, ev->u.batch_done.output);
         return;

@@ -67,7 +67,8 @@ struct core_stage {
     struct err error; /* FAILED: why */
     uint64_t batches_done;
     uint64_t tokens_done;
-    double turn_s; /* of its device, since it was made; never behind those that were busy */
+    double turn_s; /* of its device, over its weight, since it was made; never behind those that
+                      were busy */
     double busy_s, planned_s;
     uint32_t outputs, outputs_out;  /* buffers for large outputs, and how many of them are out;
                                        outputs 0: there is no end of them */
@@ -253,6 +254,12 @@ static inline bool core_stage_is_first(const struct core_stage *s)
 {
     return s->prepare.stage == 0;
 }
+/* Of its deployment's share of the device's time; what is no number above 0 counts as 1. */
+static inline double core_stage_weight(const struct core_stage *s)
+{
+    return s->prepare.weight > 0 && s->prepare.weight < 1e9 ? s->prepare.weight : 1;
+}
+
 static inline bool core_stage_is_last(const struct core_stage *s)
 {
     return s->prepare.stage + 1 == s->prepare.n_stages;

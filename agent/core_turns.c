@@ -62,11 +62,15 @@ static void stage_narrow(struct core_stage *s)
     queue_narrow(s->queue, blocked ? (small ? small : 1) : UINT32_MAX);
 }
 
-/* Stages take turns by the time that they have had on their device: the one with the least runs
- * next. One that had nothing to do is owed nothing for it. */
+/* Stages take turns by the time that they have had on their device over their weight: the one with
+ * the least runs next, so that stages which always have something to do share the device's time by
+ * their weights, and one that has little waits for a run of each other one at most. One that had
+ * nothing to do is owed nothing for it (start-time fair queueing: Goyal, Vin and Cheng, SIGCOMM
+ * 1996). */
 static void turn_charge(const struct core_device *own, struct core_stage *s, double seconds)
 {
-    s->turn_s = (s->turn_s > own->turn_floor_s ? s->turn_s : own->turn_floor_s) + seconds;
+    s->turn_s = (s->turn_s > own->turn_floor_s ? s->turn_s : own->turn_floor_s) +
+                seconds / core_stage_weight(s);
 }
 
 static struct core_stage *turn_next(const struct agent_core *c, const struct core_device *own,

@@ -58,6 +58,18 @@ static int option_number(const json_t *options, const char *key, uint64_t *out, 
     return 0;
 }
 
+static int weight_read(struct deployment_spec *s, struct err *e)
+{
+    const json_t *v = json_object_get(s->options, "weight");
+    if (v && !json_is_null(v) && !json_is_number(v))
+        return err_set(e, HP_EINVAL, "--weight is no number");
+    s->weight = v && !json_is_null(v) ? json_number_value(v) : 1;
+    if (s->weight >= DEPLOYMENT_LEAST_WEIGHT && s->weight <= DEPLOYMENT_MOST_WEIGHT)
+        return 0;
+    return err_set(e, HP_EINVAL, "--weight %g is out of range: %g to %d", s->weight,
+                   DEPLOYMENT_LEAST_WEIGHT, DEPLOYMENT_MOST_WEIGHT);
+}
+
 static int prefix_cache_read(struct deployment_spec *s, const char *word, struct err *e)
 {
     static const char *const words[] = {"on", "shared", "off"};
@@ -131,6 +143,7 @@ int deployment_options_read(json_t *options, struct deployment_spec *out, struct
         rc = err_set(e, HP_EINVAL, "--kv is \"%.40s\"; it can be auto, f16, f32 or q8_0", kv);
     rc = rc < 0 ? rc : prefix_cache_read(&s, prefix_cache, e);
     rc = rc < 0 ? rc : speculate_read(&s, speculate, e);
+    rc = rc < 0 ? rc : weight_read(&s, e);
     if (rc < 0) {
         deployment_spec_free(&s);
         return rc;

@@ -15,7 +15,9 @@ enum {
     DEPLOYMENT_TEXT_TOKENS = 8192,  /* of an encoder's text, unless slices are larger */
     DEPLOYMENT_BATCH_TOKENS = 512,  /* of one batch, unless slices are larger */
     DEPLOYMENT_MAX_SEQUENCES = 256, /* open at once */
+    DEPLOYMENT_MOST_WEIGHT = 1000,
 };
+#define DEPLOYMENT_LEAST_WEIGHT 0.001
 
 /* One stage as --layers or --agents names it. */
 struct deployment_range {
@@ -33,6 +35,7 @@ struct deployment_spec {
     uint64_t max_context;   /* 0: as much as fits */
     uint64_t max_sequences; /* open at once; 0: as many as their KV memory is good for */
     uint64_t slice;         /* 0: the planner decides */
+    double weight;          /* of its share of the devices that others use, too */
     bool f32, upload_only;
     /* Whether prompts that begin alike share what is computed: those of one API key, of all, none.
      */

@@ -158,6 +158,7 @@ json_t *describe_deployment(const struct deployment *d, bool with_plan)
         (json_int_t)d->max_sequences, "sequences_active", (int)d->n_active, "sequences_waiting",
         (int)d->n_waiting, "created_s", (json_int_t)d->created_s, "moved_bytes", (json_int_t)moved,
         "stages", describe_stages(d));
+    json_object_set_new(out, "weight", json_real(d->spec.weight));
     json_object_set_new(out, "prefix_cache", prefix_cache_json(d));
     json_object_set_new(out, "speculation", speculation_json(d));
     if (d->spec.prefill[0])

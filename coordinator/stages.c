@@ -146,6 +146,7 @@ static void stage_prepare(struct coord *c, struct deployment *d, int i)
         .source_machine = d->spec.source_machine,
         .source_path = d->spec.source_path,
         .upload_only = d->spec.upload_only,
+        .weight = d->spec.weight,
         .stands_for = d->spec.micro_batches > 0 ? planner_stands_for(c, d) : 0,
         .planned_s_per_token = tokens ? s->compute_s / (double)tokens : 0,
         .planned_trip_s_per_token = planned_trip_s_per_token(d),

@@ -1,4 +1,5 @@
 /* `hpctl deploy`: bring a model to life on the cluster. */
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -155,6 +156,17 @@ static int name_read(const struct invocation *in, struct deploying *d, struct er
     return 0;
 }
 
+/* NULL: not given. What is no number is the coordinator's to refuse, by name. */
+static json_t *weight_json(const struct invocation *in)
+{
+    const char *text = invocation_option(in, "weight");
+    char *end;
+    if (!text)
+        return NULL;
+    double weight = strtod(text, &end);
+    return end != text && !*end && isfinite(weight) ? json_real(weight) : json_string(text);
+}
+
 static json_t *options_of(const struct invocation *in, const char *real_path, uint64_t context,
                           uint64_t slice, uint64_t sequences)
 {
@@ -170,6 +182,8 @@ static json_t *options_of(const struct invocation *in, const char *real_path, ui
         json_object_set_new(o, "agents", json_string(invocation_option(in, "decode")));
     if (invocation_option(in, "prefix-cache"))
         json_object_set_new(o, "prefix_cache", json_string(invocation_option(in, "prefix-cache")));
+    if (invocation_option(in, "weight"))
+        json_object_set_new(o, "weight", weight_json(in));
     if (context)
         json_object_set_new(o, "max_context", json_integer((json_int_t)context));
     if (sequences)
@@ -334,6 +348,10 @@ static const struct command_option deploy_options[] = {
      "verify guesses of the next tokens, taken from where the text repeats itself, in one step: "
      "where stages would be idle and it pays (auto, the default), wherever it repeats (lookup), "
      "never (off); the tokens are the same",
+     0},
+    {"weight", "W",
+     "of its share of the devices' time where other deployments have stages on them, too (default "
+     "1): with 3 it gets three times the time of one with 1 while both have something to do",
      0},
     {"upload", NULL, "send the bytes even where agents could read the file themselves", 0},
     {"wait", NULL, "return when it serves (this is what happens anyway)", 0},

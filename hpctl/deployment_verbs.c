@@ -97,9 +97,9 @@ static void print_handoffs(const json_t *h)
 
 static int print_deployment(const json_t *d, struct err *e)
 {
-    static const char *const keys[] = {"name",     "state",     "text",          "model",
-                                       "model_id", "compute",   "wire",          "kv",
-                                       "context",  "kv_tokens", "max_sequences", "generation"};
+    static const char *const keys[] = {
+        "name", "state",   "text",      "model",         "model_id", "compute",   "wire",
+        "kv",   "context", "kv_tokens", "max_sequences", "weight",   "generation"};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         if (json_is_string(json_object_get(d, keys[i])))
             printf("%-14s %s\n", keys[i], string_member(d, keys[i]));

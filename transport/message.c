@@ -209,6 +209,7 @@ static const struct pack_field stage_prepare_fields[] = {
     BYTES(message_stage_prepare, input_from),
     U64(message_stage_prepare, device),
     TEXT(message_stage_prepare, kv),
+    F64(message_stage_prepare, weight),
     {0}};
 static const struct pack_field stage_connect_fields[] = {
     GENERATION(message_stage_connect),

@@ -297,6 +297,8 @@ struct message_stage_prepare {
                         holds one stage of a deployment, and an older one makes room for it */
     const char *kv;  /* as what keys and values are kept: "f16", "f32", "q8_0"; "" as "auto": by
                         `compute` */
+    double
+        weight; /* of the deployment's share of each device's time, beside those of others; 0: 1 */
 };
 
 struct message_stage_connect {

@@ -154,4 +154,33 @@ def a_second_deployment_answers_while_the_first_one_is_kept_busy_with_long_promp
         assert len(longs) < 60, len(longs)
 
 
+@test
+def two_deployments_that_are_always_busy_share_the_device_by_their_weights():
+    with Cluster(agents=1, cores=1) as c:
+        for name, weight in (("heavy", "3"), ("light", "1")):
+            c.deploy(name, DEMO, "--agents", "a0", "--slice", "64", "--prefix-cache", "off", "--weight", weight)
+            assert c.hpctl("describe", name)["weight"] == float(weight)
+        going = [True]
+
+        def busy(name):
+            while going[0]:
+                complete(c, 300, 1, 60, model=name)
+
+        def seconds():
+            return [sum(s.get("busy_s", 0) for s in c.hpctl("describe", name)["stages"]) for name in ("heavy", "light")]
+
+        def measure():
+            try:
+                c.wait("both run", lambda: all(s > 0.2 for s in seconds()))
+                before = seconds()
+                c.wait("they had some seconds", lambda: sum(seconds()) > sum(before) + 3, 60)
+                heavy, light = (b - a for a, b in zip(before, seconds()))
+                print(f"# {heavy:.2f} s of weight 3, {light:.2f} s of weight 1")
+                assert 2 < heavy / light < 4.5, (heavy, light)
+            finally:
+                going[0] = False
+
+        together(measure, *[lambda n=n: busy(n) for n in ("heavy", "light") for _ in range(4)])
+
+
 main()

@@ -61,7 +61,7 @@ static inline const struct message *said(const struct core_fixture *f, enum mess
     return NULL;
 }
 
-static double planned_s_per_token; /* of what prepare_of says */
+static double planned_s_per_token, stage_weight; /* of what prepare_of says */
 
 static uint64_t deployment;
 
@@ -69,6 +69,7 @@ static inline int setup(void **state)
 {
     struct core_fixture *f = calloc(1, sizeof *f);
     planned_s_per_token = 0.5;
+    stage_weight = 0;
     deployment = DEPLOYMENT;
     f->env = env_virtual_init(&f->clock, 1);
     f->clock.now_ns = 1000 * ms;
@@ -141,7 +142,8 @@ static inline struct message prepare_of(uint64_t generation, uint64_t stage, uin
                                                        .max_batch_tokens = 16,
                                                        .source_machine = "",
                                                        .source_path = "",
-                                                       .planned_s_per_token = planned_s_per_token};
+                                                       .planned_s_per_token = planned_s_per_token,
+                                                       .weight = stage_weight};
     return m;
 }
 

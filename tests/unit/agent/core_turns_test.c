@@ -116,12 +116,84 @@ static void two_deployments_share_the_device_by_time(void **state)
     assert_in_range(longs, 2, 4);
 }
 
+/* Two deployments that have something to do all the time, in runs of a tenth of a second: how many
+ * the second one had until the first one had `firsts`. */
+static int runs_beside(struct core_fixture *f, double first_weight, double second_weight,
+                       int firsts)
+{
+    int buffer, first_runs = 0, second_runs = 0;
+    planned_s_per_token = 0.1;
+    join(f);
+    stage_weight = first_weight;
+    uint64_t first = stage_of_deployment(f, 7);
+    stage_weight = second_weight;
+    stage_of_deployment(f, 8);
+    stage_weight = 0;
+    arrive(f, 7, 0, 0, 1, &buffer);
+    assert_true(take_run(f));
+    for (uint32_t i = 0; i < 20; i++) {
+        arrive(f, 7, i + 1, i + 1, 1, &buffer);
+        arrive(f, 8, i, i, 1, &buffer);
+    }
+    while (first_runs < firsts) {
+        bool is_first = f->run.u.run.slot == first;
+        first_runs += is_first;
+        second_runs += !is_first;
+        ran(f, &f->run, 0.1);
+        assert_true(take_run(f));
+    }
+    return second_runs;
+}
+
+static void weights_share_the_device(void **state)
+{
+    assert_in_range(runs_beside(*state, 3, 1, 15), 4, 6);
+}
+
+static void a_weight_that_is_none_counts_as_one(void **state)
+{
+    assert_in_range(runs_beside(*state, -4, 2, 8), 13, 17);
+}
+
+/* A short step of one deployment runs after each long one of another, whatever that one weighs. */
+static void a_step_within_its_share_waits_for_one_run_of_another_deployment_at_most(void **state)
+{
+    struct core_fixture *f = *state;
+    int buffer;
+    planned_s_per_token = 0.5;
+    join(f);
+    stage_weight = 1000;
+    uint64_t heavy = stage_of_deployment(f, 7);
+    stage_weight = 1;
+    uint64_t light = stage_of_deployment(f, 8);
+    stage_weight = 0;
+    arrive(f, 7, 0, 0, 1, &buffer);
+    assert_true(take_run(f));
+    for (uint32_t i = 1; i < 20; i++)
+        arrive(f, 7, i, i, 1, &buffer);
+    for (uint32_t i = 0; i < 8; i++) {
+        assert_true(f->run.u.run.slot == heavy);
+        arrive(f, 8, i, i, 1, &buffer); /* while a run of the other one goes on */
+        ran(f, &f->run, 0.5);
+        assert_true(take_run(f));
+        if (i == 0)
+            assert_true(f->run.u.run.slot == light); /* it was idle: it owes nothing */
+        while (f->run.u.run.slot == light) {
+            ran(f, &f->run, 0.0001);
+            assert_true(take_run(f));
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         CLAIM(executor_is_given_as_many_runs_ahead_as_it_wants),
         CLAIM(long_run_has_none_waiting_behind_it),
         CLAIM(two_deployments_share_the_device_by_time),
+        CLAIM(weights_share_the_device),
+        CLAIM(a_weight_that_is_none_counts_as_one),
+        CLAIM(a_step_within_its_share_waits_for_one_run_of_another_deployment_at_most),
     };
     return cmocka_run_group_tests_name("core_turns", tests, NULL, NULL);
 }

@@ -202,6 +202,24 @@ TEST(heads_that_are_no_whole_blocks_are_not_kept_in_8_bits)
     fixture_close(&f);
 }
 
+TEST(a_weight_goes_to_each_stage_and_is_a_number_above_nothing)
+{
+    static const char *const bad[] = {"0", "-1", "1e9", "\"3\"", "[]"};
+    struct fixture f;
+    fixture_open(&f);
+    fixture_agent(&f, 0, "k", 8e9);
+    assert_non_null(deploy(&f, "a", "{}", NULL));
+    assert_true(fixture_last(&f, 10, MESSAGE_STAGE_PREPARE)->u.stage_prepare.weight == 1);
+    assert_non_null(deploy(&f, "b", "{\"weight\": 2.5}", NULL));
+    assert_true(fixture_last(&f, 10, MESSAGE_STAGE_PREPARE)->u.stage_prepare.weight == 2.5);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        char options[40];
+        snprintf(options, sizeof options, "{\"weight\": %s}", bad[i]);
+        expect_failure(&f, options, "invalid", "--weight", "");
+    }
+    fixture_close(&f);
+}
+
 TEST(f32_needs_twice_the_room_of_bf16)
 {
     struct fixture f;
@@ -480,6 +498,7 @@ int main(void)
         cmocka_unit_test(as_many_sequences_are_open_as_asked_for_or_as_memory_is_good_for),
         cmocka_unit_test(keys_and_values_in_8_bits_leave_room_for_more_of_them),
         cmocka_unit_test(heads_that_are_no_whole_blocks_are_not_kept_in_8_bits),
+        cmocka_unit_test(a_weight_goes_to_each_stage_and_is_a_number_above_nothing),
         cmocka_unit_test(f32_needs_twice_the_room_of_bf16),
         cmocka_unit_test(what_stages_hold_for_each_other_is_planned_as_agents_count_it),
         cmocka_unit_test(memory_of_other_deployments_is_not_given_twice),
