@@ -269,7 +269,7 @@ static inline bool core_stage_is_last(const struct core_stage *s)
 static inline uint64_t core_rows_bytes(const struct core_stage *s, uint32_t width, uint32_t runs,
                                        uint32_t tokens)
 {
-    return (uint64_t)runs * FRAME_RUN_BYTES + (uint64_t)tokens * width * frame_dtype_bytes(s->wire);
+    return (uint64_t)runs * FRAME_RUN_BYTES + frame_dtype_bytes(s->wire, (uint64_t)tokens * width);
 }
 
 /* ---- core_sessions.c */

@@ -44,8 +44,8 @@ static int prepare_check(const struct agent_core *c, const struct message_stage_
                        p->compute);
     enum frame_dtype wire;
     if (!frame_dtype_of_word(p->wire, &wire))
-        return err_set(e, HP_EUNSUPPORTED, "wire \"%.40s\" is not known; f32, f16 and bf16 are",
-                       p->wire);
+        return err_set(e, HP_EUNSUPPORTED,
+                       "wire \"%.40s\" is not known; it can be " FRAME_DTYPES_KNOWN, p->wire);
     enum kv_format kv;
     if (!kv_format_of_word(p->kv, false, &kv))
         return err_set(e, HP_EUNSUPPORTED, "kv \"%.40s\" is not known; f16, f32 and q8_0 are",

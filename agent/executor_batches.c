@@ -20,7 +20,7 @@ static const void *input_rows(const struct held_slot *h, const struct batch *b)
         return rows;
     for (int v = 0; v < before->n_outputs; v++) {
         size_t row_bytes =
-            graph_value_width(&h->graph->values[before->outputs[v]]) * frame_dtype_bytes(h->wire);
+            frame_dtype_bytes(h->wire, graph_value_width(&h->graph->values[before->outputs[v]]));
         for (uint32_t i = 0; i < b->n_runs; i++) {
             size_t bytes = b->runs[i].n_tokens * row_bytes;
             memmove(to, from + b->runs[i].row * row_bytes, bytes);
@@ -29,6 +29,19 @@ static const void *input_rows(const struct held_slot *h, const struct batch *b)
         from += b->input_tokens * row_bytes;
     }
     return rows;
+}
+
+/* What a peer sends is looked at before it is computed with. */
+static int input_check(const struct held_slot *h, const struct batch *b, const void *rows,
+                       struct err *e)
+{
+    if (h->first || h->wire != FRAME_Q8)
+        return 0;
+    int64_t bad = dtype_bad_block(DTYPE_Q8_WIRE, rows, (size_t)b->n_tokens * h->width_in);
+    return bad < 0 ? 0
+                   : err_set(e, HP_EPROTO,
+                             "block %lld of the rows that came has a scale that is no number",
+                             (long long)bad);
 }
 
 static uint8_t *output_rows(const struct batch *b, const struct data_buffer *output)
@@ -43,7 +56,7 @@ static int output_get(struct executor *x, struct flight *f, struct err *e)
     const struct held_slot *h = f->slot;
     const struct batch *b = f->run.batch;
     size_t table = (size_t)b->n_runs * FRAME_RUN_BYTES,
-           bytes = table + (size_t)b->n_tokens * h->width_out * frame_dtype_bytes(h->wire);
+           bytes = table + frame_dtype_bytes(h->wire, (uint64_t)b->n_tokens * h->width_out);
     f->output = f->run.reserved && h->reserve ? data_reserve_get(h->reserve, bytes)
                                               : data_buffer_get(x->config.data, bytes);
     if (!f->output)
@@ -64,12 +77,14 @@ static int stage_batch_make(struct executor *x, struct flight *f, struct slot_ba
         return err_set(e, HP_EBUG, "a batch came without its input");
     if (!h->last && !f->run.outlet)
         return err_set(e, HP_ELINK, "there is no link to the next stage");
-    int rc = h->last ? executor_logits_take(x, f, e) : output_get(x, f, e);
+    const void *input = h->first ? (const void *)b->ids : input_rows(h, b);
+    int rc = input_check(h, b, input, e);
+    rc = rc < 0 ? rc : h->last ? executor_logits_take(x, f, e) : output_get(x, f, e);
     if (rc < 0)
         return rc;
     *out = (struct slot_batch){.runs = b->runs,
                                .n_runs = (int)b->n_runs,
-                               .input = h->first ? b->ids : input_rows(h, b),
+                               .input = input,
                                .output =
                                    h->last ? (void *)f->logits->rows : output_rows(b, f->output)};
     return 0;

@@ -184,7 +184,10 @@ static int stage_plan(const struct executor *x, const struct executor_load *l, s
 
 static enum dtype wire_dtype(enum frame_dtype wire)
 {
-    return wire == FRAME_F16 ? DTYPE_F16 : wire == FRAME_BF16 ? DTYPE_BF16 : DTYPE_F32;
+    return wire == FRAME_F16    ? DTYPE_F16
+           : wire == FRAME_BF16 ? DTYPE_BF16
+           : wire == FRAME_Q8   ? DTYPE_Q8_WIRE
+                                : DTYPE_F32;
 }
 
 static struct slot_config slot_config_of(const struct executor *x, struct load_job *j)

@@ -113,7 +113,7 @@ static uint64_t due_ns(struct outlet *o, const struct frame_header *h)
             ? paced_token_seconds(o->config.paced, &o->wire, h->n_runs, o->config.stands_for)
             : paced_hop_seconds(o->config.paced, &o->wire, o->config.end_layer, h->n_tokens,
                                 o->config.stands_for) *
-                  frame_dtype_bytes(h->dtype) / sizeof(float); /* the profile counts float32 */
+                  frame_dtype_ratio(h->dtype); /* the profile counts float32 */
     pthread_mutex_lock(&o->lock);
     uint64_t left = paced_queue_take(&o->queue, h->sent_ns, env_now_ns(&env_real), seconds);
     pthread_mutex_unlock(&o->lock);

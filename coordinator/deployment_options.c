@@ -97,7 +97,7 @@ static int wire_read(struct deployment_spec *s, const char *wire, struct err *e)
     s->wire_auto = strcmp(wire, "auto") == 0;
     if (s->wire_auto || frame_dtype_of_word(wire, &s->wire))
         return 0;
-    return err_set(e, HP_EINVAL, "--wire is \"%.40s\"; it can be f32, f16, bf16 or auto", wire);
+    return err_set(e, HP_EINVAL, "--wire is \"%.40s\"; it can be f32, f16, bf16, q8 or auto", wire);
 }
 
 int deployment_options_read(json_t *options, struct deployment_spec *out, struct err *e)

@@ -216,6 +216,18 @@ static bool devices_are_paced(struct coord *c, const struct placement_job *p)
     return n > 0 && paced == n;
 }
 
+/* Rows cross in whole blocks. */
+static int wire_check(const struct placement_job *p, struct err *e)
+{
+    uint32_t block = frame_dtype_block(p->wire);
+    if (p->wire_auto || p->border_elements % block == 0)
+        return 0;
+    return err_set(e, HP_EUNSUPPORTED,
+                   "--wire %s packs %u elements together, and this model's rows are no multiple of "
+                   "that: take --wire f16",
+                   frame_dtype_word(p->wire), block);
+}
+
 static int placing_create(struct coord *c, struct deployment *d, struct placement_job **out,
                           struct err *e)
 {
@@ -243,7 +255,9 @@ static int placing_create(struct coord *c, struct deployment *d, struct placemen
         p->profile = p->inputs->profile;
         p->wire = p->inputs->wire;
         p->wire_auto = d->spec.wire_auto;
-        rc = ranges_read(p, d, e);
+        p->border_elements = planner_border_elements(&d->model->facts);
+        rc = wire_check(p, e);
+        rc = rc < 0 ? rc : ranges_read(p, d, e);
     }
     p->paced = rc == 0 && devices_are_paced(c, p);
     if (rc == 0 && !p->devices)
@@ -287,6 +301,13 @@ static bool placement_usable(struct coord *c, const struct deployment *d, const 
     return true;
 }
 
+/* What crossing costs in accuracy, by format: a real model's logits (docs/measurements.md). */
+static const char *const wire_costs[FRAME_DTYPE_END] = {
+    [FRAME_F32] = "nothing: the numbers are the same",
+    [FRAME_F16] = "logits within 0.1 % of the largest, KL below 1e-6 nats",
+    [FRAME_BF16] = "logits within 0.4 % of the largest, KL 1e-5 nats",
+    [FRAME_Q8] = "logits within 1 % of the largest, KL 1e-4 nats"};
+
 /* The document as people see it; of a plan that was given, with what was given. */
 static int placement_plan_set(const struct deployment *d, const struct placement_job *p,
                               struct placement *out, struct err *e)
@@ -296,6 +317,9 @@ static int placement_plan_set(const struct deployment *d, const struct placement
     json_object_set_new(document, "inputs", json_array());
     json_object_set_new(document, "wire", json_string(frame_dtype_word(p->wire)));
     json_object_set_new(document, "kv", json_string(kv_format_word(d->spec.kv)));
+    json_object_set_new(document, "wire_why",
+                        json_string(p->wire_why[0] ? p->wire_why : "as was asked"));
+    json_object_set_new(document, "wire_costs", json_string(wire_costs[p->wire]));
     for (size_t i = 0; d->spec.planned && i < sizeof given / sizeof *given; i++)
         json_object_set(document, given[i],
                         json_object_get(json_object_get(d->spec.options, "plan"), given[i]));

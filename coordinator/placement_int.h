@@ -25,7 +25,9 @@ struct placement_job {
     struct planner_inputs *inputs;
     struct profile profile; /* the inputs', with the bytes of `wire` */
     enum frame_dtype wire;
-    bool wire_auto; /* the search chooses it */
+    bool wire_auto;           /* the search chooses it */
+    uint64_t border_elements; /* divides the width of every value that may cross */
+    char wire_why[240];       /* why the search chose it; "": it was asked for */
     struct arena arena;
     /* of the spec */
     struct placing_range *ranges;          /* [n_devices] */

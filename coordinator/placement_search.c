@@ -261,7 +261,7 @@ static void prefer_last(struct placement_job *p)
 static int wire_set(struct placement_job *p, enum frame_dtype wire, struct err *e)
 {
     const struct profile *own = &p->inputs->profile;
-    double factor = (double)frame_dtype_bytes(wire) / frame_dtype_bytes(p->inputs->wire);
+    double factor = frame_dtype_ratio(wire) / frame_dtype_ratio(p->inputs->wire);
     struct profile_layer *layers =
         arena_memdup(&p->arena, own->layers, (size_t)own->n_layers * sizeof *layers);
     if (!layers)
@@ -273,8 +273,8 @@ static int wire_set(struct placement_job *p, enum frame_dtype wire, struct err *
     return 0;
 }
 
-/* A prompt's slices take longer over the link than the slower of the two stages computes them. */
-static bool hop_is_bound(const struct pipeline_schedule *s, int hop)
+/* How many times as long as the slower of its two stages a prompt's slices take over the link. */
+static double hop_times(const struct pipeline_schedule *s, int hop)
 {
     double link = 0, before = 0, after = 0;
     for (int k = 0; k < s->n_slices; k++) {
@@ -283,28 +283,47 @@ static bool hop_is_bound(const struct pipeline_schedule *s, int hop)
         before += s->end_s[here] - s->start_s[here];
         after += s->end_s[next] - s->start_s[next];
     }
-    return link > before && link > after;
+    return link / (before > after ? before : after);
 }
 
-static bool plan_is_bound(const struct pipeline_answer *a)
+/* Whether a link holds the plan up; says which does most, or that none does. */
+static bool plan_is_bound(struct placement_job *p)
 {
-    for (int hop = 0; hop + 1 < a->schedule.n_stages; hop++)
-        if (hop_is_bound(&a->schedule, hop))
-            return true;
-    return false;
+    const struct pipeline_answer *a = &p->answer;
+    int worst = 0;
+    for (int hop = 1; hop + 1 < a->schedule.n_stages; hop++)
+        worst = hop_times(&a->schedule, hop) > hop_times(&a->schedule, worst) ? hop : worst;
+    bool one = a->schedule.n_stages < 2;
+    double times = one ? 0 : hop_times(&a->schedule, worst);
+    const char *word = frame_dtype_word(p->wire);
+    if (one)
+        snprintf(p->wire_why, sizeof p->wire_why, "one stage: no rows cross");
+    else if (times > 1)
+        snprintf(p->wire_why, sizeof p->wire_why,
+                 "as %s the link from %s to %s takes %.3g times as long as the slower of its "
+                 "stages",
+                 word, a->plan.stages[worst].device, a->plan.stages[worst + 1].device, times);
+    else if (p->wire == FRAME_F32)
+        snprintf(p->wire_why, sizeof p->wire_why,
+                 "no link takes longer than the slower of its stages");
+    return times > 1;
 }
 
-/* By float32 first; where a link holds the plan up, by f16. */
+/* By float32 first; where a link holds the plan up, by f16, and where it still does, by q8. */
 static int fit_wire(struct placement_job *p, struct err *e)
 {
-    int rc = p->wire_auto ? wire_set(p, FRAME_F32, e) : 0;
+    static const enum frame_dtype steps[] = {FRAME_F32, FRAME_F16, FRAME_Q8};
+    int rc = p->wire_auto ? wire_set(p, steps[0], e) : 0;
     rc = rc < 0 ? rc : context_fit(p, e);
-    if (rc < 0 || !p->wire_auto || !plan_is_bound(&p->answer))
-        return rc;
-    json_decref(p->answer.document);
-    p->answer.document = NULL;
-    rc = wire_set(p, FRAME_F16, e);
-    return rc < 0 ? rc : context_fit(p, e);
+    for (size_t i = 1; rc == 0 && p->wire_auto && plan_is_bound(p); i++) {
+        if (i == sizeof steps / sizeof *steps || p->border_elements % frame_dtype_block(steps[i]))
+            break;
+        json_decref(p->answer.document);
+        p->answer.document = NULL;
+        rc = wire_set(p, steps[i], e);
+        rc = rc < 0 ? rc : context_fit(p, e);
+    }
+    return rc;
 }
 
 void placing_search(struct placement_job *p)

@@ -39,6 +39,20 @@ uint32_t planner_border_width(const struct model_facts *f)
     return (uint32_t)most;
 }
 
+uint64_t planner_border_elements(const struct model_facts *f)
+{
+    uint64_t all = f->borders ? 0 : f->width;
+    for (int i = 0; f->borders && i < f->n_layers; i++) {
+        const struct message_value *values = f->borders[i].items;
+        for (size_t k = 0; k < f->borders[i].count; k++)
+            for (uint64_t a = values[k].width, rest; a; a = rest) { /* Euclid's way */
+                rest = all % a;
+                all = a;
+            }
+    }
+    return all;
+}
+
 /* Whether the member could be given a stage of the deployment's model. */
 static bool takes_part(const struct deployment *d, const struct member *m)
 {

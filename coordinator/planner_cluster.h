@@ -17,6 +17,8 @@ int planner_cluster_make(const struct coord *c, const struct deployment *d, stru
                          struct err *e);
 /* Elements of a token at the widest border between layers. */
 uint32_t planner_border_width(const struct model_facts *f);
+/* Divides the width of every value that crosses a border. */
+uint64_t planner_border_elements(const struct model_facts *f);
 /* What each stage holds beside weights and KV cache, on a device of this member: work space, and
  * frames on their way to it where the member's pool has no room for them. */
 double planner_workspace_bytes(const struct coord *c, const struct deployment *d,

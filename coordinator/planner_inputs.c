@@ -86,7 +86,7 @@ int planner_inputs_get(struct coord *c, struct deployment *d, struct planner_inp
             rc = planner_profile_make(c, d, &p->profile, e);
         p->wire = deployment_wire(d);
         for (int i = 0; rc == 0 && i < p->profile.n_layers; i++) /* profiles count float32 */
-            p->profile.layers[i].output_bytes_per_token *= frame_dtype_bytes(p->wire) / 4.0;
+            p->profile.layers[i].output_bytes_per_token *= frame_dtype_ratio(p->wire);
         if (rc == 0)
             rc = bytes_set(c, d, p, e);
         if (rc < 0) {

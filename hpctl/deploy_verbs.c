@@ -331,9 +331,9 @@ static const struct command_option deploy_options[] = {
      "answered at once; more wait (default: what the KV cache is good for, at most 32)", 0},
     {"compute", "f32|auto",
      "f32: float32 throughout; auto: the fastest path of the device (default)", 0},
-    {"wire", "f32|f16|bf16|auto",
-     "as what activations cross between stages: f32 (default); f16 or bf16, half the bytes; auto: "
-     "f16 where a link holds the plan up",
+    {"wire", "f32|f16|bf16|q8|auto",
+     "as what activations cross between stages: f32 (default); f16 or bf16, half the bytes; q8, "
+     "little more than a quarter; auto: f16 where a link holds the plan up, q8 where it still does",
      0},
     {"kv", "f16|q8_0|f32",
      "as what keys and values are kept: f16 (default; with --compute f32: f32), q8_0: about half "

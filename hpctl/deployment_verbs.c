@@ -95,6 +95,14 @@ static void print_handoffs(const json_t *h)
                shown_seconds(number_member(h, "exposed_s")).s);
 }
 
+/* Why rows cross as they do, and what that costs. */
+static void print_wire(const json_t *plan)
+{
+    if (json_object_get(plan, "wire_why"))
+        printf("%-14s %s; costs: %s\n", "wire_why", string_member(plan, "wire_why"),
+               string_member(plan, "wire_costs"));
+}
+
 static int print_deployment(const json_t *d, struct err *e)
 {
     static const char *const keys[] = {
@@ -105,6 +113,7 @@ static int print_deployment(const json_t *d, struct err *e)
             printf("%-14s %s\n", keys[i], string_member(d, keys[i]));
         else
             printf("%-14s %s\n", keys[i], shown_member(d, keys[i]).s);
+    print_wire(json_object_get(d, "plan"));
     print_prefix_cache(json_object_get(d, "prefix_cache"));
     print_speculation(json_object_get(d, "speculation"));
     print_handoffs(json_object_get(d, "handoffs"));

@@ -7,12 +7,14 @@ static const uint8_t magic[2] = {'H', 'p'};
 
 static const struct {
     const char *word;
-    uint32_t bytes;
-} dtypes[] = {[FRAME_F32] = {"f32", 4},
-              [FRAME_F16] = {"f16", 2},
-              [FRAME_BF16] = {"bf16", 2},
-              [FRAME_BYTES] = {"bytes", 1},
-              [FRAME_KV_Q8_0] = {"q8_0", 0}};
+    uint32_t elements, bytes; /* of a block */
+    bool rows;
+} dtypes[FRAME_DTYPE_END] = {[FRAME_F32] = {"f32", 1, 4, true},
+                             [FRAME_F16] = {"f16", 1, 2, true},
+                             [FRAME_BF16] = {"bf16", 1, 2, true},
+                             [FRAME_BYTES] = {"bytes", 1, 1, false},
+                             [FRAME_Q8] = {"q8", FRAME_Q8_ELEMENTS, FRAME_Q8_BYTES, true},
+                             [FRAME_KV_Q8_0] = {"q8_0", 32, 34, false}};
 
 const char *frame_dtype_word(enum frame_dtype dtype)
 {
@@ -24,17 +26,27 @@ bool frame_dtype_of_word(const char *word, enum frame_dtype *out)
     *out = FRAME_F32;
     if (!word || !word[0])
         return true;
-    for (int i = FRAME_F32; i < FRAME_BYTES; i++)
-        if (strcmp(word, dtypes[i].word) == 0) {
+    for (int i = 0; i < FRAME_DTYPE_END; i++)
+        if (dtypes[i].rows && strcmp(word, dtypes[i].word) == 0) {
             *out = (enum frame_dtype)i;
             return true;
         }
     return false;
 }
 
-uint32_t frame_dtype_bytes(enum frame_dtype dtype)
+uint32_t frame_dtype_block(enum frame_dtype dtype)
 {
-    return dtypes[dtype].bytes;
+    return dtypes[dtype].elements;
+}
+
+uint64_t frame_dtype_bytes(enum frame_dtype dtype, uint64_t n)
+{
+    return n / dtypes[dtype].elements * dtypes[dtype].bytes;
+}
+
+double frame_dtype_ratio(enum frame_dtype dtype)
+{
+    return (double)dtypes[dtype].bytes / dtypes[dtype].elements / (double)sizeof(float);
 }
 
 enum frame_dtype frame_dtype_of_kv(enum kv_format f)

@@ -40,16 +40,25 @@ enum frame_dtype {
     FRAME_F32 = 0,
     FRAME_F16 = 1,
     FRAME_BF16 = 2,
-    FRAME_BYTES = 3,
+    FRAME_BYTES = 3,   /* no rows */
     FRAME_KV_Q8_0 = 4, /* of FRAME_KV alone */
+    FRAME_Q8 = 5, /* blocks of FRAME_Q8_ELEMENTS: scale and kept value (f32), then a signed byte
+                     each, of which -128 is the kept value (DTYPE_Q8_WIRE) */
     FRAME_DTYPE_END
 };
-/* "f32", "f16", "bf16": how rows cross between stages, and back. False: the text is none of them
- * (NULL and "" are f32: whoever says nothing means what there was before). */
+enum { FRAME_Q8_ELEMENTS = 64, FRAME_Q8_BYTES = 72 };
+/* "f32", "f16", "bf16", "q8": how rows cross between stages, and back. False: the text is none of
+ * them (NULL and "" are f32: whoever says nothing means what there was before). */
 const char *frame_dtype_word(enum frame_dtype dtype);
 bool frame_dtype_of_word(const char *word, enum frame_dtype *out);
-/* Of one element of a row; FRAME_BYTES: 1. */
-uint32_t frame_dtype_bytes(enum frame_dtype dtype);
+/* All that frame_dtype_of_word knows, for messages: "f32, f16, bf16 or q8". */
+#define FRAME_DTYPES_KNOWN "f32, f16, bf16 or q8"
+/* Elements that cross together: rows are whole blocks. 1 but for q8. */
+uint32_t frame_dtype_block(enum frame_dtype dtype);
+/* Of n elements, whole blocks; FRAME_BYTES: n. */
+uint64_t frame_dtype_bytes(enum frame_dtype dtype, uint64_t n);
+/* Bytes that cross for each byte of float32. */
+double frame_dtype_ratio(enum frame_dtype dtype);
 /* Of keys and values that are kept so. */
 enum frame_dtype frame_dtype_of_kv(enum kv_format f);
 

@@ -289,7 +289,8 @@ struct message_stage_prepare {
     double planned_trip_s_per_token; /* on all stages together */
     double stands_for; /* to a paced agent: how many of the profile's sequences one of this
                           deployment stands for; 0: its batch */
-    const char *wire;  /* as what values cross between stages: "f32" (also ""), "f16", "bf16" */
+    const char *wire;  /* as what values cross between stages: "f32" (also ""), "f16", "bf16", "q8"
+                        */
     struct pack_list
         enters,      /* struct message_value: what comes from the stage before; empty: not said */
         crosses;     /* what goes to the next */

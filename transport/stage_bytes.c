@@ -10,7 +10,7 @@ static uint64_t runs_of(const struct stage_shape *s)
 uint64_t stage_output_bytes(const struct stage_shape *s)
 {
     uint64_t bytes =
-        runs_of(s) * FRAME_RUN_BYTES + s->max_batch_tokens * s->width * frame_dtype_bytes(s->wire);
+        runs_of(s) * FRAME_RUN_BYTES + frame_dtype_bytes(s->wire, s->max_batch_tokens * s->width);
     return s->last || bytes <= DATA_CONTROL_BYTES ? 0 : bytes;
 }
 
@@ -30,7 +30,7 @@ uint64_t stage_beside_bytes(const struct stage_shape *s)
 uint64_t stage_inputs_bytes(uint64_t n_stages, uint64_t max_batch_tokens, uint64_t width,
                             enum frame_dtype wire)
 {
-    uint64_t row = width * frame_dtype_bytes(wire) + FRAME_RUN_BYTES;
+    uint64_t row = frame_dtype_bytes(wire, width) + FRAME_RUN_BYTES;
     return 2 * n_stages * max_batch_tokens * row;
 }
 

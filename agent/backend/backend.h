@@ -195,9 +195,10 @@ struct backend {
     bool (*event_pending)(struct event *v, void (*over)(void *ctx), void *ctx);
 
     /* Copies between device and host and within the device, from one number format (F32, F16, BF16,
-     * U32 to itself) to another; shapes are the same. To fewer bits: to the nearest, ties to even;
-     * what is beyond the largest f16 becomes that, so that one large value ends no sequence in
-     * infinities. */
+     * Q8_WIRE, U32 to itself) to another; shapes are the same, rows and their strides whole blocks.
+     * To fewer bits: to the nearest, ties to even, as agent/backend/plain/narrow.h has it; what is
+     * beyond the largest f16 becomes that, so that one large value ends no sequence in infinities.
+     */
     void (*copy)(struct stream *s, const struct tensor *to, const struct tensor *from);
 
     /* Whether this backend runs operators of a kind with a weight in that format. */
@@ -228,8 +229,7 @@ struct tensor tensor_on_host(const void *data, enum dtype dtype, uint64_t rows, 
 /* First byte of row `r`. */
 static inline void *tensor_row(const struct tensor *t, uint64_t r)
 {
-    return (uint8_t *)t->memory.data + t->offset +
-           r * t->strides[0] * dtype_info(t->dtype)->block_bytes;
+    return (uint8_t *)t->memory.data + t->offset + dtype_bytes(t->dtype, r * t->strides[0]);
 }
 /* Elements of a row. */
 static inline uint64_t tensor_width(const struct tensor *t)

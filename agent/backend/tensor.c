@@ -73,7 +73,7 @@ struct tensor tensor_rows(struct memory m, enum dtype dtype, uint64_t rows, uint
 
 struct tensor tensor_on_host(const void *data, enum dtype dtype, uint64_t rows, uint64_t width)
 {
-    struct memory m = {(void *)(uintptr_t)data, rows * width * dtype_info(dtype)->block_bytes};
+    struct memory m = {(void *)(uintptr_t)data, dtype_bytes(dtype, rows * width)};
     struct tensor t = tensor_rows(m, dtype, rows, width);
     t.on_host = true;
     return t;

@@ -34,7 +34,7 @@ static void stage_slot_unload(struct slot **self)
 
 static uint64_t border_bytes(const struct graph *g, int layer, enum dtype border, uint32_t tokens)
 {
-    return tokens * graph_border_width(g, layer) * dtype_info(border)->block_bytes;
+    return dtype_bytes(border, tokens * graph_border_width(g, layer));
 }
 
 static void warm_plan(struct stage_slot *s, const struct stage_config *c, const struct graph *g)

@@ -34,15 +34,21 @@ struct stage {
 /* ---- loading ---- */
 
 /* What crosses between stages goes through their links as numbers. */
-static int border_check(const struct graph *g, int layer, struct err *e)
+static int border_check(const struct graph *g, int layer, enum dtype border, struct err *e)
 {
     const struct graph_layer *l = &g->layers[layer];
     for (int i = 0; i < l->n_outputs; i++) {
         const struct graph_value *v = &g->values[l->outputs[i]];
+        size_t block = dtype_info(border)->block_elements;
         if (v->dtype != DTYPE_F32)
             return err_set(e, HP_EUNSUPPORTED,
                            "%s would cross the border after %s as %s; only F32 values cross",
                            v->name, l->name, dtype_info(v->dtype)->name);
+        if (graph_value_width(v) % block)
+            return err_set(e, HP_EUNSUPPORTED,
+                           "%s, which crosses the border after %s, has rows of %llu elements; they "
+                           "cross %zu at a time: deploy with --wire f16",
+                           v->name, l->name, (unsigned long long)graph_value_width(v), block);
     }
     return 0;
 }
@@ -56,8 +62,9 @@ static int config_check(const struct graph *g, const struct stage_config *c, str
         return err_set(e, HP_EINVAL,
                        "a stage needs room for at least one sequence, one token of KV cache and "
                        "one token a batch");
-    rc = c->first_layer > 0 ? border_check(g, c->first_layer - 1, e) : 0;
-    return rc < 0 || c->end_layer == g->n_layers ? rc : border_check(g, c->end_layer - 1, e);
+    rc = c->first_layer > 0 ? border_check(g, c->first_layer - 1, c->border, e) : 0;
+    return rc < 0 || c->end_layer == g->n_layers ? rc
+                                                 : border_check(g, c->end_layer - 1, c->border, e);
 }
 
 static struct forward_config forward_config_of(const struct graph *g, const struct stage_config *c)

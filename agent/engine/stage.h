@@ -36,9 +36,10 @@ struct stage_config {
     uint64_t kv_tokens; /* capacity of the KV cache, summed over sequences */
     uint32_t max_sequences;
     uint32_t max_batch_tokens; /* of one stage_run */
-    enum dtype border;   /* as what rows come from another stage and go to one: F32, F16 or BF16 */
-    bool experts_by_lot; /* of a stage that is measured: every token takes experts of its own,
-                            whatever its scores, which the file of a measurement may lack */
+    enum dtype
+        border; /* as what rows come from another stage and go to one: F32, F16, BF16 or Q8_WIRE */
+    bool experts_by_lot;   /* of a stage that is measured: every token takes experts of its own,
+                              whatever its scores, which the file of a measurement may lack */
     uint64_t beside_bytes; /* of the device's memory that is spoken for, though nothing has
                               allocated it there */
     void (*progress)(void *ctx, uint64_t done_bytes,

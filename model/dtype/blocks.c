@@ -18,6 +18,24 @@ void q8_0_to_f32(const void *src, size_t n, float *out)
     }
 }
 
+/* Our own, for rows that cross a link: the scale and the kept value as floats, then 64 signed
+ * bytes; an element is scale * byte, and that of Q8_WIRE_KEPT the kept value. Residual streams have
+ * a few channels that are hundreds of times as large as the others: with the largest value of each
+ * block apart, the scale is that of the others. */
+void q8_wire_to_f32(const void *src, size_t n, float *out)
+{
+    assert(n % Q8_WIRE_ELEMENTS == 0);
+    const uint8_t *block = src;
+    for (size_t at = 0; at < n; at += Q8_WIRE_ELEMENTS, block += Q8_WIRE_BYTES) {
+        float scale, kept;
+        memcpy(&scale, block, sizeof scale);
+        memcpy(&kept, block + sizeof scale, sizeof kept);
+        const int8_t *codes = (const int8_t *)(block + sizeof scale + sizeof kept);
+        for (size_t i = 0; i < Q8_WIRE_ELEMENTS; i++)
+            out[at + i] = codes[i] == Q8_WIRE_KEPT ? kept : scale * (float)codes[i];
+    }
+}
+
 /* The scale as a half, then 16 bytes: byte i has elements i (low four bits) and i + 16 (high); an
  * element is scale * (four bits - 8). */
 void q4_0_to_f32(const void *src, size_t n, float *out)

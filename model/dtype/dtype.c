@@ -1,4 +1,5 @@
 #include <assert.h>
+#include <math.h>
 #include <string.h>
 
 #include "model/dtype/dtype_int.h"
@@ -82,6 +83,8 @@ static const struct dtype_info formats[DTYPE_COUNT] = {
     [DTYPE_MXFP4] = {"MXFP4", NULL, 39, SMALL_BLOCK_ELEMENTS, MXFP4_BYTES, mxfp4_to_f32,
                      mxfp4_from_f32, 0, 0},
     [DTYPE_U32] = {"U32", NULL, 0, 1, 4, NULL, NULL, 0, 0},
+    [DTYPE_Q8_WIRE] = {"Q8_WIRE", NULL, 0, Q8_WIRE_ELEMENTS, Q8_WIRE_BYTES, q8_wire_to_f32, NULL, 0,
+                       0},
 };
 
 const struct dtype_info *dtype_info(enum dtype t)
@@ -90,10 +93,19 @@ const struct dtype_info *dtype_info(enum dtype t)
     return &formats[t];
 }
 
+static bool scale_is_sound(const uint8_t *at)
+{
+    float scale;
+    memcpy(&scale, at, sizeof scale);
+    return isfinite(scale) && scale >= 0;
+}
+
 /* Scales of a block; MXFP4's is a byte, of which one value stands for no number. */
 static bool block_is_sound(enum dtype t, const uint8_t *block)
 {
     const struct dtype_info *info = &formats[t];
+    if (t == DTYPE_Q8_WIRE)
+        return scale_is_sound(block);
     for (int i = 0; i < info->n_scales; i++) {
         const uint8_t *half = block + info->scales_at + 2 * i;
         if ((half[1] & 0x7c) == 0x7c)

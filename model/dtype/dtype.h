@@ -27,6 +27,7 @@ enum dtype {
     DTYPE_WEIGHT_COUNT, /* those before are formats of weights */
 
     DTYPE_U32 = DTYPE_WEIGHT_COUNT, /* token ids, positions */
+    DTYPE_Q8_WIRE,                  /* rows on their way between devices */
     DTYPE_COUNT
 };
 
@@ -49,7 +50,11 @@ enum {
     Q4_K_BYTES = 4 + 12 + 128,
     Q5_K_BYTES = 4 + 12 + 32 + 128,
     Q6_K_BYTES = 128 + 64 + 16 + 2,
-    IQ4_XS_BYTES = 2 + 2 + 4 + 128
+    IQ4_XS_BYTES = 2 + 2 + 4 + 128,
+
+    Q8_WIRE_ELEMENTS = 64,
+    Q8_WIRE_BYTES = 4 + 4 + 64,
+    Q8_WIRE_KEPT = -128 /* the code that stands for the block's kept value */
 };
 
 struct dtype_info {
@@ -70,6 +75,12 @@ struct dtype_info {
 
 /* The row of a format. */
 const struct dtype_info *dtype_info(enum dtype t);
+/* Bytes of n elements, a whole number of blocks. */
+static inline uint64_t dtype_bytes(enum dtype t, uint64_t n)
+{
+    const struct dtype_info *info = dtype_info(t);
+    return n / info->block_elements * info->block_bytes;
+}
 /* -1 when unknown. */
 int dtype_of_gguf(uint32_t gguf_type);
 /* What GGUF calls that number, whether we compute with it or not ("Q6_K"); "unknown" otherwise. */
@@ -80,8 +91,9 @@ int dtype_of_safetensors(const char *name);
 /* The names of all formats, for messages: "F32, F16, BF16, Q8_0" in out[size]; returns `out`. */
 const char *dtype_known(char *out, size_t size);
 
-/* The first of n elements' blocks (`src` as above) whose scale is infinite or not a number, or -1:
- * such a block makes every product of its row worthless. Plain formats have no scales: -1. */
+/* The first of n elements' blocks (`src` as above) whose scale is infinite or not a number (of
+ * Q8_WIRE: or below 0), or -1: such a block makes every product of its row worthless. Plain formats
+ * have no scales: -1. */
 int64_t dtype_bad_block(enum dtype t, const void *src, size_t n);
 
 /* ---- what is inside blocks, for kernels ---- */

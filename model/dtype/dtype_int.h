@@ -12,6 +12,7 @@ void q5_0_to_f32(const void *src, size_t n, float *out);
 void q5_1_to_f32(const void *src, size_t n, float *out);
 void iq4_nl_to_f32(const void *src, size_t n, float *out);
 void mxfp4_to_f32(const void *src, size_t n, float *out);
+void q8_wire_to_f32(const void *src, size_t n, float *out);
 void q2_k_to_f32(const void *src, size_t n, float *out);
 void q3_k_to_f32(const void *src, size_t n, float *out);
 void q4_k_to_f32(const void *src, size_t n, float *out);

@@ -1,7 +1,26 @@
 /* Frames of the data channel: any header and payload from the network. */
 #include "transport/frame.h"
 
+#include <assert.h>
+#include <math.h>
 #include <stdlib.h>
+#include <string.h>
+
+#include "model/dtype/dtype.h"
+
+/* Rows as Q8: whatever is not refused is as large as its scales say. */
+static void rows_widen(const uint8_t *payload, uint64_t bytes)
+{
+    float out[Q8_WIRE_ELEMENTS];
+    for (; bytes >= Q8_WIRE_BYTES; bytes -= Q8_WIRE_BYTES, payload += Q8_WIRE_BYTES) {
+        bool bad = dtype_bad_block(DTYPE_Q8_WIRE, payload, Q8_WIRE_ELEMENTS) >= 0;
+        dtype_info(DTYPE_Q8_WIRE)->to_f32(payload, Q8_WIRE_ELEMENTS, out);
+        float scale;
+        memcpy(&scale, payload, sizeof scale);
+        for (int i = 0; !bad && i < Q8_WIRE_ELEMENTS; i++)
+            assert((int8_t)payload[8 + i] == Q8_WIRE_KEPT || fabsf(out[i]) <= 127 * scale);
+    }
+}
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -22,6 +41,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     frame_tokens_decode(&h, payload, tokens, &e);
     struct kv_range kv;
     frame_kv_decode(&h, payload, &kv, &e);
+    rows_widen(payload, h.payload_bytes);
     free(runs);
     free(tokens);
     return 0;

@@ -19,25 +19,36 @@ struct copy_job {
 static void values_narrow(const struct cpu_kernels *k, enum dtype t, const float *src, size_t n,
                           void *out)
 {
-    (t == DTYPE_F16 ? k->narrow->f16 : k->narrow->bf16)(src, n, out);
+    if (t == DTYPE_Q8_WIRE)
+        k->narrow->q8(src, n, out);
+    else
+        (t == DTYPE_F16 ? k->narrow->f16 : k->narrow->bf16)(src, n, out);
+}
+
+static void values_widen(const struct cpu_kernels *k, enum dtype t, const uint8_t *src, size_t n,
+                         float *out)
+{
+    if (t == DTYPE_Q8_WIRE)
+        k->narrow->q8_back(src, n, out);
+    else
+        kernels_unpack(k, t, src, n, out);
 }
 
 static void values_convert(const struct copy_job *j, const uint8_t *src, size_t n, uint8_t *dst)
 {
     enum dtype to = j->to->dtype, from = j->from->dtype;
-    size_t size = dtype_info(to)->block_bytes, source_size = dtype_info(from)->block_bytes;
     float values[COPY_CHUNK];
     if (to == from) {
-        memcpy(dst, src, n * size);
+        memcpy(dst, src, dtype_bytes(to, n));
     } else if (to == DTYPE_F32) {
-        kernels_unpack(j->kernels, from, src, n, (float *)(void *)dst);
+        values_widen(j->kernels, from, src, n, (float *)(void *)dst);
     } else if (from == DTYPE_F32) {
         values_narrow(j->kernels, to, (const float *)(const void *)src, n, dst);
     } else {
         for (size_t i = 0; i < n; i += COPY_CHUNK) {
             size_t some = n - i < COPY_CHUNK ? n - i : COPY_CHUNK;
-            kernels_unpack(j->kernels, from, src + i * source_size, some, values);
-            values_narrow(j->kernels, to, values, some, dst + i * size);
+            values_widen(j->kernels, from, src + dtype_bytes(from, i), some, values);
+            values_narrow(j->kernels, to, values, some, dst + dtype_bytes(to, i));
         }
     }
 }
@@ -58,8 +69,7 @@ static void copy_part(void *ctx, int thread, uint32_t part)
 
 void cpu_copy(struct stream *s, const struct tensor *to, const struct tensor *from)
 {
-    size_t width = tensor_width(to), size = dtype_info(to->dtype)->block_bytes,
-           source_size = dtype_info(from->dtype)->block_bytes;
+    size_t width = tensor_width(to);
     assert(to->shape[0] == from->shape[0] && width == tensor_width(from));
     bool dense = to->strides[0] == width && from->strides[0] == width;
     size_t line = dense ? COPY_PIECE : width;
@@ -68,8 +78,8 @@ void cpu_copy(struct stream *s, const struct tensor *to, const struct tensor *fr
                          .from = from,
                          .n = width * to->shape[0],
                          .line = line,
-                         .to_step = (dense ? line : to->strides[0]) * size,
-                         .from_step = (dense ? line : from->strides[0]) * source_size,
+                         .to_step = dtype_bytes(to->dtype, dense ? line : to->strides[0]),
+                         .from_step = dtype_bytes(from->dtype, dense ? line : from->strides[0]),
                          .lines_a_part = line < COPY_PIECE ? COPY_PIECE / (line ? line : 1) : 1};
     size_t elements = j.lines_a_part * line;
     if (j.n)

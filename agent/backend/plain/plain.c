@@ -298,35 +298,39 @@ static bool event_pending(struct event *v, void (*over)(void *ctx), void *ctx)
 
 /* ---- copies ---- */
 
-static void element_put(enum dtype t, float value, void *out)
+/* n elements, whole blocks of both formats. */
+static void values_copy(enum dtype to, uint8_t *dst, enum dtype from, const uint8_t *src, size_t n)
 {
-    uint16_t half;
-    if (t == DTYPE_F32) {
-        memcpy(out, &value, sizeof value);
+    float values[Q8_WIRE_ELEMENTS];
+    uint16_t halves[Q8_WIRE_ELEMENTS];
+    assert(n <= Q8_WIRE_ELEMENTS);
+    if (to == from) {
+        memcpy(dst, src, dtype_bytes(to, n));
         return;
     }
-    (t == DTYPE_F16 ? narrow_plain.f16 : narrow_plain.bf16)(&value, 1, &half);
-    memcpy(out, &half, sizeof half);
+    dtype_info(from)->to_f32(src, n, values);
+    if (to == DTYPE_F32) {
+        memcpy(dst, values, n * sizeof *values);
+    } else if (to == DTYPE_Q8_WIRE) {
+        narrow_plain.q8(values, n, dst);
+    } else {
+        (to == DTYPE_F16 ? narrow_plain.f16 : narrow_plain.bf16)(values, n, halves);
+        memcpy(dst, halves, n * sizeof *halves);
+    }
 }
 
 static void tensors_copy(struct stream *s, const struct tensor *to, const struct tensor *from)
 {
-    size_t width = tensor_width(to), size = dtype_info(to->dtype)->block_bytes,
-           source_size = dtype_info(from->dtype)->block_bytes;
+    size_t width = tensor_width(to);
     (void)s;
     assert(to->shape[0] == from->shape[0] && width == tensor_width(from));
     for (uint64_t r = 0; r < to->shape[0]; r++) {
         uint8_t *dst = tensor_row(to, r);
         const uint8_t *src = tensor_row(from, r);
-        for (size_t i = 0; i < width; i++) {
-            float value;
-            if (to->dtype == from->dtype) {
-                memcpy(dst + i * size, src + i * size, size);
-                continue;
-            }
-            dtype_info(from->dtype)->to_f32(src + i * source_size, 1, &value);
-            element_put(to->dtype, value, dst + i * size);
-        }
+        for (size_t i = 0; i < width; i += Q8_WIRE_ELEMENTS)
+            values_copy(to->dtype, dst + dtype_bytes(to->dtype, i), from->dtype,
+                        src + dtype_bytes(from->dtype, i),
+                        width - i < Q8_WIRE_ELEMENTS ? width - i : Q8_WIRE_ELEMENTS);
     }
 }
 

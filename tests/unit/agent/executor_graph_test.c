@@ -356,10 +356,10 @@ TEST(a_cut_that_two_values_cross_goes_through_frames_in_all_formats)
     static const struct {
         enum frame_dtype wire;
         float within; /* of the largest logit; 0: the same to the bit */
-    } cases[] = {{FRAME_F32, 0}, {FRAME_F16, 3e-3f}, {FRAME_BF16, 2e-2f}};
+    } cases[] = {{FRAME_F32, 0}, {FRAME_F16, 3e-3f}, {FRAME_BF16, 2e-2f}, {FRAME_Q8, 2e-2f}};
     struct small_graph *g = small_two_make(demo_vocabulary(), 9);
     struct device_config cpu = {.backend = "cpu", .n_threads = 2}, plain = {.backend = "plain"};
-    for (size_t i = 0; i < 6; i++) {
+    for (size_t i = 0; i < 2 * sizeof cases / sizeof *cases; i++) {
         struct graph_fixture *f = fixture_make(i % 2 ? &plain : &cpu);
         struct outlet_config oc = {.data = f->data, .left = outlet_gone};
         struct outlet *out;
@@ -375,9 +375,10 @@ TEST(a_cut_that_two_values_cross_goes_through_frames_in_all_formats)
         whole_run(f, want);
         cut_run(f, out, got, &n);
         assert_int_equal(n, room);
-        assert_int_equal(f->header.payload_bytes,
-                         SEQUENCES * FRAME_RUN_BYTES + (3 * TOKENS + 6) * (TWO_WIDTH + TWO_MID) *
-                                                           frame_dtype_bytes(cases[i / 2].wire));
+        assert_int_equal(
+            f->header.payload_bytes,
+            SEQUENCES * FRAME_RUN_BYTES +
+                frame_dtype_bytes(cases[i / 2].wire, (3 * TOKENS + 6) * (TWO_WIDTH + TWO_MID)));
         for (size_t k = 0; k < n; k++)
             most = fabsf(want[k]) > most ? fabsf(want[k]) : most;
         for (size_t k = 0; k < n; k++)
@@ -392,6 +393,38 @@ TEST(a_cut_that_two_values_cross_goes_through_frames_in_all_formats)
     small_graph_free(&g);
 }
 
+TEST(rows_whose_scale_is_no_number_are_refused_before_they_are_computed_with)
+{
+    struct small_graph *g = small_two_make(demo_vocabulary(), 9);
+    struct device_config cpu = {.backend = "cpu", .n_threads = 1};
+    struct graph_fixture *f = fixture_make(&cpu);
+    struct batch b = {0};
+    stage_order(f, g, BACK, TWO_CUT, TWO_LAYERS, FRAME_Q8);
+    assert_true(batch_reserve(&b, 1, 0));
+    struct batch_run run = {.sequence = 1, .n_tokens = 2, .n_logits = 1};
+    batch_append(&b, &run);
+    size_t bytes = FRAME_RUN_BYTES + frame_dtype_bytes(FRAME_Q8, 2 * (TWO_WIDTH + TWO_MID));
+    const float infinity = INFINITY;
+    for (int bad = 1; bad >= 0; bad--) {
+        struct data_buffer *input = data_buffer_get(f->data, bytes);
+        assert_non_null(input);
+        memset(input->bytes, 0, bytes);
+        b.input = input;
+        if (bad) /* the second row's second value: block 4 */
+            memcpy(input->bytes + FRAME_RUN_BYTES + (size_t)4 * FRAME_Q8_BYTES, &infinity,
+                   sizeof infinity);
+        b.input_runs = 1;
+        b.input_tokens = 2;
+        executor_run(f->x, &(struct executor_run){.slot = BACK, .ticket = 1, .batch = &b});
+        wait_for(&f->ran);
+        assert_int_equal(f->run_status, bad ? HP_EPROTO : 0);
+        assert_true(!bad || strstr(f->text, "block 4"));
+    }
+    batch_free(&b);
+    fixture_free(f);
+    small_graph_free(&g);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -399,6 +432,7 @@ int main(void)
         cmocka_unit_test(loading_a_graph_is_given_up_when_nobody_wants_it_any_more),
         cmocka_unit_test(a_model_of_sequences_is_no_graph_of_fixed_shape),
         cmocka_unit_test(a_cut_that_two_values_cross_goes_through_frames_in_all_formats),
+        cmocka_unit_test(rows_whose_scale_is_no_number_are_refused_before_they_are_computed_with),
     };
     return cmocka_run_group_tests_name("executor_graph", tests, NULL, NULL);
 }

@@ -82,7 +82,7 @@ TEST(what_cannot_be_placed_says_why)
         {"{\"agents\": \"a0,a9\"}", "not_found", "no agent \"a9\"", ""},
         {"{\"agents\": \"a0,,a1\"}", "invalid", "not the name of an agent", ""},
         {"{\"compute\": \"f16\"}", "invalid", "auto or f32", ""},
-        {"{\"wire\": \"int8\"}", "invalid", "f32, f16, bf16 or auto", ""},
+        {"{\"wire\": \"int8\"}", "invalid", "f32, f16, bf16, q8 or auto", ""},
         {"{\"kv\": \"int4\"}", "invalid", "--kv is \"int4\"; it can be auto, f16, f32 or q8_0", ""},
         {"{\"speculate\": \"maybe\"}", "invalid", "auto, off or lookup", ""},
         {"{\"slice\": -1}", "invalid", "\"slice\" is not a number", ""},
@@ -438,14 +438,17 @@ static void two_linked(struct fixture *f, double bytes_per_s)
 TEST(activations_cross_as_was_asked_or_as_the_plan_needs_it)
 {
     static const struct {
-        const char *options, *wire;
+        const char *options, *wire, *why;
         double bytes_per_s;
     } cases[] = {
-        {"{}", "f32", 1e5},
-        {"{\"wire\": \"bf16\"}", "bf16", 1e9},
-        {"{\"wire\": \"f16\"}", "f16", 1e9},
-        {"{\"wire\": \"auto\"}", "f32", 1e10},
-        {"{\"wire\": \"auto\"}", "f16", 1e4}, /* 4 kB a token: the link takes longer */
+        {"{}", "f32", "asked", 1e5},
+        {"{\"wire\": \"bf16\"}", "bf16", "asked", 1e9},
+        {"{\"wire\": \"f16\"}", "f16", "asked", 1e9},
+        {"{\"wire\": \"q8\"}", "q8", "asked", 1e9},
+        {"{\"wire\": \"auto\"}", "f32", "no link takes longer", 1e10},
+        /* 4 kB a token: the link takes longer */
+        {"{\"wire\": \"auto\"}", "f16", "as f32 the link from ", 6e4},
+        {"{\"wire\": \"auto\"}", "q8", "as q8 the link from ", 1e4},
     };
     static struct message_value value = {"x", 1024};
     static struct pack_list borders[LAYERS];
@@ -466,6 +469,10 @@ TEST(activations_cross_as_was_asked_or_as_the_plan_needs_it)
         assert_string_equal(p[1]->wire, cases[i].wire);
         assert_string_equal(json_string_value(json_object_get(d->plan->document, "wire")),
                             cases[i].wire);
+        const char *why = json_string_value(json_object_get(d->plan->document, "wire_why"));
+        if (!strstr(why, cases[i].why))
+            fail_msg("case %zu: %s", i, why);
+        assert_non_null(json_string_value(json_object_get(d->plan->document, "wire_costs")));
         assert_int_equal(p[first]->enters.count, 0);
         assert_int_equal(p[first]->crosses.count, 1);
         assert_int_equal(p[!first]->enters.count, 1);
@@ -483,6 +490,30 @@ TEST(activations_cross_as_was_asked_or_as_the_plan_needs_it)
     facts.borders = NULL;
 }
 
+TEST(rows_that_are_no_whole_blocks_do_not_cross_as_q8)
+{
+    static struct message_value values[] = {{"x", 1024}, {"y", 96}}; /* 32 divides both */
+    static struct pack_list borders[LAYERS];
+    for (int i = 0; i < LAYERS; i++)
+        borders[i] = (struct pack_list){values, i + 1 < LAYERS ? 2 : 0};
+    facts.borders = borders;
+    for (int asked = 0; asked < 2; asked++) {
+        struct fixture f;
+        two_linked(&f, 1e4);
+        struct deployment *d =
+            deploy(&f, "x", asked ? "{\"wire\": \"q8\"}" : "{\"wire\": \"auto\"}", NULL);
+        if (asked)
+            assert_true(!d || d->n_stages == 0);
+        else
+            assert_string_equal(json_string_value(json_object_get(d->plan->document, "wire")),
+                                "f16");
+        if (asked && d)
+            assert_non_null(strstr(d->why.text, "no multiple of"));
+        fixture_close(&f);
+    }
+    facts.borders = NULL;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -490,6 +521,7 @@ int main(void)
         cmocka_unit_test(neighbours_are_those_with_the_fast_measured_link),
         cmocka_unit_test(layers_are_where_they_were_asked_for),
         cmocka_unit_test(activations_cross_as_was_asked_or_as_the_plan_needs_it),
+        cmocka_unit_test(rows_that_are_no_whole_blocks_do_not_cross_as_q8),
         cmocka_unit_test(an_agent_without_the_models_operators_or_formats_gets_no_layers),
         cmocka_unit_test(what_cannot_be_placed_says_why),
         cmocka_unit_test(an_empty_cluster_says_that_no_agent_is_ready),

@@ -259,6 +259,36 @@ TEST(a_frame_header_survives_and_every_flipped_bit_is_found)
     assert_int_equal(frame_header_decode(wire, sizeof wire - 1, &back, NULL), HP_EPROTO);
 }
 
+TEST(rows_cross_in_formats_that_both_sides_know_by_word)
+{
+    static const struct {
+        const char *word;
+        enum frame_dtype dtype;
+        uint64_t bytes; /* of 128 elements */
+    } cases[] = {{"f32", FRAME_F32, 512},
+                 {"f16", FRAME_F16, 256},
+                 {"bf16", FRAME_BF16, 256},
+                 {"q8", FRAME_Q8, 144}};
+    enum frame_dtype dtype;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        assert_true(frame_dtype_of_word(cases[i].word, &dtype) && dtype == cases[i].dtype);
+        assert_string_equal(frame_dtype_word(dtype), cases[i].word);
+        assert_non_null(strstr(FRAME_DTYPES_KNOWN, cases[i].word));
+        assert_int_equal(frame_dtype_bytes(dtype, 128), cases[i].bytes);
+        assert_true(frame_dtype_ratio(dtype) == (double)cases[i].bytes / 512);
+        assert_int_equal(128 % frame_dtype_block(dtype), 0);
+    }
+    assert_false(frame_dtype_of_word("bytes", &dtype)); /* no rows */
+    assert_false(frame_dtype_of_word("int8", &dtype));
+    for (uint16_t d = 0; d < FRAME_DTYPE_END + 2; d++) {
+        struct frame_header h = {.kind = FRAME_ACTIVATION, .dtype = d}, back;
+        uint8_t wire[FRAME_HEADER_BYTES];
+        frame_header_encode(&h, wire);
+        assert_int_equal(frame_header_decode(wire, sizeof wire, &back, NULL),
+                         d < FRAME_DTYPE_END ? 0 : HP_EPROTO);
+    }
+}
+
 TEST(runs_must_add_up_to_the_header)
 {
     struct batch_run runs[] = {{.sequence = 1, .n_tokens = 4},
@@ -388,6 +418,7 @@ int main(void)
         cmocka_unit_test(a_message_has_the_size_of_its_kind),
         cmocka_unit_test(a_field_comes_once_and_unknown_ones_are_skipped),
         cmocka_unit_test(a_frame_header_survives_and_every_flipped_bit_is_found),
+        cmocka_unit_test(rows_cross_in_formats_that_both_sides_know_by_word),
         cmocka_unit_test(runs_must_add_up_to_the_header),
         cmocka_unit_test(keys_and_values_say_which_they_are),
         cmocka_unit_test(a_join_token_carries_key_and_secret),

@@ -181,7 +181,7 @@ static inline void small_fixed_fill(const struct small_graph *g, uint64_t seed,
 
 /* ---- a cut that two values cross ---- */
 
-enum { TWO_LAYERS = 4, TWO_CUT = 2, TWO_WIDTH = 16, TWO_MID = 24 };
+enum { TWO_LAYERS = 4, TWO_CUT = 2, TWO_WIDTH = 64, TWO_MID = 128 };
 
 /* After layer 1 both its input and what it made of it are read: the residual is added later. */
 static inline void small_two_write(struct graph_builder *b)

@@ -212,6 +212,29 @@ TEST(blocks_whose_scale_is_no_finite_number_are_found)
     memset(blocks, 0x55, sizeof blocks);
     blocks[MXFP4_BYTES] = 0xff;
     assert_int_equal(dtype_bad_block(DTYPE_MXFP4, blocks, 64), 1);
+    static const uint32_t scales[] = {0x7f800000, 0x7fc00000, 0xff800000, 0xbf800000};
+    memset(blocks, 0, sizeof blocks);
+    assert_int_equal(dtype_bad_block(DTYPE_Q8_WIRE, blocks, 2 * Q8_WIRE_ELEMENTS), -1);
+    for (size_t i = 0; i < sizeof scales / sizeof *scales; i++) {
+        memcpy(blocks + Q8_WIRE_BYTES, &scales[i], sizeof scales[i]);
+        assert_int_equal(dtype_bad_block(DTYPE_Q8_WIRE, blocks, 2 * Q8_WIRE_ELEMENTS), 1);
+    }
+}
+
+TEST(rows_on_the_wire_are_scale_times_byte_and_one_kept_value)
+{
+    uint8_t block[Q8_WIRE_BYTES] = {0};
+    const float scale = 0.5f, kept = 1234.5f;
+    float out[Q8_WIRE_ELEMENTS];
+    memcpy(block, &scale, sizeof scale);
+    memcpy(block + 4, &kept, sizeof kept);
+    for (int i = 0; i < Q8_WIRE_ELEMENTS; i++)
+        block[8 + i] = (uint8_t)(int8_t)(i == 7 ? Q8_WIRE_KEPT : 2 * i - 127);
+    dtype_info(DTYPE_Q8_WIRE)->to_f32(block, Q8_WIRE_ELEMENTS, out);
+    for (int i = 0; i < Q8_WIRE_ELEMENTS; i++)
+        assert_true(out[i] == (i == 7 ? kept : scale * (float)(2 * i - 127)));
+    assert_int_equal(dtype_bytes(DTYPE_Q8_WIRE, 2 * Q8_WIRE_ELEMENTS), 144);
+    assert_int_equal(dtype_of_gguf(0), DTYPE_F32); /* it is no format of weights */
 }
 
 TEST(every_format_is_found_by_its_names)
@@ -246,6 +269,7 @@ int main(void)
         cmocka_unit_test(iq4_xs_blocks_have_scales_of_six_bits_in_two_places),
         cmocka_unit_test(mxfp4_blocks_are_powers_of_two_times_e2m1),
         cmocka_unit_test(blocks_whose_scale_is_no_finite_number_are_found),
+        cmocka_unit_test(rows_on_the_wire_are_scale_times_byte_and_one_kept_value),
         cmocka_unit_test(every_format_is_found_by_its_names),
     };
     return cmocka_run_group_tests_name("dtype", tests, NULL, NULL);

@@ -165,6 +165,66 @@ TEST(rows_are_narrowed_to_nearest_even_and_saturate)
     }
 }
 
+/* Values of a block by hand: all alike, a pair of the largest, numbers that are none, tiny ones. */
+static void q8_by_hand(float values[8 * Q8_WIRE_ELEMENTS])
+{
+    uint32_t quiet = 0x7fc00001, loud = 0xffa00000;
+    for (size_t i = 0; i < 8 * Q8_WIRE_ELEMENTS; i++)
+        values[i] = i < Q8_WIRE_ELEMENTS ? -3.0f : sinf((float)i);
+    values[64 + 9] = -500, values[64 + 10] = 500;
+    memcpy(&values[128 + 5], &quiet, sizeof quiet);
+    memcpy(&values[128 + 40], &loud, sizeof loud);
+    values[192 + 63] = INFINITY, values[192 + 1] = -INFINITY;
+    for (size_t i = 256; i < 320; i++)
+        values[i] *= 1e-32f;
+    memset(values + 320, 0, 64 * sizeof *values);
+    for (size_t i = 384; i < 448; i++)
+        values[i] *= 3e38f;
+}
+
+TEST(rows_cross_in_bytes_with_the_largest_of_each_block_kept)
+{
+    enum { HAND = 8, BLOCKS = 40, N = BLOCKS * Q8_WIRE_ELEMENTS };
+    static float values[N], back[N], same[N];
+    static uint8_t want[BLOCKS * Q8_WIRE_BYTES], got[BLOCKS * Q8_WIRE_BYTES];
+    uint64_t seed = 5;
+    for (size_t i = 0; i < N; i++)
+        values[i] =
+            ldexpf(random_float(&seed), i % Q8_WIRE_ELEMENTS == 17 ? 12 : 0); /* one apart */
+    q8_by_hand(values);
+    narrow_plain.q8(values, N, want);
+    narrow_plain.q8_back(want, N, back);
+    assert_int_equal(dtype_bad_block(DTYPE_Q8_WIRE, want, N), -1);
+    assert_true(back[64 + 9] == -500 && fabsf(back[64 + 10] - 500) < 1e-3f);
+    assert_true(isnan(back[128 + 5]) && isfinite(back[128 + 40]));
+    assert_true(back[192 + 1] == -INFINITY && back[192 + 63] > 2.9e38f);
+    for (size_t b = HAND; b < BLOCKS; b++) {
+        float scale;
+        memcpy(&scale, want + b * Q8_WIRE_BYTES, sizeof scale);
+        assert_true(scale < 0.01f); /* of the others alone, which are below 1 */
+        for (size_t i = b * Q8_WIRE_ELEMENTS; i < (b + 1) * Q8_WIRE_ELEMENTS; i++)
+            assert_true(fabsf(back[i] - values[i]) <= 0.501f * scale);
+    }
+    for (int l = 0; l < LEVELS; l++) {
+        const struct cpu_kernels *k = level(levels[l]);
+        if (!k)
+            continue;
+        k->narrow->q8(values, N, got);
+        assert_memory_equal(got, want, sizeof got);
+        k->narrow->q8_back(got, N, same);
+        assert_memory_equal(same, back, sizeof same);
+        for (size_t i = 0; i < sizeof got; i++) /* whatever bytes come */
+            got[i] = (uint8_t)((seed = seed * 6364136223846793005u + 1442695040888963407u) >> 56);
+        for (size_t b = 0; b < BLOCKS; b++)
+            got[b * Q8_WIRE_BYTES + 3] &= 0x3f, got[b * Q8_WIRE_BYTES + 8 + b] = 0x80;
+        k->narrow->q8_back(got, N, same);
+        float *plain = calloc(N, sizeof *plain);
+        narrow_plain.q8_back(got, N, plain);
+        assert_memory_equal(same, plain, sizeof same);
+        free(plain);
+    }
+}
+
 /* One shape of `dot` against the plain loops, and bit for bit against itself one row at a time. */
 static void check_dot(const struct cpu_kernels *k, enum dtype t, int rows, size_t cols, size_t n)
 {
@@ -587,6 +647,7 @@ int main(void)
         cmocka_unit_test(unpacking_is_exact_in_every_format),
         cmocka_unit_test(halves_round_to_nearest_even),
         cmocka_unit_test(rows_are_narrowed_to_nearest_even_and_saturate),
+        cmocka_unit_test(rows_cross_in_bytes_with_the_largest_of_each_block_kept),
         cmocka_unit_test(inner_products_match_and_do_not_depend_on_the_batch),
         cmocka_unit_test(norms_and_activations_match_at_any_width),
         cmocka_unit_test(activations_of_extreme_values_stay_finite),
