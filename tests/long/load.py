@@ -1,0 +1,131 @@
+"""Random load for a while: load.py SECONDS SEED. Two deployments on the same three agents, by `hpctl load` with arrivals, rates, lengths and common beginnings that are drawn, up to far beyond what they can
+do, some of it interrupted, with a third deployment that comes and goes. Every request must end as something that is told; answers that are known must come; and at rest, at the end as after the first rounds,
+each process has the memory, descriptors and threads that it had, and no sequence holds a block.
+
+Prints what happened and exits 1 when something did not hold."""
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "proc"))
+from cluster import BUILD, DEMO, Cluster
+
+WARM_ROUNDS = 5  # caches, pools and buffers of the size that they keep; before them the most that any round may ask for
+HEAVIEST = ("--arrivals", "bursty", "--rate", "450", "--seconds", "6", "--prompt-tokens", "900", "--answer-tokens", "1..40", "--patience", "60")
+GROWTH, GROWTH_BYTES = 1.1, 16 << 20
+QUESTION, ANSWER = "What is the capital of Cuba?", "Havana"
+OUTCOMES = ("done", "refused", "failed", "open", "unsent")
+
+seconds, seed = float(sys.argv[1]), int(sys.argv[2])
+chance = random.Random(seed)
+counts = dict.fromkeys((*OUTCOMES, "requests", "interrupted", "rounds", "deployed", "cached_tokens", "answer_tokens"), 0)
+causes = {}
+
+
+def options_drawn(name):
+    """A load that lasts some seconds."""
+    longest = chance.choice((40, 200, 900))
+    return [name, "--arrivals", chance.choice(("poisson", "uniform", "bursty")), "--rate", f"{chance.choice((1, 4, 16, 80, 300)) * chance.uniform(0.5, 1.5):.2f}",
+            "--seconds", f"{chance.uniform(1, 6):.2f}", "--prompt-tokens", chance.choice((f"1..{longest}", f"lognormal:4..{longest}")), "--answer-tokens", chance.choice(("1", "1..40", "lognormal:4..200")),
+            "--common", str(chance.choice((0, 0, 64, 256))), "--patience", str(chance.choice((1, 60, 60))), "--max-open", str(chance.choice((4, 4096, 4096))), "--seed", str(chance.randrange(1, 1 << 30))]
+
+
+def load_start(c, options):
+    return subprocess.Popen([os.path.join(BUILD, "hpctl"), "load", *options, "-o", "json"], env=c.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def load_end(process):
+    out, said = process.communicate(timeout=400)
+    report = json.loads(out)
+    assert process.returncode == 0, (process.args, out, said)
+    assert sum(report[o] for o in OUTCOMES) == report["requests"], report
+    for key in (*OUTCOMES, "requests", "interrupted", "cached_tokens", "answer_tokens"):
+        counts[key] += int(report[key])
+    for cause in report["causes"]:
+        told = causes.setdefault(cause["cause"], {"count": 0, "first": cause["message"]})
+        told["count"] += cause["count"]
+
+
+def load_round(c):
+    loads = [load_start(c, options_drawn(name)) for name in chance.sample(("demo", "second", "demo", "second"), chance.randrange(1, 4))]
+    if chance.random() < 0.3:
+        time.sleep(chance.uniform(0.2, 2))
+        loads[0].send_signal(signal.SIGINT)
+    if chance.random() < 0.2:
+        c.hpctl("deploy", DEMO, "--name", "third", "--agents", "a1,a2", "--max-context", "512", timeout=300)
+        c.hpctl("undeploy", "third", timeout=300)
+        counts["deployed"] += 1
+    for one in loads:
+        load_end(one)
+    counts["rounds"] += 1
+
+
+def resting(c):
+    return all(c.hpctl("describe", name)[key] == 0 for name in ("demo", "second") for key in ("sequences_active", "sequences_waiting"))
+
+
+def blocks(c):
+    """Of each deployment: all, and those that sequences hold."""
+    told = {name: c.hpctl("describe", name)["prefix_cache"] for name in ("demo", "second")}
+    return {name: (p["pages"], p["pages_own"] + p["pages_shared"], p["pages_cached"]) for name, p in told.items()}
+
+
+def process_state(pid):
+    with open(f"/proc/{pid}/status") as f:
+        status = dict(line.split(":", 1) for line in f)
+    return {"resident": int(status["VmRSS"].split()[0]) * 1024, "threads": int(status["Threads"]), "descriptors": len(os.listdir(f"/proc/{pid}/fd"))}
+
+
+def processes(c):
+    state = c.local()
+    return {name: process_state(pid) for name, pid in [("coordinator", state["coordinator"]["pid"])] + [(a["name"], a["pid"]) for a in state["agents"]]}
+
+
+def rest(c):
+    """What everything has when nothing runs, once kept connections have ended (75 s)."""
+    c.wait("all requests have ended", lambda: resting(c), 120)
+    last = None
+    for _ in range(20):
+        now = processes(c)
+        if last and all(now[p][k] == last[p][k] for p in now for k in ("threads", "descriptors")):
+            break
+        last = now
+        time.sleep(5)
+    assert ANSWER in c.answer("demo", QUESTION) and ANSWER in c.answer("second", QUESTION)
+    c.wait("these have ended", lambda: resting(c), 20)
+    return processes(c), blocks(c)
+
+
+def compare(before, after):
+    wrong = []
+    for name, then in before[0].items():
+        now = after[0][name]
+        if now["resident"] > then["resident"] * GROWTH + GROWTH_BYTES:
+            wrong.append(f"{name} grew from {then['resident']} to {now['resident']} bytes")
+        wrong += [f"{name} had {then[key]} {key}, and has {now[key]}" for key in ("threads", "descriptors") if now[key] > then[key] + 1]
+    for name, (pages, held, cached) in after[1].items():
+        if pages != before[1][name][0] or held != 0 or cached > pages:
+            wrong.append(f"{name}: {held} of {pages} blocks are held by nobody, {cached} kept; before: {before[1][name]}")
+    return wrong
+
+
+with Cluster(agents=3, cores=1, data=chance.choice(["ucx", "tcp"])) as c:
+    c.deploy("demo", DEMO, "--agents", "a0,a1,a2")
+    c.deploy("second", DEMO, "--agents", "a2,a0", "--max-context", "1200")
+    for one in [load_start(c, (name, *HEAVIEST)) for name in ("demo", "second", "demo")]:
+        load_end(one)
+    for _ in range(WARM_ROUNDS):
+        load_round(c)
+    before = rest(c)
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        load_round(c)
+    after = rest(c)
+    wrong = compare(before, after)
+print(json.dumps({"seed": seed, "seconds": seconds, **counts, "causes": causes, "before": before[0], "after": after[0], "blocks": after[1]}))
+assert not wrong, wrong
+assert counts["done"] > 0 and counts["rounds"] > WARM_ROUNDS, counts
