@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "common/fs.h"
+#include "model/convert/beside.h"
 #include "model/convert/convert_int.h"
 
 enum { THREADS_MAX = 256, TICK_MS = 100 };
@@ -174,8 +175,7 @@ static int run_threads(struct convert_run *r, const struct convert_options *o, u
 struct convert_file {
     struct model *model;
     const char *path;
-    char beside[PATH_MAX];
-    int fd;
+    struct beside beside;
     struct arena arena;
     struct convert_list list;
     struct gguf_header header;
@@ -222,24 +222,15 @@ static int place_check(const struct convert_file *f, bool overwrite, struct err 
 static int room_check(const struct convert_file *f, uint64_t bytes, struct err *e)
 {
     struct statvfs s;
-    int rc = posix_fallocate(f->fd, 0, (off_t)bytes);
+    int rc = posix_fallocate(f->beside.fd, 0, (off_t)bytes);
     if (rc != ENOSPC && rc != EFBIG && rc != EDQUOT)
         return 0; /* the writes will say the rest */
-    uint64_t free_bytes = fstatvfs(f->fd, &s) == 0 ? (uint64_t)s.f_bavail * s.f_frsize : 0;
+    uint64_t free_bytes = fstatvfs(f->beside.fd, &s) == 0 ? (uint64_t)s.f_bavail * s.f_frsize : 0;
     if (rc != ENOSPC)
         return err_set(e, HP_ENOSPACE, "%s: the file takes %llu bytes: %s", f->path,
                        (unsigned long long)bytes, strerror(rc));
     return err_set(e, HP_ENOSPACE, "%s: the file takes %llu bytes, and the disk has %llu free",
                    f->path, (unsigned long long)bytes, (unsigned long long)free_bytes);
-}
-
-static int beside_open(struct convert_file *f, struct err *e)
-{
-    int n = snprintf(f->beside, sizeof f->beside, "%s.%ld.tmp", f->path, (long)getpid());
-    if (n < 0 || (size_t)n >= sizeof f->beside)
-        return err_set(e, HP_EINVAL, "%.80s...: the path is too long", f->path);
-    f->fd = open(f->beside, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    return f->fd < 0 ? fs_error(f->path, "write", e) : 0;
 }
 
 /* Keys, formats and places: all of the header. */
@@ -264,7 +255,7 @@ static int data_write(struct convert_file *f, const struct convert_options *o, s
 {
     struct convert_run r = {.list = &f->list,
                             .data_offset = f->head.size,
-                            .fd = f->fd,
+                            .fd = f->beside.fd,
                             .path = f->path,
                             .lock = PTHREAD_MUTEX_INITIALIZER,
                             .ended = PTHREAD_COND_INITIALIZER};
@@ -288,12 +279,12 @@ static int data_write(struct convert_file *f, const struct convert_options *o, s
 }
 
 /* What was written opens, with the same sizes. */
-static int file_check(const struct convert_file *f, struct err *e)
+static int file_check(struct convert_file *f, struct err *e)
 {
     struct model *made;
     struct err problem = {0};
     const struct model_config *a = model_config(f->model), *b;
-    int rc = model_open(f->beside, &made, &problem);
+    int rc = model_open(f->beside.path, &made, &problem);
     if (rc < 0)
         return err_set(e, rc == HP_ENOMEM ? rc : HP_EBUG,
                        "the file that was made does not open: %s", problem.text);
@@ -302,7 +293,10 @@ static int file_check(const struct convert_file *f, struct err *e)
                 a->n_blocks == b->n_blocks && a->n_heads == b->n_heads &&
                 a->head_dim == b->head_dim && a->mlp_width == b->mlp_width &&
                 a->context == b->context && a->experts.n == b->experts.n;
+    rc = same && f->model->form == FORM_HUB ? convert_tokens_check(f->model, made, e) : 0;
     model_close(&made);
+    if (rc < 0)
+        return rc;
     return same ? 0 : err_set(e, HP_EBUG, "the file that was made has other sizes than the model");
 }
 
@@ -313,22 +307,19 @@ static int file_make(struct convert_file *f, const struct convert_type *type,
     if (rc == HP_EEXIST)
         err_hint(e, "--overwrite replaces it once the new one is whole");
     rc = rc < 0 ? rc : header_make(f, type, e);
-    rc = rc < 0 ? rc : beside_open(f, e);
+    rc = rc < 0 ? rc : beside_open(&f->beside, f->path, e);
     if (rc < 0)
         return rc;
     f->result->bytes = f->head.size + f->header.data_bytes;
     rc = room_check(f, f->result->bytes, e);
-    if (rc == 0 && ftruncate(f->fd, (off_t)f->result->bytes) != 0)
+    if (rc == 0 && ftruncate(f->beside.fd, (off_t)f->result->bytes) != 0)
         rc = fs_error(f->path, "write", e);
     rc = rc < 0 ? rc : data_write(f, o, e);
     int unread = model_check(f->model, e);
     rc = unread < 0 ? unread : rc;
-    if (close(f->fd) != 0 && rc == 0)
-        rc = fs_error(f->path, "write", e);
     rc = rc < 0 ? rc : file_check(f, e);
-    rc = rc < 0 ? rc : fs_file_replace(f->beside, f->path, e);
-    if (rc < 0)
-        unlink(f->beside);
+    rc = rc < 0 ? rc : beside_publish(&f->beside, f->path, e);
+    beside_discard(&f->beside);
     return rc;
 }
 

@@ -55,6 +55,9 @@ int convert_keys(struct model *m, const struct convert_type *type, struct gguf_h
                  struct err *e);
 /* tokens.c: the tokenizer of a Hugging Face folder. */
 int convert_tokens(struct model *m, struct gguf_header *h, struct err *e);
+/* Whether the file that was made of a folder cuts text as the folder's tokenizer does.
+ * HP_EUNSUPPORTED where not. */
+int convert_tokens_check(struct model *from, struct model *made, struct err *e);
 
 /* rows.c: rows [first, first + n) of a tensor as blocks of its format. `scratch` is one thread's.
  */

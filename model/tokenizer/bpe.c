@@ -131,6 +131,32 @@ int bpe_init_scores(struct bpe *b, struct arena *arena, const struct vocabulary 
     return rc;
 }
 
+static int lower_rank_first(const void *pa, const void *pb)
+{
+    const struct bpe_pair *a = pa, *b = pb;
+    if (a->rank != b->rank)
+        return a->rank < b->rank ? -1 : 1;
+    if (a->left != b->left)
+        return a->left < b->left ? -1 : 1;
+    return a->right < b->right ? -1 : a->right > b->right;
+}
+
+int bpe_merges_list(const struct bpe *b, struct arena *arena, struct bpe_pair **out, size_t *n,
+                    struct err *e)
+{
+    *n = 0;
+    *out = arena_alloc(arena, b->n_merges + 1, sizeof **out);
+    if (!*out)
+        return err_set(e, HP_ENOMEM, "out of memory for %zu merges", b->n_merges);
+    for (size_t i = 0; i < b->n_slots; i++) {
+        const struct bpe_merge *m = &b->merges[i];
+        if (m->used)
+            (*out)[(*n)++] = (struct bpe_pair){m->left, m->right, m->merged, m->rank};
+    }
+    qsort(*out, *n, sizeof **out, lower_rank_first);
+    return 0;
+}
+
 void bpe_scratch_free(struct bpe_scratch *s)
 {
     buffer_free(&s->symbols);

@@ -46,6 +46,15 @@ enum bpe_ties {
 int bpe_init_scores(struct bpe *b, struct arena *arena, const struct vocabulary *v,
                     const float *scores, enum bpe_ties ties, const bool *takes_part, struct err *e);
 
+/* A merge: `left` followed by `right` becomes `merged`. */
+struct bpe_pair {
+    uint32_t left, right, merged, rank;
+};
+/* All merges by rank, those with one rank by the left token's id: a new list in the arena.
+ * HP_ENOMEM. */
+int bpe_merges_list(const struct bpe *b, struct arena *arena, struct bpe_pair **out, size_t *n,
+                    struct err *e);
+
 /* Working memory, reused from word to word; zero-initialised. */
 struct bpe_scratch {
     struct buffer symbols, heap;

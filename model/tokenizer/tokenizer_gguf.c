@@ -157,7 +157,7 @@ static int read_piece_steps(struct tokenizer *t, const struct gguf_tokens *s, st
     rc = rc < 0 ? rc
                 : gguf_get_bool(s->g, s->file, GGUF_TOKENS "remove_extra_whitespaces", false,
                                 &squeeze, e);
-    if (rc == 0 && squeeze && s->kind == GGUF_UNIGRAM)
+    if (rc == 0 && squeeze)
         rc = add_step(t, NORMALIZE_SQUEEZE, "", "", e);
     if (rc == 0 && prefix)
         rc = add_step(t, NORMALIZE_PREPEND, "", "\xE2\x96\x81", e);
@@ -218,11 +218,11 @@ static int read_steps(struct tokenizer *t, struct gguf_tokens *s, struct err *e)
     switch (s->kind) {
     case GGUF_BYTE_BPE: return read_byte_steps(t, s, e);
     case GGUF_WORDPIECE: return read_bert_steps(t, s, e);
-    case GGUF_UNIGRAM: rc = read_charsmap(t, s, e); break;
+    case GGUF_UNIGRAM:
+    case GGUF_PIECES: rc = read_charsmap(t, s, e); break;
     case GGUF_MERGED_PIECES:
         rc = pretokenizer_add_split(&t->pretokenizer, "[^\\n]+|[\\n]+", SPLIT_ISOLATED, false, e);
         break;
-    case GGUF_PIECES: break;
     }
     return rc < 0 ? rc : read_piece_steps(t, s, e);
 }

@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -214,9 +215,32 @@ TEST(what_is_quantised_stays_as_it_is_in_its_own_format)
     convert_result_free(&r);
 }
 
+TEST(what_a_killed_conversion_left_goes_and_what_somebody_holds_stays)
+{
+    char left[256], held[256], other[256];
+    struct err e = {0};
+    source_write(&(struct tiny_llama){0});
+    snprintf(left, sizeof left, "%s", write_text("made.gguf.999999.tmp", "x"));
+    snprintf(held, sizeof held, "%s", write_text("made.gguf.999998.tmp", "x"));
+    snprintf(other, sizeof other, "%s", write_text("made.gguf.x1.tmp", "x"));
+    int fd = open(held, O_RDWR);
+    assert_int_equal(flock(fd, LOCK_EX), 0);
+    if (convert_as("f32", &e) < 0)
+        fail_msg("%s", e.text);
+    assert_int_equal(access(left, F_OK), -1);
+    assert_int_equal(access(held, F_OK), 0);
+    assert_int_equal(access(other, F_OK), 0);
+    assert_int_equal(access(made, F_OK), 0);
+    close(fd);
+    unlink(held);
+    unlink(other);
+    unlink(made);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_a_killed_conversion_left_goes_and_what_somebody_holds_stays),
         cmocka_unit_test_setup_teardown(keys_and_tensors_survive, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(
             every_type_opens_and_rows_that_are_no_whole_blocks_fall_back, make_folder,
