@@ -40,15 +40,38 @@ struct pattern_search {
     struct cpu_limit time; /* of all searches together */
 };
 
-/* Which bytes a match can begin with, where the library knows. */
+/* Whether a match can begin with a character below 0x80, which is tried alone: where that fails
+ * without asking for what follows, nothing that follows helps. Whoever asks for what goes before
+ * cannot be tried so. */
+static bool ascii_may_start(const pcre2_code *code, pcre2_match_data *data, uint8_t c)
+{
+    return pcre2_match(code, &c, 1, 0, PCRE2_PARTIAL_HARD | PCRE2_NO_JIT, data, NULL) !=
+           PCRE2_ERROR_NOMATCH;
+}
+
+static bool starts_try(struct pattern *p)
+{
+    uint32_t before = 1;
+    pcre2_match_data *data = pcre2_match_data_create(4, NULL);
+    pcre2_pattern_info(p->code, PCRE2_INFO_MAXLOOKBEHIND, &before);
+    bool known = data && before == 0;
+    memset(p->starts, 0xFF, sizeof p->starts);
+    for (uint8_t c = 0; known && c < 0x80; c++)
+        if (!ascii_may_start(p->code, data, c))
+            p->starts[c / 8] &= (uint8_t) ~(1U << c % 8);
+    pcre2_match_data_free(data);
+    return known;
+}
+
+/* Which bytes a match can begin with, where the library knows or trying tells. */
 static void starts_find(struct pattern *p, const pcre2_code *anywhere)
 {
     const uint8_t *bits = NULL;
     uint32_t empty = 1;
     pcre2_pattern_info(anywhere, PCRE2_INFO_MATCHEMPTY, &empty);
     pcre2_pattern_info(anywhere, PCRE2_INFO_FIRSTBITMAP, (void *)&bits);
-    p->starts_known = !empty && bits;
-    if (p->starts_known)
+    p->starts_known = !empty && (bits || starts_try(p));
+    if (!empty && bits)
         memcpy(p->starts, bits, sizeof p->starts);
 }
 

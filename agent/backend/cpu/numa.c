@@ -118,6 +118,8 @@ static bool area_bind(const struct numa *p, void *area, size_t bytes)
 {
     if (p->box)
         return p->box->bind(p->box->ctx, area, bytes, p->nodes_said, p->in_turns);
+    /* Not strict: Linux prefers the node and takes others where it is full (MPOL_PREFERRED_MANY).
+     */
     return hwloc_set_area_membind(p->tree, area, bytes, p->nodes,
                                   p->in_turns ? HWLOC_MEMBIND_INTERLEAVE : HWLOC_MEMBIND_BIND,
                                   HWLOC_MEMBIND_BYNODESET) == 0;

@@ -53,6 +53,41 @@ TEST(words_are_those_of_the_library)
     json_decref(cases);
 }
 
+/* Places where no match can begin are passed over without being tried: none that counts. */
+TEST(matches_begin_wherever_they_may)
+{
+    static const struct {
+        const char *regex, *text;
+        size_t start, end;
+    } cases[] = {
+        {"\\p{N}{1,3}", "ab 1234", 3, 6},
+        {"(?<=a)b", "b ab", 3, 4},
+        {"(?<!a)b", "ab b", 3, 4},
+        {"\\bb", "ab b", 3, 4},
+        {"^b", "a\nb", 2, 3},
+        {"x(?=y)|\\p{Lu}z", "x xy", 2, 3},
+        {"(?!a)\\p{L}+", "aab", 2, 3},
+        {"(?i:s)\\p{L}", "aSb", 1, 3},
+        {"\\p{L}$", "1ab", 2, 3},
+        {"(?>a|b)c?", "xb", 1, 2},
+        {"(?i)\u017f", "xs", 1, 2}, /* a long s is an s */
+        {"[^\\p{L}]\\p{M}", "ab\u0301 \u0301", 4, 7},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct pattern *p;
+        struct pattern_search *search = pattern_search_create();
+        struct err e = {0};
+        size_t start = 99, end = 99;
+        if (pattern_compile(cases[i].regex, strlen(cases[i].regex), &p, &e) < 0)
+            fail_msg("%s: %s", cases[i].regex, e.text);
+        int rc = pattern_find(p, search, cases[i].text, strlen(cases[i].text), 0, &start, &end, &e);
+        if (rc != 1 || start != cases[i].start || end != cases[i].end)
+            fail_msg("%s on \"%s\": %d, %zu to %zu", cases[i].regex, cases[i].text, rc, start, end);
+        pattern_search_destroy(&search);
+        pattern_destroy(&p);
+    }
+}
+
 TEST(ordinary_classes_are_left_as_they_are)
 {
     static const char *const same[] = {"[^\\r\\n\\p{L}\\p{N}]?\\p{L}+",
@@ -71,6 +106,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(words_are_those_of_the_library),
+        cmocka_unit_test(matches_begin_wherever_they_may),
         cmocka_unit_test(ordinary_classes_are_left_as_they_are),
     };
     return cmocka_run_group_tests_name("pattern", tests, NULL, NULL);
