@@ -8,6 +8,7 @@
 #include "common/vector.h"
 #include "coordinator/api_keys.h"
 #include "coordinator/model_slots.h"
+#include "coordinator/prefix_costs.h"
 
 enum { LOOKED_AT = 64 }; /* sequences whose ids a request's are compared with, at most */
 
@@ -24,6 +25,7 @@ struct prefixes {
     struct prefix **all;
     size_t n_all, room_all;
     uint32_t n_kept;
+    struct prefix_curve curve; /* as of the last choice of one to give up */
 };
 
 /* ---- the chain ---- */
@@ -327,6 +329,7 @@ void prefixes_hit(const struct coord *c, struct deployment *d, const struct sequ
     if (!hit->from)
         return;
     hit->from->used_ns = coord_now(c);
+    hit->from->uses++;
     d->prefix_counts.hits++;
     d->prefix_counts.tokens += hit->length;
 }
@@ -377,8 +380,10 @@ uint32_t prefixes_end(const struct coord *c, struct deployment *d, struct sequen
     if (p->n && salt && !p->hidden)
         chain_grow(d->prefixes, p, chain_root(d, s, salt));
     struct prefix *other = p->n ? kept_with(d, p) : NULL;
-    if (other)
+    if (other) {
         other->used_ns = coord_now(c);
+        other->uses++;
+    }
     if (!p->n || !salt || p->hidden || other || !p->ready || d->state != DEPLOYMENT_SERVING ||
         !prefix_reaches(d, p, p->n)) {
         prefix_remove(d, p);
@@ -398,28 +403,34 @@ uint32_t prefixes_end(const struct coord *c, struct deployment *d, struct sequen
 
 /* ---- whom it costs least ---- */
 
-/* A prefix's idle time, less for what is long: a token costs the more to compute the more stand
- * before it. */
-static double prefix_dispensable(const struct coord *c, const struct prefix *p)
+/* Seconds of its idle time to a second of computing a page of it anew; of pages that others have,
+ * too, nothing would be computed. */
+static double prefix_dispensable(const struct coord *c, const struct deployment *d,
+                                 const struct prefix *p, uint32_t alone)
 {
-    return (double)(coord_now(c) - p->used_ns + 1) / (1 + (double)p->n / PREFIX_WEIGHT_TOKENS);
+    uint32_t lost = (alone ? alone : 1) * KV_PAGE_TOKENS, from = p->n > lost ? p->n - lost : 0;
+    double cost = prefix_curve_between(&d->prefixes->curve, from, p->n) / (alone ? alone : 1);
+    return (double)(coord_now(c) - p->used_ns + 1) * 1e-9 / ((1 + p->uses) * cost);
 }
 
-struct prefix *prefixes_victim(const struct coord *c, const struct deployment *d,
-                               const struct prefix *except)
+struct prefix *prefixes_victim(struct coord *c, struct deployment *d, const struct prefix *except)
 {
     struct prefix *best = NULL;
+    double most = 0;
     bool best_gives = false;
+    if (d->prefixes && d->prefixes->n_kept)
+        prefix_curve_update(c, d, &d->prefixes->curve);
     for (size_t i = 0; d->prefixes && i < d->prefixes->n_all; i++) {
         struct prefix *p = d->prefixes->all[i];
         if (!p->kept || p == except)
             continue;
-        bool gives = kv_account_alone(&d->kv, &p->holding) > 0;
-        if (best && (gives != best_gives ? best_gives
-                                         : prefix_dispensable(c, p) <= prefix_dispensable(c, best)))
+        uint32_t alone = kv_account_alone(&d->kv, &p->holding);
+        double own = prefix_dispensable(c, d, p, alone);
+        if (best && (best_gives != (alone > 0) ? best_gives : own <= most))
             continue;
         best = p;
-        best_gives = gives;
+        best_gives = alone > 0;
+        most = own;
     }
     return best;
 }

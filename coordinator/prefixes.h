@@ -14,9 +14,7 @@
 #include "coordinator/sequence.h"
 
 enum {
-    PREFIX_LEAST_TOKENS = KV_PAGE_TOKENS, /* shorter beginnings are not looked for */
-    PREFIX_WEIGHT_TOKENS =
-        2048, /* a prefix longer by so many has its idle time divided once more */
+    PREFIX_LEAST_TOKENS = KV_PAGE_TOKENS /* shorter beginnings are not looked for */
 };
 
 /* One sequence of the index. */
@@ -31,6 +29,7 @@ struct prefix {
     uint64_t *pages;  /* [n_pages]: the chain */
     uint32_t n_pages, room_pages;
     uint64_t used_ns;
+    uint32_t uses; /* requests that began with it */
     /* of one that has ended and is kept */
     bool kept;
     uint32_t *own_ids;
@@ -63,10 +62,11 @@ uint32_t prefixes_end(const struct coord *c, struct deployment *d, struct sequen
 
 /* Another sequence that is kept and that this one has all of; NULL: none. */
 struct prefix *prefixes_covered(const struct deployment *d, uint64_t sequence);
-/* The one that is kept and misses least (but for `except`): long idle and short, with pages that
- * nobody else has before all others; NULL: none is kept. */
-struct prefix *prefixes_victim(const struct coord *c, const struct deployment *d,
-                               const struct prefix *except);
+/* The one that is kept and whose loss costs least (but for `except`): what computing its pages anew
+ * would take (prefix_costs.h), by the chance that somebody asks for them, which falls with the time
+ * since that was last so and rises with how often it was. One with pages that nobody else has goes
+ * before all others; NULL: none is kept. */
+struct prefix *prefixes_victim(struct coord *c, struct deployment *d, const struct prefix *except);
 /* A prefix keeps its first `length` tokens, at most those that it has; the caller tells the stages.
  */
 void prefix_cut(struct deployment *d, struct prefix *p, uint32_t length);

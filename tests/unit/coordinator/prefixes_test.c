@@ -1,7 +1,10 @@
 /* Requests that begin alike, message by message: who shares with whom, from where the stages go on,
  * what is kept, and what goes first. */
+#include <math.h>
+
 #include "coordinator/api_keys.h"
 #include "coordinator/model_slots.h"
+#include "coordinator/prefix_costs.h"
 #include "coordinator/prefixes.h"
 #include "tests/unit/coordinator/stream_fixture.h"
 
@@ -299,6 +302,55 @@ TEST(what_is_long_and_was_used_lately_stays_longest)
     fixture_close(&f);
 }
 
+/* Asked for thrice and then left for a while, against asked for once and just now. */
+TEST(what_is_asked_for_often_stays_longer)
+{
+    struct fixture f;
+    char key[API_KEY_TEXT];
+    struct err e = {0};
+    struct deployment *d = serving(&f);
+    static const char *const names[] = {"often", "once"};
+    uint64_t ids[2];
+    for (int i = 0; i < 2; i++) {
+        char client[32];
+        assert_int_equal(api_keys_create(f.core, names[i], key, &e), 0);
+        snprintf(client, sizeof client, "key %s", names[i]);
+        ids[i] = served(&f, client, 70);
+        for (int k = 0; i == 0 && k < 2; k++)
+            served(&f, client, 70);
+        f.clock.now_ns += 1000000;
+        coord_tick(f.core);
+    }
+    const struct prefix *often = prefixes_kept_of(d, ids[0]);
+    assert_non_null(often);
+    assert_true(often->uses >= 2);
+    assert_int_equal(prefixes_victim(f.core, d, NULL)->sequence, ids[1]);
+    f.clock.now_ns += 1000000000; /* idle for as long as makes no difference */
+    assert_int_equal(prefixes_victim(f.core, d, NULL)->sequence, ids[1]);
+    fixture_close(&f);
+}
+
+/* As the planner says, and otherwise by length alone; later tokens are never cheaper. */
+TEST(what_is_far_behind_costs_more_to_compute_anew)
+{
+    struct fixture f;
+    struct deployment *d = serving(&f);
+    struct prefix_curve curve = {0};
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(curve.known, i);
+        double before = 0;
+        for (uint32_t at = 0; at + 16 <= d->context; at += 16) {
+            double own = prefix_curve_between(&curve, at, at + 16);
+            assert_true(own > 0 && own >= before * 0.999999);
+            before = own;
+        }
+        assert_true(fabs(prefix_curve_between(&curve, 0, 32) - prefix_curve_between(&curve, 0, 16) -
+                         prefix_curve_between(&curve, 16, 32)) < 1e-9);
+        prefix_curve_update(f.core, d, &curve);
+    }
+    fixture_close(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -312,6 +364,8 @@ int main(void)
         cmocka_unit_test(what_a_window_has_left_is_not_shared),
         cmocka_unit_test(a_stage_that_lacks_the_beginning_costs_a_request_nothing),
         cmocka_unit_test(what_is_long_and_was_used_lately_stays_longest),
+        cmocka_unit_test(what_is_asked_for_often_stays_longer),
+        cmocka_unit_test(what_is_far_behind_costs_more_to_compute_anew),
     };
     return cmocka_run_group_tests_name("prefixes", tests, NULL, NULL);
 }
