@@ -40,6 +40,7 @@ static const message_fn message_handlers[MESSAGE_TYPE_COUNT] = {
     [MESSAGE_STAGE_UNLOAD] = core_stage_unload,
     [MESSAGE_CHUNK_GRANT] = core_grant,
     [MESSAGE_SEQUENCE_OPEN] = core_sequence_open,
+    [MESSAGE_SEQUENCE_GROW] = core_sequence_grow,
     [MESSAGE_SEQUENCE_CLOSE] = core_sequence_closed,
     [MESSAGE_KV_IMPORT] = core_kv_import,
     [MESSAGE_KV_EXPORT] = core_kv_export,

@@ -15,12 +15,12 @@
  * AGENT_DO_RUN (as input), AGENT_DO_KV_IMPORT, AGENT_DO_POST or AGENT_DO_RELEASE.
  *
  * Each device has an executor: one thread that owns stages and samplers. It does what it is told in
- * order: LOAD, UNLOAD, SEQUENCE_OPEN, SEQUENCE_CLOSE, KV_IMPORT, KV_EXPORT, RUN. The core gives it
- * up to `runs_ahead` RUNs at a time, answered in their order. Every order carries a `slot` (the
- * stage that is held, for its whole life in memory, over generations; it stays on the device that
- * its `stage_prepare` named) and, where it is answered, a `ticket`. What comes from outside names a
- * stage by deployment, generation and number: of one deployment an agent may hold several, each on
- * another device. */
+ * order: LOAD, UNLOAD, SEQUENCE_OPEN, SEQUENCE_GROW, SEQUENCE_CLOSE, KV_IMPORT, KV_EXPORT, RUN. The
+ * core gives it up to `runs_ahead` RUNs at a time, answered in their order. Every order carries a
+ * `slot` (the stage that is held, for its whole life in memory, over generations; it stays on the
+ * device that its `stage_prepare` named) and, where it is answered, a `ticket`. What comes from
+ * outside names a stage by deployment, generation and number: of one deployment an agent may hold
+ * several, each on another device. */
 #ifndef HP_AGENT_AGENT_CORE_H
 #define HP_AGENT_AGENT_CORE_H
 
@@ -227,6 +227,7 @@ enum agent_action_kind {
                         sequences; not answered */
     AGENT_DO_CONNECT,        /* (re)make the links of a slot; an empty address drops that link */
     AGENT_DO_SEQUENCE_OPEN,  /* KV room, and a sampler on the last stage */
+    AGENT_DO_SEQUENCE_GROW,  /* more of its KV room is reserved; not answered */
     AGENT_DO_SEQUENCE_CLOSE, /* or keep; not answered; of an unknown sequence nothing */
     AGENT_DO_RUN,            /* a batch through a stage */
     AGENT_DO_KV_IMPORT,      /* a piece of what a sequence begins with */
@@ -283,6 +284,10 @@ struct agent_action {
             bool sampler; /* last stage and not all_logits */
             const struct message_sequence_open *open;
         } sequence_open;
+        struct {
+            uint64_t slot, sequence;
+            uint32_t reserved; /* tokens */
+        } sequence_grow;
         struct {
             uint64_t slot, sequence;
             uint32_t keep; /* so many of its first tokens stay for others to begin with */

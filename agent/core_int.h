@@ -334,6 +334,7 @@ int core_queue_create(struct agent_core *c, struct core_stage *s, struct err *e)
 /* Closes all sequences and gives the queue's buffers back. */
 void core_queue_destroy(struct agent_core *c, struct core_stage *s);
 void core_sequence_open(struct agent_core *c, struct message_ref *m);
+void core_sequence_grow(struct agent_core *c, struct message_ref *m);
 void core_sequence_closed(struct agent_core *c, struct message_ref *m);
 void core_sequence_opened(struct agent_core *c, const struct agent_event *ev);
 /* Of a stage, also those that are kept. */

@@ -139,6 +139,10 @@ static int open_check(const struct core_stage *s, const struct message_sequence_
         o->prompt.count > o->kv_tokens)
         return err_set(e, HP_EINVAL, "a sequence of %zu tokens cannot live in %llu",
                        o->prompt.count, (unsigned long long)o->kv_tokens);
+    if (o->reserved > o->kv_tokens || (o->reserved && o->reserved < o->prompt.count))
+        return err_set(e, HP_EINVAL, "of a sequence of %zu tokens in %llu, %llu cannot be reserved",
+                       o->prompt.count, (unsigned long long)o->kv_tokens,
+                       (unsigned long long)o->reserved);
     if (o->length >= o->kv_tokens || (o->share && (!o->length || o->share >= o->sequence)) ||
         (core_stage_is_first(s) && o->length >= o->prompt.count) || o->sampled > o->prompt.count)
         return err_set(e, HP_EINVAL,
@@ -174,6 +178,7 @@ static int sequence_begin(struct agent_core *c, struct core_stage *s, struct mes
                                .owner = own,
                                .all_logits = o->all_logits,
                                .length = (uint32_t)o->length,
+                               .reserved = (uint32_t)(o->reserved ? o->reserved : o->kv_tokens),
                                .prompt = o->prompt.items,
                                .n_prompt = (uint32_t)o->prompt.count,
                                .slices = o->slices.items,
@@ -217,6 +222,23 @@ void core_sequence_open(struct agent_core *c, struct message_ref *m)
     /* Said twice, or closed before: nothing to do. */
     if (rc < 0 && rc != HP_EEXIST && rc != HP_ECANCELED)
         failure_send(c, o->deployment, o->generation, o->sequence, rc, e.text);
+}
+
+void core_sequence_grow(struct agent_core *c, struct message_ref *m)
+{
+    const struct message_sequence_grow *grow = &m->message.u.sequence_grow;
+    struct core_stage *s = core_stage_of(c, grow->deployment, grow->generation, grow->stage);
+    struct queue_sequence *q = s && s->queue ? queue_sequence_find(s->queue, grow->sequence) : NULL;
+    const struct core_sequence *own = q ? q->owner : NULL;
+    if (!own || grow->reserved <= q->reserved || grow->reserved > own->open.kv_tokens)
+        return;
+    struct agent_action *a = core_act(c, AGENT_DO_SEQUENCE_GROW);
+    if (!a)
+        return;
+    q->reserved = (uint32_t)grow->reserved;
+    a->u.sequence_grow.slot = s->slot;
+    a->u.sequence_grow.sequence = grow->sequence;
+    a->u.sequence_grow.reserved = q->reserved;
 }
 
 void core_sequence_closed(struct agent_core *c, struct message_ref *m)

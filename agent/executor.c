@@ -14,9 +14,9 @@ enum { PROFILE_TELL_MS = 200, PROFILE_GAP_MS = 100, PROFILE_MOST_WAIT_MS = 10000
 /* Places for orders that wait. What answers an order comes at most as often as the order does; so a
  * close finds room where its open did. */
 static const uint32_t order_places[] = {
-    [ORDER_LOAD] = 128, [ORDER_UNLOAD] = 128,     [ORDER_OPEN] = 8192,    [ORDER_CLOSE] = 1 << 17,
-    [ORDER_RUN] = 8,    [ORDER_PROFILE] = 16,     [ORDER_ADOPT] = 2,      [ORDER_OVER] = SLOT_DEPTH,
-    [ORDER_QUIT] = 1,   [ORDER_KV_IMPORT] = 1024, [ORDER_KV_EXPORT] = 256};
+    [ORDER_LOAD] = 128, [ORDER_UNLOAD] = 128,   [ORDER_OPEN] = 8192,      [ORDER_CLOSE] = 1 << 17,
+    [ORDER_RUN] = 8,    [ORDER_PROFILE] = 16,   [ORDER_ADOPT] = 2,        [ORDER_OVER] = SLOT_DEPTH,
+    [ORDER_QUIT] = 1,   [ORDER_GROW] = 1 << 16, [ORDER_KV_IMPORT] = 1024, [ORDER_KV_EXPORT] = 256};
 
 /* ---- profiles ---- */
 
@@ -147,6 +147,7 @@ static void order_do(struct executor *x, struct order *o)
     case ORDER_ADOPT: executor_job_adopt(x, o->u.job); return;
     case ORDER_UNLOAD: executor_slot_unload(x, o->u.sequence.slot); return;
     case ORDER_OPEN: executor_sequence_begin(x, o); return;
+    case ORDER_GROW: executor_sequence_more(x, &o->u.sequence); return;
     case ORDER_CLOSE: executor_sequence_end(x, &o->u.sequence); return;
     case ORDER_RUN: executor_batch_submit(x, &o->u.run); return;
     case ORDER_KV_IMPORT: executor_kv_take(x, &o->u.kv); return;
@@ -212,6 +213,7 @@ static bool refusal_of(const struct order *o, struct executor_report *r)
         break;
     case ORDER_PROFILE: r->ticket = o->u.profile.ticket; break;
     case ORDER_UNLOAD:
+    case ORDER_GROW:
     case ORDER_CLOSE:
     case ORDER_ADOPT:
     case ORDER_OVER:
@@ -368,6 +370,15 @@ void executor_kv_import(struct executor *x, const struct executor_kv *k)
 void executor_kv_export(struct executor *x, const struct executor_kv *k)
 {
     struct order o = {.kind = ORDER_KV_EXPORT, .u.kv = *k};
+    order_put(x, &o);
+}
+
+void executor_sequence_grow(struct executor *x, uint64_t slot, uint64_t sequence, uint32_t reserved)
+{
+    struct order o = {.kind = ORDER_GROW};
+    o.u.sequence.slot = slot;
+    o.u.sequence.sequence = sequence;
+    o.u.sequence.reserved = reserved;
     order_put(x, &o);
 }
 

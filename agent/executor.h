@@ -106,12 +106,17 @@ void executor_load(struct executor *x, const struct executor_load *l);
 void executor_unload(struct executor *x, uint64_t slot);
 struct executor_opening {
     uint64_t slot, ticket, sequence;
-    uint32_t kv_tokens;
-    uint32_t length; /* that it begins with: of sequence `share`, or imported where that is 0 */
+    uint32_t kv_tokens; /* that it may become */
+    uint32_t reserved;  /* of these, now; 0: all */
+    uint32_t length;    /* that it begins with: of sequence `share`, or imported where that is 0 */
     uint64_t share;
     struct sampler *sampler; /* taken; NULL: none */
 };
 void executor_sequence_open(struct executor *x, const struct executor_opening *o);
+/* Pages for so many tokens are reserved for it from now on; not reported: what does not fit shows
+ * when a batch runs. */
+void executor_sequence_grow(struct executor *x, uint64_t slot, uint64_t sequence,
+                            uint32_t reserved);
 /* Its first `keep` tokens stay for others to begin with; 0: nothing of it. */
 void executor_sequence_close(struct executor *x, uint64_t slot, uint64_t sequence, uint32_t keep);
 

@@ -22,6 +22,7 @@ enum order_kind {
     ORDER_LOAD,
     ORDER_UNLOAD,
     ORDER_OPEN,
+    ORDER_GROW,
     ORDER_CLOSE,
     ORDER_RUN,
     ORDER_KV_IMPORT,
@@ -39,7 +40,7 @@ struct order {
     union {
         struct load_job *job; /* LOAD, ADOPT */
         struct executor_run run;
-        struct executor_opening sequence; /* UNLOAD, CLOSE: slot and sequence of it */
+        struct executor_opening sequence; /* UNLOAD, GROW, CLOSE: slot and sequence of it */
         struct executor_kv kv;
         struct executor_profile profile;
     } u;
@@ -194,6 +195,7 @@ bool executor_batches_have(const struct executor *x, uint64_t slot, uint64_t seq
 /* Reports how it went. */
 void executor_sequence_begin(struct executor *x, const struct order *o);
 /* Of these only slot and sequence count, and `length`: so many of its tokens are kept. */
+void executor_sequence_more(struct executor *x, const struct executor_opening *o);
 void executor_sequence_end(struct executor *x, const struct executor_opening *o);
 
 /* ---- executor_kv.c; on the executor's thread */

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "agent/executor_int.h"
+#include "common/log.h"
 #include "common/vector.h"
 
 static int sampler_keep(struct held_slot *h, uint64_t sequence, struct sampler *sampler,
@@ -18,10 +19,11 @@ void executor_sequence_begin(struct executor *x, const struct order *o)
     struct held_slot *h = executor_slot_find(x, o->u.sequence.slot);
     struct sampler *sampler = o->u.sequence.sampler;
     struct err e = {0};
-    int rc =
-        h ? h->held->table->state_open(h->held, o->u.sequence.sequence, o->u.sequence.kv_tokens,
-                                       o->u.sequence.length, o->u.sequence.share, &e)
-          : err_set(&e, HP_ENOENT, "the stage is not loaded");
+    int rc = h ? h->held->table->state_open(
+                     h->held, o->u.sequence.sequence, o->u.sequence.kv_tokens,
+                     o->u.sequence.reserved ? o->u.sequence.reserved : o->u.sequence.kv_tokens,
+                     o->u.sequence.length, o->u.sequence.share, &e)
+               : err_set(&e, HP_ENOENT, "the stage is not loaded");
     if (rc == 0 && sampler) {
         rc = sampler_keep(h, o->u.sequence.sequence, sampler, &e);
         if (rc < 0)
@@ -39,6 +41,15 @@ void executor_sequence_begin(struct executor *x, const struct order *o)
             .status = rc,
             .awaited = rc < 0 ? 0 : h->held->table->state_awaited(h->held, o->u.sequence.sequence),
             .error = &e});
+}
+
+void executor_sequence_more(struct executor *x, const struct executor_opening *o)
+{
+    struct held_slot *h = executor_slot_find(x, o->slot);
+    struct err e = {0};
+    if (h && h->held->table->state_reserve(h->held, o->sequence, o->reserved, &e) < 0)
+        log_warn_limited("agent", "sequence_not_grown", "sequence=%llu why=\"%s\"",
+                         (unsigned long long)o->sequence, e.text);
 }
 
 void executor_sequence_end(struct executor *x, const struct executor_opening *o)

@@ -69,6 +69,7 @@ static void sequence_open(struct agent *a, const struct agent_action *act)
                                                           .ticket = act->u.sequence_open.ticket,
                                                           .sequence = o->sequence,
                                                           .kv_tokens = (uint32_t)o->kv_tokens,
+                                                          .reserved = (uint32_t)o->reserved,
                                                           .length = (uint32_t)o->length,
                                                           .share = o->share,
                                                           .sampler = sampler});
@@ -83,6 +84,14 @@ static void sequence_open(struct agent *a, const struct agent_action *act)
     if (m.error)
         *m.error = e;
     shell_event_put(a, &m);
+}
+
+static void sequence_grow(struct agent *a, const struct agent_action *act)
+{
+    const struct shell_stage *s = shell_stage_of(a, act->u.sequence_grow.slot);
+    if (s)
+        executor_sequence_grow(s->executor, s->slot, act->u.sequence_grow.sequence,
+                               act->u.sequence_grow.reserved);
 }
 
 static void sequence_close(struct agent *a, const struct agent_action *act)
@@ -258,6 +267,7 @@ static void action_do(struct agent *a, const struct agent_action *act)
     case AGENT_DO_UNLOAD: shell_stage_unload(a, act->u.unload.slot); return;
     case AGENT_DO_CONNECT: shell_stage_connect(a, act); return;
     case AGENT_DO_SEQUENCE_OPEN: sequence_open(a, act); return;
+    case AGENT_DO_SEQUENCE_GROW: sequence_grow(a, act); return;
     case AGENT_DO_SEQUENCE_CLOSE: sequence_close(a, act); return;
     case AGENT_DO_RUN: run_order(a, act); return;
     case AGENT_DO_KV_IMPORT: shell_kv_import(a, act); return;

@@ -58,6 +58,23 @@ bool kv_account_open(struct kv_account *a, struct kv_holding *h, uint64_t tokens
     return true;
 }
 
+bool kv_account_grow(struct kv_account *a, struct kv_holding *h, uint64_t tokens)
+{
+    uint32_t n = kv_pages_for(tokens);
+    if (n <= h->n_pages)
+        return true;
+    uint32_t *pages =
+        pages_reserve(a, n - h->n_pages) ? realloc(h->pages, n * sizeof *pages) : NULL;
+    if (!pages)
+        return false;
+    h->pages = pages;
+    while (h->n_pages < n) {
+        pages[h->n_pages] = page_fresh(a);
+        page_hold(a, pages[h->n_pages++]);
+    }
+    return true;
+}
+
 void kv_account_keep(struct kv_account *a, struct kv_holding *h, uint64_t tokens)
 {
     uint32_t n = kv_pages_for(tokens);

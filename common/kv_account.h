@@ -1,6 +1,6 @@
-/* How many pages of keys and values sequences need for the longest they may become, where some
- * begin with others' pages: a page that several have counts once. Agents count so what they promise
- * (agent/engine/kv_cache.h), the coordinator what it may order (coordinator/prefixes.h); told the
+/* How many pages of keys and values are reserved for sequences, where some begin with others'
+ * pages: a page that several have counts once. Agents count so what they promise
+ * (agent/engine/kv_cache.h), the coordinator what it may order (coordinator/growth.h); told the
  * same in the same order both come to the same number, without a message about it.
  *
  * A page here is only a name. A sequence that begins with others' tokens shares with them the pages
@@ -51,6 +51,9 @@ uint32_t kv_account_growth(const struct kv_account *a, uint64_t tokens,
  * nothing, and then `shared` is 0). False: no memory, and nothing has changed. */
 bool kv_account_open(struct kv_account *a, struct kv_holding *h, uint64_t tokens,
                      const struct kv_holding *from, uint64_t shared);
+/* Counts it for up to `tokens` from now on; for fewer than it has nothing changes. False: no
+ * memory, and nothing has changed. */
+bool kv_account_grow(struct kv_account *a, struct kv_holding *h, uint64_t tokens);
 /* From now on it has no more than pages for its first `tokens`, and is kept. */
 void kv_account_keep(struct kv_account *a, struct kv_holding *h, uint64_t tokens);
 void kv_account_close(struct kv_account *a, struct kv_holding *h);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "coordinator/effects.h"
+#include "coordinator/growth.h"
 #include "coordinator/handoffs.h"
 #include "coordinator/model_slots.h"
 #include "coordinator/prefixes.h"
@@ -13,7 +14,10 @@
 #include "coordinator/sequence_orders.h"
 #include "coordinator/shares.h"
 
-enum { WAITING_LIMIT_MS = 60000 };
+enum {
+    WAITING_LIMIT_MS = 60000,
+    WAITING_AGAIN_MS = 600000, /* of one that has run: its client has had a part of the answer */
+};
 
 /* ---- whose turn it is ---- */
 
@@ -28,7 +32,8 @@ static bool sequence_may_fit(const struct deployment *d, const struct sequence *
 {
     const struct kv_holding *from = hit->from ? &hit->from->holding : NULL;
     return d->n_active < d->max_sequences &&
-           d->kv.used_growing + kv_account_growth(&d->kv, s->kv_tokens, from, hit->length) <=
+           d->kv.used_growing + kv_account_growth(&d->kv, s->reserved, from, hit->length) +
+                   growth_margin(d) <=
                pages_all(d);
 }
 
@@ -37,7 +42,7 @@ static bool sequence_fits(const struct deployment *d, const struct sequence *s,
 {
     bool place = !prefixes_narrow(d) || d->n_active + prefixes_kept(d) < d->max_sequences;
     return place && sequence_may_fit(d, s, hit) &&
-           d->kv.used + kv_account_need(s->kv_tokens, hit->length) <= pages_all(d);
+           d->kv.used + kv_account_need(s->reserved, hit->length) <= pages_all(d);
 }
 
 static void prefix_evict(struct coord *c, struct deployment *d, struct prefix *p)
@@ -84,11 +89,18 @@ static void sequence_open(struct coord *c, struct deployment *d, struct sequence
     }
     s->share = hit->from ? hit->from->sequence : 0;
     s->shared = hit->length;
+    s->reads = true;
     prefixes_hit(c, d, s, hit);
     prefixes_begin(c, d, s);
-    s->opened_ns = coord_now(c);
     sequence_deadline_start(c, d, s);
-    if (s->kind != SEQUENCE_PREFILL) {
+    bool first = !s->opened_ns;
+    if (first) {
+        s->cached = s->shared;
+        s->opened_ns = coord_now(c);
+    } else {
+        d->growth_counts.recomputed += sequence_given(s) - s->shared;
+    }
+    if (first && s->kind != SEQUENCE_PREFILL) {
         c->counts.opened++;
         c->counts.prompt_tokens += s->n_prompt;
     }
@@ -215,6 +227,7 @@ static struct sequence *reader_create(struct coord *c, struct deployment *p,
         return NULL;
     r->kind = SEQUENCE_PREFILL;
     r->ignore_end = true;
+    r->reserved = growth_first(p, r);
     *hit = prefixes_find(c, p, r);
     *never = !hit->coming && !p->n_active;
     if (!hit->coming && room_make(c, p, r, hit))
@@ -266,6 +279,26 @@ static bool sequence_begin(struct coord *c, struct deployment *d, struct sequenc
 
 /* ---- the queue ---- */
 
+/* Those that have waited too long fail. */
+static void queue_expire(struct coord *c, struct deployment *d, uint64_t now)
+{
+    for (struct sequence *s = d->waiting_first, *next; s; s = next) {
+        struct err e = {0};
+        next = s->next;
+        uint64_t limit_ms = s->again ? WAITING_AGAIN_MS : WAITING_LIMIT_MS;
+        if (s->fork && s->awaits)
+            continue;
+        if (now - s->queued_ns <= coord_ms(limit_ms)) {
+            if (!s->again)
+                break; /* those behind it came later */
+            continue;
+        }
+        err_set(&e, HP_ETIMEOUT, "waited %llu s for room on \"%s\"%s%s",
+                (unsigned long long)limit_ms / 1000, d->name, d->why.code ? ": " : "", d->why.text);
+        sequence_fail(c, s, &e);
+    }
+}
+
 void admission_advance(struct coord *c, struct deployment *d)
 {
     struct err overdue = {0};
@@ -274,20 +307,18 @@ void admission_advance(struct coord *c, struct deployment *d)
     /* Whose turn it is goes first or nobody does: a long one that waits for room is not overtaken
      * for ever by short ones. */
     uint64_t now = coord_now(c);
-    for (struct sequence *s; d->state == DEPLOYMENT_SERVING && (s = shares_next(d, now)) != NULL;) {
+    bool room = growth_advance(c, d);
+    for (struct sequence *s;
+         room && d->state == DEPLOYMENT_SERVING && (s = shares_next(d, now)) != NULL;) {
         struct prefix_hit hit = prefixes_find(c, d, s);
-        if (hit.coming && (s->fork || now - s->asked_ns <= coord_ms(SHARES_PATIENCE_MS)))
+        s->reserved = growth_first(d, s);
+        if (hit.coming && !s->again &&
+            (s->fork || now - s->queued_ns <= coord_ms(SHARES_PATIENCE_MS)))
             s->awaits = hit.coming;
         else if (!room_make(c, d, s, &hit) || !sequence_begin(c, d, s, &hit))
             break;
     }
-    while (d->waiting_first && !(d->waiting_first->fork && d->waiting_first->awaits) &&
-           now - d->waiting_first->asked_ns > coord_ms(WAITING_LIMIT_MS)) {
-        struct err e = {0};
-        err_set(&e, HP_ETIMEOUT, "waited %d s for room on \"%s\"%s%s", WAITING_LIMIT_MS / 1000,
-                d->name, d->why.code ? ": " : "", d->why.text);
-        sequence_fail(c, d->waiting_first, &e);
-    }
+    queue_expire(c, d, now);
 }
 
 /* ---- opening ---- */

@@ -112,6 +112,10 @@ struct deployment {
     struct sequence *active_by_id; /* the same as a map */
     uint32_t n_active, n_waiting;
     double ran_s;         /* how long sequences ran lately (shares.h); 0: none yet */
+    double answer_tokens; /* how long answers were lately (growth.h); 0: none yet */
+    struct {
+        uint64_t preempted, recomputed; /* sequences that gave way; tokens computed again for it */
+    } growth_counts;
     struct kv_account kv; /* of those that are open, and those that are kept (prefixes.h) */
     uint64_t overdue_ns;  /* before then no sequence's time is up */
 

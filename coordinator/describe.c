@@ -140,6 +140,16 @@ static json_t *handoffs_json(const struct deployment *d)
                      "bytes", (json_int_t)d->handoffs.bytes, "exposed_s", d->handoffs.exposed_s);
 }
 
+static json_t *growth_json(const struct deployment *d)
+{
+    int starved = 0;
+    for (const struct sequence *s = d->active; s; s = s->next)
+        starved += s->starved;
+    return json_pack("{s:I, s:I, s:i, s:f}", "preempted", (json_int_t)d->growth_counts.preempted,
+                     "recomputed_tokens", (json_int_t)d->growth_counts.recomputed, "starved",
+                     starved, "answer_tokens", d->answer_tokens);
+}
+
 json_t *describe_deployment(const struct deployment *d, bool with_plan)
 {
     uint64_t moved = 0;
@@ -165,6 +175,7 @@ json_t *describe_deployment(const struct deployment *d, bool with_plan)
         json_object_set_new(out, "handoffs", handoffs_json(d));
     if (d->spec.prefill_of[0])
         json_object_set_new(out, "prefill_of", json_string(d->spec.prefill_of));
+    json_object_set_new(out, "growth", growth_json(d));
     if (with_plan && d->plan && d->plan->document)
         json_object_set(out, "plan", d->plan->document);
     return out;

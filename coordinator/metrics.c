@@ -162,6 +162,24 @@ static void handoffs_rows(const struct coord *c, metrics_row_fn row, void *out)
         }
 }
 
+static void growth_rows(const struct coord *c, metrics_row_fn row, void *out)
+{
+    static const struct {
+        const char *name, *help;
+    } figures[] = {{"hp_sequences_preempted_total",
+                    "Sequences that gave their KV cache to older ones and began anew"},
+                   {"hp_recomputed_tokens_total", "Tokens that were computed again for these"}};
+    char labels[160];
+    for (size_t f = 0; f < sizeof figures / sizeof *figures; f++)
+        for (size_t i = 0; i < c->n_deployments; i++) {
+            const struct deployment *d = c->deployments[i];
+            double values[] = {(double)d->growth_counts.preempted,
+                               (double)d->growth_counts.recomputed};
+            snprintf(labels, sizeof labels, "deployment=\"%s\"", d->name);
+            row(out, figures[f].name, "counter", figures[f].help, labels, values[f]);
+        }
+}
+
 static void prefills_rows(const struct coord *c, metrics_row_fn row, void *out)
 {
     static const struct {
@@ -246,6 +264,7 @@ void metrics_rows(const struct coord *c, metrics_row_fn row, void *out)
     prefixes_rows(c, row, out);
     drafts_rows(c, row, out);
     handoffs_rows(c, row, out);
+    growth_rows(c, row, out);
     stages_rows(c, row, out);
     prefills_rows(c, row, out);
 }

@@ -178,7 +178,7 @@ void prefixes_begin(const struct coord *c, struct deployment *d, const struct se
 {
     uint64_t salt = sequence_may_share(s) ? prefix_salt(c, d, s->client) : 0;
     bool hidden = d->spec.prefix_cache == PREFIX_CACHE_OFF || !salt || s->embeds ||
-                  s->n_prompt < PREFIX_LEAST_TOKENS;
+                  sequence_given(s) < PREFIX_LEAST_TOKENS;
     if (hidden && !s->forks && !s->fork)
         return;
     if (!d->prefixes && (d->prefixes = calloc(1, sizeof *d->prefixes)) == NULL)
@@ -191,9 +191,9 @@ void prefixes_begin(const struct coord *c, struct deployment *d, const struct se
     }
     *p = (struct prefix){.sequence = s->id,
                          .running = s,
-                         .n = (uint32_t)s->n_prompt,
+                         .n = sequence_given(s),
                          .settled = (uint32_t)(s->n_prompt + s->max_tokens),
-                         .rest = (uint32_t)(s->n_prompt - s->shared),
+                         .rest = sequence_given(s) - s->shared,
                          .hidden = hidden,
                          .used_ns = coord_now(c)};
     if (!hidden)
@@ -236,7 +236,7 @@ static bool waiting_pays(const struct prefix *p, uint32_t common, const struct s
                          uint32_t have)
 {
     return common >= have + PREFIX_LEAST_TOKENS &&
-           (uint64_t)p->rest + 2 * have <= s->n_prompt + common;
+           (uint64_t)p->rest + 2 * have <= sequence_given(s) + common;
 }
 
 struct prefix_search {
@@ -251,7 +251,7 @@ static void node_look(struct prefix_search *x, const struct prefix_node *n)
 {
     for (size_t i = n->n_holders; i-- > 0 && x->left > 0; x->left--) {
         struct prefix *p = n->holders[i];
-        uint32_t most = p->n < x->s->n_prompt - 1 ? p->n : (uint32_t)x->s->n_prompt - 1,
+        uint32_t most = p->n < sequence_given(x->s) - 1 ? p->n : sequence_given(x->s) - 1,
                  common = ids_common(prefix_ids(p), x->s->prompt, most),
                  *best = p->ready ? &x->ready_length : &x->coming_length;
         if (common < PREFIX_LEAST_TOKENS || common <= *best || !prefix_reaches(x->d, p, common))
@@ -304,7 +304,7 @@ struct prefix_hit prefixes_find(const struct coord *c, const struct deployment *
     if (hit.from || hit.coming)
         return hit;
     struct prefix_search x = {.d = d, .s = s, .left = LOOKED_AT};
-    uint32_t pages = (uint32_t)(s->n_prompt / KV_PAGE_TOKENS);
+    uint32_t pages = sequence_given(s) / KV_PAGE_TOKENS;
     uint64_t salt = sequence_may_share(s) ? prefix_salt(c, d, s->client) : 0;
     if (!d->prefixes || d->spec.prefix_cache == PREFIX_CACHE_OFF || !salt || s->alone || !pages)
         return hit;
@@ -375,7 +375,7 @@ uint32_t prefixes_end(const struct coord *c, struct deployment *d, struct sequen
     if (!p)
         return 0;
     uint64_t salt = prefix_salt(c, d, s->client);
-    p->n = s->n_ids > s->n_prompt ? (uint32_t)s->n_ids - 1 : 0; /* the last one has not run */
+    p->n = s->n_ids > sequence_given(s) ? (uint32_t)s->n_ids - 1 : 0; /* the last one has not run */
     p->settled = whole ? p->n : p->settled;
     if (p->n && salt && !p->hidden)
         chain_grow(d->prefixes, p, chain_root(d, s, salt));

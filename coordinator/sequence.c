@@ -23,6 +23,7 @@ bool sequence_wait(struct coord *c, struct deployment *d, struct sequence *s)
     HASH_ADD(by_request, c->sequences, request, sizeof s->request, s);
     if (!s->by_request.tbl)
         return false;
+    s->queued_ns = coord_now(c);
     *(d->waiting_last ? &d->waiting_last->next : &d->waiting_first) = s;
     d->waiting_last = s;
     d->n_waiting++;
@@ -56,7 +57,7 @@ static void active_unlink(struct deployment *d, struct sequence *s)
 bool sequence_activate(struct deployment *d, struct sequence *s, const struct kv_holding *from,
                        uint32_t shared)
 {
-    if (!kv_account_open(&d->kv, &s->holding, s->kv_tokens, from, shared))
+    if (!kv_account_open(&d->kv, &s->holding, s->reserved, from, shared))
         return false;
     s->id = d->next_sequence;
     HASH_ADD(by_id, d->active_by_id, id, sizeof s->id, s);
@@ -77,9 +78,14 @@ void sequence_requeue(struct deployment *d, struct sequence *s)
 {
     active_unlink(d, s);
     sequence_move(s, SEQUENCE_WAITING);
-    s->next = d->waiting_first;
-    d->waiting_first = s;
-    d->waiting_last = d->waiting_last ? d->waiting_last : s;
+    struct sequence **p = &d->waiting_first;
+    while (*p && (*p)->again && sequence_is_before(*p, s))
+        p = &(*p)->next;
+    s->again = true;
+    s->starved = s->reads = false;
+    s->next = *p;
+    *p = s;
+    d->waiting_last = s->next ? d->waiting_last : s;
     d->n_waiting++;
 }
 
@@ -158,7 +164,7 @@ struct request_usage sequence_usage(const struct coord *c, const struct sequence
 {
     return (struct request_usage){
         .prompt_tokens = s->n_prompt,
-        .cached_tokens = s->shared + s->found,
+        .cached_tokens = s->cached + s->found,
         .output_tokens = s->n_output,
         .waited_s = time_seconds(s->asked_ns, s->opened_ns ? s->opened_ns : coord_now(c)),
         .prefill_s = time_seconds(s->opened_ns, s->first_ns),

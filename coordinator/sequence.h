@@ -39,15 +39,22 @@ struct sequence {
     int state;
     uint32_t *prompt; /* [n_ids]: of one that may be kept, its output follows */
     size_t n_prompt, n_ids, room_ids;
-    uint64_t max_tokens, kv_tokens; /* kv_tokens: what it reserves */
-    struct kv_holding holding;      /* of the deployment's kv, while it is active */
-    uint64_t share;                 /* the sequence that it begins with; 0: it begins anew */
-    uint32_t shared;                /* so many tokens of that one */
-    uint64_t fork;                  /* the request whose prompt it has, too; 0: none */
-    bool forks;                     /* others fork of it */
-    uint64_t awaits;                /* a sequence whose prompt it waits for, to share it; 0: none */
-    bool alone;                     /* sharing has failed: it is opened without */
-    struct handoff *handoff;        /* another plan reads its prompt, or it reads one; NULL: none */
+    uint64_t max_tokens, kv_tokens; /* kv_tokens: what it may become */
+    uint64_t reserved;              /* of these, what its stages have reserved (growth.h) */
+    uint64_t resumed; /* it was opened anew with so many tokens of its answer, as if they were its
+                         prompt's */
+    bool again;       /* it ran before, and goes before all others that wait */
+    bool starved;     /* it waits for room to grow */
+    bool reads;       /* its stages read its prompt */
+    struct kv_holding holding; /* of the deployment's kv, while it is active */
+    uint64_t share;            /* the sequence that it begins with; 0: it begins anew */
+    uint32_t shared;           /* so many tokens of that one */
+    uint32_t cached;           /* the same, when it was opened first */
+    uint64_t fork;             /* the request whose prompt it has, too; 0: none */
+    bool forks;                /* others fork of it */
+    uint64_t awaits;           /* a sequence whose prompt it waits for, to share it; 0: none */
+    bool alone;                /* sharing has failed: it is opened without */
+    struct handoff *handoff;   /* another plan reads its prompt, or it reads one; NULL: none */
     uint32_t handed;   /* so many of its tokens come with their keys and values from there */
     uint32_t found;    /* of these, so many were not computed for it */
     bool reads_itself; /* a handoff has failed: its prompt is read by its own stages */
@@ -64,6 +71,7 @@ struct sequence {
     uint64_t peer, ask;                 /* the other kinds: whose question it answers */
     uint32_t *output;                   /* SEQUENCE_GREEDY */
     uint64_t n_output, n_logits;
+    uint64_t queued_ns; /* since when it is in the queue */
     uint64_t asked_ns, opened_ns, first_ns, last_ns;
     uint64_t sign_ns, wait_ns; /* its last sign of life, and since when the next is waited for
                                   (sequence_deadlines.h) */
@@ -75,6 +83,27 @@ static inline bool sequence_may_share(const struct sequence *s)
 {
     return s->kind == SEQUENCE_REQUEST || s->kind == SEQUENCE_PREFILL;
 }
+/* Tokens that its stages are given to read: its prompt, and of its answer what it is opened anew
+ * with. */
+static inline uint32_t sequence_given(const struct sequence *s)
+{
+    return (uint32_t)(s->n_prompt + s->resumed);
+}
+/* Whether it takes room as its tokens come. */
+static inline bool sequence_grows(const struct sequence *s)
+{
+    return s->kind != SEQUENCE_LOGITS && s->kind != SEQUENCE_PREFILL && !s->embeds;
+}
+/* Whether it can begin anew where it is now: all its tokens are known. */
+static inline bool sequence_can_resume(const struct sequence *s)
+{
+    return sequence_grows(s) && !s->planned && !s->handoff && s->n_ids == s->n_prompt + s->n_output;
+}
+/* Who was asked for first comes first. */
+static inline bool sequence_is_before(const struct sequence *a, const struct sequence *b)
+{
+    return a->request < b->request;
+}
 
 /* ---- the lists of a deployment ---- */
 
@@ -84,7 +113,8 @@ bool sequence_wait(struct coord *c, struct deployment *d, struct sequence *s);
  * False: no memory, and it waits still. */
 bool sequence_activate(struct deployment *d, struct sequence *s, const struct kv_holding *from,
                        uint32_t shared);
-/* From where it runs to the front of the queue: it is to be opened anew. */
+/* From where it runs to the front of the queue, behind older ones that are there for the same
+ * reason: it is to be opened anew. */
 void sequence_requeue(struct deployment *d, struct sequence *s);
 /* Out of the queue, or from where it ran, whose room it gives back; closed. */
 void sequence_leave(struct coord *c, struct deployment *d, struct sequence *s);

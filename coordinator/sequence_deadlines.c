@@ -30,13 +30,13 @@ static uint64_t wait_ns(const struct coord *c)
     double reading = 0;
     for (size_t i = 0; i < c->n_deployments; i++)
         for (const struct sequence *s = c->deployments[i]->active; s; s = s->next)
-            reading += s->first_ns ? 0 : s->predicted_s;
+            reading += s->reads ? s->predicted_s : 0;
     return scaled_ns(c, SEQUENCE_STALL_MS * 1e-3 + SEQUENCE_SLOWER * reading);
 }
 
 void sequence_deadline_start(const struct coord *c, struct deployment *d, struct sequence *s)
 {
-    s->predicted_s = predicted_s(d, s->n_prompt - s->shared);
+    s->predicted_s = predicted_s(d, sequence_given(s) - s->shared);
     s->sign_ns = s->wait_ns = coord_now(c);
     uint64_t up = s->wait_ns + scaled_ns(c, SEQUENCE_STALL_MS * 1e-3);
     d->overdue_ns = d->overdue_ns && d->overdue_ns < up ? d->overdue_ns : up;
@@ -95,6 +95,8 @@ struct sequence *sequence_overdue(const struct coord *c, struct deployment *d, s
         return NULL;
     uint64_t wait = wait_ns(c), next = UINT64_MAX;
     for (struct sequence *s = d->active; s; s = s->next) {
+        if (s->starved) /* it waits for others, who have deadlines */
+            s->sign_ns = s->wait_ns = now;
         uint64_t up = s->wait_ns + wait, end = s->sign_ns + SEQUENCE_WAITS * wait;
         up = up < end ? up : end;
         if (now >= up) {

@@ -1,6 +1,7 @@
 #include "coordinator/sequence_ends.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/log.h"
 #include "coordinator/effects.h"
@@ -24,6 +25,14 @@ static uint32_t sequence_keep(struct coord *c, struct deployment *d, struct sequ
     return keep;
 }
 
+/* How long answers are (growth.h). */
+static void answer_note(struct deployment *d, const struct sequence *s)
+{
+    double n = (double)s->n_output;
+    if (s->kind == SEQUENCE_REQUEST && n > 0)
+        d->answer_tokens = d->answer_tokens > 0 ? d->answer_tokens * 0.95 + n * 0.05 : n;
+}
+
 /* Whoever still reads a prompt for this sequence stops. */
 static void reader_close(struct coord *c, struct sequence *s, enum sequence_ending how)
 {
@@ -44,6 +53,8 @@ void sequence_close(struct coord *c, struct sequence *s, enum sequence_ending ho
     if (ran) {
         sequence_order_close(c, d, s->id, keep);
         shares_note(d, coord_now(c) - s->opened_ns);
+        if (how == SEQUENCE_DONE)
+            answer_note(d, s);
     }
     if (s->kind == SEQUENCE_PREFILL)
         return;
@@ -58,8 +69,12 @@ void sequence_begin_anew(struct coord *c, struct sequence *s)
     s->n_ids = 0;
     prefixes_end(c, d, s, false);
     sequence_requeue(d, s);
-    s->n_ids = s->n_prompt;
+    s->n_ids = s->n_prompt + s->n_output;
     s->share = s->shared = s->handed = s->found = 0;
+    s->queued_ns = coord_now(c);
+    if (s->resumed)
+        return;
+    s->opened_ns = 0;
     c->counts.opened--;
     c->counts.prompt_tokens -= s->n_prompt;
 }
@@ -76,6 +91,37 @@ static void handoff_lapse(struct coord *c, struct sequence *s, const struct err 
     to->reads_itself = true;
     if (to->state == SEQUENCE_ACTIVE)
         sequence_begin_anew(c, to);
+}
+
+/* A copy of its ids: those that it has may go to the index. NULL: no memory. */
+static uint32_t *ids_copy(const struct sequence *s)
+{
+    uint32_t *ids = malloc(s->n_ids * sizeof *ids);
+    if (ids)
+        memcpy(ids, s->prompt, s->n_ids * sizeof *ids);
+    return ids;
+}
+
+void sequence_preempt(struct coord *c, struct sequence *s)
+{
+    struct deployment *d = s->deployment;
+    uint32_t *ids = ids_copy(s);
+    if (!ids) {
+        sequence_fail_memory(c, s);
+        return;
+    }
+    log_info("coordinator", "sequence_preempted", "deployment=%s sequence=%llu output=%llu",
+             d->name, (unsigned long long)s->id, (unsigned long long)s->n_output);
+    uint32_t keep = sequence_keep(c, d, s, SEQUENCE_LEFT);
+    sequence_requeue(d, s);
+    sequence_order_close(c, d, s->id, keep);
+    free(s->prompt);
+    s->prompt = ids;
+    s->room_ids = s->n_ids;
+    s->resumed = s->n_output;
+    s->share = s->shared = s->handed = 0;
+    s->queued_ns = coord_now(c);
+    d->growth_counts.preempted++;
 }
 
 /* The last of its callbacks; takes the sequence. */

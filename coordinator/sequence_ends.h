@@ -13,6 +13,9 @@ enum sequence_ending { SEQUENCE_DONE, SEQUENCE_LEFT, SEQUENCE_BROKEN };
 void sequence_close(struct coord *c, struct sequence *s, enum sequence_ending how);
 /* From where it runs back to the front of the queue; its stages and the index forget it. */
 void sequence_begin_anew(struct coord *c, struct sequence *s);
+/* From where it runs to the front of the queue: it begins anew with all that it has answered. What
+ * its stages have of it stays there while there is room. */
+void sequence_preempt(struct coord *c, struct sequence *s);
 /* These three answer whoever asked, and free it; but one whose keys and values were on their way
  * from another plan begins anew, and its own stages read its prompt. */
 void sequence_finish(struct coord *c, struct sequence *s, enum request_finish finish);

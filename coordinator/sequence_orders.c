@@ -31,6 +31,23 @@ void sequence_orders_close_all(struct coord *c, const struct member *m, const st
     effects_send(c, m->peer, &close);
 }
 
+/* Pages are reserved for it as a whole, its last one too. */
+static uint64_t reserved_of(const struct sequence *s)
+{
+    uint64_t all = s->n_prompt + s->max_tokens;
+    return s->reserved < all ? s->reserved : all;
+}
+
+void sequence_order_grow(struct coord *c, struct deployment *d, const struct sequence *s)
+{
+    struct message m = {.type = MESSAGE_SEQUENCE_GROW};
+    for (int i = 0; i < d->n_stages; i++) {
+        m.u.sequence_grow = (struct message_sequence_grow){d->id, d->generation, s->id, (uint64_t)i,
+                                                           reserved_of(s)};
+        effects_send(c, d->stages[i].agent->peer, &m); /* what is lost ends with its deadline */
+    }
+}
+
 static struct pack_u32s slices_make(const struct deployment *d, const struct sequence *s,
                                     uint32_t *room)
 {
@@ -40,22 +57,22 @@ static struct pack_u32s slices_make(const struct deployment *d, const struct seq
     } else if (s->embeds) {
         room[n++] = (uint32_t)s->n_prompt; /* each token sees all of them */
     } else if (s->slice) {
-        for (size_t done = 0; done < s->n_prompt; n++) {
-            size_t left = s->n_prompt - done;
+        for (size_t done = 0; done < sequence_given(s); n++) {
+            size_t left = sequence_given(s) - done;
             room[n] = (uint32_t)(s->slice < left ? s->slice : left);
             done += room[n];
         }
     } else if (s->kind != SEQUENCE_REQUEST && s->kind != SEQUENCE_PREFILL && !s->planned) {
-        room[n++] = (uint32_t)s->n_prompt;
+        room[n++] = sequence_given(s);
     } else {
-        n = slices_cut(d, (uint32_t)s->n_prompt - s->shared, s->shared, room);
+        n = slices_cut(d, sequence_given(s) - s->shared, s->shared, room);
     }
     return (struct pack_u32s){room, (size_t)n};
 }
 
 bool sequence_order_open(struct coord *c, struct deployment *d, const struct sequence *s)
 {
-    uint32_t *room = calloc(s->n_prompt, sizeof *room);
+    uint32_t *room = calloc(sequence_given(s), sizeof *room);
     bool told = room != NULL;
     if (!room)
         return false;
@@ -66,9 +83,11 @@ bool sequence_order_open(struct coord *c, struct deployment *d, const struct seq
         .sequence = s->id,
         .max_tokens = s->max_tokens,
         .kv_tokens = s->n_prompt + s->max_tokens,
+        .reserved = reserved_of(s),
         .all_logits = s->kind == SEQUENCE_LOGITS || s->embeds,
         .pooling = s->embeds ? d->model->facts.pooling : 0,
-        .prompt_tokens = s->kind == SEQUENCE_LOGITS || s->embeds || s->handed ? 0 : s->n_prompt,
+        .prompt_tokens =
+            s->kind == SEQUENCE_LOGITS || s->embeds || s->handed || s->resumed ? 0 : s->n_prompt,
         .length = s->handed ? s->handed : s->shared,
         .share = s->share,
         .speculate = d->spec.speculate,
@@ -76,7 +95,7 @@ bool sequence_order_open(struct coord *c, struct deployment *d, const struct seq
     };
     if (!s->ignore_end)
         open.end_ids = (struct pack_u32s){d->model->facts.end_ids, d->model->facts.n_end_ids};
-    struct pack_u32s prompt = {s->prompt, s->n_prompt}, none = {NULL, 0},
+    struct pack_u32s prompt = {s->prompt, sequence_given(s)}, none = {NULL, 0},
                      slices = slices_make(d, s, room);
     for (int i = 0; i < d->n_stages; i++) {
         bool first = i == 0, last = i == d->n_stages - 1;
@@ -84,6 +103,7 @@ bool sequence_order_open(struct coord *c, struct deployment *d, const struct seq
         m.u.sequence_open.stage = (uint64_t)i;
         m.u.sequence_open.prompt = first || last ? prompt : none;
         m.u.sequence_open.slices = first ? slices : none;
+        m.u.sequence_open.sampled = last ? s->resumed : 0;
         told = effects_send(c, d->stages[i].agent->peer, &m) && told;
     }
     free(room);

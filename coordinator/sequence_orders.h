@@ -9,6 +9,8 @@
 
 /* False: some stage did not hear of it, for want of memory. */
 bool sequence_order_open(struct coord *c, struct deployment *d, const struct sequence *s);
+/* Its stages may run it up to what is reserved now. */
+void sequence_order_grow(struct coord *c, struct deployment *d, const struct sequence *s);
 /* Of `keep` tokens the keys and values stay, for others to begin with; 0: of none. */
 void sequence_order_close(struct coord *c, struct deployment *d, uint64_t sequence, uint32_t keep);
 /* A prefix that is kept goes, from the stages and from the index. */

@@ -7,6 +7,7 @@
 #include "common/vector.h"
 #include "coordinator/admission.h"
 #include "coordinator/effects.h"
+#include "coordinator/growth.h"
 #include "coordinator/handoffs.h"
 #include "coordinator/lost_hop.h"
 #include "coordinator/member.h"
@@ -53,11 +54,11 @@ static void sequence_logits_lost(struct coord *c, struct sequence *s)
     admission_advance(c, d);
 }
 
-/* A sequence's output follows its prompt, as far as it is known without a gap: it may be kept. */
+/* A sequence's output follows its prompt, as far as it is known without a gap: it may be kept, and
+ * begin anew. */
 static void sequence_note(struct sequence *s, const uint32_t *ids, size_t n)
 {
-    if (!sequence_may_share(s) || s->deployment->spec.prefix_cache == PREFIX_CACHE_OFF ||
-        s->n_ids != s->n_prompt + s->n_output ||
+    if ((!sequence_grows(s) && !sequence_may_share(s)) || s->n_ids != s->n_prompt + s->n_output ||
         !vector_reserve(s->prompt, s->room_ids, s->n_ids + n))
         return;
     memcpy(s->prompt + s->n_ids, ids, n * sizeof *ids);
@@ -141,10 +142,11 @@ static void sequence_said(struct coord *c, struct sequence *s, const struct mess
     if (fresh) {
         drafts_count(d, t);
         s->last_ns = coord_now(c);
-        sequence_deadline_sign(c, d, s, !s->first_ns);
+        sequence_deadline_sign(c, d, s, s->reads);
         sequence_note(s, ids, fresh);
-        if (!s->first_ns)
+        if (s->reads)
             prefixes_ready(d, s);
+        s->reads = false;
         if (s->handed)
             handoff_done(s);
         if (!s->first_ns)
@@ -159,7 +161,7 @@ static void sequence_said(struct coord *c, struct sequence *s, const struct mess
         sequence_fail_memory(c, s);
         return;
     }
-    bool first = fresh && s->n_output == fresh;
+    bool first = fresh && s->n_output == s->resumed + fresh;
     if (s->kind == SEQUENCE_PREFILL) {
         if (t->finish[0] && handoff_read(c, s))
             reader_finish(c, s);
@@ -167,6 +169,8 @@ static void sequence_said(struct coord *c, struct sequence *s, const struct mess
     }
     if (t->finish[0])
         sequence_finish(c, s, stopped ? REQUEST_STOP : REQUEST_LENGTH);
+    else if (fresh)
+        growth_told(c, d, s);
     if (t->finish[0] || (first && d->n_waiting)) /* who waits for this prompt */
         admission_advance(c, d);
 }
@@ -207,8 +211,8 @@ void sequences_logits(struct coord *c, struct member *m, const struct message_lo
 static bool sequence_begins_anew(struct coord *c, struct sequence *s, int code)
 {
     struct deployment *d = s->deployment;
-    if (!s->share || s->n_output || s->alone || s->kind == SEQUENCE_PREFILL || code == HP_ELINK ||
-        code == HP_ETIMEOUT)
+    if (!s->share || s->n_output > s->resumed || s->alone || s->kind == SEQUENCE_PREFILL ||
+        code == HP_ELINK || code == HP_ETIMEOUT)
         return false;
     struct prefix *from = prefixes_kept_of(d, s->share);
     log_info("coordinator", "prefix_missed", "deployment=%s sequence=%llu from=%llu", d->name,

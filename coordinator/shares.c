@@ -23,15 +23,17 @@ uint32_t shares_waiting_of(const struct deployment *d, const char *client)
  * that takes. */
 static bool sequence_awaits(const struct sequence *s, uint64_t now_ns)
 {
-    return s->awaits && (s->fork || now_ns - s->asked_ns <= SHARES_PATIENCE_MS * 1000000ull);
+    return s->awaits && (s->fork || now_ns - s->queued_ns <= SHARES_PATIENCE_MS * 1000000ull);
 }
 
 struct sequence *shares_next(const struct deployment *d, uint64_t now_ns)
 {
     struct sequence *next = d->waiting_first;
+    if (next && next->again)
+        return next;
     while (next && sequence_awaits(next, now_ns))
         next = next->next;
-    if (!next || now_ns - next->asked_ns > SHARES_PATIENCE_MS * 1000000ull)
+    if (!next || now_ns - next->queued_ns > SHARES_PATIENCE_MS * 1000000ull)
         return next;
     uint32_t fewest = count_of(d->active, next->client);
     for (struct sequence *s = next->next; s && fewest > 0; s = s->next) {

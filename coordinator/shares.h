@@ -13,10 +13,10 @@ enum {
     SHARES_RETRY_MAX_S = 60,
 };
 
-/* The one to admit next: of those whose client has the fewest running, the one that came first, so
- * that a client of many requests does not make all others wait for them; but nobody is overtaken
- * for longer than SHARES_PATIENCE_MS. Those that wait for another's prompt (awaits) are left out
- * meanwhile. NULL: nobody waits. */
+/* The one to admit next: one that ran before, then of those whose client has the fewest running,
+ * the one that came first, so that a client of many requests does not make all others wait for
+ * them; but nobody is overtaken for longer than SHARES_PATIENCE_MS. Those that wait for another's
+ * prompt (awaits) are left out meanwhile. NULL: nobody waits. */
 struct sequence *shares_next(const struct deployment *d, uint64_t now_ns);
 /* How many of this client's requests wait. */
 uint32_t shares_waiting_of(const struct deployment *d, const char *client);

@@ -103,6 +103,16 @@ static void print_wire(const json_t *plan)
                string_member(plan, "wire_costs"));
 }
 
+static void print_growth(const json_t *g)
+{
+    if (g)
+        printf(
+            "%-14s answers took %.0f tokens lately; %s sequences gave way to older ones, %s tokens "
+            "were computed again for it; %s wait for room to grow\n",
+            "kv_growth", number_member(g, "answer_tokens"), shown_member(g, "preempted").s,
+            shown_member(g, "recomputed_tokens").s, shown_member(g, "starved").s);
+}
+
 static int print_deployment(const json_t *d, struct err *e)
 {
     static const char *const keys[] = {
@@ -117,6 +127,7 @@ static int print_deployment(const json_t *d, struct err *e)
     print_prefix_cache(json_object_get(d, "prefix_cache"));
     print_speculation(json_object_get(d, "speculation"));
     print_handoffs(json_object_get(d, "handoffs"));
+    print_growth(json_object_get(d, "growth"));
     printf("\n");
     int rc = deployment_print_stages(d, e);
     return rc == 0 ? prefill_view_print(d, e) : rc;

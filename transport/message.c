@@ -255,7 +255,13 @@ static const struct pack_field sequence_open_fields[] = {
     U64(message_sequence_open, share),
     U64(message_sequence_open, sampled),
     U64(message_sequence_open, speculate),
+    U64(message_sequence_open, reserved),
     {0}};
+static const struct pack_field sequence_grow_fields[] = {GENERATION(message_sequence_grow),
+                                                         U64(message_sequence_grow, sequence),
+                                                         U64(message_sequence_grow, stage),
+                                                         U64(message_sequence_grow, reserved),
+                                                         {0}};
 static const struct pack_field sequence_close_fields[] = {GENERATION(message_sequence_close),
                                                           U64(message_sequence_close, sequence),
                                                           U64(message_sequence_close, stage),
@@ -329,6 +335,7 @@ static const struct {
     [MESSAGE_STAGE_UNLOAD] = {"stage_unload", stage_unload_fields, SMALL},
     [MESSAGE_CHUNK_GRANT] = {"chunk_grant", chunk_grant_fields, SMALL},
     [MESSAGE_SEQUENCE_OPEN] = {"sequence_open", sequence_open_fields, LARGE},
+    [MESSAGE_SEQUENCE_GROW] = {"sequence_grow", sequence_grow_fields, SMALL},
     [MESSAGE_SEQUENCE_CLOSE] = {"sequence_close", sequence_close_fields, SMALL},
     [MESSAGE_KV_IMPORT] = {"kv_import", kv_import_fields, SMALL},
     [MESSAGE_KV_EXPORT] = {"kv_export", kv_export_fields, SMALL},

@@ -60,6 +60,7 @@ enum message_type {
     MESSAGE_STAGE_UNLOAD,
     MESSAGE_CHUNK_GRANT,
     MESSAGE_SEQUENCE_OPEN,
+    MESSAGE_SEQUENCE_GROW,
     MESSAGE_SEQUENCE_CLOSE,
     MESSAGE_KV_IMPORT,
     MESSAGE_KV_EXPORT,
@@ -331,7 +332,9 @@ struct message_sequence_open { /* to every stage of the deployment; ids rise wit
     struct pack_u32s
         slices; /* tokens of each prefill slice, to the first stage; sum is the prompt's length */
     uint64_t max_tokens;      /* to sample at most */
-    uint64_t kv_tokens;       /* to reserve: prompt + max_tokens */
+    uint64_t kv_tokens;       /* that it may become: prompt + max_tokens */
+    uint64_t reserved;        /* of these: tokens that pages are reserved for, and that may run;
+                                 sequence_grow says more. 0: all */
     struct pack_u32s end_ids; /* "stop" after one of these; empty: never */
     uint64_t
         prompt_tokens; /* to every stage; 0: not said, and then nothing is told of its prefill */
@@ -349,6 +352,11 @@ struct message_sequence_open { /* to every stage of the deployment; ids rise wit
                          stage reports one row: 1 their mean, 2 the first, 3 the last */
     struct sampling_params sampling; /* borrowed, as all that the message points at; what is missing
                                         on the wire is greedy's */
+};
+
+struct message_sequence_grow { /* to every stage: an open sequence may run up to more tokens */
+    uint64_t deployment, generation, sequence, stage;
+    uint64_t reserved; /* tokens that pages are reserved for from now on */
 };
 
 struct message_sequence_close {
@@ -439,6 +447,7 @@ struct message {
         struct message_stage_unload stage_unload;
         struct message_chunk_grant chunk_grant;
         struct message_sequence_open sequence_open;
+        struct message_sequence_grow sequence_grow;
         struct message_sequence_close sequence_close;
         struct message_kv_import kv_import;
         struct message_kv_export kv_export;

@@ -232,16 +232,27 @@ static struct kv_sequence *slot_free(const struct kv_cache *c)
     return n < c->room.max_sequences ? slot_between(c, 0, c->room.max_sequences) : NULL;
 }
 
-/* `shared`: of its tokens, those whose pages are there. */
-static int room_check(const struct kv_cache *c, uint64_t id, uint32_t max_tokens, uint32_t length,
-                      uint32_t shared, struct err *e)
+static int pages_check(const struct kv_cache *c, uint32_t need, struct err *e)
 {
     uint64_t left = whole_pages(&c->room) - c->account.used;
+    return need <= left
+               ? 0
+               : err_set(e, HP_EBUSY, "%llu pages of %d tokens of KV cache are free, %u are needed",
+                         (unsigned long long)left, KV_PAGE_TOKENS, need);
+}
+
+/* `shared`: of its tokens, those whose pages are there. */
+static int room_check(const struct kv_cache *c, uint64_t id, uint32_t max_tokens, uint32_t reserved,
+                      uint32_t length, uint32_t shared, struct err *e)
+{
     if (max_tokens == 0)
         return err_set(e, HP_EINVAL, "a sequence needs room for at least one token");
     if (length > max_tokens)
         return err_set(e, HP_EINVAL, "a sequence with room for %u tokens cannot begin with %u",
                        max_tokens, length);
+    if (reserved < length || reserved > max_tokens)
+        return err_set(e, HP_EINVAL, "%u tokens cannot be reserved for a sequence of %u to %u",
+                       reserved, length, max_tokens);
     if (kv_cache_find(c, id))
         return err_set(e, HP_EEXIST, "sequence %llu is open already", (unsigned long long)id);
     if (max_tokens > c->room.tokens)
@@ -250,21 +261,18 @@ static int room_check(const struct kv_cache *c, uint64_t id, uint32_t max_tokens
                        max_tokens, (unsigned long long)c->room.tokens);
     if (!slot_free(c))
         return err_set(e, HP_EBUSY, "all %u sequences are in use", c->room.max_sequences);
-    if (kv_account_need(max_tokens, shared) > left)
-        return err_set(e, HP_EBUSY, "%llu pages of %d tokens of KV cache are free, %u are needed",
-                       (unsigned long long)left, KV_PAGE_TOKENS,
-                       kv_account_need(max_tokens, shared));
-    return 0;
+    return pages_check(c, kv_account_need(reserved, shared), e);
 }
 
 /* An empty sequence of `length` tokens, without their pages; `from`: whose they are, NULL:
  * nobody's.
  */
-static int sequence_make(struct kv_cache *c, uint64_t id, uint32_t max_tokens, uint32_t length,
-                         const struct kv_sequence *from, struct kv_sequence **out, struct err *e)
+static int sequence_make(struct kv_cache *c, uint64_t id, uint32_t max_tokens, uint32_t reserved,
+                         uint32_t length, const struct kv_sequence *from, struct kv_sequence **out,
+                         struct err *e)
 {
     uint32_t shared = from ? length : 0;
-    int rc = room_check(c, id, max_tokens, length, shared, e);
+    int rc = room_check(c, id, max_tokens, reserved, length, shared, e);
     if (rc < 0)
         return rc;
     struct kv_sequence *s = slot_free(c);
@@ -272,7 +280,7 @@ static int sequence_make(struct kv_cache *c, uint64_t id, uint32_t max_tokens, u
     uint32_t *places = malloc(all * sizeof *places);
     struct kv_holding holding;
     if (!places ||
-        !kv_account_open(&c->account, &holding, max_tokens, from ? &from->holding : NULL, shared)) {
+        !kv_account_open(&c->account, &holding, reserved, from ? &from->holding : NULL, shared)) {
         free(places);
         return err_set(e, HP_ENOMEM, "no memory for a sequence");
     }
@@ -310,11 +318,11 @@ static int beginning_take(struct kv_cache *c, struct kv_sequence *s, struct err 
     return 0;
 }
 
-int kv_cache_open(struct kv_cache *c, uint64_t id, uint32_t max_tokens, uint32_t length,
-                  struct err *e)
+static int sequence_open_empty(struct kv_cache *c, uint64_t id, uint32_t max_tokens,
+                               uint32_t reserved, uint32_t length, struct err *e)
 {
     struct kv_sequence *s;
-    int rc = sequence_make(c, id, max_tokens, length, NULL, &s, e);
+    int rc = sequence_make(c, id, max_tokens, reserved, length, NULL, &s, e);
     if (rc == 0 && length && (rc = beginning_take(c, s, e)) < 0)
         kv_cache_close(c, id);
     return rc;
@@ -342,13 +350,13 @@ static int share_check(const struct kv_cache *c, uint64_t from, uint32_t length,
     return 0;
 }
 
-int kv_cache_open_shared(struct kv_cache *c, uint64_t id, uint32_t max_tokens, uint32_t length,
-                         uint64_t from, struct err *e)
+static int sequence_open_shared(struct kv_cache *c, uint64_t id, uint32_t max_tokens,
+                                uint32_t reserved, uint32_t length, uint64_t from, struct err *e)
 {
     struct kv_sequence *s;
     int rc = share_check(c, from, length, e);
     const struct kv_sequence *other = kv_cache_find(c, from);
-    rc = rc < 0 ? rc : sequence_make(c, id, max_tokens, length, other, &s, e);
+    rc = rc < 0 ? rc : sequence_make(c, id, max_tokens, reserved, length, other, &s, e);
     if (rc < 0)
         return rc;
     for (int g = 0; g < c->kinds.n; g++)
@@ -359,6 +367,32 @@ int kv_cache_open_shared(struct kv_cache *c, uint64_t id, uint32_t max_tokens, u
             c->pools[g].holders[page]++;
         }
     return 0;
+}
+
+int kv_cache_open(struct kv_cache *c, uint64_t id, uint32_t max_tokens, uint32_t length,
+                  struct err *e)
+{
+    return sequence_open_empty(c, id, max_tokens, max_tokens, length, e);
+}
+
+int kv_cache_open_some(struct kv_cache *c, uint64_t id, uint32_t max_tokens, uint32_t reserved,
+                       uint32_t length, uint64_t from, struct err *e)
+{
+    return from ? sequence_open_shared(c, id, max_tokens, reserved, length, from, e)
+                : sequence_open_empty(c, id, max_tokens, reserved, length, e);
+}
+
+int kv_cache_reserve(struct kv_cache *c, uint64_t id, uint32_t tokens, struct err *e)
+{
+    struct kv_sequence *s = kv_cache_find(c, id);
+    if (!s || s->holding.kept || tokens > s->max_tokens)
+        return err_set(e, HP_EINVAL, "sequence %llu cannot grow to %u tokens",
+                       (unsigned long long)id, tokens);
+    uint32_t n = kv_pages_for(tokens);
+    int rc = n > s->holding.n_pages ? pages_check(c, n - s->holding.n_pages, e) : 0;
+    if (rc < 0 || kv_account_grow(&c->account, &s->holding, tokens))
+        return rc;
+    return err_set(e, HP_ENOMEM, "no memory for pages of a sequence");
 }
 
 void kv_cache_close(struct kv_cache *c, uint64_t id)
@@ -420,6 +454,11 @@ int kv_cache_grow(struct kv_cache *c, struct stream *stream, struct kv_sequence 
     if (n > s->max_tokens - s->length)
         return err_set(e, HP_EINVAL, "sequence %llu has room for %u tokens, not for %u after %u",
                        (unsigned long long)s->id, s->max_tokens, n, s->length);
+    if (kv_pages_for((uint64_t)s->length + n) > s->holding.n_pages)
+        return err_set(e, HP_EBUSY,
+                       "sequence %llu has %u pages reserved: %u tokens more after %u "
+                       "are beyond them",
+                       (unsigned long long)s->id, s->holding.n_pages, n, s->length);
     for (int g = 0; g < c->kinds.n && rc == 0; g++) {
         if (!c->pools[g].n_pages)
             continue;

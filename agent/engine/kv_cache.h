@@ -3,10 +3,10 @@
  * before one of several writes to it (as in PagedAttention, SOSP 2023, section 4.3). What stands in
  * a page is the backend's business.
  *
- * Whoever opens a sequence has room for its longest answer: tokens are counted when it is opened,
- * and so no growth within that room fails for want of pages. What sequences share is counted once
- * (common/kv_account.h). Of a group with a window only the pages that a token to come may see are
- * kept, and the pool is no larger than that.
+ * Whoever opens a sequence says what it may become, and how much of that is reserved: growth within
+ * what is reserved never fails for want of pages, and none goes beyond it. What sequences share is
+ * counted once (common/kv_account.h). Of a group with a window only the pages that a token to come
+ * may see are kept, and the pool is no larger than that.
  *
  * A sequence that has ended may be kept for others to begin with. It has only the pages that it
  * filled, and none of the places of those that run, unless a window made some pool no larger than
@@ -33,7 +33,7 @@ struct kv_sequence {
     uint64_t id;
     uint32_t length;     /* tokens whose keys and values are there, or will be */
     uint32_t settled;    /* of these: tokens that nobody takes back any more */
-    uint32_t max_tokens; /* counted as reserved */
+    uint32_t max_tokens; /* that it may become; its holding says what is reserved */
     uint32_t reach;      /* with what it was opened as that */
     uint32_t began;      /* with so many tokens */
     uint8_t *awaited;    /* of what it began with, what has not been imported (kv_transfer.h) */
@@ -77,14 +77,18 @@ void kv_cache_fini(struct kv_cache *c);
  * room now, HP_EINFEASIBLE when there never is, HP_ENOMEM. */
 int kv_cache_open(struct kv_cache *c, uint64_t id, uint32_t max_tokens, uint32_t length,
                   struct err *e);
-/* The same, with the first `length` tokens of `from`, whose pages both have from now on. Also
- * HP_ENOENT (no such sequence), HP_EBUSY (its own have not all been imported), HP_EINVAL (it has
- * not so many that are settled, or has given back what a token after these would see). */
-int kv_cache_open_shared(struct kv_cache *c, uint64_t id, uint32_t max_tokens, uint32_t length,
-                         uint64_t from, struct err *e);
+/* The same, with `reserved` tokens counted for now and, unless `from` is 0, with the first `length`
+ * tokens of that sequence, whose pages both have from now on. Also HP_ENOENT (no such sequence),
+ * HP_EBUSY (its own have not all been imported), HP_EINVAL (it has not so many that are settled, or
+ * has given back what a token after these would see). */
+int kv_cache_open_some(struct kv_cache *c, uint64_t id, uint32_t max_tokens, uint32_t reserved,
+                       uint32_t length, uint64_t from, struct err *e);
+/* Counts `tokens` for an open one, if these are more. HP_EINVAL: not open, kept, or beyond what it
+ * may become; HP_EBUSY, HP_ENOMEM: then nothing has changed. */
+int kv_cache_reserve(struct kv_cache *c, uint64_t id, uint32_t tokens, struct err *e);
 void kv_cache_close(struct kv_cache *c, uint64_t id);
 /* The sequence runs no more: its first `length` tokens are kept, until it is closed. One that is
- * kept may be made shorter so. HP_ENOENT, HP_EINVAL (kv_cache_open_shared could not give so many),
+ * kept may be made shorter so. HP_ENOENT, HP_EINVAL (kv_cache_open_some could not give so many),
  * HP_EBUSY (KV_KEPT_MAX are kept): then nothing has changed. */
 int kv_cache_keep(struct kv_cache *c, uint64_t id, uint32_t length, struct err *e);
 /* NULL when it is not open. Valid until it is closed. */

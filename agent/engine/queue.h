@@ -11,10 +11,10 @@
  * take frames whose runs are *due*: their sequence is open and its KV ends where the run begins;
  * among them decode batches and slices take turns, each kind in the order of its batch numbers.
  * A decode token may have guesses of the next ones with it; those that were wrong are taken back by
- * the sequence's next run, which begins before them.
- * Runs of closed sequences are dropped from their batch; what cannot be due yet waits, within
- * bounds. A batch of which nothing is left goes on at once (queue_dead_take), unless its frame came
- * twice.
+ * the sequence's next run, which begins before them. A run beyond what is reserved for its sequence
+ * is not due. Runs of closed sequences are dropped from their batch; what cannot be due yet waits,
+ * within bounds. A batch of which nothing is left goes on at once (queue_dead_take), unless its
+ * frame came twice.
  *
  * A batch counts as run once it is handed out: those that follow it may be handed out before it is
  * done, since they run in order. */
@@ -53,8 +53,9 @@ struct queue_sequence {
     void *owner; /* the caller's own */
     bool ready;  /* the stage has room for it */
     bool all_logits;
-    uint32_t length;  /* tokens in the KV cache here */
-    uint32_t certain; /* of these: tokens that are no guesses */
+    uint32_t length;   /* tokens in the KV cache here */
+    uint32_t certain;  /* of these: tokens that are no guesses */
+    uint32_t reserved; /* tokens that it may have there now; what is beyond waits. 0: any */
     /* the first stage's part */
     const uint32_t *prompt, *slices;
     uint32_t n_prompt, n_slices, next_slice;

@@ -91,7 +91,7 @@ static struct queue_sequence *token_oldest(struct queue *q, uint64_t after)
     struct queue_sequence *oldest = NULL;
     for (size_t i = 0; i < q->n_sequences; i++) {
         struct queue_sequence *s = q->sequences[i];
-        if (s->has_token && s->token_order > after &&
+        if (s->has_token && s->token_order > after && queue_sequence_room(s, s->length) &&
             (!oldest || s->token_order < oldest->token_order))
             oldest = s;
     }
@@ -122,7 +122,9 @@ static bool decode_make(struct queue *q, struct batch *b, uint32_t decoding)
     struct queue_sequence *s;
     while (b->n_runs < limit && (s = token_oldest(q, after)) != NULL) {
         after = s->token_order;
-        uint32_t n = s->n_drafts < guesses ? s->n_drafts : guesses;
+        uint32_t n = s->n_drafts < guesses ? s->n_drafts : guesses,
+                 room = queue_sequence_room(s, s->length) - 1;
+        n = n < room ? n : room;
         if (n && !batch_reserve(b, limit, b->n_tokens + n + limit - b->n_runs))
             n = 0;
         struct batch_run run = {.sequence = s->id,
@@ -180,7 +182,9 @@ bool queue_first_next(struct queue *q, struct batch *b)
     if (!f)
         return false;
     for (size_t i = 0; i < q->n_sequences; i++)
-        decoding += q->sequences[i]->has_token || q->sequences[i]->awaiting;
+        decoding += q->sequences[i]->awaiting ||
+                    (q->sequences[i]->has_token &&
+                     queue_sequence_room(q->sequences[i], q->sequences[i]->length));
     bool room = slices < (decoding ? q->config.n_stages : 2 * q->config.n_stages);
     bool decodes_first = q->slice_was_last || !room;
     bool made = (room && ride_make(q, b, decoding)) ||

@@ -16,7 +16,10 @@ static enum run_fate run_fate(const struct queue *q, const struct batch_run *r, 
     if (s && r->first_position < s->certain)
         return RUN_SEEN;
     *hopeless = !s || (s->ready && r->first_position > s->length); /* unless something comes */
-    return s && s->ready && r->first_position <= s->length ? RUN_DUE : RUN_WAITS;
+    bool may = s && s->ready && r->first_position <= s->length &&
+               r->n_tokens <= queue_sequence_room(s, r->first_position);
+    *hopeless = *hopeless || (s && s->ready && !may);
+    return may ? RUN_DUE : RUN_WAITS;
 }
 
 int queue_frame_add(struct queue *q, uint32_t number, const struct batch_run *runs, uint32_t n_runs,

@@ -54,6 +54,9 @@ bool queue_closed_early(const struct queue *q, uint64_t id);
 void queue_run_append(const struct queue *q, struct batch *b, const struct batch_run *run,
                       uint32_t row);
 
+/* Tokens that are reserved for it behind this position. */
+uint32_t queue_sequence_room(const struct queue_sequence *s, uint32_t position);
+
 /* ---- queue_first.c */
 
 bool queue_first_next(struct queue *q, struct batch *b);

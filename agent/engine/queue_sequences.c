@@ -35,6 +35,11 @@ bool queue_closed_early(const struct queue *q, uint64_t id)
     return false;
 }
 
+uint32_t queue_sequence_room(const struct queue_sequence *s, uint32_t position)
+{
+    return !s->reserved ? UINT32_MAX : position < s->reserved ? s->reserved - position : 0;
+}
+
 static int prompt_check(const struct queue *q, const struct queue_sequence *s, struct err *e)
 {
     uint64_t sum = 0;

@@ -102,10 +102,15 @@ static int stage_slot_complete(struct slot *s, struct err *e)
     return stage_complete(stage_of(s), e);
 }
 
-static int stage_state_open(struct slot *s, uint64_t sequence, uint32_t max_tokens, uint32_t length,
-                            uint64_t share, struct err *e)
+static int stage_state_open(struct slot *s, uint64_t sequence, uint32_t max_tokens,
+                            uint32_t reserved, uint32_t length, uint64_t share, struct err *e)
 {
-    return stage_sequence_open_at(stage_of(s), sequence, max_tokens, length, share, e);
+    return stage_sequence_open_some(stage_of(s), sequence, max_tokens, reserved, length, share, e);
+}
+
+static int stage_state_reserve(struct slot *s, uint64_t sequence, uint32_t tokens, struct err *e)
+{
+    return stage_sequence_reserve(stage_of(s), sequence, tokens, e);
 }
 
 static void stage_state_close(struct slot *s, uint64_t sequence)
@@ -148,6 +153,7 @@ static const struct slot_table stage_table = {.name = "stage",
                                               .pending = stage_slot_pending,
                                               .complete = stage_slot_complete,
                                               .state_open = stage_state_open,
+                                              .state_reserve = stage_state_reserve,
                                               .state_close = stage_state_close,
                                               .state_keep = stage_state_keep,
                                               .state_shape = stage_state_shape,
@@ -228,10 +234,16 @@ static int no_state(struct err *e)
     return err_set(e, HP_EUNSUPPORTED, "a graph of fixed shape keeps nothing of a sequence");
 }
 
-static int graph_state_open(struct slot *s, uint64_t sequence, uint32_t max_tokens, uint32_t length,
-                            uint64_t share, struct err *e)
+static int graph_state_open(struct slot *s, uint64_t sequence, uint32_t max_tokens,
+                            uint32_t reserved, uint32_t length, uint64_t share, struct err *e)
 {
-    (void)s, (void)sequence, (void)max_tokens, (void)length, (void)share;
+    (void)s, (void)sequence, (void)max_tokens, (void)reserved, (void)length, (void)share;
+    return no_state(e);
+}
+
+static int graph_state_reserve(struct slot *s, uint64_t sequence, uint32_t tokens, struct err *e)
+{
+    (void)s, (void)sequence, (void)tokens;
     return no_state(e);
 }
 
@@ -279,6 +291,7 @@ static const struct slot_table graph_table = {.name = "graph",
                                               .pending = graph_slot_pending,
                                               .complete = graph_slot_complete,
                                               .state_open = graph_state_open,
+                                              .state_reserve = graph_state_reserve,
                                               .state_close = graph_state_close,
                                               .state_keep = graph_state_keep,
                                               .state_shape = graph_state_shape,

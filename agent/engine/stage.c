@@ -251,11 +251,20 @@ static int share_check(const struct stage *s, uint32_t max_tokens, uint64_t shar
 int stage_sequence_open_at(struct stage *s, uint64_t sequence, uint32_t max_tokens, uint32_t length,
                            uint64_t share, struct err *e)
 {
+    return stage_sequence_open_some(s, sequence, max_tokens, max_tokens, length, share, e);
+}
+
+int stage_sequence_open_some(struct stage *s, uint64_t sequence, uint32_t max_tokens,
+                             uint32_t reserved, uint32_t length, uint64_t share, struct err *e)
+{
     int rc = share_check(s, max_tokens, share, e);
-    if (rc < 0)
-        return rc;
-    return share ? kv_cache_open_shared(&s->kv, sequence, max_tokens, length, share, e)
-                 : kv_cache_open(&s->kv, sequence, max_tokens, length, e);
+    return rc < 0 ? rc
+                  : kv_cache_open_some(&s->kv, sequence, max_tokens, reserved, length, share, e);
+}
+
+int stage_sequence_reserve(struct stage *s, uint64_t sequence, uint32_t tokens, struct err *e)
+{
+    return kv_cache_reserve(&s->kv, sequence, tokens, e);
 }
 
 void stage_sequence_close(struct stage *s, uint64_t sequence)

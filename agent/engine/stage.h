@@ -62,10 +62,14 @@ void stage_unload(struct stage **s);
 int stage_sequence_open(struct stage *s, uint64_t sequence, uint32_t max_tokens, struct err *e);
 /* The same for one that begins with `length` tokens: those of sequence `share`, which both have
  * from now on, or where that is 0 tokens whose keys and values are imported before its first batch
- * (until then they are anything). Also HP_ENOENT, HP_EINVAL: kv_cache_open_shared, and where one
+ * (until then they are anything). Also HP_ENOENT, HP_EINVAL: kv_cache_open_some, and where one
  * of the two rotates as a long sequence and the other does not. */
 int stage_sequence_open_at(struct stage *s, uint64_t sequence, uint32_t max_tokens, uint32_t length,
                            uint64_t share, struct err *e);
+/* As kv_cache_open_some and kv_cache_reserve. */
+int stage_sequence_open_some(struct stage *s, uint64_t sequence, uint32_t max_tokens,
+                             uint32_t reserved, uint32_t length, uint64_t share, struct err *e);
+int stage_sequence_reserve(struct stage *s, uint64_t sequence, uint32_t tokens, struct err *e);
 void stage_sequence_close(struct stage *s, uint64_t sequence); /* of an unknown one: nothing */
 /* A sequence runs no more, and its first `length` tokens stay for others to begin with
  * (kv_cache_keep). Where they cannot it is closed. None of its batches is under way. */

@@ -15,7 +15,13 @@
 #include "coordinator/core.h"
 #include "tests/sim/toy.h"
 
-enum { SIM_AGENTS = 4, SIM_DEVICES = 3, SIM_CLIENTS = 64, SIM_ADMIN_PEER = 1, SIM_MAX_OUTPUT = 64 };
+enum {
+    SIM_AGENTS = 4,
+    SIM_DEVICES = 3,
+    SIM_CLIENTS = 64,
+    SIM_ADMIN_PEER = 1,
+    SIM_MAX_OUTPUT = 150
+};
 
 struct sim_event;
 struct sim_agent;
@@ -66,6 +72,7 @@ struct sim {
         missed; /* tokens that requests had from others; beginnings that were not there */
     const char *speculate; /* option of the deployments; NULL: none */
     double alike; /* chance that a prompt begins as another request's prompt and answer did */
+    uint64_t most_pages; /* of KV cache on a stage; 0: what it was told to have */
     struct {
         uint64_t slow_ns; /* the longest delay of a frame */
         double repeat;    /* chance that a control message to the coordinator is delivered twice */

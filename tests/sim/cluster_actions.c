@@ -96,8 +96,15 @@ static void action_do(struct sim *s, struct sim_agent *a, const struct agent_act
                                          .ticket = act->u.sequence_open.ticket,
                                          .sequence = act->u.sequence_open.open->sequence,
                                          .share = act->u.sequence_open.open->share,
-                                         .tokens = (uint32_t)act->u.sequence_open.open->kv_tokens,
+                                         .tokens = (uint32_t)act->u.sequence_open.open->reserved,
                                          .length = (uint32_t)act->u.sequence_open.open->length});
+        break;
+    case AGENT_DO_SEQUENCE_GROW:
+        sim_order_add(s, a,
+                      (struct sim_order){.kind = act->kind,
+                                         .slot = act->u.sequence_grow.slot,
+                                         .sequence = act->u.sequence_grow.sequence,
+                                         .tokens = act->u.sequence_grow.reserved});
         break;
     case AGENT_DO_SEQUENCE_CLOSE:
         sim_order_add(s, a,

@@ -125,6 +125,11 @@ void sim_kept_forget(struct sim *s, int agent)
                 sequence_end(&a->stages[k], a->stages[k].sequences[i].memory.id, 0);
 }
 
+static uint64_t most_pages(const struct sim *s, const struct sim_stage *st)
+{
+    return s->most_pages ? s->most_pages : st->most_pages;
+}
+
 /* With the first tokens of another, where it says so. More than there is room for is a wrong of the
  * coordinator's. */
 static int sequence_begin(struct sim *s, struct sim_stage *st, const struct sim_order *o)
@@ -137,7 +142,7 @@ static int sequence_begin(struct sim *s, struct sim_stage *st, const struct sim_
         return HP_ENOENT;
     }
     uint32_t shared = from ? o->length : 0;
-    if (st->kv.used + kv_account_need(o->tokens, shared) > st->most_pages) {
+    if (st->kv.used + kv_account_need(o->tokens, shared) > most_pages(s, st)) {
         s->wrong++;
         return HP_EBUSY;
     }
@@ -158,6 +163,15 @@ static int sequence_begin(struct sim *s, struct sim_stage *st, const struct sim_
     assert(st->sequences);
     st->sequences[st->n_sequences++] = q;
     return 0;
+}
+
+static void sequence_grow(struct sim *s, struct sim_sequence *q, struct sim_stage *st,
+                          const struct sim_order *o)
+{
+    uint32_t more = q ? kv_pages_for(o->tokens) - q->holding.n_pages : 0;
+    s->wrong += q && st->kv.used + more > most_pages(s, st);
+    bool counted = !q || kv_account_grow(&st->kv, &q->holding, o->tokens);
+    assert(counted);
 }
 
 static void executor_open(struct sim *s, struct sim_agent *a, const struct sim_order *o)
@@ -196,6 +210,8 @@ static bool run_one(struct sim_stage *st, const struct agent_action *act, uint32
     struct toy_memory *m = q && !q->n_awaited ? &q->memory : NULL;
     if (!m || r->first_position < q->certain || r->first_position > m->length)
         return false;
+    if (kv_pages_for(r->first_position + r->n_tokens) > q->holding.n_pages)
+        return false; /* beyond what is reserved for it */
     if (r->first_position < m->length)
         guesses_forget(q, r->first_position);
     q->certain = r->first_position + r->n_tokens - r->n_drafts;
@@ -298,6 +314,8 @@ void sim_executor_done(struct sim *s, struct sim_agent *a, int device)
         executor_load(s, a, &o);
     } else if (o.kind == AGENT_DO_UNLOAD) {
         sim_stage_remove(a, o.slot);
+    } else if (o.kind == AGENT_DO_SEQUENCE_GROW) {
+        sequence_grow(s, sequence_of(st, o.sequence), st, &o);
     } else if (o.kind == AGENT_DO_SEQUENCE_CLOSE) {
         if (st)
             sequence_end(st, o.sequence, o.length);

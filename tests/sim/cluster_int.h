@@ -87,7 +87,7 @@ struct sim_slot { /* links of a slot, by address */
 struct sim_order {
     enum agent_action_kind kind;
     uint64_t slot, ticket, sequence, share;
-    uint32_t tokens, length;        /* of SEQUENCE_OPEN; CLOSE: length to keep */
+    uint32_t tokens, length;        /* of SEQUENCE_OPEN, GROW: reserved; CLOSE: length to keep */
     const struct agent_action *run; /* copied action; what it points at holds until it is done */
     struct kv_range kv;             /* KV_IMPORT, KV_EXPORT */
     struct sim_buffer *buffer;      /* KV_IMPORT */

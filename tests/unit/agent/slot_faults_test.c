@@ -20,7 +20,7 @@ static int slot_used(const struct slot_config *c, enum slot_kind kind, const str
         return s ? HP_EBUG : rc;
     rc = t->warm(s, &e);
     if (rc == 0 && kind == SLOT_STAGE)
-        rc = t->state_open(s, 1, 8, 0, 0, &e);
+        rc = t->state_open(s, 1, 8, 8, 0, 0, &e);
     rc = rc < 0 ? rc : t->submit(s, b, &e);
     rc = rc < 0 ? rc : t->complete(s, &e);
     t->unload(&s);

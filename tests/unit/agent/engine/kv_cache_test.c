@@ -179,8 +179,8 @@ TEST(a_shared_prefix_takes_no_pages_until_somebody_writes)
     assert_int_equal(grow(&f, 1, 150), 0);
     write_all(&f, 1, 0, 150, 11);
     uint32_t before = pages_out(&f, 0);
-    assert_int_equal(kv_cache_open_shared(&f.c, 2, 400, 100, 1, NULL), 0);
-    assert_int_equal(kv_cache_open_shared(&f.c, 3, 400, 128, 1, NULL), 0);
+    assert_int_equal(kv_cache_open_some(&f.c, 2, 400, 400, 100, 1, NULL), 0);
+    assert_int_equal(kv_cache_open_some(&f.c, 3, 400, 400, 128, 1, NULL), 0);
     assert_int_equal(pages_out(&f, 0), before);
     assert_int_equal(first_byte(&f, 2, 99), 11);
     /* Sequence 2 goes on within a page that all three have, 3 at the end of its last one. */
@@ -226,9 +226,9 @@ TEST(what_is_kept_has_its_tokens_and_the_place_of_none_that_runs)
     assert_int_equal(f.c.account.used, 2);
     assert_int_equal(f.c.account.used_growing, 0);
     /* Both places are free still, and what begins with it sees what it wrote. */
-    assert_int_equal(kv_cache_open_shared(&f.c, 2, 200, 80, 1, &e), 0);
-    assert_int_equal(kv_cache_open_shared(&f.c, 3, 200, 70, 1, &e), 0);
-    assert_int_equal(kv_cache_open_shared(&f.c, 4, 80, 80, 1, &e), HP_EBUSY);
+    assert_int_equal(kv_cache_open_some(&f.c, 2, 200, 200, 80, 1, &e), 0);
+    assert_int_equal(kv_cache_open_some(&f.c, 3, 200, 200, 70, 1, &e), 0);
+    assert_int_equal(kv_cache_open_some(&f.c, 4, 80, 80, 80, 1, &e), HP_EBUSY);
     assert_int_equal(f.c.account.used, 2 + 3 + 3);
     assert_int_equal(grow(&f, 2, 60), 0);
     write_all(&f, 2, 80, 60, 22);
@@ -257,7 +257,7 @@ TEST(beside_narrow_windows_those_that_are_kept_take_places)
         assert_int_equal(grow(&f, 1, 64), 0);
     assert_int_equal(kv_cache_keep(&f.c, 1, 100, &e), HP_EINVAL); /* its window has passed */
     assert_int_equal(kv_cache_keep(&f.c, 1, 319, &e), 0);
-    assert_int_equal(kv_cache_open_shared(&f.c, 2, 1000, 319, 1, &e), 0);
+    assert_int_equal(kv_cache_open_some(&f.c, 2, 1000, 1000, 319, 1, &e), 0);
     assert_int_equal(kv_cache_open(&f.c, 3, 10, 0, &e), HP_EBUSY);
     kv_cache_close(&f.c, 1);
     assert_int_equal(kv_cache_open(&f.c, 3, 10, 0, &e), 0);
@@ -276,7 +276,7 @@ TEST(a_thousand_sequences_with_a_common_prompt_store_it_once)
     write_all(&f, 1, 0, PROMPT, 11);
     uint32_t before = pages_out(&f, 0);
     for (uint64_t id = 2; id <= N; id++)
-        assert_int_equal(kv_cache_open_shared(&f.c, id, PROMPT + 10, PROMPT, 1, &e), 0);
+        assert_int_equal(kv_cache_open_some(&f.c, id, PROMPT + 10, PROMPT + 10, PROMPT, 1, &e), 0);
     assert_int_equal(pages_out(&f, 0), before);
     for (uint64_t id = 1; id <= N; id++)
         assert_int_equal(grow(&f, id, 10), 0);
@@ -285,6 +285,26 @@ TEST(a_thousand_sequences_with_a_common_prompt_store_it_once)
     for (uint64_t id = 1; id <= N; id++)
         kv_cache_close(&f.c, id);
     assert_int_equal(pages_out(&f, 0), 0);
+    cache_close(&f);
+}
+
+TEST(a_sequence_grows_within_what_is_reserved_and_no_further)
+{
+    struct cache_fixture f;
+    cache_open(&f, 4 * PAGE, 1); /* and one page more */
+    assert_int_equal(kv_cache_open_some(&f.c, 1, 4 * PAGE, 5 * PAGE, 0, 0, NULL), HP_EINVAL);
+    assert_int_equal(kv_cache_open_some(&f.c, 1, 4 * PAGE, 2 * PAGE, 0, 0, NULL), 0);
+    assert_int_equal(f.c.account.used, 2);
+    assert_int_equal(grow(&f, 1, 2 * PAGE), 0);
+    assert_int_equal(grow(&f, 1, 1), HP_EBUSY);
+    assert_int_equal(kv_cache_reserve(&f.c, 1, 3 * PAGE, NULL), 0);
+    assert_int_equal(grow(&f, 1, 1), 0);
+    assert_int_equal(kv_cache_reserve(&f.c, 1, PAGE, NULL), 0); /* it has more */
+    assert_int_equal(f.c.account.used, 3);
+    assert_int_equal(kv_cache_reserve(&f.c, 1, 4 * PAGE + 1, NULL), HP_EINVAL);
+    assert_int_equal(kv_cache_reserve(&f.c, 2, PAGE, NULL), HP_EINVAL);
+    kv_cache_close(&f.c, 1);
+    assert_int_equal(f.c.account.used, 0);
     cache_close(&f);
 }
 
@@ -314,15 +334,15 @@ TEST(what_cannot_be_shared_is_refused_and_changes_nothing)
         {2, 1, 2001, 400, HP_EINFEASIBLE, "2000 in all"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        assert_int_equal(kv_cache_open_shared(&f.c, cases[i].id, cases[i].room, cases[i].length,
-                                              cases[i].from, &e),
+        assert_int_equal(kv_cache_open_some(&f.c, cases[i].id, cases[i].room, cases[i].room,
+                                            cases[i].length, cases[i].from, &e),
                          cases[i].code);
         if (!strstr(e.text, cases[i].says))
             fail_msg("expected \"%s\" in \"%s\"", cases[i].says, e.text);
         assert_int_equal(pages_out(&f, 0), before);
         assert_int_equal(f.c.account.used, 16);
     }
-    assert_int_equal(kv_cache_open_shared(&f.c, 2, 600, 400, 1, &e), 0);
+    assert_int_equal(kv_cache_open_some(&f.c, 2, 600, 600, 400, 1, &e), 0);
     cache_close(&f);
 }
 
@@ -344,7 +364,8 @@ TEST(chance_neither_loses_a_page_nor_runs_out_of_them)
             assert_int_equal(kv_cache_open(&f.c, next, ROOM, action ? 0 : some, NULL), 0);
             open[n++] = next++;
         } else if (action == 1 && n < SEQUENCES && !s->n_awaited) {
-            assert_int_equal(kv_cache_open_shared(&f.c, next, ROOM, s->settled, open[k], NULL), 0);
+            assert_int_equal(kv_cache_open_some(&f.c, next, ROOM, ROOM, s->settled, open[k], NULL),
+                             0);
             open[n++] = next++;
         } else if (action == 2) {
             kv_cache_close(&f.c, open[k]);
@@ -463,6 +484,7 @@ int main(void)
         cmocka_unit_test(what_cannot_be_shared_is_refused_and_changes_nothing),
         cmocka_unit_test(chance_neither_loses_a_page_nor_runs_out_of_them),
         cmocka_unit_test(what_a_sequence_begins_with_is_awaited_until_all_of_it_has_come),
+        cmocka_unit_test(a_sequence_grows_within_what_is_reserved_and_no_further),
         cmocka_unit_test(ranges_that_are_not_there_are_refused),
     };
     return cmocka_run_group_tests_name("kv_cache", tests, NULL, NULL);

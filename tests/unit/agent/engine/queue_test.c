@@ -555,6 +555,40 @@ TEST(short_slice_overtakes_the_long_ones_that_wait_at_a_later_stage)
     queue_destroy(&q, NULL, NULL);
 }
 
+TEST(nothing_runs_beyond_what_is_reserved_for_its_sequence)
+{
+    struct queue *q = queue_of(true, false, 2, 64), *later = queue_of(false, true, 2, 64);
+    struct batch b = {0};
+    struct queue_sequence s = {
+        .id = 1, .owner = q, .prompt = prompt, .n_prompt = 10, .reserved = 11};
+    assert_int_equal(queue_sequence_open(q, &s, NULL), 0);
+    assert_int_equal(queue_sequence_open(later, &s, NULL), 0);
+    queue_sequence_ready(q, 1);
+    queue_sequence_ready(later, 1);
+    assert_string_equal(step(q, &b), "1:0+10!");
+    queue_returned(q, 0, 0);
+    for (uint32_t i = 0; i < 2; i++) {
+        const struct frame_token t = {.sequence = 1, .token = 7};
+        assert_true(queue_token(q, i, &t));
+        assert_string_equal(step(q, &b), i ? "-" : "1:10+1!");
+        queue_returned(q, i + 1, 0);
+    }
+    const struct batch_run runs[] = {{.sequence = 1, .first_position = 0, .n_tokens = 11},
+                                     {.sequence = 1, .first_position = 11, .n_tokens = 1}};
+    for (uint32_t i = 0; i < 2; i++)
+        assert_int_equal(queue_frame_add(later, i, &runs[i], 1, runs[i].n_tokens, NULL, 0), 0);
+    assert_string_equal(step(later, &b), "1:0+11");
+    assert_string_equal(step(later, &b), "-");
+    queue_sequence_find(q, 1)->reserved = queue_sequence_find(later, 1)->reserved = 64;
+    assert_string_equal(step(q, &b), "1:11+1!");
+    assert_string_equal(step(later, &b), "1:11+1");
+    batch_free(&b);
+    queue_sequence_close(q, 1, 0);
+    queue_sequence_close(later, 1, 0);
+    queue_destroy(&q, NULL, NULL);
+    queue_destroy(&later, NULL, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -578,6 +612,7 @@ int main(void)
         cmocka_unit_test(opening_and_closing_in_any_order_is_harmless),
         cmocka_unit_test(waiting_frames_are_bounded_and_given_back),
         cmocka_unit_test(run_that_nobody_opens_is_given_up_after_its_time),
+        cmocka_unit_test(nothing_runs_beyond_what_is_reserved_for_its_sequence),
         cmocka_unit_test(opening_checks_that_slices_add_up),
     };
     return cmocka_run_group_tests_name("queue", tests, NULL, NULL);
