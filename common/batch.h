@@ -7,8 +7,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Guesses of a sequence's next tokens that one batch may verify. */
-enum { BATCH_MAX_DRAFTS = 15 };
+/* Guesses of a sequence's next tokens that one batch may verify: with the token that is due as many
+ * rows as CPUs multiply one by one in any arithmetic, so that each is what it would be alone. */
+enum { BATCH_MAX_DRAFTS = 11 };
 /* Where guesses are made: nowhere; where stages would be idle without and it pays; wherever a
  * sequence's text repeats. */
 enum speculate { SPECULATE_OFF, SPECULATE_AUTO, SPECULATE_LOOKUP };

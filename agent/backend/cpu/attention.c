@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "agent/backend/cpu/cpu_int.h"
+#include "common/batch.h"
 
 /* Of one token's key or value of a head. */
 static size_t row_bytes(const struct kv_layout *l)
@@ -149,17 +150,38 @@ struct attention_job {
     const struct tensor *q, *out;
 };
 
+static uint32_t tiles_of(uint32_t rows)
+{
+    return (rows + ATTEND_MAX_ROWS - 1) / ATTEND_MAX_ROWS;
+}
+
+/* A few tokens, as with guesses: each is what it would be as a step of its own, to the bit. */
+static bool run_is_steps(const struct attention_run *run)
+{
+    return run->n_tokens <= 1 + BATCH_MAX_DRAFTS;
+}
+
 static uint32_t run_tiles(const struct attention_run *run, uint32_t group)
 {
-    return (run->n_tokens * group + ATTEND_MAX_ROWS - 1) / ATTEND_MAX_ROWS;
+    return run_is_steps(run) ? run->n_tokens * tiles_of(group) : tiles_of(run->n_tokens * group);
+}
+
+/* Rows [*begin, *end) of a run are its tile. */
+static void tile_rows(const struct attention_run *run, uint32_t group, uint32_t tile,
+                      uint32_t *begin, uint32_t *end)
+{
+    uint32_t own = run_is_steps(run) ? tiles_of(group) : tiles_of(run->n_tokens * group),
+             rows = run_is_steps(run) ? group : run->n_tokens * group, first = tile / own * rows;
+    *begin = first + tile % own * ATTEND_MAX_ROWS;
+    *end = *begin + ATTEND_MAX_ROWS < first + rows ? *begin + ATTEND_MAX_ROWS : first + rows;
 }
 
 static void attend_tile(const struct attention_job *job, const struct attention_run *run, int head,
                         uint32_t tile, float *scratch)
 {
     const struct kv_layout *l = &job->group->layout;
-    uint32_t group = (uint32_t)(job->heads / l->n_kv_heads), rows = run->n_tokens * group,
-             begin = tile * ATTEND_MAX_ROWS;
+    uint32_t group = (uint32_t)(job->heads / l->n_kv_heads), begin, end;
+    tile_rows(run, group, tile, &begin, &end);
     size_t value_dim = (size_t)(l->value_dim ? l->value_dim : l->head_dim),
            first_head = (size_t)head * group;
     const struct op_attention *a = &job->op->op->u.attention;
@@ -176,7 +198,7 @@ static void attend_tile(const struct attention_job *job, const struct attention_
         .first_position = run->first_position,
         .sees_to = a->whole ? run->first_position + run->n_tokens - 1 : 0,
         .row_begin = begin,
-        .row_end = begin + ATTEND_MAX_ROWS < rows ? begin + ATTEND_MAX_ROWS : rows,
+        .row_end = end,
         .head = page_head(job->group, 0, job->op->kv_block, head),
         .page_stride = head_bytes(l) * (size_t)l->n_blocks * (size_t)l->n_kv_heads,
         .pages = run->pages[job->op->kv_group],

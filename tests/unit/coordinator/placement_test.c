@@ -93,7 +93,7 @@ TEST(what_cannot_be_placed_says_why)
         {"{\"max_context\": 4096}", "infeasible", "bytes are missing", "no context fits"},
         {"{}", "infeasible", "weights 2.00 GB", "up to 2002560000 bytes in all"},
         {"{\"layers\": \"0-3:a0,4-9:a1\", \"max_context\": 1024}", "infeasible",
-         "layers 4-9 need 1.21 GB on agent \"a1\", which has 500.0 MB free: 706272000 bytes", ""},
+         "layers 4-9 need 1.21 GB on agent \"a1\", which has 500.0 MB free: 706240000 bytes", ""},
     };
     struct fixture f;
     fixture_open(&f);

@@ -342,14 +342,16 @@ TEST(what_is_kept_of_a_sequence_gives_the_logits_that_it_would_have_given)
 
 /* A token with guesses, of which some are right, again and again: each position whose tokens were
  * right has the logits that it has alone, to the bit, and what was wrong leaves nothing behind. */
-static void guesses_verify(uint32_t window)
+static void guesses_verify(uint32_t window, enum stage_compute compute)
 {
     static float all[TOKENS * V], out[(1 + BATCH_MAX_DRAFTS) * V];
     uint64_t seed = 5;
     struct err e = {0};
     windows_set(window);
-    logits_of(1, TOKENS, COMPUTE_F32, all);
-    struct stage *s = load(config_of(0, TINY_LAYERS));
+    logits_of(1, 1, compute, all);
+    struct stage_config c = config_of(0, TINY_LAYERS);
+    c.compute = compute;
+    struct stage *s = load(c);
     assert_int_equal(stage_sequence_open(s, 1, TOKENS, &e), 0);
     struct batch_run first = {.sequence = 1, .n_tokens = 40};
     run(s, &first, 1, ids, NULL);
@@ -374,9 +376,10 @@ static void guesses_verify(uint32_t window)
 
 TEST(guesses_that_were_wrong_leave_nothing_behind)
 {
-    guesses_verify(0);
-    guesses_verify(20);
-    guesses_verify(64);
+    guesses_verify(0, COMPUTE_F32);
+    guesses_verify(20, COMPUTE_F32);
+    guesses_verify(64, COMPUTE_F32);
+    guesses_verify(0, COMPUTE_AUTO);
 }
 
 TEST(guesses_alone_are_taken_back_and_kept_where_they_were_right)
