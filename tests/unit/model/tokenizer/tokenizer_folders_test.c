@@ -94,7 +94,8 @@ static void check_case(const char *name, const struct tokenizer *t, const json_t
                      i, got, want);
     }
     if (json_is_string(back)) {
-        assert_int_equal(tokenizer_decode(t, id + marks, n - marks, &out, &e), 0);
+        assert_int_equal(tokenizer_decode(t, n ? id + marks : NULL, n ? n - marks : 0, &out, &e),
+                         0);
         if (strcmp(buffer_cstr(&out), json_string_value(back)) != 0)
             fail_msg("%s: \"%s\", expected \"%s\"", name, buffer_cstr(&out),
                      json_string_value(back));
