@@ -42,6 +42,11 @@ struct deployment *deployment_find(struct coord *c, const char *name)
     return NULL;
 }
 
+bool deployment_has_face(const struct deployment *d)
+{
+    return !strchr(d->name, '/');
+}
+
 void deployment_partner_name(const struct deployment *d, char out[DEPLOYMENT_NAME])
 {
     snprintf(out, DEPLOYMENT_NAME, "%.*s/prefill", DEPLOYMENT_NAME - 1 - DEPLOYMENT_PARTNER_ENDING,

@@ -95,7 +95,9 @@ struct deployment {
         DEPLOYMENT_STAYS,
         DEPLOYMENT_LEAVES_ASKED,
         DEPLOYMENT_LEAVES
-    } leaves;      /* what is known of moving away from an agent (drains.h) */
+    } leaves;              /* what is known of moving away from an agent (drains.h) */
+    bool succession_tried; /* a successor has been tried since it serves (successors.h) */
+    uint64_t heir; /* id of the one that has taken its place; 0: none. What runs goes there */
     bool unclosed; /* a stage may hold sequences that are closed here (a message was lost): it is
                       connected anew when nothing runs */
     uint64_t since_ns;         /* of this state */
@@ -135,7 +137,8 @@ struct deployment {
         uint64_t steps, drafts, right; /* steps that verified guesses; these; of them right */
     } draft_counts;
     struct {
-        uint64_t done, failed, bytes; /* of prompts that another plan read for it */
+        uint64_t done, moved, failed, bytes; /* prompts that another plan read for it; sequences
+                                                that came while they ran; of both */
         double exposed_s; /* from when all was computed to when all had come, as seen from here */
     } handoffs;
 };
@@ -151,6 +154,9 @@ struct deployment *deployment_partner(struct coord *c, const struct deployment *
 /* What the first of these is called. */
 void deployment_partner_name(const struct deployment *d, char out[DEPLOYMENT_NAME]);
 enum { DEPLOYMENT_PARTNER_ENDING = sizeof "/prefill" - 1 };
+
+/* Clients see it: it is not part of another one (NAME/prefill, NAME/next, NAME/last). */
+bool deployment_has_face(const struct deployment *d);
 
 /* Its stages fetch and load, or are looked for. */
 static inline bool deployment_prepares(const struct deployment *d)

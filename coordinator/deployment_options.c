@@ -117,6 +117,7 @@ int deployment_options_read(json_t *options, struct deployment_spec *out, struct
         (rc = option_text(s.options, "source_path", &s.source_path, e)) == 0 &&
         (rc = option_text(s.options, "prefill", &s.prefill, e)) == 0 &&
         (rc = option_text(s.options, "prefill_of", &s.prefill_of, e)) == 0 &&
+        (rc = option_text(s.options, "succeeds", &s.succeeds, e)) == 0 &&
         (rc = option_number(s.options, "max_context", &s.max_context, e)) == 0 &&
         (rc = option_number(s.options, "slice", &s.slice, e)) == 0 &&
         (rc = option_number(s.options, "max_sequences", &s.max_sequences, e)) == 0) {

@@ -135,9 +135,11 @@ static json_t *handoffs_json(const struct deployment *d)
 {
     char reader[DEPLOYMENT_NAME];
     deployment_partner_name(d, reader);
-    return json_pack("{s:s, s:I, s:I, s:I, s:f}", "prefill_plan", reader, "done",
-                     (json_int_t)d->handoffs.done, "failed", (json_int_t)d->handoffs.failed,
-                     "bytes", (json_int_t)d->handoffs.bytes, "exposed_s", d->handoffs.exposed_s);
+    return json_pack("{s:s*, s:I, s:I, s:I, s:I, s:f}", "prefill_plan",
+                     d->spec.prefill[0] ? reader : NULL, "done", (json_int_t)d->handoffs.done,
+                     "moved", (json_int_t)d->handoffs.moved, "failed",
+                     (json_int_t)d->handoffs.failed, "bytes", (json_int_t)d->handoffs.bytes,
+                     "exposed_s", d->handoffs.exposed_s);
 }
 
 static json_t *growth_json(const struct deployment *d)
@@ -171,8 +173,7 @@ json_t *describe_deployment(const struct deployment *d, bool with_plan)
     json_object_set_new(out, "weight", json_real(d->spec.weight));
     json_object_set_new(out, "prefix_cache", prefix_cache_json(d));
     json_object_set_new(out, "speculation", speculation_json(d));
-    if (d->spec.prefill[0])
-        json_object_set_new(out, "handoffs", handoffs_json(d));
+    json_object_set_new(out, "handoffs", handoffs_json(d));
     if (d->spec.prefill_of[0])
         json_object_set_new(out, "prefill_of", json_string(d->spec.prefill_of));
     json_object_set_new(out, "growth", growth_json(d));

@@ -11,7 +11,7 @@
 /* Serves there, or leaves an agent that drains and may want this one. */
 static bool needs_member(struct deployment *d, const struct member *m)
 {
-    return (d->state == DEPLOYMENT_MOVING && !d->spec.n_ranges) ||
+    return (d->state == DEPLOYMENT_MOVING && !d->spec.n_ranges && !d->heir) ||
            (deployment_serves(d) && deployment_stage_of(d, m));
 }
 

@@ -143,7 +143,7 @@ static bool all_have_left(const struct handoff *h)
 static void received_count(struct coord *c, struct handoff *h)
 {
     struct deployment *d = h->to->deployment;
-    d->handoffs.done++;
+    *(h->to->kind == SEQUENCE_MOVE ? &d->handoffs.moved : &d->handoffs.done) += 1;
     if (h->read_ns)
         d->handoffs.exposed_s += (double)(coord_now(c) - h->read_ns) * 1e-9;
 }
@@ -174,7 +174,7 @@ enum handoff_news handoff_told(struct coord *c, struct sequence *s, uint64_t num
         return HANDOFF_NOTHING;
     part->sent = true;
     h->n_sent++;
-    struct deployment *d = deployment_partner(c, s->deployment);
+    struct deployment *d = h->to ? h->to->deployment : deployment_partner(c, s->deployment);
     if (d)
         d->handoffs.bytes += k->moved_bytes;
     return h->read && all_have_left(h) ? HANDOFF_GONE : HANDOFF_NOTHING;

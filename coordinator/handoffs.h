@@ -40,6 +40,12 @@ bool handoff_read(struct coord *c, struct sequence *from);
 /* `to` has its first token, and goes on alone. */
 void handoff_done(struct sequence *to);
 
+/* A sequence that runs is on its way to another deployment (SEQUENCE_MOVE): until that one has a
+ * token it goes on where it is. */
+static inline bool handoff_moves(const struct sequence *s)
+{
+    return s->handoff && s->handoff->to && s->handoff->to->kind == SEQUENCE_MOVE;
+}
 /* Whether a sequence still needs the other plan, or is needed by it. */
 static inline bool handoff_pends(const struct sequence *s)
 {

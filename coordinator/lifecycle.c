@@ -24,6 +24,7 @@
 #include "coordinator/stage_reports.h"
 #include "coordinator/stage_uploads.h"
 #include "coordinator/stages.h"
+#include "coordinator/successors.h"
 
 /* ---- the ends ---- */
 
@@ -57,6 +58,10 @@ static void deployment_stop_both(struct coord *c, struct deployment *d, const st
 
 void lifecycle_break(struct coord *c, struct deployment *d, const struct err *why)
 {
+    if (d->heir || d->spec.succeeds[0]) { /* it is no use to make it again */
+        deployment_stop(c, d, why);
+        return;
+    }
     d->why = *why;
     sequences_fail_all(c, d, false, why);
     stage_uploads_end(c, d);
@@ -67,6 +72,10 @@ void lifecycle_break(struct coord *c, struct deployment *d, const struct err *wh
 static void lifecycle_fail(struct coord *c, struct deployment *d, const struct err *why)
 {
     d->why = *why;
+    if (d->spec.succeeds[0]) {
+        deployment_stop(c, d, why);
+        return;
+    }
     if (!d->served && d->listener_ask) {
         deployment_listener_answer(c, d, NULL, why);
         deployment_stop(c, d, why);
@@ -190,6 +199,7 @@ static void deployment_serve(struct coord *c, struct deployment *d)
 {
     d->until_ns = 0;
     d->why = (struct err){0};
+    d->succession_tried = false;
     d->failures = 0;
     struct stage_layout *layout = deployment_layout(d);
     if (layout) { /* else, for want of memory, it goes back to an older one */
@@ -247,6 +257,24 @@ static void step_ready(struct coord *c, struct deployment *d)
     }
 }
 
+/* Another deployment is on its way to take its place, or has just done so. */
+static bool succession_goes_on(struct coord *c, struct deployment *d)
+{
+    struct deployment *next = successor_of(c, d);
+    if (!next)
+        return d->n_active > 0 && successor_begin(c, d); /* else it moves at once */
+    if (next->state != DEPLOYMENT_SERVING)
+        return true;
+    if (next->context < d->context) {
+        struct err e = {0};
+        err_set(&e, HP_EINFEASIBLE, "beside \"%s\" there is no room for its context", d->name);
+        deployment_stop(c, next, &e);
+        return false;
+    }
+    successor_take_over(c, d, next);
+    return false;
+}
+
 static void step_serving(struct coord *c, struct deployment *d)
 {
     struct verdict v = regrowth_step(c, d);
@@ -258,14 +286,31 @@ static void step_serving(struct coord *c, struct deployment *d)
         d->unclosed = false;
         stages_connect(c, d);
     }
-    if (deployment_stages_drain(d)) {
+    if (deployment_stages_drain(d) && !succession_goes_on(c, d)) {
         deployment_move(c, d, DEPLOYMENT_MOVING);
         d->until_ns = coord_now(c) + coord_ms(DEPLOYMENT_DRAIN_MS);
     }
 }
 
+/* What has an heir keeps nothing but what runs, which goes there. */
+static void step_last(struct coord *c, struct deployment *d)
+{
+    struct deployment *heir = deployment_of_id(c, d->heir);
+    if (heir)
+        admission_moves(c, d, heir);
+    if (d->n_active > 0 && heir && coord_now(c) < d->until_ns)
+        return;
+    struct err e = {0};
+    err_set(&e, HP_ELINK, "\"%s\" has moved away from an agent that is being drained", d->name);
+    deployment_stop(c, d, &e);
+}
+
 static void step_moving(struct coord *c, struct deployment *d)
 {
+    if (d->heir) {
+        step_last(c, d);
+        return;
+    }
     if (d->n_active > 0 && coord_now(c) < d->until_ns)
         return;
     struct err e = {0};
@@ -304,6 +349,11 @@ static void step_stopping(struct coord *c, struct deployment *d)
 
 static void deployment_step(struct coord *c, struct deployment *d)
 {
+    if (d->spec.succeeds[0] && d->state < DEPLOYMENT_STOPPING && !successor_wanted(c, d)) {
+        struct err e = {0};
+        err_set(&e, HP_ECANCELED, "\"%s\" needs no successor any more", d->spec.succeeds);
+        deployment_stop(c, d, &e);
+    }
     switch (d->state) {
     case DEPLOYMENT_PLANNED: step_planned(c, d); break;
     case DEPLOYMENT_RECOVERING:

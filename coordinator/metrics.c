@@ -144,6 +144,8 @@ static void handoffs_rows(const struct coord *c, metrics_row_fn row, void *out)
     } figures[] = {
         {"hp_handoffs_total",
          "Prompts that the prefill plan read, with their keys and values here"},
+        {"hp_sequences_moved_total",
+         "Running sequences that came from a deployment which left an agent"},
         {"hp_handoffs_failed_total",
          "Handoffs that failed; the deployment's own stages read the prompt then"},
         {"hp_handoff_bytes_total", "Keys and values that went from one plan to the other"},
@@ -153,10 +155,9 @@ static void handoffs_rows(const struct coord *c, metrics_row_fn row, void *out)
     for (size_t f = 0; f < sizeof figures / sizeof *figures; f++)
         for (size_t i = 0; i < c->n_deployments; i++) {
             const struct deployment *d = c->deployments[i];
-            double values[] = {(double)d->handoffs.done, (double)d->handoffs.failed,
-                               (double)d->handoffs.bytes, d->handoffs.exposed_s};
-            if (!d->spec.prefill[0])
-                continue;
+            double values[] = {(double)d->handoffs.done, (double)d->handoffs.moved,
+                               (double)d->handoffs.failed, (double)d->handoffs.bytes,
+                               d->handoffs.exposed_s};
             snprintf(labels, sizeof labels, "deployment=\"%s\"", d->name);
             row(out, figures[f].name, "counter", figures[f].help, labels, values[f]);
         }

@@ -43,7 +43,7 @@ static int plan_make(struct coord *c, struct deployment *d, struct err *e)
 
 bool prefill_plan_begin(struct coord *c, struct deployment *d, struct err *e)
 {
-    if (!d->spec.prefill[0] || deployment_partner(c, d))
+    if (!d->spec.prefill[0] || d->spec.succeeds[0] || deployment_partner(c, d))
         return false;
     int rc = plan_make(c, d, e);
     if (rc < 0)

@@ -113,6 +113,42 @@ struct sequence *sequence_of_request(const struct coord *c, uint64_t request)
     return s;
 }
 
+static void requests_swap(struct coord *c, struct sequence *a, struct sequence *b)
+{
+    uint64_t request = a->request;
+    HASH_DELETE(by_request, c->sequences, a); /* the table stays: the other one is in it */
+    a->request = b->request;
+    HASH_ADD(by_request, c->sequences, request, sizeof a->request, a);
+    HASH_DELETE(by_request, c->sequences, b);
+    b->request = request;
+    HASH_ADD(by_request, c->sequences, request, sizeof b->request, b);
+}
+
+void sequence_take_over(struct coord *c, struct sequence *to, struct sequence *from)
+{
+    uint32_t *ids = to->prompt;
+    requests_swap(c, to, from);
+    to->kind = from->kind;
+    from->kind = SEQUENCE_MOVE;
+    to->fork = from->fork;
+    to->forks = from->forks;
+    to->prompt = from->prompt;
+    from->prompt = ids;
+    to->n_ids = from->n_ids;
+    to->room_ids = from->room_ids;
+    from->n_ids = 0; /* nothing of it is kept */
+    to->callbacks = from->callbacks;
+    to->ends = from->ends;
+    from->ends = false;
+    to->n_output = from->n_output;
+    to->asked_ns = from->asked_ns;
+    to->opened_ns = from->opened_ns;
+    to->first_ns = from->first_ns;
+    to->last_ns = from->last_ns;
+    to->cached = from->cached;
+    to->found = from->found;
+}
+
 void sequence_untie(struct sequence *s)
 {
     struct handoff *h = s->handoff;

@@ -14,7 +14,9 @@ enum sequence_kind {
     SEQUENCE_REQUEST,
     SEQUENCE_GREEDY,
     SEQUENCE_LOGITS,
+    /* Nobody's request: */
     SEQUENCE_PREFILL, /* reads a prompt for a sequence of another deployment (handoffs.h) */
+    SEQUENCE_MOVE,    /* awaits the keys and values of one that runs on another, to go on for it */
 };
 
 /* Keys and values on their way from the stages that read a prompt to those that go on. */
@@ -57,6 +59,7 @@ struct sequence {
     struct handoff *handoff;   /* another plan reads its prompt, or it reads one; NULL: none */
     uint32_t handed;   /* so many of its tokens come with their keys and values from there */
     uint32_t found;    /* of these, so many were not computed for it */
+    bool stays;        /* its move to another deployment has been tried */
     bool reads_itself; /* a handoff has failed: its prompt is read by its own stages */
     uint64_t slice;    /* of this one; 0: by the plan */
     bool planned;      /* slices by the plan, whatever its kind */
@@ -105,6 +108,12 @@ static inline bool sequence_is_before(const struct sequence *a, const struct seq
     return a->request < b->request;
 }
 
+/* It answers nobody, and is counted nowhere. */
+static inline bool sequence_is_silent(const struct sequence *s)
+{
+    return s->kind == SEQUENCE_PREFILL || s->kind == SEQUENCE_MOVE;
+}
+
 /* ---- the lists of a deployment ---- */
 
 /* At the end of the queue. False: no memory, and it is not in it. */
@@ -122,6 +131,8 @@ void sequence_leave(struct coord *c, struct deployment *d, struct sequence *s);
 struct sequence *sequence_active(const struct deployment *d, uint64_t id);
 struct sequence *sequence_of_request(const struct coord *c, uint64_t request);
 
+/* `to` has what `from` had so far and answers its request from now on; `from` answers nobody. */
+void sequence_take_over(struct coord *c, struct sequence *to, struct sequence *from);
 /* It has nothing to do with another plan's any more. */
 void sequence_untie(struct sequence *s);
 

@@ -33,6 +33,17 @@ static void answer_note(struct deployment *d, const struct sequence *s)
         d->answer_tokens = d->answer_tokens > 0 ? d->answer_tokens * 0.95 + n * 0.05 : n;
 }
 
+/* Whoever was to go on for this sequence elsewhere does not. */
+static void mover_close(struct coord *c, struct sequence *s)
+{
+    struct sequence *to = s->handoff->to, *from = s->handoff->from;
+    sequence_untie(to);
+    if (from)
+        sequence_untie(from);
+    sequence_close(c, to, SEQUENCE_BROKEN);
+    sequence_free(to);
+}
+
 /* Whoever still reads a prompt for this sequence stops. */
 static void reader_close(struct coord *c, struct sequence *s, enum sequence_ending how)
 {
@@ -47,6 +58,8 @@ static void reader_close(struct coord *c, struct sequence *s, enum sequence_endi
 void sequence_close(struct coord *c, struct sequence *s, enum sequence_ending how)
 {
     struct deployment *d = s->deployment;
+    if (handoff_moves(s) && s == s->handoff->from)
+        mover_close(c, s);
     bool ran = s->state == SEQUENCE_ACTIVE;
     uint32_t keep = ran ? sequence_keep(c, d, s, how) : 0;
     sequence_leave(c, d, s);
@@ -56,7 +69,7 @@ void sequence_close(struct coord *c, struct sequence *s, enum sequence_ending ho
         if (how == SEQUENCE_DONE)
             answer_note(d, s);
     }
-    if (s->kind == SEQUENCE_PREFILL)
+    if (sequence_is_silent(s))
         return;
     c->counts.output_tokens += s->n_output;
     reader_close(c, s, SEQUENCE_LEFT);
@@ -182,7 +195,14 @@ static void asked_alone(const struct sequence *s)
 
 void sequence_fail(struct coord *c, struct sequence *s, const struct err *why)
 {
-    if (handoff_pends(s)) {
+    if (handoff_moves(s) && s == s->handoff->to) { /* what was to move stays */
+        log_info("coordinator", "move_failed", "deployment=%s sequence=%llu why=\"%s\"",
+                 s->deployment->name, (unsigned long long)s->id, why->text);
+        s->deployment->handoffs.failed++;
+        mover_close(c, s);
+        return;
+    }
+    if (handoff_pends(s) && !handoff_moves(s)) {
         handoff_lapse(c, s, why);
         return;
     }
@@ -190,7 +210,7 @@ void sequence_fail(struct coord *c, struct sequence *s, const struct err *why)
              s->deployment->name, (unsigned long long)s->id, (unsigned long long)s->n_output,
              why->text);
     sequence_close(c, s, SEQUENCE_BROKEN);
-    if (s->kind == SEQUENCE_PREFILL) { /* nobody needs it any more */
+    if (sequence_is_silent(s)) { /* nobody needs it any more */
         sequence_free(s);
         return;
     }
@@ -229,7 +249,7 @@ static json_t *greedy_result(const struct model_facts *f, const struct sequence 
 void sequence_finish(struct coord *c, struct sequence *s, enum request_finish finish)
 {
     sequence_close(c, s, SEQUENCE_DONE);
-    if (s->kind == SEQUENCE_PREFILL) {
+    if (sequence_is_silent(s)) {
         sequence_free(s);
         return;
     }

@@ -53,7 +53,7 @@ static struct pack_u32s slices_make(const struct deployment *d, const struct seq
 {
     int n = 0;
     if (s->handed) {
-        room[n++] = (uint32_t)s->n_prompt - s->handed; /* all others come */
+        room[n++] = sequence_given(s) - s->handed; /* all others come */
     } else if (s->embeds) {
         room[n++] = (uint32_t)s->n_prompt; /* each token sees all of them */
     } else if (s->slice) {

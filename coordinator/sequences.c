@@ -117,9 +117,25 @@ static void reader_finish(struct coord *c, struct sequence *s)
     both_advance(c, d);
 }
 
+/* The first token of a sequence where it has moved to: it goes on there alone. What it says again
+ * was told before. */
+static void move_complete(struct coord *c, struct sequence *to)
+{
+    struct sequence *from = to->handoff->from;
+    sequence_untie(to);
+    sequence_untie(from);
+    sequence_take_over(c, to, from);
+    prefixes_begin(c, to->deployment, to);
+    prefixes_ready(to->deployment, to);
+    sequence_close(c, from, SEQUENCE_BROKEN);
+    sequence_free(from);
+}
+
 static void sequence_said(struct coord *c, struct sequence *s, const struct message_said *t)
 {
     struct deployment *d = s->deployment;
+    if (handoff_moves(s) && s == s->handoff->to)
+        move_complete(c, s);
     if (s->kind == SEQUENCE_LOGITS && !t->finish[0])
         return;
     if (s->embeds && !s->n_logits) {

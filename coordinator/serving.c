@@ -48,7 +48,7 @@ static int requests_models(void *ctx, struct request_model *out, int max)
     int n = 0;
     for (size_t i = 0; i < c->n_deployments && n < max; i++)
         if (c->deployments[i]->state < DEPLOYMENT_STOPPING &&
-            !c->deployments[i]->spec.prefill_of[0])
+            deployment_has_face(c->deployments[i]))
             request_model_fill(c, c->deployments[i], &out[n++]);
     qsort(out, (size_t)n, sizeof *out, by_name);
     return n;
@@ -60,7 +60,7 @@ static int requests_find(void *ctx, const char *name, struct request_model *out,
 {
     struct coord *c = ctx;
     struct deployment *d = deployment_find(c, name);
-    if (d && !d->spec.prefill_of[0]) {
+    if (d && deployment_has_face(d)) {
         request_model_fill(c, d, out);
         return 0;
     }

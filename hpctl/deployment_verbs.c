@@ -87,7 +87,7 @@ static void print_speculation(const json_t *s)
 
 static void print_handoffs(const json_t *h)
 {
-    if (h)
+    if (json_object_get(h, "prefill_plan"))
         printf("%-14s by %s: %s prompts, %s of keys and values, %s failed, %s after the last token "
                "in all\n",
                "prefill", string_member(h, "prefill_plan"), shown_member(h, "done").s,

@@ -2,6 +2,7 @@
 import os
 import signal
 import threading
+import time
 
 from cluster import Cluster, DEMO
 from tap import main, test
@@ -110,6 +111,32 @@ def whoever_is_killed_in_the_middle_costs_time_and_no_answer():
         before = handoffs(c)["done"]
         assert complete(c, "demo", asked[0], max_tokens=6)["choices"] == right[0]
         assert handoffs(c)["done"] == before + 1
+
+
+@test
+def what_runs_goes_on_elsewhere_when_its_agent_is_drained():
+    with Cluster(agents=3, cores=1) as c:
+        c.deploy("plain", DEMO, "--agents", "a0", "--compute", "f32", "--prefix-cache", "off")
+        c.deploy("demo", DEMO, "--compute", "f32")
+        used = c.hpctl("describe", "demo")["stages"][0]["agent"]
+        asked = prompts(c, 3, 300)
+        right = [complete(c, "plain", ids, max_tokens=900)["choices"][0]["text"] for ids in asked]
+        c.hpctl("undeploy", "plain")
+        streams = [c.stream("/v1/completions", {"model": "demo", "prompt": ids, "temperature": 0, "ignore_eos": True, "max_tokens": 900}) for ids in asked]
+        events = [s.events() for s in streams]
+        texts = ["".join(next(e)["choices"][0]["text"] for _ in range(5)) for e in events]
+        c.hpctl("node", "drain", used)
+        longest = 0
+        for i, e in enumerate(events):
+            last = time.monotonic()
+            for part in e:
+                if part and part.get("choices"):
+                    texts[i] += part["choices"][0]["text"]
+                    longest, last = max(longest, time.monotonic() - last), time.monotonic()
+        assert texts == right, [(len(a), len(b)) for a, b in zip(texts, right)]
+        c.wait("it has left", lambda: [d["name"] for d in c.hpctl("ps")] == ["demo"] and used not in {s["agent"] for s in c.hpctl("describe", "demo")["stages"]}, 40)
+        print(f"# {handoffs(c)['moved']} moved while they ran, longest pause {longest:.3f} s")
+        assert handoffs(c)["failed"] == 0, handoffs(c)
 
 
 main()

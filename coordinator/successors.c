@@ -1,0 +1,94 @@
+#include "coordinator/successors.h"
+
+#include <stdio.h>
+
+#include "common/log.h"
+#include "common/utf8.h"
+#include "coordinator/deployment_options.h"
+#include "coordinator/effects.h"
+#include "coordinator/model_slots.h"
+#include "coordinator/record.h"
+#include "coordinator/sequence.h"
+
+static const char ending_next[] = "/next", ending_last[] = "/last";
+
+static void name_make(const struct deployment *d, const char *ending, char out[DEPLOYMENT_NAME])
+{
+    snprintf(out, DEPLOYMENT_NAME, "%.*s%s", DEPLOYMENT_NAME - (int)sizeof ending_next, d->name,
+             ending);
+}
+
+struct deployment *successor_of(struct coord *c, const struct deployment *d)
+{
+    char name[DEPLOYMENT_NAME];
+    name_make(d, ending_next, name);
+    return d->spec.succeeds[0] ? NULL : deployment_find(c, name);
+}
+
+bool successor_begin(struct coord *c, struct deployment *d)
+{
+    char name[DEPLOYMENT_NAME];
+    struct deployment_spec spec;
+    struct deployment *next;
+    struct err e = {0};
+    if (d->succession_tried || !d->model->facts.kv_before || d->spec.succeeds[0] ||
+        d->spec.prefill_of[0] || d->heir)
+        return false;
+    d->succession_tried = true;
+    json_t *options = json_copy(d->spec.options);
+    json_object_set_new(options, "succeeds", json_string(d->name));
+    name_make(d, ending_next, name);
+    int rc = deployment_options_read(options, &spec, &e);
+    json_decref(options);
+    if (rc == 0 && (rc = record_begin(c, name, d->model, &spec, &next, &e)) < 0)
+        deployment_spec_free(&spec);
+    if (rc < 0) {
+        log_warn("coordinator", "no_successor", "deployment=%s why=\"%s\"", d->name, e.text);
+        return false;
+    }
+    next->generation = d->generation;
+    next->created_s = d->created_s;
+    return true;
+}
+
+bool successor_wanted(struct coord *c, const struct deployment *d)
+{
+    const struct deployment *before = deployment_find(c, d->spec.succeeds);
+    return before && before->state == DEPLOYMENT_SERVING && deployment_stages_drain(before);
+}
+
+static void queue_take(struct deployment *before, struct deployment *d)
+{
+    for (struct sequence *s = before->waiting_first; s; s = s->next) {
+        s->deployment = d;
+        s->awaits = 0;
+    }
+    d->waiting_first = before->waiting_first;
+    d->waiting_last = before->waiting_last;
+    d->n_waiting = before->n_waiting;
+    before->waiting_first = before->waiting_last = NULL;
+    before->n_waiting = 0;
+}
+
+void successor_take_over(struct coord *c, struct deployment *before, struct deployment *d)
+{
+    char name[DEPLOYMENT_NAME];
+    utf8_copy(name, sizeof name, before->name);
+    log_info("coordinator", "successor", "deployment=%s generation=%llu sequences=%u", name,
+             (unsigned long long)d->generation, before->n_active);
+    effects_forget(c, "deployment", d->name);
+    json_object_del(d->spec.options, "succeeds");
+    d->spec.succeeds = "";
+    char last[DEPLOYMENT_NAME];
+    name_make(before, ending_last, last);
+    utf8_copy(before->name, sizeof before->name, last);
+    utf8_copy(d->name, sizeof d->name, name);
+    d->prefix_counts.requests = before->prefix_counts.requests;
+    d->prefix_counts.hits = before->prefix_counts.hits;
+    d->prefix_counts.tokens = before->prefix_counts.tokens;
+    d->prefix_counts.evicted = before->prefix_counts.evicted;
+    d->handoffs = before->handoffs;
+    before->heir = d->id;
+    queue_take(before, d);
+    record_keep(c, d);
+}
