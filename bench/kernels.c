@@ -36,10 +36,12 @@ static void weights_fill(enum dtype t, uint8_t *data, uint64_t bytes)
     }
 }
 
+/* Like a model's activations: one channel of 97 is twenty times as large as the others. */
 static void inputs_fill(float *x, uint64_t n)
 {
     for (uint64_t i = 0; i < n; i++)
-        x[i] = (float)(i * 2654435761u >> 20 & 0xff) / 256 - 0.5f;
+        x[i] =
+            ((float)(i * 2654435761u >> 20 & 0xff) / 256 - 0.5f) * (i % INPUTS % 97 == 5 ? 20 : 1);
 }
 
 /* Best of a few rounds of one product; 0 where there is no memory for it. */

@@ -36,11 +36,13 @@ static void lane_put(const struct block_order *o, size_t lanes, size_t l, const 
     }
 }
 
-void block_lanes_put(enum dtype t, size_t lanes, const uint8_t *rows, size_t row_bytes,
-                     size_t n_blocks, uint8_t *out)
+void block_lanes_put(enum dtype t, size_t lanes, const uint8_t *rows, size_t n_rows,
+                     size_t row_bytes, size_t n_blocks, uint8_t *out)
 {
     struct block_order o = order_of(t);
+    if (n_rows < lanes)
+        memset(out, 0, n_blocks * lanes * o.bytes);
     for (size_t b = 0; b < n_blocks; b++)
-        for (size_t l = 0; l < lanes; l++)
+        for (size_t l = 0; l < n_rows; l++)
             lane_put(&o, lanes, l, rows + l * row_bytes + b * o.bytes, out + b * lanes * o.bytes);
 }

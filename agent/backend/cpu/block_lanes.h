@@ -1,9 +1,9 @@
 /* How quantised matrices lie in memory for products of few rows: `lanes` rows of weights side by
  * side, four bytes of each, so that a vector has the same four bytes of as many outputs, a scale of
- * each, and nothing is added across lanes. Same bytes, same number of them.
+ * each, and nothing is added across lanes. Same bytes, and as many but for a last group that rows
+ * do not fill, which has zeros for those that it lacks.
  *
- * Rows [0, rows / lanes * lanes) lie in groups of `lanes`, group g at g * lanes * row_bytes; rows
- * that are left over lie behind them as in the file. In a group block b of all its rows is at
+ * Group g lies at g * lanes * row_bytes. In a group block b of all its rows is at
  * b * lanes * block_bytes: first the odd bytes of all rows, where a block's bytes are no multiple
  * of four (all of them scale the block), then quads, four bytes of all rows, in the order in which
  * a product reads them: a row's as in the file but for Q2_K, Q3_K and Q6_K, whose scales come first
@@ -19,8 +19,13 @@
 
 enum { BLOCK_LANES_MAX = 16 };
 
-/* A group of `lanes` rows of n_blocks blocks each, row_bytes apart, into `out`. */
-void block_lanes_put(enum dtype t, size_t lanes, const uint8_t *rows, size_t row_bytes,
-                     size_t n_blocks, uint8_t *out);
+/* A group of n_rows rows, at most `lanes`, of n_blocks blocks each, row_bytes apart, into `out`. */
+void block_lanes_put(enum dtype t, size_t lanes, const uint8_t *rows, size_t n_rows,
+                     size_t row_bytes, size_t n_blocks, uint8_t *out);
+/* Rows that lie in memory for so many. */
+static inline size_t block_lanes_rows(size_t lanes, size_t rows)
+{
+    return (rows + lanes - 1) / lanes * lanes;
+}
 
 #endif

@@ -2,9 +2,16 @@
  * to eight bits with a scale for every 32, and integers are multiplied. Each byte of the weights is
  * read once for up to BLOCK_MAX_ROWS rows, or for all rows by way of panels.
  *
+ * A few channels of a language model's activations are many times as large as all others (LLM.int8,
+ * Dettmers et al. 2022, section 3) and would coarsen the steps of the 31 beside them. So the inputs
+ * of a row that are larger than BLOCK_APART times its root mean square, at most one in
+ * BLOCK_APART^2, are kept apart: they count as 0 among the integers, and are multiplied in float32
+ * with the same weights.
+ *
  * The error of an output is at most that of its inputs' rounding: the sum over k of |w[k]| times
- * half of x's scale there, which is the largest |x| of 32 over 127; and float32's own, beside which
- * it is small. Inputs below the least normal float32 count as 0. */
+ * half of x's scale there, which is the largest |x| of 32 that is not apart, over 127; and
+ * float32's own, beside which it is small. A row whose root mean square is below 1e-15, infinite or
+ * no number has nothing apart. Inputs below the least normal float32 count as 0. */
 #ifndef HP_AGENT_BACKEND_CPU_BLOCKS_H
 #define HP_AGENT_BACKEND_CPU_BLOCKS_H
 
@@ -16,35 +23,66 @@
 
 enum {
     BLOCK_RUN = 32,     /* inputs that share a scale */
+    BLOCK_APART = 3,    /* root mean squares beyond which an input is apart */
     BLOCK_MAX_ROWS = 4, /* of one call */
     BLOCK_TILE = 6      /* rows of inputs that many rows are cut into */
 };
 
-/* Quantised rows: an input is scales * value; `halves` has the sums of its 16 inputs for each half
- * of a run. Memory of one row: block_row_bytes. */
-struct block_row {
-    const int8_t *values; /* [n] */
-    const float *scales;  /* [n / BLOCK_RUN] */
-    const float *sums;    /* [n / BLOCK_RUN]: of a run's inputs, as quantised */
-    const float *halves;  /* [n / 16]: the same, of half a run */
-};
-
-static inline size_t block_row_bytes(size_t n)
+/* How many of n inputs can be apart. */
+static inline size_t block_most_apart(size_t n)
 {
-    return n + n / BLOCK_RUN * 4 * sizeof(float);
+    return n / (BLOCK_APART * BLOCK_APART);
 }
 
-static inline struct block_row block_row_at(const uint8_t *memory, size_t n)
+/* An input that is apart in one row at least of a few; 0 where it is not. */
+struct block_apart {
+    uint32_t column;
+    float offset; /* what bytes of panels, read without a sign, are too great by */
+    float values[BLOCK_TILE];
+};
+
+/* Of so many rows of n inputs. */
+static inline size_t block_most_apart_of(size_t rows, size_t n)
 {
-    const float *scales = (const float *)(const void *)(memory + n);
-    return (struct block_row){(const int8_t *)memory, scales, scales + n / BLOCK_RUN,
-                              scales + 2 * (n / BLOCK_RUN)};
+    return block_most_apart(n) * rows < n ? block_most_apart(n) * rows : n;
+}
+
+/* Up to BLOCK_MAX_ROWS quantised rows. A run of all rows lies together: of each row BLOCK_RUN
+ * bytes, then floats of all rows: scales (an input is scale * byte), sums of the run's inputs as
+ * quantised, and the same of its two halves, side by side. */
+struct block_rows {
+    uint8_t *runs;             /* [inputs / BLOCK_RUN]: of block_run_bytes(rows) */
+    struct block_apart *apart; /* in the order of their columns */
+    uint32_t *n_apart;
+    int rows;
+};
+
+enum { BLOCK_RUN_FLOATS = 4 }; /* of one row */
+
+static inline size_t block_run_bytes(size_t rows)
+{
+    return rows * (BLOCK_RUN + BLOCK_RUN_FLOATS * sizeof(float));
+}
+
+/* Memory of so many rows of n inputs. */
+static inline size_t block_rows_bytes(size_t rows, size_t n)
+{
+    return n / BLOCK_RUN * block_run_bytes(rows) + sizeof(uint32_t) +
+           block_most_apart_of(rows, n) * sizeof(struct block_apart);
+}
+
+/* They, in memory that is aligned for floats. */
+static inline struct block_rows block_rows_at(uint8_t *memory, int rows, size_t n)
+{
+    uint32_t *n_apart =
+        (uint32_t *)(void *)(memory + n / BLOCK_RUN * block_run_bytes((size_t)rows));
+    return (struct block_rows){memory, (struct block_apart *)(void *)(n_apart + 1), n_apart, rows};
 }
 
 /* out[r * out_stride + c] = sum over k < n of x[r][k] * w[c][k], plus what is there where it
- * accumulates; for `rows` up to BLOCK_MAX_ROWS and `cols` rows of weights, w_stride bytes apart. n
- * is a whole number of blocks. */
-typedef void (*block_dot_fn)(const struct block_row *x, int rows, const uint8_t *w, size_t w_stride,
+ * accumulates; for `cols` rows of weights, a multiple of `lanes` that lie side by side
+ * (block_lanes.h), w_stride the bytes of one. n is a whole number of blocks. */
+typedef void (*block_dot_fn)(const struct block_rows *x, const uint8_t *w, size_t w_stride,
                              size_t cols, size_t n, bool accumulate, float *out, size_t out_stride);
 
 /* A run of a tile's rows, quantised as those of block_row are, for products of many rows with one
@@ -57,22 +95,27 @@ struct block_tile_run {
     float scales[BLOCK_TILE];
 };
 
-/* out[r * out_stride + c] (+)= sum over the inputs of `runs` runs of x[r] * a panel's, for `rows`
- * up to BLOCK_TILE rows and panel_outputs outputs. */
-typedef void (*block_panel_dot_fn)(const struct block_tile_run *x, int rows, const uint8_t *panel,
-                                   size_t runs, bool accumulate, float *out, size_t out_stride);
+/* Up to BLOCK_TILE rows of inputs. */
+struct block_tile {
+    struct block_tile_run *runs;
+    struct block_apart *apart; /* in the order of their columns */
+    size_t n_runs, n_apart;
+    size_t first; /* the first run's first input, as `apart` counts them */
+    int rows;
+};
+
+/* out[r * out_stride + c] (+)= sum over the inputs of a tile of x[r] * a panel's, for its rows and
+ * panel_outputs outputs. */
+typedef void (*block_panel_dot_fn)(const struct block_tile *x, const uint8_t *panel,
+                                   bool accumulate, float *out, size_t out_stride);
 
 struct block_kernels {
-    /* A row of n inputs, a multiple of BLOCK_RUN, into block_row_bytes(n) at `out`, aligned for
-     * floats. */
-    void (*quantise)(const float *x, size_t n, uint8_t *out);
-    /* Rows of weights as the file has them, which are left over where `lanes` do not divide a
-     * matrix's; NULL for what is not in blocks. */
-    block_dot_fn dot[DTYPE_COUNT];
-    /* How many rows of weights lie side by side (block_lanes.h), and the same products with them:
-     * of `cols`, a multiple of it, where w_stride is the bytes of one row. */
+    /* x->rows rows of n inputs, a multiple of BLOCK_RUN, x_stride floats apart. */
+    void (*quantise)(const float *x, size_t x_stride, size_t n, const struct block_rows *out);
+    /* How many rows of weights lie side by side, and products with them; NULL for what is not in
+     * blocks. */
     size_t lanes;
-    block_dot_fn lanes_dot[DTYPE_COUNT];
+    block_dot_fn dot[DTYPE_COUNT];
     /* Many rows: weights' bytes are taken out of their blocks once for all of them, into panels of
      * panel_outputs outputs, a multiple of `lanes`. A panel is what panel_make makes of n inputs of
      * a group's blocks, for each of its groups, one behind the other: panel_bytes for a run of a
@@ -81,10 +124,10 @@ struct block_kernels {
     size_t (*panel_bytes)(enum dtype t);
     void (*panel_make[DTYPE_COUNT])(const uint8_t *group, size_t n, uint8_t *panel);
     block_panel_dot_fn panel_dot[DTYPE_COUNT];
-    /* n inputs of up to BLOCK_TILE rows, x_stride floats apart, as n / BLOCK_RUN runs; rows that
-     * are missing are zeros. */
-    void (*tile_make)(enum dtype t, const float *x, size_t x_stride, int rows, size_t n,
-                      struct block_tile_run *out);
+    /* out->rows rows of all their inputs, out->n_runs * BLOCK_RUN, x_stride floats apart; rows that
+     * are missing are zeros. `runs` has room for n_runs, `apart` for block_most_apart_of
+     * BLOCK_TILE rows; sets n_apart and `first`. */
+    void (*tile_make)(enum dtype t, const float *x, size_t x_stride, struct block_tile *out);
     /* n weights, a whole number of blocks, to the bits of their format's to_f32. */
     void (*unpack[DTYPE_COUNT])(const uint8_t *src, size_t n, float *out);
 };

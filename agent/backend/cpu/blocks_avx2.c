@@ -6,15 +6,6 @@
 #define BLOCKS blocks_avx2
 #define SIGNED_AS_IS 1
 
-/* Lane i: the sum of products of bytes 4 i to 4 i + 3. Pairs of products are added in 16 bits,
- * which is enough for 128 times 127 twice: signed weights give their signs to the inputs. */
-static inline __attribute__((always_inline)) __m256i run_dot(bool is_signed, __m256i w, __m256i x)
-{
-    __m256i pairs = is_signed ? _mm256_maddubs_epi16(_mm256_sign_epi8(w, w), _mm256_sign_epi8(x, w))
-                              : _mm256_maddubs_epi16(w, x);
-    return _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
-}
-
 #include "agent/backend/cpu/blocks_simd.inc"
 
 #define LANES 8
@@ -35,6 +26,7 @@ static inline __attribute__((always_inline)) __m256i run_dot(bool is_signed, __m
 #define f_zero _mm256_setzero_ps
 #define f_set1 _mm256_set1_ps
 #define f_add _mm256_add_ps
+#define f_sub _mm256_sub_ps
 #define f_mul _mm256_mul_ps
 #define f_fma _mm256_fmadd_ps
 #define f_fnma _mm256_fnmadd_ps
@@ -63,7 +55,11 @@ INLINE __m256 f_low_halves(__m256i lanes)
 /* Halves of powers of two, of which the two least are subnormal. */
 INLINE __m256 f_powers(const uint8_t *p)
 {
-    return eight_powers(p, 1);
+    __m256i e = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p)),
+            normal = _mm256_slli_epi32(_mm256_sub_epi32(e, _mm256_set1_epi32(1)), 23),
+            subnormal = _mm256_sllv_epi32(_mm256_set1_epi32(0x00200000), e),
+            is_normal = _mm256_cmpgt_epi32(e, _mm256_set1_epi32(1));
+    return _mm256_castsi256_ps(_mm256_blendv_epi8(subnormal, normal, is_normal));
 }
 
 /* How many sums of two products fit into 16 bits together. */
@@ -108,7 +104,6 @@ INLINE __m256i quads_dot(enum dtype t, const __m256i *w, int n, const int8_t *x)
 #define PANEL_ROWS 3
 #define i_store(p, v) _mm256_storeu_si256((__m256i *)(void *)(p), v)
 #define i_add8 _mm256_add_epi8
-#define f_sub _mm256_sub_ps
 
 /* MXFP4's bytes go from -12 to 12. What fills a byte stays signed. */
 INLINE int panel_bias(enum dtype t)
@@ -157,6 +152,12 @@ INLINE void panel_products(int together, const struct block_tile_run *x, int fir
             }
         }
     }
+}
+
+INLINE __m256i panel_bytes_unsigned(int together, __m256i quads)
+{
+    __m256i bytes = _mm256_and_si256(quads, _mm256_set1_epi32(0xff));
+    return together ? bytes : _mm256_xor_si256(bytes, _mm256_set1_epi32(0x80));
 }
 
 #define PANEL_DOTS                                                                                 \

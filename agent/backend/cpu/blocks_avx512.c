@@ -1,18 +1,10 @@
-/* Products with weights in blocks for AVX-512 with VNNI: rows of the file 32 bytes at once, since
- * every format's runs are of 32; rows side by side 64 bytes at once. */
+/* Products with weights in blocks for AVX-512 with VNNI. */
 #include <immintrin.h>
 
 #include "agent/backend/cpu/blocks.h"
 
 #define BLOCKS blocks_avx512
 #define SIGNED_AS_IS 0
-
-/* Lane i: the sum of products of bytes 4 i to 4 i + 3, weights unsigned. */
-static inline __attribute__((always_inline)) __m256i run_dot(bool is_signed, __m256i w, __m256i x)
-{
-    (void)is_signed; /* such weights came with 128 more */
-    return _mm256_dpbusd_epi32(_mm256_setzero_si256(), w, x);
-}
 
 #include "agent/backend/cpu/blocks_simd.inc"
 
@@ -33,6 +25,7 @@ static inline __attribute__((always_inline)) __m256i run_dot(bool is_signed, __m
 #define f_zero _mm512_setzero_ps
 #define f_set1 _mm512_set1_ps
 #define f_add _mm512_add_ps
+#define f_sub _mm512_sub_ps
 #define f_mul _mm512_mul_ps
 #define f_fma _mm512_fmadd_ps
 #define f_fnma _mm512_fnmadd_ps
@@ -94,7 +87,6 @@ INLINE __m512i quads_dot(enum dtype t, const __m512i *w, int n, const int8_t *x)
 #define PANEL_ROWS 6
 #define i_store(p, v) _mm512_storeu_si512(p, v)
 #define i_add8 _mm512_add_epi8
-#define f_sub _mm512_sub_ps
 
 INLINE int panel_bias(enum dtype t)
 {
@@ -123,6 +115,12 @@ INLINE void panel_products(int together, const struct block_tile_run *x, int fir
                 _mm512_dpbusd_epi32(sums[r][s], w[s], in);
         }
     }
+}
+
+INLINE __m512i panel_bytes_unsigned(int together, __m512i quads)
+{
+    (void)together; /* they have no sign */
+    return _mm512_and_si512(quads, _mm512_set1_epi32(0xff));
 }
 
 #define PANEL_DOTS                                                                                 \

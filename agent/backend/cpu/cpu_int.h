@@ -121,11 +121,21 @@ void cpu_weight_free(struct device *d, struct device_weight **w);
 /* From so many rows on, weights in blocks are made panels of bytes: with fewer, making them takes
  * longer than they save (measured: between 8 and 26 rows, by format). */
 enum { BLOCKS_PANEL_ROWS = 20 };
-/* Of rows as tiles for such panels. */
+/* Of so few rows, quantised. */
+static inline size_t matmul_few_bytes(size_t rows, size_t columns)
+{
+    return (rows + BLOCK_MAX_ROWS - 1) / BLOCK_MAX_ROWS * block_rows_bytes(BLOCK_MAX_ROWS, columns);
+}
+/* Of one tile for such panels: its runs, and behind them what is apart. */
+static inline size_t matmul_tile_bytes(size_t columns)
+{
+    return columns / BLOCK_RUN * sizeof(struct block_tile_run) +
+           block_most_apart_of(BLOCK_TILE, columns) * sizeof(struct block_apart);
+}
+/* Of rows as such tiles: how much each has apart, and they themselves. */
 static inline size_t matmul_tiles_bytes(size_t rows, size_t columns)
 {
-    return (rows + BLOCK_TILE - 1) / BLOCK_TILE * (columns / BLOCK_RUN) *
-           sizeof(struct block_tile_run);
+    return (rows + BLOCK_TILE - 1) / BLOCK_TILE * (sizeof(size_t) + matmul_tile_bytes(columns));
 }
 /* Inputs as a panel has them. */
 static inline size_t weight_padded(size_t columns)

@@ -7,14 +7,15 @@
 struct matmul_job {
     struct cpu_device *device;
     const struct device_weight *w;
-    const float *bias; /* [outputs] or NULL */
-    const float *x;    /* [rows, inputs] */
-    size_t x_row;      /* elements from one row of x to the next */
-    uint16_t *x_bf16;  /* [rows, x_stride] */
-    size_t x_stride;   /* inputs as our kernel has them padded, or as oneDNN has them not */
-    uint8_t *x_blocks; /* rows of block_row_bytes(inputs) */
-    struct block_tile_run *x_tiles; /* [rows / BLOCK_TILE, inputs / BLOCK_RUN] */
-    float *out;                     /* [rows, outputs] */
+    const float *bias;   /* [outputs] or NULL */
+    const float *x;      /* [rows, inputs] */
+    size_t x_row;        /* elements from one row of x to the next */
+    uint16_t *x_bf16;    /* [rows, x_stride] */
+    size_t x_stride;     /* inputs as our kernel has them padded, or as oneDNN has them not */
+    uint8_t *x_blocks;   /* [rows / BLOCK_MAX_ROWS]: of block_rows_bytes of so many */
+    uint8_t *x_tiles;    /* [rows / BLOCK_TILE]: of matmul_tile_bytes(inputs) */
+    size_t *tiles_apart; /* [rows / BLOCK_TILE]: how many inputs of a tile are apart */
+    float *out;          /* [rows, outputs] */
     size_t rows;
     bool accumulate, by_rows;
     struct parts parts; /* of the rows, or of the outputs */

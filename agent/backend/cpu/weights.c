@@ -73,8 +73,8 @@ uint64_t cpu_weight_resident_bytes(const struct device *device, const struct wei
         return parts_resident_bytes(device, w, use, f32);
     size_t rows = weight_rows(w, use), columns = weight_columns(w, use);
     switch (form_of(d, w, use, f32)) {
+    case FORM_BLOCKS: rows = block_lanes_rows(d->kernels->blocks->lanes, rows); /* fall through */
     case FORM_IN_PLACE:
-    case FORM_BLOCKS:
         return rows *
                (columns / dtype_info(w->dtype)->block_elements * dtype_info(w->dtype)->block_bytes);
     case FORM_F32: return rows * columns * sizeof(float);
@@ -108,7 +108,7 @@ uint64_t cpu_matmul_scratch_bytes(const struct device *device, const struct weig
              bytes = form == FORM_PANELS_BF16 ? bf16 : 0;
     if (form == FORM_BLOCKS) { /* the greater of what few rows and many rows take */
         uint64_t few = rows < BLOCKS_PANEL_ROWS ? rows : BLOCKS_PANEL_ROWS - 1;
-        bytes = few * block_row_bytes(columns);
+        bytes = matmul_few_bytes(few, columns);
         if (few < rows && matmul_tiles_bytes(rows, columns) > bytes)
             bytes = matmul_tiles_bytes(rows, columns);
     }
@@ -221,10 +221,12 @@ static void rows_part(void *ctx, int thread, uint32_t part)
            begin = r * w->row_bytes, bytes = end * w->row_bytes - begin;
     uint8_t *to = (uint8_t *)(void *)job->panels;
     (void)thread;
-    for (; w->lanes && r + w->lanes <= end; r += w->lanes)
-        block_lanes_put(w->dtype, w->lanes, job->source->data + r * w->row_bytes, w->row_bytes,
+    for (; w->lanes && r < end; r += w->lanes)
+        block_lanes_put(w->dtype, w->lanes, job->source->data + r * w->row_bytes,
+                        end - r < w->lanes ? end - r : w->lanes, w->row_bytes,
                         w->row_bytes / dtype_info(w->dtype)->block_bytes, to + r * w->row_bytes);
-    memcpy(to + r * w->row_bytes, job->source->data + r * w->row_bytes, (end - r) * w->row_bytes);
+    if (!w->lanes)
+        memcpy(to + begin, job->source->data + begin, bytes);
     release_pages(job->source, begin, bytes);
 }
 
@@ -233,7 +235,7 @@ static int load_rows(struct cpu_device *d, const struct weight *source, struct d
                      size_t lanes, struct err *e)
 {
     struct pack_job job = {.device = d, .source = source, .w = w};
-    uint64_t bytes = w->rows * w->row_bytes;
+    uint64_t bytes = (lanes ? block_lanes_rows(lanes, w->rows) : w->rows) * w->row_bytes;
     void *memory;
     int rc = cpu_memory_alloc(d, bytes, source->name, &memory, e);
     if (rc < 0)

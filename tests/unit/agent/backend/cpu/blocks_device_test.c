@@ -126,7 +126,9 @@ static void check_matrix(struct device *d, const struct matrix *m, bool f32)
     assert_int_equal(b->weight_load(d, &m->weight, WEIGHT_MATMUL, f32, &w, &e), 0);
     uint64_t bytes = b->weight_resident_bytes(d, &m->weight, WEIGHT_MATMUL, f32);
     assert_int_equal(before - b->memory_free(d), bytes);
-    assert_int_equal(bytes, m->weight.bytes); /* never more than the file has */
+    /* never more than the file has, but for a group that rows do not fill */
+    assert_in_range(bytes, m->weight.bytes,
+                    m->weight.bytes + (f32 ? 0 : 15 * m->weight.bytes / m->outputs));
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         check_rows(d, m, w, rows[i], f32);
     b->weight_free(d, &w);

@@ -11,7 +11,7 @@
 #include "tests/test.h"
 
 static const char *const levels[] = {"avx2", "avx512"};
-enum { LEVELS = sizeof levels / sizeof *levels, COLS = 5, INPUTS_MOST = 1024 };
+enum { LEVELS = sizeof levels / sizeof *levels, INPUTS_MOST = 1024 };
 
 static const struct block_kernels *level(const char *name)
 {
@@ -66,14 +66,29 @@ static void blocks_fill(enum weights kind, enum dtype t, uint8_t *out, size_t n,
     }
 }
 
-/* What blocks.h allows: half a step of every input, and float32's rounding of so many sums. */
+/* Beyond what inputs are apart, and some more for float32's rounding of it. */
+static double limit_of(const float *x, size_t n)
+{
+    double squares = 0;
+    for (size_t i = 0; i < n; i++)
+        squares += (double)x[i] * (double)x[i];
+    bool apart = squares / (double)n > 1.1e-30 && squares / (double)n < 1e37;
+    return apart ? BLOCK_APART * sqrt(squares / (double)n) * 1.0001 : INFINITY;
+}
+
+/* What blocks.h allows: half a step of every input, which is that of the largest in its run that is
+ * not apart, and float32's rounding of so many sums. */
 static double bound_of(const float *x, const float *w, size_t n)
 {
-    double bound = 0, magnitudes = 0;
+    double bound = 0, magnitudes = 0, limit = limit_of(x, n);
     for (size_t run = 0; run < n; run += BLOCK_RUN) {
         double greatest = 0, weights = 0;
         for (size_t i = run; i < run + BLOCK_RUN; i++) {
-            greatest = fmax(greatest, fabs((double)x[i]));
+            double size = fabs((double)x[i]);
+            if (size <= limit)
+                greatest = fmax(greatest, size);
+            else
+                magnitudes += size * fabs((double)w[i]);
             weights += fabs((double)w[i]);
         }
         bound += weights * (greatest / 127 / 2 * 1.0001 + (greatest < 0x1p-119 ? greatest : 0));
@@ -114,38 +129,39 @@ static void check_outputs(const struct case_of *c, const float x[][INPUTS_MOST],
     }
 }
 
-/* Rows as in the file, and the same side by side; each twice, the second time adding to what is
- * there. */
+/* Rows of inputs, quantised together, in memory that is to be freed. */
+static struct block_rows rows_quantised(const struct block_kernels *k, const float *x, int rows,
+                                        size_t n, uint8_t **memory)
+{
+    *memory = malloc(block_rows_bytes((size_t)rows, n));
+    assert_non_null(*memory);
+    struct block_rows out = block_rows_at(*memory, rows, n);
+    k->quantise(x, INPUTS_MOST, n, &out);
+    return out;
+}
+
+/* Rows side by side; twice, the second time adding to what is there. */
 static void check_rows(const struct case_of *c, uint64_t seed)
 {
     const struct dtype_info *info = dtype_info(c->t);
     const struct block_kernels *k = c->kernels;
     size_t n_blocks = c->n / info->block_elements, row_bytes = n_blocks * info->block_bytes,
            lanes = k->lanes;
-    float x[BLOCK_MAX_ROWS][INPUTS_MOST], got[BLOCK_MAX_ROWS * BLOCK_LANES_MAX];
-    uint8_t *blocks = malloc(2 * (row_bytes * lanes + 1)), *side, *memory[BLOCK_MAX_ROWS];
-    struct block_row quantised[BLOCK_MAX_ROWS];
+    static float x[BLOCK_MAX_ROWS][INPUTS_MOST];
+    float got[BLOCK_MAX_ROWS * BLOCK_LANES_MAX];
+    uint8_t *blocks = malloc(2 * (row_bytes * lanes + 1)), *side, *memory;
     assert_non_null(blocks);
     side = blocks + row_bytes * lanes + 2;
     blocks_fill(c->weights, c->t, blocks + 1, n_blocks * lanes, &seed);
-    block_lanes_put(c->t, lanes, blocks + 1, row_bytes, n_blocks, side);
-    for (int r = 0; r < c->rows; r++) {
+    block_lanes_put(c->t, lanes, blocks + 1, lanes, row_bytes, n_blocks, side);
+    for (int r = 0; r < c->rows; r++)
         inputs_fill(c->inputs, x[r], c->n, &seed);
-        memory[r] = malloc(block_row_bytes(c->n));
-        assert_non_null(memory[r]);
-        k->quantise(x[r], c->n, memory[r]);
-        quantised[r] = block_row_at(memory[r], c->n);
-    }
+    struct block_rows quantised = rows_quantised(k, x[0], c->rows, c->n, &memory);
     for (int turn = 0; turn < 2; turn++) {
-        k->dot[c->t](quantised, c->rows, blocks + 1, row_bytes, COLS, c->n, turn == 1, got, COLS);
-        check_outputs(c, (const float(*)[INPUTS_MOST])x, blocks + 1, got, COLS, turn);
-    }
-    for (int turn = 0; turn < 2; turn++) {
-        k->lanes_dot[c->t](quantised, c->rows, side, row_bytes, lanes, c->n, turn == 1, got, lanes);
+        k->dot[c->t](&quantised, side, row_bytes, lanes, c->n, turn == 1, got, lanes);
         check_outputs(c, (const float(*)[INPUTS_MOST])x, blocks + 1, got, lanes, turn);
     }
-    for (int r = 0; r < c->rows; r++)
-        free(memory[r]);
+    free(memory);
     free(blocks);
 }
 
@@ -158,17 +174,23 @@ static void panel_products(const struct case_of *c, const float *x, const uint8_
     size_t n_blocks = c->n / info->block_elements, row_bytes = n_blocks * info->block_bytes,
            runs = c->n / BLOCK_RUN, group_bytes = runs * k->panel_bytes(c->t),
            groups = k->panel_outputs / k->lanes;
-    struct block_tile_run *tile = malloc(runs * sizeof *tile);
+    struct block_tile tile = {
+        .runs = malloc(runs * sizeof *tile.runs),
+        .apart = malloc((block_most_apart_of(BLOCK_TILE, c->n) + 1) * sizeof *tile.apart),
+        .n_runs = runs,
+        .rows = c->rows};
     uint8_t *side = malloc(row_bytes * k->lanes), *panel = malloc(groups * group_bytes);
-    assert_true(tile && side && panel);
+    assert_true(tile.runs && tile.apart && side && panel);
     for (size_t g = 0; g < groups; g++) {
-        block_lanes_put(c->t, k->lanes, blocks + g * k->lanes * row_bytes, row_bytes, n_blocks,
-                        side);
+        block_lanes_put(c->t, k->lanes, blocks + g * k->lanes * row_bytes, k->lanes, row_bytes,
+                        n_blocks, side);
         k->panel_make[c->t](side, c->n, panel + g * group_bytes);
     }
-    k->tile_make(c->t, x, INPUTS_MOST, c->rows, c->n, tile);
-    k->panel_dot[c->t](tile, c->rows, panel, runs, accumulate, out, k->panel_outputs);
-    free(tile);
+    k->tile_make(c->t, x, INPUTS_MOST, &tile);
+    assert_true(tile.n_apart <= block_most_apart_of(BLOCK_TILE, c->n));
+    k->panel_dot[c->t](&tile, panel, accumulate, out, k->panel_outputs);
+    free(tile.runs);
+    free(tile.apart);
     free(side);
     free(panel);
 }
@@ -275,7 +297,6 @@ TEST(all_formats_in_blocks_have_integer_kernels)
         for (int t = 0; k && t < DTYPE_WEIGHT_COUNT; t++) {
             bool blocks = dtype_info((enum dtype)t)->block_elements > 1;
             assert_int_equal(k->dot[t] != NULL, blocks);
-            assert_int_equal(k->lanes_dot[t] != NULL, blocks);
             assert_int_equal(k->unpack[t] != NULL, blocks);
             assert_int_equal(k->panel_make[t] != NULL, blocks);
             assert_int_equal(k->panel_dot[t] != NULL, blocks);
@@ -283,40 +304,37 @@ TEST(all_formats_in_blocks_have_integer_kernels)
     }
 }
 
-/* A row's result does not depend on the rows beside it. */
+/* A row's result does not depend on the rows beside it, nor on what of these is apart. */
 TEST(rows_together_are_rows_alone)
 {
     enum { N = 512 };
+    static float in[BLOCK_MAX_ROWS][INPUTS_MOST];
     for (int l = 0; l < LEVELS; l++) {
         const struct block_kernels *k = level(levels[l]);
         for (int t = 0; k && t < DTYPE_WEIGHT_COUNT; t++) {
             const struct dtype_info *info = dtype_info((enum dtype)t);
             if (!k->dot[t])
                 continue;
-            uint8_t blocks[BLOCK_LANES_MAX * N * 2],
-                rows[BLOCK_MAX_ROWS][N * 2 + 64] __attribute__((aligned(16)));
-            struct block_row x[BLOCK_MAX_ROWS];
+            uint8_t rows[BLOCK_LANES_MAX * N * 2], blocks[BLOCK_LANES_MAX * N * 2], *memory;
+            size_t n_blocks = N / info->block_elements, row_bytes = n_blocks * info->block_bytes;
             uint64_t seed = 4;
-            blocks_fill(WEIGHTS_RANDOM, (enum dtype)t, blocks, k->lanes * N / info->block_elements,
-                        &seed);
+            blocks_fill(WEIGHTS_RANDOM, (enum dtype)t, rows, k->lanes * n_blocks, &seed);
+            block_lanes_put((enum dtype)t, k->lanes, rows, k->lanes, row_bytes, n_blocks, blocks);
             for (int r = 0; r < BLOCK_MAX_ROWS; r++) {
-                float in[N];
-                inputs_fill(RANDOM, in, N, &seed);
-                k->quantise(in, N, rows[r]);
-                x[r] = block_row_at(rows[r], N);
+                inputs_fill(RANDOM, in[r], N, &seed);
+                in[r][33 * (r + 1)] = 30;
             }
             for (int n = 2; n <= BLOCK_MAX_ROWS; n++) {
-                float together[BLOCK_MAX_ROWS], alone[BLOCK_MAX_ROWS];
-                k->dot[t](x, n, blocks, 0, 1, N, false, together, 1);
-                for (int r = 0; r < n; r++)
-                    k->dot[t](x + r, 1, blocks, 0, 1, N, false, alone + r, 1);
-                assert_memory_equal(together, alone, (size_t)n * sizeof *alone);
                 float side[BLOCK_MAX_ROWS * BLOCK_LANES_MAX], one[BLOCK_LANES_MAX];
-                size_t row_bytes = N / info->block_elements * info->block_bytes;
-                k->lanes_dot[t](x, n, blocks, row_bytes, k->lanes, N, false, side, k->lanes);
+                struct block_rows x = rows_quantised(k, in[0], n, N, &memory);
+                assert_int_equal(*x.n_apart, n);
+                k->dot[t](&x, blocks, row_bytes, k->lanes, N, false, side, k->lanes);
+                free(memory);
                 for (int r = 0; r < n; r++) {
-                    k->lanes_dot[t](x + r, 1, blocks, row_bytes, k->lanes, N, false, one, 0);
+                    x = rows_quantised(k, in[r], 1, N, &memory);
+                    k->dot[t](&x, blocks, row_bytes, k->lanes, N, false, one, 0);
                     assert_memory_equal(side + (size_t)r * k->lanes, one, k->lanes * sizeof *one);
+                    free(memory);
                 }
             }
         }
@@ -330,15 +348,59 @@ TEST(inputs_that_are_no_numbers_give_no_numbers)
     for (int l = 0; l < LEVELS; l++) {
         const struct block_kernels *k = level(levels[l]);
         for (int i = 0; k && i < 3 * 32; i++) {
-            float in[64] = {0}, out;
-            uint8_t row[256] __attribute__((aligned(16))), blocks[2 * Q8_0_BYTES] = {0, 0x3c, 1};
-            blocks[Q8_0_BYTES + 1] = 0x3c;
+            static float in[INPUTS_MOST];
+            float out[BLOCK_LANES_MAX];
+            uint8_t blocks[2 * Q8_0_BYTES * BLOCK_LANES_MAX], *memory;
+            uint64_t seed = 1;
+            blocks_fill(WEIGHTS_RANDOM, DTYPE_Q8_0, blocks, 2 * k->lanes, &seed);
+            memset(in, 0, sizeof in);
             in[40] = 1;
             in[i % 32] = bad[i / 32];
-            k->quantise(in, 64, row);
-            struct block_row x = block_row_at(row, 64);
-            k->dot[DTYPE_Q8_0](&x, 1, blocks, 0, 1, 64, false, &out, 1);
-            assert_true(isnan(out));
+            struct block_rows x = rows_quantised(k, in, 1, 64, &memory);
+            k->dot[DTYPE_Q8_0](&x, blocks, sizeof blocks / BLOCK_LANES_MAX, k->lanes, 64, false,
+                               out, k->lanes);
+            for (size_t o = 0; o < k->lanes; o++)
+                assert_true(isnan(out[o]));
+            free(memory);
+        }
+    }
+}
+
+/* The steps of a run are those of its ordinary inputs, whatever stands out beside them: a channel
+ * that is fifty times as large as the others changes the others' part of an output by nothing. */
+TEST(channels_that_stand_out_do_not_coarsen_their_neighbours)
+{
+    enum { N = 512 };
+    static float plain[INPUTS_MOST], with[INPUTS_MOST];
+    for (int l = 0; l < LEVELS; l++) {
+        const struct block_kernels *k = level(levels[l]);
+        for (int t = 0; k && t < DTYPE_WEIGHT_COUNT; t++) {
+            const struct dtype_info *info = dtype_info((enum dtype)t);
+            if (!k->dot[t])
+                continue;
+            uint8_t rows[BLOCK_LANES_MAX * N * 2], blocks[BLOCK_LANES_MAX * N * 2], *memory;
+            float without[BLOCK_LANES_MAX], all[BLOCK_LANES_MAX], w[N];
+            size_t n_blocks = N / info->block_elements, row_bytes = n_blocks * info->block_bytes;
+            uint64_t seed = 5;
+            blocks_fill(WEIGHTS_RANDOM, (enum dtype)t, rows, k->lanes * n_blocks, &seed);
+            block_lanes_put((enum dtype)t, k->lanes, rows, k->lanes, row_bytes, n_blocks, blocks);
+            inputs_fill(RANDOM, plain, N, &seed);
+            plain[77] = plain[311] = 0;
+            memcpy(with, plain, sizeof with);
+            with[77] = 50;
+            with[311] = -50;
+            struct block_rows x = rows_quantised(k, plain, 1, N, &memory);
+            k->dot[t](&x, blocks, row_bytes, k->lanes, N, false, without, k->lanes);
+            free(memory);
+            x = rows_quantised(k, with, 1, N, &memory);
+            k->dot[t](&x, blocks, row_bytes, k->lanes, N, false, all, k->lanes);
+            free(memory);
+            for (size_t o = 0; o < k->lanes; o++) {
+                info->to_f32(rows + o * row_bytes, N, w);
+                float more = 50 * w[77] - 50 * w[311];
+                assert_true(fabsf(all[o] - without[o] - more) <=
+                            1e-5f * (fabsf(without[o]) + 50 * (fabsf(w[77]) + fabsf(w[311]))));
+            }
         }
     }
 }
@@ -352,6 +414,7 @@ int main(void)
         cmocka_unit_test(all_formats_in_blocks_have_integer_kernels),
         cmocka_unit_test(rows_together_are_rows_alone),
         cmocka_unit_test(inputs_that_are_no_numbers_give_no_numbers),
+        cmocka_unit_test(channels_that_stand_out_do_not_coarsen_their_neighbours),
     };
     return cmocka_run_group_tests_name("blocks", tests, NULL, NULL);
 }
