@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The second turn of a chat: 100 tokens after 1500 that the stages have, against the 1500; and a hit of 90 % of 2000. On one agent and over three. Then many requests with a common prompt of 2000 tokens.
 
-    bench/second_turn.py [--repeat 5] [--small]
+    bench/second_turn.py [--repeat 5] [--small]; HP_BENCH_LINKS=loopback,1gbit,100mbit shapes the links (bench/shaped.py)
 
 Times are those to the first token, waiting included, medians; beside them what the profile predicts for the second turn."""
 import os
@@ -13,7 +13,7 @@ import threading
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
 sys.path[:0] = [os.path.join(ROOT, "tests"), os.path.join(ROOT, "tests", "proc"), os.path.dirname(os.path.abspath(__file__))]
-from cluster import Cluster  # noqa: E402
+from shaped import clusters  # noqa: E402
 from two_agents import model_file, options  # noqa: E402
 
 CASES = (("a turn of 100 after 1500", 1500, 1600), ("90 % of 2000", 1800, 2000))
@@ -69,31 +69,37 @@ def many_alike(c, model, draw, n=1000, common=2000, own=8, at_once=48):
     c.hpctl("undeploy", "many")
 
 
+def turns(c, o, link, model, draw):
+    places = (("one", "a3"), ("three", "a0,a1,a2"))
+    c.deploy_on(link, [(model, name, "--agents", agents, "--max-context", "2112", "--max-sequences", "4") for name, agents in places])
+    for name, _ in places:
+        first_token(c, name, draw(600))  # warms up
+    for what, before, length in CASES:
+        for name, _ in places:
+            whole, first, second, plan = [], [], [], []
+            for _ in range(o.repeat):
+                ids = draw(length)
+                first.append(first_token(c, name, ids[:before])[0])
+                took, cached = first_token(c, name, ids)
+                assert cached == before, (cached, before)
+                second.append(took)
+                plan.append(against_plan(c, name))
+                whole.append(first_token(c, name, draw(length))[0])
+            f, s, w = (statistics.median(v) for v in (first, second, whole))
+            told = statistics.median([p for p in plan if p]) if any(plan) else float("nan")
+            print(f"{link}: {what}, {name:5} agent{'s' if name == 'three' else ''}: the first {f:.3f} s, the second {s:.3f} s, all of it without a hit {w:.3f} s; "
+                  f"second / first {s / f:.3f} (1/{f / s:.1f}); measured / planned {told:.2f}", flush=True)
+
+
 def main():
     o = options()
     model = model_file(o.small)
     chance = random.Random(1)
     draw = lambda n: [chance.randrange(3, 8000) for _ in range(n)]  # noqa: E731
-    with Cluster(agents=4, cores=1) as c:
-        for name, agents in (("one", "a3"), ("three", "a0,a1,a2")):
-            c.hpctl("deploy", model, "--name", name, "--agents", agents, "--max-context", "2112", "--max-sequences", "4", timeout=600)
-            first_token(c, name, draw(600))  # warms up
-        for what, before, length in CASES:
-            for name in ("one", "three"):
-                whole, first, second, plan = [], [], [], []
-                for _ in range(o.repeat):
-                    ids = draw(length)
-                    first.append(first_token(c, name, ids[:before])[0])
-                    took, cached = first_token(c, name, ids)
-                    assert cached == before, (cached, before)
-                    second.append(took)
-                    plan.append(against_plan(c, name))
-                    whole.append(first_token(c, name, draw(length))[0])
-                f, s, w = (statistics.median(v) for v in (first, second, whole))
-                told = statistics.median([p for p in plan if p]) if any(plan) else float("nan")
-                print(f"{what}, {name:5} agent{'s' if name == 'three' else ''}: the first {f:.3f} s, the second {s:.3f} s, all of it without a hit {w:.3f} s; "
-                      f"second / first {s / f:.3f} (1/{f / s:.1f}); measured / planned {told:.2f}", flush=True)
-        many_alike(c, model, draw)
+    for link, c in clusters(os.environ.get("HP_BENCH_LINKS", "loopback"), 4):
+        turns(c, o, link, model, draw)
+        if link == "loopback":
+            many_alike(c, model, draw)
     print(f"{os.path.basename(model)}, median of {o.repeat}, load {os.getloadavg()[0]:.1f}")
 
 

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "hpctl/plan_wire.h"
 #include "hpctl/timeline_files.h"
 #include "hpctl/verbs.h"
 #include "planners/pipeline/picture.h"
@@ -27,6 +28,9 @@ static const struct command_option pipeline_options[] = {
     {"cached", "N", "tokens before the prompt whose KV cache is there already (default 0)", 0},
     {"decode-tokens", "N",
      "tokens that each request makes after its prompt, for --objective throughput (default 0)", 0},
+    {"wire", "f32|f16|bf16|q8",
+     "as what rows cross between stages (default f32); the plan says it, and deploy --plan does so",
+     0},
     {"effort", "X", "exact: X times the usual search (default 1)", 0},
     {"seed", "N", "of the search's random steps (default 0)", 0},
     {"svg", "FILE", "draw the schedule", 0},
@@ -241,7 +245,10 @@ static int save_pictures(const struct invocation *in, const struct pipeline_requ
 static int give_answer(const struct invocation *in, const struct pipeline_request *rq,
                        struct pipeline_answer *a, struct err *e)
 {
+    const char *wire = invocation_option(in, "wire");
     int rc;
+    if (wire && json_object_set_new(a->document, "wire", json_string(wire)) < 0)
+        return err_no_memory(e, "a plan");
     if ((rc = plan_add_input(a->document, invocation_option(in, "cluster"), e)) < 0 ||
         (rc = plan_add_input(a->document, invocation_option(in, "profile"), e)) < 0 ||
         (rc = save_pictures(in, rq, a, e)) < 0)
@@ -270,6 +277,7 @@ static int plan_pipeline_run(struct invocation *in, struct err *e)
         (rc = read_numbers(in, &rq, e)) == 0 && (rc = read_words(in, &rq, e)) == 0 &&
         (rc = cluster_load(cluster_file, &cluster, e)) == 0 &&
         (rc = profile_load(profile_file, &profile, e)) == 0 &&
+        (rc = plan_wire_apply(invocation_option(in, "wire"), &profile, e)) == 0 &&
         (!devices || (rc = read_devices(devices, &cluster, &arena, &rq, e)) == 0) &&
         (rc = pipeline_plan_make(&rq, &arena, &answer, e)) == 0)
         rc = give_answer(in, &rq, &answer, e);

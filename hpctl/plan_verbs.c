@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "common/plan.h"
+#include "hpctl/plan_wire.h"
 #include "hpctl/verbs.h"
 #include "planners/coldstart/coldstart.h"
 #include "planners/pipeline/pipeline.h"
@@ -93,6 +94,15 @@ static int violations_as_error(const json_t *report, struct err *e)
     return err_set(e, HP_EINFEASIBLE, "the plan is not valid: %s", text);
 }
 
+/* A plan that says as what rows cross is judged so. */
+static int check_wire(const struct json_at *at, struct profile *p, struct err *e)
+{
+    struct json_at wire;
+    const char *word = NULL;
+    int rc = json_find(at, "wire", &wire) ? json_as_string(&wire, &word, e) : 0;
+    return rc < 0 ? rc : plan_wire_apply(word, p, e);
+}
+
 static int check_pipeline(const struct invocation *in, const struct json_at *at, json_t **report,
                           struct err *e)
 {
@@ -114,7 +124,8 @@ static int check_pipeline(const struct invocation *in, const struct json_at *at,
     if ((rc = cluster_load(cluster_file, &c, e)) < 0)
         return rc;
     if ((rc = profile_load(profile_file, &p, e)) == 0) {
-        rc = pipeline_plan_check(&rq, at, report, e);
+        rc = check_wire(at, &p, e);
+        rc = rc < 0 ? rc : pipeline_plan_check(&rq, at, report, e);
         if (rc == 0 && !json_is_true(json_object_get(*report, "valid")))
             rc = violations_as_error(*report, e);
         profile_free(&p);

@@ -242,6 +242,28 @@ def without_seconds(plan):
 
 
 @test
+def fewer_bytes_on_the_wire_are_planned_and_checked_as_such():
+    cluster, profile = published("gpt3-2b")
+    narrow = load(profile)
+    for layer in narrow["layers"]:
+        layer["output_bytes_per_token"] *= 72 / 256
+    base = make_plan(cluster, profile, "--tokens", 2048)[0]
+    plan = make_plan(cluster, profile, "--tokens", 2048, "--wire", "q8")[0]
+    same = make_plan(cluster, save("narrow.json", narrow), "--tokens", 2048)[0]
+    assert plan["wire"] == "q8" and "wire" not in base
+    assert plan["slices"] == same["slices"] and plan["stages"] == same["stages"], (plan, same)
+    assert plan["predicted"] == same["predicted"] != base["predicted"], (plan["predicted"], same["predicted"])
+    files = ("--cluster", cluster, "--profile", profile, "--tokens", "2048")
+    done = subprocess.run([HPCTL, "plan", "check", save("wire.json", plan), *files, "-o", "json"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    del plan["wire"]
+    done = subprocess.run([HPCTL, "plan", "check", save("wire.json", plan), *files, "-o", "json"], capture_output=True, text=True)
+    assert done.returncode != 0, done.stdout  # its times are those of q8
+    p, _ = run("--cluster", cluster, "--profile", profile, "--tokens", 2048, "--wire", "int8", code=2)
+    assert "f32, f16, bf16 or q8" in p.stderr, p.stderr
+
+
+@test
 def planning_is_deterministic_for_a_seed():
     cluster, profile = published("gpt3-2b")
     for seed in (0, 5):
