@@ -84,7 +84,7 @@ def whoever_is_killed_in_the_middle_costs_time_and_no_answer():
     with Cluster(agents=3, cores=1) as c:
         c.deploy("plain", DEMO, "--agents", "a2", "--compute", "f32", "--prefix-cache", "off")
         c.deploy("demo", DEMO, *BOTH, "--slice", "32", "--prefix-cache", "off")
-        asked = prompts(c, 6, 1200)
+        asked = prompts(c, 4, 900)
         right = [complete(c, "plain", ids, max_tokens=6)["choices"] for ids in asked]
         for victim in ("a1", "a2"):
             got = [None] * len(asked)
@@ -105,7 +105,7 @@ def whoever_is_killed_in_the_middle_costs_time_and_no_answer():
                 # Who had a token when the stages that answer died is told so; all others have an answer.
                 assert status == 200 or victim == "a2", (victim, i, status, body)
                 assert status != 200 or body["choices"] == right[i], (victim, i, body)
-            assert sum(status == 200 for status, _ in got) >= 3, got
+            assert sum(status == 200 for status, _ in got) >= 2, got
             c.wait("both serve again", lambda: all(d["state"] == "serving" for d in c.hpctl("ps")), 40)
         assert handoffs(c)["failed"] > 0, handoffs(c)
         before = handoffs(c)["done"]
@@ -120,9 +120,9 @@ def what_runs_goes_on_elsewhere_when_its_agent_is_drained():
         c.deploy("demo", DEMO, "--compute", "f32")
         used = c.hpctl("describe", "demo")["stages"][0]["agent"]
         asked = prompts(c, 3, 300)
-        right = [complete(c, "plain", ids, max_tokens=900)["choices"][0]["text"] for ids in asked]
+        right = [complete(c, "plain", ids, max_tokens=500)["choices"][0]["text"] for ids in asked]
         c.hpctl("undeploy", "plain")
-        streams = [c.stream("/v1/completions", {"model": "demo", "prompt": ids, "temperature": 0, "ignore_eos": True, "max_tokens": 900}) for ids in asked]
+        streams = [c.stream("/v1/completions", {"model": "demo", "prompt": ids, "temperature": 0, "ignore_eos": True, "max_tokens": 500}) for ids in asked]
         events = [s.events() for s in streams]
         texts = ["".join(next(e)["choices"][0]["text"] for _ in range(5)) for e in events]
         c.hpctl("node", "drain", used)

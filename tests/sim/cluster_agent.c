@@ -66,9 +66,9 @@ static void orders_drop(struct sim_agent *a, struct sim_executor *x)
 
 static void process_end(struct sim_agent *a)
 {
-    agent_core_destroy(&a->core, release_for_core, a);
     for (int d = 0; d < SIM_DEVICES; d++)
-        orders_drop(a, &a->executors[d]);
+        orders_drop(a, &a->executors[d]); /* their batches are the core's */
+    agent_core_destroy(&a->core, release_for_core, a);
     a->n_slots = 0;
     while (a->n_stages)
         sim_stage_remove(a, a->stages[0].slot);
