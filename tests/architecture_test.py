@@ -38,6 +38,7 @@ SEAMS = {
     "discover_nics", "stage_sequence_length", "store_model_id", "weight_store_bytes",
     "accept", "sendmsg",  # stand before the C library's, for UCX
     "dtype_f32_to_bf16",  # the rounding that kernels are held to
+    "onnx_parse",  # ONNX without a file, for fuzzing
     "key_encode",  # the pair of key_decode: who plays a peer (bench, fuzz, attack) makes keys with it
 }
 

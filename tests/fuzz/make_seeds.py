@@ -8,7 +8,7 @@ import numpy as np
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "models"))
 import formats
-from formats import BOOL, F32, I32, STRING, U32, encode, gguf_write, safetensors_write
+from formats import BOOL, F32, I32, STRING, U32, encode, gguf_write, onnx_bytes, safetensors_write
 
 WIDTH, HEADS, MLP, VOCABULARY = 8, 2, 8, 8
 
@@ -130,9 +130,43 @@ def data_ucx_seeds(folder):
             f.write(seed)
 
 
+def onnx_seeds(folder):
+    ones = np.ones
+    picture, words = [("x", 1, ("n", 3, "h", "w"))], [("x", 1, ("n", 4, 8))]
+    seeds = {
+        "convolutions": onnx_bytes(
+            [("Conv", ["x", "w", "b"], ["a"], {"pads": [1, 1, 1, 1], "strides": [1, 1], "kernel_shape": [3, 3]}), ("Relu", ["a"], ["r"], {}),
+             ("BatchNormalization", ["r", "b", "b", "b", "b"], ["n"], {"epsilon": 1e-5}), ("MaxPool", ["n"], ["p"], {"kernel_shape": [2, 2], "ceil_mode": 1}),
+             ("AveragePool", ["p"], ["q"], {"kernel_shape": [1, 1], "auto_pad": "SAME_UPPER"}),
+             ("ConvTranspose", ["q", "u"], ["t"], {"strides": [2, 2], "group": 1}), ("Resize", ["t", "", "s"], ["z"], {"mode": "linear"}),
+             ("GlobalAveragePool", ["z"], ["g"], {}), ("Flatten", ["g"], ["y"], {"axis": 1})],
+            picture, ["y"], [("w", ones((4, 3, 3, 3), np.float32)), ("b", ones(4, np.float32)), ("u", ones((4, 2, 2, 2), np.float32)),
+                             ("s", np.array([1, 1, 1.5, 0.5], np.float32))]),
+        "attention": onnx_bytes(
+            [("MatMul", ["x", "w"], ["q"], {}), ("Transpose", ["q"], ["k"], {"perm": [0, 2, 1]}), ("MatMul", ["q", "k"], ["s"], {}),
+             ("Softmax", ["s"], ["p"], {"axis": -1}), ("Einsum", ["p", "q"], ["v"], {"equation": "bij,bjd->bid"}),
+             ("LayerNormalization", ["v", "g", "g"], ["l"], {"axis": -1}), ("Gelu", ["l"], ["h"], {}), ("Gather", ["h", "i"], ["y"], {"axis": 1}),
+             ("TopK", ["y", "i"], ["t", "j"], {"axis": -1}), ("GatherElements", ["y", "j"], ["e"], {"axis": 2})],
+            words, ["t", "e"], [("w", ones((8, 8), np.float32)), ("g", ones(8, np.float32)), ("i", np.array([1], np.int64))]),
+        "shapes": onnx_bytes(
+            [("Shape", ["x"], ["s"], {}), ("Slice", ["s", "o", "t"], ["c"], {}), ("Concat", ["c", "m"], ["d"], {"axis": 0}), ("Reshape", ["x", "d"], ["r"], {}),
+             ("Split", ["r"], ["a", "b"], {"axis": 1, "num_outputs": 2}), ("Pad", ["a", "p"], ["e"], {"mode": "reflect"}), ("Expand", ["o", "t"], ["f"], {}),
+             ("Tile", ["b", "t2"], ["g"], {}), ("Unsqueeze", ["e", "o"], ["u"], {}), ("Squeeze", ["u", "o"], ["v"], {}), ("ReduceMean", ["v", "o"], ["y"], {"keepdims": 0}),
+             ("CumSum", ["g", "z"], ["h"], {}), ("ConstantOfShape", ["c"], ["k"], {"value": ones(1, np.int64)}), ("Range", ["z", "z2", "z3"], ["l"], {}),
+             ("ScatterND", ["l", "n", "q"], ["w"], {}), ("Where", ["bool", "z", "z2"], ["where"], {})],
+            words, ["y", "h", "f", "k", "w", "where"],
+            [("o", np.array([0], np.int64)), ("t", np.array([1], np.int64)), ("m", np.array([-1], np.int64)), ("p", np.array([0, 1, 0, 2], np.int64)),
+             ("t2", np.array([1, 2], np.int64)), ("z", np.array(0, np.int64)), ("z2", np.array(9, np.int64)), ("z3", np.array(2, np.int64)),
+             ("n", np.array([[1], [0]], np.int64)), ("q", np.array([5, 6], np.int64)), ("bool", np.array([True, False]))], 18),
+    }
+    for name, data in seeds.items():
+        with open(os.path.join(folder, name), "wb") as f:
+            f.write(data)
+
+
 def main():
     corpus = sys.argv[1] if len(sys.argv) > 1 else os.path.join(HERE, "corpus")
-    folders = {name: os.path.join(corpus, name) for name in ("gguf", "safetensors", "hub_config", "handshake", "data_tcp", "data_ucx")}
+    folders = {name: os.path.join(corpus, name) for name in ("gguf", "safetensors", "hub_config", "handshake", "data_tcp", "data_ucx", "onnx", "npz")}
     for folder in folders.values():
         os.makedirs(folder, exist_ok=True)
     gguf_seed(os.path.join(folders["gguf"], "spm"), "spm", False)
@@ -155,6 +189,9 @@ def main():
     handshake_seeds(folders["handshake"])
     data_tcp_seeds(folders["data_tcp"])
     data_ucx_seeds(folders["data_ucx"])
+    onnx_seeds(folders["onnx"])
+    with open(os.path.join(folders["npz"], "three"), "wb") as f:
+        np.savez(f, a=np.ones((2, 3), np.float32), b=np.arange(4), c=np.array(True))
 
 
 main()

@@ -189,3 +189,54 @@ def hub_write(folder, config, tensors, shards, files):
         weight_map.update({t[0]: name for t in part})
     with open(os.path.join(folder, "model.safetensors.index.json"), "w") as f:
         json.dump({"metadata": {"total_size": sum(bytes_of(a.shape, d) for _, a, d in tensors)}, "weight_map": weight_map}, f, indent=1)
+
+
+# ---- ONNX ----
+
+def _varint(value):
+    value &= (1 << 64) - 1
+    out = b""
+    while value > 127:
+        out += bytes([value & 127 | 128])
+        value >>= 7
+    return out + bytes([value])
+
+
+def _field(number, value):
+    if isinstance(value, int):
+        return _varint(number << 3) + _varint(value)
+    if isinstance(value, float):
+        return _varint(number << 3 | 5) + struct.pack("<f", value)
+    data = value.encode() if isinstance(value, str) else value
+    return _varint(number << 3 | 2) + _varint(len(data)) + data
+
+
+def _onnx_tensor(name, array):
+    kind = {"float32": 1, "int32": 6, "int64": 7, "bool": 9, "float64": 11}[str(array.dtype)]
+    return b"".join(_field(1, d) for d in array.shape) + _field(2, kind) + _field(8, name) + _field(9, array.tobytes())
+
+
+def _onnx_attribute(name, value):
+    if isinstance(value, int):
+        return _field(1, name) + _field(3, value) + _field(20, 2)
+    if isinstance(value, float):
+        return _field(1, name) + _field(2, value) + _field(20, 1)
+    if isinstance(value, str):
+        return _field(1, name) + _field(4, value) + _field(20, 3)
+    if isinstance(value, np.ndarray):
+        return _field(1, name) + _field(5, _onnx_tensor("", value)) + _field(20, 4)
+    return _field(1, name) + b"".join(_field(8, v) for v in value) + _field(20, 7)
+
+
+def onnx_bytes(nodes, inputs, outputs, weights=(), opset=18):
+    """nodes: (operator, inputs, outputs, attributes); inputs: (name, type number, sizes, of which texts are free)."""
+    def info(name, kind=None, sizes=()):
+        dims = b"".join(_field(1, _field(2, d) if isinstance(d, str) else _field(1, d)) for d in sizes)
+        return _field(1, name) + (_field(2, _field(1, _field(1, kind) + _field(2, dims))) if kind else b"")
+    graph = b""
+    for operator, ins, outs, attributes in nodes:
+        node = b"".join(_field(1, i) for i in ins) + b"".join(_field(2, o) for o in outs) + _field(4, operator)
+        graph += _field(1, node + b"".join(_field(5, _onnx_attribute(k, v)) for k, v in attributes.items()))
+    graph += b"".join(_field(5, _onnx_tensor(name, array)) for name, array in weights)
+    graph += b"".join(_field(11, info(*i)) for i in inputs) + b"".join(_field(12, info(o)) for o in outputs)
+    return _field(1, 8) + _field(7, graph) + _field(8, _field(1, "") + _field(2, opset))

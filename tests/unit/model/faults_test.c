@@ -2,8 +2,10 @@
 #include <stdio.h>
 
 #include "model/convert/convert.h"
+#include "model/files/npz.h"
 #include "model/manifest_build.h"
 #include "model/model.h"
+#include "model/onnx/network.h"
 #include "model/template/template.h"
 #include "tests/unit/faults.h"
 
@@ -84,12 +86,41 @@ static int template_used(void *ctx)
     return rc;
 }
 
+/* An ONNX model, opened, run in two stages, and its outputs written to a file and read again. */
+static int network_used(void *ctx)
+{
+    static const int64_t dims[] = {2, 4, 8};
+    struct onnx_network *n = NULL;
+    struct ndarray x = {0}, outputs[2] = {{0}};
+    const struct ndarray *inputs[] = {&x};
+    struct npz made = {0}, read = {0};
+    struct err e = {0};
+    char path[64];
+    snprintf(path, sizeof path, "/tmp/hp-faults-%ld.npz", (long)getpid());
+    int rc = network_open(ctx, UINT32_MAX, &n, &e);
+    rc = rc < 0 ? rc : ndarray_make(&x, ND_F32, 3, dims, UINT32_MAX, &e);
+    rc = rc < 0 ? rc : network_run(n, 2, inputs, outputs, &e);
+    for (int i = 0; i < 2; i++) {
+        rc = rc < 0 ? rc : npz_add(&made, i ? "e" : "t", &outputs[i], &e);
+        ndarray_free(&outputs[i]);
+    }
+    rc = rc < 0 ? rc : npz_write(path, &made, &e);
+    rc = rc < 0 ? rc : npz_read(path, &read, &e);
+    npz_free(&made);
+    npz_free(&read);
+    ndarray_free(&x);
+    network_close(&n);
+    unlink(path);
+    return rc;
+}
+
 TEST(models_bear_failing_allocations)
 {
     faults_each("template", template_used, NULL);
     faults_each("model", model_opened, (void *)(uintptr_t)demo_model);
     faults_each("model with tokenizer, template and manifest", model_used,
                 (void *)(uintptr_t)demo_model);
+    faults_each("network", network_used, (void *)(uintptr_t) "tests/fuzz/corpus/onnx/attention");
     faults_each("model converted", model_converted, (void *)(uintptr_t)demo_model);
 }
 

@@ -1,0 +1,201 @@
+"""`hpctl model run` against known answers ($HP_GOLDEN_ONNX, by default ../shared/golden-onnx): whole ONNX models, whole and cut into stages; single
+operators, opset by opset; malformed files, each of which has a reason."""
+import concurrent.futures
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import zipfile
+
+import numpy as np
+
+ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
+sys.path.insert(0, os.path.join(ROOT, "tests"))
+from tap import main, skip, test
+
+HPCTL = os.path.join(os.environ.get("HP_BUILD", os.path.join(ROOT, "build")), "hpctl")
+GOLDEN = os.environ.get("HP_GOLDEN_ONNX", os.path.join(os.environ.get("HP_SHARED", os.path.join(ROOT, "..", "shared")), "golden-onnx"))
+CLOSE = 1e-4  # of the largest value of an output
+MEMORY = 2 << 30
+
+
+def golden(*names):
+    if not os.path.exists(os.path.join(GOLDEN, *names)):
+        skip(f"{os.path.join(GOLDEN, *names)} is not there (HP_GOLDEN_ONNX points at ONNX models with known answers)")
+    return os.path.join(GOLDEN, *names)
+
+
+def model_run(model, given, out, *options):
+    return subprocess.run([HPCTL, "model", "run", model, "--input", given, "-o", out, *options], capture_output=True, text=True, timeout=60,
+                          preexec_fn=None if "ASAN_OPTIONS" in os.environ else lambda: resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY)))
+
+
+def outputs_of(model, given, out, *options):
+    run = model_run(model, given, out, *options)
+    assert run.returncode == 0, f"{model} {options}: {run.stderr}"
+    return np.load(out)
+
+
+def side_by_side(work, items):
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        return list(pool.map(work, items))
+
+
+def model_check(name):
+    at = golden("models", name)
+    expected = np.load(os.path.join(at, "expected.npz"))
+    model, given = os.path.join(at, "model.onnx"), os.path.join(at, "inputs.npz")
+    with tempfile.TemporaryDirectory() as folder:
+        out = os.path.join(folder, "out.npz")
+        for case in sorted({k.split("/")[0] for k in expected}):
+            whole = outputs_of(model, given, out, "--case", case)
+            whole = {k: whole[k] for k in whole}
+            assert sorted(whole) == sorted(k for k in expected if k.startswith(case + "/")), (name, case, sorted(whole))
+            for k, values in whole.items():
+                assert values.dtype == expected[k].dtype and values.shape == expected[k].shape, (name, k, values.dtype, values.shape)
+                off = np.abs(values - expected[k]).max() / np.abs(expected[k]).max()
+                assert off <= CLOSE, f"{name} {k}: {off} of the largest"
+            cut = outputs_of(model, given, out, "--case", case, "--stages", "3" if case == "b1" else "2")
+            assert all(np.array_equal(cut[k], whole[k]) for k in whole), f"{name} {case}: cut into stages it makes other numbers"
+
+
+def models_check(exporter):
+    names = [n for n in sorted(os.listdir(golden("models"))) if exporter in n]
+    assert len(names) > 10, names
+    side_by_side(model_check, names)
+
+
+@test
+def models_exported_by_torchscript_are_right_whole_and_cut():
+    models_check("-ts")
+
+
+@test
+def models_exported_by_torch_export_are_right_whole_and_cut():
+    models_check("-dy")
+
+
+def fields(data):
+    """Fields of a protobuf message: number and value."""
+    at = 0
+
+    def varint():
+        nonlocal at
+        value = shift = 0
+        while True:
+            byte = data[at]
+            at += 1
+            value |= (byte & 127) << shift
+            shift += 7
+            if byte < 128:
+                return value
+    while at < len(data):
+        tag = varint()
+        if tag & 7 == 0:
+            yield tag >> 3, varint()
+            continue
+        size = {1: 8, 5: 4}.get(tag & 7)
+        size = varint() if size is None else size
+        at += size
+        yield tag >> 3, data[at - size:at]
+
+
+def names_of(model):
+    """Inputs without weights, and outputs."""
+    with open(model, "rb") as f:
+        graph = next(v for k, v in fields(f.read()) if k == 7)
+    name = {k: [next(v for n, v in fields(item) if n == field).decode() for number, item in fields(graph) if number == k]
+            for k, field in ((5, 8), (11, 1), (12, 1))}
+    return [n for n in name[11] if n not in name[5]], name[12]
+
+
+def is_close(got, wanted):
+    if wanted.dtype.kind in "iub":
+        return np.array_equal(got, wanted)
+    with np.errstate(invalid="ignore"):
+        return np.all((np.abs(got - wanted) <= 1e-5 + 1e-4 * np.abs(wanted)) | (got == wanted) | (np.isnan(got) & np.isnan(wanted)))
+
+
+def case_check(folder):
+    """What is wrong with a case; nothing: None."""
+    model, given, out = (os.path.join(folder, n) for n in ("model.onnx", "in.npz", "out.npz"))
+    inputs, outputs = names_of(model)
+    np.savez(given, **{n: np.load(os.path.join(folder, n + ".npy")) for n in inputs})
+    run = model_run(model, given, out)
+    if run.returncode != 0:
+        return f"{folder}: {run.stderr.strip()}"
+    made = np.load(out)
+    for i, name in enumerate(outputs):
+        wanted = np.load(os.path.join(folder, f"y{i}.npy"))
+        if made[name].dtype != wanted.dtype or made[name].shape != wanted.shape or not is_close(made[name], wanted):
+            return f"{folder}: output {name}"
+    return None
+
+
+@test
+def single_operators_are_right_opset_by_opset():
+    archive = golden("operators.zip")
+    with tempfile.TemporaryDirectory() as folder:
+        zipfile.ZipFile(archive).extractall(folder)
+        cases = sorted(os.path.join(folder, n) for n in os.listdir(folder) if os.path.isdir(os.path.join(folder, n)))
+        wrong = [w for w in side_by_side(case_check, cases) if w]
+    assert len(cases) > 400 and not wrong, f"{len(wrong)} of {len(cases)}: {wrong[:10]}"
+
+
+@test
+def malformed_files_are_refused_by_name_and_reason_in_2_gib():
+    folder = golden("malformed")
+    files = sorted(n for n in os.listdir(folder) if n.endswith(".onnx"))
+    with tempfile.TemporaryDirectory() as at:
+        given, out = os.path.join(at, "in.npz"), os.path.join(at, "out.npz")
+        np.savez(given, x=np.ones((2, 3, 8, 8), np.float32))
+        wrong = []
+        for name in files:
+            run = model_run(os.path.join(folder, name), given, out)
+            if (run.returncode == 0) != (name == "good.onnx") or run.returncode not in (0, 1, 4, 6):
+                wrong.append(f"{name}: exit {run.returncode}: {run.stderr.strip()[:200]}")
+            if run.returncode and not (run.stderr.startswith("hpctl: ") and name in run.stderr + name * ("node" in run.stderr)):
+                wrong.append(f"{name} is not named: {run.stderr.strip()[:200]}")
+    assert len(files) > 50 and not wrong, "\n".join(wrong)
+
+
+@test
+def arrays_of_other_names_types_and_sizes_are_refused():
+    model = golden("malformed", "good.onnx")
+    with tempfile.TemporaryDirectory() as at:
+        given, out = os.path.join(at, "in.npz"), os.path.join(at, "out.npz")
+        for arrays, words in (({"y": np.ones((1, 3, 8, 8), np.float32)}, "has no array x"),
+                              ({"x": np.ones((1, 3, 8, 8), np.float64)}, "is float64 1x3x8x8; the model wants float32 n x 3 x 8 x 8"),
+                              ({"x": np.ones((1, 3, 8, 9), np.float32)}, "float32 1x3x8x9"),
+                              ({"x": np.ones((1, 3, 8, 8), np.float32), "z": np.ones(1)}, "array z is no input"),
+                              ({"x": np.array(["text"])}, "its numbers are")):
+            np.savez(given, **arrays)
+            run = model_run(model, given, out)
+            assert run.returncode == 1 and words in run.stderr, (words, run)
+            assert not os.path.exists(out)
+        np.savez_compressed(given, x=np.ones((1, 3, 8, 8), np.float32))
+        run = model_run(model, given, out)
+        assert run.returncode == 1 and "numpy.savez" in run.stderr, run
+        with open(given, "wb") as f:
+            f.write(b"PK")
+        run = model_run(model, given, out)
+        assert run.returncode == 1 and "no .npz" in run.stderr, run
+
+
+@test
+def json_has_the_arrays_too():
+    model = golden("malformed", "good.onnx")
+    with tempfile.TemporaryDirectory() as at:
+        given, out = os.path.join(at, "in.npz"), os.path.join(at, "out.npz")
+        np.savez(given, x=np.ones((1, 3, 8, 8), np.float32))
+        arrays = outputs_of(model, given, out)
+        run = model_run(model, given, "json")
+        assert run.returncode == 0, run
+        for name, array in json.loads(run.stdout).items():
+            assert array["shape"] == list(arrays[name].shape)
+            assert np.allclose(np.array(array["data"]), arrays[name].ravel())
+
+
+main()
