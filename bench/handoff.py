@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Prompts read by agents of their own (`deploy --prefill a0 --decode a1`) against one deployment on the same two agents, in turns.
 
-    bench/handoff.py [--tokens 1024] [--repeat 5] [--small]
+    bench/handoff.py [--tokens 1024] [--repeat 5] [--small]; HP_BENCH_LINKS=loopback,1gbit shapes the links (bench/shaped.py)
 
 A lone prompt: the time to its first token, and how long its keys and values were on their way after the last token had been computed, beside what
 the last slice's take over the link as it was measured. Then answers that run while long prompts come: the time between two tokens, and to the
@@ -15,7 +15,7 @@ import time
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
 sys.path[:0] = [os.path.join(ROOT, "tests"), os.path.join(ROOT, "tests", "proc"), os.path.dirname(os.path.abspath(__file__))]
-from cluster import Cluster  # noqa: E402
+from shaped import clusters  # noqa: E402
 from two_agents import model_file, options  # noqa: E402
 
 SLICE, STREAMS, LONG, ANSWER = 128, 3, 4, 120
@@ -59,7 +59,7 @@ def together(c, name, draw, tokens):
     return statistics.median(gaps), gaps[int(len(gaps) * 0.99)], statistics.median(firsts)
 
 
-def link(c):
+def measured_link(c):
     """Bytes a second from the agent that reads to the one that answers."""
     c.run("topo", "--measure", timeout=120)
     return next(x["bandwidth_bytes_per_s"] for x in c.hpctl("topo")["links"] if x["from"].startswith("a0/") and x["to"].startswith("a1/"))
@@ -70,11 +70,11 @@ def main():
     model = model_file(o.small)
     chance = random.Random(1)
     draw = lambda n: [chance.randrange(3, 8000) for _ in range(n)]  # noqa: E731
-    with Cluster(agents=2, cores=1) as c:
+    for link, c in clusters(os.environ.get("HP_BENCH_LINKS", "loopback"), 2):
+        print(f"{link}:")
         fixed = ("--max-context", str(o.tokens + 256), "--max-sequences", "8", "--prefix-cache", "off", "--slice", str(SLICE))
-        c.hpctl("deploy", model, "--name", "one", "--agents", "a0,a1", *fixed, timeout=600)
-        c.hpctl("deploy", model, "--name", "apart", "--prefill", "a0", "--decode", "a1", *fixed, timeout=600)
-        bandwidth = link(c)
+        c.deploy_on(link, [(model, "one", "--agents", "a0,a1", *fixed), (model, "apart", "--prefill", "a0", "--decode", "a1", *fixed)])
+        bandwidth = measured_link(c)
         for name in ("one", "apart"):
             first_token(c, name, draw(o.tokens))  # warms up
         one, apart, exposed, per_token = [], [], [], 0

@@ -2,7 +2,7 @@
 """One stream over three agents (and over one), with guessed tokens and without, in pairs: tokens a second of text that repeats itself, and of text that
 does not.
 
-    bench/speculation.py [--repeat 5] [--small | --model FILE] [--stages 3,1]
+    bench/speculation.py [--repeat 5] [--small | --model FILE] [--stages 3,1]; HP_BENCH_LINKS=loopback,1gbit shapes the links (bench/shaped.py)
 
 A greedy answer of random weights soon goes round in a circle; with temperature 3 every token is as good as drawn by lot."""
 import argparse
@@ -13,7 +13,7 @@ import sys
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
 sys.path[:0] = [os.path.join(ROOT, "tests"), os.path.join(ROOT, "tests", "proc"), os.path.dirname(os.path.abspath(__file__))]
-from cluster import Cluster  # noqa: E402
+from shaped import clusters  # noqa: E402
 from two_agents import model_file  # noqa: E402
 
 PROMPT, ANSWER = 200, 160
@@ -37,11 +37,10 @@ def main():
     model = o.model or model_file(o.small)
     cuts = [(n, {1: "a3", 2: "a0,a1", 3: "a0,a1,a2"}[n]) for n in map(int, o.stages.split(","))]
     chance = random.Random(1)
-    with Cluster(agents=4, cores=1) as c:
-        for stages, agents in cuts:
-            for mode in ("off", "auto"):
-                c.hpctl("deploy", model, "--name", mode + str(stages), "--agents", agents, "--max-context", "512", "--max-sequences", "4",
-                        "--speculate", mode, "--prefix-cache", "off", timeout=600)
+    for link, c in clusters(os.environ.get("HP_BENCH_LINKS", "loopback"), 4):
+        print(f"{link}:")
+        c.deploy_on(link, [(model, mode + str(stages), "--agents", agents, "--max-context", "512", "--max-sequences", "4", "--speculate", mode, "--prefix-cache", "off")
+                           for stages, agents in cuts for mode in ("off", "auto")])
         for stages, _ in cuts:
             for what, repeats in (("text that repeats", True), ("text that does not", False)):
                 ratios, rates, same = [], [], 0
