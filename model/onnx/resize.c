@@ -250,7 +250,7 @@ static int taps_make(struct onnx_call *c, const struct resize *r, int d, int64_t
         return call_fail(c, "a scale of %g", r->scales[d]);
     t->n = r->mode == RESIZE_NEAREST ? 1 : 2 * (int)half;
     size_t out = (size_t)r->dims[d] + 1;
-    if (out * (size_t)t->n * sizeof *t->weights > c->limit)
+    if (out > c->limit / sizeof *t->weights / (size_t)t->n)
         return err_set(c->e, HP_ELIMIT, "a size of %lld", (long long)r->dims[d]);
     t->first = calloc(out, sizeof *t->first);
     t->weights = calloc(out * (size_t)t->n, sizeof *t->weights);
