@@ -36,8 +36,9 @@ static int verb_key_ls(struct coord *c, struct question *q, struct err *e)
     q->result = json_array();
     for (size_t i = 0; i < c->n_api_keys; i++)
         json_array_append_new(q->result,
-                              json_pack("{s:s, s:I}", "name", c->api_keys[i].name, "created_s",
-                                        (json_int_t)c->api_keys[i].created_s));
+                              json_pack("{s:s, s:I, s:I}", "name", c->api_keys[i].name, "created_s",
+                                        (json_int_t)c->api_keys[i].created_s, "weight",
+                                        (json_int_t)c->api_keys[i].weight));
     return 0;
 }
 
@@ -47,7 +48,7 @@ static int verb_key_create(struct coord *c, struct question *q, struct err *e)
     char key[API_KEY_TEXT];
     int rc = admin_text(q, "name", &name, e);
     if (rc == 0)
-        rc = api_keys_create(c, name, key, e);
+        rc = api_keys_create(c, name, admin_number(q, "weight", 1), key, e);
     if (rc == 0)
         q->result = json_pack("{s:s, s:s}", "name", name, "key", key);
     return rc;

@@ -15,7 +15,7 @@
 #include "coordinator/shares.h"
 
 enum {
-    WAITING_LIMIT_MS = 60000,
+    WAITING_LIMIT_MS = SHARES_WAIT_MOST_S * 1000,
     WAITING_AGAIN_MS = 600000, /* of one that has run: its client has had a part of the answer */
 };
 
@@ -161,9 +161,16 @@ static int queue_check(struct coord *c, const struct deployment *d, const char *
                        struct err *e)
 {
     uint32_t own = shares_waiting_of(d, client);
-    if (d->n_waiting + n <= COORD_MAX_WAITING && (!own || own + n <= COORD_MAX_WAITING_OF_CLIENT))
+    double wait_s = shares_wait_s(d, client);
+    if (d->n_waiting + n <= COORD_MAX_WAITING && (!own || own + n <= COORD_MAX_WAITING_OF_CLIENT) &&
+        wait_s <= SHARES_WAIT_MOST_S)
         return 0;
     c->counts.rejected++;
+    if (wait_s > SHARES_WAIT_MOST_S)
+        return err_set(e, HP_EBUSY,
+                       "a request would wait %.0f s for room on \"%s\", where %u wait already, and "
+                       "none waits more than %d s: try again later",
+                       wait_s, d->name, d->n_waiting, SHARES_WAIT_MOST_S);
     return err_set(
         e, HP_EBUSY,
         "%u requests wait for \"%s\" already, %u of them of this client: try again later",

@@ -24,12 +24,16 @@ static int key_name_check(const char *name, struct err *e)
     return 0;
 }
 
-int api_keys_create(struct coord *c, const char *name, char key[API_KEY_TEXT], struct err *e)
+int api_keys_create(struct coord *c, const char *name, uint64_t weight, char key[API_KEY_TEXT],
+                    struct err *e)
 {
     uint8_t chance[24];
     int rc = key_name_check(name, e);
     if (rc < 0)
         return rc;
+    if (!weight || weight > API_KEY_MAX_WEIGHT)
+        return err_set(e, HP_EINVAL, "the weight of an API key is 1 to %d, not %llu",
+                       API_KEY_MAX_WEIGHT, (unsigned long long)weight);
     for (size_t i = 0; i < c->n_api_keys; i++)
         if (strcmp(c->api_keys[i].name, name) == 0) {
             err_set(e, HP_EEXIST, "there is an API key \"%.60s\" already", name);
@@ -48,9 +52,10 @@ int api_keys_create(struct coord *c, const char *name, char key[API_KEY_TEXT], s
     join_token_secret_digest(key, k->digest);
     utf8_copy(k->name, sizeof k->name, name);
     k->created_s = coord_unix_s(c);
-    effects_store_json(
-        c, "key", k->digest,
-        json_pack("{s:s, s:I}", "name", k->name, "created_s", (json_int_t)k->created_s));
+    k->weight = (uint32_t)weight;
+    effects_store_json(c, "key", k->digest,
+                       json_pack("{s:s, s:I, s:I}", "name", k->name, "created_s",
+                                 (json_int_t)k->created_s, "weight", (json_int_t)k->weight));
     return 0;
 }
 
@@ -84,6 +89,8 @@ int api_keys_restore(struct coord *c, const char *digest, json_t *record, struct
     utf8_copy(k->digest, sizeof k->digest, digest);
     utf8_copy(k->name, sizeof k->name, json_string_value(json_object_get(record, "name")));
     k->created_s = (uint64_t)json_integer_value(json_object_get(record, "created_s"));
+    json_int_t weight = json_integer_value(json_object_get(record, "weight"));
+    k->weight = weight > 0 && weight <= API_KEY_MAX_WEIGHT ? (uint32_t)weight : 1;
     return 0;
 }
 

@@ -5,6 +5,7 @@
 
 #include "common/kv_account.h"
 #include "common/machine.h"
+#include "coordinator/clients.h"
 #include "coordinator/deployment_spec.h"
 #include "coordinator/stage_layout.h"
 #include "coordinator/state.h"
@@ -113,8 +114,9 @@ struct deployment {
     struct sequence *active, *waiting_first, *waiting_last;
     struct sequence *active_by_id; /* the same as a map */
     uint32_t n_active, n_waiting;
-    double ran_s;         /* how long sequences ran lately (shares.h); 0: none yet */
-    double answer_tokens; /* how long answers were lately (growth.h); 0: none yet */
+    struct client_row *clients, nobody; /* a map by client (clients.h); for want of memory */
+    double ran_s;                       /* how long sequences ran lately (shares.h); 0: none yet */
+    double answer_tokens;               /* how long answers were lately (growth.h); 0: none yet */
     struct {
         uint64_t preempted, recomputed; /* sequences that gave way; tokens computed again for it */
     } growth_counts;

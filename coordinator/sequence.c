@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include "coordinator/clients.h"
 #include "coordinator/deployment.h"
 
 const struct machine_state sequence_states[SEQUENCE_STATE_COUNT] = {
@@ -23,6 +24,8 @@ bool sequence_wait(struct coord *c, struct deployment *d, struct sequence *s)
     HASH_ADD(by_request, c->sequences, request, sizeof s->request, s);
     if (!s->by_request.tbl)
         return false;
+    s->of = client_row_hold(c, d, s->client);
+    s->of->n_waiting++;
     s->queued_ns = coord_now(c);
     *(d->waiting_last ? &d->waiting_last->next : &d->waiting_first) = s;
     d->waiting_last = s;
@@ -41,6 +44,7 @@ static void waiting_unlink(struct deployment *d, struct sequence *s)
     if (d->waiting_last == s)
         d->waiting_last = before;
     d->n_waiting--;
+    s->of->n_waiting--;
 }
 
 static void active_unlink(struct deployment *d, struct sequence *s)
@@ -51,6 +55,7 @@ static void active_unlink(struct deployment *d, struct sequence *s)
     *p = s->next;
     HASH_DELETE(by_id, d->active_by_id, s);
     d->n_active--;
+    s->of->n_active--;
     kv_account_close(&d->kv, &s->holding);
 }
 
@@ -71,6 +76,7 @@ bool sequence_activate(struct deployment *d, struct sequence *s, const struct kv
     s->next = d->active;
     d->active = s;
     d->n_active++;
+    s->of->n_active++;
     return true;
 }
 
@@ -86,6 +92,7 @@ void sequence_requeue(struct deployment *d, struct sequence *s)
     s->next = *p;
     *p = s;
     d->waiting_last = s->next ? d->waiting_last : s;
+    s->of->n_waiting++;
     d->n_waiting++;
 }
 
@@ -95,6 +102,8 @@ void sequence_leave(struct coord *c, struct deployment *d, struct sequence *s)
         waiting_unlink(d, s);
     else
         active_unlink(d, s);
+    client_row_leave(d, s->of);
+    s->of = NULL;
     HASH_DELETE(by_request, c->sequences, s);
     sequence_move(s, SEQUENCE_CLOSED);
 }
@@ -184,8 +193,10 @@ void sequences_drop(struct coord *c, struct deployment *d)
     struct sequence *lists[] = {d->active, d->waiting_first};
     HASH_CLEAR(by_id, d->active_by_id);
     for (int k = 0; k < 2; k++) {
-        for (struct sequence *s = lists[k]; s; s = s->next)
+        for (struct sequence *s = lists[k]; s; s = s->next) {
             HASH_DELETE(by_request, c->sequences, s);
+            client_row_leave(d, s->of);
+        }
         sequences_free(&lists[k]);
     }
     d->active = d->waiting_first = d->waiting_last = NULL;

@@ -37,6 +37,7 @@ struct sequence {
     uint64_t id, request;
     UT_hash_handle by_request, by_id;
     struct deployment *deployment;
+    struct client_row *of; /* whose it is, while it waits or runs */
     enum sequence_kind kind;
     int state;
     uint32_t *prompt; /* [n_ids]: of one that may be kept, its output follows */

@@ -1,22 +1,13 @@
 #include "coordinator/shares.h"
 
-#include <stddef.h>
-#include <string.h>
-
+#include "coordinator/clients.h"
 #include "coordinator/deployment.h"
 #include "coordinator/sequence.h"
 
-static uint32_t count_of(const struct sequence *list, const char *client)
-{
-    uint32_t n = 0;
-    for (; list; list = list->next)
-        n += strcmp(list->client, client) == 0;
-    return n;
-}
-
 uint32_t shares_waiting_of(const struct deployment *d, const char *client)
 {
-    return count_of(d->waiting_first, client);
+    const struct client_row *r = client_row_find(d, client);
+    return r ? r->n_waiting : 0;
 }
 
 /* The sequence waits for another's prompt, and has not done so for long; a fork does as long as
@@ -24,6 +15,12 @@ uint32_t shares_waiting_of(const struct deployment *d, const char *client)
 static bool sequence_awaits(const struct sequence *s, uint64_t now_ns)
 {
     return s->awaits && (s->fork || now_ns - s->queued_ns <= SHARES_PATIENCE_MS * 1000000ull);
+}
+
+/* Whether a has less of its share running than b. */
+static bool client_lacks(const struct client_row *a, const struct client_row *b)
+{
+    return (uint64_t)a->n_active * b->weight < (uint64_t)b->n_active * a->weight;
 }
 
 struct sequence *shares_next(const struct deployment *d, uint64_t now_ns)
@@ -35,14 +32,9 @@ struct sequence *shares_next(const struct deployment *d, uint64_t now_ns)
         next = next->next;
     if (!next || now_ns - next->queued_ns > SHARES_PATIENCE_MS * 1000000ull)
         return next;
-    uint32_t fewest = count_of(d->active, next->client);
-    for (struct sequence *s = next->next; s && fewest > 0; s = s->next) {
-        uint32_t running = sequence_awaits(s, now_ns) ? fewest : count_of(d->active, s->client);
-        if (running < fewest) {
-            fewest = running;
+    for (struct sequence *s = next->next; s && next->of->n_active > 0; s = s->next)
+        if (!sequence_awaits(s, now_ns) && client_lacks(s->of, next->of))
             next = s;
-        }
-    }
     return next;
 }
 
@@ -52,8 +44,32 @@ void shares_note(struct deployment *d, uint64_t ran_ns)
     d->ran_s = d->ran_s > 0 ? d->ran_s * 0.9 + ran_s * 0.1 : ran_s;
 }
 
+/* Seconds from one that is let in to the next (Little's law); 0: nobody knows yet. */
+static double interval_s(const struct deployment *d)
+{
+    return d->n_active ? d->ran_s / d->n_active : 0;
+}
+
+double shares_wait_s(const struct deployment *d, const char *client)
+{
+    const struct client_row *own = client_row_find(d, client);
+    uint32_t before = own ? own->n_waiting : 0, weight = own ? own->weight : 1;
+    uint64_t turns = before;
+    for (const struct client_row *r = d->clients; r; r = r->hh.next) {
+        /* as many of another's go before as its weight gives it while this client's come to it */
+        uint64_t theirs = ((uint64_t)before + 1) * r->weight / weight;
+        if (r != own)
+            turns += theirs < r->n_waiting ? theirs : r->n_waiting;
+    }
+    return (double)turns * interval_s(d);
+}
+
 uint32_t shares_retry_after_s(const struct deployment *d)
 {
-    double s = d->ran_s / (d->n_active ? d->n_active : 1);
+    uint32_t n = 0;
+    for (const struct client_row *r = d->clients; r; r = r->hh.next)
+        n += r->n_waiting > 0;
+    double turn = (n ? n : 1) * interval_s(d),
+           over = d->n_waiting * interval_s(d) - SHARES_WAIT_MOST_S, s = over > turn ? over : turn;
     return s < 1 ? 1 : s > SHARES_RETRY_MAX_S ? SHARES_RETRY_MAX_S : (uint32_t)(s + 0.999);
 }

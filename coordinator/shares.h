@@ -10,7 +10,8 @@ struct sequence;
 
 enum {
     SHARES_PATIENCE_MS = 10000, /* who has waited longer goes before everybody */
-    SHARES_RETRY_MAX_S = 60,
+    SHARES_WAIT_MOST_S = 60,    /* who would have to wait longer is refused at once */
+    SHARES_RETRY_MAX_S = 600,
 };
 
 /* The one to admit next: one that ran before, then of those whose client has the fewest running,
@@ -22,8 +23,11 @@ struct sequence *shares_next(const struct deployment *d, uint64_t now_ns);
 uint32_t shares_waiting_of(const struct deployment *d, const char *client);
 /* A sequence that ran for so long has ended. */
 void shares_note(struct deployment *d, uint64_t ran_ns);
-/* Seconds, at least 1, until one that waits is likely to be admitted: as long as sequences took
- * lately, over how many run. */
+/* Seconds that one more of this client's would wait, as fast as sequences have been let in lately
+ * and with clients taking turns by their weights; 0: nobody knows yet. */
+double shares_wait_s(const struct deployment *d, const char *client);
+/* Seconds, at least 1, until one that is refused now is likely to be let into the queue: until the
+ * turns of all clients have come once, and the queue is no longer than may be waited for. */
 uint32_t shares_retry_after_s(const struct deployment *d);
 
 #endif

@@ -57,11 +57,15 @@ bool successor_wanted(struct coord *c, const struct deployment *d)
     return before && before->state == DEPLOYMENT_SERVING && deployment_stages_drain(before);
 }
 
-static void queue_take(struct deployment *before, struct deployment *d)
+static void queue_take(const struct coord *c, struct deployment *before, struct deployment *d)
 {
     for (struct sequence *s = before->waiting_first; s; s = s->next) {
         s->deployment = d;
         s->awaits = 0;
+        s->of->n_waiting--;
+        client_row_leave(before, s->of);
+        s->of = client_row_hold(c, d, s->client);
+        s->of->n_waiting++;
     }
     d->waiting_first = before->waiting_first;
     d->waiting_last = before->waiting_last;
@@ -89,6 +93,6 @@ void successor_take_over(struct coord *c, struct deployment *before, struct depl
     d->prefix_counts.evicted = before->prefix_counts.evicted;
     d->handoffs = before->handoffs;
     before->heir = d->id;
-    queue_take(before, d);
+    queue_take(c, before, d);
     record_keep(c, d);
 }

@@ -1,4 +1,5 @@
 /* Sequences of a deployment, message by message. */
+#include "coordinator/api_keys.h"
 #include "coordinator/sequence.h"
 #include "coordinator/shares.h"
 #include "tests/unit/coordinator/stream_fixture.h"
@@ -154,6 +155,64 @@ TEST(a_client_of_many_requests_does_not_make_others_wait_for_all_of_them)
     free(many);
 }
 
+static uint32_t running_of(const struct deployment *d, const char *client)
+{
+    uint32_t n = 0;
+    for (const struct sequence *q = d->active; q; q = q->next)
+        n += strcmp(q->client, client) == 0;
+    return n;
+}
+
+TEST(clients_take_turns_by_the_weights_of_their_keys)
+{
+    struct fixture f;
+    struct request_stream *s = calloc(200, sizeof *s);
+    struct deployment *d = serving(&f);
+    char key[API_KEY_TEXT];
+    struct err e = {0};
+    assert_int_equal(api_keys_create(f.core, "heavy", 0, key, &e), HP_EINVAL);
+    assert_int_equal(api_keys_create(f.core, "heavy", 3, key, &e), 0);
+    assert_int_equal(api_keys_create(f.core, "light", 1, key, &e), 0);
+    size_t n = 0;
+    while (!d->n_waiting)
+        assert_int_equal(ask_stream(&f, &s[n++], "key first", 60, 0), 0);
+    uint32_t active = d->n_active;
+    for (uint32_t i = 0; i < 2 * active; i++)
+        assert_int_equal(ask_stream(&f, &s[n++], i % 2 ? "key heavy" : "key light", 60, 0), 0);
+    for (uint32_t i = 0; i < active; i++)
+        finish_oldest(&f, d);
+    uint32_t heavy = running_of(d, "key heavy"), light = running_of(d, "key light");
+    assert_true(heavy + light + 1 >= active);
+    assert_in_range(heavy, 3 * light - 2, 3 * light + 3);
+    fixture_close(&f);
+    free(s);
+}
+
+TEST(who_would_wait_too_long_is_refused_and_told_when_to_come_again)
+{
+    struct fixture f;
+    struct request_stream *s = calloc(200, sizeof *s);
+    struct deployment *d = serving(&f);
+    struct requests r;
+    struct request_model m;
+    struct err e = {0};
+    size_t n = 0;
+    while (!d->n_waiting)
+        assert_int_equal(ask_stream(&f, &s[n++], "key one", 60, 0), 0);
+    d->ran_s = 10.0 * d->n_active; /* every 10 s one is let in */
+    for (int i = 1; i < 7; i++)
+        assert_int_equal(ask_stream(&f, &s[n++], "key one", 60, 0), 0);
+    assert_int_equal(ask_stream(&f, &s[n++], "key one", 60, 0), HP_EBUSY);
+    coord_requests(f.core, &r);
+    assert_int_equal(r.find(r.ctx, "d", &m, &e), 0);
+    assert_int_equal(m.retry_after_s, 10);
+    assert_int_equal(ask_stream(&f, &s[n++], "key two", 60, 0), 0); /* is next */
+    assert_int_equal(r.find(r.ctx, "d", &m, &e), 0);
+    assert_int_equal(m.retry_after_s, 20); /* eight wait, and six may */
+    fixture_close(&f);
+    free(s);
+}
+
 /* Time in which every agent is well and says nothing of its sequences. */
 static void nothing_for_ms(struct fixture *f, uint64_t ms)
 {
@@ -253,6 +312,8 @@ int main(void)
         cmocka_unit_test(a_gap_in_the_tokens_ends_the_stream),
         cmocka_unit_test(a_lost_agent_ends_what_is_open_and_keeps_what_waits),
         cmocka_unit_test(a_client_of_many_requests_does_not_make_others_wait_for_all_of_them),
+        cmocka_unit_test(clients_take_turns_by_the_weights_of_their_keys),
+        cmocka_unit_test(who_would_wait_too_long_is_refused_and_told_when_to_come_again),
         cmocka_unit_test(a_request_without_a_sign_of_life_ends_by_the_plan),
         cmocka_unit_test(a_request_behind_others_waits_as_long_as_they_are_read),
         cmocka_unit_test(a_request_that_others_pass_for_ever_ends_too),
