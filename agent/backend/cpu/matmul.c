@@ -48,19 +48,19 @@ static bool in_place_unpacks(const struct cpu_device *d, const struct device_wei
     return rows >= IN_PLACE_PANEL_ROWS || !d->kernels->dot[w->dtype];
 }
 
-/* Outputs that are computed together: a few, so that weights stream by once; many, where they are
- * unpacked. */
-static size_t in_place_group(const struct cpu_device *d, const struct device_weight *w, size_t rows)
+/* Outputs that are computed together: for few rows a few, so that weights stream by once and what
+ * is unpacked of them stays in the first cache; for many rows many, which serve all of these. */
+static size_t in_place_group(size_t rows)
 {
-    return in_place_unpacks(d, w, rows) ? PANEL_OUTPUTS : 4;
+    return rows >= IN_PLACE_PANEL_ROWS ? PANEL_OUTPUTS : 4;
 }
 
 static void in_place_part(void *ctx, int thread, uint32_t part)
 {
     struct matmul_job *job = ctx;
     const struct device_weight *w = job->w;
-    size_t group = in_place_group(job->device, w, job->rows),
-           begin = parts_begin(&job->parts, part), end = parts_end(&job->parts, part);
+    size_t group = in_place_group(job->rows), begin = parts_begin(&job->parts, part),
+           end = parts_end(&job->parts, part);
     float *panel =
         in_place_unpacks(job->device, w, job->rows) ? job->device->private[thread].data : NULL;
     for (size_t r = 0; r < job->rows && !job->accumulate; r++)
@@ -171,8 +171,7 @@ void cpu_matmul(struct stream *s, const struct device_op *op, const struct tenso
                !scratch_get_all(s->device, PANEL_OUTPUTS * DOT_CHUNK * sizeof(float))) {
         atomic_store(&job.failed, true);
     } else {
-        job.parts = threads_parts(s->device->threads, weight->rows,
-                                  in_place_group(s->device, weight, job.rows), 0);
+        job.parts = threads_parts(s->device->threads, weight->rows, in_place_group(job.rows), 0);
         threads_run(s->device->threads, job.parts.count, in_place_part, &job);
     }
     if (atomic_load(&job.failed))
