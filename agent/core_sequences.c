@@ -16,6 +16,7 @@ int core_queue_create(struct agent_core *c, struct core_stage *s, struct err *e)
                                   .n_stages = (uint32_t)s->prepare.n_stages,
                                   .max_batch_tokens = (uint32_t)s->prepare.max_batch_tokens,
                                   .max_sequences = (uint32_t)s->prepare.max_sequences,
+                                  .beside_tokens = (uint32_t)s->prepare.beside_tokens,
                                   .hold_limit_ns = (uint64_t)AGENT_HOLD_LIMIT_MS * 1000000,
                                   .flight_limit_ns = core_scaled_ns(c, AGENT_FLIGHT_LIMIT_MS),
                                   .flight_linger_ns = core_scaled_ns(c, AGENT_FLIGHT_LINGER_MS)};

@@ -171,6 +171,7 @@ json_t *describe_deployment(const struct deployment *d, bool with_plan)
         (int)d->n_waiting, "created_s", (json_int_t)d->created_s, "moved_bytes", (json_int_t)moved,
         "stages", describe_stages(d));
     json_object_set_new(out, "weight", json_real(d->spec.weight));
+    json_object_set_new(out, "tpot_ms", json_real(d->spec.tpot_s * 1e3));
     json_object_set_new(out, "prefix_cache", prefix_cache_json(d));
     json_object_set_new(out, "speculation", speculation_json(d));
     json_object_set_new(out, "handoffs", handoffs_json(d));

@@ -12,6 +12,8 @@
 #include "coordinator/planner_profile.h"
 #include "coordinator/prefixes.h"
 
+enum { STAGES_LEAST_BESIDE = 16 }; /* shorter slices read the weights for next to nothing */
+
 /* Tokens are 63 bits wide, since they also travel as JSON numbers; 0 is none. */
 uint64_t stages_session_create(struct coord *c)
 {
@@ -105,6 +107,20 @@ static double planned_trip_s_per_token(const struct deployment *d)
     return tokens ? sum / (double)tokens : 0;
 }
 
+/* Tokens of a slice that no stage is at for longer than the target for time per token, by what the
+ * plan says of each; 0: there is no target, or no plan. */
+static uint64_t beside_tokens(const struct deployment *d)
+{
+    double slowest_s = 0;
+    for (int i = 0; i < d->n_stages; i++)
+        slowest_s = d->stages[i].compute_s > slowest_s ? d->stages[i].compute_s : slowest_s;
+    double tokens = (double)deployment_plan_tokens(d);
+    if (d->spec.tpot_s <= 0 || slowest_s <= 0 || tokens <= 0)
+        return 0;
+    double n = d->spec.tpot_s / slowest_s * tokens;
+    return n < STAGES_LEAST_BESIDE ? STAGES_LEAST_BESIDE : n < UINT32_MAX ? (uint64_t)n : 0;
+}
+
 /* What goes from stage i to the next. */
 static struct pack_list crosses_of(const struct deployment *d, int i)
 {
@@ -150,6 +166,7 @@ static void stage_prepare(struct coord *c, struct deployment *d, int i)
         .stands_for = d->spec.micro_batches > 0 ? planner_stands_for(c, d) : 0,
         .planned_s_per_token = tokens ? s->compute_s / (double)tokens : 0,
         .planned_trip_s_per_token = planned_trip_s_per_token(d),
+        .beside_tokens = beside_tokens(d),
     };
     m.u.stage_prepare.peers =
         (struct pack_list){peers, peers_of(c, d, s->agent, peers, sizeof peers / sizeof *peers)};

@@ -157,14 +157,14 @@ static int name_read(const struct invocation *in, struct deploying *d, struct er
 }
 
 /* NULL: not given. What is no number is the coordinator's to refuse, by name. */
-static json_t *weight_json(const struct invocation *in)
+static json_t *number_json(const struct invocation *in, const char *option)
 {
-    const char *text = invocation_option(in, "weight");
+    const char *text = invocation_option(in, option);
     char *end;
     if (!text)
         return NULL;
-    double weight = strtod(text, &end);
-    return end != text && !*end && isfinite(weight) ? json_real(weight) : json_string(text);
+    double value = strtod(text, &end);
+    return end != text && !*end && isfinite(value) ? json_real(value) : json_string(text);
 }
 
 static json_t *options_of(const struct invocation *in, const char *real_path, uint64_t context,
@@ -183,7 +183,9 @@ static json_t *options_of(const struct invocation *in, const char *real_path, ui
     if (invocation_option(in, "prefix-cache"))
         json_object_set_new(o, "prefix_cache", json_string(invocation_option(in, "prefix-cache")));
     if (invocation_option(in, "weight"))
-        json_object_set_new(o, "weight", weight_json(in));
+        json_object_set_new(o, "weight", number_json(in, "weight"));
+    if (invocation_option(in, "tpot"))
+        json_object_set_new(o, "tpot", number_json(in, "tpot"));
     if (context)
         json_object_set_new(o, "max_context", json_integer((json_int_t)context));
     if (sequences)
@@ -352,6 +354,10 @@ static const struct command_option deploy_options[] = {
     {"weight", "W",
      "of its share of the devices' time where other deployments have stages on them, too (default "
      "1): with 3 it gets three times the time of one with 1 while both have something to do",
+     0},
+    {"tpot", "MS",
+     "time per token to keep while prompts are read beside answers: slices are cut so that a stage "
+     "is not at one for longer, by the planner's times (default: the plan's slices)",
      0},
     {"upload", NULL, "send the bytes even where agents could read the file themselves", 0},
     {"wait", NULL, "return when it serves (this is what happens anyway)", 0},

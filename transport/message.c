@@ -201,6 +201,7 @@ static const struct pack_field stage_prepare_fields[] = {
     LIST(message_stage_prepare, peers, message_peer, MESSAGE_MAX_PEERS),
     F64(message_stage_prepare, planned_s_per_token),
     F64(message_stage_prepare, planned_trip_s_per_token),
+    U64(message_stage_prepare, beside_tokens),
     F64(message_stage_prepare, stands_for),
     TEXT(message_stage_prepare, wire),
     LIST(message_stage_prepare, enters, message_value, MESSAGE_MAX_VALUES),

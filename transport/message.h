@@ -288,10 +288,12 @@ struct message_stage_prepare {
     struct pack_list peers; /* struct message_peer: agents whose stores hold some of the model */
     double planned_s_per_token;      /* on this stage; 0: not planned */
     double planned_trip_s_per_token; /* on all stages together */
-    double stands_for; /* to a paced agent: how many of the profile's sequences one of this
-                          deployment stands for; 0: its batch */
-    const char *wire;  /* as what values cross between stages: "f32" (also ""), "f16", "bf16", "q8"
-                        */
+    uint64_t beside_tokens; /* of a slice, at most, while anything decodes, so that time per token
+                               keeps its target; 0: any */
+    double stands_for;      /* to a paced agent: how many of the profile's sequences one of this
+                               deployment stands for; 0: its batch */
+    const char *wire; /* as what values cross between stages: "f32" (also ""), "f16", "bf16", "q8"
+                       */
     struct pack_list
         enters,      /* struct message_value: what comes from the stage before; empty: not said */
         crosses;     /* what goes to the next */

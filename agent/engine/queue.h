@@ -41,6 +41,7 @@ enum { QUEUE_RIDE_TOKENS = 128 };
 struct queue_config {
     bool first, last;
     uint32_t n_stages, max_batch_tokens, max_sequences;
+    uint32_t beside_tokens;   /* of a slice while anything decodes; 0: any */
     uint64_t hold_limit_ns;   /* frames that wait for so long without progress are given up */
     uint64_t flight_limit_ns; /* first stage: a batch that left is waited for so long, and ten times
                                  what it should take */

@@ -62,14 +62,22 @@ static uint32_t slice_tokens(const struct queue_sequence *s)
                          : s->n_prompt - s->length;
 }
 
-/* Appends the next slice of the prompt whose turn it is, cut to what a batch may have. */
-static bool slice_make(struct queue *q, struct batch *b)
+/* The same, cut to what a batch may have, and to what may run beside those that decode. */
+static uint32_t slice_cut(const struct queue *q, const struct queue_sequence *s, uint32_t decoding)
+{
+    uint32_t n = slice_tokens(s), most = q->config.max_batch_tokens;
+    if (decoding && q->config.beside_tokens && q->config.beside_tokens < most)
+        most = q->config.beside_tokens;
+    return n < most ? n : most;
+}
+
+/* Appends the next slice of the prompt whose turn it is, or what may run of it now. */
+static bool slice_make(struct queue *q, struct batch *b, uint32_t decoding)
 {
     const struct queue_sequence *s = prompt_next(q);
     if (!s)
         return false;
-    uint32_t n = slice_tokens(s),
-             taken = n < q->config.max_batch_tokens ? n : q->config.max_batch_tokens;
+    uint32_t taken = slice_cut(q, s, decoding);
     if (b->n_tokens + taken > q->most_tokens || taken > q->config.max_batch_tokens - b->n_tokens ||
         !batch_reserve(b, b->n_runs + 1, b->n_tokens + taken))
         return false;
@@ -148,14 +156,14 @@ static bool decode_make(struct queue *q, struct batch *b, uint32_t decoding)
 static bool ride_make(struct queue *q, struct batch *b, uint32_t decoding)
 {
     const struct queue_sequence *s = prompt_next(q);
-    if (q->config.n_stages > 1 || !s || slice_tokens(s) > QUEUE_RIDE_TOKENS)
+    if (q->config.n_stages > 1 || !s || slice_cut(q, s, decoding) > QUEUE_RIDE_TOKENS)
         return false;
     uint32_t most =
         q->most_tokens < q->config.max_batch_tokens ? q->most_tokens : q->config.max_batch_tokens;
-    bool fits = decoding < FRAME_MAX_RUNS && (uint64_t)slice_tokens(s) + decoding <= most;
+    bool fits = decoding < FRAME_MAX_RUNS && (uint64_t)slice_cut(q, s, decoding) + decoding <= most;
     if (!fits || !decode_make(q, b, decoding))
         return false;
-    slice_make(q, b); /* without memory for it the tokens go alone */
+    slice_make(q, b, decoding); /* without memory for it the tokens go alone */
     return true;
 }
 
@@ -188,8 +196,8 @@ bool queue_first_next(struct queue *q, struct batch *b)
     bool room = slices < (decoding ? q->config.n_stages : 2 * q->config.n_stages);
     bool decodes_first = q->slice_was_last || !room;
     bool made = (room && ride_make(q, b, decoding)) ||
-                (decodes_first && decode_make(q, b, decoding)) || (room && slice_make(q, b)) ||
-                decode_make(q, b, decoding);
+                (decodes_first && decode_make(q, b, decoding)) ||
+                (room && slice_make(q, b, decoding)) || decode_make(q, b, decoding);
     b->number = q->next_number;
     if (!made || !flight_start(f, b))
         return false;

@@ -555,6 +555,38 @@ TEST(short_slice_overtakes_the_long_ones_that_wait_at_a_later_stage)
     queue_destroy(&q, NULL, NULL);
 }
 
+TEST(beside_what_decodes_slices_are_no_longer_than_the_target_allows)
+{
+    struct queue_config c = {.first = true,
+                             .n_stages = 2,
+                             .max_batch_tokens = 64,
+                             .max_sequences = 4,
+                             .beside_tokens = 3};
+    struct queue *q;
+    struct batch b = {0};
+    static const uint32_t slices[] = {4, 6};
+    assert_int_equal(queue_create(&c, &q, NULL), 0);
+    assert_int_equal(open_prompt(q, 1, 4, NULL, 0), 0);
+    assert_string_equal(step(q, &b), "1:0+4!"); /* nobody decodes: all of it */
+    queue_returned(q, 0, 0);
+    assert_int_equal(open_prompt(q, 2, 10, slices, 2), 0);
+    assert_string_equal(step(q, &b), "2:0+3");
+    const struct frame_token token = {.sequence = 1, .token = 7};
+    assert_true(queue_token(q, 0, &token));
+    queue_returned(q, 1, 0);
+    assert_string_equal(step(q, &b), "1:4+1!");
+    assert_string_equal(step(q, &b), "2:3+1"); /* the rest of the first slice */
+    queue_returned(q, 2, 0);
+    queue_returned(q, 3, 0);
+    const struct frame_token last = {.sequence = 1, .token = 7, .kind = FRAME_TOKEN_LAST};
+    assert_true(queue_token(q, 2, &last));
+    assert_string_equal(step(q, &b), "2:4+6!");
+    batch_free(&b);
+    queue_sequence_close(q, 1, 0);
+    queue_sequence_close(q, 2, 0);
+    queue_destroy(&q, NULL, NULL);
+}
+
 TEST(nothing_runs_beyond_what_is_reserved_for_its_sequence)
 {
     struct queue *q = queue_of(true, false, 2, 64), *later = queue_of(false, true, 2, 64);
@@ -612,6 +644,7 @@ int main(void)
         cmocka_unit_test(opening_and_closing_in_any_order_is_harmless),
         cmocka_unit_test(waiting_frames_are_bounded_and_given_back),
         cmocka_unit_test(run_that_nobody_opens_is_given_up_after_its_time),
+        cmocka_unit_test(beside_what_decodes_slices_are_no_longer_than_the_target_allows),
         cmocka_unit_test(nothing_runs_beyond_what_is_reserved_for_its_sequence),
         cmocka_unit_test(opening_checks_that_slices_add_up),
     };
