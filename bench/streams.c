@@ -262,7 +262,7 @@ static void mixed_compare(struct model *model)
 {
     static const uint32_t slices[] = {16, 64, 128, 256, 512}, decoding[] = {1, 8};
     struct device_config cpu = {.backend = "cpu", .n_threads = 1};
-    struct device *d;
+    struct device *d = NULL;
     struct err e = {0};
     bool last = layers == model_graph(model)->n_layers;
     size_t rows = last ? 0 : (size_t)(ROOM * graph_border_width(model_graph(model), layers - 1));
