@@ -266,22 +266,28 @@ static void sequence_hand_over(struct coord *c, struct sequence *s, struct seque
 static bool sequence_begin(struct coord *c, struct deployment *d, struct sequence *s,
                            const struct prefix_hit *hit)
 {
+    struct prefix_hit own, none = {0}; /* all of its tokens come: it has no page of others */
     struct deployment *p = handoff_reader(c, d, s, hit->length);
-    struct prefix_hit own;
-    bool never = true;
-    struct sequence *r = p ? reader_create(c, p, s, &own, &never) : NULL;
+    bool never = true, room = true;
+    struct sequence *r =
+        p && sequence_may_fit(d, s, &none) ? reader_create(c, p, s, &own, &never) : NULL;
     if (!r && !never)
         return false;
     if (r && handoff_tie(c, s, r)) {
-        sequence_hand_over(c, s, r, &own);
-        return true;
+        room = room_make(c, d, s, &none);
+        if (room) {
+            sequence_hand_over(c, s, r, &own);
+            return true;
+        }
+        sequence_untie(s);
     }
     if (r) {
         sequence_leave(c, p, r);
         sequence_free(r);
     }
-    sequence_open(c, d, s, hit);
-    return true;
+    if (room)
+        sequence_open(c, d, s, hit);
+    return room;
 }
 
 /* ---- moves ---- */

@@ -45,17 +45,6 @@ static void deployment_stop(struct coord *c, struct deployment *d, const struct 
     d->until_ns = coord_now(c) + coord_ms(DEPLOYMENT_STOP_MS);
 }
 
-/* Also the plan that reads its prompts. */
-static void deployment_stop_both(struct coord *c, struct deployment *d, const struct err *why)
-{
-    struct deployment *p = d->spec.prefill[0] ? deployment_partner(c, d) : NULL;
-    deployment_stop(c, d, why);
-    if (!p)
-        return;
-    deployment_listener_answer(c, p, NULL, why);
-    deployment_stop(c, p, why);
-}
-
 void lifecycle_break(struct coord *c, struct deployment *d, const struct err *why)
 {
     if (d->heir || d->spec.succeeds[0]) { /* it is no use to make it again */
@@ -105,7 +94,7 @@ void lifecycle_undeploy(struct coord *c, struct deployment *d, uint64_t peer, ui
     struct err why = {0};
     err_set(&why, HP_ECANCELED, "\"%s\" was undeployed", d->name);
     deployment_listener_answer(c, d, NULL, &why);
-    deployment_stop_both(c, d, &why);
+    deployment_stop(c, d, &why);
     d->stop_peer = peer;
     d->stop_ask = ask;
 }
@@ -347,13 +336,25 @@ static void step_stopping(struct coord *c, struct deployment *d)
                        json_pack("{s:s, s:s}", "name", d->name, "state", "stopped"));
 }
 
+/* What is made for another deployment goes when that one does not want it. */
+static void part_step(struct coord *c, struct deployment *d)
+{
+    struct err e = {0};
+    if (d->spec.succeeds[0] && !successor_wanted(c, d))
+        err_set(&e, HP_ECANCELED, "\"%s\" needs no successor any more", d->spec.succeeds);
+    else if (d->spec.prefill_of[0] && !prefill_plan_wanted(c, d))
+        err_set(&e, HP_ECANCELED, "\"%s\" does not have its prompts read so any more",
+                d->spec.prefill_of);
+    if (!e.code)
+        return;
+    deployment_listener_answer(c, d, NULL, &e);
+    deployment_stop(c, d, &e);
+}
+
 static void deployment_step(struct coord *c, struct deployment *d)
 {
-    if (d->spec.succeeds[0] && d->state < DEPLOYMENT_STOPPING && !successor_wanted(c, d)) {
-        struct err e = {0};
-        err_set(&e, HP_ECANCELED, "\"%s\" needs no successor any more", d->spec.succeeds);
-        deployment_stop(c, d, &e);
-    }
+    if (d->state < DEPLOYMENT_STOPPING)
+        part_step(c, d);
     switch (d->state) {
     case DEPLOYMENT_PLANNED: step_planned(c, d); break;
     case DEPLOYMENT_RECOVERING:

@@ -41,6 +41,17 @@ static int plan_make(struct coord *c, struct deployment *d, struct err *e)
     return 0;
 }
 
+bool prefill_plan_wanted(struct coord *c, const struct deployment *p)
+{
+    const struct deployment *d = deployment_find(c, p->spec.prefill_of);
+    if (!d || !d->spec.prefill[0] || d->model != p->model)
+        return false;
+    json_t *options = options_of(d);
+    bool same = !options || json_equal(options, p->spec.options); /* for want of memory: later */
+    json_decref(options);
+    return same;
+}
+
 bool prefill_plan_begin(struct coord *c, struct deployment *d, struct err *e)
 {
     if (!d->spec.prefill[0] || d->spec.succeeds[0] || deployment_partner(c, d))

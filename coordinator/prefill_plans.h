@@ -10,5 +10,7 @@
  * the progress of the one hears of the other's from now on. False: there is nothing to make, or
  * *e says why it cannot be. */
 bool prefill_plan_begin(struct coord *c, struct deployment *d, struct err *e);
+/* Whether the one that this plan reads for is there and still asks for it as it is. */
+bool prefill_plan_wanted(struct coord *c, const struct deployment *p);
 
 #endif

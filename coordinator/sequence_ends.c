@@ -102,6 +102,7 @@ static void handoff_lapse(struct coord *c, struct sequence *s, const struct err 
     d->handoffs.failed++;
     reader_close(c, to, SEQUENCE_BROKEN);
     to->reads_itself = true;
+    to->handed = to->found = 0;
     if (to->state == SEQUENCE_ACTIVE)
         sequence_begin_anew(c, to);
 }

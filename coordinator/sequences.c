@@ -118,7 +118,7 @@ static void reader_finish(struct coord *c, struct sequence *s)
 }
 
 /* The first token of a sequence where it has moved to: it goes on there alone. What it says again
- * was told before. */
+ * was told before, and has to be the same. */
 static void move_complete(struct coord *c, struct sequence *to)
 {
     struct sequence *from = to->handoff->from;
@@ -129,6 +129,26 @@ static void move_complete(struct coord *c, struct sequence *to)
     prefixes_ready(to->deployment, to);
     sequence_close(c, from, SEQUENCE_BROKEN);
     sequence_free(from);
+}
+
+/* Whether tokens that were told come again as others: its stages compute otherwise than those that
+ * it moved away from. */
+static bool tokens_differ(const struct sequence *s, const struct message_said *t, size_t known)
+{
+    const uint32_t *told = s->prompt + s->n_prompt + t->first;
+    size_t n = known < t->ids.count ? known : t->ids.count;
+    return n && sequence_can_resume(s) && memcmp(told, t->ids.items, n * sizeof *told) != 0;
+}
+
+/* Its stages have read what nobody was told: they read all that was told instead. */
+static void sequence_correct(struct coord *c, struct sequence *s)
+{
+    struct deployment *d = s->deployment;
+    log_info("coordinator", "sequence_corrected", "deployment=%s sequence=%llu output=%llu",
+             d->name, (unsigned long long)s->id, (unsigned long long)s->n_output);
+    s->resumed = s->n_output;
+    sequence_begin_anew(c, s);
+    admission_advance(c, d);
 }
 
 static void sequence_said(struct coord *c, struct sequence *s, const struct message_said *t)
@@ -151,6 +171,10 @@ static void sequence_said(struct coord *c, struct sequence *s, const struct mess
         return;
     }
     size_t known = (size_t)(s->n_output - t->first); /* told before */
+    if (tokens_differ(s, t, known)) {
+        sequence_correct(c, s);
+        return;
+    }
     size_t fresh = t->ids.count > known ? t->ids.count - known : 0;
     if (fresh > s->max_tokens - s->n_output)
         fresh = (size_t)(s->max_tokens - s->n_output);

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "coordinator/deployment.h"
 #include "tests/sim/failures.h"
 
 static void deploy_both(struct sim *s, const char *prefill, const char *decode, const char *cache)
@@ -159,6 +160,60 @@ TEST(both_plans_come_back_with_the_coordinator_and_end_together)
     sim_ask_wait(&s, "deployment.ls", NULL, NULL);
     assert_int_equal(json_array_size(s.answer), 0);
     assert_int_equal(sim_leftovers(&s), 0);
+    sim_close(&s);
+}
+
+TEST(a_plan_that_nobody_asks_for_any_more_goes)
+{
+    struct sim s;
+    struct buffer manifest = {0};
+    sim_open(&s, 365, 3);
+    deploy_both(&s, "a0,a1", "a2", "off");
+    sim_agent_kill(&s, 2);
+    sim_run_ms(&s, 10000);
+    toy_manifest("toy", &manifest);
+    sim_ask(&s, "deploy",
+            json_pack("{s:s, s:{s:s, s:i}}", "name", "toy", "options", "agents", "a1", "slice", 8),
+            &manifest);
+    buffer_free(&manifest);
+    assert_true(sim_run_until(&s, sim_serves, 60000));
+    sim_run_ms(&s, 6000);
+    sim_ask_wait(&s, "deployment.ls", NULL, NULL);
+    assert_int_equal(json_array_size(s.answer), 1);
+    is_clean_of(&s, "toy", 1000);
+    sim_close(&s);
+}
+
+/* Both plans have room for so many pages. */
+static void narrow(struct sim *s, uint64_t pages)
+{
+    static const char *const names[] = {"toy", "toy/prefill"};
+    for (int i = 0; i < 2; i++) {
+        struct deployment *d = deployment_find(s->core, names[i]);
+        d->kv_tokens = pages * KV_PAGE_TOKENS;
+        d->answer_tokens = 1;
+    }
+    s->most_pages = pages;
+}
+
+/* The pages that it could have shared are no room for those that come. */
+TEST(what_comes_has_room_of_its_own)
+{
+    struct sim s;
+    struct err e = {0};
+    sim_open(&s, 367, 3);
+    deploy_both(&s, "a0", "a2", "on");
+    narrow(&s, 16);
+    struct sim_client *c = NULL;
+    for (int i = 0; i < 50 && !(c && c->open); i++) {
+        c = request(&s, 70, 60);
+        sim_run_ms(&s, 25);
+    }
+    assert_true(c->open);
+    assert_non_null(sim_request_after(&s, c, 150, 10, &e));
+    all_finished(&s, 60000);
+    assert_int_equal(figure(&s, "failed"), 0);
+    is_clean_of(&s, "toy", 1000);
     sim_close(&s);
 }
 
@@ -322,6 +377,8 @@ int main(void)
         cmocka_unit_test(either_side_may_die_in_the_middle),
         cmocka_unit_test(who_leaves_stops_those_that_read_for_him),
         cmocka_unit_test(both_plans_come_back_with_the_coordinator_and_end_together),
+        cmocka_unit_test(a_plan_that_nobody_asks_for_any_more_goes),
+        cmocka_unit_test(what_comes_has_room_of_its_own),
         cmocka_unit_test(what_runs_on_a_drained_agent_goes_on_elsewhere_with_its_keys_and_values),
         cmocka_unit_test(tokens_are_those_of_an_undisturbed_run_whoever_reads_and_whatever_breaks),
     };

@@ -1,0 +1,134 @@
+/* What runs on a drained agent and goes on elsewhere, message by message. */
+#include "coordinator/model_slots.h"
+#include "coordinator/successors.h"
+#include "tests/unit/coordinator/stream_fixture.h"
+
+static const uint32_t kv_before[][MODEL_KV_GROUPS] = {{0}, {0}, {1}, {1}, {2}, {2}, {2}};
+
+static int agent_at(const struct deployment *d, int stage)
+{
+    return d->stages[stage].agent->name[1] - '0';
+}
+
+/* The one that speaks. */
+static int agent_of(const struct deployment *d)
+{
+    return agent_at(d, d->n_stages - 1);
+}
+
+static void stages_ready(struct fixture *f, const struct deployment *d)
+{
+    struct message m = {.type = MESSAGE_STAGE_STATE};
+    for (int i = 0; i < d->n_stages; i++) {
+        m.u.stage_state = (struct message_stage_state){.deployment = d->id,
+                                                       .generation = d->generation,
+                                                       .stage = (uint64_t)i,
+                                                       .state = "ready",
+                                                       .code = "",
+                                                       .text = ""};
+        fixture_say(f, 10 + (uint64_t)agent_at(d, i), fixture_key(agent_at(d, i)), &m);
+    }
+}
+
+/* The last stage of a deployment says a token. */
+static void token(struct fixture *f, const struct message_sequence_open *to, int agent,
+                  uint64_t first, uint32_t id, const char *finish)
+{
+    struct message m = {.type = MESSAGE_TOKENS};
+    struct message_said said = {to->sequence, first, {&id, 1}, finish, 0};
+    struct buffer bytes = {0};
+    m.u.tokens = (struct message_tokens){
+        .deployment = to->deployment, .generation = to->generation, .said = {&said, 1}};
+    message_encode(&m, &bytes);
+    coord_message(f->core, 10 + (uint64_t)agent, fixture_key(agent), bytes.data, bytes.size);
+    buffer_free(&bytes);
+    settle(f);
+}
+
+static struct message_sequence_open opened(const struct fixture *f, int agent)
+{
+    const struct message *m = fixture_last(f, 10 + (uint64_t)agent, MESSAGE_SEQUENCE_OPEN);
+    assert_non_null(m);
+    return m->u.sequence_open;
+}
+
+/* A request that has two tokens and is on its way from one agent to the other. */
+static void moving(struct fixture *f, struct request_stream *s, int *before, int *after)
+{
+    char name[40];
+    fixture_open(f);
+    for (int i = 0; i < 2; i++)
+        fixture_agent(f, i, "k", 1e9);
+    ask_deploy(f, "{\"max_context\": 128}");
+    struct deployment *d = deployment_find(f->core, "d");
+    d->model->facts.kv_before = kv_before;
+    stages_ready(f, d);
+    assert_string_equal(state_of(f), "serving");
+    *before = agent_of(d);
+    open_stream(f, s, 20, 30);
+    struct message_sequence_open own = opened(f, *before);
+    token(f, &own, *before, 0, 11, "");
+    token(f, &own, *before, 1, 12, "");
+    snprintf(name, sizeof name, "{\"name\": \"a%d\"}", *before);
+    assert_string_equal(fixture_ask(f, "node.drain", name, NULL)->code, "ok");
+    fixture_pass_ms(f, COORD_TICK_MS);
+    struct deployment *next = successor_of(f->core, d);
+    assert_non_null(next);
+    *after = agent_of(next);
+    assert_int_not_equal(*after, *before);
+    stages_ready(f, next);
+    fixture_pass_ms(f, COORD_TICK_MS);
+    assert_ptr_equal(deployment_find(f->core, "d"), next);
+    struct message_sequence_open to = opened(f, *after);
+    assert_int_equal(to.length, 21);
+    assert_int_equal(to.sampled, 2);
+    token(f, &own, *before, 2, 13, ""); /* it goes on meanwhile */
+}
+
+TEST(what_is_said_again_alike_is_told_once)
+{
+    struct fixture f;
+    struct request_stream s;
+    int before, after;
+    moving(&f, &s, &before, &after);
+    struct message_sequence_open to = opened(&f, after);
+    token(&f, &to, after, 2, 13, "");
+    token(&f, &to, after, 3, 15, "stop");
+    assert_int_equal(s.finished, 1);
+    assert_memory_equal(s.ids, ((uint32_t[]){11, 12, 13}), s.n * sizeof *s.ids);
+    assert_int_equal(s.n, 3);
+    fixture_close(&f);
+}
+
+/* Devices may round differently: a text goes on after what its client has. */
+TEST(what_is_said_again_otherwise_is_read_again_as_it_was_told)
+{
+    struct fixture f;
+    struct request_stream s;
+    int before, after;
+    moving(&f, &s, &before, &after);
+    struct message_sequence_open to = opened(&f, after);
+    token(&f, &to, after, 2, 14, "");
+    struct message_sequence_open again = opened(&f, after);
+    assert_true(again.sequence > to.sequence);
+    assert_int_equal(again.length, 0);
+    assert_int_equal(again.sampled, 3);
+    assert_int_equal(again.prompt.count, 23);
+    assert_int_equal(again.prompt.items[22], 13);
+    token(&f, &to, after, 3, 16, ""); /* was on its way */
+    token(&f, &again, after, 3, 15, "");
+    token(&f, &again, after, 4, 2, "stop");
+    assert_int_equal(s.finished, 1);
+    assert_int_equal(s.n, 4);
+    assert_memory_equal(s.ids, ((uint32_t[]){11, 12, 13, 15}), 4 * sizeof *s.ids);
+    fixture_close(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_said_again_alike_is_told_once),
+        cmocka_unit_test(what_is_said_again_otherwise_is_read_again_as_it_was_told),
+    };
+    return cmocka_run_group_tests_name("successors", tests, NULL, NULL);
+}
