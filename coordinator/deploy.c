@@ -38,13 +38,16 @@ static int deploy_again(struct coord *c, struct deployment *d, const struct mode
         return err_hint(e, "choose another --name, or hpctl undeploy %s first", d->name);
     }
     if (serving) {
+        struct err cannot = {0};
         d->listener_peer = peer;
         d->listener_ask = ask;
-        if (prefill_plan_begin(c, d, e)) {
+        if (prefill_plan_begin(c, d, &cannot)) {
             deployment_spec_free(spec);
             return 0;
         }
         d->listener_peer = d->listener_ask = 0;
+        if (cannot.code)
+            return err_set(e, cannot.code, "%s", cannot.text);
         json_t *result = describe_deployment(d, true);
         json_object_set_new(result, "phase", json_string("serving"));
         effects_answer(c, peer, ask, false, result);

@@ -12,32 +12,34 @@
 
 static const char ending_next[] = "/next", ending_last[] = "/last";
 
-static void name_make(const struct deployment *d, const char *ending, char out[DEPLOYMENT_NAME])
+/* False: the name is too long for that. */
+static bool name_make(const struct deployment *d, const char *ending, char out[DEPLOYMENT_NAME])
 {
-    snprintf(out, DEPLOYMENT_NAME, "%.*s%s", DEPLOYMENT_NAME - (int)sizeof ending_next, d->name,
-             ending);
+    return snprintf(out, DEPLOYMENT_NAME, "%s%s", d->name, ending) < DEPLOYMENT_NAME;
 }
 
 struct deployment *successor_of(struct coord *c, const struct deployment *d)
 {
     char name[DEPLOYMENT_NAME];
-    name_make(d, ending_next, name);
-    return d->spec.succeeds[0] ? NULL : deployment_find(c, name);
+    bool named = name_make(d, ending_next, name);
+    return !named || d->spec.succeeds[0] ? NULL : deployment_find(c, name);
 }
 
 bool successor_begin(struct coord *c, struct deployment *d)
 {
-    char name[DEPLOYMENT_NAME];
+    char name[DEPLOYMENT_NAME], last[DEPLOYMENT_NAME];
     struct deployment_spec spec;
     struct deployment *next;
     struct err e = {0};
+    if (!name_make(d, ending_last, last) || deployment_find(c, last) ||
+        !name_make(d, ending_next, name))
+        return false;
     if (d->succession_tried || !d->model->facts.kv_before || d->spec.succeeds[0] ||
         d->spec.prefill_of[0] || d->heir)
         return false;
     d->succession_tried = true;
     json_t *options = json_copy(d->spec.options);
     json_object_set_new(options, "succeeds", json_string(d->name));
-    name_make(d, ending_next, name);
     int rc = deployment_options_read(options, &spec, &e);
     json_decref(options);
     if (rc == 0 && (rc = record_begin(c, name, d->model, &spec, &next, &e)) < 0)
@@ -67,9 +69,12 @@ static void queue_take(const struct coord *c, struct deployment *before, struct 
         s->of = client_row_hold(c, d, s->client);
         s->of->n_waiting++;
     }
+    if (!before->waiting_first)
+        return;
+    before->waiting_last->next = d->waiting_first;
     d->waiting_first = before->waiting_first;
-    d->waiting_last = before->waiting_last;
-    d->n_waiting = before->n_waiting;
+    d->waiting_last = d->waiting_last ? d->waiting_last : before->waiting_last;
+    d->n_waiting += before->n_waiting;
     before->waiting_first = before->waiting_last = NULL;
     before->n_waiting = 0;
 }
@@ -87,10 +92,10 @@ void successor_take_over(struct coord *c, struct deployment *before, struct depl
     name_make(before, ending_last, last);
     utf8_copy(before->name, sizeof before->name, last);
     utf8_copy(d->name, sizeof d->name, name);
-    d->prefix_counts.requests = before->prefix_counts.requests;
-    d->prefix_counts.hits = before->prefix_counts.hits;
-    d->prefix_counts.tokens = before->prefix_counts.tokens;
-    d->prefix_counts.evicted = before->prefix_counts.evicted;
+    d->answer_tokens = before->answer_tokens;
+    d->growth_counts = before->growth_counts;
+    d->prefix_counts = before->prefix_counts;
+    d->draft_counts = before->draft_counts;
     d->handoffs = before->handoffs;
     before->heir = d->id;
     queue_take(c, before, d);

@@ -11,7 +11,7 @@
 /* NULL: none is there. */
 struct deployment *successor_of(struct coord *c, const struct deployment *d);
 /* Makes one, at most one for each time that the deployment begins to serve. False: it has had one,
- * or none can be made. */
+ * or none can be made (also while NAME/last is there, and where its name is too long for these). */
 bool successor_begin(struct coord *c, struct deployment *d);
 /* Whether a successor is needed as yet. */
 bool successor_wanted(struct coord *c, const struct deployment *d);

@@ -65,6 +65,7 @@ static void moving(struct fixture *f, struct request_stream *s, int *before, int
     stages_ready(f, d);
     assert_string_equal(state_of(f), "serving");
     *before = agent_of(d);
+    d->draft_counts.steps = 7;
     open_stream(f, s, 20, 30);
     struct message_sequence_open own = opened(f, *before);
     token(f, &own, *before, 0, 11, "");
@@ -124,11 +125,38 @@ TEST(what_is_said_again_otherwise_is_read_again_as_it_was_told)
     fixture_close(&f);
 }
 
+TEST(what_was_counted_goes_over_with_the_name)
+{
+    struct fixture f;
+    struct request_stream s;
+    int before, after;
+    moving(&f, &s, &before, &after);
+    assert_int_equal(deployment_find(f.core, "d")->draft_counts.steps, 7);
+    fixture_close(&f);
+}
+
+TEST(a_name_with_no_room_for_an_ending_has_no_successor)
+{
+    struct fixture f;
+    struct request_stream s;
+    int before, after;
+    moving(&f, &s, &before, &after);
+    struct deployment *d = deployment_find(f.core, "d");
+    memset(d->name, 'n', DEPLOYMENT_NAME - 5);
+    d->name[DEPLOYMENT_NAME - 5] = '\0';
+    assert_null(successor_of(f.core, d));
+    assert_false(successor_begin(f.core, d));
+    assert_false(d->succession_tried);
+    fixture_close(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_said_again_alike_is_told_once),
         cmocka_unit_test(what_is_said_again_otherwise_is_read_again_as_it_was_told),
+        cmocka_unit_test(what_was_counted_goes_over_with_the_name),
+        cmocka_unit_test(a_name_with_no_room_for_an_ending_has_no_successor),
     };
     return cmocka_run_group_tests_name("successors", tests, NULL, NULL);
 }
