@@ -47,7 +47,7 @@ void core_drafts_ran(struct agent_core *c, struct core_stage *s, struct core_seq
     own->said_ns = now;
 }
 
-uint32_t core_drafts_say(const struct core_stage *s, struct core_sequence *own,
+uint32_t core_drafts_say(const struct core_stage *s, struct core_sequence *own, uint32_t room,
                          struct frame_token *rows)
 {
     bool always = own->open.speculate == SPECULATE_LOOKUP;
@@ -58,6 +58,7 @@ uint32_t core_drafts_say(const struct core_stage *s, struct core_sequence *own,
     if (left < 2 || (!always && queue_view(s->queue).sequences > s->prepare.n_stages))
         left = 1;
     uint32_t most = left > BATCH_MAX_DRAFTS ? BATCH_MAX_DRAFTS : (uint32_t)left - 1;
+    most = most < room ? most : room;
     uint32_t n = drafts_make(own->drafts, always ? NULL : &s->draft_costs, most, &made);
     for (uint32_t k = 0; k < n; k++)
         rows[k] = (struct frame_token){

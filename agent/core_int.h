@@ -310,8 +310,9 @@ void core_drafts_order(const struct core_stage *s, struct batch *b);
 /* A run of the sequence has given tokens: its first `right` guesses, of ids[], and one more. */
 void core_drafts_ran(struct agent_core *c, struct core_stage *s, struct core_sequence *own,
                      const struct batch_run *run, const uint32_t *ids, uint32_t right);
-/* Guesses of what follows, into rows that have room for BATCH_MAX_DRAFTS: how many. */
-uint32_t core_drafts_say(const struct core_stage *s, struct core_sequence *own,
+/* Guesses of what follows, into rows that have room for BATCH_MAX_DRAFTS, and at most `room`: how
+ * many. */
+uint32_t core_drafts_say(const struct core_stage *s, struct core_sequence *own, uint32_t room,
                          struct frame_token *rows);
 
 /* ---- core_moves.c */

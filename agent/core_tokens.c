@@ -102,10 +102,12 @@ static void embedding_send(struct agent_core *c, struct core_stage *s, struct co
 }
 
 /* What was picked for a run: at the end and where a guess was wrong the rest is nothing. `ids`: of
- * the run, where it has guesses. Gives how many rows of the frame it adds. */
+ * the run, where it has guesses; `room`: rows of the frame for guesses of what follows. Gives how
+ * many rows it adds. */
 static uint32_t tokens_take(struct agent_core *c, struct core_stage *s, struct core_sequence *own,
                             const struct batch_run *run, const uint32_t *ids,
-                            const uint32_t *picked, struct frame_token *rows, uint32_t *told)
+                            const uint32_t *picked, uint32_t room, struct frame_token *rows,
+                            uint32_t *told)
 {
     const char *finish = "";
     uint32_t n = 0;
@@ -123,13 +125,14 @@ static uint32_t tokens_take(struct agent_core *c, struct core_stage *s, struct c
                                    .token = told[n - 1],
                                    .kind = finish[0] ? FRAME_TOKEN_LAST : FRAME_TOKEN_NEXT,
                                    .right = (uint16_t)(n - 1)};
-    return 1 + (finish[0] ? 0 : core_drafts_say(s, own, rows + 1));
+    return 1 + (finish[0] ? 0 : core_drafts_say(s, own, room, rows + 1));
 }
 
 void core_tokens_picked(struct agent_core *c, struct core_stage *s, const struct batch *b,
                         const struct agent_event *ev)
 {
     uint32_t n = 0, n_told = 0, id = 0; /* id: of the run's first token */
+    uint32_t room = FRAME_MAX_RUNS / (b->n_runs ? b->n_runs : 1) - 1; /* each has its token, too */
     const float *rows = ev->u.batch_done.logits;
     const uint32_t *picked = ev->u.batch_done.picked;
     if (!tokens_reserve(c, b->n_runs) || !pooled_reserve(c, s, b)) {
@@ -149,7 +152,7 @@ void core_tokens_picked(struct agent_core *c, struct core_stage *s, const struct
         if (rows)
             rows += (size_t)run->n_logits * s->row_width;
         if (own && !own->ended && run->sample) {
-            n += tokens_take(c, s, own, run, run->n_drafts ? b->ids + id : NULL, picked,
+            n += tokens_take(c, s, own, run, run->n_drafts ? b->ids + id : NULL, picked, room,
                              c->tokens + n, c->told_ids + n_told);
             n_told += 1 + run->n_drafts;
         }

@@ -165,12 +165,10 @@ static inline void progress(struct core_fixture *f, enum agent_event_kind kind, 
     feed(f, &ev);
 }
 
-/* Prepares a stage until it is ready; returns its slot. */
-static inline uint64_t make_ready(struct core_fixture *f, uint64_t generation, uint64_t stage,
-                                  uint64_t n_stages)
+/* Prepares a stage as it is said until it is ready; returns its slot. */
+static inline uint64_t made_ready(struct core_fixture *f, const struct message *m)
 {
-    struct message m = prepare_of(generation, stage, n_stages);
-    tell(f, &m);
+    tell(f, m);
     const struct agent_action *fetch = did(f, AGENT_DO_FETCH, 0);
     assert_non_null(fetch);
     uint64_t slot = fetch->u.work.slot;
@@ -181,6 +179,13 @@ static inline uint64_t make_ready(struct core_fixture *f, uint64_t generation, u
     progress(f, AGENT_EVENT_LOADED, slot, load->u.work.ticket, 0);
     assert_string_equal(said(f, MESSAGE_STAGE_STATE)->u.stage_state.state, "ready");
     return slot;
+}
+
+static inline uint64_t make_ready(struct core_fixture *f, uint64_t generation, uint64_t stage,
+                                  uint64_t n_stages)
+{
+    struct message m = prepare_of(generation, stage, n_stages);
+    return made_ready(f, &m);
 }
 
 static inline void connect_stage(struct core_fixture *f, uint64_t generation, uint64_t stage,

@@ -128,6 +128,45 @@ static void sequences_of_a_batch_are_told_in_one_message(void **state)
     }
 }
 
+/* As many as a batch may have: a frame holds no more rows, whatever else might be guessed. */
+static void guesses_of_many_sequences_fit_into_a_frame(void **state)
+{
+    enum { MANY = 1100 };
+    static const uint32_t text[] = {1, 2, 3, 1, 2, 3};
+    static struct batch_run runs[MANY];
+    static uint32_t picked[MANY];
+    struct core_fixture *f = *state;
+    join(f);
+    struct message m = prepare_of(1, 1, 2);
+    m.u.stage_prepare.max_sequences = MANY;
+    m.u.stage_prepare.max_batch_tokens = 6 * MANY;
+    m.u.stage_prepare.kv_tokens = 32 * MANY;
+    uint64_t slot = made_ready(f, &m);
+    connect_stage(f, 1, 1, 2);
+    for (uint64_t i = 0; i < MANY; i++) {
+        m = (struct message){.type = MESSAGE_SEQUENCE_OPEN};
+        m.u.sequence_open = (struct message_sequence_open){.deployment = DEPLOYMENT,
+                                                           .generation = 1,
+                                                           .sequence = 1 + i,
+                                                           .stage = 1,
+                                                           .prompt = {text, 6},
+                                                           .max_tokens = 20,
+                                                           .kv_tokens = 26,
+                                                           .speculate = SPECULATE_LOOKUP};
+        tell(f, &m);
+        opened(f, did(f, AGENT_DO_SEQUENCE_OPEN, 0), 0);
+        runs[i] = (struct batch_run){.sequence = 1 + i, .n_tokens = 6, .n_logits = 1};
+        picked[i] = 1;
+    }
+    frame(f, 1, SESSION + 1, 1, 1, runs, MANY, f);
+    f->run = *did(f, AGENT_DO_RUN, 0);
+    assert_int_equal(f->run.u.run.slot, slot);
+    done(f, 0, NULL, picked);
+    const struct agent_action *post = did(f, AGENT_DO_POST, 0);
+    assert_int_equal(said(f, MESSAGE_TOKENS)->u.tokens.said.count, MANY);
+    assert_in_range(post->u.post.header.n_runs, MANY + 1, FRAME_MAX_RUNS);
+}
+
 static void one_stage_feeds_itself(void **state)
 {
     struct core_fixture *f = *state;
@@ -321,6 +360,7 @@ int main(void)
         CLAIM(prompt_flows_through_the_first_stage_slice_after_slice),
         CLAIM(last_stage_tells_tokens_to_both_ends_and_stops_where_it_must),
         CLAIM(sequences_of_a_batch_are_told_in_one_message),
+        CLAIM(guesses_of_many_sequences_fit_into_a_frame),
         CLAIM(one_stage_feeds_itself),
         CLAIM(closing_frees_a_sequence_before_the_next_batch),
         CLAIM(closing_sequence_zero_closes_all_of_the_stage),
