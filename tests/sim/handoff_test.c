@@ -203,11 +203,11 @@ TEST(what_comes_has_room_of_its_own)
     struct err e = {0};
     sim_open(&s, 367, 3);
     deploy_both(&s, "a0", "a2", "on");
-    narrow(&s, 16);
+    narrow(&s, 4);
     struct sim_client *c = NULL;
     for (int i = 0; i < 50 && !(c && c->open); i++) {
-        c = request(&s, 70, 60);
-        sim_run_ms(&s, 25);
+        c = request(&s, 70, 50);
+        sim_run_ms(&s, 15);
     }
     assert_true(c->open);
     assert_non_null(sim_request_after(&s, c, 150, 10, &e));
