@@ -229,7 +229,9 @@ static struct sequence *reader_create(struct coord *c, struct deployment *p,
 {
     struct sequence *r;
     struct err ignored;
-    *never = true;
+    *never = handoff_may_begin(c, p, s->deployment);
+    if (!*never)
+        return NULL;
     if (sequence_create(c, p, s->client, s->prompt, s->n_prompt - 1, 1, false, 1, &r, &ignored) < 0)
         return NULL;
     r->kind = SEQUENCE_PREFILL;
@@ -347,7 +349,8 @@ void admission_moves(struct coord *c, struct deployment *d, struct deployment *h
 {
     for (struct sequence *s = d->active, *next; s && heir->state == DEPLOYMENT_SERVING; s = next) {
         next = s->next;
-        if (sequence_can_move(s, heir) && !sequence_move_begin(c, heir, s))
+        if (sequence_can_move(s, heir) &&
+            (!handoff_may_begin(c, d, heir) || !sequence_move_begin(c, heir, s)))
             return;
     }
 }

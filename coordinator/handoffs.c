@@ -32,6 +32,32 @@ struct deployment *handoff_reader(struct coord *c, const struct deployment *d,
     return able && rotation_same(d, s) ? p : NULL;
 }
 
+/* Parts that an agent sends, or is going to. */
+static uint32_t exports_of(const struct coord *c, const struct member *m)
+{
+    uint32_t n = 0;
+    for (size_t i = 0; i < c->n_deployments; i++) {
+        const struct deployment *d = c->deployments[i];
+        for (const struct sequence *s = d->active; s; s = s->next) {
+            const struct handoff *h = s->handoff && s->handoff->from == s ? s->handoff : NULL;
+            for (size_t k = 0; h && k < h->n_parts; k++)
+                n += !h->parts[k].sent && d->stages[h->parts[k].from_stage].agent == m;
+        }
+    }
+    return n;
+}
+
+bool handoff_may_begin(const struct coord *c, const struct deployment *from,
+                       const struct deployment *to)
+{
+    for (int i = 0; i < from->n_stages; i++) {
+        uint32_t n = exports_of(c, from->stages[i].agent);
+        if (n && n + (uint32_t)to->n_stages > HANDOFF_MOST_EXPORTS)
+            return false;
+    }
+    return true;
+}
+
 /* ---- who sends what to whom ---- */
 
 /* The blocks of a group that two stages have in common. */
@@ -190,7 +216,10 @@ bool handoff_read(struct coord *c, struct sequence *from)
     return all_have_left(h);
 }
 
-void handoff_done(struct sequence *to)
+void handoff_done(struct coord *c, struct sequence *to)
 {
+    struct handoff *h = to->handoff;
+    if (h && h->n_received < h->n_parts) /* some agent's word is still on its way */
+        received_count(c, h);
     sequence_untie(to);
 }

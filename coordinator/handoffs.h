@@ -17,12 +17,16 @@
 
 enum {
     HANDOFF_LEAST_TOKENS = 64, /* fewer are read where they are needed */
+    HANDOFF_MOST_EXPORTS = 64, /* of an agent at once: AGENT_MAX_KV_EXPORTS of agent/agent_core.h */
 };
 
 /* The deployment that should read this prompt, of which `have` tokens are on the stages of its own
  * already; NULL: these do it themselves. */
 struct deployment *handoff_reader(struct coord *c, const struct deployment *d,
                                   const struct sequence *s, uint32_t have);
+/* Whether the agents under the stages of `from` can send one sequence more to those of `to` now. */
+bool handoff_may_begin(const struct coord *c, const struct deployment *from,
+                       const struct deployment *to);
 /* Ties the two together. False: no memory, or the stages have no blocks in common. */
 bool handoff_tie(struct coord *c, struct sequence *to, struct sequence *from);
 /* Both are open: the stages of `to` are told whose frames they await. False: no memory. */
@@ -38,7 +42,7 @@ enum handoff_news handoff_told(struct coord *c, struct sequence *s, uint64_t par
 /* The stages of `from` have computed all. True: all has left, and it may end. */
 bool handoff_read(struct coord *c, struct sequence *from);
 /* `to` has its first token, and goes on alone. */
-void handoff_done(struct sequence *to);
+void handoff_done(struct coord *c, struct sequence *to);
 
 /* A sequence that runs is on its way to another deployment (SEQUENCE_MOVE): until that one has a
  * token it goes on where it is. */

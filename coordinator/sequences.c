@@ -122,7 +122,7 @@ static void reader_finish(struct coord *c, struct sequence *s)
 static void move_complete(struct coord *c, struct sequence *to)
 {
     struct sequence *from = to->handoff->from;
-    sequence_untie(to);
+    handoff_done(c, to);
     sequence_untie(from);
     sequence_take_over(c, to, from);
     prefixes_begin(c, to->deployment, to);
@@ -188,7 +188,7 @@ static void sequence_said(struct coord *c, struct sequence *s, const struct mess
             prefixes_ready(d, s);
         s->reads = false;
         if (s->handed)
-            handoff_done(s);
+            handoff_done(c, s);
         if (!s->first_ns)
             s->first_ns = s->last_ns;
         if (s->output)

@@ -7,18 +7,24 @@
 #include "coordinator/deployment.h"
 #include "tests/sim/failures.h"
 
-static void deploy_both(struct sim *s, const char *prefill, const char *decode, const char *cache)
+static void deploy_wide(struct sim *s, const char *prefill, const char *decode, const char *cache,
+                        int sequences)
 {
     struct buffer manifest = {0};
     toy_manifest("toy", &manifest);
-    int rc =
-        sim_ask_wait(s, "deploy",
-                     json_pack("{s:s, s:{s:s, s:s, s:s, s:i}}", "name", "toy", "options", "prefill",
-                               prefill, "agents", decode, "prefix_cache", cache, "slice", 8),
-                     &manifest);
+    int rc = sim_ask_wait(s, "deploy",
+                          json_pack("{s:s, s:{s:s, s:s, s:s, s:i, s:i}}", "name", "toy", "options",
+                                    "prefill", prefill, "agents", decode, "prefix_cache", cache,
+                                    "slice", 8, "max_sequences", sequences),
+                          &manifest);
     buffer_free(&manifest);
     if (rc < 0)
         fail_msg("seed %llu: %s", (unsigned long long)s->seed, s->answer_error.text);
+}
+
+static void deploy_both(struct sim *s, const char *prefill, const char *decode, const char *cache)
+{
+    deploy_wide(s, prefill, decode, cache, 4);
 }
 
 static uint64_t figure(struct sim *s, const char *name)
@@ -194,6 +200,21 @@ static void narrow(struct sim *s, uint64_t pages)
         d->answer_tokens = 1;
     }
     s->most_pages = pages;
+}
+
+/* An agent sends keys and values of so many sequences at once and no more. */
+TEST(as_many_are_read_at_once_as_an_agent_can_send)
+{
+    struct sim s;
+    sim_open(&s, 366, 4);
+    deploy_wide(&s, "a0", "a1,a2,a3", "off", 40);
+    for (int i = 0; i < 40; i++)
+        request(&s, 100, 5);
+    all_finished(&s, 60000);
+    assert_int_equal(figure(&s, "failed"), 0);
+    assert_int_equal(figure(&s, "done"), 40);
+    is_clean_of(&s, "toy", 1000);
+    sim_close(&s);
 }
 
 /* The pages that it could have shared are no room for those that come. */
@@ -378,6 +399,7 @@ int main(void)
         cmocka_unit_test(who_leaves_stops_those_that_read_for_him),
         cmocka_unit_test(both_plans_come_back_with_the_coordinator_and_end_together),
         cmocka_unit_test(a_plan_that_nobody_asks_for_any_more_goes),
+        cmocka_unit_test(as_many_are_read_at_once_as_an_agent_can_send),
         cmocka_unit_test(what_comes_has_room_of_its_own),
         cmocka_unit_test(what_runs_on_a_drained_agent_goes_on_elsewhere_with_its_keys_and_values),
         cmocka_unit_test(tokens_are_those_of_an_undisturbed_run_whoever_reads_and_whatever_breaks),
