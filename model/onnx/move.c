@@ -162,6 +162,7 @@ int onnx_run_slice(struct onnx_call *c)
         n > x->n_dims)
         return call_fail(c, "its starts, ends, axes and steps are not as many");
     struct nd_walk w = {.n_dims = x->n_dims, .n_arrays = 1};
+    bool taken[ND_DIMS_MAX] = {false};
     dims_strides(x->dims, x->n_dims, w.strides[0]);
     memcpy(w.dims, x->dims, sizeof w.dims);
     for (int i = 0; i < n; i++) {
@@ -169,6 +170,9 @@ int onnx_run_slice(struct onnx_call *c)
         int64_t step = n_steps >= 0 ? steps[i] : 1, first = starts[i];
         if (axis < 0 || step == 0)
             return axis < 0 ? HP_EINVAL : call_fail(c, "a step of 0");
+        if (taken[axis])
+            return call_fail(c, "axis %d twice", axis);
+        taken[axis] = true;
         step = step < -INT64_MAX ? -INT64_MAX : step;
         w.dims[axis] = slice_axis(x->dims[axis], &first, ends[i], step);
         w.offset[0] += w.dims[axis] > 0 ? first * w.strides[0][axis] : 0;
