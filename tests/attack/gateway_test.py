@@ -325,7 +325,7 @@ def large_prompts_and_bodies_hold_nobody_up():
             "7 MB of lists": b'{"model": "demo", "x": [' + b"[]," * (7 * MIB // 3) + b'[]], "messages": []}',
             "7 MB of numbers": b'{"model": "demo", "x": [' + b"1," * (7 * MIB // 2) + b'1], "messages": []}',
             "deep lists": b'{"model": "demo", "x": ' + b"[" * (7 * MIB) + b"}",
-            "900 000 lists": b'{"model": "demo", "x": [' + b"[]," * 440000 + b'[]], "messages": [{"role": "user", "content": "x"}], "n": 2}',
+            "900 000 lists": b'{"model": "demo", "x": [' + b"[]," * 440000 + b'[]], "messages": [{"role": "user", "content": "x"}], "n": 1000}',
         }
         for name, body in bodies.items():
             beside_a_stream(c, name, body)
