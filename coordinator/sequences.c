@@ -179,10 +179,11 @@ static void sequence_said(struct coord *c, struct sequence *s, const struct mess
     if (fresh > s->max_tokens - s->n_output)
         fresh = (size_t)(s->max_tokens - s->n_output);
     const uint32_t *ids = fresh ? t->ids.items + known : NULL;
+    if (t->ids.count)
+        sequence_deadline_sign(c, d, s, s->reads);
     if (fresh) {
         drafts_count(d, t);
         s->last_ns = coord_now(c);
-        sequence_deadline_sign(c, d, s, s->reads);
         sequence_note(s, ids, fresh);
         if (s->reads)
             prefixes_ready(d, s);
@@ -209,7 +210,7 @@ static void sequence_said(struct coord *c, struct sequence *s, const struct mess
     }
     if (t->finish[0])
         sequence_finish(c, s, stopped ? REQUEST_STOP : REQUEST_LENGTH);
-    else if (fresh)
+    else
         growth_told(c, d, s);
     if (t->finish[0] || (first && d->n_waiting)) /* who waits for this prompt */
         admission_advance(c, d);

@@ -66,7 +66,8 @@ static void moving(struct fixture *f, struct request_stream *s, int *before, int
     assert_string_equal(state_of(f), "serving");
     *before = agent_of(d);
     d->draft_counts.steps = 7;
-    open_stream(f, s, 20, 30);
+    d->answer_tokens = 1; /* room for more is taken as tokens come */
+    open_stream(f, s, 20, 100);
     struct message_sequence_open own = opened(f, *before);
     token(f, &own, *before, 0, 11, "");
     token(f, &own, *before, 1, 12, "");
@@ -93,7 +94,10 @@ TEST(what_is_said_again_alike_is_told_once)
     int before, after;
     moving(&f, &s, &before, &after);
     struct message_sequence_open to = opened(&f, after);
+    fixture_pass_ms(&f, COORD_TICK_MS);
     token(&f, &to, after, 2, 13, "");
+    const struct sequence *own = deployment_find(f.core, "d")->active;
+    assert_int_equal(own->sign_ns, coord_now(f.core)); /* nothing new, and yet a sign of life */
     token(&f, &to, after, 3, 15, "stop");
     assert_int_equal(s.finished, 1);
     assert_memory_equal(s.ids, ((uint32_t[]){11, 12, 13}), s.n * sizeof *s.ids);
@@ -122,6 +126,26 @@ TEST(what_is_said_again_otherwise_is_read_again_as_it_was_told)
     assert_int_equal(s.finished, 1);
     assert_int_equal(s.n, 4);
     assert_memory_equal(s.ids, ((uint32_t[]){11, 12, 13, 15}), 4 * sizeof *s.ids);
+    fixture_close(&f);
+}
+
+/* It says what is known for a while, and needs room for that, too. */
+TEST(what_moved_has_room_for_all_that_was_told_meanwhile)
+{
+    struct fixture f;
+    struct request_stream s;
+    int before, after;
+    moving(&f, &s, &before, &after);
+    struct message_sequence_open own = opened(&f, before), to = opened(&f, after);
+    assert_in_range(to.reserved, 22, 69);
+    for (uint64_t i = 3; i < 50; i++)
+        token(&f, &own, before, i, 13, "");
+    token(&f, &to, after, 2, 13, "");
+    const struct message *m = fixture_last(&f, 10 + (uint64_t)after, MESSAGE_SEQUENCE_GROW);
+    assert_non_null(m);
+    assert_int_equal(m->u.sequence_grow.deployment, to.deployment);
+    assert_int_equal(m->u.sequence_grow.sequence, to.sequence);
+    assert_in_range(m->u.sequence_grow.reserved, 71, 120);
     fixture_close(&f);
 }
 
@@ -155,6 +179,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_said_again_alike_is_told_once),
         cmocka_unit_test(what_is_said_again_otherwise_is_read_again_as_it_was_told),
+        cmocka_unit_test(what_moved_has_room_for_all_that_was_told_meanwhile),
         cmocka_unit_test(what_was_counted_goes_over_with_the_name),
         cmocka_unit_test(a_name_with_no_room_for_an_ending_has_no_successor),
     };
