@@ -289,6 +289,8 @@ static void step_last(struct coord *c, struct deployment *d)
         admission_moves(c, d, heir);
     if (d->n_active > 0 && heir && coord_now(c) < d->until_ns)
         return;
+    if (heir && heir->state == DEPLOYMENT_SERVING)
+        successor_queue(c, d, heir);
     struct err e = {0};
     err_set(&e, HP_ELINK, "\"%s\" has moved away from an agent that is being drained", d->name);
     deployment_stop(c, d, &e);

@@ -9,6 +9,7 @@
 #include "coordinator/model_slots.h"
 #include "coordinator/record.h"
 #include "coordinator/sequence.h"
+#include "coordinator/sequence_ends.h"
 
 static const char ending_next[] = "/next", ending_last[] = "/last";
 
@@ -77,6 +78,19 @@ static void queue_take(const struct coord *c, struct deployment *before, struct 
     d->n_waiting += before->n_waiting;
     before->waiting_first = before->waiting_last = NULL;
     before->n_waiting = 0;
+}
+
+void successor_queue(struct coord *c, struct deployment *before, struct deployment *heir)
+{
+    for (struct sequence *s = before->active, *next; s; s = next) {
+        next = s->next;
+        if (s->kind != SEQUENCE_REQUEST || !sequence_can_resume(s) ||
+            s->n_prompt + s->max_tokens > heir->context)
+            continue;
+        s->resumed = s->n_output;
+        sequence_begin_anew(c, s);
+    }
+    queue_take(c, before, heir);
 }
 
 void successor_take_over(struct coord *c, struct deployment *before, struct deployment *d)

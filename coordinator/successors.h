@@ -1,7 +1,8 @@
 /* A deployment that has to leave an agent, and the one that takes its place beside it: the
  * successor, NAME/next, is planned without the agent and prepared while the other serves on. Once
  * it serves it takes name, queue and record; the one before, NAME/last, keeps what runs, until each
- * of these sequences has gone over with its keys and values (admission_moves) or has ended. Where
+ * of these sequences has gone over with its keys and values (admission_moves) or has ended; what is
+ * left at the end of its time begins anew there. Where
  * there is no room for both the deployment moves as a whole, once nothing runs (lifecycle.h). */
 #ifndef HP_COORDINATOR_SUCCESSORS_H
 #define HP_COORDINATOR_SUCCESSORS_H
@@ -15,6 +16,8 @@ struct deployment *successor_of(struct coord *c, const struct deployment *d);
 bool successor_begin(struct coord *c, struct deployment *d);
 /* Whether a successor is needed as yet. */
 bool successor_wanted(struct coord *c, const struct deployment *d);
+/* What still runs and can begins anew on the heir, with all that it has answered. */
+void successor_queue(struct coord *c, struct deployment *before, struct deployment *heir);
 /* It serves, and is as good: name, queue and record are its own from now on. */
 void successor_take_over(struct coord *c, struct deployment *before, struct deployment *d);
 

@@ -149,6 +149,35 @@ TEST(what_moved_has_room_for_all_that_was_told_meanwhile)
     fixture_close(&f);
 }
 
+TEST(what_cannot_move_begins_anew_there_at_the_end_of_its_time)
+{
+    struct fixture f;
+    struct request_stream s;
+    int before, after;
+    moving(&f, &s, &before, &after);
+    struct message_sequence_open to = opened(&f, after);
+    struct message m = {.type = MESSAGE_SEQUENCE_FAILED};
+    m.u.sequence_failed = (struct message_sequence_failed){.deployment = to.deployment,
+                                                           .generation = to.generation,
+                                                           .sequence = to.sequence,
+                                                           .code = "busy",
+                                                           .text = "no room"};
+    fixture_say(&f, 10 + (uint64_t)after, fixture_key(after), &m);
+    fixture_pass_ms(&f, COORD_TICK_MS);
+    assert_int_equal(opened(&f, after).sequence, to.sequence); /* one try */
+    deployment_find(f.core, "d/last")->until_ns = coord_now(f.core);
+    fixture_pass_ms(&f, 2 * COORD_TICK_MS);
+    struct message_sequence_open again = opened(&f, after);
+    assert_true(again.sequence > to.sequence);
+    assert_int_equal(again.length, 0);
+    assert_int_equal(again.sampled, 3);
+    token(&f, &again, after, 3, 15, "length");
+    assert_int_equal(s.failed, 0);
+    assert_int_equal(s.finished, 1);
+    assert_memory_equal(s.ids, ((uint32_t[]){11, 12, 13, 15}), 4 * sizeof *s.ids);
+    fixture_close(&f);
+}
+
 TEST(what_was_counted_goes_over_with_the_name)
 {
     struct fixture f;
@@ -180,6 +209,7 @@ int main(void)
         cmocka_unit_test(what_is_said_again_alike_is_told_once),
         cmocka_unit_test(what_is_said_again_otherwise_is_read_again_as_it_was_told),
         cmocka_unit_test(what_moved_has_room_for_all_that_was_told_meanwhile),
+        cmocka_unit_test(what_cannot_move_begins_anew_there_at_the_end_of_its_time),
         cmocka_unit_test(what_was_counted_goes_over_with_the_name),
         cmocka_unit_test(a_name_with_no_room_for_an_ending_has_no_successor),
     };
