@@ -137,12 +137,7 @@ int onnx_run_mod(struct onnx_call *c)
 int onnx_run_variadic(struct onnx_call *c)
 {
     int rc = call_types_agree(c);
-    if (rc < 0)
-        return rc;
-    for (int i = 0; i < c->n_in; i++)
-        if (!c->in[i])
-            return call_fail(c, "input %d is left out", i);
-    rc = call_copy(c, 0, c->in[0], c->in[0]->n_dims, c->in[0]->dims);
+    rc = rc < 0 ? rc : call_copy(c, 0, c->in[0], c->in[0]->n_dims, c->in[0]->dims);
     for (int i = 1; i < c->n_in && rc == 0; i++) {
         struct ndarray before = c->out[0];
         c->out[0] = (struct ndarray){0};

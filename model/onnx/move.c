@@ -56,7 +56,7 @@ int onnx_run_concat(struct onnx_call *c)
         return HP_EINVAL;
     memcpy(dims, x->dims, sizeof dims);
     for (int i = 1; i < c->n_in; i++) {
-        if (!c->in[i] || c->in[i]->n_dims != x->n_dims)
+        if (c->in[i]->n_dims != x->n_dims)
             return call_fail(c, "input %d has another number of dimensions", i);
         for (int d = 0; d < x->n_dims; d++)
             if (d != axis && c->in[i]->dims[d] != x->dims[d])

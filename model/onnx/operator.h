@@ -27,7 +27,8 @@ typedef int64_t onnx_binary_i64(int64_t x, int64_t y);
 
 struct onnx_operator {
     const char *name;
-    int least_inputs, most_inputs; /* the first `least` may not be left out; most -1: any */
+    int least_inputs, most_inputs; /* the first `least` may not be left out; most -1: any number,
+                                      none of which is */
     int most_outputs;              /* -1: any */
     /* 0, or the failure, whose text says what is wrong, not where. */
     int (*run)(struct onnx_call *c);

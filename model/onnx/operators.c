@@ -375,7 +375,8 @@ int onnx_operator_check(const struct onnx_node *n, const char *made, struct err 
     }
     if (n->n_inputs < op->least_inputs || (op->most_inputs >= 0 && n->n_inputs > op->most_inputs))
         return err_set(e, HP_EPARSE, "%s: has %d inputs", what, n->n_inputs);
-    for (int i = 0; i < op->least_inputs; i++)
+    int there = op->most_inputs < 0 ? n->n_inputs : op->least_inputs;
+    for (int i = 0; i < there; i++)
         if (n->inputs[i] < 0)
             return err_set(e, HP_EPARSE, "%s: its input %d is left out", what, i);
     if (n->n_outputs < 1 || (op->most_outputs >= 0 && n->n_outputs > op->most_outputs))
