@@ -65,9 +65,14 @@ static int agent_check(const struct deployment *d, const struct member *m, int i
 {
     const struct deployment_spec *s = &d->spec;
     const struct deployment_range *r = &s->ranges[i];
-    if (!m)
-        return err_set(e, HP_ENOENT, "there is no %s \"%s\" in this cluster",
-                       s->planned ? "device" : "agent", r->agent);
+    if (!m) {
+        bool is_device = s->planned || strchr(r->agent, '/');
+        int rc = err_set(e, HP_ENOENT, "there is no %s \"%s\" in this cluster",
+                         is_device ? "device" : "agent", r->agent);
+        if (is_device)
+            err_hint(e, "`hpctl topo` lists the devices");
+        return rc;
+    }
     if (!member_available(m)) {
         int rc = err_set(e, HP_ELINK, "agent \"%s\" is %s", r->agent, member_states[m->state].word);
         if (m->drain != MEMBER_STAYS)

@@ -64,15 +64,19 @@ static int requests_find(void *ctx, const char *name, struct request_model *out,
         request_model_fill(c, d, out);
         return 0;
     }
-    if (c->n_deployments == 0)
-        return err_set(e, HP_ENOENT, "no model \"%.100s\" is deployed here; there is none", name);
     char names[NAMES_SHOWN * (DEPLOYMENT_NAME + 4)] = "", more[40] = "";
-    size_t used = 0;
-    for (size_t i = 0; i < c->n_deployments && i < NAMES_SHOWN; i++)
-        used += (size_t)snprintf(names + used, sizeof names - used, "%s\"%s\"", i ? ", " : "",
-                                 c->deployments[i]->name);
-    if (c->n_deployments > NAMES_SHOWN)
-        snprintf(more, sizeof more, " and %zu more (/v1/models)", c->n_deployments - NAMES_SHOWN);
+    size_t used = 0, n = 0;
+    for (size_t i = 0; i < c->n_deployments; i++) {
+        if (!deployment_has_face(c->deployments[i]))
+            continue;
+        if (n++ < NAMES_SHOWN)
+            used += (size_t)snprintf(names + used, sizeof names - used, "%s\"%s\"",
+                                     n > 1 ? ", " : "", c->deployments[i]->name);
+    }
+    if (n == 0)
+        return err_set(e, HP_ENOENT, "no model \"%.100s\" is deployed here; there is none", name);
+    if (n > NAMES_SHOWN)
+        snprintf(more, sizeof more, " and %zu more (/v1/models)", n - NAMES_SHOWN);
     return err_set(e, HP_ENOENT, "no model \"%.100s\" is deployed here; there is %s%s", name, names,
                    more);
 }

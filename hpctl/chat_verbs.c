@@ -152,6 +152,9 @@ static json_t *answer_json(struct answer *a, const char *model)
                      a->timings);
 }
 
+/* Below it an answer came to the coordinator in one piece, which says nothing of its pace. */
+static const double LEAST_DECODE_S = 1e-3;
+
 static void print_timings(const struct answer *a)
 {
     double prefill = number_member(a->timings, "prefill_s"),
@@ -164,8 +167,10 @@ static void print_timings(const struct answer *a)
     if (cached > 0)
         fprintf(stderr, " (%.0f were there already)", cached);
     fprintf(stderr, ", first token after %s; %.0f tokens", shown_seconds(prefill).s, made);
-    if (made > 1 && decode > 0)
+    if (made > 1 && decode >= LEAST_DECODE_S)
         fprintf(stderr, " at %.1f per second", (made - 1) / decode);
+    else if (made > 1)
+        fprintf(stderr, " at once");
     fprintf(stderr, "%s\n", strcmp(a->finish, "length") == 0 ? " (cut at the limit)" : "");
 }
 

@@ -168,7 +168,7 @@ static json_t *number_json(const struct invocation *in, const char *option)
 }
 
 static json_t *options_of(const struct invocation *in, const char *real_path, uint64_t context,
-                          uint64_t slice, uint64_t sequences)
+                          uint64_t slice, uint64_t sequences, double tpot_s)
 {
     char host[HOST_ID];
     host_id(host);
@@ -184,8 +184,8 @@ static json_t *options_of(const struct invocation *in, const char *real_path, ui
         json_object_set_new(o, "prefix_cache", json_string(invocation_option(in, "prefix-cache")));
     if (invocation_option(in, "weight"))
         json_object_set_new(o, "weight", number_json(in, "weight"));
-    if (invocation_option(in, "tpot"))
-        json_object_set_new(o, "tpot", number_json(in, "tpot"));
+    if (tpot_s > 0)
+        json_object_set_new(o, "tpot", json_real(tpot_s * 1e3));
     if (context)
         json_object_set_new(o, "max_context", json_integer((json_int_t)context));
     if (sequences)
@@ -222,10 +222,12 @@ static int options_read(const struct invocation *in, struct deploying *d, const 
                         struct err *e)
 {
     uint64_t context, slice, sequences;
+    double tpot_s;
     int rc = name_read(in, d, e);
     if (rc < 0 || (rc = invocation_u64(in, "max-context", 0, &context, e)) < 0 ||
         (rc = invocation_u64(in, "slice", 0, &slice, e)) < 0 ||
-        (rc = invocation_u64(in, "max-sequences", 0, &sequences, e)) < 0)
+        (rc = invocation_u64(in, "max-sequences", 0, &sequences, e)) < 0 ||
+        (rc = invocation_duration(in, "tpot", 1e-3, 0, &tpot_s, e)) < 0)
         return rc;
     if (invocation_option(in, "max-sequences") && sequences == 0)
         return err_set(e, HP_EUSAGE, "--max-sequences: at least 1 must be answered at once");
@@ -235,10 +237,13 @@ static int options_read(const struct invocation *in, struct deploying *d, const 
     if (invocation_option(in, "decode") && invocation_option(in, "agents"))
         return err_set(e, HP_EUSAGE,
                        "--agents and --decode say the same thing twice: give one of them");
+    if (invocation_option(in, "decode") && invocation_option(in, "layers"))
+        return err_set(e, HP_EUSAGE,
+                       "--layers and --decode both say who answers: give one of them");
     if (slice > MAX_SLICE_TOKENS)
         return err_set(e, HP_EUSAGE, "--slice: %llu is more than %d tokens",
                        (unsigned long long)slice, MAX_SLICE_TOKENS);
-    d->options = options_of(in, real_path, context, slice, sequences);
+    d->options = options_of(in, real_path, context, slice, sequences, tpot_s);
     if (!d->options)
         return err_set(e, HP_EINVAL, "the model's path is not valid UTF-8");
     return invocation_option(in, "plan") ? add_plan(invocation_option(in, "plan"), d->options, e)
@@ -265,6 +270,13 @@ static int deploy_ask(const struct invocation *in, struct client *client, struct
     return rc == HP_ECANCELED && e->code == HP_ECANCELED ? (e->code = HP_EBUSY) : rc;
 }
 
+static int no_model(const char *path, struct err *e)
+{
+    int rc = err_set(e, HP_ENOENT, "%s: no such model file or folder", path);
+    err_hint(e, "it is a GGUF file or a Hugging Face folder on this box: nothing is downloaded");
+    return rc;
+}
+
 static int run_deploy(struct invocation *in, struct err *e)
 {
     struct deploying d = {.path = in->arguments[0]};
@@ -274,7 +286,7 @@ static int run_deploy(struct invocation *in, struct err *e)
     json_t *result = NULL;
     char *real_path = realpath(d.path, NULL);
     progress_init(&d.bar, in->json);
-    int rc = real_path ? 0 : err_set(e, HP_ENOENT, "%s: no such model file or folder", d.path);
+    int rc = real_path ? 0 : no_model(d.path, e);
     if (rc == 0 && (rc = options_read(in, &d, real_path, e)) == 0 &&
         (rc = client_open(
              invocation_option_or(in, "context", invocation_option(in, "cluster-context")), &client,
@@ -337,9 +349,10 @@ static const struct command_option deploy_options[] = {
      "as what activations cross between stages: f32 (default); f16 or bf16, half the bytes; q8, "
      "little more than a quarter; auto: f16 where a link holds the plan up, q8 where it still does",
      0},
-    {"kv", "f16|q8_0|f32",
-     "as what keys and values are kept: f16 (default; with --compute f32: f32), q8_0: about half "
-     "the bytes, so twice the tokens, at a small loss",
+    {"kv", "auto|f16|q8_0|f32",
+     "as what keys and values are kept: auto is f16 (default; with --compute f32: f32), q8_0: "
+     "about "
+     "half the bytes, so twice the tokens, at a small loss",
      0},
     {"slice", "S", "tokens of a prompt slice (default: planned)", 0},
     {"prefix-cache", "on|shared|off",
@@ -356,7 +369,8 @@ static const struct command_option deploy_options[] = {
      "1): with 3 it gets three times the time of one with 1 while both have something to do",
      0},
     {"tpot", "MS",
-     "time per token to keep while prompts are read beside answers: slices are cut so that a stage "
+     "milliseconds (or 0.05s) per token to keep while prompts are read beside answers: slices are "
+     "cut so that a stage "
      "is not at one for longer, by the planner's times (default: the plan's slices)",
      0},
     {"upload", NULL, "send the bytes even where agents could read the file themselves", 0},

@@ -48,6 +48,26 @@ int invocation_number(const struct invocation *in, const char *name, double fall
     return 0;
 }
 
+int invocation_duration(const struct invocation *in, const char *name, double unit_s,
+                        double fallback_s, double *out_s, struct err *e)
+{
+    const char *text = invocation_option(in, name);
+    *out_s = fallback_s;
+    if (!text)
+        return 0;
+    char *end;
+    double v = strtod(text, &end);
+    double unit = *end == 0                ? unit_s
+                  : strcmp(end, "s") == 0  ? 1
+                  : strcmp(end, "ms") == 0 ? 1e-3
+                                           : 0;
+    if (end == text || unit == 0 || !isfinite(v) || !(v > 0))
+        return err_set(e, HP_EUSAGE, "--%s: \"%s\" is no time above 0 such as 0.2s, 200ms or %g",
+                       name, text, 0.2 / unit_s);
+    *out_s = v * unit;
+    return 0;
+}
+
 int invocation_u64(const struct invocation *in, const char *name, uint64_t fallback, uint64_t *out,
                    struct err *e)
 {

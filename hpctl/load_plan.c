@@ -184,12 +184,19 @@ static int file_read(const struct load_options *o, struct load_plan *p, struct e
 {
     struct load_file f = {
         .o = o, .stream = fopen(o->file, "r"), .random = o->seed * UINT64_C(0x9E3779B97F4A7C15)};
-    if (!f.stream)
-        return err_set(e, errno == ENOENT ? HP_ENOENT : HP_EIO, "%s: %s", o->file, strerror(errno));
+    if (!f.stream) {
+        int rc = err_set(e, errno == ENOENT ? HP_ENOENT : HP_EIO, "--arrivals: %s: %s", o->file,
+                         strerror(errno));
+        err_hint(e, "it is poisson, uniform, bursty or a CSV file");
+        return rc;
+    }
     int rc = lines_read(&f, p, e);
     fclose(f.stream);
-    if (rc == 0 && p->n == 0)
+    if (rc == 0 && p->n == 0) {
         rc = err_set(e, HP_EINVAL, "%s: has no request for \"%s\"", o->file, o->deployment);
+        err_hint(e, "a line is SECONDS, SECONDS,DEPLOYMENT, SECONDS,PROMPT,ANSWER or "
+                    "SECONDS,DEPLOYMENT,PROMPT,ANSWER");
+    }
     if (rc == 0)
         plan_stretch(o, p);
     return rc;
@@ -199,10 +206,12 @@ int load_plan_make(const struct load_options *o, struct load_plan *out, struct e
 {
     *out = (struct load_plan){0};
     int rc = o->kind == ARRIVALS_TRACE ? file_read(o, out, e) : arrivals_draw(o, out, e);
-    if (rc == 0 && out->n == 0)
-        rc = err_set(e, HP_EINVAL,
-                     "%g requests per second give none in %g s: a higher --rate, or more --seconds",
-                     o->rate_per_s, o->seconds);
+    if (rc == 0 && out->n == 0) {
+        rc = err_set(
+            e, HP_EINVAL, "%s arrivals at %g a second give none in %g s as --seed %llu draws them",
+            arrivals_words[o->kind], o->rate_per_s, o->seconds, (unsigned long long)o->seed);
+        err_hint(e, "more --seconds, a higher --rate, or --arrivals uniform");
+    }
     if (rc < 0)
         load_plan_free(out);
     return rc;

@@ -65,8 +65,8 @@ static int read_options(const struct invocation *in, struct load_session *j, str
         (rc = invocation_u64(in, "seed", 1, &j->options.seed, e)) < 0 ||
         (rc = invocation_u64(in, "common", 0, &common, e)) < 0 ||
         (rc = invocation_u64(in, "max-open", 4096, &most_open, e)) < 0 ||
-        (rc = positive_option(in, "ttft", INFINITY, &j->report.ttft_s, e)) < 0 ||
-        (rc = positive_option(in, "tpot", INFINITY, &j->report.tpot_s, e)) < 0 ||
+        (rc = invocation_duration(in, "ttft", 1, INFINITY, &j->report.ttft_s, e)) < 0 ||
+        (rc = invocation_duration(in, "tpot", 1, INFINITY, &j->report.tpot_s, e)) < 0 ||
         (rc = positive_option(in, "patience", 60, &j->run.patience_s, e)) < 0)
         return rc;
     if (most_open < 1 || most_open > 100000)
@@ -88,11 +88,13 @@ static int plan_check(const struct load_plan *p, uint64_t context, struct err *e
 {
     for (size_t i = 0; i < p->n; i++) {
         const struct load_request *r = &p->requests[i];
-        if ((uint64_t)r->prompt_tokens + r->answer_tokens > context)
-            return err_set(e, HP_EINVAL,
-                           "request %zu has a prompt of %u tokens and an answer of %u: the "
-                           "deployment's context is %llu",
-                           i + 1, r->prompt_tokens, r->answer_tokens, (unsigned long long)context);
+        if ((uint64_t)r->prompt_tokens + r->answer_tokens > context) {
+            err_set(e, HP_EINVAL,
+                    "request %zu has a prompt of %u tokens and an answer of %u: the deployment's "
+                    "context is %llu",
+                    i + 1, r->prompt_tokens, r->answer_tokens, (unsigned long long)context);
+            return err_hint(e, "lower the upper ends of --prompt-tokens and --answer-tokens");
+        }
     }
     return 0;
 }
@@ -174,8 +176,9 @@ static const struct command_option load_options[] = {
      "of each prompt: N, A..B, or lognormal:A..B with 95 % between (default 64..256)", 0},
     {"answer-tokens", "L", "of each answer, likewise (default 16..64)", 0},
     {"common", "N", "the first N tokens of all prompts are the same (default 0)", 0},
-    {"ttft", "S", "target: seconds to the first token (default: none)", 0},
-    {"tpot", "S", "target: seconds per token after the first, on the mean of an answer", 0},
+    {"ttft", "S", "target: seconds to the first token, or 500ms (default: none)", 0},
+    {"tpot", "S", "target: seconds per token after the first, or 50ms, on the mean of an answer",
+     0},
     {"seed", "N", "of arrivals, lengths and prompts (default 1)", 0},
     {"patience", "S", "seconds to wait for answers after the last arrival (default 60)", 0},
     {"max-open", "N", "streams open at once (default 4096); what arrives beyond is not sent", 0},
@@ -201,9 +204,9 @@ const struct command load_verbs[] = {
             "as the coordinator says. Goodput\n"
             "counts those within both targets. Ctrl-C ends the load and prints what was measured. "
             "Equal seeds give equal loads.",
-        .examples = "  hpctl load demo --rate 4 --seconds 60 --ttft 1 --tpot 0.1\n"
+        .examples = "  hpctl load demo --rate 4 --seconds 60 --ttft 1s --tpot 100ms\n"
                     "  hpctl load demo --arrivals bursty --rate 8 --prompt-tokens "
-                    "lognormal:200..2000 --answer-tokens 16..256 -o json\n"
+                    "lognormal:100..1000 --answer-tokens 16..256 -o json\n"
                     "  hpctl load demo --arrivals requests.csv --svg load.svg\n"
                     "  hpctl load demo --arrivals requests.csv --rate 20   # the same, at 20 a "
                     "second",

@@ -29,17 +29,38 @@ static void onnx_run_close(struct onnx_run *r)
     network_close(&r->network);
 }
 
+/* Says what the model wants and what the file has, as far as there is room. */
+static int input_missing(const struct onnx_run *r, const struct onnx_value *v, const char *path,
+                         const char *name, struct err *e)
+{
+    char wanted[NETWORK_INPUT_TEXT], has[120] = "nothing";
+    size_t used = 0;
+    const struct npz *z = &r->given;
+    for (int i = 0; i < z->n_arrays && used < sizeof has; i++)
+        used += (size_t)snprintf(has + used, sizeof has - used, "%s%s", i ? ", " : "",
+                                 z->arrays[i].name);
+    if (used >= sizeof has)
+        memcpy(has + sizeof has - 4, "...", 4);
+    int rc = err_set(e, HP_EINVAL, "%s: has no array %s; it has %s", path, name, has);
+    const char *slash = z->n_arrays ? strchr(z->arrays[0].name, '/') : NULL;
+    if (slash && !r->prefix[0])
+        err_hint(e, "the model wants %s: %s; --case %.*s takes what is named so", v->name,
+                 network_input_text(v, wanted), (int)(slash - z->arrays[0].name),
+                 z->arrays[0].name);
+    else
+        err_hint(e, "the model wants %s: %s", v->name, network_input_text(v, wanted));
+    return rc;
+}
+
 static int inputs_find(struct onnx_run *r, const char *path, struct err *e)
 {
-    char name[512], wanted[NETWORK_INPUT_TEXT];
+    char name[512];
     for (int i = 0; i < r->o->n_inputs; i++) {
         const struct onnx_value *v = &r->o->values[r->o->inputs[i]];
         snprintf(name, sizeof name, "%s%s", r->prefix, v->name);
         r->inputs[i] = npz_find(&r->given, name);
-        if (!r->inputs[i]) {
-            err_set(e, HP_EINVAL, "%s: has no array %s", path, name);
-            return err_hint(e, "the model wants %s: %s", v->name, network_input_text(v, wanted));
-        }
+        if (!r->inputs[i])
+            return input_missing(r, v, path, name, e);
     }
     for (int i = 0; i < r->given.n_arrays; i++) {
         bool is_known = strncmp(r->given.arrays[i].name, r->prefix, strlen(r->prefix)) != 0;
@@ -93,8 +114,9 @@ static json_t *outputs_json(const struct onnx_run *r)
 static void outputs_print(const struct onnx_run *r, const char *path)
 {
     char shape[ND_SHAPE_TEXT];
-    printf("%s: %d of %d nodes run, the others follow from constants\n", path,
-           network_run_nodes(r->network), r->o->n_nodes);
+    int run = network_run_nodes(r->network), all = r->o->n_nodes;
+    printf("%s: %d of %d nodes run%s\n", path, run, all,
+           run < all ? ", the others follow from constants" : "");
     for (int i = 0; i < r->made.n_arrays; i++)
         printf("  %s  %s %s\n", r->made.arrays[i].name,
                ndarray_type_name(r->made.arrays[i].array.type),
@@ -170,7 +192,7 @@ const struct command onnx_verbs[] = {
      .details = "Reads arrays from an uncompressed .npz, runs the graph on this machine's CPU by "
                 "the reference in plain loops, and writes the outputs to another (-o OUT.npz), "
                 "named by tensor.\n"
-                "Opsets 7 to 23, 120 operators, weights in the file or beside it. Models with "
+                "Opsets 7 to 23, 122 operators, weights in the file or beside it. Models with "
                 "dynamic sizes take whatever arrays fit.",
      .examples = "  hpctl model run resnet50.onnx --input pictures.npz -o classes.npz\n"
                  "  hpctl model run bert.onnx --input cases.npz --case b3 --stages 2 -o out.npz",
