@@ -66,7 +66,8 @@ def the_answer_is_that_of_one_plan():
         names = {d["name"]: d for d in c.hpctl("ps")}
         assert names["demo/prefill"]["state"] == "serving" and names["demo/prefill"]["prefill_of"] == "demo", names
         assert [m["id"] for m in c.request("GET", "/v1/models")[1]["data"]] == ["demo", "plain"]
-        assert c.request("POST", "/v1/completions", {"model": "demo/prefill", "prompt": [1]})[0] == 404
+        status, refusal = c.request("POST", "/v1/completions", {"model": "demo/prefill", "prompt": [1]})[:2]
+        assert status == 404 and refusal["error"]["message"].count("demo/prefill") == 1, refusal
         assert "by demo/prefill:" in c.run("describe", "demo").stdout
         metrics = c.request("GET", "/metrics")[1]
         assert f'hp_handoffs_total{{deployment="demo"}} {before}' in metrics and 'hp_handoffs_failed_total{deployment="demo"} 0' in metrics, metrics

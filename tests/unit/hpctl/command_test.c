@@ -62,6 +62,33 @@ TEST(sizes_are_read_with_their_suffixes)
     assert_int_equal(out, 7);
 }
 
+TEST(times_are_read_with_their_units)
+{
+    static const struct {
+        const char *text;
+        double seconds;
+        int rc;
+    } cases[] = {
+        {"0.25s", 0.25, 0},   {"250ms", 0.25, 0},    {"250", 0.25, 0},      {"1e3", 1, 0},
+        {"0", 0, HP_EUSAGE},  {"-1s", 0, HP_EUSAGE}, {"", 0, HP_EUSAGE},    {"s", 0, HP_EUSAGE},
+        {"1m", 0, HP_EUSAGE}, {"1 s", 0, HP_EUSAGE}, {"nan", 0, HP_EUSAGE}, {"infs", 0, HP_EUSAGE},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct invocation in = with(NULL, cases[i].text, NULL);
+        struct err e = {0};
+        double out = -1;
+        int rc = invocation_duration(&in, "count", 1e-3, 7, &out, &e);
+        if (rc != cases[i].rc || (rc == 0 && out != cases[i].seconds))
+            fail_msg("%s: %d, %g", cases[i].text, rc, out);
+        if (rc < 0)
+            assert_non_null(strstr(e.text, "--count"));
+    }
+    struct invocation none = with(NULL, NULL, NULL);
+    double out;
+    assert_int_equal(invocation_duration(&none, "count", 1, 7, &out, NULL), 0);
+    assert_true(out == 7);
+}
+
 TEST(whole_numbers_are_whole)
 {
     static const char *const refused[] = {"-1", "1.5", "x", "", "1x", "1e300", "inf", "nan"};
@@ -257,6 +284,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sizes_are_read_with_their_suffixes),
+        cmocka_unit_test(times_are_read_with_their_units),
         cmocka_unit_test(whole_numbers_are_whole),
         cmocka_unit_test(a_choice_is_one_of_its_words_and_an_error_lists_them),
         cmocka_unit_test(the_longest_path_is_the_verb),
