@@ -79,7 +79,7 @@ TEST(a_device_that_there_is_not_or_is_named_twice_is_refused)
     static const struct {
         const char *agents, *layers, *why;
     } cases[] = {
-        {"a0/cpu7", NULL, "no agent \"a0/cpu7\""},
+        {"a0/cpu7", NULL, "no device \"a0/cpu7\""},
         {"a0,a0/cpu1", NULL, "\"a0/cpu1\" is named twice"},
         {NULL, "0-9:a0", "agent \"a0\" has 2 devices"},
     };
