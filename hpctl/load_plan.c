@@ -175,8 +175,9 @@ static void plan_stretch(const struct load_options *o, struct load_plan *p)
 {
     double span = p->requests[p->n - 1].at_s - p->requests[0].at_s;
     double pace = span > 0 ? (double)p->n / span : 0;
-    for (size_t i = 0; o->rate_per_s > 0 && pace > 0 && i < p->n; i++)
-        p->requests[i].at_s *= pace / o->rate_per_s;
+    double stretch = o->rate_per_s > 0 ? pace / o->rate_per_s : 0;
+    for (size_t i = 0; stretch > 0 && isfinite(stretch) && i < p->n; i++)
+        p->requests[i].at_s *= stretch;
     p->seconds = p->requests[p->n - 1].at_s;
 }
 

@@ -126,6 +126,9 @@ TEST(a_file_says_when_for_whom_and_how_long)
     assert_int_equal(plan_of(content, o, &p, NULL), 0);
     assert_true(fabs(p.requests[4].at_s - p.requests[0].at_s - 2.5) < 1e-9);
     load_plan_free(&p);
+    assert_int_equal(plan_of("0\n1e-320\n", o, &p, NULL), 0); /* closer than any pace */
+    assert_true(isfinite(p.requests[0].at_s) && isfinite(p.requests[1].at_s));
+    load_plan_free(&p);
 }
 
 TEST(bad_files_are_refused_by_line)
