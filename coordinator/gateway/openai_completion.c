@@ -94,11 +94,12 @@ static void completion_leave(struct completion *c)
         completion_destroy(c);
 }
 
-/* None of its choices goes on. */
+/* None of its choices goes on. The last ones end first: they may wait still, and are not to be let
+ * in where the first ones make room. */
 static void completion_cancel(struct completion *c)
 {
     const struct requests *r = c->openai->requests;
-    for (uint32_t i = 0; i < c->answer.n_choices; i++) {
+    for (uint32_t i = c->answer.n_choices; i-- > 0;) {
         if (c->answer.choices[i].request)
             r->cancel(r->ctx, c->answer.choices[i].request, false, NULL);
         c->answer.choices[i].request = 0;
