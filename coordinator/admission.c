@@ -177,6 +177,13 @@ static int queue_check(struct coord *c, const struct deployment *d, const char *
         d->n_waiting, d->name, own);
 }
 
+/* What its prompt and the longest answer take. */
+static uint64_t kv_tokens_of(const struct sequence *s)
+{
+    return (s->n_prompt + s->max_tokens + DEPLOYMENT_KV_ROUND - 1) / DEPLOYMENT_KV_ROUND *
+           DEPLOYMENT_KV_ROUND;
+}
+
 /* Makes a sequence at the end of the queue, where so many requests have to find room (0: it has
  * been found). */
 static int sequence_create(struct coord *c, struct deployment *d, const char *client,
@@ -205,8 +212,7 @@ static int sequence_create(struct coord *c, struct deployment *d, const char *cl
     s->n_prompt = s->n_ids = s->room_ids = n;
     s->embeds = s->alone = embeds; /* what a token becomes depends on those behind it */
     s->max_tokens = embeds ? 0 : max_tokens && max_tokens < room ? max_tokens : room;
-    s->kv_tokens =
-        (n + s->max_tokens + DEPLOYMENT_KV_ROUND - 1) / DEPLOYMENT_KV_ROUND * DEPLOYMENT_KV_ROUND;
+    s->kv_tokens = kv_tokens_of(s);
     s->sampling = sampling_greedy;
     snprintf(s->client, sizeof s->client, "%s", client);
     s->deployment = d;
@@ -377,6 +383,25 @@ static void queue_expire(struct coord *c, struct deployment *d, uint64_t now)
     }
 }
 
+/* The context may have become shorter while it waited: the answer, too, then. False: nothing is
+ * left for it, and the sequence has failed. */
+static bool context_keeps(struct coord *c, struct deployment *d, struct sequence *s)
+{
+    struct err e = {0};
+    if (s->n_prompt + s->max_tokens <= d->context)
+        return true;
+    if (s->n_prompt + s->n_output < d->context && s->kind == SEQUENCE_REQUEST && !s->embeds) {
+        s->max_tokens = d->context - s->n_prompt;
+        s->kv_tokens = kv_tokens_of(s);
+        return true;
+    }
+    err_set(&e, HP_EBUSY,
+            "\"%s\" has a context of %llu now, which is less than it had when this was asked for",
+            d->name, (unsigned long long)d->context);
+    sequence_fail(c, s, &e);
+    return false;
+}
+
 void admission_advance(struct coord *c, struct deployment *d)
 {
     struct err overdue = {0};
@@ -385,9 +410,11 @@ void admission_advance(struct coord *c, struct deployment *d)
     /* Whose turn it is goes first or nobody does: a long one that waits for room is not overtaken
      * for ever by short ones. */
     uint64_t now = coord_now(c);
-    bool room = growth_advance(c, d);
+    bool room = growth_advance(c, d) && now >= d->doubted_ns;
     for (struct sequence *s;
          room && d->state == DEPLOYMENT_SERVING && (s = shares_next(d, now)) != NULL;) {
+        if (!context_keeps(c, d, s))
+            continue;
         struct prefix_hit hit = prefixes_find(c, d, s);
         s->reserved = growth_first(d, s);
         if (hit.coming && !s->again &&

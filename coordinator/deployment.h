@@ -122,6 +122,7 @@ struct deployment {
     } growth_counts;
     struct kv_account kv; /* of those that are open, and those that are kept (prefixes.h) */
     uint64_t overdue_ns;  /* before then no sequence's time is up */
+    uint64_t doubted_ns;  /* before then nobody is let in: a link between its stages broke */
 
     /* Parts of others, who make and free them. */
     struct planner_inputs *inputs; /* of the last planning; NULL: none so far */

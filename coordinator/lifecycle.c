@@ -186,7 +186,7 @@ static void hops_try(struct coord *c, struct deployment *d)
 
 static void deployment_serve(struct coord *c, struct deployment *d)
 {
-    d->until_ns = 0;
+    d->until_ns = d->doubted_ns = 0;
     d->why = (struct err){0};
     d->succession_tried = false;
     d->failures = 0;

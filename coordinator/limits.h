@@ -6,7 +6,9 @@ enum {
     COORD_HEARTBEAT_MS = 500,
     COORD_SUSPECT_MS = 1500, /* without a heartbeat */
     COORD_LOST_MS = 2500,
-    COORD_TICK_MS = 100,   /* how often coord_tick wants to be called at least */
+    COORD_DOUBT_MS =
+        3000,            /* a link between stages broke: by then it is known whether one is gone */
+    COORD_TICK_MS = 100, /* how often coord_tick wants to be called at least */
     COORD_PAUSE_MS = 1000, /* without an event for longer: the coordinator itself stood still, and
                               its time with it */
     COORD_REJOIN_MS =

@@ -281,6 +281,8 @@ void sequences_failed(struct coord *c, struct member *m, const struct message_se
         admission_advance(c, d);
         return;
     }
+    if (code == HP_ELINK) /* who waits is not to follow it into the gap */
+        d->doubted_ns = coord_now(c) + coord_ms(COORD_DOUBT_MS);
     bool told = code == HP_ETIMEOUT && lost_hop_tell(c, d, lost);
     err_set(&e, code, "%s: %s%s%s", m->name, f->text, told ? "; " : "", told ? lost : "");
     sequence_fail(c, s, &e);

@@ -108,6 +108,73 @@ TEST(a_lost_agent_ends_what_is_open_and_keeps_what_waits)
     fixture_close(&f);
 }
 
+/* An agent says that a sequence has failed. */
+static void stage_fails(struct fixture *f, int agent, uint64_t sequence, const char *code)
+{
+    struct message m = {.type = MESSAGE_SEQUENCE_FAILED};
+    m.u.sequence_failed = (struct message_sequence_failed){1, 1, sequence, code, "it broke"};
+    fixture_say(f, 10 + (uint64_t)agent, fixture_key(agent), &m);
+    settle(f);
+}
+
+/* A neighbour says that the link broke before anybody else notices that its agent is gone. */
+TEST(who_waits_does_not_follow_those_whose_link_broke)
+{
+    struct fixture f;
+    struct request_stream s[12];
+    struct deployment *d = serving(&f);
+    for (int i = 0; i < 12; i++)
+        open_stream(&f, &s[i], 60, 0);
+    uint32_t active = d->n_active;
+    assert_true(active > 0 && active < 12);
+    while (d->active)
+        stage_fails(&f, 1, d->active->id, "link");
+    assert_int_equal(d->n_waiting, 12 - active);
+    coord_tick(f.core);
+    settle(&f);
+    assert_int_equal(d->n_active, 0);
+    /* Nobody is lost after all: it goes on. */
+    for (int i = 0; i < 4; i++) {
+        fixture_jump_ms(&f, 1000);
+        beat_with(&f, 1, 1, 1, 0, "ready");
+        beat_with(&f, 0, 1, 1, 1, "ready");
+        coord_tick(f.core);
+        settle(&f);
+    }
+    assert_true(d->n_active > 0);
+    stage_fails(&f, 1, d->active->id, "no_memory"); /* another cause holds nobody up */
+    assert_true(d->n_active > 0);
+    fixture_close(&f);
+}
+
+/* A layout on fewer agents may have room for less: answers end sooner, and nobody stands in the
+ * way of those behind it. */
+TEST(who_waits_fits_a_context_that_has_become_shorter)
+{
+    struct fixture f;
+    struct request_stream s[14];
+    struct deployment *d = serving(&f);
+    for (int i = 0; i < 12; i++)
+        open_stream(&f, &s[i], i == 11 ? 100 : 60, 0);
+    open_stream(&f, &s[12], 20, 10);
+    assert_true(d->n_waiting >= 2);
+    uint64_t before = d->next_sequence;
+    d->context = 96;
+    while (d->active) {
+        static const uint32_t id[] = {2};
+        tokens(&f, 0, 1, d->active->id, 0, id, 1, "stop");
+        for (const struct sequence *a = d->active; a; a = a->next)
+            assert_true(a->id < before || a->n_prompt + a->max_tokens <= 96);
+    }
+    assert_int_equal(d->n_waiting, 0);
+    assert_int_equal(s[11].failed, 1);
+    assert_non_null(strstr(s[11].why, "a context of 96 now"));
+    assert_int_equal(s[12].finished, 1);
+    for (int i = 0; i < 11; i++)
+        assert_int_equal(s[i].finished, 1);
+    fixture_close(&f);
+}
+
 /* Ends the sequence that was opened first. */
 static void finish_oldest(struct fixture *f, struct deployment *d)
 {
@@ -311,6 +378,8 @@ int main(void)
         cmocka_unit_test(repeated_tokens_are_ignored_and_the_end_token_is_not_text),
         cmocka_unit_test(a_gap_in_the_tokens_ends_the_stream),
         cmocka_unit_test(a_lost_agent_ends_what_is_open_and_keeps_what_waits),
+        cmocka_unit_test(who_waits_does_not_follow_those_whose_link_broke),
+        cmocka_unit_test(who_waits_fits_a_context_that_has_become_shorter),
         cmocka_unit_test(a_client_of_many_requests_does_not_make_others_wait_for_all_of_them),
         cmocka_unit_test(clients_take_turns_by_the_weights_of_their_keys),
         cmocka_unit_test(who_would_wait_too_long_is_refused_and_told_when_to_come_again),
