@@ -285,8 +285,10 @@ static void step_serving(struct coord *c, struct deployment *d)
 static void step_last(struct coord *c, struct deployment *d)
 {
     struct deployment *heir = deployment_of_id(c, d->heir);
-    if (heir)
+    if (heir) {
+        successor_queue_take(c, d, heir);
         admission_moves(c, d, heir);
+    }
     if (d->n_active > 0 && heir && coord_now(c) < d->until_ns)
         return;
     if (heir && heir->state == DEPLOYMENT_SERVING)

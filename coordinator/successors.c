@@ -60,7 +60,7 @@ bool successor_wanted(struct coord *c, const struct deployment *d)
     return before && before->state == DEPLOYMENT_SERVING && deployment_stages_drain(before);
 }
 
-static void queue_take(const struct coord *c, struct deployment *before, struct deployment *d)
+void successor_queue_take(const struct coord *c, struct deployment *before, struct deployment *d)
 {
     for (struct sequence *s = before->waiting_first; s; s = s->next) {
         s->deployment = d;
@@ -90,7 +90,7 @@ void successor_queue(struct coord *c, struct deployment *before, struct deployme
         s->resumed = s->n_output;
         sequence_begin_anew(c, s);
     }
-    queue_take(c, before, heir);
+    successor_queue_take(c, before, heir);
 }
 
 void successor_take_over(struct coord *c, struct deployment *before, struct deployment *d)
@@ -112,6 +112,6 @@ void successor_take_over(struct coord *c, struct deployment *before, struct depl
     d->draft_counts = before->draft_counts;
     d->handoffs = before->handoffs;
     before->heir = d->id;
-    queue_take(c, before, d);
+    successor_queue_take(c, before, d);
     record_keep(c, d);
 }

@@ -20,5 +20,8 @@ bool successor_wanted(struct coord *c, const struct deployment *d);
 void successor_queue(struct coord *c, struct deployment *before, struct deployment *heir);
 /* It serves, and is as good: name, queue and record are its own from now on. */
 void successor_take_over(struct coord *c, struct deployment *before, struct deployment *d);
+/* Who waits on the one before waits on the successor, before those that wait there: also whoever
+ * gave way on the one before after the successor had taken its queue. */
+void successor_queue_take(const struct coord *c, struct deployment *before, struct deployment *d);
 
 #endif

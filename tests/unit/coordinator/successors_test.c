@@ -1,5 +1,6 @@
 /* What runs on a drained agent and goes on elsewhere, message by message. */
 #include "coordinator/model_slots.h"
+#include "coordinator/sequence_ends.h"
 #include "coordinator/successors.h"
 #include "tests/unit/coordinator/stream_fixture.h"
 
@@ -178,6 +179,32 @@ TEST(what_cannot_move_begins_anew_there_at_the_end_of_its_time)
     fixture_close(&f);
 }
 
+/* Nobody is let in where it ran: it goes on with the successor. */
+TEST(who_gives_way_where_it_does_not_stay_waits_for_the_successor)
+{
+    struct fixture f;
+    struct request_stream s;
+    int before, after;
+    moving(&f, &s, &before, &after);
+    struct message_sequence_open own = opened(&f, before), to = opened(&f, after);
+    struct message m = {.type = MESSAGE_SEQUENCE_FAILED};
+    m.u.sequence_failed = (struct message_sequence_failed){to.deployment, to.generation,
+                                                           to.sequence, "busy", "no room"};
+    fixture_say(&f, 10 + (uint64_t)after, fixture_key(after), &m);
+    struct deployment *last = deployment_of_id(f.core, own.deployment);
+    assert_int_equal(last->n_active, 1);
+    sequence_preempt(f.core, last->active);
+    assert_int_equal(last->n_waiting, 1);
+    fixture_pass_ms(&f, 2 * COORD_TICK_MS);
+    struct message_sequence_open again = opened(&f, after);
+    assert_true(again.sequence > to.sequence);
+    assert_int_equal(again.sampled, 3);
+    token(&f, &again, after, 3, 15, "stop");
+    assert_int_equal(s.finished, 1);
+    assert_int_equal(s.failed, 0);
+    fixture_close(&f);
+}
+
 TEST(what_was_counted_goes_over_with_the_name)
 {
     struct fixture f;
@@ -210,6 +237,7 @@ int main(void)
         cmocka_unit_test(what_is_said_again_otherwise_is_read_again_as_it_was_told),
         cmocka_unit_test(what_moved_has_room_for_all_that_was_told_meanwhile),
         cmocka_unit_test(what_cannot_move_begins_anew_there_at_the_end_of_its_time),
+        cmocka_unit_test(who_gives_way_where_it_does_not_stay_waits_for_the_successor),
         cmocka_unit_test(what_was_counted_goes_over_with_the_name),
         cmocka_unit_test(a_name_with_no_room_for_an_ending_has_no_successor),
     };
