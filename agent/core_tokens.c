@@ -156,7 +156,8 @@ void core_tokens_picked(struct agent_core *c, struct core_stage *s, const struct
                              c->tokens + n, c->told_ids + n_told);
             n_told += 1 + run->n_drafts;
         }
-        picked += picked ? 1 + run->n_drafts : 0;
+        if (picked)
+            picked += 1 + run->n_drafts;
         id += run->n_tokens;
     }
     tokens_send(c, s);

@@ -275,13 +275,13 @@ TEST(keys_and_values_are_kept_in_8_bits)
 {
     static const struct attention_case cases[] = {
         {{.heads = 1, .kv_heads = 1, .head_dim = 32}, KV_Q8_0, 70, 1, 0, 1},
-        {{.heads = 8, .kv_heads = 2, .head_dim = 64}, KV_Q8_0, 200, 1, 0, 1},
-        {{.heads = 8, .kv_heads = 1, .head_dim = 128}, KV_Q8_0, 130, 64, 0, 1},
-        {{.heads = 3, .kv_heads = 1, .head_dim = 96, .window = 65}, KV_Q8_0, 150, 1, 0, 1},
+        {{.heads = 8, .kv_heads = 2, .head_dim = 64}, KV_Q8_0, 80, 1, 0, 1},
+        {{.heads = 8, .kv_heads = 1, .head_dim = 128}, KV_Q8_0, 80, 64, 0, 1},
+        {{.heads = 3, .kv_heads = 1, .head_dim = 96, .window = 65}, KV_Q8_0, 100, 1, 0, 1},
         {{.heads = 4, .kv_heads = 2, .head_dim = 32, .cap = 5, .window = 9}, KV_Q8_0, 80, 7, 0, 2},
         {{.heads = 4, .kv_heads = 2, .head_dim = 64}, KV_Q8_0, 70, 1, 0.5f, 1},
-        {{.heads = 16, .kv_heads = 1, .head_dim = 96, .value_dim = 64}, KV_Q8_0, 140, 1, 0, 1},
-        {{.heads = 12, .kv_heads = 1, .head_dim = 64}, KV_Q8_0, 130, 1, 0, 1},
+        {{.heads = 16, .kv_heads = 1, .head_dim = 96, .value_dim = 64}, KV_Q8_0, 70, 1, 0, 1},
+        {{.heads = 12, .kv_heads = 1, .head_dim = 64}, KV_Q8_0, 70, 1, 0, 1},
     };
     CASES_CHECK(cases);
 }
