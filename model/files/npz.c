@@ -290,12 +290,12 @@ int npz_read(const char *path, struct npz *out, struct err *e)
 
 int npz_add(struct npz *z, const char *name, struct ndarray *array, struct err *e)
 {
-    char *copy = strdup(name);
-    if (!copy ||
-        !vector_push(z->arrays, z->n_arrays, z->room_arrays, ((struct npz_array){copy, *array}))) {
-        free(copy);
+    struct npz_array *a = vector_add(z->arrays, z->n_arrays, z->room_arrays);
+    if (!a || !(a->name = strdup(name))) {
+        z->n_arrays -= a != NULL;
         return err_no_memory(e, "array %s", name);
     }
+    a->array = *array;
     *array = (struct ndarray){0};
     return 0;
 }

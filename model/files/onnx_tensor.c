@@ -214,8 +214,7 @@ static int external_data(struct onnx_file *f, const struct tensor_fields *t, uin
                        "%s: tensor %s: its bytes %llu to %llu lie beyond the end of "
                        "%s (%llu bytes)",
                        f->path, t->name, (unsigned long long)offset,
-                       (unsigned long long)(offset + bytes), t->file,
-                       (unsigned long long)map->bytes);
+                       (unsigned long long)offset + bytes, t->file, (unsigned long long)map->bytes);
     *out = map ? pb_of(map->data + offset, bytes) : pb_of("", 0);
     return 0;
 }

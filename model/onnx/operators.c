@@ -139,10 +139,10 @@ static int64_t truth_xor(int64_t x, int64_t y)
 
 /* ---- the table, by name ---- */
 
-#define ONE(f) 1, 1, 1, .run = onnx_run_unary, .unary = f
-#define TWO(runs, f) 2, 2, 1, .run = runs, .f64 = f##_f64, .i64 = f##_i64
-#define TRUTH(f) 2, 2, 1, .run = onnx_run_compare, .i64 = f
-#define REDUCE(kind_of) 1, 2, 1, .run = onnx_run_reduce, .kind = kind_of
+#define ONE(f) 1, 1, 1, .run = onnx_run_unary, .unary = (f)
+#define TWO(runs, f) 2, 2, 1, .run = (runs), .f64 = f##_f64, .i64 = f##_i64
+#define TRUTH(f) 2, 2, 1, .run = onnx_run_compare, .i64 = (f)
+#define REDUCE(kind_of) 1, 2, 1, .run = onnx_run_reduce, .kind = (kind_of)
 
 static const struct onnx_operator operators[] = {
     {"Abs", ONE(number_abs), .i64 = whole_abs},

@@ -157,7 +157,7 @@ def endless_chunks(c):
             pass
         status, _, body = reply_of(s)
         assert status == 413 and json.loads(body)["error"]["code"] == "limit", (status, body, sent)
-    body = chat_body("x", n=2)
+    body = chat_body("x", n=1000)
     small = head("POST", CHAT, "Content-Type: application/json", "Transfer-Encoding: chunked") + b"%x\r\n" % len(body) + body + b"\r\n0\r\n\r\n"
     assert exchange(c.port, small)[0] == 400
 
