@@ -1,5 +1,6 @@
 #include "coordinator/deploy.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "common/names.h"
@@ -90,24 +91,55 @@ static int deploy_new(struct coord *c, const char *name, struct model_slot *mode
     return 0;
 }
 
+/* Of a deployment with a plan that reads prompts what would turn up only once it serves. */
+static int readers_check(struct coord *c, const char *name, const char *agents, struct err *e)
+{
+    if (agents[0] && strlen(name) + DEPLOYMENT_PARTNER_ENDING >= DEPLOYMENT_NAME)
+        return err_set(e, HP_EINVAL,
+                       "with --prefill the name of a deployment has at most %d characters",
+                       DEPLOYMENT_NAME - 1 - DEPLOYMENT_PARTNER_ENDING);
+    while (*agents) {
+        struct deployment_range r;
+        size_t n = strcspn(agents, ",");
+        if (n >= sizeof r.agent)
+            return err_set(e, HP_EINVAL, "--prefill: the name of an agent is too long");
+        snprintf(r.agent, sizeof r.agent, "%.*s", (int)n, agents);
+        if (!placement_device_named(c, r.agent).agent) {
+            placement_name_unknown(r.agent, strchr(r.agent, '/') != NULL, e);
+            return err_hint(e, "--prefill names agents or devices: `hpctl topo` lists them");
+        }
+        agents += n + (agents[n] == ',');
+    }
+    return 0;
+}
+
+/* Deployments that belong to others are made by the coordinator alone. */
+static int asked_from_outside_check(const json_t *options, struct err *e)
+{
+    static const char *const own[] = {"prefill_of", "succeeds"};
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+        if (json_object_get(options, own[i]))
+            return err_set(e, HP_EINVAL, "option \"%s\" is the coordinator's own: leave it out",
+                           own[i]);
+    return 0;
+}
+
 int deploy_start(struct coord *c, uint64_t peer, uint64_t ask, const char *name, json_t *options,
                  struct pack_span manifest, struct err *e)
 {
     struct deployment_spec spec;
     struct model_slot *model;
     int rc = deployment_name_check(name, e);
-    if (rc < 0 || (rc = deployment_options_read(options, &spec, e)) < 0)
+    if (rc < 0 || (rc = asked_from_outside_check(options, e)) < 0 ||
+        (rc = deployment_options_read(options, &spec, e)) < 0)
         return rc;
-    if (spec.prefill[0] && strlen(name) + DEPLOYMENT_PARTNER_ENDING >= DEPLOYMENT_NAME)
-        rc = err_set(e, HP_EINVAL,
-                     "with --prefill the name of a deployment has at most %d characters",
-                     DEPLOYMENT_NAME - 1 - DEPLOYMENT_PARTNER_ENDING);
+    struct deployment *d = deployment_find(c, name);
+    if (!d || !json_equal(d->spec.options, spec.options))
+        rc = readers_check(c, name, spec.prefill, e);
     rc = rc < 0 ? rc : model_slot_use(c, manifest, &model, e);
-    if (rc == 0) {
-        struct deployment *d = deployment_find(c, name);
+    if (rc == 0)
         rc = d ? deploy_again(c, d, model, peer, ask, &spec, e)
                : deploy_new(c, name, model, peer, ask, &spec, e);
-    }
     if (rc < 0) {
         deployment_spec_free(&spec);
         model_slots_sweep(c);

@@ -48,15 +48,22 @@ static struct placement_device device_of_id(struct coord *c, const char *id)
     return (struct placement_device){device < 0 ? NULL : m, device};
 }
 
-/* By its agent's name (device -1: all that it has), by its own id, or by that of the device that a
- * paced agent stands for. */
-static struct placement_device device_named(const struct placement_job *p, const char *text)
+struct placement_device placement_device_named(struct coord *c, const char *text)
 {
-    struct placement_device out = {member_find(p->core, text), -1};
-    for (size_t i = 0; !out.agent && i < p->core->n_members; i++)
-        if (p->core->members[i]->node && strcmp(member_paced_as(p->core->members[i]), text) == 0)
-            out.agent = p->core->members[i];
-    return out.agent ? out : device_of_id(p->core, text);
+    struct placement_device out = {member_find(c, text), -1};
+    for (size_t i = 0; !out.agent && i < c->n_members; i++)
+        if (c->members[i]->node && strcmp(member_paced_as(c->members[i]), text) == 0)
+            out.agent = c->members[i];
+    return out.agent ? out : device_of_id(c, text);
+}
+
+int placement_name_unknown(const char *text, bool is_device, struct err *e)
+{
+    int rc = err_set(e, HP_ENOENT, "there is no %s \"%s\" in this cluster",
+                     is_device ? "device" : "agent", text);
+    if (is_device)
+        err_hint(e, "`hpctl topo` lists the devices");
+    return rc;
 }
 
 /* ---- what the spec asks for ---- */
@@ -65,14 +72,8 @@ static int agent_check(const struct deployment *d, const struct member *m, int i
 {
     const struct deployment_spec *s = &d->spec;
     const struct deployment_range *r = &s->ranges[i];
-    if (!m) {
-        bool is_device = s->planned || strchr(r->agent, '/');
-        int rc = err_set(e, HP_ENOENT, "there is no %s \"%s\" in this cluster",
-                         is_device ? "device" : "agent", r->agent);
-        if (is_device)
-            err_hint(e, "`hpctl topo` lists the devices");
-        return rc;
-    }
+    if (!m)
+        return placement_name_unknown(r->agent, s->planned || strchr(r->agent, '/'), e);
     if (!member_available(m)) {
         int rc = err_set(e, HP_ELINK, "agent \"%s\" is %s", r->agent, member_states[m->state].word);
         if (m->drain != MEMBER_STAYS)
@@ -147,7 +148,7 @@ static int ranges_read(struct placement_job *p, const struct deployment *d, stru
     if (!p->devices || !p->ends || !p->ranges)
         return err_set(e, HP_ENOMEM, "no memory for planning");
     for (int i = 0; i < s->n_ranges; i++) {
-        struct placement_device at = device_named(p, s->ranges[i].agent);
+        struct placement_device at = placement_device_named(p->core, s->ranges[i].agent);
         int rc = range_check(d, &at, i, e), first = at.device < 0 ? 0 : at.device,
             end = rc < 0          ? 0
                   : at.device < 0 ? member_device_count(at.agent)

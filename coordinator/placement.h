@@ -45,12 +45,17 @@ enum { PLACEMENT_TOKENS = 512, PLACEMENT_LEAST_CONTEXT = 256 };
 int placement_make(struct coord *c, struct deployment *d, struct placement *out, struct err *e);
 /* Nobody waits for the plan any more. */
 void placement_cancel(struct deployment *d);
-/* One device of an available agent for each kind whose costs for this model nobody has measured;
- * returns how many. */
 struct placement_device {
     struct member *agent;
     int device;
 };
+/* By its agent's name (device -1: all that it has), by its own id, or by that of the device that a
+ * paced agent stands for; agent NULL: there is no such. */
+struct placement_device placement_device_named(struct coord *c, const char *text);
+/* HP_ENOENT: there is none of that name. */
+int placement_name_unknown(const char *text, bool is_device, struct err *e);
+/* One device of an available agent for each kind whose costs for this model nobody has measured;
+ * returns how many. */
 int placement_unmeasured(struct coord *c, const struct deployment *d, struct placement_device *out,
                          int max);
 /* When each piece of a prompt in these slices, after `cached` tokens, should run on the

@@ -275,6 +275,30 @@ TEST(deploying_again_is_told_that_it_serves_or_why_not)
     fixture_close(&f);
 }
 
+TEST(what_only_the_coordinator_asks_for_and_readers_that_are_not_there_are_refused_at_once)
+{
+    static const char *const cases[][3] = {
+        {"{\"prefill_of\": \"e\"}", "invalid", "coordinator's own"},
+        {"{\"succeeds\": \"e\"}", "invalid", "coordinator's own"},
+        {"{\"prefill\": \"a1,a7\"}", "not_found", "no agent \"a7\""},
+        {"{\"prefill\": \"a1/cpu9\"}", "not_found", "no device \"a1/cpu9\""},
+    };
+    struct fixture f;
+    fixture_open(&f);
+    for (int i = 0; i < 3; i++)
+        fixture_agent(&f, i, "k", 1e9);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        ask_deploy(&f, cases[i][0]);
+        const struct message_answer *a = &fixture_last(&f, ADMIN, MESSAGE_ANSWER)->u.answer;
+        assert_string_equal(a->code, cases[i][1]);
+        assert_non_null(strstr(a->text, cases[i][2]));
+        assert_null(deployment_find(f.core, "d"));
+    }
+    ask_deploy(&f, "{\"agents\": \"a0\", \"prefill\": \"a1,a2\"}");
+    assert_non_null(deployment_find(f.core, "d"));
+    fixture_close(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -291,6 +315,8 @@ int main(void)
         cmocka_unit_test(stages_that_nobody_needs_are_unloaded),
         cmocka_unit_test(sequences_of_a_stage_whose_deployment_does_not_serve_are_closed),
         cmocka_unit_test(deploying_again_is_told_that_it_serves_or_why_not),
+        cmocka_unit_test(
+            what_only_the_coordinator_asks_for_and_readers_that_are_not_there_are_refused_at_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
