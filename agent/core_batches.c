@@ -52,8 +52,10 @@ static double trip_seconds(const struct core_stage *s, const struct batch *b, do
 static void batch_count(struct agent_core *c, struct core_stage *s, const struct batch *b,
                         const struct agent_event *ev)
 {
-    uint64_t now = env_now_ns(c->env),
-             end = ev->u.batch_done.end_ns ? ev->u.batch_done.end_ns : now;
+    uint64_t now = env_now_ns(c->env), due = ev->u.batch_done.due_ns,
+             end = due                       ? due
+                   : ev->u.batch_done.end_ns ? ev->u.batch_done.end_ns
+                                             : now;
     uint64_t start = ev->u.batch_done.start_ns ? ev->u.batch_done.start_ns
                                                : end - (uint64_t)(ev->u.batch_done.seconds * 1e9);
     s->batches_done++;

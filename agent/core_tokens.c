@@ -47,12 +47,16 @@ static void tokens_say(struct agent_core *c, struct core_sequence *own, struct p
                                                  .drafts = n_drafts};
 }
 
-static void tokens_send(struct agent_core *c, const struct core_stage *s)
+static void tokens_send(struct agent_core *c, const struct core_stage *s,
+                        const struct agent_event *done)
 {
+    uint64_t end =
+        done->u.batch_done.due_ns ? done->u.batch_done.due_ns : done->u.batch_done.end_ns;
     struct message *m = c->n_said ? core_send(c, MESSAGE_TOKENS) : NULL;
     if (m)
         m->u.tokens = (struct message_tokens){.deployment = s->prepare.deployment,
                                               .generation = s->prepare.generation,
+                                              .made_ns = end ? end : env_now_ns(c->env),
                                               .said = {c->said, c->n_said}};
 }
 
@@ -160,6 +164,6 @@ void core_tokens_picked(struct agent_core *c, struct core_stage *s, const struct
             picked += 1 + run->n_drafts;
         id += run->n_tokens;
     }
-    tokens_send(c, s);
+    tokens_send(c, s, ev);
     core_tokens_post(c, s, b->number, n);
 }

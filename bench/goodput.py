@@ -67,7 +67,7 @@ def measure(o, clusters, rates, targets, seed):
     for turn in range(o.repeat):
         for name, c in clusters.items():
             reports[name].append(c.load("--rate", rates[name], "--seconds", o.seconds, "--patience", 4 * targets[0] + 10, "--prompt-tokens", o.prompts, "--answer-tokens", o.answers,
-                                        "--ttft", targets[0], "--tpot", targets[1], "--seed", seed + turn))
+                                        "--ttft", f"{targets[0]}s", "--tpot", f"{targets[1]}s", "--seed", seed + turn))
     return reports
 
 

@@ -62,7 +62,7 @@ struct member {
     uint64_t device_free_bytes[MESSAGE_MAX_DEVICES]; /* as the last heartbeat told */
     uint64_t memory_free_bytes, dropped_stale, dropped_foreign, data_sent_bytes,
         data_received_bytes;
-    int64_t clock_offset_ns; /* add it to the agent's clock to have ours (plan_vs_actual.c) */
+    int64_t clock_offset_ns; /* add it to the agent's clock to have ours (clocks.h) */
     uint64_t clock_heard_ns; /* 0: not known yet */
     struct member_held *held;
     size_t n_held;

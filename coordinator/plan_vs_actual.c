@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "common/log.h"
+#include "coordinator/clocks.h"
 #include "coordinator/deployment.h"
 #include "coordinator/effects.h"
 #include "coordinator/member.h"
@@ -141,32 +142,6 @@ static bool stage_take(struct plan_vs_actual_record *r, const struct message_pre
     return true;
 }
 
-/* ---- clocks ---- */
-
-/* A message takes at least no time: the least difference is the best guess, given up slowly since
- * clocks drift (100 ppm), at once when they were set. */
-static void clock_hear(struct coord *c, struct member *m, uint64_t clock_ns)
-{
-    int64_t now = (int64_t)coord_clock(c), sample = now - (int64_t)clock_ns;
-    int64_t known = m->clock_offset_ns + (now - (int64_t)m->clock_heard_ns) / 10000;
-    bool anew = !m->clock_heard_ns || sample - known > 1000000000 || known - sample > 1000000000;
-    m->clock_offset_ns = anew || sample < known ? sample : known;
-    m->clock_heard_ns = (uint64_t)now;
-}
-
-/* Agents of one box have one clock, and the best guess of any of them. */
-static double clock_offset_s(const struct coord *c, const struct member *m)
-{
-    int64_t best = m->clock_offset_ns;
-    for (size_t i = 0; i < c->n_members; i++) {
-        const struct member *o = c->members[i];
-        if (o->clock_heard_ns && o->machine[0] && strcmp(o->machine, m->machine) == 0 &&
-            o->clock_offset_ns < best)
-            best = o->clock_offset_ns;
-    }
-    return (double)best * 1e-9;
-}
-
 /* ---- a record that is complete ---- */
 
 static void times_align(const struct coord *c, const struct deployment *d,
@@ -287,6 +262,20 @@ void plan_vs_actual_prefill(struct coord *c, struct member *m, const struct mess
 }
 
 /* ---- for people ---- */
+
+double plan_vs_actual_planned(struct coord *c, struct deployment *d, uint64_t sequence)
+{
+    struct plan_vs_actual *t = d->plan_vs_actual;
+    for (size_t i = 0; t && t->generation == d->generation && i < PLAN_VS_ACTUAL_RECORDS; i++) {
+        struct plan_vs_actual_record *r = t->records[i];
+        if (!r || r->sequence != sequence || !r->complete || r->shared)
+            continue;
+        if (!r->predicted && d->model->facts.n_layers * r->n_slices <= PLAN_VS_ACTUAL_QUICK)
+            record_predict(c, d, r);
+        return r->predicted ? r->planned_s : 0;
+    }
+    return 0;
+}
 
 struct plan_vs_actual_totals plan_vs_actual_totals(const struct deployment *d)
 {

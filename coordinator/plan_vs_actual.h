@@ -20,6 +20,7 @@ enum {
     PLAN_VS_ACTUAL_MAX_CELLS = 16384, /* stages x slices of one record */
     PLAN_VS_ACTUAL_PREDICT_MS =
         50, /* at most one prediction in so long, but for those that people ask for */
+    PLAN_VS_ACTUAL_QUICK = 8192, /* layers x slices: less than a millisecond to predict */
 };
 
 struct plan_vs_actual_totals {
@@ -33,6 +34,9 @@ struct plan_vs_actual_totals {
 void plan_vs_actual_prefill(struct coord *c, struct member *m, const struct message_prefill *p);
 /* All 0 where nothing was compared yet. */
 struct plan_vs_actual_totals plan_vs_actual_totals(const struct deployment *d);
+/* Seconds that the plan says of reading the prompt of that sequence, in the slices that it was read
+ * in; 0: others ran beside it, or it is not known. */
+double plan_vs_actual_planned(struct coord *c, struct deployment *d, uint64_t sequence);
 /* {"count", "planned_s", "measured_s", "error", "corrections", "records": [up to n, the latest
  * first]}. A record is {"sequence", "tokens", "cached" (before these), "slices", "shared", "at_s",
  * "measured_s", "planned_s", "error", "stages": [{"agent", "layers", "planned", "measured"}]},

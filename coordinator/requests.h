@@ -28,6 +28,7 @@ struct request_model {
     uint64_t created_s;     /* Unix time */
     uint64_t context;       /* longest sequence: prompt and output */
     uint32_t vocabulary;    /* ids are below it */
+    bool embeds;            /* it gives rows and writes no text */
     uint32_t retry_after_s; /* at least 1: when one that is refused now (the queue is full, it does
                                not serve) had better come again */
     struct model *model;    /* tokenizer, chat template, vocabulary; there when it serves */
@@ -42,8 +43,9 @@ struct request_usage {
     uint64_t prompt_tokens, output_tokens; /* output counts the end token */
     uint64_t cached_tokens; /* of the prompt: those that another request had computed */
     double waited_s;        /* in the queue, before its stages heard of it */
-    double prefill_s;       /* until the first token */
-    double decode_s;        /* from the first to the last */
+    double prefill_s;       /* until the first token was made */
+    double decode_s;        /* from the first to the last, as they were made */
+    double planned_s;       /* what the plan says of the prompt, read alone; 0: not known */
 };
 
 struct request_callbacks {

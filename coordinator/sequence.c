@@ -216,5 +216,6 @@ struct request_usage sequence_usage(const struct coord *c, const struct sequence
         .waited_s = time_seconds(s->asked_ns, s->opened_ns ? s->opened_ns : coord_now(c)),
         .prefill_s = time_seconds(s->opened_ns, s->first_ns),
         .decode_s = time_seconds(s->first_ns, s->last_ns),
+        .planned_s = s->planned_s,
     };
 }

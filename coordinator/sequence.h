@@ -80,6 +80,7 @@ struct sequence {
     uint64_t sign_ns, wait_ns; /* its last sign of life, and since when the next is waited for
                                   (sequence_deadlines.h) */
     double predicted_s;        /* of reading its prompt */
+    double planned_s;          /* of the same, by the slices that it was read in; 0: not known */
 };
 
 /* Questions of hpctl compute all of what they ask about. */

@@ -6,12 +6,14 @@
 #include "common/log.h"
 #include "common/vector.h"
 #include "coordinator/admission.h"
+#include "coordinator/clocks.h"
 #include "coordinator/effects.h"
 #include "coordinator/growth.h"
 #include "coordinator/handoffs.h"
 #include "coordinator/lost_hop.h"
 #include "coordinator/member.h"
 #include "coordinator/model_slots.h"
+#include "coordinator/plan_vs_actual.h"
 #include "coordinator/prefixes.h"
 #include "coordinator/sequence_deadlines.h"
 #include "coordinator/sequence_ends.h"
@@ -151,7 +153,17 @@ static void sequence_correct(struct coord *c, struct sequence *s)
     admission_advance(c, d);
 }
 
-static void sequence_said(struct coord *c, struct sequence *s, const struct message_said *t)
+/* Tokens were made at `made_ns`, when it had its room and after those before them. */
+static void sequence_made(struct sequence *s, uint64_t made_ns)
+{
+    uint64_t least = s->first_ns ? s->last_ns : s->opened_ns;
+    s->last_ns = made_ns > least ? made_ns : least;
+    if (!s->first_ns)
+        s->first_ns = s->last_ns;
+}
+
+static void sequence_said(struct coord *c, struct sequence *s, const struct message_said *t,
+                          uint64_t made_ns)
 {
     struct deployment *d = s->deployment;
     if (handoff_moves(s) && s == s->handoff->to)
@@ -183,15 +195,13 @@ static void sequence_said(struct coord *c, struct sequence *s, const struct mess
         sequence_deadline_sign(c, d, s, s->reads);
     if (fresh) {
         drafts_count(d, t);
-        s->last_ns = coord_now(c);
+        sequence_made(s, made_ns);
         sequence_note(s, ids, fresh);
         if (s->reads)
             prefixes_ready(d, s);
         s->reads = false;
         if (s->handed)
             handoff_done(c, s);
-        if (!s->first_ns)
-            s->first_ns = s->last_ns;
         if (s->output)
             memcpy(s->output + s->n_output, ids, fresh * sizeof *ids);
         s->n_output += fresh;
@@ -208,6 +218,8 @@ static void sequence_said(struct coord *c, struct sequence *s, const struct mess
             reader_finish(c, s);
         return;
     }
+    if (t->finish[0] && s->kind == SEQUENCE_REQUEST)
+        s->planned_s = plan_vs_actual_planned(c, d, s->id);
     if (t->finish[0])
         sequence_finish(c, s, stopped ? REQUEST_STOP : REQUEST_LENGTH);
     else
@@ -219,11 +231,13 @@ static void sequence_said(struct coord *c, struct sequence *s, const struct mess
 void sequences_tokens(struct coord *c, struct member *m, const struct message_tokens *t)
 {
     const struct message_said *said = t->said.items;
+    clock_hear(c, m, t->made_ns);
+    uint64_t made_ns = clock_moment(c, m, t->made_ns);
     for (size_t i = 0; i < t->said.count; i++) {
         struct sequence *s =
             find_active(c, m, true, t->deployment, t->generation, said[i].sequence);
         if (s)
-            sequence_said(c, s, &said[i]);
+            sequence_said(c, s, &said[i], made_ns);
     }
 }
 

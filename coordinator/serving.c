@@ -33,6 +33,7 @@ static void request_model_fill(const struct coord *c, const struct deployment *d
         .context = d->context,
         .retry_after_s = retry_after_s(c, d),
         .vocabulary = d->model->open ? d->model->facts.vocabulary : 0,
+        .embeds = d->model->open && d->model->facts.pooling != 0,
         .model = d->model->open ? d->model->facts.handle : NULL,
     };
 }

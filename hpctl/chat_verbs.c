@@ -152,13 +152,11 @@ static json_t *answer_json(struct answer *a, const char *model)
                      a->timings);
 }
 
-/* Below it an answer came to the coordinator in one piece, which says nothing of its pace. */
-static const double LEAST_DECODE_S = 1e-3;
-
 static void print_timings(const struct answer *a)
 {
     double prefill = number_member(a->timings, "prefill_s"),
-           decode = number_member(a->timings, "decode_s");
+           decode = number_member(a->timings, "decode_s"),
+           planned = number_member(a->timings, "planned_s");
     double prompt = number_member(a->usage, "prompt_tokens"),
            made = number_member(a->usage, "completion_tokens");
     double cached =
@@ -166,8 +164,11 @@ static void print_timings(const struct answer *a)
     fprintf(stderr, "%.0f prompt tokens", prompt);
     if (cached > 0)
         fprintf(stderr, " (%.0f were there already)", cached);
-    fprintf(stderr, ", first token after %s; %.0f tokens", shown_seconds(prefill).s, made);
-    if (made > 1 && decode >= LEAST_DECODE_S)
+    fprintf(stderr, ", first token after %s", shown_seconds(prefill).s);
+    if (planned > 0)
+        fprintf(stderr, " (planned %s)", shown_seconds(planned).s);
+    fprintf(stderr, "; %.0f tokens", made);
+    if (made > 1 && decode > 0)
         fprintf(stderr, " at %.1f per second", (made - 1) / decode);
     else if (made > 1)
         fprintf(stderr, " at once");

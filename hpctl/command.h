@@ -69,9 +69,9 @@ int invocation_u64(const struct invocation *in, const char *name, uint64_t fallb
                    struct err *e);
 int invocation_number(const struct invocation *in, const char *name, double fallback, double *out,
                       struct err *e);
-/* Above 0, out in seconds: "0.1s", "100ms", or a number alone, which counts in `unit_s`. */
-int invocation_duration(const struct invocation *in, const char *name, double unit_s,
-                        double fallback_s, double *out_s, struct err *e);
+/* Above 0, out in seconds: "0.1s", "100ms"; a number alone could mean either and is refused. */
+int invocation_duration(const struct invocation *in, const char *name, double fallback_s,
+                        double *out_s, struct err *e);
 int invocation_bytes(const struct invocation *in, const char *name, uint64_t fallback,
                      uint64_t *out, struct err *e);
 /* One of the words in `choices` (NULL-terminated): its index. */

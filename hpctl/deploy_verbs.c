@@ -227,7 +227,7 @@ static int options_read(const struct invocation *in, struct deploying *d, const 
     if (rc < 0 || (rc = invocation_u64(in, "max-context", 0, &context, e)) < 0 ||
         (rc = invocation_u64(in, "slice", 0, &slice, e)) < 0 ||
         (rc = invocation_u64(in, "max-sequences", 0, &sequences, e)) < 0 ||
-        (rc = invocation_duration(in, "tpot", 1e-3, 0, &tpot_s, e)) < 0)
+        (rc = invocation_duration(in, "tpot", 0, &tpot_s, e)) < 0)
         return rc;
     if (invocation_option(in, "max-sequences") && sequences == 0)
         return err_set(e, HP_EUSAGE, "--max-sequences: at least 1 must be answered at once");
@@ -368,8 +368,8 @@ static const struct command_option deploy_options[] = {
      "of its share of the devices' time where other deployments have stages on them, too (default "
      "1): with 3 it gets three times the time of one with 1 while both have something to do",
      0},
-    {"tpot", "MS",
-     "milliseconds (or 0.05s) per token to keep while prompts are read beside answers: slices are "
+    {"tpot", "TIME",
+     "time per token, e.g. 50ms, to keep while prompts are read beside answers: slices are "
      "cut so that a stage "
      "is not at one for longer, by the planner's times (default: the plan's slices)",
      0},

@@ -48,8 +48,8 @@ int invocation_number(const struct invocation *in, const char *name, double fall
     return 0;
 }
 
-int invocation_duration(const struct invocation *in, const char *name, double unit_s,
-                        double fallback_s, double *out_s, struct err *e)
+int invocation_duration(const struct invocation *in, const char *name, double fallback_s,
+                        double *out_s, struct err *e)
 {
     const char *text = invocation_option(in, name);
     *out_s = fallback_s;
@@ -57,13 +57,13 @@ int invocation_duration(const struct invocation *in, const char *name, double un
         return 0;
     char *end;
     double v = strtod(text, &end);
-    double unit = *end == 0                ? unit_s
-                  : strcmp(end, "s") == 0  ? 1
-                  : strcmp(end, "ms") == 0 ? 1e-3
-                                           : 0;
+    double unit = strcmp(end, "s") == 0 ? 1 : strcmp(end, "ms") == 0 ? 1e-3 : 0;
+    if (end != text && !*end && isfinite(v) && v > 0)
+        return err_set(e, HP_EUSAGE, "--%s: %s lacks its unit: %sms or %ss", name, text, text,
+                       text);
     if (end == text || unit == 0 || !isfinite(v) || !(v > 0))
-        return err_set(e, HP_EUSAGE, "--%s: \"%s\" is no time above 0 such as 0.2s, 200ms or %g",
-                       name, text, 0.2 / unit_s);
+        return err_set(e, HP_EUSAGE, "--%s: \"%s\" is no time above 0 such as 200ms or 0.2s", name,
+                       text);
     *out_s = v * unit;
     return 0;
 }

@@ -42,8 +42,10 @@ static double measure_of(const struct load_run *run, size_t index, enum load_mea
     double at_s = run->plan->requests[index].at_s;
     switch (m) {
     case MEASURE_TTFT: return r->first_s - at_s;
-    case MEASURE_TPOT:
-        return r->answer_tokens > 1 ? (r->end_s - r->first_s) / (r->answer_tokens - 1) : NAN;
+    case MEASURE_TPOT: /* tokens held up on their way come at once, and were not made so */
+        return r->answer_tokens > 1
+                   ? fmax(r->end_s - r->first_s, r->decode_s) / (r->answer_tokens - 1)
+                   : NAN;
     case MEASURE_END: return r->end_s - at_s;
     case MEASURE_QUEUE: return r->waited_s;
     case MEASURE_PREFILL: return r->prefill_s;

@@ -65,8 +65,8 @@ static int read_options(const struct invocation *in, struct load_session *j, str
         (rc = invocation_u64(in, "seed", 1, &j->options.seed, e)) < 0 ||
         (rc = invocation_u64(in, "common", 0, &common, e)) < 0 ||
         (rc = invocation_u64(in, "max-open", 4096, &most_open, e)) < 0 ||
-        (rc = invocation_duration(in, "ttft", 1, INFINITY, &j->report.ttft_s, e)) < 0 ||
-        (rc = invocation_duration(in, "tpot", 1, INFINITY, &j->report.tpot_s, e)) < 0 ||
+        (rc = invocation_duration(in, "ttft", INFINITY, &j->report.ttft_s, e)) < 0 ||
+        (rc = invocation_duration(in, "tpot", INFINITY, &j->report.tpot_s, e)) < 0 ||
         (rc = positive_option(in, "patience", 60, &j->run.patience_s, e)) < 0)
         return rc;
     if (most_open < 1 || most_open > 100000)
@@ -109,6 +109,11 @@ static int model_ask(struct load_session *j, struct err *e)
     json_int_t vocabulary = json_integer_value(json_object_get(model, "vocabulary"));
     if (rc == 0 && strcmp(state, "serving") != 0)
         rc = err_set(e, HP_ESTALE, "\"%s\" does not serve now (%s)", j->run.deployment, state);
+    if (rc == 0 && strcmp(string_member(model, "task"), "embed") == 0) {
+        err_set(e, HP_EINVAL, "\"%s\" makes embeddings, and a load is of answers",
+                j->run.deployment);
+        rc = err_hint(e, "name a deployment of a model that writes text (hpctl ps)");
+    }
     if (rc == 0)
         rc = plan_check(&j->plan, (uint64_t)number_member(model, "max_model_len"), e);
     j->run.vocabulary = vocabulary > 0 ? (uint32_t)vocabulary : UNKNOWN_VOCABULARY;
@@ -176,8 +181,9 @@ static const struct command_option load_options[] = {
      "of each prompt: N, A..B, or lognormal:A..B with 95 % between (default 64..256)", 0},
     {"answer-tokens", "L", "of each answer, likewise (default 16..64)", 0},
     {"common", "N", "the first N tokens of all prompts are the same (default 0)", 0},
-    {"ttft", "S", "target: seconds to the first token, or 500ms (default: none)", 0},
-    {"tpot", "S", "target: seconds per token after the first, or 50ms, on the mean of an answer",
+    {"ttft", "TIME", "target: time to the first token, e.g. 500ms or 2s (default: none)", 0},
+    {"tpot", "TIME",
+     "target: time per token after the first, e.g. 50ms, on the mean of an answer (default: none)",
      0},
     {"seed", "N", "of arrivals, lengths and prompts (default 1)", 0},
     {"patience", "S", "seconds to wait for answers after the last arrival (default 60)", 0},

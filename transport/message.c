@@ -105,7 +105,10 @@ static const struct pack_field message_said_fields[] = {
     U64(message_said, sequence), U64(message_said, first),  U32S(message_said, ids),
     TEXT(message_said, finish),  U64(message_said, drafts), {0}};
 static const struct pack_field tokens_fields[] = {
-    GENERATION(message_tokens), LIST(message_tokens, said, message_said, MESSAGE_MAX_SAID), {0}};
+    GENERATION(message_tokens),
+    U64(message_tokens, made_ns),
+    LIST(message_tokens, said, message_said, MESSAGE_MAX_SAID),
+    {0}};
 static const struct pack_field sequence_failed_fields[] = {GENERATION(message_sequence_failed),
                                                            U64(message_sequence_failed, sequence),
                                                            TEXT(message_sequence_failed, code),

@@ -144,6 +144,7 @@ struct message_said { /* what came out of one sequence */
 
 struct message_tokens { /* what the last stage sampled: one message a batch */
     uint64_t deployment, generation;
+    uint64_t made_ns;      /* by the agent's clock: messages may be held up on their way */
     struct pack_list said; /* struct message_said */
 };
 

@@ -54,8 +54,9 @@ static void model_row(struct buffer *out, const struct request_model *m)
     json_write_text(out, m->name);
     buffer_printf(out,
                   ",\"object\":\"model\",\"created\":%llu,\"owned_by\":\"hodgepodge\",\"max_model_"
-                  "len\":%llu,\"vocabulary\":%u,\"state\":",
-                  (unsigned long long)m->created_s, (unsigned long long)m->context, m->vocabulary);
+                  "len\":%llu,\"vocabulary\":%u,\"task\":\"%s\",\"state\":",
+                  (unsigned long long)m->created_s, (unsigned long long)m->context, m->vocabulary,
+                  m->embeds ? "embed" : "generate");
     json_write_text(out, m->state);
     buffer_printf(out, "}");
 }

@@ -123,8 +123,11 @@ static void usage_and_timings(struct buffer *out, const struct request_usage *u)
         "\"usage\":{\"prompt_tokens\":%" PRIu64 ",\"completion_tokens\":%" PRIu64
         ",\"total_tokens\":%" PRIu64 ",\"prompt_tokens_details\":{\"cached_tokens\":%" PRIu64 "}}",
         u->prompt_tokens, u->output_tokens, u->prompt_tokens + u->output_tokens, u->cached_tokens);
-    buffer_printf(out, ",\"timings\":{\"waited_s\":%.9g,\"prefill_s\":%.9g,\"decode_s\":%.9g}}",
+    buffer_printf(out, ",\"timings\":{\"waited_s\":%.9g,\"prefill_s\":%.9g,\"decode_s\":%.9g",
                   u->waited_s, u->prefill_s, u->decode_s);
+    if (u->planned_s > 0)
+        buffer_printf(out, ",\"planned_s\":%.9g", u->planned_s);
+    text_append(out, "}}");
 }
 
 void openai_event_usage(struct buffer *out, const struct openai_head *h,

@@ -212,7 +212,7 @@ static void lie(struct liar *l)
                                                        number(l), number(l), number(l),  words(l),
                                                        text(l),   text(l),   text(l)};
         break;
-    case MESSAGE_TOKENS: m.u.tokens = (struct message_tokens){d, g, said_rows(l)}; break;
+    case MESSAGE_TOKENS: m.u.tokens = (struct message_tokens){d, g, number(l), said_rows(l)}; break;
     case MESSAGE_SEQUENCE_FAILED:
         m.u.sequence_failed = (struct message_sequence_failed){d, g, s, text(l), text(l)};
         break;

@@ -120,6 +120,8 @@ def what_cannot_be_embedded_is_refused_in_words():
         assert status == 400 and "embeddings are made by encoders" in body["error"]["message"], body
         status, body = c.request("POST", "/v1/embeddings", {"model": "none", "input": "x"})
         assert status == 404 and body["error"]["code"] == "model_not_found", body
+        loaded = c.run("load", "sense", "--rate", "5", "--seconds", "2")
+        assert loaded.returncode == 1 and "makes embeddings" in loaded.stderr and "hpctl ps" in loaded.stderr, (loaded.returncode, loaded.stderr)
         status, body = c.request("POST", "/v1/completions", {"model": "sense", "prompt": "x"})
         assert status == 400 and "POST /v1/embeddings" in body["error"]["message"], body
         status, body = c.request("POST", "/v1/chat/completions", {"model": "sense", "messages": [{"role": "user", "content": "x"}]})

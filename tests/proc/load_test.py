@@ -26,17 +26,17 @@ def what_arrives_is_answered_and_measured():
         c.deploy("demo", DEMO, "--agents", "a0,a1")
         svg, trace = os.path.join(c.folder, "load.svg"), os.path.join(c.folder, "trace.json")
         args = ("load", "demo", "--arrivals", "uniform", "--rate", "10", "--seconds", "2", "--prompt-tokens", "20..60", "--answer-tokens", "8")
-        r = whole(c.hpctl(*args, "--ttft", "60", "--tpot", "60", "--svg", svg, "--trace", trace))
+        r = whole(c.hpctl(*args, "--ttft", "60s", "--tpot", "60s", "--svg", svg, "--trace", trace))
         assert r["done"] == r["requests"] == r["good"] == 20 and r["attainment"] == 1 and not r["interrupted"], r
         assert r["answer_tokens"] == 160 and 20 * 20 <= r["prompt_tokens"] <= 20 * 60, r
         assert r["ttft_s"]["p50"] <= r["end_to_end_s"]["p50"] and r["prefill_s"]["p50"] > 0 and r["decode_s"]["p50"] > 0, r
         assert xml.dom.minidom.parse(svg).getElementsByTagName("rect")
         with open(trace) as f:
             assert sum("prefill of" in e.get("name", "") for e in json.load(f)["traceEvents"]) == 20
-        assert whole(c.hpctl(*args, "--ttft", "1e-6"))["good"] == 0
+        assert whole(c.hpctl(*args, "--ttft", "1e-3ms"))["good"] == 0
         again = c.hpctl("load", "demo", "--rate", "10", "--seconds", "1", "--common", "64", "--prompt-tokens", "80")
         assert again["cached_tokens"] > 0, again
-        people = c.run(*args, "--ttft", "60").stdout
+        people = c.run(*args, "--ttft", "60s").stdout
         assert "20 requests" in people and "first token" in people and "100.0 % of all" in people, people
 
         # a file has its own times and lengths
@@ -82,7 +82,7 @@ def what_breaks_and_what_is_interrupted_is_told():
 def what_cannot_be_asked_is_refused_before_anything_is_sent():
     with Cluster(agents=1, cores=1) as c:
         c.deploy("demo", DEMO)
-        for args, rc, says in ((("nope", "--rate", "1"), 4, "nope"), (("demo",), 2, "--rate"), (("demo", "--rate", "0"), 2, "--rate"),
+        for args, rc, says in ((("nope", "--rate", "1"), 4, "nope"), (("demo",), 2, "--rate"), (("demo", "--rate", "0"), 2, "--rate"), (("demo", "--rate", "1", "--tpot", "20"), 2, "20ms or 20s"),
                                (("demo", "--rate", "1", "--prompt-tokens", "9..3"), 2, "--prompt-tokens"),
                                (("demo", "--rate", "1", "--prompt-tokens", "4000"), 1, "context is"),
                                (("demo", "--arrivals", "/nowhere.csv"), 4, "/nowhere.csv"), (("a/b", "--rate", "1"), 1, "a/b")):

@@ -116,6 +116,7 @@ static void sequences_of_a_batch_are_told_in_one_message(void **state)
         messages += f->actions.items[i].kind == AGENT_DO_SEND &&
                     f->actions.items[i].u.message.type == MESSAGE_TOKENS;
     assert_int_equal(messages, 1);
+    assert_int_equal(said(f, MESSAGE_TOKENS)->u.tokens.made_ns, f->clock.now_ns);
     static const char *const finish[] = {"", "stop", "length"};
     assert_int_equal(said(f, MESSAGE_TOKENS)->u.tokens.said.count, 3);
     for (size_t i = 0; i < 3; i++) {

@@ -134,6 +134,8 @@ TEST(the_last_of_many_quick_prompts_is_shown_beside_its_plan)
     tell_prompt(&f, d, 1, 100, 1, 2);
     tell_prompt_now(&f, d, 2, 100, 1, 2);
     assert_int_equal(plan_vs_actual_totals(d).prefills, 1);
+    assert_near(plan_vs_actual_planned(f.core, d, 2), 0.3, 1e-3);
+    assert_near(plan_vs_actual_planned(f.core, d, 3), 0, 0);
     json_t *said = plan_vs_actual_describe(f.core, d, 1),
            *r = json_array_get(json_object_get(said, "records"), 0);
     assert_int_equal(json_integer_value(json_object_get(r, "sequence")), 2);

@@ -1,4 +1,6 @@
 /* Sequences of a deployment, message by message. */
+#include <math.h>
+
 #include "coordinator/api_keys.h"
 #include "coordinator/sequence.h"
 #include "coordinator/shares.h"
@@ -62,6 +64,44 @@ TEST(repeated_tokens_are_ignored_and_the_end_token_is_not_text)
     assert_int_equal(s.finished, 1);
     assert_int_equal(coord_view(f.core).sequences_active, 0);
     fixture_close(&f);
+}
+
+/* Tokens that were held up on their way come in one piece: the times are those at which they were
+ * made, by the agent's own clock, which is ahead. What an agent says of its clock moves no token
+ * before its prompt or after now. */
+TEST(tokens_that_come_together_have_the_times_at_which_they_were_made)
+{
+    static const uint64_t ms = 1000000, ahead = 5000 * 1000000ull;
+    static const struct {
+        uint64_t made_ms[3]; /* after the request was opened; 0: not told */
+        double prefill_s, decode_s;
+    } cases[] = {
+        {{30, 50, 70}, 0.030, 0.040},      {{30, 30, 30}, 0.030, 0},
+        {{50, 40, 30}, 0.050, 0},          {{0, 0, 0}, 0.100, 0},
+        {{30, 9000000, 70}, 0.030, 0.070}, {{30, UINT64_MAX / 2000000, 70}, 0.030, 0.070},
+    };
+    static const uint32_t ids[] = {11, 12, 13};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct fixture f;
+        struct request_stream s;
+        struct deployment *d = serving(&f);
+        static const uint32_t first = 7;
+        open_stream(&f, &s, 10, 1); /* by which its clock is known */
+        tokens_made(&f, 0, 1, d->active->id, 0, &first, 1, "length", f.clock.now_ns + ahead);
+        open_stream(&f, &s, 10, 3);
+        uint64_t opened = f.clock.now_ns;
+        fixture_pass_ms(&f, 100);
+        for (uint64_t k = 0; k < 3; k++) {
+            uint64_t made = cases[i].made_ms[k];
+            tokens_made(&f, 0, 1, d->active->id, k, ids + k, 1, k == 2 ? "length" : "",
+                        made ? opened + ahead + made * ms : 0);
+        }
+        assert_int_equal(s.finished, 1);
+        if (fabs(s.usage.prefill_s - cases[i].prefill_s) > 1e-4 ||
+            fabs(s.usage.decode_s - cases[i].decode_s) > 1e-4)
+            fail_msg("case %zu: prefill %g s, decode %g s", i, s.usage.prefill_s, s.usage.decode_s);
+        fixture_close(&f);
+    }
 }
 
 TEST(a_gap_in_the_tokens_ends_the_stream)
@@ -376,6 +416,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_stage_hears_what_it_needs_of_a_sequence),
         cmocka_unit_test(repeated_tokens_are_ignored_and_the_end_token_is_not_text),
+        cmocka_unit_test(tokens_that_come_together_have_the_times_at_which_they_were_made),
         cmocka_unit_test(a_gap_in_the_tokens_ends_the_stream),
         cmocka_unit_test(a_lost_agent_ends_what_is_open_and_keeps_what_waits),
         cmocka_unit_test(who_waits_does_not_follow_those_whose_link_broke),

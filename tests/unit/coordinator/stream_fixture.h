@@ -92,18 +92,27 @@ static inline void open_stream(struct fixture *f, struct request_stream *s, size
     assert_int_equal(ask_stream(f, s, NULL, n, max_tokens), 0);
 }
 
-static inline void tokens(struct fixture *f, int agent, uint64_t generation, uint64_t sequence,
-                          uint64_t first, const uint32_t *ids, size_t n, const char *finish)
+/* `made_ns` by the agent's clock. */
+static inline void tokens_made(struct fixture *f, int agent, uint64_t generation, uint64_t sequence,
+                               uint64_t first, const uint32_t *ids, size_t n, const char *finish,
+                               uint64_t made_ns)
 {
     struct message m = {.type = MESSAGE_TOKENS};
     struct message_said said = {sequence, first, {ids, n}, finish, 0};
-    m.u.tokens =
-        (struct message_tokens){.deployment = 1, .generation = generation, .said = {&said, 1}};
+    m.u.tokens = (struct message_tokens){
+        .deployment = 1, .generation = generation, .made_ns = made_ns, .said = {&said, 1}};
     struct buffer bytes = {0};
     message_encode(&m, &bytes);
     coord_message(f->core, 10 + (uint64_t)agent, fixture_key(agent), bytes.data, bytes.size);
     buffer_free(&bytes);
     settle(f);
+}
+
+/* Nobody says when. */
+static inline void tokens(struct fixture *f, int agent, uint64_t generation, uint64_t sequence,
+                          uint64_t first, const uint32_t *ids, size_t n, const char *finish)
+{
+    tokens_made(f, agent, generation, sequence, first, ids, n, finish, 0);
 }
 
 #endif

@@ -69,7 +69,7 @@ TEST(times_are_read_with_their_units)
         double seconds;
         int rc;
     } cases[] = {
-        {"0.25s", 0.25, 0},   {"250ms", 0.25, 0},    {"250", 0.25, 0},      {"1e3", 1, 0},
+        {"0.25s", 0.25, 0},   {"250ms", 0.25, 0},    {"250", 0, HP_EUSAGE}, {"1e3ms", 1, 0},
         {"0", 0, HP_EUSAGE},  {"-1s", 0, HP_EUSAGE}, {"", 0, HP_EUSAGE},    {"s", 0, HP_EUSAGE},
         {"1m", 0, HP_EUSAGE}, {"1 s", 0, HP_EUSAGE}, {"nan", 0, HP_EUSAGE}, {"infs", 0, HP_EUSAGE},
     };
@@ -77,7 +77,7 @@ TEST(times_are_read_with_their_units)
         struct invocation in = with(NULL, cases[i].text, NULL);
         struct err e = {0};
         double out = -1;
-        int rc = invocation_duration(&in, "count", 1e-3, 7, &out, &e);
+        int rc = invocation_duration(&in, "count", 7, &out, &e);
         if (rc != cases[i].rc || (rc == 0 && out != cases[i].seconds))
             fail_msg("%s: %d, %g", cases[i].text, rc, out);
         if (rc < 0)
@@ -85,7 +85,7 @@ TEST(times_are_read_with_their_units)
     }
     struct invocation none = with(NULL, NULL, NULL);
     double out;
-    assert_int_equal(invocation_duration(&none, "count", 1, 7, &out, NULL), 0);
+    assert_int_equal(invocation_duration(&none, "count", 7, &out, NULL), 0);
     assert_true(out == 7);
 }
 

@@ -95,6 +95,21 @@ TEST(percentiles_and_counts_are_those_of_the_results)
     json_decref(o);
 }
 
+/* The last tokens of a hundred answers come together with the first: what the coordinator says of
+ * their making counts. */
+TEST(tokens_that_come_at_once_were_not_made_at_once)
+{
+    struct report_bed b;
+    bed_make(&b);
+    for (int i = 0; i < 100; i++)
+        b.results[i].end_s = b.results[i].first_s;
+    b.report.tpot_s = 0.0305;
+    json_t *o = load_report_json(&b.report);
+    close_to(number_at(o, "tpot_s", "p50"), 0.050);
+    close_to(number_at(o, "good", NULL), 30);
+    json_decref(o);
+}
+
 TEST(goodput_counts_what_is_within_both_targets)
 {
     static const struct {
@@ -170,6 +185,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(percentiles_and_counts_are_those_of_the_results),
+        cmocka_unit_test(tokens_that_come_at_once_were_not_made_at_once),
         cmocka_unit_test(goodput_counts_what_is_within_both_targets),
         cmocka_unit_test(an_answer_of_one_token_has_no_time_per_token),
         cmocka_unit_test(after_an_interruption_what_never_arrived_does_not_count),
