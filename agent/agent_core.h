@@ -305,11 +305,13 @@ struct agent_action {
         struct {
             uint64_t slot, ticket, sequence;
             struct kv_range range;
-            void *buffer; /* taken: the frame's payload */
+            enum kv_format format; /* as what they came */
+            void *buffer;          /* taken: the frame's payload */
         } kv_import;
         struct {
             uint64_t slot, ticket, sequence; /* ticket: of the export, whose pieces share a link */
             struct kv_range range;
+            enum kv_format format;      /* as what they go */
             struct frame_header header; /* but for payload_bytes and sent_ns */
             struct pack_span to;
         } kv_export;

@@ -83,9 +83,13 @@ static bool frame_fits(const struct core_stage *s, const struct core_sequence *o
 {
     const struct frame_header *h = ev->u.frame.header;
     const struct kv_range *r = &ev->u.frame.kv;
-    uint64_t bytes = kv_shape_bytes(&s->kv, r);
+    struct kv_shape came = s->kv;
+    enum kv_format format;
+    if (r->group >= came.n_groups || !frame_dtype_is_kv(h->dtype, &format) ||
+        !kv_shape_group_as(&came.groups[r->group], format))
+        return false;
+    uint64_t bytes = kv_shape_bytes(&came, r);
     return bytes && h->payload_bytes == FRAME_KV_BYTES + bytes && ev->u.frame.buffer &&
-           h->dtype == frame_dtype_of_kv(s->kv.groups[r->group].format) &&
            r->first <= own->open.length && r->count <= own->open.length - r->first;
 }
 
@@ -107,6 +111,7 @@ static int piece_hand_over(struct agent_core *c, const struct core_stage *s,
     a->u.kv_import.ticket = own->ticket;
     a->u.kv_import.sequence = ev->u.frame.header->sequence;
     a->u.kv_import.range = ev->u.frame.kv;
+    frame_dtype_is_kv(ev->u.frame.header->dtype, &a->u.kv_import.format);
     a->u.kv_import.buffer = ev->u.frame.buffer;
     return 0;
 }
@@ -178,10 +183,16 @@ void core_kv_imported(struct agent_core *c, const struct agent_event *ev)
 
 /* ---- what goes ---- */
 
-/* Of the stage's shape what the order asks for. */
+/* Of the stage's shape what the order asks for, in the format that it crosses in. */
 static int shape_cut(const struct message_kv_export *o, struct kv_shape *shape, struct err *e)
 {
     const struct message_kv_blocks *b = o->blocks.items;
+    enum kv_format format;
+    if (o->kv && o->kv[0]) {
+        if (!kv_format_of_word(o->kv, false, &format))
+            return err_set(e, HP_EINVAL, "nobody keeps keys and values as \"%.40s\"", o->kv);
+        kv_shape_narrow(shape, format);
+    }
     struct kv_shape all = *shape;
     for (uint32_t g = 0; o->blocks.count && g < shape->n_groups; g++)
         shape->groups[g].n_blocks = 0;
@@ -279,6 +290,7 @@ static bool piece_send(struct agent_core *c, struct core_kv_export *x, const str
     a->u.kv_export.ticket = x->ticket;
     a->u.kv_export.sequence = o->sequence;
     a->u.kv_export.range = *r;
+    a->u.kv_export.format = x->shape.groups[r->group].format;
     a->u.kv_export.to = core_span(c, o->to_address);
     a->u.kv_export.header = (struct frame_header){
         .kind = FRAME_KV,

@@ -139,6 +139,7 @@ void executor_run(struct executor *x, const struct executor_run *r);
 struct executor_kv {
     uint64_t slot, ticket, sequence;
     struct kv_range range;
+    enum kv_format format;     /* as what they come or go, whatever the stage keeps them as */
     struct data_buffer *frame; /* import: taken */
     /* export: held until its config's `left` is called, or until the export is reported as failed
      * (HP_EBUSY: no buffer now) */

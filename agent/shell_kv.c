@@ -15,6 +15,7 @@ void shell_kv_import(struct agent *a, const struct agent_action *act)
                                                           .ticket = act->u.kv_import.ticket,
                                                           .sequence = act->u.kv_import.sequence,
                                                           .range = act->u.kv_import.range,
+                                                          .format = act->u.kv_import.format,
                                                           .frame = act->u.kv_import.buffer});
 }
 
@@ -69,6 +70,7 @@ void shell_kv_export(struct agent *a, const struct agent_action *act)
                                                           .ticket = ticket,
                                                           .sequence = act->u.kv_export.sequence,
                                                           .range = act->u.kv_export.range,
+                                                          .format = act->u.kv_export.format,
                                                           .outlet = outlet_hold(o),
                                                           .header = act->u.kv_export.header});
 }

@@ -17,6 +17,14 @@ static inline uint64_t kv_format_bytes(enum kv_format f, uint64_t elements)
                          : elements * sizeof(uint16_t);
 }
 
+/* Elements of so many bytes, which are whole blocks. */
+static inline uint64_t kv_format_elements(enum kv_format f, uint64_t bytes)
+{
+    return f == KV_Q8_0  ? bytes / KV_Q8_BYTES * KV_Q8_ELEMENTS
+           : f == KV_F32 ? bytes / sizeof(float)
+                         : bytes / sizeof(uint16_t);
+}
+
 /* "f16", "f32", "q8_0", and back. "auto" (also "" and NULL) follows the arithmetic: f32 where that
  * is float32 throughout, else f16. False: the text is none of them. */
 const char *kv_format_word(enum kv_format f);

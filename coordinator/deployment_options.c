@@ -80,6 +80,19 @@ static int tpot_read(struct deployment_spec *s, struct err *e)
     return err_set(e, HP_EINVAL, "--tpot is a number of milliseconds from 1 to 60000");
 }
 
+static int prefill_kv_read(const struct deployment_spec *s, struct err *e)
+{
+    enum kv_format ignored;
+    if (s->prefill_kv[0] && !s->prefill[0])
+        return err_set(
+            e, HP_EINVAL,
+            "--prefill-kv goes with --prefill, which names the agents that read prompts");
+    if (kv_format_of_word(s->prefill_kv, s->f32, &ignored))
+        return 0;
+    return err_set(e, HP_EINVAL, "--prefill-kv is \"%.40s\"; it can be auto, f16, f32 or q8_0",
+                   s->prefill_kv);
+}
+
 static int prefix_cache_read(struct deployment_spec *s, const char *word, struct err *e)
 {
     static const char *const words[] = {"on", "shared", "off"};
@@ -126,6 +139,7 @@ int deployment_options_read(json_t *options, struct deployment_spec *out, struct
         (rc = option_text(s.options, "source_machine", &s.source_machine, e)) == 0 &&
         (rc = option_text(s.options, "source_path", &s.source_path, e)) == 0 &&
         (rc = option_text(s.options, "prefill", &s.prefill, e)) == 0 &&
+        (rc = option_text(s.options, "prefill_kv", &s.prefill_kv, e)) == 0 &&
         (rc = option_text(s.options, "prefill_of", &s.prefill_of, e)) == 0 &&
         (rc = option_text(s.options, "succeeds", &s.succeeds, e)) == 0 &&
         (rc = option_number(s.options, "max_context", &s.max_context, e)) == 0 &&
@@ -152,6 +166,7 @@ int deployment_options_read(json_t *options, struct deployment_spec *out, struct
     s.f32 = rc == 0 && strcmp(compute, "f32") == 0;
     if (rc == 0 && !kv_format_of_word(kv, s.f32, &s.kv))
         rc = err_set(e, HP_EINVAL, "--kv is \"%.40s\"; it can be auto, f16, f32 or q8_0", kv);
+    rc = rc < 0 ? rc : prefill_kv_read(&s, e);
     rc = rc < 0 ? rc : prefix_cache_read(&s, prefix_cache, e);
     rc = rc < 0 ? rc : speculate_read(&s, speculate, e);
     rc = rc < 0 ? rc : weight_read(&s, e);

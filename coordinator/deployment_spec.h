@@ -53,6 +53,7 @@ struct deployment_spec {
     double micro_batches;                     /* 0: none */
     const char *source_machine, *source_path; /* in options; "" when not given */
     const char *succeeds;   /* the deployment whose place it is to take (successors.h); "": none */
+    const char *prefill_kv; /* as what these keep keys and values, in options; "": as `kv` */
     const char *prefill;    /* agents that read its prompts, in options; "": its own */
     const char *prefill_of; /* the deployment whose prompts it reads (prefill_plans.h); "": none */
 };

@@ -131,15 +131,26 @@ static json_t *speculation_json(const struct deployment *d)
         (json_int_t)d->draft_counts.right, "tokens_per_step", steps > 0 ? 1 + right / steps : 1.0);
 }
 
+/* As what a prompt's keys and values cross: in the format of fewer bytes of the two plans. */
+static const char *handoff_format(const struct deployment *d)
+{
+    enum kv_format read = d->spec.kv;
+    if (d->spec.prefill_kv[0])
+        kv_format_of_word(d->spec.prefill_kv, d->spec.f32, &read);
+    bool wider =
+        kv_format_bytes(read, KV_Q8_ELEMENTS) > kv_format_bytes(d->spec.kv, KV_Q8_ELEMENTS);
+    return kv_format_word(wider ? d->spec.kv : read);
+}
+
 static json_t *handoffs_json(const struct deployment *d)
 {
     char reader[DEPLOYMENT_NAME];
     deployment_partner_name(d, reader);
-    return json_pack("{s:s*, s:I, s:I, s:I, s:I, s:f}", "prefill_plan",
-                     d->spec.prefill[0] ? reader : NULL, "done", (json_int_t)d->handoffs.done,
-                     "moved", (json_int_t)d->handoffs.moved, "failed",
-                     (json_int_t)d->handoffs.failed, "bytes", (json_int_t)d->handoffs.bytes,
-                     "exposed_s", d->handoffs.exposed_s);
+    return json_pack(
+        "{s:s*, s:s*, s:I, s:I, s:I, s:I, s:f}", "prefill_plan", d->spec.prefill[0] ? reader : NULL,
+        "kv", d->spec.prefill[0] ? handoff_format(d) : NULL, "done", (json_int_t)d->handoffs.done,
+        "moved", (json_int_t)d->handoffs.moved, "failed", (json_int_t)d->handoffs.failed, "bytes",
+        (json_int_t)d->handoffs.bytes, "exposed_s", d->handoffs.exposed_s);
 }
 
 static json_t *growth_json(const struct deployment *d)

@@ -152,6 +152,7 @@ static bool exports_order(struct coord *c, struct handoff *h)
                                        .to_generation = d->generation,
                                        .to_stage = (uint64_t)part->to_stage,
                                        .to_sequence = h->to->id,
+                                       .kv = kv_format_word(d->spec.kv),
                                        .blocks = {blocks, n}};
         told = effects_send(c, from->agent->peer, &m) && told;
     }

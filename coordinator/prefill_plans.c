@@ -9,11 +9,13 @@
 /* As the other's, but for where it lies. */
 static json_t *options_of(const struct deployment *d)
 {
-    static const char *const own[] = {"plan", "layers", "agents", "prefill"};
+    static const char *const own[] = {"plan", "layers", "agents", "prefill", "prefill_kv"};
     json_t *o = json_copy(d->spec.options);
     for (size_t i = 0; i < sizeof own / sizeof *own; i++)
         json_object_del(o, own[i]);
     json_object_set_new(o, "agents", json_string(d->spec.prefill));
+    if (d->spec.prefill_kv[0])
+        json_object_set_new(o, "kv", json_string(d->spec.prefill_kv));
     json_object_set_new(o, "prefill_of", json_string(d->name));
     return o;
 }

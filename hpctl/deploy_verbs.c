@@ -180,6 +180,8 @@ static json_t *options_of(const struct invocation *in, const char *real_path, ui
             json_object_set_new(o, texts[i], json_string(invocation_option(in, texts[i])));
     if (invocation_option(in, "decode"))
         json_object_set_new(o, "agents", json_string(invocation_option(in, "decode")));
+    if (invocation_option(in, "prefill-kv"))
+        json_object_set_new(o, "prefill_kv", json_string(invocation_option(in, "prefill-kv")));
     if (invocation_option(in, "prefix-cache"))
         json_object_set_new(o, "prefix_cache", json_string(invocation_option(in, "prefix-cache")));
     if (invocation_option(in, "weight"))
@@ -234,6 +236,10 @@ static int options_read(const struct invocation *in, struct deploying *d, const 
     if (invocation_option(in, "decode") && !invocation_option(in, "prefill"))
         return err_set(e, HP_EUSAGE,
                        "--decode goes with --prefill, which names the agents that read prompts");
+    if (invocation_option(in, "prefill-kv") && !invocation_option(in, "prefill"))
+        return err_set(
+            e, HP_EUSAGE,
+            "--prefill-kv goes with --prefill, which names the agents that read prompts");
     if (invocation_option(in, "decode") && invocation_option(in, "agents"))
         return err_set(e, HP_EUSAGE,
                        "--agents and --decode say the same thing twice: give one of them");
@@ -340,6 +346,10 @@ static const struct command_option deploy_options[] = {
      "others while they are computed",
      0},
     {"decode", "C,D", "with --prefill: the agents that answer (the same as --agents)", 0},
+    {"prefill-kv", "f16|f32|q8_0",
+     "with --prefill: as what these keep keys and values (default: as --kv says); what crosses is "
+     "the smaller of the two",
+     0},
     {"max-context", "N", "longest prompt with its answer, in tokens (default: what fits)", 0},
     {"max-sequences", "N",
      "answered at once; more wait (default: what the KV cache is good for, at most 32)", 0},

@@ -88,11 +88,11 @@ static void print_speculation(const json_t *s)
 static void print_handoffs(const json_t *h)
 {
     if (json_object_get(h, "prefill_plan"))
-        printf("%-14s by %s: %s prompts, %s of keys and values, %s failed, %s after the last token "
-               "in all\n",
+        printf("%-14s by %s: %s prompts, %s of keys and values as %s, %s failed, %s after the last "
+               "token in all\n",
                "prefill", string_member(h, "prefill_plan"), shown_member(h, "done").s,
-               shown_bytes(number_member(h, "bytes")).s, shown_member(h, "failed").s,
-               shown_seconds(number_member(h, "exposed_s")).s);
+               shown_bytes(number_member(h, "bytes")).s, string_member(h, "kv"),
+               shown_member(h, "failed").s, shown_seconds(number_member(h, "exposed_s")).s);
 }
 
 /* Why rows cross as they do, and what that costs. */

@@ -56,6 +56,16 @@ enum frame_dtype frame_dtype_of_kv(enum kv_format f)
     return of[f];
 }
 
+bool frame_dtype_is_kv(uint16_t dtype, enum kv_format *out)
+{
+    for (enum kv_format f = KV_F16; f <= KV_Q8_0; f++)
+        if (frame_dtype_of_kv(f) == dtype) {
+            *out = f;
+            return true;
+        }
+    return false;
+}
+
 /* The layout, byte by byte: magic 0, version 2, kind 4, stage 6, dtype 8, n_runs 10, batch 12,
  * session 16, deployment 24, generation 32, first_position 36, sequence 40, n_tokens 48, reserved
  * 52 (0), payload_bytes 56, sent_ns 64, xxh64 of the first 72 bytes at 72. */

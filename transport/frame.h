@@ -61,6 +61,8 @@ uint64_t frame_dtype_bytes(enum frame_dtype dtype, uint64_t n);
 double frame_dtype_ratio(enum frame_dtype dtype);
 /* Of keys and values that are kept so. */
 enum frame_dtype frame_dtype_of_kv(enum kv_format f);
+/* The other way. False: keys and values are not kept so. */
+bool frame_dtype_is_kv(uint16_t dtype, enum kv_format *out);
 
 struct frame_header {
     uint16_t kind;

@@ -291,6 +291,7 @@ static const struct pack_field kv_export_fields[] = {
     U64(message_kv_export, to_generation),
     U64(message_kv_export, to_stage),
     U64(message_kv_export, to_sequence),
+    TEXT(message_kv_export, kv),
     LIST(message_kv_export, blocks, message_kv_blocks, MESSAGE_MAX_KV_BLOCKS),
     {0}};
 static const struct pack_field store_remove_fields[] = {BYTES(message_store_remove, model), {0}};

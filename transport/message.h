@@ -387,6 +387,7 @@ struct message_kv_export {
     uint64_t session;
     struct pack_span to_address;
     uint64_t to_deployment, to_generation, to_stage, to_sequence;
+    const char *kv; /* as what the receiver keeps them: f16, f32, q8_0; "": as the sender does */
     struct pack_list
         blocks; /* struct message_kv_blocks: of each group what goes there; empty: all */
 };

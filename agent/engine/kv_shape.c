@@ -1,5 +1,24 @@
 #include "agent/engine/kv_shape.h"
 
+bool kv_shape_group_as(struct kv_shape_group *g, enum kv_format format)
+{
+    uint64_t elements = kv_format_elements(g->format, g->token_bytes);
+    if (format == KV_Q8_0 && elements % KV_Q8_ELEMENTS)
+        return false;
+    g->token_bytes = (uint32_t)kv_format_bytes(format, elements);
+    g->format = format;
+    return true;
+}
+
+void kv_shape_narrow(struct kv_shape *s, enum kv_format format)
+{
+    for (uint32_t i = 0; i < s->n_groups; i++) {
+        struct kv_shape_group as = s->groups[i];
+        if (kv_shape_group_as(&as, format) && as.token_bytes < s->groups[i].token_bytes)
+            s->groups[i] = as;
+    }
+}
+
 /* All that the stage has of a group, and that a later token may see. */
 static struct kv_range range_whole(const struct kv_shape *s, uint32_t group, uint32_t length)
 {

@@ -22,6 +22,13 @@ struct kv_shape {
     struct kv_shape_group groups[KV_GROUPS_MAX];
 };
 
+/* What is kept of so many bytes of a token, in another format: false where these are no whole
+ * blocks of it, and then nothing has changed. */
+bool kv_shape_group_as(struct kv_shape_group *g, enum kv_format format);
+/* Every group in whichever of its own format and that one has fewer bytes: what crosses to a stage
+ * that keeps keys and values so. */
+void kv_shape_narrow(struct kv_shape *s, enum kv_format format);
+
 /* Bytes of a range, which is [block][part][token][kv head][head dim] (backend.h); 0: not all of its
  * blocks are on this stage. */
 uint64_t kv_shape_bytes(const struct kv_shape *s, const struct kv_range *r);

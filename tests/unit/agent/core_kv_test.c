@@ -418,6 +418,38 @@ static void frames_of_others_are_dropped_and_those_that_fit_nothing_fail_the_seq
     }
 }
 
+static void frames_of_another_format_are_taken_as_what_they_say(void **state)
+{
+    static const struct {
+        uint16_t dtype;
+        uint64_t token_bytes; /* of 16 of its own */
+        bool fits;
+    } cases[] = {{FRAME_F16, 8, true},      {FRAME_F32, 8, false},     {FRAME_F16, 16, false},
+                 {FRAME_KV_Q8_0, 4, false}, {FRAME_KV_Q8_0, 0, false}, {FRAME_BF16, 8, false},
+                 {FRAME_Q8, 8, false},      {FRAME_BYTES, 16, false},  {FRAME_DTYPE_END, 16, false},
+                 {UINT16_MAX, 16, false}};
+    struct kv_fixture *f = *state;
+    for (uint64_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        open_at(f, 1 + i, LENGTH, 0);
+        opened(f, 1 + i, 0, 3);
+        import(f, 1 + i);
+        struct frame_header h = frame_of(1 + i, &piece);
+        h.dtype = cases[i].dtype;
+        h.payload_bytes =
+            FRAME_KV_BYTES + (uint64_t)piece.n_blocks * piece.count * cases[i].token_bytes;
+        frame_in(f, &h, &piece);
+        const struct agent_action *a = did(f, AGENT_DO_KV_IMPORT, 0);
+        assert_int_equal(a != NULL, cases[i].fits);
+        if (a) {
+            assert_int_equal(a->u.kv_import.format, KV_F16);
+            imported(f, 1 + i, 0, 0);
+            assert_string_equal(kv_said(f, 41 + i)->state, "received");
+        } else {
+            assert_string_equal(kv_said(f, 41 + i)->state, "failed");
+        }
+    }
+}
+
 static void what_does_not_come_fails_the_sequence_in_its_time(void **state)
 {
     struct kv_fixture *f = *state;
@@ -761,6 +793,32 @@ static void a_sequence_goes_piece_by_piece_and_says_when_all_has_left(void **sta
     assert_string_equal(kv_said(f, 81)->state, "sent");
 }
 
+static void what_goes_crosses_in_the_format_of_fewer_bytes(void **state)
+{
+    static const struct {
+        const char *kv;
+        enum kv_format format; /* of a stage of float32, whose rows are no blocks of 32 */
+        uint64_t token_bytes;
+    } cases[] = {{"f16", KV_F16, 8}, {"f32", KV_F32, 16}, {"", KV_F32, 16}, {"q8_0", KV_F32, 16}};
+    struct kv_fixture *f = *state;
+    make_whole(f, 1);
+    struct message m = export_of(1, LENGTH);
+    struct message_kv_blocks some = {0, 3, 1};
+    m.u.kv_export.blocks = (struct pack_list){&some, 1};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        m.u.kv_export.kv = cases[i].kv;
+        tell(f, &m);
+        const struct agent_action *a = did(f, AGENT_DO_KV_EXPORT, 0);
+        assert_int_equal(a->u.kv_export.format, cases[i].format);
+        assert_int_equal(a->u.kv_export.header.dtype, frame_dtype_of_kv(cases[i].format));
+        left(f, a->u.kv_export.ticket, 0, NULL);
+        assert_int_equal(kv_said(f, 81)->moved_bytes, LENGTH * cases[i].token_bytes);
+    }
+    m.u.kv_export.kv = "int7";
+    tell(f, &m);
+    assert_string_equal(kv_said(f, 81)->code, "invalid");
+}
+
 static void a_piece_without_a_buffer_is_tried_again(void **state)
 {
     struct kv_fixture *f = *state;
@@ -893,6 +951,7 @@ int main(void)
         KV_TEST(a_shared_beginning_needs_no_frames),
         KV_TEST(imports_that_make_no_sense_are_refused),
         KV_TEST(frames_of_others_are_dropped_and_those_that_fit_nothing_fail_the_sequence),
+        KV_TEST(frames_of_another_format_are_taken_as_what_they_say),
         KV_TEST(what_does_not_come_fails_the_sequence_in_its_time),
         KV_TEST(a_piece_that_comes_again_and_again_is_no_sign_of_life),
         KV_TEST(a_lease_is_kept_by_signs_of_life_of_its_sender_alone),
@@ -902,6 +961,7 @@ int main(void)
         KV_TEST(each_sender_is_told_what_came_from_it),
         KV_TEST(what_awaits_keys_and_values_outlives_a_pause_of_the_agent),
         KV_TEST(a_sequence_goes_piece_by_piece_and_says_when_all_has_left),
+        KV_TEST(what_goes_crosses_in_the_format_of_fewer_bytes),
         KV_TEST(a_piece_without_a_buffer_is_tried_again),
         KV_TEST(what_leaves_outlives_a_pause_of_the_agent),
         KV_TEST(an_export_that_cannot_go_on_ends_with_its_reason),

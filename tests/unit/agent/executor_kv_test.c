@@ -1,11 +1,13 @@
 /* Keys and values through the executor: from one stage to another over the data channel, and what
  * cannot be taken or given, which is answered and leaves no buffer behind. */
 #include <errno.h>
+#include <math.h>
 #include <semaphore.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
+#include "agent/backend/plain/kv_convert.h"
 #include "agent/executor.h"
 #include "common/env.h"
 #include "common/log.h"
@@ -99,13 +101,15 @@ static int teardown(void **state)
     return 0;
 }
 
-static void load(struct executor_kv_fixture *f, uint64_t slot)
+static void load_as(struct executor_kv_fixture *f, uint64_t slot, enum kv_format kv)
 {
     struct executor_load l = {.slot = slot,
                               .ticket = slot,
                               .path = demo_model,
                               .end_layer = LAYERS,
                               .f32 = true,
+                              .kv_given = true,
+                              .kv = kv,
                               .kv_tokens = 256,
                               .max_sequences = 2,
                               .max_batch_tokens = 128,
@@ -113,6 +117,11 @@ static void load(struct executor_kv_fixture *f, uint64_t slot)
     executor_load(f->x, &l);
     wait_for(&f->told);
     assert_int_equal(f->report.status, 0);
+}
+
+static void load(struct executor_kv_fixture *f, uint64_t slot)
+{
+    load_as(f, slot, KV_F32);
 }
 
 static void open_at(struct executor_kv_fixture *f, uint64_t slot, uint32_t length)
@@ -145,6 +154,7 @@ static struct executor_kv export_of(struct executor_kv_fixture *f, uint64_t slot
                                 .ticket = 3,
                                 .sequence = 5,
                                 .range = *r,
+                                .format = KV_F32,
                                 .outlet = outlet_hold(f->outlet),
                                 .header = {.kind = FRAME_KV,
                                            .dtype = FRAME_F32,
@@ -173,8 +183,12 @@ static void a_sequence_goes_on_in_another_slot_to_the_bit(void **state)
         wait_for(&f->left);
         assert_int_equal(f->left_status, 0);
         assert_int_equal(f->header.payload_bytes, FRAME_KV_BYTES + kv_shape_bytes(&shape, &r));
-        k = (struct executor_kv){
-            .slot = TO, .ticket = 9, .sequence = 5, .range = r, .frame = f->frame};
+        k = (struct executor_kv){.slot = TO,
+                                 .ticket = 9,
+                                 .sequence = 5,
+                                 .range = r,
+                                 .format = KV_F32,
+                                 .frame = f->frame};
         executor_kv_import(f->x, &k);
         wait_for(&f->told);
         assert_int_equal(f->report.kind, EXECUTOR_KV_IMPORTED);
@@ -187,6 +201,133 @@ static void a_sequence_goes_on_in_another_slot_to_the_bit(void **state)
     float want[VOCABULARY];
     memcpy(want, logits_of(f, FROM, LENGTH, 1), sizeof want);
     assert_memory_equal(logits_of(f, TO, LENGTH, 1), want, sizeof want);
+}
+
+/* A piece of a slot's sequence as it crosses, in a frame. */
+static struct data_buffer *piece_out(struct executor_kv_fixture *f, uint64_t slot,
+                                     const struct kv_range *r, enum kv_format format)
+{
+    struct executor_kv k = export_of(f, slot, r);
+    k.format = format;
+    executor_kv_export(f->x, &k);
+    wait_for(&f->came);
+    wait_for(&f->left);
+    assert_int_equal(f->left_status, 0);
+    return f->frame;
+}
+
+static void piece_in(struct executor_kv_fixture *f, uint64_t slot, const struct kv_range *r,
+                     enum kv_format format, struct data_buffer *frame)
+{
+    executor_kv_import(f->x, &(struct executor_kv){.slot = slot,
+                                                   .ticket = 9,
+                                                   .sequence = 5,
+                                                   .range = *r,
+                                                   .format = format,
+                                                   .frame = frame});
+    wait_for(&f->told);
+    assert_int_equal(f->report.kind, EXECUTOR_KV_IMPORTED);
+}
+
+static size_t elements_of(const struct kv_shape *own, const struct kv_range *r)
+{
+    return (size_t)kv_format_elements(own->groups[r->group].format, kv_shape_bytes(own, r));
+}
+
+/* What the second slot has is what kv_convert makes of what the first has, by way of `crosses`. */
+static void piece_compare(struct executor_kv_fixture *f, const struct kv_shape shapes[2],
+                          const struct kv_range *r, enum kv_format crosses)
+{
+    enum kv_format a = shapes[0].groups[r->group].format, b = shapes[1].groups[r->group].format;
+    size_t n = elements_of(&shapes[0], r);
+    uint8_t *wire = malloc(n * sizeof(float)), *want = malloc(n * sizeof(float));
+    struct data_buffer *x = piece_out(f, FROM, r, a);
+    kv_convert(a, x->bytes + FRAME_KV_BYTES, n, crosses, wire);
+    kv_convert(crosses, wire, n, b, want);
+    data_buffer_release(f->data, x);
+    x = piece_out(f, TO, r, b);
+    assert_memory_equal(x->bytes + FRAME_KV_BYTES, want, (size_t)kv_format_bytes(b, n));
+    data_buffer_release(f->data, x);
+    free(wire);
+    free(want);
+}
+
+/* From a stage that keeps them so to one that keeps them otherwise; the largest difference of a
+ * logit afterwards, of the largest. */
+static double moved_difference(struct executor_kv_fixture *f, enum kv_format a, enum kv_format b)
+{
+    enum { VOCABULARY = 64 };
+    struct kv_shape shapes[2], crossing;
+    struct kv_cursor at = {0};
+    struct kv_range r;
+    load_as(f, FROM, a);
+    shapes[0] = crossing = f->kv;
+    load_as(f, TO, b);
+    shapes[1] = f->kv;
+    kv_shape_narrow(&crossing, b);
+    open_at(f, FROM, 0);
+    logits_of(f, FROM, 0, LENGTH);
+    open_at(f, TO, LENGTH);
+    while (kv_shape_next(&crossing, LENGTH, 200000, &at, &r)) {
+        struct data_buffer *x = piece_out(f, FROM, &r, crossing.groups[r.group].format);
+        assert_int_equal(f->header.payload_bytes, FRAME_KV_BYTES + kv_shape_bytes(&crossing, &r));
+        piece_in(f, TO, &r, crossing.groups[r.group].format, x);
+        assert_int_equal(f->report.status, 0);
+    }
+    assert_int_equal(f->report.awaited, 0);
+    for (at = (struct kv_cursor){0}; kv_shape_next(&shapes[0], LENGTH, 200000, &at, &r);)
+        piece_compare(f, shapes, &r, crossing.groups[r.group].format);
+    float want[VOCABULARY], most = 0, off = 0;
+    memcpy(want, logits_of(f, FROM, LENGTH, 1), sizeof want);
+    const float *got = logits_of(f, TO, LENGTH, 1);
+    for (int i = 0; i < VOCABULARY; i++) {
+        most = fabsf(want[i]) > most ? fabsf(want[i]) : most;
+        off = fabsf(want[i] - got[i]) > off ? fabsf(want[i] - got[i]) : off;
+    }
+    executor_unload(f->x, FROM);
+    executor_unload(f->x, TO);
+    return (double)(off / most);
+}
+
+static void a_sequence_goes_on_where_keys_are_kept_otherwise(void **state)
+{
+    static const struct {
+        enum kv_format from, to;
+        double most;
+    } cases[] = {
+        {KV_F16, KV_F32, 1e-4},  {KV_F32, KV_F16, 1e-4},  {KV_Q8_0, KV_F32, 3e-3},
+        {KV_F32, KV_Q8_0, 3e-3}, {KV_Q8_0, KV_F16, 3e-3}, {KV_F16, KV_Q8_0, 3e-3},
+    };
+    struct executor_kv_fixture *f = *state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        double off = moved_difference(f, cases[i].from, cases[i].to);
+        print_message("%s to %s: %.5f of the largest logit\n", kv_format_word(cases[i].from),
+                      kv_format_word(cases[i].to), off);
+        assert_true(off < cases[i].most);
+    }
+}
+
+static void blocks_whose_scale_is_no_number_are_refused(void **state)
+{
+    struct executor_kv_fixture *f = *state;
+    for (int i = 0; i < 2; i++) { /* into a stage that keeps blocks, and one that keeps numbers */
+        load_as(f, TO, i ? KV_F32 : KV_Q8_0);
+        open_at(f, TO, LENGTH);
+        struct kv_shape crossing = f->kv;
+        struct kv_range r = {0, crossing.groups[0].first_block, 1, 0, 64};
+        kv_shape_narrow(&crossing, KV_Q8_0);
+        size_t bytes = FRAME_KV_BYTES + (size_t)kv_shape_bytes(&crossing, &r);
+        for (int bad = 0; bad < 2; bad++) {
+            struct data_buffer *x = data_buffer_get(f->data, bytes);
+            x->size = bytes;
+            memset(x->bytes, 0, bytes);
+            if (bad) /* the last block's: infinite */
+                memcpy(x->bytes + bytes - KV_Q8_BYTES, "\x00\x7c", 2);
+            piece_in(f, TO, &r, KV_Q8_0, x);
+            assert_int_equal(f->report.status, bad ? HP_EPROTO : 0);
+        }
+        executor_unload(f->x, TO);
+    }
 }
 
 static void what_cannot_be_taken_or_given_is_answered(void **state)
@@ -205,7 +346,8 @@ static void what_cannot_be_taken_or_given_is_answered(void **state)
         assert_int_equal(f->report.kind, EXECUTOR_KV_EXPORTED);
         assert_int_equal(f->report.status, code);
         struct data_buffer *b = data_buffer_get(f->data, FRAME_KV_BYTES + 64);
-        k = (struct executor_kv){.slot = slot, .ticket = 9, .sequence = 5, .range = r, .frame = b};
+        k = (struct executor_kv){
+            .slot = slot, .ticket = 9, .sequence = 5, .range = r, .format = KV_F32, .frame = b};
         executor_kv_import(f->x, &k);
         wait_for(&f->told);
         assert_int_equal(f->report.kind, EXECUTOR_KV_IMPORTED);
@@ -224,6 +366,7 @@ static void what_waits_when_the_executor_ends_leaves_nothing(void **state)
                                  .ticket = 9,
                                  .sequence = 5,
                                  .range = r,
+                                 .format = KV_F32,
                                  .frame = data_buffer_get(f->data, 100)};
         executor_kv_import(f->x, &k);
     }
@@ -235,6 +378,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         KV_TEST(a_sequence_goes_on_in_another_slot_to_the_bit),
+        KV_TEST(a_sequence_goes_on_where_keys_are_kept_otherwise),
+        KV_TEST(blocks_whose_scale_is_no_number_are_refused),
         KV_TEST(what_cannot_be_taken_or_given_is_answered),
         KV_TEST(what_waits_when_the_executor_ends_leaves_nothing),
     };
