@@ -243,7 +243,8 @@ static int agent_of(struct sim *s)
     assert_int_equal(
         sim_ask_wait(s, "deployment.describe", json_pack("{s:s}", "name", "toy"), NULL), 0);
     const json_t *stage = json_array_get(json_object_get(s->answer, "stages"), 0);
-    return json_string_value(json_object_get(stage, "agent"))[1] - '0';
+    const char *agent = json_string_value(json_object_get(stage, "agent"));
+    return agent ? agent[1] - '0' : 0; /* 0 too where there is no plan: every agent is drained */
 }
 
 static bool moved_all(struct sim *s)
@@ -291,11 +292,26 @@ static void drain(struct sim *s, int agent, bool undo)
         sim_ask(s, undo ? "node.undrain" : "node.drain", json_pack("{s:s}", "name", name), NULL);
 }
 
-static void strike(struct sim *s, uint64_t seed)
+/* Of all that may happen to plans that read for others, or (`drains`) to one whose agents leave
+ * while long answers run. */
+static void strike(struct sim *s, uint64_t seed, bool drains)
 {
     struct err e;
     int agent = (int)sim_random(s, 4);
-    switch (sim_random(s, 30)) {
+    switch (sim_random(s, drains ? 40 : 30)) {
+    case 30:
+    case 31:
+    case 32:
+    case 33: drain(s, agent_of(s), false); break;
+    case 34:
+    case 35:
+    case 36: drain(s, agent, true); break;
+    case 37:
+    case 38:
+    case 39:
+        if (s->n_clients < SIM_CLIENTS - 2)
+            sim_request(s, 30 + sim_random(s, 40), TOY_CONTEXT / 2, &e);
+        break;
     case 7: drain(s, agent, false); break;
     case 8: drain(s, agent, true); break;
     case 0: sim_connection_break(s, agent); break;
@@ -343,7 +359,7 @@ static void one_run(uint64_t seed, struct handoff_toll *t)
     s.network.late = 0.05;
     s.network.late_ns = 40 * UINT64_C(1000000);
     for (int i = 0; i < 60; i++) {
-        strike(&s, seed);
+        strike(&s, seed, !both);
         sim_run_ms(&s, sim_random(&s, 3) ? sim_random(&s, 40) : sim_random(&s, 400));
         for (int a = 0; a < 4; a++)
             if (!sim_agent_alive(&s, a) && sim_random(&s, 4) == 0)
