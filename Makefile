@@ -161,8 +161,8 @@ BENCHES := $(patsubst %.c,$(BUILD)/%,$(wildcard bench/*.c))
 $(BUILD)/bench/%: $(BUILD)/obj/bench/%.o $(LIBS_hpctl)
 	@mkdir -p $(@D)
 	@$(LINK)
-bench: all $(BENCHES) ## run the benchmarks and print their ratios (BENCH="name ..." narrows)
-	@BUILD=$(BUILD) PYTHON=$(PYTHON) bench/run $(BENCH)
+bench: all $(BENCHES) ## run the benchmarks and print their ratios (BENCH="name ..." narrows, BENCH_ARGS=--small is for those in Python)
+	@BUILD=$(BUILD) PYTHON=$(PYTHON) BENCH_ARGS="$(BENCH_ARGS)" bench/run $(BENCH)
 
 SANITIZER_TESTS = BUILD=$(BUILD)/$@ HP_TIME_SCALE=5 PYTHON=$(PYTHON) tests/run unit sim proc-loopback
 asan: ## unit and loopback tests under AddressSanitizer

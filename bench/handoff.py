@@ -15,10 +15,11 @@ import time
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
 sys.path[:0] = [os.path.join(ROOT, "tests"), os.path.join(ROOT, "tests", "proc"), os.path.dirname(os.path.abspath(__file__))]
+from bounds import held  # noqa: E402
 from shaped import clusters  # noqa: E402
 from two_agents import model_file, options  # noqa: E402
 
-SLICE, STREAMS, LONG, ANSWER = 128, 3, 4, 120
+SLICE, STREAMS, LONG, ANSWER, LINKS = 128, 3, 4, 120, 4
 
 
 def first_token(c, name, ids):
@@ -60,7 +61,7 @@ def together(c, name, draw, tokens):
 
 
 def measured_link(c):
-    """Bytes a second from the agent that reads to the one that answers."""
+    """Bytes a second from the agent that reads to the one that answers, while nothing runs."""
     c.run("topo", "--measure", timeout=120)
     return next(x["bandwidth_bytes_per_s"] for x in c.hpctl("topo")["links"] if x["from"].startswith("a0/") and x["to"].startswith("a1/"))
 
@@ -70,11 +71,12 @@ def main():
     model = model_file(o.small)
     chance = random.Random(1)
     draw = lambda n: [chance.randrange(3, 8000) for _ in range(n)]  # noqa: E731
+    bounds = []
     for link, c in clusters(os.environ.get("HP_BENCH_LINKS", "loopback"), 2):
         print(f"{link}:")
         fixed = ("--max-context", str(o.tokens + 256), "--max-sequences", "8", "--prefix-cache", "off", "--slice", str(SLICE))
         c.deploy_on(link, [(model, "one", "--agents", "a0,a1", *fixed), (model, "apart", "--prefill", "a0", "--decode", "a1", *fixed)])
-        bandwidth = measured_link(c)
+        links = [measured_link(c)]
         for name in ("one", "apart"):
             first_token(c, name, draw(o.tokens))  # warms up
         one, apart, exposed, per_token = [], [], [], 0
@@ -85,12 +87,16 @@ def main():
             after = handoffs(c)
             exposed.append(after["exposed_s"] - before["exposed_s"])
             per_token = (after["bytes"] - before["bytes"]) / (o.tokens - 1)
+            if len(links) < LINKS:
+                links.append(measured_link(c))
+        bandwidth = max(links)  # beside other work a link seems slower than it is, never faster
         last = (o.tokens - 2) % SLICE + 1
         allowed = last * per_token / bandwidth + 0.005
         f, s, x = (statistics.median(v) for v in (one, apart, exposed))
         print(f"a lone prompt of {o.tokens}: one deployment {f:.3f} s, apart {s:.3f} s, {s / f:.2f} of it", flush=True)
-        print(f"its keys and values: {per_token:.0f} bytes a token; the last {last} tokens' at {bandwidth / 1e6:.0f} MB/s and 5 ms: {allowed * 1e3:.1f} ms; exposed {x * 1e3:.1f} ms "
+        print(f"its keys and values: {per_token:.0f} bytes a token; the last {last} tokens' at {bandwidth / 1e6:.0f} MB/s (measured between the prompts: {', '.join(f'{x / 1e6:.0f}' for x in links)}) and 5 ms: {allowed * 1e3:.1f} ms; exposed {x * 1e3:.1f} ms "
               f"(largest {max(exposed) * 1e3:.1f})", flush=True)
+        bounds.append((f"exposed of what is allowed, {link}", x / allowed, "<=", 1))
         rows = {name: [] for name in ("one", "apart")}
         for _ in range(o.repeat):
             for name in rows:
@@ -99,6 +105,7 @@ def main():
             middle, worst, first = (statistics.median(v) for v in zip(*values))
             print(f"{STREAMS} answers beside long prompts, {name:5}: {middle * 1e3:.1f} ms a token, {worst * 1e3:.1f} ms at the 99th percentile; a long prompt's first token {first:.3f} s", flush=True)
     print(f"{os.path.basename(model)}, median of {o.repeat}, load {os.getloadavg()[0]:.1f}")
+    held("handoff", *bounds)
 
 
 main()

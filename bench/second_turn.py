@@ -3,7 +3,8 @@
 
     bench/second_turn.py [--repeat 5] [--small]; HP_BENCH_LINKS=loopback,1gbit,100mbit shapes the links (bench/shaped.py)
 
-Times are those to the first token, waiting included, medians; beside them what the profile predicts for the second turn."""
+Times are those to the first token, waiting included, medians; beside them what the plan says of the second turn, by a profile that is measured
+before. Three agents are compared with their plan where each has a core of its own; two are where there are two."""
 import os
 import queue
 import random
@@ -13,6 +14,7 @@ import threading
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
 sys.path[:0] = [os.path.join(ROOT, "tests"), os.path.join(ROOT, "tests", "proc"), os.path.dirname(os.path.abspath(__file__))]
+from bounds import held  # noqa: E402
 from shaped import clusters  # noqa: E402
 from two_agents import model_file, options  # noqa: E402
 
@@ -20,16 +22,10 @@ CASES = (("a turn of 100 after 1500", 1500, 1600), ("90 % of 2000", 1800, 2000))
 
 
 def first_token(c, name, ids):
-    """Seconds to it, and how many tokens were there already."""
+    """Seconds to it, how many tokens were there already, and the plan's seconds (None: not compared)."""
     status, body = c.request("POST", "/v1/completions", {"model": name, "prompt": ids, "max_tokens": 2, "temperature": 0, "ignore_eos": True}, timeout=600)
     assert status == 200, body
-    return body["timings"]["waited_s"] + body["timings"]["prefill_s"], body["usage"]["prompt_tokens_details"]["cached_tokens"]
-
-
-def against_plan(c, name):
-    """Measured over planned of the last prompt, from its first stage's start to its last one's end; None: not compared."""
-    records = c.hpctl("describe", name)["prefill"]["records"]
-    return records[0]["measured_s"] / records[0]["planned_s"] if records and records[0].get("planned_s") else None
+    return body["timings"]["waited_s"] + body["timings"]["prefill_s"], body["usage"]["prompt_tokens_details"]["cached_tokens"], body["timings"].get("planned_s")
 
 
 def many_alike(c, model, draw, n=1000, common=2000, own=8, at_once=48):
@@ -70,25 +66,32 @@ def many_alike(c, model, draw, n=1000, common=2000, own=8, at_once=48):
 
 
 def turns(c, o, link, model, draw):
-    places = (("one", "a3"), ("three", "a0,a1,a2"))
+    """Rows for bounds.held."""
+    places, bounds, cores = (("one", "a3"), ("two", "a0,a1"), ("three", "a0,a1,a2")), [], len(os.sched_getaffinity(0))
     c.deploy_on(link, [(model, name, "--agents", agents, "--max-context", "2112", "--max-sequences", "4") for name, agents in places])
     for name, _ in places:
         first_token(c, name, draw(600))  # warms up
     for what, before, length in CASES:
-        for name, _ in places:
+        for n, (name, _) in enumerate(places):
             whole, first, second, plan = [], [], [], []
             for _ in range(o.repeat):
                 ids = draw(length)
                 first.append(first_token(c, name, ids[:before])[0])
-                took, cached = first_token(c, name, ids)
+                took, cached, planned = first_token(c, name, ids)
                 assert cached == before, (cached, before)
                 second.append(took)
-                plan.append(against_plan(c, name))
+                plan.extend([took / planned] if planned else [])
                 whole.append(first_token(c, name, draw(length))[0])
             f, s, w = (statistics.median(v) for v in (first, second, whole))
-            told = statistics.median([p for p in plan if p]) if any(plan) else float("nan")
-            print(f"{link}: {what}, {name:5} agent{'s' if name == 'three' else ''}: the first {f:.3f} s, the second {s:.3f} s, all of it without a hit {w:.3f} s; "
-                  f"second / first {s / f:.3f} (1/{f / s:.1f}); measured / planned {told:.2f}", flush=True)
+            told = statistics.median(plan) if plan else None
+            apart = cores > n  # each agent has a core of its own
+            print(f"{link}: {what}, {name:5} agent{'s' if n else ''}: the first {f:.3f} s, the second {s:.3f} s, all of it without a hit {w:.3f} s; second / first {s / f:.3f} (1/{f / s:.1f}); "
+                  f"measured / planned {told or float('nan'):.2f} ({min(plan, default=0):.2f}-{max(plan, default=0):.2f}){'' if apart else ', agents share cores'}", flush=True)
+            if n != 1:
+                bounds.append((f"{what}, {name}, {link}", s / f if before == 1500 else s / w, "<=", 1 / 8 if n == 0 else 1 / 5))
+            if apart:
+                bounds.append((f"off the plan, {name}", told and abs(told - 1), "<=", 0.1))
+    return bounds
 
 
 def main():
@@ -96,11 +99,15 @@ def main():
     model = model_file(o.small)
     chance = random.Random(1)
     draw = lambda n: [chance.randrange(3, 8000) for _ in range(n)]  # noqa: E731
+    bounds = []
     for link, c in clusters(os.environ.get("HP_BENCH_LINKS", "loopback"), 4):
-        turns(c, o, link, model, draw)
+        if link == "loopback":
+            c.hpctl("profile", model, "--nodes", "a0", "--budget", "15", timeout=120)
+        bounds += turns(c, o, link, model, draw)
         if link == "loopback":
             many_alike(c, model, draw)
     print(f"{os.path.basename(model)}, median of {o.repeat}, load {os.getloadavg()[0]:.1f}")
+    held("second_turn", *bounds)
 
 
 if __name__ == "__main__":

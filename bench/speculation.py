@@ -13,6 +13,7 @@ import sys
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
 sys.path[:0] = [os.path.join(ROOT, "tests"), os.path.join(ROOT, "tests", "proc"), os.path.dirname(os.path.abspath(__file__))]
+from bounds import held  # noqa: E402
 from shaped import clusters  # noqa: E402
 from two_agents import model_file  # noqa: E402
 
@@ -36,7 +37,7 @@ def main():
     o = parser.parse_args()
     model = o.model or model_file(o.small)
     cuts = [(n, {1: "a3", 2: "a0,a1", 3: "a0,a1,a2"}[n]) for n in map(int, o.stages.split(","))]
-    chance = random.Random(1)
+    chance, found = random.Random(1), {}
     for link, c in clusters(os.environ.get("HP_BENCH_LINKS", "loopback"), 4):
         print(f"{link}:")
         c.deploy_on(link, [(model, mode + str(stages), "--agents", agents, "--max-context", "512", "--max-sequences", "4", "--speculate", mode, "--prefix-cache", "off")
@@ -54,11 +55,14 @@ def main():
                     same += took["off"][1] == took["auto"][1]
                     ratios.append(took["off"][0] / took["auto"][0])
                     rates.append(1 / took["off"][0])
+                found[link, stages, repeats] = statistics.median(ratios)
                 told = c.hpctl("describe", f"auto{stages}")["speculation"]
                 print(f"{what}, {stages} agent{'s' if stages > 1 else ''}: {statistics.median(ratios):.3f} times as fast ({min(ratios):.3f} to {max(ratios):.3f}) as "
                       f"{statistics.median(rates):.1f} tokens/s without; {same} of {o.repeat} texts the same; so far {told['accepted']} of {told['drafts']} guesses "
                       f"were right, {told['tokens_per_step']:.2f} tokens a step with guesses", flush=True)
     print(f"{os.path.basename(model)}, median of {o.repeat}, load {os.getloadavg()[0]:.1f}")
+    held("speculation", *((f"{'repeating' if repeats else 'random'} text, {stages} agents, {link}", ratio, ">=", 1.5 if repeats else 0.97)
+                          for (link, stages, repeats), ratio in found.items() if stages == 3 or not repeats))
 
 
 main()

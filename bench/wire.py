@@ -15,6 +15,7 @@ import time
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
 sys.path[:0] = [os.path.join(ROOT, "tests"), os.path.join(ROOT, "tests", "proc"), os.path.dirname(os.path.abspath(__file__))]
+from bounds import held  # noqa: E402
 from shaped import clusters  # noqa: E402
 from two_agents import first_token, model_file  # noqa: E402
 
@@ -51,12 +52,14 @@ def measure(c, what, prompts):
             took = first_token(c, wire, ids)
             if turn:  # the first one warms up
                 times[wire].append(took)
-    base = times["f32"]
+    base, found = times["f32"], {}
     for wire in WIRES:
         ratio = [a / b for a, b in zip(base, times[wire])]
+        found[wire] = statistics.median(ratio)
         slices = c.hpctl("describe", wire)["prefill"]["records"]
         n = len(slices[0]["slices"]) if slices and "slices" in slices[0] else 0
         print(f"  {what:24} {wire:>4}: {statistics.median(times[wire]):7.3f} s, {statistics.median(ratio):5.2f} times as fast as f32 ({min(ratio):.2f}-{max(ratio):.2f})" + (f", {n} slices" if n else ""), flush=True)
+    return found
 
 
 def main():
@@ -70,18 +73,21 @@ def main():
     chance = random.Random(1)
     prompts = [[chance.randrange(3, 8000) for _ in range(o.tokens)] for _ in range(o.repeat + 1)]
     print(f"{os.path.basename(model)}, {o.tokens} tokens over two agents of one core, median of {o.repeat}, load {os.getloadavg()[0]:.1f}:", flush=True)
+    found = {}
     for link, c in clusters(o.links.replace("twice", "None"), 2):
         if link != "None":
             c.deploy_on(link, deployments(model, o.tokens))
-            measure(c, link, prompts)
+            found[link] = measure(c, link, prompts)
             continue
         c.deploy_on(None, deployments(model, o.tokens))
         rate = o.tokens * width * 4 * 8 / (2 * stage_seconds(c, "q8", prompts[0]))
         for wire in WIRES:
             c.hpctl("undeploy", wire)
         c.deploy_on(f"{int(rate)}bit", deployments(model, o.tokens))
-        measure(c, f"{rate / 1e6:.1f} Mbit/s (hop = 2 stages)", prompts)
+        found["twice"] = measure(c, f"{rate / 1e6:.1f} Mbit/s (hop = 2 stages)", prompts)
     print(f"load {os.getloadavg()[0]:.1f}")
+    best = {link: max(v["f16"], v["q8"]) for link, v in found.items()}
+    held("wire", ("q8 over f32 where the hop takes two stages", found.get("twice", {}).get("q8"), ">=", 1.6), ("the better of f16 and q8 at 100 Mbit/s", best.get("100mbit"), ">=", 0.98))
 
 
 main()
