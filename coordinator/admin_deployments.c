@@ -3,6 +3,7 @@
 #include "coordinator/describe.h"
 #include "coordinator/lifecycle.h"
 #include "coordinator/plan_vs_actual.h"
+#include "coordinator/rebalance.h"
 
 static int verb_deploy(struct coord *c, struct question *q, struct err *e)
 {
@@ -48,10 +49,25 @@ static int verb_undeploy(struct coord *c, struct question *q, struct err *e)
     return HP_PENDING;
 }
 
+static int verb_rebalance(struct coord *c, struct question *q, struct err *e)
+{
+    struct deployment *d;
+    const json_t *margin = json_object_get(q->arguments, "margin");
+    struct rebalance_wish w = {.peer = q->peer,
+                               .ask = q->id,
+                               .dry = json_is_true(json_object_get(q->arguments, "dry_run")),
+                               .margin = json_is_number(margin) ? json_number_value(margin)
+                                                                : REBALANCE_MARGIN};
+    int rc = admin_deployment(c, q, "name", &d, e);
+    rc = rc < 0 ? rc : rebalance_start(c, d, &w, e);
+    return rc < 0 ? rc : HP_PENDING;
+}
+
 const struct admin_verb admin_deployment_verbs[] = {
     {"deploy", verb_deploy, true},
     {"deployment.ls", verb_deployment_ls, false},
     {"deployment.describe", verb_deployment_describe, false},
     {"undeploy", verb_undeploy, true},
+    {"rebalance", verb_rebalance, true},
     {NULL, NULL, false},
 };

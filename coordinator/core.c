@@ -25,6 +25,7 @@
 #include "coordinator/model_slots.h"
 #include "coordinator/profiles.h"
 #include "coordinator/profiling.h"
+#include "coordinator/rebalance.h"
 #include "coordinator/record.h"
 #include "coordinator/sequence.h"
 #include "coordinator/serving.h"
@@ -74,6 +75,7 @@ static const struct core_part {
     {"deployment", record_restore, NULL, admission_peer_gone, NULL},
     {NULL, NULL, NULL, lifecycle_peer_gone, NULL},
     {NULL, NULL, NULL, drains_peer_gone, NULL},
+    {NULL, NULL, NULL, rebalances_peer_gone, NULL},
     {NULL, NULL, NULL, membership_peer_gone, members_free},
     {NULL, NULL, NULL, NULL, model_slots_free},
     {NULL, NULL, NULL, NULL, holding_free},

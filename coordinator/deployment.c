@@ -97,6 +97,7 @@ void deployment_remove(struct coord *c, struct deployment *d)
     stage_layout_release(&d->served);
     stage_layout_release(&d->wish);
     stage_layout_release(&d->fallback);
+    json_decref(d->rebalanced);
     free(d);
 }
 

@@ -14,6 +14,7 @@ struct model_slot;
 struct placement_job;
 struct plan_vs_actual;
 struct prefixes;
+struct rebalance;
 struct planner_inputs;
 struct slices;
 
@@ -99,6 +100,10 @@ struct deployment {
     } leaves;              /* what is known of moving away from an agent (drains.h) */
     bool succession_tried; /* a successor has been tried since it serves (successors.h) */
     uint64_t heir; /* id of the one that has taken its place; 0: none. What runs goes there */
+    struct rebalance *rebalance; /* while a better place is looked for and taken (rebalance.h) */
+    json_t *rebalanced;          /* what the last one found and did, for people; NULL: none */
+    bool beside;                 /* it is planned beside its own stages, which stay meanwhile */
+    bool yields;                 /* to a successor in a better place */
     bool unclosed; /* a stage may hold sequences that are closed here (a message was lost): it is
                       connected anew when nothing runs */
     uint64_t since_ns;         /* of this state */

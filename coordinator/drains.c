@@ -27,7 +27,7 @@ static bool member_is_needed(struct coord *c, const struct member *m)
 static bool is_on_its_way(const struct coord *c, struct deployment *d, const struct member *m)
 {
     bool again = d->state == DEPLOYMENT_BROKEN && d->until_ns && d->until_ns <= coord_now(c);
-    return d->served && (again || d->state == DEPLOYMENT_PLANNED ||
+    return d->served && (d->rebalance || again || d->state == DEPLOYMENT_PLANNED ||
                          ((deployment_prepares(d) || d->state == DEPLOYMENT_READY) &&
                           deployment_stage_of(d, m)));
 }

@@ -17,6 +17,7 @@
 #include "coordinator/prefill_plans.h"
 #include "coordinator/prefixes.h"
 #include "coordinator/profiling.h"
+#include "coordinator/rebalance.h"
 #include "coordinator/record.h"
 #include "coordinator/regrowth.h"
 #include "coordinator/sequence_ends.h"
@@ -37,6 +38,7 @@ static void lifecycle_move(struct coord *c, struct deployment *d, int to)
 
 static void deployment_stop(struct coord *c, struct deployment *d, const struct err *why)
 {
+    rebalance_break(c, d, why);
     sequences_fail_all(c, d, true, why);
     stage_uploads_end(c, d);
     effects_forget(c, "deployment", d->name);
@@ -51,6 +53,7 @@ void lifecycle_break(struct coord *c, struct deployment *d, const struct err *wh
         deployment_stop(c, d, why);
         return;
     }
+    rebalance_break(c, d, why);
     d->why = *why;
     sequences_fail_all(c, d, false, why);
     stage_uploads_end(c, d);
@@ -103,6 +106,7 @@ void lifecycle_undeploy(struct coord *c, struct deployment *d, uint64_t peer, ui
 static void deployment_end(struct coord *c, struct deployment *d)
 {
     sequences_drop(c, d);
+    rebalance_free(d);
     placement_cancel(d);
     slices_free(d);
     planner_inputs_release(&d->inputs);
@@ -251,7 +255,7 @@ static bool succession_goes_on(struct coord *c, struct deployment *d)
 {
     struct deployment *next = successor_of(c, d);
     if (!next)
-        return d->n_active > 0 && successor_begin(c, d); /* else it moves at once */
+        return d->n_active > 0 && successor_begin(c, d, NULL); /* else it moves at once */
     if (next->state != DEPLOYMENT_SERVING)
         return true;
     if (next->context < d->context) {
@@ -266,7 +270,7 @@ static bool succession_goes_on(struct coord *c, struct deployment *d)
 
 static void step_serving(struct coord *c, struct deployment *d)
 {
-    struct verdict v = regrowth_step(c, d);
+    struct verdict v = d->rebalance ? (struct verdict){VERDICT_OK, d, {0}} : regrowth_step(c, d);
     if (v.kind != VERDICT_OK) {
         lifecycle_judge(c, &v);
         return;
@@ -275,7 +279,8 @@ static void step_serving(struct coord *c, struct deployment *d)
         d->unclosed = false;
         stages_connect(c, d);
     }
-    if (deployment_stages_drain(d) && !succession_goes_on(c, d)) {
+    bool drains = !d->rebalance && deployment_stages_drain(d);
+    if (rebalance_step(c, d) || (drains && !succession_goes_on(c, d))) {
         deployment_move(c, d, DEPLOYMENT_MOVING);
         d->until_ns = coord_now(c) + coord_ms(DEPLOYMENT_DRAIN_MS);
     }
@@ -294,7 +299,7 @@ static void step_last(struct coord *c, struct deployment *d)
     if (heir && heir->state == DEPLOYMENT_SERVING)
         successor_queue(c, d, heir);
     struct err e = {0};
-    err_set(&e, HP_ELINK, "\"%s\" has moved away from an agent that is being drained", d->name);
+    err_set(&e, HP_ELINK, "\"%s\" has moved to another place", d->name);
     deployment_stop(c, d, &e);
 }
 

@@ -210,6 +210,30 @@ static void last_read(const struct coord *c, struct placement_job *p, const stru
     }
 }
 
+/* It keeps what it has: the context, and room for as many keys and values. */
+static int own_read(struct placement_job *p, const struct deployment *d, struct err *e)
+{
+    size_t n = (size_t)d->n_stages;
+    p->own_devices = arena_alloc(&p->arena, n, sizeof *p->own_devices);
+    p->own_ends = arena_alloc(&p->arena, n, sizeof *p->own_ends);
+    if (!p->own_devices || !p->own_ends)
+        return err_set(e, HP_ENOMEM, "no memory for planning");
+    for (size_t i = 0; i < n; i++) {
+        const struct deployment_stage *s = &d->stages[i];
+        p->own_devices[i] = planner_inputs_device(p->inputs, s->agent->name, s->device);
+        p->own_ends[i] = s->end_layer;
+        if (p->own_devices[i] < 0)
+            return err_set(e, HP_ELINK, "agent \"%s\", which it is on, is %s", s->agent->name,
+                           member_states[s->agent->state].word);
+    }
+    p->n_own = d->n_stages;
+    p->max_context = d->context;
+    p->most_sequences = d->kv_tokens / placing_round_up(d->context, DEPLOYMENT_KV_ROUND);
+    p->least_sequences = p->most_sequences = p->most_sequences ? p->most_sequences : 1;
+    p->answer_tokens = d->answer_tokens > 0 ? d->answer_tokens : PLACEMENT_ANSWER_TOKENS;
+    return 0;
+}
+
 static bool devices_are_paced(struct coord *c, const struct placement_job *p)
 {
     const struct cluster *cluster = &p->inputs->cluster;
@@ -266,7 +290,9 @@ static int placing_create(struct coord *c, struct deployment *d, struct placemen
         rc = rc < 0 ? rc : ranges_read(p, d, e);
     }
     p->paced = rc == 0 && devices_are_paced(c, p);
-    if (rc == 0 && !p->devices)
+    if (rc == 0 && d->beside)
+        rc = own_read(p, d, e);
+    else if (rc == 0 && !p->devices)
         last_read(c, p, d);
     if (rc < 0) {
         placing_free(p);
@@ -341,6 +367,9 @@ static int placement_fill(struct coord *c, const struct deployment *d,
     *out = (struct placement){.context = p->context,
                               .sequences = p->sequences,
                               .wire = p->wire,
+                              .before = p->before,
+                              .after = p->after,
+                              .answer_tokens = p->answer_tokens,
                               .n_stages = a->plan.n_stages};
     out->stages = calloc((size_t)a->plan.n_stages, sizeof *out->stages);
     if (!out->stages)

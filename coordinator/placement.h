@@ -23,6 +23,12 @@ struct placement_stage {
     int first_layer, end_layer;
     double compute_s, memory_bytes;
 };
+/* What the planner says of one layout: a prompt of its tokens alone, and many requests after each
+ * other. */
+struct placement_figures {
+    double ttft_s, tpot_s;               /* to the first token; for each one after that */
+    double tokens_per_s, requests_per_s; /* of answers; with `answer_tokens` each */
+};
 struct placement {
     struct placement_stage *stages; /* [n_stages] */
     int n_stages;
@@ -30,10 +36,14 @@ struct placement {
     uint64_t max_sequences;      /* open at once: shorter ones share it */
     enum frame_dtype wire;       /* as what activations cross */
     struct deployment_plan *plan;
+    /* Of one that was planned beside the stages there are (deployment.h, `beside`): these and the
+     * new ones by one yardstick. */
+    struct placement_figures before, after;
+    double answer_tokens;
 };
 void placement_free(struct placement *p);
 
-enum { PLACEMENT_TOKENS = 512, PLACEMENT_LEAST_CONTEXT = 256 };
+enum { PLACEMENT_TOKENS = 512, PLACEMENT_LEAST_CONTEXT = 256, PLACEMENT_ANSWER_TOKENS = 128 };
 
 /* Plans of a deployment from its spec, the members and their profiles. Without a context in the
  * spec it takes the model's, and halves it, after the number of sequences, until it fits. The first
@@ -41,7 +51,8 @@ enum { PLACEMENT_TOKENS = 512, PLACEMENT_LEAST_CONTEXT = 256 };
  * called then); what turns up outdated is made again. 0: *out is the plan, the caller's to free.
  * HP_EINFEASIBLE says how many bytes are missing where, and what would fit; HP_ENOENT names an
  * agent that does not exist, HP_ELINK one that is not here now; HP_EINVAL a range that makes no
- * sense. */
+ * sense. One that is planned beside its own stages keeps its context and room for keys and values;
+ * HP_ELINK also where one of its stages' agents may not be given stages now. */
 int placement_make(struct coord *c, struct deployment *d, struct placement *out, struct err *e);
 /* Nobody waits for the plan any more. */
 void placement_cancel(struct deployment *d);

@@ -34,6 +34,8 @@ struct placement_job {
     int *devices, *ends, n_devices;        /* devices NULL: any; ends NULL: the planner's */
     int *last_devices, *last_ends, n_last; /* where this model's layers lay when it served last; 0:
                                               not known, or not to be asked */
+    int *own_devices, *own_ends, n_own;    /* the stages that it is planned beside; 0: not so */
+    double answer_tokens;                  /* with these, of a request */
     bool planned;
     int max_slice;
     uint32_t plan_tokens;
@@ -47,6 +49,7 @@ struct placement_job {
     struct pipeline_answer answer;
     uint64_t context, sequences;
     int tokens;
+    struct placement_figures before, after;
 };
 
 static inline uint64_t placing_round_up(uint64_t v, uint64_t to)

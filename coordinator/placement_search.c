@@ -256,6 +256,54 @@ static void prefer_last(struct placement_job *p)
         p->answer = last;
 }
 
+/* ---- what there is, beside what would be ---- */
+
+/* Whatever else takes of the devices' memory: who asks knows that these stages have room. */
+static int figures_ask(struct placement_job *p, const struct profile *profile, const int *devices,
+                       const int *ends, int n, struct placement_figures *out, struct err *e)
+{
+    const struct cluster *own = &p->inputs->cluster;
+    struct cluster roomy = *own;
+    struct pipeline_answer a = {0};
+    roomy.devices =
+        arena_memdup(&p->arena, own->devices, (size_t)own->n_devices * sizeof *own->devices);
+    if (!roomy.devices)
+        return err_set(e, HP_ENOMEM, "no memory for planning");
+    for (int i = 0; i < roomy.n_devices; i++)
+        roomy.devices[i].memory_bytes = 1e18;
+    struct pipeline_request rq = planner_request(p, p->tokens);
+    rq.cluster = &roomy;
+    rq.profile = profile;
+    rq.devices = devices;
+    rq.layer_ends = ends;
+    rq.n_devices = n;
+    rq.decode_tokens = (int)p->answer_tokens;
+    int rc = pipeline_plan_make(&rq, &p->arena, &a, e);
+    if (rc < 0)
+        return rc;
+    *out = (struct placement_figures){a.makespan_s, a.decode_step_s, a.decode_tokens_per_s,
+                                      a.requests_per_s};
+    json_decref(a.document);
+    return 0;
+}
+
+static int figures_compare(struct placement_job *p, struct err *e)
+{
+    const struct plan_pipeline *plan = &p->answer.plan;
+    size_t n = (size_t)plan->n_stages;
+    int *devices = arena_alloc(&p->arena, n, sizeof *devices),
+        *ends = arena_alloc(&p->arena, n, sizeof *ends);
+    if (!devices || !ends)
+        return err_set(e, HP_ENOMEM, "no memory for planning");
+    for (size_t i = 0; i < n; i++) {
+        devices[i] = cluster_find_device(&p->inputs->cluster, plan->stages[i].device);
+        ends[i] = plan->stages[i].end_layer;
+    }
+    int rc =
+        figures_ask(p, &p->inputs->profile, p->own_devices, p->own_ends, p->n_own, &p->before, e);
+    return rc < 0 ? rc : figures_ask(p, &p->profile, devices, ends, (int)n, &p->after, e);
+}
+
 /* ---- as what activations cross ---- */
 
 static int wire_set(struct placement_job *p, enum frame_dtype wire, struct err *e)
@@ -331,6 +379,11 @@ void placing_search(struct placement_job *p)
     p->status = p->inputs->cluster.n_devices ? fit_wire(p, &p->error) : HP_EINFEASIBLE;
     if (p->status == 0 && p->n_last && !p->devices)
         prefer_last(p);
+    if (p->status == 0 && p->n_own && (p->status = figures_compare(p, &p->error)) < 0) {
+        json_decref(p->answer.document);
+        p->answer.document = NULL;
+        return;
+    }
     if (p->status == HP_EINFEASIBLE)
         p->status = missing_explain(p,
                                     p->context       ? p->context

@@ -17,7 +17,8 @@ double planner_free_bytes(const struct coord *c, const struct deployment *d, con
     double bytes = own ? own->memory_bytes : 0;
     for (size_t i = 0; i < c->n_deployments; i++) {
         const struct deployment *other = c->deployments[i];
-        if (other == d || other->state == DEPLOYMENT_PLANNED || other->state == DEPLOYMENT_STOPPED)
+        if ((other == d && !d->beside) || other->state == DEPLOYMENT_PLANNED ||
+            other->state == DEPLOYMENT_STOPPED)
             continue;
         for (int k = 0; k < other->n_stages; k++)
             if (other->stages[k].agent == m && other->stages[k].device == device)

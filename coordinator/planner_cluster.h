@@ -23,7 +23,8 @@ uint64_t planner_border_elements(const struct model_facts *f);
  * frames on their way to it where the member's pool has no room for them. */
 double planner_workspace_bytes(const struct coord *c, const struct deployment *d,
                                const struct member *m);
-/* Free for this deployment on a device of a member; 0 where there is no such device. */
+/* Free for this deployment on a device of a member, beside its own stages where it is planned so
+ * (deployment.h, `beside`); 0 where there is no such device. */
 double planner_free_bytes(const struct coord *c, const struct deployment *d, const struct member *m,
                           int device);
 

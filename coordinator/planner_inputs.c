@@ -29,7 +29,8 @@ uint64_t planner_inputs_version(const struct coord *c, const struct deployment *
         v = holds ? hash_mix(hash_mix(hash_mix(v, o->id), o->generation), (uint64_t)o->n_stages)
                   : v;
     }
-    return hash_mix(hash_mix(v, (uint64_t)(uintptr_t)d->spec.options), deployment_wire(d));
+    v = hash_mix(hash_mix(v, (uint64_t)(uintptr_t)d->spec.options), deployment_wire(d));
+    return hash_mix(v, d->beside);
 }
 
 int planner_inputs_device(const struct planner_inputs *p, const char *agent, int device)

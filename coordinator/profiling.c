@@ -304,7 +304,7 @@ bool profiling_awaited(struct coord *c, struct deployment *d)
 {
     struct placement_device devices[32];
     uint64_t now = coord_now(c);
-    if (c->config.profile_ms == UINT64_MAX || d->served ||
+    if (c->config.profile_ms == UINT64_MAX || (d->served && !d->rebalance) ||
         (d->profile_until_ns && now >= d->profile_until_ns))
         return false;
     int n = placement_unmeasured(c, d, devices, 32);

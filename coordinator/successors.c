@@ -26,7 +26,7 @@ struct deployment *successor_of(struct coord *c, const struct deployment *d)
     return !named || d->spec.succeeds[0] ? NULL : deployment_find(c, name);
 }
 
-bool successor_begin(struct coord *c, struct deployment *d)
+bool successor_begin(struct coord *c, struct deployment *d, struct stage_layout *layout)
 {
     char name[DEPLOYMENT_NAME], last[DEPLOYMENT_NAME];
     struct deployment_spec spec;
@@ -51,13 +51,15 @@ bool successor_begin(struct coord *c, struct deployment *d)
     }
     next->generation = d->generation;
     next->created_s = d->created_s;
+    next->served = stage_layout_use(layout); /* taken as it is while its agents are here */
     return true;
 }
 
 bool successor_wanted(struct coord *c, const struct deployment *d)
 {
     const struct deployment *before = deployment_find(c, d->spec.succeeds);
-    return before && before->state == DEPLOYMENT_SERVING && deployment_stages_drain(before);
+    return before && before->state == DEPLOYMENT_SERVING &&
+           (before->yields || deployment_stages_drain(before));
 }
 
 void successor_queue_take(const struct coord *c, struct deployment *before, struct deployment *d)

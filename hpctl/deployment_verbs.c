@@ -113,6 +113,21 @@ static void print_growth(const json_t *g)
             shown_member(g, "recomputed_tokens").s, shown_member(g, "starved").s);
 }
 
+/* What the last rebalancing found and did. */
+static void print_rebalance(const json_t *r)
+{
+    if (!r)
+        return;
+    const json_t *done = json_object_get(r, "done");
+    printf("%-14s %s (%s): %s", "rebalance", string_member(r, "verdict"),
+           shown_date(number_member(r, "at_s")).s, string_member(r, "why"));
+    if (done)
+        printf("; %s sequences went over while they ran, %s were read again, in %s",
+               shown_member(done, "moved").s, shown_member(done, "failed").s,
+               shown_seconds(number_member(done, "took_s")).s);
+    printf("\n");
+}
+
 static int print_deployment(const json_t *d, struct err *e)
 {
     static const char *const keys[] = {
@@ -128,6 +143,7 @@ static int print_deployment(const json_t *d, struct err *e)
     print_speculation(json_object_get(d, "speculation"));
     print_handoffs(json_object_get(d, "handoffs"));
     print_growth(json_object_get(d, "growth"));
+    print_rebalance(json_object_get(d, "rebalance"));
     printf("\n");
     int rc = deployment_print_stages(d, e);
     return rc == 0 ? prefill_view_print(d, e) : rc;

@@ -94,6 +94,7 @@ static int script(void **state)
     ask("node.describe", "{\"name\": \"a0\"}", (struct pack_span){0});
     ask("deployment.describe", "{\"name\": \"d\"}", (struct pack_span){0});
     say(AGENT, true, &beat);
+    ask("rebalance", "{\"name\": \"d\", \"margin\": 0}", (struct pack_span){0});
     ask("node.drain", "{\"name\": \"a0\"}", (struct pack_span){0});
     ask("token.create", "{}", (struct pack_span){0});
     ask("greedy", "{\"deployment\": \"d\", \"ids\": [1, 3], \"tokens\": 2}", (struct pack_span){0});

@@ -225,7 +225,7 @@ TEST(a_name_with_no_room_for_an_ending_has_no_successor)
     memset(d->name, 'n', DEPLOYMENT_NAME - 5);
     d->name[DEPLOYMENT_NAME - 5] = '\0';
     assert_null(successor_of(f.core, d));
-    assert_false(successor_begin(f.core, d));
+    assert_false(successor_begin(f.core, d, NULL));
     assert_false(d->succession_tried);
     fixture_close(&f);
 }

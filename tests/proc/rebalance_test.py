@@ -1,0 +1,61 @@
+"""A deployment that serves goes to a better place (`hpctl rebalance`): real agents, streams that go on."""
+import time
+
+from cluster import Cluster, DEMO, Failed
+from tap import main, test
+
+
+def complete(c, model, ids, **more):
+    return c.request("POST", "/v1/completions", dict({"model": model, "prompt": ids, "temperature": 0, "ignore_eos": True}, **more))[1]
+
+
+def dry(c):
+    return c.hpctl("rebalance", "demo", "--dry-run", "--margin", "0")
+
+
+@test
+def streams_go_on_while_agents_that_came_are_used():
+    with Cluster(agents=3, cores=1) as c:
+        c.deploy("plain", DEMO, "--agents", "a0", "--compute", "f32", "--prefix-cache", "off")
+        for name in ("a1", "a2"):
+            c.hpctl("node", "drain", name)
+        c.deploy("demo", DEMO, "--compute", "f32", "--speculate", "off")
+        asked = [[5 + (i * k) % 90 for i in range(200)] for k in (1, 3, 7)]
+        right = [complete(c, "plain", ids, max_tokens=400)["choices"][0]["text"] for ids in asked]
+        c.hpctl("undeploy", "plain")
+        assert dry(c)["verdict"] == "stays", "alone it lies where it would"
+        for name in ("a1", "a2"):
+            c.hpctl("node", "undrain", name)
+        c.wait("a move pays", lambda: dry(c)["verdict"] == "would_move")
+        assert {s["agent"] for s in c.hpctl("describe", "demo")["stages"]} == {"a0"}
+        streams = [c.stream("/v1/completions", {"model": "demo", "prompt": ids, "temperature": 0, "ignore_eos": True, "max_tokens": 400}) for ids in asked]
+        events = [s.events() for s in streams]
+        texts = ["".join(next(e)["choices"][0]["text"] for _ in range(5)) for e in events]
+        report = c.hpctl("rebalance", "demo", "--margin", "0")
+        assert report["verdict"] == "moved", report
+        assert report["before"]["stages"] != report["after"]["stages"] and report["done"]["failed"] == 0, report
+        longest = 0
+        for i, e in enumerate(events):
+            last = time.monotonic()
+            for part in e:
+                if part and part.get("choices"):
+                    texts[i] += part["choices"][0]["text"]
+                    longest, last = max(longest, time.monotonic() - last), time.monotonic()
+        assert texts == right, [(len(a), len(b)) for a, b in zip(texts, right)]
+        print(f"# {report['done']['moved']} streams moved in {report['done']['took_s']:.3f} s, longest pause {longest:.3f} s")
+        described = c.hpctl("describe", "demo")
+        assert [s["on"] for s in described["stages"]] == [s["on"] for s in report["after"]["stages"]], described
+        assert described["rebalance"]["verdict"] == "moved", described["rebalance"]
+        assert "went over while they ran" in c.run("describe", "demo").stdout
+        # Of all deployments: a list, and what cannot move is a row of it.
+        c.deploy("fixed", DEMO, "--layers", "0-17:a0")
+        rows = {r["deployment"]: r for r in c.hpctl("rebalance", "--dry-run", "--margin", "100")}
+        assert rows["demo"]["verdict"] == "stays" and "by hand" in rows["fixed"]["why"], rows
+        try:
+            c.hpctl("rebalance", "fixed")
+            raise AssertionError("it was placed by hand")
+        except Failed as e:
+            assert e.rc == 6 and "by hand" in e.message, e
+
+
+main()

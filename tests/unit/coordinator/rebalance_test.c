@@ -1,0 +1,237 @@
+/* Deployments that are planned anew beside themselves: what is said, what is done, and what is not.
+ */
+#include "coordinator/model_slots.h"
+#include "coordinator/rebalance.h"
+#include "coordinator/successors.h"
+#include "tests/unit/coordinator/stream_fixture.h"
+
+static const uint32_t kv_before[][MODEL_KV_GROUPS] = {{0}, {0}, {1}, {1}, {2}, {2}, {2}};
+
+static int agent_of(const struct deployment *d, int stage)
+{
+    return d->stages[stage].agent->name[1] - '0';
+}
+
+static void stages_say(struct fixture *f, const struct deployment *d, const char *state)
+{
+    struct message m = {.type = MESSAGE_STAGE_STATE};
+    bool failed = strcmp(state, "failed") == 0;
+    for (int i = 0; i < d->n_stages; i++) {
+        int agent = agent_of(d, i);
+        m.u.stage_state = (struct message_stage_state){.deployment = d->id,
+                                                       .generation = d->generation,
+                                                       .stage = (uint64_t)i,
+                                                       .state = state,
+                                                       .code = failed ? "no_space" : "",
+                                                       .text = failed ? "the disk is full" : ""};
+        fixture_say(f, 10 + (uint64_t)agent, fixture_key(agent), &m);
+    }
+}
+
+/* Serves on a1 alone, since a0 was not there; short answers would be done sooner over both. */
+static struct deployment *misplaced(struct fixture *f, const char *options, double memory)
+{
+    fixture_open(f);
+    for (int i = 0; i < 2; i++)
+        fixture_agent(f, i, "k", memory);
+    fixture_ask(f, "node.drain", "{\"name\": \"a0\"}", NULL);
+    ask_deploy(f, options);
+    struct deployment *d = deployment_find(f->core, "d");
+    d->model->facts.kv_before = kv_before;
+    stages_say(f, d, "ready");
+    assert_string_equal(state_of(f), "serving");
+    assert_int_equal(d->n_stages, 1);
+    assert_int_equal(agent_of(d, 0), 1);
+    d->answer_tokens = 1;
+    fixture_ask(f, "node.undrain", "{\"name\": \"a0\"}", NULL);
+    return d;
+}
+
+static json_t *rebalance(struct fixture *f, const char *arguments, bool *more)
+{
+    const struct message_answer *a = fixture_ask(f, "rebalance", arguments, NULL);
+    for (int i = 0; !a && i < 10; i++) {
+        fixture_pass_ms(f, COORD_TICK_MS);
+        const struct message *m = fixture_last(f, ADMIN, MESSAGE_ANSWER);
+        a = m ? &m->u.answer : NULL;
+    }
+    assert_non_null(a);
+    if (more)
+        *more = a->more;
+    if (strcmp(a->code, "ok") != 0)
+        return json_pack("{s:s, s:s}", "code", a->code, "text", a->text);
+    return json_loads(a->result, 0, NULL);
+}
+
+static const char *word(const json_t *o, const char *key)
+{
+    const char *s = json_string_value(json_object_get(o, key));
+    return s ? s : "";
+}
+
+TEST(a_dry_run_says_what_a_move_gains_and_costs_and_changes_nothing)
+{
+    struct fixture f;
+    struct deployment *d = misplaced(&f, "{\"max_context\": 128}", 1e9);
+    uint64_t kv = d->kv_tokens;
+    json_t *r = rebalance(&f, "{\"name\": \"d\", \"dry_run\": true}", NULL);
+    assert_string_equal(word(r, "verdict"), "would_move");
+    const json_t *move = json_object_get(r, "move"),
+                 *agent = json_array_get(json_object_get(move, "agents"), 0);
+    assert_string_equal(word(agent, "on"), "a0");
+    assert_true(json_number_value(json_object_get(agent, "fetch_bytes")) == 3000);
+    assert_true(json_number_value(json_object_get(move, "fetch_bytes")) == 3000);
+    const json_t *before = json_object_get(r, "before"), *after = json_object_get(r, "after");
+    assert_true(json_number_value(json_object_get(before, "ttft_s")) > 0);
+    assert_true(json_number_value(json_object_get(after, "requests_per_s")) > 0);
+    assert_true(json_number_value(json_object_get(r, "gain")) > REBALANCE_MARGIN);
+    json_decref(r);
+    fixture_pass_ms(&f, 1000);
+    assert_null(successor_of(f.core, d));
+    assert_null(d->rebalance);
+    assert_null(d->rebalanced);
+    assert_false(d->beside);
+    assert_int_equal(d->kv_tokens, kv);
+    fixture_close(&f);
+}
+
+TEST(below_the_margin_all_stays_with_the_reason)
+{
+    struct fixture f;
+    struct deployment *d = misplaced(&f, "{\"max_context\": 128}", 1e9);
+    json_t *r = rebalance(&f, "{\"name\": \"d\", \"margin\": 0.5}", NULL);
+    assert_string_equal(word(r, "verdict"), "stays");
+    assert_non_null(strstr(word(r, "why"), "from 1.5 times on"));
+    json_decref(r);
+    assert_null(successor_of(f.core, d));
+    assert_string_equal(word(d->rebalanced, "verdict"), "stays");
+    fixture_close(&f);
+}
+
+TEST(the_better_place_is_taken_and_told)
+{
+    struct fixture f;
+    bool more;
+    struct deployment *d = misplaced(&f, "{\"max_context\": 128}", 1e9);
+    uint64_t context = d->context, kv = d->kv_tokens;
+    json_t *r = rebalance(&f, "{\"name\": \"d\", \"margin\": 0}", &more);
+    assert_true(more);
+    assert_string_equal(word(r, "verdict"), "moving");
+    json_decref(r);
+    struct deployment *next = successor_of(f.core, d);
+    assert_non_null(next);
+    fixture_pass_ms(&f, COORD_TICK_MS);
+    assert_int_equal(next->n_stages, 2);
+    assert_int_equal(agent_of(next, 0) + agent_of(next, 1), 1);
+    assert_int_equal(next->context, context);
+    assert_int_equal(next->kv_tokens, kv);
+    assert_string_equal(state_of(&f), "serving"); /* where it was */
+    stages_say(&f, next, "ready");
+    fixture_pass_ms(&f, COORD_TICK_MS);
+    assert_ptr_equal(deployment_find(f.core, "d"), next);
+    stages_say(&f, d, "unloaded");
+    fixture_pass_ms(&f, 2 * COORD_TICK_MS);
+    const struct message *m = fixture_last(&f, ADMIN, MESSAGE_ANSWER);
+    assert_false(m->u.answer.more);
+    assert_non_null(strstr(m->u.answer.result, "\"moved\""));
+    const struct message_answer *a =
+        fixture_ask(&f, "deployment.describe", "{\"name\": \"d\"}", NULL);
+    assert_non_null(strstr(a->result, "\"took_s\""));
+    r = rebalance(&f, "{\"name\": \"d\", \"margin\": 0}", NULL);
+    assert_string_equal(word(r, "verdict"), "stays");
+    json_decref(r);
+    fixture_close(&f);
+}
+
+TEST(a_successor_that_fails_leaves_all_as_it_was)
+{
+    struct fixture f;
+    struct deployment *d = misplaced(&f, "{\"max_context\": 128}", 1e9);
+    for (int i = 0; i < 2; i++) { /* it may be tried again */
+        json_decref(rebalance(&f, "{\"name\": \"d\", \"margin\": 0}", NULL));
+        struct deployment *next = successor_of(f.core, d);
+        assert_non_null(next);
+        fixture_pass_ms(&f, COORD_TICK_MS);
+        assert_string_equal(fixture_ask(&f, "node.drain", "{\"name\": \"a1\"}", NULL)->code,
+                            "busy");
+        json_t *again = rebalance(&f, "{\"name\": \"d\"}", NULL);
+        assert_string_equal(word(again, "code"), "busy");
+        json_decref(again);
+        stages_say(&f, next, "failed");
+        const struct message *m = fixture_last(&f, ADMIN, MESSAGE_ANSWER);
+        assert_non_null(strstr(m->u.answer.text, "the disk is full"));
+        assert_string_equal(word(d->rebalanced, "verdict"), "failed");
+        stages_say(&f, next, "unloaded");
+        fixture_pass_ms(&f, 2 * COORD_TICK_MS);
+        assert_null(successor_of(f.core, d));
+        assert_string_equal(state_of(&f), "serving");
+        assert_null(d->rebalance);
+        assert_int_equal(agent_of(d, 0), 1);
+    }
+    fixture_close(&f);
+}
+
+TEST(what_cannot_move_is_refused_with_the_reason)
+{
+    static const struct {
+        const char *options, *arguments, *code, *text;
+        double memory;
+    } cases[] = {
+        {"{\"layers\": \"0-5:a1\", \"max_context\": 128}", "{\"name\": \"d\"}", "infeasible",
+         "by hand", 1e9},
+        {"{\"agents\": \"a1\", \"max_context\": 128}", "{\"name\": \"d\", \"margin\": 0}",
+         "infeasible", "beside its stages there is no room", 3e5}, /* 212208 of these are taken */
+        {"{\"max_context\": 128}", "{\"name\": \"d\", \"margin\": 101}", "invalid", "out of range",
+         1e9},
+        {"{\"max_context\": 128}", "{\"name\": \"e\"}", "not_found", "no deployment", 1e9},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct fixture f;
+        struct deployment *d = misplaced(&f, cases[i].options, cases[i].memory);
+        json_t *r = rebalance(&f, cases[i].arguments, NULL);
+        assert_string_equal(word(r, "code"), cases[i].code);
+        assert_non_null(strstr(word(r, "text"), cases[i].text));
+        json_decref(r);
+        assert_null(d->rebalance);
+        assert_false(d->beside);
+        assert_string_equal(state_of(&f), "serving");
+        fixture_close(&f);
+    }
+}
+
+TEST(what_keeps_nothing_that_could_be_handed_over_stays)
+{
+    struct fixture f;
+    struct deployment *d = misplaced(&f, "{\"max_context\": 128}", 1e9);
+    d->model->facts.kv_before = NULL;
+    json_t *r = rebalance(&f, "{\"name\": \"d\", \"margin\": 0}", NULL);
+    assert_string_equal(word(r, "code"), "infeasible");
+    json_decref(r);
+    fixture_close(&f);
+}
+
+TEST(an_undeployed_one_ends_with_its_successor)
+{
+    struct fixture f;
+    struct deployment *d = misplaced(&f, "{\"max_context\": 128}", 1e9);
+    json_decref(rebalance(&f, "{\"name\": \"d\", \"margin\": 0}", NULL));
+    assert_non_null(successor_of(f.core, d));
+    fixture_ask(&f, "undeploy", "{\"name\": \"d\"}", NULL);
+    fixture_pass_ms(&f, 2 * DEPLOYMENT_STOP_MS);
+    assert_int_equal(f.core->n_deployments, 0);
+    fixture_close(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_dry_run_says_what_a_move_gains_and_costs_and_changes_nothing),
+        cmocka_unit_test(below_the_margin_all_stays_with_the_reason),
+        cmocka_unit_test(the_better_place_is_taken_and_told),
+        cmocka_unit_test(a_successor_that_fails_leaves_all_as_it_was),
+        cmocka_unit_test(what_cannot_move_is_refused_with_the_reason),
+        cmocka_unit_test(what_keeps_nothing_that_could_be_handed_over_stays),
+        cmocka_unit_test(an_undeployed_one_ends_with_its_successor),
+    };
+    return cmocka_run_group_tests_name("rebalance", tests, NULL, NULL);
+}
