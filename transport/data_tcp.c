@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "common/env.h"
+#include "common/thread_turns.h"
 #include "transport/data_tcp_int.h"
 
 enum { EVENTS_PER_TURN = 64, LONGEST_TURN_MS = 500 };
@@ -158,6 +159,7 @@ static void *endpoint_run(void *ctx)
 {
     struct tcp_endpoint *d = ctx;
     pthread_setname_np(pthread_self(), "hp-data");
+    thread_turns_short();
     pthread_mutex_lock(&d->awake);
     while (!atomic_load(&d->stopping))
         endpoint_turn(d);

@@ -17,6 +17,7 @@
 
 #include "common/env.h"
 #include "common/log.h"
+#include "common/thread_turns.h"
 #include "transport/data_ucx_int.h"
 
 enum { ORDERS_A_TURN = 64, STEPS_A_TURN = 8, SPIN_NS = 20000, SLEEP_MS = 1000 };
@@ -82,6 +83,7 @@ static void *worker_run(void *ctx)
     struct ucx_endpoint *d = ctx;
     uint64_t idle_since = 0;
     pthread_setname_np(pthread_self(), "hp-data");
+    thread_turns_short();
     ucx_guard_enter(d->guard);
     pthread_mutex_lock(&d->awake);
     while (!atomic_load(&d->stopping)) {
