@@ -46,12 +46,17 @@ int http_error_of(const json_t *value, long status, struct err *e)
     return err_set(e, rc, "%s", message ? message : "the gateway refused without saying why");
 }
 
+json_t *http_json(const char *bytes, size_t size)
+{
+    return json_loadb(bytes, size, JSON_ALLOW_NUL, NULL);
+}
+
 static int on_data(void *ctx, const char *data, size_t n, struct err *e)
 {
     struct exchange *x = ctx;
     if (strcmp(data, "[DONE]") == 0)
         return 0;
-    json_t *event = json_loadb(data, n, 0, NULL);
+    json_t *event = http_json(data, n);
     if (!event)
         return err_set(e, HP_EPROTO, "the gateway sent an event that is not JSON");
     int rc = json_object_get(event, "error") ? http_error_of(event, 200, e)
@@ -123,9 +128,8 @@ static int exchange_finish(struct exchange *x, CURLcode code, const struct conte
         hint_where_to_look(where, x->e);
         return x->e->code;
     }
-    json_t *value = status != 200 || !x->on_event
-                        ? json_loadb(buffer_cstr(&x->whole), x->whole.size, 0, NULL)
-                        : NULL;
+    json_t *value =
+        status != 200 || !x->on_event ? http_json(buffer_cstr(&x->whole), x->whole.size) : NULL;
     int rc = status == 200 ? 0 : answer_refused(x, value);
     if (rc == 0 && result && !x->on_event)
         *result = json_incref(value);

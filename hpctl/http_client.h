@@ -9,6 +9,10 @@
 
 struct curl_slist; /* of libcurl */
 
+/* What the API sent, parsed, or NULL. An answer is whatever the model says, and that may be a NUL
+ * (\u0000): its strings have a length. The caller releases it. */
+json_t *http_json(const char *bytes, size_t size);
+
 /* Each event of a stream, parsed. A negative return ends the request with that code. */
 typedef int (*http_event_fn)(void *ctx, const json_t *event, struct err *e);
 

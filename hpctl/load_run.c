@@ -100,14 +100,14 @@ static int on_event(void *ctx, const char *data, size_t n, struct err *e)
         s->ended = true;
         return 0;
     }
-    json_t *event = json_loadb(data, n, 0, NULL);
+    json_t *event = http_json(data, n);
     if (!event)
         return err_set(e, HP_EPROTO, "an event that is not JSON");
     const json_t *choice = json_array_get(json_object_get(event, "choices"), 0);
-    const char *text = json_string_value(json_object_get(choice, "text"));
+    size_t text_bytes = json_string_length(json_object_get(choice, "text"));
     bool last = json_is_string(json_object_get(choice, "finish_reason"));
     int rc = json_object_get(event, "error") ? http_error_of(event, 200, e) : 0;
-    if (rc == 0 && to->first_s == 0 && (last || (text && *text)))
+    if (rc == 0 && to->first_s == 0 && (last || text_bytes))
         to->first_s = now_s; /* an answer may have no text */
     if (rc == 0 && last)
         to->end_s = now_s;
@@ -132,7 +132,7 @@ static size_t on_bytes(char *bytes, size_t size, size_t count, void *ctx)
 static void stream_refused(struct load_stream *s, long status)
 {
     char kind[48];
-    json_t *answer = json_loadb(buffer_cstr(&s->whole), s->whole.size, 0, NULL);
+    json_t *answer = http_json(buffer_cstr(&s->whole), s->whole.size);
     struct err why = {0};
     int rc = http_error_of(answer, status, &why);
     snprintf(kind, sizeof kind, "%ld %s", status, status_word(rc));
