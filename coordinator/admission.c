@@ -8,6 +8,7 @@
 #include "coordinator/growth.h"
 #include "coordinator/handoffs.h"
 #include "coordinator/model_slots.h"
+#include "coordinator/prefix_peers.h"
 #include "coordinator/prefixes.h"
 #include "coordinator/sequence_deadlines.h"
 #include "coordinator/sequence_ends.h"
@@ -228,17 +229,18 @@ static int sequence_create(struct coord *c, struct deployment *d, const char *cl
 
 /* ---- read by another plan ---- */
 
-/* The sequence that reads the prompt is made and has room; NULL: not now. *never: nothing would
- * change that. */
+/* The sequence that reads the prompt's first `length` tokens is made and has room; NULL: not now.
+ * *never: nothing would change that. */
 static struct sequence *reader_create(struct coord *c, struct deployment *p,
-                                      const struct sequence *s, struct prefix_hit *hit, bool *never)
+                                      const struct sequence *s, uint32_t length,
+                                      struct prefix_hit *hit, bool *never)
 {
     struct sequence *r;
     struct err ignored;
     *never = handoff_may_begin(c, p, s->deployment);
     if (!*never)
         return NULL;
-    if (sequence_create(c, p, s->client, s->prompt, s->n_prompt - 1, 1, false, 1, &r, &ignored) < 0)
+    if (sequence_create(c, p, s->client, s->prompt, length, 1, false, 1, &r, &ignored) < 0)
         return NULL;
     r->kind = SEQUENCE_PREFILL;
     r->ignore_end = true;
@@ -258,7 +260,7 @@ static void sequence_hand_over(struct coord *c, struct sequence *s, struct seque
 {
     const struct prefix_hit nothing = {0};
     uint32_t found = hit->length;
-    s->handed = (uint32_t)s->n_prompt - 1;
+    s->handed = (uint32_t)r->n_prompt;
     sequence_open(c, r->deployment, r, hit);
     if (s->handoff)
         sequence_open(c, s->deployment, s, &nothing);
@@ -269,19 +271,25 @@ static void sequence_hand_over(struct coord *c, struct sequence *s, struct seque
         sequence_fail_memory(c, s);
 }
 
-/* Opens the sequence, with its prompt to be read where that is best. False: there is no room there
- * now. */
+/* Opens the sequence, with its prompt to be read, or fetched, where that is best. False: there is
+ * no room there now. */
 static bool sequence_begin(struct coord *c, struct deployment *d, struct sequence *s,
                            const struct prefix_hit *hit)
 {
     struct prefix_hit own, none = {0}; /* all of its tokens come: it has no page of others */
-    struct deployment *p = handoff_reader(c, d, s, hit->length);
+    struct deployment *reader = handoff_reader(c, d, s, hit->length);
+    struct prefix_offer offer = {reader, (uint32_t)s->n_prompt - 1};
+    if (!reader)
+        offer = prefix_peer_find(c, d, s, hit->length);
+    struct deployment *p = offer.from;
     bool never = true, room = true;
-    struct sequence *r =
-        p && sequence_may_fit(d, s, &none) ? reader_create(c, p, s, &own, &never) : NULL;
-    if (!r && !never)
+    struct sequence *r = p && sequence_may_fit(d, s, &none)
+                             ? reader_create(c, p, s, offer.length, &own, &never)
+                             : NULL;
+    if (!r && !never && reader) /* nobody waits for what can be computed here */
         return false;
     if (r && handoff_tie(c, s, r)) {
+        s->handoff->fetch = !reader;
         room = room_make(c, d, s, &none);
         if (room) {
             sequence_hand_over(c, s, r, &own);

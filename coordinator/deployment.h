@@ -142,6 +142,12 @@ struct deployment {
         uint64_t requests, hits, tokens, evicted; /* tokens: that were not computed again */
     } prefix_counts;
     struct {
+        uint64_t fetched, declined, tokens;  /* beginnings that another deployment had more of: that
+                                                came from there, that were computed all the same;
+                                                tokens that came */
+        double last_fetch_s, last_compute_s; /* what was compared last; 0: not known */
+    } peer_counts;
+    struct {
         uint64_t steps, drafts, right; /* steps that verified guesses; these; of them right */
     } draft_counts;
     struct {

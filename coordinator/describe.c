@@ -153,6 +153,15 @@ static json_t *handoffs_json(const struct deployment *d)
         (json_int_t)d->handoffs.bytes, "exposed_s", d->handoffs.exposed_s);
 }
 
+/* What others had of prompts: fetched, or computed all the same, and what was compared last. */
+static json_t *peers_json(const struct deployment *d)
+{
+    return json_pack("{s:I, s:I, s:I, s:f, s:f}", "fetched", (json_int_t)d->peer_counts.fetched,
+                     "declined", (json_int_t)d->peer_counts.declined, "tokens",
+                     (json_int_t)d->peer_counts.tokens, "last_fetch_s", d->peer_counts.last_fetch_s,
+                     "last_compute_s", d->peer_counts.last_compute_s);
+}
+
 static json_t *growth_json(const struct deployment *d)
 {
     int starved = 0;
@@ -186,6 +195,7 @@ json_t *describe_deployment(const struct deployment *d, bool with_plan)
     json_object_set_new(out, "prefix_cache", prefix_cache_json(d));
     json_object_set_new(out, "speculation", speculation_json(d));
     json_object_set_new(out, "handoffs", handoffs_json(d));
+    json_object_set_new(out, "prefix_peers", peers_json(d));
     if (d->spec.prefill_of[0])
         json_object_set_new(out, "prefill_of", json_string(d->spec.prefill_of));
     json_object_set_new(out, "growth", growth_json(d));

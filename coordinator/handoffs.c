@@ -170,8 +170,12 @@ static bool all_have_left(const struct handoff *h)
 static void received_count(struct coord *c, struct handoff *h)
 {
     struct deployment *d = h->to->deployment;
-    *(h->to->kind == SEQUENCE_MOVE ? &d->handoffs.moved : &d->handoffs.done) += 1;
-    if (h->read_ns)
+    *(h->to->kind == SEQUENCE_MOVE ? &d->handoffs.moved
+      : h->fetch                   ? &d->peer_counts.fetched
+                                   : &d->handoffs.done) += 1;
+    if (h->fetch)
+        d->peer_counts.tokens += h->to->handed;
+    else if (h->read_ns)
         d->handoffs.exposed_s += (double)(coord_now(c) - h->read_ns) * 1e-9;
 }
 

@@ -150,14 +150,19 @@ static void handoffs_rows(const struct coord *c, metrics_row_fn row, void *out)
          "Handoffs that failed; the deployment's own stages read the prompt then"},
         {"hp_handoff_bytes_total", "Keys and values that went from one plan to the other"},
         {"hp_handoff_exposed_seconds_total",
-         "From when a prompt had been computed to when all its keys and values had come"}};
+         "From when a prompt had been computed to when all its keys and values had come"},
+        {"hp_prefix_fetched_total", "Beginnings of prompts that came from another deployment"},
+        {"hp_prefix_fetched_tokens_total", "Tokens of these"},
+        {"hp_prefix_fetch_declined_total",
+         "Beginnings that another deployment had, computed here because that takes less time"}};
     char labels[160];
     for (size_t f = 0; f < sizeof figures / sizeof *figures; f++)
         for (size_t i = 0; i < c->n_deployments; i++) {
             const struct deployment *d = c->deployments[i];
-            double values[] = {(double)d->handoffs.done, (double)d->handoffs.moved,
-                               (double)d->handoffs.failed, (double)d->handoffs.bytes,
-                               d->handoffs.exposed_s};
+            double values[] = {(double)d->handoffs.done,      (double)d->handoffs.moved,
+                               (double)d->handoffs.failed,    (double)d->handoffs.bytes,
+                               d->handoffs.exposed_s,         (double)d->peer_counts.fetched,
+                               (double)d->peer_counts.tokens, (double)d->peer_counts.declined};
             snprintf(labels, sizeof labels, "deployment=\"%s\"", d->name);
             row(out, figures[f].name, "counter", figures[f].help, labels, values[f]);
         }

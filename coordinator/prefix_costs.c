@@ -59,3 +59,14 @@ double prefix_curve_between(const struct prefix_curve *curve, uint32_t from, uin
 {
     return seconds_to(curve, to) - seconds_to(curve, from);
 }
+
+double prefix_step_seconds(struct coord *c, struct deployment *d, uint32_t prefix)
+{
+    struct planner_inputs *in = NULL;
+    struct err e = {0};
+    if (planner_inputs_get(c, d, &in, &e) < 0)
+        return NAN;
+    double seconds = stages_seconds(d, in, 1, prefix);
+    planner_inputs_release(&in);
+    return seconds;
+}

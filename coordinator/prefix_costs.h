@@ -25,5 +25,7 @@ void prefix_curve_update(struct coord *c, struct deployment *d, struct prefix_cu
 /* Of tokens [from, to) of a prompt. Where nothing is known no unit of time, but a token costs the
  * more, the more stand before it. */
 double prefix_curve_between(const struct prefix_curve *curve, uint32_t from, uint32_t to);
+/* One token behind so many, as in a step of decode; NAN: not known. */
+double prefix_step_seconds(struct coord *c, struct deployment *d, uint32_t prefix);
 
 #endif

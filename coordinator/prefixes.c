@@ -1,5 +1,6 @@
 #include "coordinator/prefixes.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -449,6 +450,15 @@ void prefixes_free(struct deployment *d)
     free(d->prefixes);
     d->prefixes = NULL;
     kv_account_free(&d->kv);
+}
+
+double prefixes_seconds(struct coord *c, struct deployment *d, uint32_t from, uint32_t to)
+{
+    if (!d->prefixes && (d->prefixes = calloc(1, sizeof *d->prefixes)) == NULL)
+        return NAN;
+    struct prefix_curve *curve = &d->prefixes->curve;
+    prefix_curve_update(c, d, curve);
+    return curve->known ? prefix_curve_between(curve, from, to) : NAN;
 }
 
 /* ---- what there is ---- */

@@ -90,4 +90,8 @@ struct prefix_pages {
 };
 struct prefix_pages prefixes_pages(const struct deployment *d);
 
+/* What computing tokens [from, to) of a prompt takes the deployment's stages; NAN where their
+ * profiles say nothing, or for want of memory. */
+double prefixes_seconds(struct coord *c, struct deployment *d, uint32_t from, uint32_t to);
+
 #endif

@@ -22,6 +22,7 @@ enum sequence_kind {
 /* Keys and values on their way from the stages that read a prompt to those that go on. */
 struct handoff {
     struct sequence *to, *from; /* NULL: has ended, or does not need the other any more */
+    bool fetch;                 /* `from` had it all but for its last token */
     bool read;                  /* `from` has computed all */
     uint64_t read_ns;
     size_t n_parts, n_awaited, n_received, n_sent;

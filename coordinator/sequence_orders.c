@@ -52,8 +52,8 @@ static struct pack_u32s slices_make(const struct deployment *d, const struct seq
                                     uint32_t *room)
 {
     int n = 0;
-    if (s->handed) {
-        room[n++] = sequence_given(s) - s->handed; /* all others come */
+    if (s->handed) { /* all others come */
+        n = slices_cut(d, sequence_given(s) - s->handed, s->handed, room);
     } else if (s->embeds) {
         room[n++] = (uint32_t)s->n_prompt; /* each token sees all of them */
     } else if (s->slice) {

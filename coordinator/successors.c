@@ -113,6 +113,7 @@ void successor_take_over(struct coord *c, struct deployment *before, struct depl
     d->prefix_counts = before->prefix_counts;
     d->draft_counts = before->draft_counts;
     d->handoffs = before->handoffs;
+    d->peer_counts = before->peer_counts;
     before->heir = d->id;
     successor_queue_take(c, before, d);
     record_keep(c, d);

@@ -95,6 +95,18 @@ static void print_handoffs(const json_t *h)
                shown_member(h, "failed").s, shown_seconds(number_member(h, "exposed_s")).s);
 }
 
+/* Beginnings of prompts that another deployment had more of. */
+static void print_peers(const json_t *p)
+{
+    double fetched = number_member(p, "fetched"), declined = number_member(p, "declined");
+    if (fetched + declined > 0)
+        printf("%-14s %s beginnings fetched of other deployments (%s tokens), %s computed all the "
+               "same; the last: %s to fetch, %s to compute\n",
+               "prefix_peers", shown_member(p, "fetched").s, shown_member(p, "tokens").s,
+               shown_member(p, "declined").s, shown_seconds(number_member(p, "last_fetch_s")).s,
+               shown_seconds(number_member(p, "last_compute_s")).s);
+}
+
 /* Why rows cross as they do, and what that costs. */
 static void print_wire(const json_t *plan)
 {
@@ -142,6 +154,7 @@ static int print_deployment(const json_t *d, struct err *e)
     print_prefix_cache(json_object_get(d, "prefix_cache"));
     print_speculation(json_object_get(d, "speculation"));
     print_handoffs(json_object_get(d, "handoffs"));
+    print_peers(json_object_get(d, "prefix_peers"));
     print_growth(json_object_get(d, "growth"));
     print_rebalance(json_object_get(d, "rebalance"));
     printf("\n");

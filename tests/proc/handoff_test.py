@@ -89,6 +89,29 @@ def the_answer_is_that_of_one_plan():
             c.wait("both plans are gone", lambda: [d["name"] for d in c.hpctl("ps")] == ["plain"])
 
 
+@test
+def a_prompt_that_a_replica_has_read_is_fetched_where_that_is_sooner():
+    with Cluster(agents=3, cores=1) as c:
+        c.deploy("one", DEMO, "--agents", "a0,a1", "--compute", "f32")
+        c.deploy("two", DEMO, "--agents", "a2", "--compute", "f32")
+        ids = prompts(c, 1, 900)[0]
+        first = complete(c, "one", ids, max_tokens=8)
+        second = complete(c, "two", ids, max_tokens=8)
+        assert first["choices"] == second["choices"], (first, second)
+        told = c.hpctl("describe", "two")["prefix_peers"]
+        print(f"# {told}, first {first['timings']}, second {second['timings']}")
+        assert told["fetched"] + told["declined"] == 1, told
+        assert (told["fetched"] == 1) == (told["last_fetch_s"] < 0.9 * told["last_compute_s"]), told
+        if told["fetched"]:
+            assert second["usage"]["prompt_tokens_details"]["cached_tokens"] >= 832, second["usage"]
+            assert "1 beginnings fetched" in c.run("describe", "two").stdout
+        metrics = c.request("GET", "/metrics")[1]
+        assert f'hp_prefix_fetched_total{{deployment="two"}} {told["fetched"]}' in metrics, metrics
+        again = complete(c, "two", ids[:880] + ids[:20], max_tokens=8)
+        assert again["usage"]["prompt_tokens_details"]["cached_tokens"] >= 832, again["usage"]
+        assert c.hpctl("describe", "two")["prefix_peers"] == told
+
+
 def reading(c):
     text = c.request("GET", "/metrics")[1]
     return 'hp_sequences_active{deployment="demo/prefill"} 0' not in text

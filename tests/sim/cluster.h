@@ -74,8 +74,9 @@ struct sim {
     double alike; /* chance that a prompt begins as another request's prompt and answer did */
     uint64_t most_pages; /* of KV cache on a stage; 0: what it was told to have */
     struct {
-        uint64_t slow_ns; /* the longest delay of a frame */
-        double repeat;    /* chance that a control message to the coordinator is delivered twice */
+        uint64_t slow_ns;   /* the longest delay of a frame */
+        double bytes_per_s; /* what agents measure of their links; 0: 1e9 */
+        double repeat; /* chance that a control message to the coordinator is delivered twice */
         double lose, twice, late, refuse; /* chances that a frame is lost, comes twice, comes
                                              `late_ns` later, or that its post fails */
         uint64_t late_ns;

@@ -75,7 +75,7 @@ static void probe_done(struct sim *s, struct sim_agent *a, const struct sim_even
     struct agent_event in = {.kind = AGENT_EVENT_PROBED};
     in.u.probed.id = ev->ticket;
     in.u.probed.latency_s = 5e-5;
-    in.u.probed.bandwidth_bytes_per_s = 1e9;
+    in.u.probed.bandwidth_bytes_per_s = s->network.bytes_per_s > 0 ? s->network.bytes_per_s : 1e9;
     sim_agent_event(s, a, &in);
 }
 
