@@ -34,6 +34,7 @@ struct sim_client {
     size_t n_prompt, n_expected, n_got;
     bool ends_early; /* `expected` closes with an end token, which is not handed out */
     bool open, finished, failed, cancelled, lost; /* lost: with its coordinator */
+    struct request_usage usage;                   /* when it was finished */
     struct err why;
     struct sim *sim;
 };
@@ -51,7 +52,8 @@ struct sim {
     size_t n_core_deferred;
     struct requests requests;
     uint64_t next_peer, event_order, core_incarnation;
-    uint64_t profile_ms;       /* of coord_config */
+    uint64_t profile_ms; /* of coord_config */
+    bool as_profiled;    /* stages take what their profile says, which grows with the prefix */
     struct sim_event **events; /* heap */
     size_t n_events, capacity;
     struct sim_agent *agents[SIM_AGENTS];

@@ -51,11 +51,16 @@ static void profile_done(struct sim *s, struct sim_agent *a, const struct sim_ev
         "\"seconds\": [[1e-4], [3e-3]]}, \"mlp\": {\"slice\": [1, 64], \"prefix\": [0], "
         "\"seconds\": [[1e-4], [4e-3]]}, "
         "\"head\": {\"slice\": [1], \"prefix\": [0], \"seconds\": [[1e-4]]}}";
+#define TABLE                                                                                      \
+    "{\"slice\": [1, 64], \"prefix\": [0, 128], \"seconds\": [[1e-4, 2e-4], [6.4e-3, 1.28e-2]]}"
+    static const char even[] =
+        "{\"embed\": " TABLE ", \"attn\": " TABLE ", \"mlp\": " TABLE ", \"head\": " TABLE "}";
+#undef TABLE
     struct agent_event in = {.kind = AGENT_EVENT_PROFILED};
     in.u.profiled.id = ev->ticket;
     in.u.profiled.model = (struct pack_span){ev->bytes, ev->size};
     in.u.profiled.kind = "toy";
-    in.u.profiled.tables = tables;
+    in.u.profiled.tables = s->as_profiled ? even : tables;
     sim_agent_event(s, a, &in);
 }
 

@@ -36,6 +36,7 @@ static void on_finished(void *ctx, uint64_t request, enum request_finish finish,
         return;
     c->open = false;
     c->finished = true;
+    c->usage = *usage;
     size_t shown = c->n_expected - (c->ends_early ? 1 : 0);
     c->sim->wrong += c->n_got != shown || (finish == REQUEST_STOP) != c->ends_early ||
                      usage->output_tokens != c->n_expected;

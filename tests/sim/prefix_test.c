@@ -64,6 +64,39 @@ TEST(a_second_turn_computes_only_what_is_new)
     }
 }
 
+/* Stages that take their profile's times: what a reply says of its prompt is what the plan says,
+ * with all that lies between a request and its first token. */
+TEST(a_second_turn_takes_what_the_plan_says)
+{
+    static const char *const agents[] = {"a1", "a0,a1", "a0,a1,a2"};
+    for (int k = 0; k < 3; k++) {
+        struct sim s;
+        struct err e = {0};
+        sim_open(&s, 7, 3);
+        s.as_profiled = true;
+        s.profile_ms = 1000;
+        s.network.slow_ns = 50000;
+        sim_coordinator_kill(&s);
+        sim_coordinator_start(&s);
+        sim_run_ms(&s, 3000);
+        deploy(&s, agents[k]);
+        struct sim_client *first = answered(&s, 80, 20),
+                          *second = sim_request_after(&s, first, 130, 20, &e);
+        assert_non_null(second);
+        finished(&s);
+        assert_int_equal(second->usage.cached_tokens, 99);
+        for (const struct sim_client *c = first; c; c = c == first ? second : NULL) {
+            const struct request_usage *u = &c->usage;
+            printf("# %s, %llu tokens after %llu: planned %.4f s, first token after %.4f s\n",
+                   agents[k], (unsigned long long)(u->prompt_tokens - u->cached_tokens),
+                   (unsigned long long)u->cached_tokens, u->planned_s, u->prefill_s);
+            if (!(u->prefill_s >= u->planned_s && u->prefill_s < 1.1 * u->planned_s))
+                fail_msg("%s: planned %g s, measured %g s", agents[k], u->planned_s, u->prefill_s);
+        }
+        sim_close(&s);
+    }
+}
+
 TEST(prompts_that_come_together_wait_for_the_first_and_share_it)
 {
     struct sim s;
@@ -286,6 +319,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_second_turn_computes_only_what_is_new),
+        cmocka_unit_test(a_second_turn_takes_what_the_plan_says),
         cmocka_unit_test(prompts_that_come_together_wait_for_the_first_and_share_it),
         cmocka_unit_test(what_is_kept_makes_room_and_is_no_reason_to_wait),
         cmocka_unit_test(forks_read_their_prompt_once),
