@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """This engine beside llama.cpp's, where that is installed, on one core and on two: prefill of 512 and 2048 tokens, and decode, interleaved.
 
-    bench/peers.py [--formats q8_0,q4_k_m,bf16,experts] [--cores 1,2] [--repeat 3] [--decode 64] [--small] [--model FILE]
+    bench/peers.py [--formats q8_0,q4_k_m,bf16,f16,experts] [--cores 1,2] [--prefill 512,2048] [--decode 64] [--repeat 3] [--small] [--model FILE]
 
 The peer is `llama-bench` of PATH, else the Python package `llama-cpp-python` of $HP_PEER_PYTHON, python3 of PATH or this interpreter. Without either this engine's figures
 are printed alone; nothing is downloaded. The models have random weights and are made once ($BENCH_DIR, default /tmp): LLaMA of 1.1 billion parameters (22 blocks, width 2048,
 32 heads, 4 for keys and values, MLP 5632, vocabulary 32000) in each format, and a mixture of 8 experts, 2 of them taken, of 0.6 billion (Q4_K_M).
 --model measures a file of one's own instead, and HP_BENCH_KERNELS=avx2 this engine as on a CPU with AVX2 alone. Every figure stands beside what this machine gave in the same run: prefill as part of the cores' peak of multiply-adds, decode
-as part of what they read from memory. Medians; a ratio is the median of the rounds' ratios, above 1 where this engine is faster."""
+as part of what they read from memory, and beside the load when it was taken. llama-bench warms up before each of its figures. Medians; a ratio is the median of the rounds' ratios, above 1 where this engine is faster."""
 import argparse
 import json
 import os
@@ -22,7 +22,8 @@ OURS = os.path.join(os.environ.get("HP_BUILD", os.path.join(ROOT, "build")), "be
 CONTEXT = 2048 + 64
 MIXTURE = ["--blocks", "12", "--width", "1024", "--heads", "16", "--kv-heads", "4", "--mlp", "1792", "--experts", "8", "--experts-used", "2"]
 SMALL = ["--blocks", "2", "--width", "512", "--heads", "8", "--kv-heads", "2", "--mlp", "1536", "--vocabulary", "4000"]
-FORMATS = {"q8_0": ["--type", "q8_0"], "q4_k_m": ["--type", "q4_k_m"], "bf16": ["--type", "bf16"], "experts": ["--type", "q4_k_m", *MIXTURE]}
+FORMATS = {"q8_0": ["--type", "q8_0"], "q4_k_m": ["--type", "q4_k_m"], "bf16": ["--type", "bf16"], "f16": ["--type", "f16"],
+           "experts": ["--type", "q4_k_m", *MIXTURE]}
 
 
 def on_cores(cores):
@@ -54,7 +55,8 @@ class Process:
 
 
 class LlamaBench:
-    """The program of that name, once for each order."""
+    """The program of that name, once for each order; its `version` is known when it has measured."""
+    version = None
 
     def __init__(self, program, model, cores):
         self.command, self.cores = [program, "-m", model, "-t", str(len(cores)), "-r", "1", "-o", "json"], cores
@@ -65,7 +67,9 @@ class LlamaBench:
         done = subprocess.run(self.command + sizes, capture_output=True, text=True, preexec_fn=on_cores(self.cores))
         if done.returncode:
             raise RuntimeError(f"llama-bench: {done.stderr.strip()[-300:]}")
-        return int(n) / json.loads(done.stdout)[0]["avg_ts"]
+        said = json.loads(done.stdout)[0]
+        self.version = f"llama.cpp {said['build_commit']} ({said['backends']}, {said['cpu_info']})"
+        return int(n) / said["avg_ts"]
 
     def close(self):
         pass
@@ -131,7 +135,7 @@ def row_print(name, cores, order, pairs, facts, machine):
     kind, n = order.split()[0], int(order.split()[1])
     speed = n / statistics.median(a for a, _ in pairs)
     if kind == "prefill":
-        flops = facts["flops_512"] if n == 512 else facts["flops_2048"]
+        flops = facts["flops_512"] + (facts["flops_2048"] - facts["flops_512"]) * (n - 512) / 1536  # all but right between: attention's part is small
         part = f"{100 * flops / n * speed / (machine['peak_flops_per_s'] * cores):3.0f} % of the {machine['peak_of']} peak" if machine["peak_flops_per_s"] else ""
     else:
         part = f"{100 * facts['bytes'] * speed / machine['read_bytes_per_s']:3.0f} % of reading ({facts['bytes'] * speed * 1e-9:.1f} GB/s)"
@@ -139,7 +143,7 @@ def row_print(name, cores, order, pairs, facts, machine):
     if pairs[0][1]:
         ratios = sorted(b / a for a, b in pairs)
         peer = f"{n / statistics.median(b for _, b in pairs):8.1f}   {statistics.median(ratios):5.2f} ({ratios[0]:.2f}..{ratios[-1]:.2f})"
-    print(f"{name:8} {cores} core{'s' if cores > 1 else ' '} {order:13} {speed:8.1f} {peer:31} {part}", flush=True)
+    print(f"{name:8} {cores} core{'s' if cores > 1 else ' '} {order:13} {speed:8.1f} {peer:31} {part}; load {os.getloadavg()[0]:.1f}", flush=True)
 
 
 def options():
@@ -147,7 +151,8 @@ def options():
     p.add_argument("--formats", default=",".join(FORMATS))
     p.add_argument("--cores", default="1,2")
     p.add_argument("--repeat", type=int, default=3)
-    p.add_argument("--decode", type=int, default=64)
+    p.add_argument("--prefill", default="512,2048", help="lengths of prompts; empty: none")
+    p.add_argument("--decode", type=int, default=64, help="tokens; 0: none")
     p.add_argument("--model")
     p.add_argument("--small", action="store_true", help="models of two narrow blocks: to try the script")
     return p.parse_args()
@@ -160,7 +165,8 @@ def main():
           "it). To compare, install llama.cpp, or `pip install llama-cpp-python`. This engine alone:", flush=True)
     models = [(os.path.basename(o.model), o.model)] if o.model else [(name, model_file(name, o.small)) for name in o.formats.split(",")]
     free = sorted(os.sched_getaffinity(0))
-    orders = ["prefill 512", "prefill 2048", f"decode {o.decode}"]
+    orders = [f"prefill {n}" for n in o.prefill.split(",") if n] + [f"decode {o.decode}"] * (o.decode > 0)
+    version = None
     print(f"load {os.getloadavg()[0]:.1f}; tokens/s\n{'':24}{'':8}     ours     {'peer   ours/peer' if called else ''}")
     for cores in (int(c) for c in o.cores.split(",")):
         if cores > len(free):
@@ -176,6 +182,9 @@ def main():
             ours.close()
             if theirs:
                 theirs.close()
+                version = getattr(theirs, "version", None)
+    if version:
+        print(f"the peer says: {version}")
 
 
 if len(sys.argv) > 1 and sys.argv[1] == "--serve":
