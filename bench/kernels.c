@@ -2,7 +2,11 @@
  * core's peak, which a loop of multiply-adds on registers measures in the same run (of
  * integers for quantised formats, where there is VNNI), decode's matrix-vector products against
  * what reading memory takes, and attention against both. Processor time, best of a few rounds,
- * since others may use this machine too. */
+ * since others may use this machine too.
+ *
+ *     kernels [LEVEL [FORMAT ..]]     all of avx512_bf16, avx512 and avx2, and all formats, or
+ * those
+ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -173,8 +177,24 @@ static void bench_attention(struct device *d, const char *kernels, enum kv_forma
     }
 }
 
+/* What was asked for. */
+struct bench_wish {
+    const char *level;
+    char **formats;
+    int n_formats; /* 0: all, and attention */
+};
+
+static bool wish_has(const struct bench_wish *wish, const char *format)
+{
+    for (int i = 0; i < wish->n_formats; i++)
+        if (strcmp(wish->formats[i], format) == 0)
+            return true;
+    return wish->n_formats == 0;
+}
+
 /* `integers` is the peak of what quantised formats are multiplied with. */
-static void bench_level(const char *kernels, double peak, double integers, double memory, bool f32)
+static void bench_level(const struct bench_wish *wish, const char *kernels, double peak,
+                        double integers, double memory, bool f32)
 {
     static const enum dtype types[] = {DTYPE_F32,  DTYPE_F16,    DTYPE_BF16,   DTYPE_Q8_0,
                                        DTYPE_Q4_K, DTYPE_Q6_K,   DTYPE_Q5_K,   DTYPE_Q4_0,
@@ -188,6 +208,8 @@ static void bench_level(const char *kernels, double peak, double integers, doubl
         return;
     }
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        if (!wish_has(wish, dtype_info(types[i])->name))
+            continue;
         struct bench_product prefill = measure(d, types[i], INPUTS, ROWS, f32),
                              decode = measure(d, types[i], LARGE_OUTPUTS, 1, f32);
         bool by_integers = !f32 && dtype_info(types[i])->block_elements > 1;
@@ -199,25 +221,32 @@ static void bench_level(const char *kernels, double peak, double integers, doubl
             by_integers && integers > peak ? "integer" : "float", decode.bytes_per_s * 1e-9,
             100 * decode.bytes_per_s / memory);
     }
-    for (int i = 0; !f32 && i < 2; i++)
+    for (int i = 0; !f32 && wish->n_formats == 0 && i < 2; i++)
         bench_attention(d, kernels, i ? KV_Q8_0 : KV_F16, peak, memory);
     device_close(&d);
 }
 
-int main(void)
+static bool wish_wants(const struct bench_wish *wish, const char *level)
 {
+    return !wish->level || strcmp(wish->level, level) == 0;
+}
+
+int main(int argc, char **argv)
+{
+    struct bench_wish wish = {argc > 1 ? argv[1] : NULL, argv + 2, argc > 2 ? argc - 2 : 0};
     double memory = memory_bytes_per_s();
     __builtin_cpu_init();
     printf("memory is read at %.1f GB/s; products of %d rows by %d inputs, and of one row by "
            "%d outputs\n",
            memory * 1e-9, ROWS, INPUTS, LARGE_OUTPUTS);
-    if (__builtin_cpu_supports("avx512bf16"))
-        bench_level("avx512_bf16", best_of(peak_bf16), best_of(peak_vnni), memory, false);
-    if (__builtin_cpu_supports("avx512vnni"))
+    if (__builtin_cpu_supports("avx512bf16") && wish_wants(&wish, "avx512_bf16"))
+        bench_level(&wish, "avx512_bf16", best_of(peak_bf16), best_of(peak_vnni), memory, false);
+    if (__builtin_cpu_supports("avx512vnni") && wish_wants(&wish, "avx512"))
         for (int f32 = 0; f32 < 2; f32++)
-            bench_level("avx512", best_of(peak_avx512), best_of(peak_vnni), memory, f32);
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+            bench_level(&wish, "avx512", best_of(peak_avx512), best_of(peak_vnni), memory, f32);
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+        wish_wants(&wish, "avx2"))
         for (int f32 = 0; f32 < 2; f32++)
-            bench_level("avx2", best_of(peak_avx2), best_of(peak_avx2), memory, f32);
+            bench_level(&wish, "avx2", best_of(peak_avx2), best_of(peak_avx2), memory, f32);
     return 0;
 }

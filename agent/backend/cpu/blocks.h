@@ -3,15 +3,18 @@
  * read once for up to BLOCK_MAX_ROWS rows, or for all rows by way of panels.
  *
  * A few channels of a language model's activations are many times as large as all others (LLM.int8,
- * Dettmers et al. 2022, section 3) and would coarsen the steps of the 31 beside them. So the inputs
- * of a row that are larger than BLOCK_APART times its root mean square, at most one in
- * BLOCK_APART^2, are kept apart: they count as 0 among the integers, and are multiplied in float32
- * with the same weights.
+ * Dettmers et al. 2022, section 3) and would coarsen the steps of the 31 beside them. Inputs stand
+ * out that are larger than so many times their row's root mean square. Where few rows are
+ * multiplied (beyond BLOCK_TWICE times), their run is multiplied twice with the same registers of
+ * weights: what stands out in steps of its own, and then the others with what these steps left.
+ * Many rows (beyond BLOCK_APART times, at most one input in BLOCK_APART^2) have it apart: it counts
+ * as 0 among the integers, and is multiplied in float32 with the same weights.
  *
  * The error of an output is at most that of its inputs' rounding: the sum over k of |w[k]| times
- * half of x's scale there, which is the largest |x| of 32 that is not apart, over 127; and
- * float32's own, beside which it is small. A row whose root mean square is below 1e-15, infinite or
- * no number has nothing apart. Inputs below the least normal float32 count as 0. */
+ * half of x's scale there, which is the largest |x| of 32 that does not stand out, or 1/254 of the
+ * largest that does, over 127; and float32's own, beside which it is small. In a row whose root
+ * mean square is below 1e-15, infinite or no number nothing stands out. Inputs below the least
+ * normal float32 count as 0. */
 #ifndef HP_AGENT_BACKEND_CPU_BLOCKS_H
 #define HP_AGENT_BACKEND_CPU_BLOCKS_H
 
@@ -23,7 +26,8 @@
 
 enum {
     BLOCK_RUN = 32,     /* inputs that share a scale */
-    BLOCK_APART = 3,    /* root mean squares beyond which an input is apart */
+    BLOCK_TWICE = 3,    /* root mean squares beyond which a few rows' inputs stand out */
+    BLOCK_APART = 4,    /* and many rows': what is apart costs them more */
     BLOCK_MAX_ROWS = 4, /* of one call */
     BLOCK_TILE = 6      /* rows of inputs that many rows are cut into */
 };
@@ -34,7 +38,7 @@ static inline size_t block_most_apart(size_t n)
     return n / (BLOCK_APART * BLOCK_APART);
 }
 
-/* An input that is apart in one row at least of a few; 0 where it is not. */
+/* An input that is apart in one row at least of a tile; 0 where it is not. */
 struct block_apart {
     uint32_t column;
     float offset; /* what bytes of panels, read without a sign, are too great by */
@@ -49,34 +53,33 @@ static inline size_t block_most_apart_of(size_t rows, size_t n)
 
 /* Up to BLOCK_MAX_ROWS quantised rows. A run of all rows lies together: of each row BLOCK_RUN
  * bytes, then floats of all rows: scales (an input is scale * byte), sums of the run's inputs as
- * quantised, and the same of its two halves, side by side. */
+ * quantised, and the same of its two halves, side by side; last a bit for each row that multiplies
+ * it twice, as 32 bits. What stands out of such a row lies elsewhere, as a run of one row without
+ * these bits does. */
 struct block_rows {
-    uint8_t *runs;             /* [inputs / BLOCK_RUN]: of block_run_bytes(rows) */
-    struct block_apart *apart; /* in the order of their columns */
-    uint32_t *n_apart;
+    uint8_t *runs; /* [inputs / BLOCK_RUN]: of block_run_bytes(rows) */
+    uint8_t *out;  /* what stands out: of BLOCK_OUT_BYTES, run by run, row by row */
     int rows;
 };
 
-enum { BLOCK_RUN_FLOATS = 4 }; /* of one row */
+enum { BLOCK_OUT_BYTES = BLOCK_RUN + 4 * sizeof(float) }; /* bytes and floats of a row's run */
 
 static inline size_t block_run_bytes(size_t rows)
 {
-    return rows * (BLOCK_RUN + BLOCK_RUN_FLOATS * sizeof(float));
+    return rows * BLOCK_OUT_BYTES + sizeof(uint32_t);
 }
 
 /* Memory of so many rows of n inputs. */
 static inline size_t block_rows_bytes(size_t rows, size_t n)
 {
-    return n / BLOCK_RUN * block_run_bytes(rows) + sizeof(uint32_t) +
-           block_most_apart_of(rows, n) * sizeof(struct block_apart);
+    return n / BLOCK_RUN * (block_run_bytes(rows) + rows * BLOCK_OUT_BYTES);
 }
 
 /* They, in memory that is aligned for floats. */
 static inline struct block_rows block_rows_at(uint8_t *memory, int rows, size_t n)
 {
-    uint32_t *n_apart =
-        (uint32_t *)(void *)(memory + n / BLOCK_RUN * block_run_bytes((size_t)rows));
-    return (struct block_rows){memory, (struct block_apart *)(void *)(n_apart + 1), n_apart, rows};
+    return (struct block_rows){memory, memory + n / BLOCK_RUN * block_run_bytes((size_t)rows),
+                               rows};
 }
 
 /* out[r * out_stride + c] = sum over k < n of x[r][k] * w[c][k], plus what is there where it
