@@ -26,6 +26,7 @@
 #include "coordinator/profiles.h"
 #include "coordinator/profiling.h"
 #include "coordinator/rebalance.h"
+#include "coordinator/rebalance_watch.h"
 #include "coordinator/record.h"
 #include "coordinator/sequence.h"
 #include "coordinator/serving.h"
@@ -75,7 +76,7 @@ static const struct core_part {
     {"deployment", record_restore, NULL, admission_peer_gone, NULL},
     {NULL, NULL, NULL, lifecycle_peer_gone, NULL},
     {NULL, NULL, NULL, drains_peer_gone, NULL},
-    {NULL, NULL, NULL, rebalances_peer_gone, NULL},
+    {NULL, NULL, rebalances_tick, rebalances_peer_gone, NULL},
     {NULL, NULL, NULL, membership_peer_gone, members_free},
     {NULL, NULL, NULL, NULL, model_slots_free},
     {NULL, NULL, NULL, NULL, holding_free},

@@ -102,8 +102,14 @@ struct deployment {
     uint64_t heir; /* id of the one that has taken its place; 0: none. What runs goes there */
     struct rebalance *rebalance; /* while a better place is looked for and taken (rebalance.h) */
     json_t *rebalanced;          /* what the last one found and did, for people; NULL: none */
-    bool beside;                 /* it is planned beside its own stages, which stay meanwhile */
-    bool yields;                 /* to a successor in a better place */
+    struct {
+        uint64_t seen;               /* the agents there were, as a hash; 0: none so far */
+        uint64_t changed_ns, due_ns; /* when that changed last; when it is planned anew, 0: not */
+        unsigned changes;            /* one soon after the other */
+        bool asked, confirmed;       /* a plan is being made; one said that it pays */
+    } watch;                         /* of one that rebalances by itself */
+    bool beside;                     /* it is planned beside its own stages, which stay meanwhile */
+    bool yields;                     /* to a successor in a better place */
     bool unclosed; /* a stage may hold sequences that are closed here (a message was lost): it is
                       connected anew when nothing runs */
     uint64_t since_ns;         /* of this state */

@@ -104,6 +104,14 @@ static int prefix_cache_read(struct deployment_spec *s, const char *word, struct
     return err_set(e, HP_EINVAL, "--prefix-cache is \"%.40s\"; it can be on, shared or off", word);
 }
 
+static int rebalance_read(struct deployment_spec *s, const char *word, struct err *e)
+{
+    s->rebalances = strcmp(word, "auto") == 0;
+    if (!word[0] || s->rebalances || strcmp(word, "off") == 0)
+        return 0;
+    return err_set(e, HP_EINVAL, "--rebalance is \"%.40s\"; it can be auto or off", word);
+}
+
 static int speculate_read(struct deployment_spec *s, const char *word, struct err *e)
 {
     if (speculate_of_word(word[0] ? word : "auto", &s->speculate))
@@ -127,7 +135,7 @@ int deployment_options_read(json_t *options, struct deployment_spec *out, struct
 {
     struct deployment_spec s = {.options =
                                     json_is_object(options) ? json_incref(options) : json_object()};
-    const char *agents, *layers, *compute, *wire, *kv, *prefix_cache, *speculate;
+    const char *agents, *layers, *compute, *wire, *kv, *prefix_cache, *speculate, *rebalance;
     int rc;
     if ((rc = option_text(s.options, "agents", &agents, e)) == 0 &&
         (rc = option_text(s.options, "layers", &layers, e)) == 0 &&
@@ -136,6 +144,7 @@ int deployment_options_read(json_t *options, struct deployment_spec *out, struct
         (rc = option_text(s.options, "kv", &kv, e)) == 0 &&
         (rc = option_text(s.options, "prefix_cache", &prefix_cache, e)) == 0 &&
         (rc = option_text(s.options, "speculate", &speculate, e)) == 0 &&
+        (rc = option_text(s.options, "rebalance", &rebalance, e)) == 0 &&
         (rc = option_text(s.options, "source_machine", &s.source_machine, e)) == 0 &&
         (rc = option_text(s.options, "source_path", &s.source_path, e)) == 0 &&
         (rc = option_text(s.options, "prefill", &s.prefill, e)) == 0 &&
@@ -169,6 +178,7 @@ int deployment_options_read(json_t *options, struct deployment_spec *out, struct
     rc = rc < 0 ? rc : prefill_kv_read(&s, e);
     rc = rc < 0 ? rc : prefix_cache_read(&s, prefix_cache, e);
     rc = rc < 0 ? rc : speculate_read(&s, speculate, e);
+    rc = rc < 0 ? rc : rebalance_read(&s, rebalance, e);
     rc = rc < 0 ? rc : weight_read(&s, e);
     rc = rc < 0 ? rc : tpot_read(&s, e);
     if (rc < 0) {

@@ -43,6 +43,7 @@ struct deployment_spec {
     enum { PREFIX_CACHE_ON, PREFIX_CACHE_SHARED, PREFIX_CACHE_OFF } prefix_cache;
     enum kv_format kv; /* as what keys and values are kept */
     enum speculate speculate;
+    bool rebalances;       /* by itself, where agents have come (rebalance.h) */
     enum frame_dtype wire; /* as what activations cross between stages */
     bool wire_auto;        /* f16 where the plan has a hop that its link holds up, else f32 */
     /* Of a plan that was given (option "plan", hp-plan/1): its stages are `ranges`, their agents

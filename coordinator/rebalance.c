@@ -103,7 +103,7 @@ static void rebalance_end(struct coord *c, struct deployment *d, json_t *report)
 {
     const struct rebalance *r = d->rebalance;
     json_object_set_new(report, "at_s", json_integer((json_int_t)coord_unix_s(c)));
-    if (!r->wish.dry) {
+    if (!r->wish.dry || d->watch.asked) {
         json_decref(d->rebalanced);
         d->rebalanced = json_incref(report);
     }
@@ -125,7 +125,7 @@ static void rebalance_fail(struct coord *c, struct deployment *d, const struct e
         placement_cancel(d);
     if (r->wish.ask)
         effects_answer_error(c, r->wish.peer, r->wish.ask, why);
-    if (!r->wish.dry) {
+    if (!r->wish.dry || d->watch.asked) {
         json_decref(d->rebalanced);
         d->rebalanced = json_pack("{s:s, s:s, s:I}", "verdict", "failed", "why", why->text, "at_s",
                                   (json_int_t)coord_unix_s(c));
@@ -270,6 +270,7 @@ static bool successor_step(struct coord *c, struct deployment *d)
         r->moved_before = next->handoffs.moved;
         r->failed_before = next->handoffs.failed;
         next->rebalance = r;
+        next->watch = d->watch;
         d->rebalance = NULL;
         d->yields = false;
         return true;

@@ -174,7 +174,7 @@ static json_t *options_of(const struct invocation *in, const char *real_path, ui
     host_id(host);
     json_t *o = json_pack("{s:s, s:s}", "source_machine", host, "source_path", real_path);
     static const char *const texts[] = {"agents", "layers",    "compute", "wire",
-                                        "kv",     "speculate", "prefill"};
+                                        "kv",     "speculate", "prefill", "rebalance"};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         if (invocation_option(in, texts[i]))
             json_object_set_new(o, texts[i], json_string(invocation_option(in, texts[i])));
@@ -373,6 +373,10 @@ static const struct command_option deploy_options[] = {
      "verify guesses of the next tokens, taken from where the text repeats itself, in one step: "
      "where stages would be idle and it pays (auto, the default), wherever it repeats (lookup), "
      "never (off); the tokens are the same",
+     0},
+    {"rebalance", "auto|off",
+     "move by itself where agents that came make a request a quarter faster, once they have stayed "
+     "for a while (default off: `hpctl rebalance` does it)",
      0},
     {"weight", "W",
      "of its share of the devices' time where other deployments have stages on them, too (default "

@@ -2,6 +2,7 @@
  */
 #include "coordinator/model_slots.h"
 #include "coordinator/rebalance.h"
+#include "coordinator/rebalance_watch.h"
 #include "coordinator/successors.h"
 #include "tests/unit/coordinator/stream_fixture.h"
 
@@ -43,6 +44,7 @@ static struct deployment *misplaced(struct fixture *f, const char *options, doub
     assert_int_equal(d->n_stages, 1);
     assert_int_equal(agent_of(d, 0), 1);
     d->answer_tokens = 1;
+    fixture_pass_ms(f, COORD_TICK_MS);
     fixture_ask(f, "node.undrain", "{\"name\": \"a0\"}", NULL);
     return d;
 }
@@ -222,6 +224,62 @@ TEST(an_undeployed_one_ends_with_its_successor)
     fixture_close(&f);
 }
 
+/* Both agents are heard meanwhile. */
+static void pass_alive(struct fixture *f, const struct deployment *d, uint64_t ms)
+{
+    for (uint64_t t = 0; t < ms; t += COORD_HEARTBEAT_MS) {
+        fixture_pass_ms(f, COORD_HEARTBEAT_MS);
+        fixture_beat(f, 10, fixture_key(0));
+        beat_with(f, 1, d->id, d->generation, 0, "ready");
+    }
+}
+
+TEST(by_itself_it_moves_when_two_plans_say_so_and_all_has_been_still)
+{
+    struct fixture f;
+    struct deployment *d = misplaced(&f, "{\"max_context\": 128, \"rebalance\": \"auto\"}", 1e9);
+    d->answer_tokens = 0.1; /* so that it is a quarter faster */
+    pass_alive(&f, d, REBALANCE_SETTLE_MS - 1000);
+    assert_null(d->rebalanced);
+    pass_alive(&f, d, 2000);
+    assert_string_equal(word(d->rebalanced, "verdict"), "would_move");
+    assert_null(successor_of(f.core, d));
+    pass_alive(&f, d, REBALANCE_SETTLE_MS + 1000);
+    assert_non_null(successor_of(f.core, d));
+    fixture_close(&f);
+}
+
+TEST(off_it_stays_whoever_comes)
+{
+    struct fixture f;
+    struct deployment *d = misplaced(&f, "{\"max_context\": 128}", 1e9);
+    pass_alive(&f, d, 3 * REBALANCE_SETTLE_MS);
+    assert_null(d->rebalanced);
+    assert_int_equal(d->watch.due_ns, 0);
+    fixture_close(&f);
+}
+
+TEST(an_agent_that_comes_and_goes_is_held_off_for_longer_each_time)
+{
+    struct fixture f;
+    struct deployment *d = misplaced(&f, "{\"max_context\": 128, \"rebalance\": \"auto\"}", 1e9);
+    uint64_t waits_ms = REBALANCE_SETTLE_MS;
+    pass_alive(&f, d, COORD_HEARTBEAT_MS);
+    for (int i = 0; i < 12; i++) {
+        fixture_ask(&f, i % 2 ? "node.undrain" : "node.drain", "{\"name\": \"a0\"}", NULL);
+        pass_alive(&f, d, 1000);
+        uint64_t due_ms = (d->watch.due_ns - d->watch.changed_ns) / 1000000;
+        assert_true(due_ms == 2 * waits_ms || due_ms == (uint64_t)REBALANCE_SETTLE_MS
+                                                            << REBALANCE_MOST_DOUBLINGS);
+        waits_ms = due_ms;
+    }
+    assert_int_equal(waits_ms, (uint64_t)REBALANCE_SETTLE_MS << REBALANCE_MOST_DOUBLINGS);
+    assert_null(d->rebalanced);
+    pass_alive(&f, d, REBALANCE_CALM_MS);
+    assert_non_null(d->rebalanced);
+    fixture_close(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -232,6 +290,9 @@ int main(void)
         cmocka_unit_test(what_cannot_move_is_refused_with_the_reason),
         cmocka_unit_test(what_keeps_nothing_that_could_be_handed_over_stays),
         cmocka_unit_test(an_undeployed_one_ends_with_its_successor),
+        cmocka_unit_test(by_itself_it_moves_when_two_plans_say_so_and_all_has_been_still),
+        cmocka_unit_test(off_it_stays_whoever_comes),
+        cmocka_unit_test(an_agent_that_comes_and_goes_is_held_off_for_longer_each_time),
     };
     return cmocka_run_group_tests_name("rebalance", tests, NULL, NULL);
 }

@@ -1,0 +1,22 @@
+/* Deployments that rebalance by themselves (`deploy --rebalance auto`) when agents come. */
+#ifndef HP_COORDINATOR_REBALANCE_WATCH_H
+#define HP_COORDINATOR_REBALANCE_WATCH_H
+
+#include "coordinator/deployment.h"
+
+/* By itself a deployment asks for more, of two plans one after the other: a link that was measured
+ * while it was busy looks slow. */
+#define REBALANCE_MARGIN_ITSELF 0.25
+
+enum {
+    /* How long the agents there are have to stay before a deployment moves by itself, and between
+     * its two plans; doubled, up to so often, with each change soon after another. */
+    REBALANCE_SETTLE_MS = 10000,
+    REBALANCE_MOST_DOUBLINGS = 7,
+    REBALANCE_CALM_MS = 1800000, /* without a change: what was before is forgotten */
+};
+
+/* Begins with those of them that serve, once agents have come or gone and all has been still. */
+void rebalances_tick(struct coord *c);
+
+#endif
