@@ -268,8 +268,8 @@ double plan_vs_actual_planned(struct coord *c, struct deployment *d, uint64_t se
     struct plan_vs_actual *t = d->plan_vs_actual;
     for (size_t i = 0; t && t->generation == d->generation && i < PLAN_VS_ACTUAL_RECORDS; i++) {
         struct plan_vs_actual_record *r = t->records[i];
-        if (!r || r->sequence != sequence || !r->complete || r->shared)
-            continue;
+        if (!r || r->sequence != sequence || !r->n_heard || r->shared)
+            continue; /* one stage's word is enough: it has the slices */
         if (!r->predicted && d->model->facts.n_layers * r->n_slices <= PLAN_VS_ACTUAL_QUICK)
             record_predict(c, d, r);
         return r->predicted ? r->planned_s : 0;

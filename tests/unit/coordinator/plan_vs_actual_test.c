@@ -105,6 +105,7 @@ TEST(a_prompt_is_compared_once_every_stage_has_told)
     struct deployment *d = serve(&f);
     tell_prompt(&f, d, 1, 100, 1, 1);
     assert_int_equal(plan_vs_actual_totals(d).prefills, 0);
+    assert_near(plan_vs_actual_planned(f.core, d, 1), 0.3, 1e-3); /* for the reply */
     tell_prompt(&f, d, 2, 100, 1, 2);
     struct plan_vs_actual_totals t = plan_vs_actual_totals(d);
     assert_int_equal(t.prefills, 1);
