@@ -224,7 +224,9 @@ bool handoff_read(struct coord *c, struct sequence *from)
 void handoff_done(struct coord *c, struct sequence *to)
 {
     struct handoff *h = to->handoff;
-    if (h && h->n_received < h->n_parts) /* some agent's word is still on its way */
+    if (!h || h->to != to)
+        return;
+    if (h->n_received < h->n_parts) /* some agent's word is still on its way */
         received_count(c, h);
     sequence_untie(to);
 }

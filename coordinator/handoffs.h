@@ -41,7 +41,8 @@ enum handoff_news handoff_told(struct coord *c, struct sequence *s, uint64_t par
                                const struct message_kv_state *k);
 /* The stages of `from` have computed all. True: all has left, and it may end. */
 bool handoff_read(struct coord *c, struct sequence *from);
-/* `to` has its first token, and goes on alone. */
+/* `to` has its first token, and goes on alone. Nothing where that was long ago and it is being
+ * moved on: it is the other side then. */
 void handoff_done(struct coord *c, struct sequence *to);
 
 /* A sequence that runs is on its way to another deployment (SEQUENCE_MOVE): until that one has a
