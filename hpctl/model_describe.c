@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "hpctl/onnx_describe.h"
+#include "hpctl/shown.h"
 #include "model/model.h"
 
 struct type_sum {
@@ -218,23 +220,9 @@ static json_t *describe_json(struct model *m)
 
 /* ---- for a person ---- */
 
-/* Text of a file, on one line, without what could move a terminal's cursor. */
-static void print_plain(const char *s, size_t max)
-{
-    for (size_t i = 0; i < max && s[i]; i++) {
-        unsigned char c = (unsigned char)s[i];
-        if (c == '\n')
-            fputs("\\n", stdout);
-        else
-            putchar(c < 0x20 || c == 0x7f ? '?' : c);
-    }
-}
-
 static void print_row(const char *label, const char *text)
 {
-    printf("%-14s ", label);
-    print_plain(text, 200);
-    putchar('\n');
+    printf("%-14s %s\n", label, shown_plain(text).s);
 }
 
 static void print_config(const struct model_config *c)
@@ -309,6 +297,8 @@ static void print_all(struct model *m)
 
 int model_describe_run(struct invocation *in, struct err *e)
 {
+    if (onnx_describe_takes(in->arguments[0]))
+        return onnx_describe_run(in, e);
     struct model *m;
     int rc = model_open_sizes(in->arguments[0], &m, e);
     if (rc < 0)

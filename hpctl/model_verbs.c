@@ -216,10 +216,13 @@ static const struct command_option render_options[] = {
 const struct command model_verbs[] = {
     {"model describe", "MODEL", 1, 1,
      "what a model file is: architecture, sizes, tensors, tokenizer, template, layers",
-     "MODEL is a GGUF file or a Hugging Face folder. Only headers are read, so it takes no time at "
-     "any size.",
-     "  hpctl model describe demo-q8_0.gguf\n  hpctl model describe ./Llama-3.2-1B -o json", NULL,
-     model_describe_run, false},
+     "MODEL is a GGUF file, a Hugging Face folder or an ONNX file (*.onnx). Only headers are read, "
+     "so it takes no time at any size.\n"
+     "Of ONNX files it says inputs and outputs, sizes that are free by their names, and operators, "
+     "with those that `model run` lacks.",
+     "  hpctl model describe demo-q8_0.gguf\n  hpctl model describe ./Llama-3.2-1B -o json\n"
+     "  hpctl model describe resnet50.onnx",
+     NULL, model_describe_run, false},
     {"model tokenize", "MODEL", 1, 1, "text to token ids",
      "Special tokens spelled out in the text are recognised either way. With --jsonl a line is a "
      "JSON string, and the output\n"

@@ -18,6 +18,21 @@ struct shown shown_of(const char *fmt, ...)
     return t;
 }
 
+struct shown shown_plain(const char *text)
+{
+    struct shown t;
+    size_t n = 0;
+    for (const char *at = text; *at && n + 2 < sizeof t.s; at++) {
+        unsigned char c = (unsigned char)*at;
+        if (c == '\n')
+            t.s[n++] = '\\';
+        t.s[n++] = c == '\n' ? 'n' : c < 0x20 || c == 0x7f ? '?' : (char)c;
+    }
+    t.s[n] = '\0';
+    utf8_trim(t.s);
+    return t;
+}
+
 static struct shown shown_scaled(double bytes, const char *suffix)
 {
     static const char *const units[] = {"B", "kB", "MB", "GB", "TB", "PB"};

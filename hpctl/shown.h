@@ -13,6 +13,8 @@ struct shown {
 
 /* printf's form; what does not fit is cut between characters. */
 struct shown shown_of(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+/* Text of a file or a stranger, on one line, without what could move a terminal's cursor. */
+struct shown shown_plain(const char *text);
 /* "1.5 GB", "12 kB". */
 struct shown shown_bytes(double bytes);
 /* "1.5 GB/s". */

@@ -184,6 +184,54 @@ def arrays_of_other_names_types_and_sizes_are_refused():
         assert run.returncode == 1 and "no .npz" in run.stderr, run
 
 
+def described(model, *options):
+    return subprocess.run([HPCTL, "model", "describe", model, *options], capture_output=True, text=True, timeout=60)
+
+
+@test
+def describe_says_inputs_and_outputs_with_free_sizes_by_name():
+    seen = 0
+    for name in sorted(os.listdir(golden("models"))):
+        at = os.path.join(golden("models"), name)
+        if not os.path.isdir(at):
+            continue
+        run = described(os.path.join(at, "model.onnx"), "-o", "json")
+        assert run.returncode == 0, f"{name}: {run.stderr}"
+        says, inputs, expected = json.loads(run.stdout), np.load(os.path.join(at, "inputs.npz")), np.load(os.path.join(at, "expected.npz"))
+        assert says["lacking"] == [] and sum(says["operators"].values()) == says["nodes"] > 0, says
+        assert sum(t["bytes"] for t in says["tensors"].values()) <= says["weight_bytes"], says
+        for values, arrays in ((says["inputs"], inputs), (says["outputs"], expected)):
+            for case in {k.split("/")[0] for k in arrays}:
+                sizes = {}
+                for v in values:
+                    a = arrays[f"{case}/{v['name']}"]
+                    assert v["type"] in (None, str(a.dtype)), (name, v, a.dtype)
+                    if v["shape"] is None:
+                        continue
+                    assert len(v["shape"]) == a.ndim, (name, v, a.shape)
+                    for said, size in zip(v["shape"], a.shape):
+                        seen += isinstance(said, str)
+                        # exporters give sizes of outputs names that hold for the traced size alone
+                        wanted = said if isinstance(said, int) else size if said is None or values is says["outputs"] else sizes.setdefault(said, size)
+                        assert wanted == size, (name, v, a.shape)
+    assert seen > 20, seen
+    plain = described(golden("malformed", "good.onnx"))
+    assert plain.returncode == 0 and "x  float32 n x 3 x 8 x 8" in plain.stdout and "Conv" in plain.stdout, plain
+
+
+@test
+def describe_names_operators_that_are_lacking_and_refuses_what_is_malformed():
+    lacking = []
+    for name in sorted(n for n in os.listdir(golden("malformed")) if n.endswith(".onnx")):
+        run = described(golden("malformed", name), "-o", "json")
+        assert run.returncode in (0, 1, 4, 6), (name, run)
+        if run.returncode == 0:
+            lacking += json.loads(run.stdout)["lacking"]
+        else:
+            assert name in json.loads(run.stdout)["error"]["message"], run.stdout
+    assert lacking
+
+
 @test
 def json_has_the_arrays_too():
     model = golden("malformed", "good.onnx")

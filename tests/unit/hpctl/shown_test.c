@@ -19,6 +19,21 @@ TEST(sizes_have_two_or_three_digits_and_a_unit)
     assert_string_equal(shown_rate(1.25e8).s, "125 MB/s");
 }
 
+TEST(text_of_strangers_moves_no_cursor_and_is_cut_between_characters)
+{
+    assert_string_equal(shown_plain("batch").s, "batch");
+    assert_string_equal(shown_plain("a\x1b[2Jb\nc\x7f").s, "a?[2Jb\\nc?");
+    char text[400];
+    for (size_t i = 0; i + 2 < sizeof text; i += 2)
+        memcpy(text + i, "µ", 3);
+    struct shown t = shown_plain(text);
+    assert_int_equal(strlen(t.s), 254);
+    memset(text, '\n', sizeof text - 1);
+    text[sizeof text - 1] = '\0';
+    t = shown_plain(text);
+    assert_int_equal(strlen(t.s), 254);
+}
+
 TEST(times_are_in_the_unit_that_one_would_say)
 {
     static const struct {
@@ -77,6 +92,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sizes_have_two_or_three_digits_and_a_unit),
+        cmocka_unit_test(text_of_strangers_moves_no_cursor_and_is_cut_between_characters),
         cmocka_unit_test(times_are_in_the_unit_that_one_would_say),
         cmocka_unit_test(dates_are_of_this_time_zone),
         cmocka_unit_test(members_are_what_they_are_or_a_dash),
