@@ -82,7 +82,8 @@ struct prefix_offer prefix_peer_find(struct coord *c, struct deployment *d,
 {
     const struct prefix_offer none = {0};
     if (s->kind != SEQUENCE_REQUEST || s->embeds || s->resumed || s->reads_itself || s->alone ||
-        s->fork || d->spec.prefix_cache == PREFIX_CACHE_OFF || !d->model->facts.kv_before)
+        s->fork || d->spec.prefix_cache == PREFIX_CACHE_OFF || !d->model->facts.kv_before ||
+        d->model->facts.windows[0]) /* goes on where it ended alone: the other would compute it */
         return none;
     struct prefix_offer offer = offer_find(c, d, s, have);
     if (!offer.from)
