@@ -403,7 +403,7 @@ def logits_of_quantised_weights_by_plain_loops_and_avx2_are_those_of_their_value
 @test
 def logits_of_quantised_weights_on_the_fast_path_are_close():
     for options in ([], ["--stages", "3", "--slice", "7"], ["--kernels", "avx512"], ["--kernels", "avx2"]):
-        quantised_logits_within(0.05, *options)
+        quantised_logits_within(0.03, *options)
 
 
 @test
