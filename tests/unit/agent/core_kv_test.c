@@ -16,6 +16,7 @@ static const struct kv_shape shape = {.n_groups = 2,
 static uint8_t model_id[32] = {1}, key[KEY_BYTES] = {2};
 
 struct kv_fixture {
+    struct message_ref *told; /* the last message, into which actions may point */
     struct env_virtual clock;
     struct env env;
     struct agent_core_config config;
@@ -36,9 +37,10 @@ static void feed(struct kv_fixture *f, const struct agent_event *ev)
 static void tell(struct kv_fixture *f, const struct message *m)
 {
     struct agent_event ev = {.kind = AGENT_EVENT_MESSAGE};
-    ev.u.message = message_of_test(m);
+    if (f->told)
+        message_ref_release(f->told);
+    ev.u.message = f->told = message_of_test(m);
     feed(f, &ev);
-    message_ref_release(ev.u.message);
 }
 
 static const struct agent_action *did(const struct kv_fixture *f, enum agent_action_kind kind,
@@ -151,6 +153,8 @@ static int teardown(void **state)
     agent_core_destroy(&f->core, release, f);
     agent_actions_free(&f->actions);
     assert_int_equal(f->buffers, 0);
+    if (f->told)
+        message_ref_release(f->told);
     free(f);
     return 0;
 }
