@@ -4,7 +4,7 @@
     HP_BASE=FOLDER bench/goodput.py [--repeat 3] [--seconds 15] [--small|--demo] [--rates 1,2,4] [--targets TTFT,TPOT] [--prompts L] [--answers L]
 
 HP_BASE is the build folder of the older programs (hpctl, hp-agent, hp-coordinator); without it this build is measured alone. Both builds are driven
-by this build's `hpctl load` with the same requests, one after the other, and each has its own cluster, which is idle meanwhile. The targets are those
+by this build's `hpctl load` with the same requests, one after the other, and each has its own cluster, which is idle meanwhile. This build's is deployed with the targets, which it keeps. These are those
 given, or 8 times what an idle deployment of the first build takes to a first token and 3 times what it takes for each token after it. Rates rise until
 both builds are past their peak; then each gets five times the rate of its own peak, and what is left of the peak is told."""
 import argparse
@@ -19,6 +19,7 @@ sys.path[:0] = [os.path.join(ROOT, "tests"), os.path.join(ROOT, "tests", "proc")
 from cluster import BUILD, DEMO, Cluster  # noqa: E402
 from two_agents import model_file  # noqa: E402
 
+TARGETS_KEPT = "new"  # deployed with `--ttft` and `--tpot`, which older builds do not have
 STEP, PAST, OVERLOAD, MOST_RATES = 1.5, 0.8, 5, 12
 
 
@@ -71,6 +72,12 @@ def measure(o, clusters, rates, targets, seed):
     return reports
 
 
+def deploy(c, model, *targets):
+    c.run("undeploy", "bench")
+    c.hpctl("deploy", model, "--name", "bench", "--agents", "a0,a1,a2", "--max-context", "2048", *targets, timeout=600)
+    c.load("--rate", 2, "--seconds", 2)  # warms up
+
+
 def goodput(reports):
     return statistics.median(r["goodput_per_s"] for r in reports)
 
@@ -94,10 +101,11 @@ def main():
         for c in clusters.values():
             c.__enter__()
             opened.append(c)
-            c.hpctl("deploy", model, "--name", "bench", "--agents", "a0,a1,a2", "--max-context", "2048", timeout=600)
-            c.load("--rate", 2, "--seconds", 2)  # warms up
+            deploy(c, model)
         ttft, tpot, alone = targets_of(o, next(iter(clusters.values())))
         targets = tuple(float(t) for t in o.targets.split(",")) if o.targets else (ttft, tpot)
+        if TARGETS_KEPT in clusters:
+            deploy(clusters[TARGETS_KEPT], model, "--ttft", f"{targets[0]}s", "--tpot", f"{targets[1]}s")
         print(f"targets: {targets[0]:.3f} s to the first token, {1e3 * targets[1]:.1f} ms for each after it; {os.path.basename(model)}, prompts {o.prompts}, answers {o.answers}", flush=True)
         rates = [float(r) for r in o.rates.split(",")] if o.rates else [alone * STEP ** i for i in range(MOST_RATES)]
         peaks = {name: (0, 0) for name in clusters}

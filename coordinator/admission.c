@@ -14,6 +14,7 @@
 #include "coordinator/sequence_ends.h"
 #include "coordinator/sequence_orders.h"
 #include "coordinator/shares.h"
+#include "coordinator/targets.h"
 
 enum {
     WAITING_LIMIT_MS = SHARES_WAIT_MOST_S * 1000,
@@ -94,6 +95,7 @@ static void sequence_open(struct coord *c, struct deployment *d, struct sequence
     prefixes_hit(c, d, s, hit);
     prefixes_begin(c, d, s);
     sequence_deadline_start(c, d, s);
+    targets_opened(d, s);
     bool first = !s->opened_ns;
     if (first) {
         s->cached = s->shared;
@@ -391,6 +393,19 @@ static void queue_expire(struct coord *c, struct deployment *d, uint64_t now)
     }
 }
 
+/* Those whose first token would come too late are told so. */
+static void queue_refuse_late(struct coord *c, struct deployment *d, uint64_t now)
+{
+    struct err late = {0};
+    for (struct sequence *s = d->waiting_first, *next; s; s = next) {
+        next = s->next;
+        if (targets_keep(d, s, now, &late) == 0)
+            continue;
+        d->targets.refused++;
+        sequence_fail(c, s, &late);
+    }
+}
+
 /* The context may have become shorter while it waited: the answer, too, then. False: nothing is
  * left for it, and the sequence has failed. */
 static bool context_keeps(struct coord *c, struct deployment *d, struct sequence *s)
@@ -418,11 +433,14 @@ void admission_advance(struct coord *c, struct deployment *d)
     /* Whose turn it is goes first or nobody does: a long one that waits for room is not overtaken
      * for ever by short ones. */
     uint64_t now = coord_now(c);
+    queue_refuse_late(c, d, now);
     bool room = growth_advance(c, d) && now >= d->doubted_ns;
     for (struct sequence *s;
          room && d->state == DEPLOYMENT_SERVING && (s = shares_next(d, now)) != NULL;) {
         if (!context_keeps(c, d, s))
             continue;
+        if (!targets_let_in(d, s))
+            break;
         struct prefix_hit hit = prefixes_find(c, d, s);
         s->reserved = growth_first(d, s);
         if (hit.coming && !s->again &&
@@ -444,6 +462,12 @@ int admission_request_open(struct coord *c, const struct request_spec *r, uint64
         return err_set(e, HP_ENOENT, "no model \"%.100s\" is deployed here", r->model);
     struct sequence *s;
     struct sampling_params sampling;
+    if (!r->embed && !r->fork_of && r->n_prompt < d->context &&
+        targets_check(d, r->client ? r->client : "", r->n_prompt, e) < 0) {
+        d->targets.refused++;
+        c->counts.rejected++;
+        return e->code;
+    }
     if (!effects_ends_reserve(c))
         return err_set(e, HP_ENOMEM, "the coordinator has no memory for another request");
     int rc = sampling_copy(&sampling, r->sampling ? r->sampling : &sampling_greedy, e);

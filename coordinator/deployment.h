@@ -127,7 +127,15 @@ struct deployment {
     uint32_t n_active, n_waiting;
     struct client_row *clients, nobody; /* a map by client (clients.h); for want of memory */
     double ran_s;                       /* how long sequences ran lately (shares.h); 0: none yet */
-    double answer_tokens;               /* how long answers were lately (growth.h); 0: none yet */
+    struct {
+        double most;               /* sequences that may run at once; 0: not known yet */
+        bool found;                /* they were too many once: it grows slowly since then */
+        bool wanted;               /* somebody waited for it since the last look */
+        double steps, steps_s;     /* tokens since the last look, and the time that they took */
+        double read_s, plan_s;     /* of prompts lately, measured and by the plan */
+        uint64_t refused, crowded; /* for --ttft; looks in which some waited for --tpot */
+    } targets;                     /* what is known of keeping them (targets.h) */
+    double answer_tokens;          /* how long answers were lately (growth.h); 0: none yet */
     struct {
         uint64_t preempted, recomputed; /* sequences that gave way; tokens computed again for it */
     } growth_counts;

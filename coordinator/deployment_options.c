@@ -70,14 +70,15 @@ static int weight_read(struct deployment_spec *s, struct err *e)
                    DEPLOYMENT_LEAST_WEIGHT, DEPLOYMENT_MOST_WEIGHT);
 }
 
-static int tpot_read(struct deployment_spec *s, struct err *e)
+static int target_read(const struct deployment_spec *s, const char *key, double *target_s,
+                       struct err *e)
 {
-    const json_t *v = json_object_get(s->options, "tpot");
+    const json_t *v = json_object_get(s->options, key);
     bool given = v && !json_is_null(v);
-    s->tpot_s = given ? json_number_value(v) * 1e-3 : 0;
-    if (!given || (json_is_number(v) && s->tpot_s >= 1e-3 && s->tpot_s <= 60))
+    *target_s = given ? json_number_value(v) * 1e-3 : 0;
+    if (!given || (json_is_number(v) && *target_s >= 1e-3 && *target_s <= 60))
         return 0;
-    return err_set(e, HP_EINVAL, "--tpot is a number of milliseconds from 1 to 60000");
+    return err_set(e, HP_EINVAL, "--%s is a number of milliseconds from 1 to 60000", key);
 }
 
 static int prefill_kv_read(const struct deployment_spec *s, struct err *e)
@@ -180,7 +181,8 @@ int deployment_options_read(json_t *options, struct deployment_spec *out, struct
     rc = rc < 0 ? rc : speculate_read(&s, speculate, e);
     rc = rc < 0 ? rc : rebalance_read(&s, rebalance, e);
     rc = rc < 0 ? rc : weight_read(&s, e);
-    rc = rc < 0 ? rc : tpot_read(&s, e);
+    rc = rc < 0 ? rc : target_read(&s, "ttft", &s.ttft_s, e);
+    rc = rc < 0 ? rc : target_read(&s, "tpot", &s.tpot_s, e);
     if (rc < 0) {
         deployment_spec_free(&s);
         return rc;

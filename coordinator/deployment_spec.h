@@ -36,7 +36,7 @@ struct deployment_spec {
     uint64_t max_sequences; /* open at once; 0: as many as their KV memory is good for */
     uint64_t slice;         /* 0: the planner decides */
     double weight;          /* of its share of the devices that others use, too */
-    double tpot_s;          /* a slice beside decode steps takes no longer on any stage; 0: any */
+    double ttft_s, tpot_s;  /* to the first token, and for each after it (targets.h); 0: any */
     bool f32, upload_only;
     /* Whether prompts that begin alike share what is computed: those of one API key, of all, none.
      */

@@ -162,6 +162,16 @@ static json_t *peers_json(const struct deployment *d)
                      "last_compute_s", d->peer_counts.last_compute_s);
 }
 
+/* What is known of keeping the targets; null without any. */
+static json_t *targets_json(const struct deployment *d)
+{
+    if (d->spec.ttft_s <= 0 && d->spec.tpot_s <= 0)
+        return json_null();
+    return json_pack("{s:f, s:f, s:I, s:I}", "sequences", d->targets.most, "reading_over_plan",
+                     d->targets.plan_s > 0 ? d->targets.read_s / d->targets.plan_s : 0.0, "refused",
+                     (json_int_t)d->targets.refused, "held_back", (json_int_t)d->targets.crowded);
+}
+
 static json_t *growth_json(const struct deployment *d)
 {
     int starved = 0;
@@ -191,7 +201,9 @@ json_t *describe_deployment(const struct deployment *d, bool with_plan)
         (int)d->n_waiting, "created_s", (json_int_t)d->created_s, "moved_bytes", (json_int_t)moved,
         "stages", describe_stages(d));
     json_object_set_new(out, "weight", json_real(d->spec.weight));
+    json_object_set_new(out, "ttft_ms", json_real(d->spec.ttft_s * 1e3));
     json_object_set_new(out, "tpot_ms", json_real(d->spec.tpot_s * 1e3));
+    json_object_set_new(out, "targets", targets_json(d));
     json_object_set_new(out, "prefix_cache", prefix_cache_json(d));
     json_object_set_new(out, "speculation", speculation_json(d));
     json_object_set_new(out, "handoffs", handoffs_json(d));

@@ -81,6 +81,7 @@ struct sequence {
     uint64_t sign_ns, wait_ns; /* its last sign of life, and since when the next is waited for
                                   (sequence_deadlines.h) */
     double predicted_s;        /* of reading its prompt */
+    double ahead_s;            /* of the same and of all prompts that are read before it */
     double planned_s;          /* of the same, by the slices that it was read in; 0: not known */
 };
 

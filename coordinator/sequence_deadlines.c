@@ -13,9 +13,7 @@ static uint64_t scaled_ns(const struct coord *c, double seconds)
     return (uint64_t)(seconds * scale * 1e9);
 }
 
-/* What the plan says of reading a prompt: in proportion to the plan's own, and more for a longer
- * one, whose attention grows. */
-static double predicted_s(const struct deployment *d, size_t n)
+double sequence_reading_s(const struct deployment *d, size_t n)
 {
     uint64_t tokens = deployment_plan_tokens(d);
     double sum = 0, ratio = tokens ? (double)n / (double)tokens : 1;
@@ -36,7 +34,7 @@ static uint64_t wait_ns(const struct coord *c)
 
 void sequence_deadline_start(const struct coord *c, struct deployment *d, struct sequence *s)
 {
-    s->predicted_s = predicted_s(d, sequence_given(s) - s->shared);
+    s->predicted_s = sequence_reading_s(d, sequence_given(s) - s->shared);
     s->sign_ns = s->wait_ns = coord_now(c);
     uint64_t up = s->wait_ns + scaled_ns(c, SEQUENCE_STALL_MS * 1e-3);
     d->overdue_ns = d->overdue_ns && d->overdue_ns < up ? d->overdue_ns : up;

@@ -10,6 +10,7 @@
 #define HP_COORDINATOR_SEQUENCE_DEADLINES_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "common/status.h"
@@ -26,6 +27,9 @@ enum {
     SEQUENCE_WAITS = 10,  /* one after the other */
 };
 
+/* What the plan says of reading a prompt of n tokens: in proportion to the plan's own, and more for
+ * a longer one, whose attention grows. */
+double sequence_reading_s(const struct deployment *d, size_t n);
 /* Its stages have heard of it. */
 void sequence_deadline_start(const struct coord *c, struct deployment *d, struct sequence *s);
 /* It gave a sign of life; `read`: its prompt has been read just now. */

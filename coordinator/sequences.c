@@ -18,6 +18,7 @@
 #include "coordinator/sequence_deadlines.h"
 #include "coordinator/sequence_ends.h"
 #include "coordinator/sequence_orders.h"
+#include "coordinator/targets.h"
 
 /* The sequence that a message of a stage means; NULL for one that is closed, of an older
  * generation, or not this agent's to speak of: any stage may say that it fails, the last alone what
@@ -154,10 +155,11 @@ static void sequence_correct(struct coord *c, struct sequence *s)
 }
 
 /* Tokens were made at `made_ns`, when it had its room and after those before them. */
-static void sequence_made(struct sequence *s, uint64_t made_ns)
+static void sequence_made(struct sequence *s, size_t fresh, uint64_t made_ns)
 {
     uint64_t least = s->first_ns ? s->last_ns : s->opened_ns;
     s->last_ns = made_ns > least ? made_ns : least;
+    targets_told(s->deployment, s, fresh, s->last_ns - least);
     if (!s->first_ns)
         s->first_ns = s->last_ns;
 }
@@ -195,7 +197,7 @@ static void sequence_said(struct coord *c, struct sequence *s, const struct mess
         sequence_deadline_sign(c, d, s, s->reads);
     if (fresh) {
         drafts_count(d, t);
-        sequence_made(s, made_ns);
+        sequence_made(s, fresh, made_ns);
         sequence_note(s, ids, fresh);
         if (s->reads)
             prefixes_ready(d, s);

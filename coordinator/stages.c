@@ -107,8 +107,8 @@ static double planned_trip_s_per_token(const struct deployment *d)
     return tokens ? sum / (double)tokens : 0;
 }
 
-/* Tokens of a slice that no stage is at for longer than the target for time per token, by what the
- * plan says of each; 0: there is no target, or no plan. */
+/* Tokens of a slice that no stage is at for longer than half of the target for time per token, by
+ * what the plan says of each: a step of decode comes between two. 0: no target, or no plan. */
 static uint64_t beside_tokens(const struct deployment *d)
 {
     double slowest_s = 0;
@@ -117,7 +117,7 @@ static uint64_t beside_tokens(const struct deployment *d)
     double tokens = (double)deployment_plan_tokens(d);
     if (d->spec.tpot_s <= 0 || slowest_s <= 0 || tokens <= 0)
         return 0;
-    double n = d->spec.tpot_s / slowest_s * tokens;
+    double n = d->spec.tpot_s / 2 / slowest_s * tokens;
     return n < STAGES_LEAST_BESIDE ? STAGES_LEAST_BESIDE : n < UINT32_MAX ? (uint64_t)n : 0;
 }
 

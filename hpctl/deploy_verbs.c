@@ -167,8 +167,11 @@ static json_t *number_json(const struct invocation *in, const char *option)
     return end != text && !*end && isfinite(value) ? json_real(value) : json_string(text);
 }
 
+enum { TARGETS = 2 };
+static const char *const target_keys[TARGETS] = {"ttft", "tpot"};
+
 static json_t *options_of(const struct invocation *in, const char *real_path, uint64_t context,
-                          uint64_t slice, uint64_t sequences, double tpot_s)
+                          uint64_t slice, uint64_t sequences, const double targets_s[TARGETS])
 {
     char host[HOST_ID];
     host_id(host);
@@ -186,8 +189,9 @@ static json_t *options_of(const struct invocation *in, const char *real_path, ui
         json_object_set_new(o, "prefix_cache", json_string(invocation_option(in, "prefix-cache")));
     if (invocation_option(in, "weight"))
         json_object_set_new(o, "weight", number_json(in, "weight"));
-    if (tpot_s > 0)
-        json_object_set_new(o, "tpot", json_real(tpot_s * 1e3));
+    for (size_t i = 0; i < TARGETS; i++)
+        if (targets_s[i] > 0)
+            json_object_set_new(o, target_keys[i], json_real(targets_s[i] * 1e3));
     if (context)
         json_object_set_new(o, "max_context", json_integer((json_int_t)context));
     if (sequences)
@@ -224,13 +228,15 @@ static int options_read(const struct invocation *in, struct deploying *d, const 
                         struct err *e)
 {
     uint64_t context, slice, sequences;
-    double tpot_s;
+    double targets_s[TARGETS];
     int rc = name_read(in, d, e);
     if (rc < 0 || (rc = invocation_u64(in, "max-context", 0, &context, e)) < 0 ||
         (rc = invocation_u64(in, "slice", 0, &slice, e)) < 0 ||
-        (rc = invocation_u64(in, "max-sequences", 0, &sequences, e)) < 0 ||
-        (rc = invocation_duration(in, "tpot", 0, &tpot_s, e)) < 0)
+        (rc = invocation_u64(in, "max-sequences", 0, &sequences, e)) < 0)
         return rc;
+    for (size_t i = 0; i < TARGETS; i++)
+        if ((rc = invocation_duration(in, target_keys[i], 0, &targets_s[i], e)) < 0)
+            return rc;
     if (invocation_option(in, "max-sequences") && sequences == 0)
         return err_set(e, HP_EUSAGE, "--max-sequences: at least 1 must be answered at once");
     if (invocation_option(in, "decode") && !invocation_option(in, "prefill"))
@@ -249,7 +255,7 @@ static int options_read(const struct invocation *in, struct deploying *d, const 
     if (slice > MAX_SLICE_TOKENS)
         return err_set(e, HP_EUSAGE, "--slice: %llu is more than %d tokens",
                        (unsigned long long)slice, MAX_SLICE_TOKENS);
-    d->options = options_of(in, real_path, context, slice, sequences, tpot_s);
+    d->options = options_of(in, real_path, context, slice, sequences, targets_s);
     if (!d->options)
         return err_set(e, HP_EINVAL, "the model's path is not valid UTF-8");
     return invocation_option(in, "plan") ? add_plan(invocation_option(in, "plan"), d->options, e)
@@ -382,10 +388,15 @@ static const struct command_option deploy_options[] = {
      "of its share of the devices' time where other deployments have stages on them, too (default "
      "1): with 3 it gets three times the time of one with 1 while both have something to do",
      0},
+    {"ttft", "TIME",
+     "time to the first token, e.g. 2s, that every request is to have: one that would get it later "
+     "is refused at once (429, with Retry-After) instead of waiting (default: all wait, a minute "
+     "at most)",
+     0},
     {"tpot", "TIME",
-     "time per token, e.g. 50ms, to keep while prompts are read beside answers: slices are "
-     "cut so that a stage "
-     "is not at one for longer, by the planner's times (default: the plan's slices)",
+     "time per token, e.g. 50ms, that answers are to keep: no more run at once than that allows, "
+     "and slices of prompts beside them are cut by the planner's times (default: as many as have "
+     "room, in the plan's slices)",
      0},
     {"upload", NULL, "send the bytes even where agents could read the file themselves", 0},
     {"wait", NULL, "return when it serves (this is what happens anyway)", 0},

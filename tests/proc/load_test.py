@@ -79,6 +79,26 @@ def what_breaks_and_what_is_interrupted_is_told():
 
 
 @test
+def who_would_be_late_is_refused_where_targets_are_set():
+    with Cluster(agents=1, cores=1) as c:
+        c.deploy("demo", DEMO, "--ttft", "300ms", "--tpot", "100ms")
+        d = c.hpctl("describe", "demo")
+        assert d["ttft_ms"] == 300 and d["tpot_ms"] == 100 and d["targets"]["refused"] == 0, d
+        alone = whole(c.hpctl("load", "demo", "--arrivals", "uniform", "--rate", "1", "--seconds", "1", "--prompt-tokens", "900"))
+        assert alone["done"] == alone["requests"], alone
+        many = whole(c.hpctl("load", "demo", "--rate", "300", "--seconds", "2", "--prompt-tokens", "200..900", "--answer-tokens", "8", "--patience", "20"))
+        late = [x for x in many["causes"] if "--ttft" in x["message"]]
+        assert many["done"] > 0 and many["refused"] > 0 and late and late[0]["cause"] == "429 busy", many
+        assert c.hpctl("describe", "demo")["targets"]["refused"] >= late[0]["count"] > 0
+        for option in ("--ttft", "--tpot"):
+            try:
+                c.hpctl("deploy", DEMO, "--name", "other", option, "100s")
+                raise AssertionError(option)
+            except Failed as e:
+                assert option in e.message, e
+
+
+@test
 def what_cannot_be_asked_is_refused_before_anything_is_sent():
     with Cluster(agents=1, cores=1) as c:
         c.deploy("demo", DEMO)

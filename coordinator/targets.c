@@ -1,0 +1,123 @@
+#include "coordinator/targets.h"
+
+#include "coordinator/deployment.h"
+#include "coordinator/sequence.h"
+#include "coordinator/sequence_deadlines.h"
+#include "coordinator/shares.h"
+
+#define FIRST_MOST 2.0    /* run at once before anything is known */
+#define STEP_PART 0.8     /* of --tpot, that steps may take on average: some take longer */
+#define STEPS_OF_EACH 6   /* tokens of each that runs, before one looks at what they took */
+#define LEAST_PART 0.5    /* of those that ran, that go on being let in after one look */
+#define READ_PART 0.8     /* of --ttft, that a prompt may be expected to take */
+#define READ_MEMORY 0.95  /* weight of what was known when one prompt more was read */
+#define PLAN_LEAST_S 1e-6 /* a plan without measurements says nothing */
+
+static bool sequence_is_held(const struct sequence *s)
+{
+    return s->kind == SEQUENCE_REQUEST && !s->again && !s->resumed && !s->fork && !s->embeds;
+}
+
+/* ---- time to the first token ---- */
+
+/* Seconds of reading by the plan: of all prompts that are being read. */
+static double reading_s(const struct deployment *d)
+{
+    double sum = 0;
+    for (const struct sequence *s = d->active; s; s = s->next)
+        sum += s->reads ? s->predicted_s : 0;
+    return sum;
+}
+
+static double waiting_s(const struct deployment *d)
+{
+    double sum = 0;
+    for (const struct sequence *s = d->waiting_first; s; s = s->next)
+        sum += sequence_reading_s(d, s->n_prompt);
+    return sum;
+}
+
+/* What becomes of seconds by the plan. */
+static double corrected_s(const struct deployment *d, double plan_s)
+{
+    return d->targets.plan_s > PLAN_LEAST_S ? plan_s * d->targets.read_s / d->targets.plan_s
+                                            : plan_s;
+}
+
+void targets_opened(struct deployment *d, struct sequence *s)
+{
+    s->ahead_s = reading_s(d);
+}
+
+/* Of one that reads its prompt of n tokens after `wait_s`. */
+static int first_token_check(const struct deployment *d, size_t n, double wait_s, struct err *e)
+{
+    double target_s = d->spec.ttft_s,
+           comes_s = wait_s + corrected_s(d, sequence_reading_s(d, n)) / READ_PART;
+    if (target_s <= 0 || !d->n_active || comes_s <= target_s)
+        return 0;
+    return err_set(e, HP_EBUSY,
+                   "its first token would come after %.2f s and \"%s\" answers within %.2f s "
+                   "(--ttft): try again later",
+                   comes_s, d->name, target_s);
+}
+
+int targets_check(const struct deployment *d, const char *client, size_t n, struct err *e)
+{
+    if (d->spec.ttft_s <= 0)
+        return 0;
+    double others_s = corrected_s(d, reading_s(d) + waiting_s(d)),
+           turn_s = shares_wait_s(d, client);
+    return first_token_check(d, n, others_s > turn_s ? others_s : turn_s, e);
+}
+
+int targets_keep(const struct deployment *d, const struct sequence *s, uint64_t now_ns,
+                 struct err *e)
+{
+    double waited_s = (double)(now_ns - s->asked_ns) * 1e-9;
+    return sequence_is_held(s) ? first_token_check(d, s->n_prompt, waited_s, e) : 0;
+}
+
+/* ---- time per token ---- */
+
+bool targets_let_in(struct deployment *d, const struct sequence *s)
+{
+    double most = d->targets.most > 0 ? d->targets.most : FIRST_MOST;
+    if (d->spec.tpot_s <= 0 || !sequence_is_held(s) || d->n_active + 1 <= most || !d->n_active)
+        return true;
+    d->targets.crowded += !d->targets.wanted;
+    d->targets.wanted = true;
+    return false;
+}
+
+/* Enough steps have been seen: more may run, or fewer. */
+static void most_adapt(struct deployment *d)
+{
+    double step_s = d->targets.steps_s / d->targets.steps,
+           part = STEP_PART * d->spec.tpot_s / step_s, most = d->targets.most, ran = d->n_active;
+    if (part < 1) {
+        most = (ran < most ? ran : most) * (part > LEAST_PART ? part : LEAST_PART);
+        d->targets.found = true;
+    } else if (d->targets.wanted) {
+        most += d->targets.found ? 0.5 : most;
+    }
+    d->targets.most = most < 1 ? 1 : most;
+    d->targets.wanted = false;
+    d->targets.steps = d->targets.steps_s = 0;
+}
+
+void targets_told(struct deployment *d, const struct sequence *s, size_t fresh, uint64_t after_ns)
+{
+    double after_s = (double)after_ns * 1e-9;
+    if (!s->n_output) {
+        d->targets.read_s = READ_MEMORY * d->targets.read_s + after_s;
+        d->targets.plan_s = READ_MEMORY * d->targets.plan_s + s->ahead_s;
+    }
+    if (s->n_output == s->resumed || d->spec.tpot_s <= 0)
+        return;
+    d->targets.most = d->targets.most > 0 ? d->targets.most : FIRST_MOST;
+    d->targets.steps_s += after_s;
+    d->targets.steps += (double)fresh;
+    if (d->targets.steps >= STEPS_OF_EACH * (double)d->n_active)
+        most_adapt(d);
+}
