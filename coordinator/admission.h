@@ -19,9 +19,6 @@ int admission_ask_open(struct coord *c, struct deployment *d, uint64_t peer, uin
  * answer when all have it. */
 int admission_prefill_open(struct coord *c, struct deployment *d, uint64_t peer, uint64_t ask,
                            const uint32_t *ids, size_t n, uint64_t count, struct err *e);
-/* Sequences that run on a deployment go to its heir, with their keys and values, as many as have
- * room there. */
-void admission_moves(struct coord *c, struct deployment *d, struct deployment *heir);
 /* Admits from the queue what has room now, and drops what waited too long. */
 void admission_advance(struct coord *c, struct deployment *d);
 /* Whoever asked over this connection is gone. */

@@ -21,6 +21,7 @@
 #include "coordinator/record.h"
 #include "coordinator/regrowth.h"
 #include "coordinator/sequence_ends.h"
+#include "coordinator/sequence_moves.h"
 #include "coordinator/slices.h"
 #include "coordinator/stage_reports.h"
 #include "coordinator/stage_uploads.h"
@@ -292,7 +293,7 @@ static void step_last(struct coord *c, struct deployment *d)
     struct deployment *heir = deployment_of_id(c, d->heir);
     if (heir) {
         successor_queue_take(c, d, heir);
-        admission_moves(c, d, heir);
+        sequences_move(c, d, heir);
     }
     if (d->n_active > 0 && heir && coord_now(c) < d->until_ns)
         return;

@@ -2,7 +2,7 @@
  * takes its place beside it: the successor, NAME/next, is planned without the agent and prepared
  * while the other serves on. Once it serves it takes name, queue and record; the one before,
  * NAME/last, keeps what runs, until each of these sequences has gone over with its keys and values
- * (admission_moves) or has ended; what is left at the end of its time begins anew there. Where
+ * (sequence_moves.h) or has ended; what is left at the end of its time begins anew there. Where
  * there is no room for both the deployment moves as a whole, once nothing runs (lifecycle.h). */
 #ifndef HP_COORDINATOR_SUCCESSORS_H
 #define HP_COORDINATOR_SUCCESSORS_H

@@ -1,0 +1,83 @@
+#include "coordinator/sequence_begin.h"
+
+#include "coordinator/growth.h"
+#include "coordinator/handoffs.h"
+#include "coordinator/prefix_peers.h"
+#include "coordinator/sequence_create.h"
+#include "coordinator/sequence_ends.h"
+#include "coordinator/sequence_room.h"
+
+/* The sequence that reads the prompt's first `length` tokens is made and has room; NULL: not now.
+ * *never: nothing would change that. */
+static struct sequence *reader_create(struct coord *c, struct deployment *p,
+                                      const struct sequence *s, uint32_t length,
+                                      struct prefix_hit *hit, bool *never)
+{
+    struct sequence *r;
+    struct err ignored;
+    *never = handoff_may_begin(c, p, s->deployment);
+    if (!*never)
+        return NULL;
+    if (sequence_create(c, p, s->client, s->prompt, length, 1, false, 1, &r, &ignored) < 0)
+        return NULL;
+    r->kind = SEQUENCE_PREFILL;
+    r->ignore_end = true;
+    r->reserved = growth_first(p, r);
+    *hit = prefixes_find(c, p, r);
+    *never = !hit->coming && !p->n_active;
+    if (!hit->coming && sequence_room_make(c, p, r, hit))
+        return r;
+    sequence_leave(c, p, r);
+    sequence_free(r);
+    return NULL;
+}
+
+/* Opens the sequence on its stages, and on those that read its prompt for it. */
+static void sequence_hand_over(struct coord *c, struct sequence *s, struct sequence *r,
+                               const struct prefix_hit *hit)
+{
+    const struct prefix_hit nothing = {0};
+    uint32_t found = hit->length;
+    s->handed = (uint32_t)r->n_prompt;
+    sequence_open(c, r->deployment, r, hit);
+    if (s->handoff)
+        sequence_open(c, s->deployment, s, &nothing);
+    if (!s->handoff) /* there was no memory: it begins anew */
+        return;
+    s->found = found;
+    if (!handoff_imports_order(c, s->handoff))
+        sequence_fail_memory(c, s);
+}
+
+bool sequence_begin(struct coord *c, struct deployment *d, struct sequence *s,
+                    const struct prefix_hit *hit)
+{
+    struct prefix_hit own, none = {0}; /* all of its tokens come: it has no page of others */
+    struct deployment *reader = handoff_reader(c, d, s, hit->length);
+    struct prefix_offer offer = {reader, (uint32_t)s->n_prompt - 1};
+    if (!reader)
+        offer = prefix_peer_find(c, d, s, hit->length);
+    struct deployment *p = offer.from;
+    bool never = true, room = true;
+    struct sequence *r = p && sequence_may_fit(d, s, &none)
+                             ? reader_create(c, p, s, offer.length, &own, &never)
+                             : NULL;
+    if (!r && !never && reader) /* nobody waits for what can be computed here */
+        return false;
+    if (r && handoff_tie(c, s, r)) {
+        s->handoff->fetch = !reader;
+        room = sequence_room_make(c, d, s, &none);
+        if (room) {
+            sequence_hand_over(c, s, r, &own);
+            return true;
+        }
+        sequence_untie(s);
+    }
+    if (r) {
+        sequence_leave(c, p, r);
+        sequence_free(r);
+    }
+    if (room)
+        sequence_open(c, d, s, hit);
+    return room;
+}

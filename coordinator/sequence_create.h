@@ -1,0 +1,20 @@
+/* A prompt becomes a sequence that waits: what of it is refused at once, and why. */
+#ifndef HP_COORDINATOR_SEQUENCE_CREATE_H
+#define HP_COORDINATOR_SEQUENCE_CREATE_H
+
+#include "coordinator/deployment.h"
+#include "coordinator/sequence.h"
+
+/* Makes a sequence at the end of the queue, where `n_requests` have to find room (0: it has been
+ * found). The ids are copied; `max_tokens` 0: as many as the context has room for; with `embeds` no
+ * token is made of the prompt, but a row. The deployment owns it until sequence_close or
+ * sequence_leave. HP_EBUSY: the deployment does not serve, or its queue is full; HP_EINVAL: the
+ * prompt is empty, too long, of other tokens than the model's, or not what this model is for;
+ * HP_ENOMEM. */
+int sequence_create(struct coord *c, struct deployment *d, const char *client, const uint32_t *ids,
+                    size_t n, uint64_t max_tokens, bool embeds, uint32_t n_requests,
+                    struct sequence **out, struct err *e);
+/* What its prompt and its longest answer take of keys and values, in tokens. */
+uint64_t sequence_kv_tokens(const struct sequence *s);
+
+#endif
