@@ -44,7 +44,8 @@ static void queue_expire(struct coord *c, struct deployment *d, uint64_t now)
 static void queue_refuse_late(struct coord *c, struct deployment *d, uint64_t now)
 {
     struct err late = {0};
-    for (struct sequence *s = d->waiting_first, *next; s; s = next) {
+    struct sequence *first = d->spec.ttft_s > 0 ? d->waiting_first : NULL;
+    for (struct sequence *s = first, *next; s; s = next) {
         next = s->next;
         if (targets_keep(d, s, now, &late) == 0)
             continue;

@@ -78,7 +78,7 @@ static int target_read(const struct deployment_spec *s, const char *key, double 
     *target_s = given ? json_number_value(v) * 1e-3 : 0;
     if (!given || (json_is_number(v) && *target_s >= 1e-3 && *target_s <= 60))
         return 0;
-    return err_set(e, HP_EINVAL, "--%s is a number of milliseconds from 1 to 60000", key);
+    return err_set(e, HP_EINVAL, "--%s is a time from 1ms to 60s", key);
 }
 
 static int prefill_kv_read(const struct deployment_spec *s, struct err *e)

@@ -82,7 +82,7 @@ struct sequence {
                                   (sequence_deadlines.h) */
     double predicted_s;        /* of reading its prompt */
     double ahead_s;            /* of the same and of all prompts that are read before it */
-    double planned_s;          /* of the same, by the slices that it was read in; 0: not known */
+    double planned_s;          /* of its own, by the slices that it was read in; 0: not known */
 };
 
 /* Questions of hpctl compute all of what they ask about. */
