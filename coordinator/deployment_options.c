@@ -108,6 +108,10 @@ static int prefix_cache_read(struct deployment_spec *s, const char *word, struct
 static int rebalance_read(struct deployment_spec *s, const char *word, struct err *e)
 {
     s->rebalances = strcmp(word, "auto") == 0;
+    if (s->rebalances && (s->with_layers || s->prefill[0]))
+        return err_set(e, HP_EINVAL,
+                       "--rebalance auto leaves the place to the planner, and --layers, --plan and "
+                       "--prefill give it: leave one of them out");
     if (!word[0] || s->rebalances || strcmp(word, "off") == 0)
         return 0;
     return err_set(e, HP_EINVAL, "--rebalance is \"%.40s\"; it can be auto or off", word);
