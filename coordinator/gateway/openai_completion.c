@@ -23,7 +23,7 @@ struct completion {
     struct completion *next, **link;
     struct piece piece;
     bool working; /* a worker has it */
-    bool begun;   /* the core has its choices */
+    bool streams; /* its stream has begun */
     char client[REQUEST_CLIENT_BYTES];
     bool chat;
     struct buffer raw;
@@ -132,9 +132,21 @@ static void completion_give_up(struct completion *c)
     completion_destroy(c);
 }
 
+/* A stream begins with the first token: until then a request that fails is answered with a status,
+ * which clients understand better than an event (429 and 503 are tried again). */
+static void stream_begin(struct completion *c)
+{
+    if (!c->answer.stream || c->streams)
+        return;
+    c->streams = true;
+    http_stream_begin(c->x, "text/event-stream; charset=utf-8");
+    answer_begin(&c->answer);
+}
+
 static void choice_end(struct completion *c, struct openai_choice *choice, const char *finish,
                        const struct request_usage *usage)
 {
+    stream_begin(c);
     if (!answer_choice_end(&c->answer, choice, finish, usage))
         completion_give_up(c);
     else if (!c->answer.n_left)
@@ -145,10 +157,10 @@ static void completion_fail(struct completion *c, const struct err *why)
 {
     int status = openai_status_of(why->code);
     completion_cancel(c);
-    if (c->answer.stream && c->begun)
+    if (c->streams)
         answer_fail(&c->answer, status, why);
     else
-        openai_error(c->x, status, why->text, NULL, status_word(why->code));
+        openai_error_for(c->x, status, c->retry_after_s, why->text, NULL, status_word(why->code));
     completion_leave(c);
 }
 
@@ -166,6 +178,7 @@ static void on_tokens(void *ctx, uint64_t request, const uint32_t *ids, size_t n
     struct completion *c = choice->owner;
     const struct requests *r = c->openai->requests;
     struct request_usage usage = {0};
+    stream_begin(c);
     size_t read = 0; /* what was sampled behind a stop string is not used */
     while (read < n && !choice->text.stopped)
         completion_push(&choice->text, ids[read++]);
@@ -247,14 +260,9 @@ static void completion_open(struct completion *c)
     if (rc == 0)
         rc = choices_open(c, &e);
     buffer_free(&c->prompt.ids);
-    c->begun = rc == 0;
-    if (rc < 0) {
+    if (rc < 0)
         completion_refuse(c, rc, e.text, rc == HP_EINVAL ? (c->chat ? "messages" : "prompt") : NULL,
                           rc == HP_ENOENT ? "model_not_found" : NULL);
-    } else if (c->answer.stream) {
-        http_stream_begin(c->x, "text/event-stream; charset=utf-8");
-        answer_begin(&c->answer);
-    }
 }
 
 /* ---- encoding ---- */
