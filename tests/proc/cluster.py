@@ -180,6 +180,18 @@ class Stream:
         self.socket.close()
 
 
+def read_on(streams, texts):
+    """What completions say from here to their ends, one stream after the other, is added to their texts; returns the longest pause in seconds."""
+    longest = 0
+    for i, events in enumerate(streams):
+        last = time.monotonic()
+        for part in events:
+            if part and part.get("choices"):
+                texts[i] += part["choices"][0]["text"]
+                longest, last = max(longest, time.monotonic() - last), time.monotonic()
+    return longest
+
+
 def free_port():
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))

@@ -2,9 +2,8 @@
 import os
 import signal
 import threading
-import time
 
-from cluster import Cluster, DEMO
+from cluster import Cluster, DEMO, read_on
 from tap import main, test
 
 STORY = "Once upon a time there was a little cluster that learned to answer. " * 4
@@ -164,13 +163,7 @@ def what_runs_goes_on_elsewhere_when_its_agent_is_drained():
         events = [s.events() for s in streams]
         texts = ["".join(next(e)["choices"][0]["text"] for _ in range(5)) for e in events]
         c.hpctl("node", "drain", used)
-        longest = 0
-        for i, e in enumerate(events):
-            last = time.monotonic()
-            for part in e:
-                if part and part.get("choices"):
-                    texts[i] += part["choices"][0]["text"]
-                    longest, last = max(longest, time.monotonic() - last), time.monotonic()
+        longest = read_on(events, texts)
         assert texts == right, [(len(a), len(b)) for a, b in zip(texts, right)]
         c.wait("it has left", lambda: [d["name"] for d in c.hpctl("ps")] == ["demo"] and used not in {s["agent"] for s in c.hpctl("describe", "demo")["stages"]}, 40)
         print(f"# {handoffs(c)['moved']} moved while they ran, longest pause {longest:.3f} s")

@@ -1,7 +1,5 @@
 """A deployment that serves goes to a better place (`hpctl rebalance`): real agents, streams that go on."""
-import time
-
-from cluster import Cluster, DEMO, Failed
+from cluster import Cluster, DEMO, Failed, read_on
 from tap import main, test
 
 
@@ -34,13 +32,7 @@ def streams_go_on_while_agents_that_came_are_used():
         report = c.hpctl("rebalance", "demo", "--margin", "0")
         assert report["verdict"] == "moved", report
         assert report["before"]["stages"] != report["after"]["stages"] and report["done"]["failed"] == 0, report
-        longest = 0
-        for i, e in enumerate(events):
-            last = time.monotonic()
-            for part in e:
-                if part and part.get("choices"):
-                    texts[i] += part["choices"][0]["text"]
-                    longest, last = max(longest, time.monotonic() - last), time.monotonic()
+        longest = read_on(events, texts)
         assert texts == right, [(len(a), len(b)) for a, b in zip(texts, right)]
         print(f"# {report['done']['moved']} streams moved in {report['done']['took_s']:.3f} s, longest pause {longest:.3f} s")
         described = c.hpctl("describe", "demo")

@@ -38,6 +38,26 @@ static inline struct sim_client *stream(struct sim *s, uint64_t after_ms)
     return NULL;
 }
 
+/* All streams there were have ended with all their tokens. */
+static inline void all_finished(struct sim *s, uint64_t limit_ms)
+{
+    assert_true(sim_run_until(s, sim_quiet, limit_ms));
+    for (int i = 0; i < s->n_clients; i++)
+        if (!s->clients[i].finished)
+            fail_msg("seed %llu: %s", (unsigned long long)s->seed, s->clients[i].why.text);
+    assert_int_equal(s->wrong, 0);
+}
+
+/* A number that `describe` of the deployment "toy" has in one of its parts. */
+static inline uint64_t sim_described(struct sim *s, const char *part, const char *name)
+{
+    assert_int_equal(
+        sim_ask_wait(s, "deployment.describe", json_pack("{s:s}", "name", "toy"), NULL), 0);
+    const json_t *v = json_object_get(json_object_get(s->answer, part), name);
+    assert_true(json_is_integer(v));
+    return (uint64_t)json_integer_value(v);
+}
+
 /* A request is served as if nothing had been, and `quiet_ms` later nobody keeps anything. */
 static inline void is_clean_of(struct sim *s, const char *name, uint64_t quiet_ms)
 {

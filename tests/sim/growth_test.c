@@ -9,20 +9,12 @@
 
 static uint64_t figure(struct sim *s, const char *name)
 {
-    assert_int_equal(
-        sim_ask_wait(s, "deployment.describe", json_pack("{s:s}", "name", "toy"), NULL), 0);
-    json_t *v = json_object_get(json_object_get(s->answer, "growth"), name);
-    assert_true(json_is_integer(v));
-    return (uint64_t)json_integer_value(v);
+    return sim_described(s, "growth", name);
 }
 
 static void finished(struct sim *s)
 {
-    assert_true(sim_run_until(s, sim_quiet, 60000));
-    for (int i = 0; i < s->n_clients; i++)
-        if (!s->clients[i].finished)
-            fail_msg("seed %llu: %s", (unsigned long long)s->seed, s->clients[i].why.text);
-    assert_int_equal(s->wrong, 0);
+    all_finished(s, 60000);
 }
 
 enum { PAGES = 12 };

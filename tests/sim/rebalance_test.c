@@ -47,15 +47,6 @@ static void deploy_narrow(struct sim *s, uint64_t seed)
     sim_run_ms(s, 200);
 }
 
-static void all_finished(struct sim *s)
-{
-    assert_true(sim_run_until(s, sim_quiet, 60000));
-    for (int i = 0; i < s->n_clients; i++)
-        if (!s->clients[i].finished)
-            fail_msg("seed %llu: %s", (unsigned long long)s->seed, s->clients[i].why.text);
-    assert_int_equal(s->wrong, 0);
-}
-
 TEST(what_runs_goes_to_the_better_place_and_no_token_is_lost)
 {
     json_int_t moved = 0;
@@ -72,7 +63,7 @@ TEST(what_runs_goes_to_the_better_place_and_no_token_is_lost)
         const json_t *done = json_object_get(s.answer, "done");
         moved += json_integer_value(json_object_get(done, "moved"));
         request(&s, 70, 30);
-        all_finished(&s);
+        all_finished(&s, 60000);
         assert_true(agent_of(&s) != 2);
         assert_string_equal(
             json_string_value(json_object_get(json_object_get(s.answer, "rebalance"), "verdict")),
