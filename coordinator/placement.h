@@ -25,7 +25,7 @@ struct placement_stage {
 };
 /* What the planner says of one layout: a prompt of its tokens alone, and many requests after each
  * other. */
-struct placement_figures {
+struct placement_forecast {
     double ttft_s, tpot_s;               /* to the first token; for each one after that */
     double tokens_per_s, requests_per_s; /* of answers; with `answer_tokens` each */
 };
@@ -38,7 +38,7 @@ struct placement {
     struct deployment_plan *plan;
     /* Of one that was planned beside the stages there are (deployment.h, `beside`): these and the
      * new ones by one yardstick. */
-    struct placement_figures before, after;
+    struct placement_forecast before, after;
     double answer_tokens;
 };
 void placement_free(struct placement *p);

@@ -49,7 +49,7 @@ struct placement_job {
     struct pipeline_answer answer;
     uint64_t context, sequences;
     int tokens;
-    struct placement_figures before, after;
+    struct placement_forecast before, after;
 };
 
 static inline uint64_t placing_round_up(uint64_t v, uint64_t to)

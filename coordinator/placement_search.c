@@ -259,8 +259,8 @@ static void prefer_last(struct placement_job *p)
 /* ---- what there is, beside what would be ---- */
 
 /* Whatever else takes of the devices' memory: who asks knows that these stages have room. */
-static int figures_ask(struct placement_job *p, const struct profile *profile, const int *devices,
-                       const int *ends, int n, struct placement_figures *out, struct err *e)
+static int forecast_make(struct placement_job *p, const struct profile *profile, const int *devices,
+                         const int *ends, int n, struct placement_forecast *out, struct err *e)
 {
     const struct cluster *own = &p->inputs->cluster;
     struct cluster roomy = *own;
@@ -281,13 +281,13 @@ static int figures_ask(struct placement_job *p, const struct profile *profile, c
     int rc = pipeline_plan_make(&rq, &p->arena, &a, e);
     if (rc < 0)
         return rc;
-    *out = (struct placement_figures){a.makespan_s, a.decode_step_s, a.decode_tokens_per_s,
-                                      a.requests_per_s};
+    *out = (struct placement_forecast){a.makespan_s, a.decode_step_s, a.decode_tokens_per_s,
+                                       a.requests_per_s};
     json_decref(a.document);
     return 0;
 }
 
-static int figures_compare(struct placement_job *p, struct err *e)
+static int forecasts_make(struct placement_job *p, struct err *e)
 {
     const struct plan_pipeline *plan = &p->answer.plan;
     size_t n = (size_t)plan->n_stages;
@@ -300,8 +300,8 @@ static int figures_compare(struct placement_job *p, struct err *e)
         ends[i] = plan->stages[i].end_layer;
     }
     int rc =
-        figures_ask(p, &p->inputs->profile, p->own_devices, p->own_ends, p->n_own, &p->before, e);
-    return rc < 0 ? rc : figures_ask(p, &p->profile, devices, ends, (int)n, &p->after, e);
+        forecast_make(p, &p->inputs->profile, p->own_devices, p->own_ends, p->n_own, &p->before, e);
+    return rc < 0 ? rc : forecast_make(p, &p->profile, devices, ends, (int)n, &p->after, e);
 }
 
 /* ---- as what activations cross ---- */
@@ -379,7 +379,7 @@ void placing_search(struct placement_job *p)
     p->status = p->inputs->cluster.n_devices ? fit_wire(p, &p->error) : HP_EINFEASIBLE;
     if (p->status == 0 && p->n_last && !p->devices)
         prefer_last(p);
-    if (p->status == 0 && p->n_own && (p->status = figures_compare(p, &p->error)) < 0) {
+    if (p->status == 0 && p->n_own && (p->status = forecasts_make(p, &p->error)) < 0) {
         json_decref(p->answer.document);
         p->answer.document = NULL;
         return;

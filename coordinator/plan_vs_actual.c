@@ -261,8 +261,6 @@ void plan_vs_actual_prefill(struct coord *c, struct member *m, const struct mess
         record_complete(c, d, r);
 }
 
-/* ---- for people ---- */
-
 double plan_vs_actual_planned(struct coord *c, struct deployment *d, uint64_t sequence)
 {
     struct plan_vs_actual *t = d->plan_vs_actual;
@@ -276,6 +274,8 @@ double plan_vs_actual_planned(struct coord *c, struct deployment *d, uint64_t se
     }
     return 0;
 }
+
+/* ---- for people ---- */
 
 struct plan_vs_actual_totals plan_vs_actual_totals(const struct deployment *d)
 {

@@ -23,7 +23,7 @@ bool rebalance_same_place(const struct deployment *d, const struct placement *p)
     return d->n_stages == p->n_stages;
 }
 
-static double request_s(const struct placement *p, const struct placement_figures *f)
+static double request_s(const struct placement *p, const struct placement_forecast *f)
 {
     return f->ttft_s + p->answer_tokens * f->tpot_s;
 }
@@ -44,8 +44,8 @@ static json_t *stage_json(const struct member *m, int device, int first, int end
 }
 
 /* Takes the stages. */
-static json_t *figures_json(const struct placement *p, const struct placement_figures *f,
-                            json_t *stages)
+static json_t *forecast_json(const struct placement *p, const struct placement_forecast *f,
+                             json_t *stages)
 {
     return json_pack("{s:f, s:f, s:f, s:f, s:f, s:o}", "ttft_s", f->ttft_s, "tpot_s", f->tpot_s,
                      "request_s", request_s(p, f), "tokens_per_s", f->tokens_per_s,
@@ -185,7 +185,7 @@ int rebalance_report(struct coord *c, struct deployment *d, const struct placeme
     }
     *out = json_pack("{s:s, s:I, s:f, s:f, s:o, s:o, s:o}", "deployment", d->name, "prompt_tokens",
                      (json_int_t)(p->plan ? p->plan->tokens : 0), "answer_tokens", p->answer_tokens,
-                     "gain", rebalance_gain(p), "before", figures_json(p, &p->before, before),
-                     "after", figures_json(p, &p->after, after), "move", move);
+                     "gain", rebalance_gain(p), "before", forecast_json(p, &p->before, before),
+                     "after", forecast_json(p, &p->after, after), "move", move);
     return *out ? 0 : err_set(e, HP_ENOMEM, "no memory for a report");
 }

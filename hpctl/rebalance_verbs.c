@@ -17,7 +17,7 @@ struct rebalancing {
 
 /* ---- what a person sees ---- */
 
-static int print_figures(const json_t *report, struct err *e)
+static int print_forecasts(const json_t *report, struct err *e)
 {
     static const struct table_column columns[] = {
         {"", NULL, NULL},           {">FIRST TOKEN", NULL, NULL},
@@ -81,7 +81,7 @@ static int print_report(const json_t *report, struct err *e)
         return 0;
     printf("  a prompt of %s tokens and an answer of %.0f, by the planner:\n",
            shown_member(report, "prompt_tokens").s, number_member(report, "answer_tokens"));
-    int rc = print_figures(report, e);
+    int rc = print_forecasts(report, e);
     if (rc == 0 && strcmp(verdict, "stays") != 0)
         print_move(json_object_get(report, "move"));
     return rc;
