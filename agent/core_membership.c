@@ -64,7 +64,9 @@ void core_refused(struct agent_core *c, struct message_ref *message)
     uint64_t now = c->now_ns;
     int code = status_of_word(m->code);
     log_warn("agent", "core_refused", "code=%s text=\"%s\"", m->code, m->text);
-    if (c->member == MEMBER_JOINED) {
+    /* Something else than a join was refused, and that may be many times a second: who is not a
+     * member joins, and those refusals do not put it off. */
+    if (c->member == MEMBER_JOINED || code == HP_ELINK) {
         if (now - c->last_join_ns >= 500 * ms)
             join_send(c, now);
         return;

@@ -58,7 +58,7 @@ static void refusal_ends_a_newcomer_and_makes_a_member_join_again(void **state)
     } cases[] = {
         {"denied", false, true, false}, {"protocol", false, true, false},
         {"busy", false, false, false},  {"denied", true, false, true},
-        {"link", true, false, true},
+        {"link", true, false, true},    {"link", false, false, true},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct core_fixture *f = *state;
