@@ -4,11 +4,11 @@
  *
  * A few channels of a language model's activations are many times as large as all others (LLM.int8,
  * Dettmers et al. 2022, section 3) and would coarsen the steps of the 31 beside them. Inputs stand
- * out that are larger than so many times their row's root mean square. Where few rows are
- * multiplied (beyond BLOCK_TWICE times), their run is multiplied twice with the same registers of
+ * out that are larger than so many times their row's root mean square, at most one in that square:
+ * BLOCK_FEW_APART times where few rows are multiplied, BLOCK_APART times where many are. They are
+ * apart: they count as 0 among the integers, and are multiplied in float32 with the same weights.
+ * With AVX-512 the run of a few rows is multiplied twice instead, with the same registers of
  * weights: what stands out in steps of its own, and then the others with what these steps left.
- * Many rows (beyond BLOCK_APART times, at most one input in BLOCK_APART^2) have it apart: it counts
- * as 0 among the integers, and is multiplied in float32 with the same weights.
  *
  * The error of an output is at most that of its inputs' rounding: the sum over k of |w[k]| times
  * half of x's scale there, which is the largest |x| of 32 that does not stand out, or 1/254 of the
@@ -25,20 +25,20 @@
 #include "model/dtype/dtype.h"
 
 enum {
-    BLOCK_RUN = 32,     /* inputs that share a scale */
-    BLOCK_TWICE = 3,    /* root mean squares beyond which a few rows' inputs stand out */
-    BLOCK_APART = 4,    /* and many rows': what is apart costs them more */
-    BLOCK_MAX_ROWS = 4, /* of one call */
-    BLOCK_TILE = 6      /* rows of inputs that many rows are cut into */
+    BLOCK_RUN = 32,      /* inputs that share a scale */
+    BLOCK_FEW_APART = 3, /* root mean squares beyond which a few rows' inputs stand out */
+    BLOCK_APART = 4,     /* and many rows': what is apart costs them more */
+    BLOCK_MAX_ROWS = 4,  /* of one call */
+    BLOCK_TILE = 6       /* rows of inputs that many rows are cut into */
 };
 
-/* How many of n inputs can be apart. */
-static inline size_t block_most_apart(size_t n)
+/* How many of n inputs can be apart, beyond so many root mean squares. */
+static inline size_t block_most_apart(size_t n, int times)
 {
-    return n / (BLOCK_APART * BLOCK_APART);
+    return n / (size_t)(times * times);
 }
 
-/* An input that is apart in one row at least of a tile; 0 where it is not. */
+/* An input that is apart in one row at least of some; 0 where it is not. */
 struct block_apart {
     uint32_t column;
     float offset; /* what bytes of panels, read without a sign, are too great by */
@@ -46,19 +46,22 @@ struct block_apart {
 };
 
 /* Of so many rows of n inputs. */
-static inline size_t block_most_apart_of(size_t rows, size_t n)
+static inline size_t block_most_apart_of(size_t rows, size_t n, int times)
 {
-    return block_most_apart(n) * rows < n ? block_most_apart(n) * rows : n;
+    size_t most = block_most_apart(n, times) * rows;
+    return most < n ? most : n;
 }
 
 /* Up to BLOCK_MAX_ROWS quantised rows. A run of all rows lies together: of each row BLOCK_RUN
  * bytes, then floats of all rows: scales (an input is scale * byte), sums of the run's inputs as
  * quantised, and the same of its two halves, side by side; last a bit for each row that multiplies
  * it twice, as 32 bits. What stands out of such a row lies elsewhere, as a run of one row without
- * these bits does. */
+ * these bits does. Kernels use `out` or `apart`, which share their memory. */
 struct block_rows {
-    uint8_t *runs; /* [inputs / BLOCK_RUN]: of block_run_bytes(rows) */
-    uint8_t *out;  /* what stands out: of BLOCK_OUT_BYTES, run by run, row by row */
+    uint8_t *runs;             /* [inputs / BLOCK_RUN]: of block_run_bytes(rows) */
+    uint8_t *out;              /* what stands out: of BLOCK_OUT_BYTES, run by run, row by row */
+    struct block_apart *apart; /* in the order of their columns */
+    uint32_t *n_apart;
     int rows;
 };
 
@@ -72,14 +75,18 @@ static inline size_t block_run_bytes(size_t rows)
 /* Memory of so many rows of n inputs. */
 static inline size_t block_rows_bytes(size_t rows, size_t n)
 {
-    return n / BLOCK_RUN * (block_run_bytes(rows) + rows * BLOCK_OUT_BYTES);
+    size_t out = n / BLOCK_RUN * rows * BLOCK_OUT_BYTES,
+           apart = block_most_apart_of(rows, n, BLOCK_FEW_APART) * sizeof(struct block_apart);
+    return n / BLOCK_RUN * block_run_bytes(rows) + sizeof(uint32_t) + (out > apart ? out : apart);
 }
 
 /* They, in memory that is aligned for floats. */
 static inline struct block_rows block_rows_at(uint8_t *memory, int rows, size_t n)
 {
-    return (struct block_rows){memory, memory + n / BLOCK_RUN * block_run_bytes((size_t)rows),
-                               rows};
+    uint32_t *n_apart =
+        (uint32_t *)(void *)(memory + n / BLOCK_RUN * block_run_bytes((size_t)rows));
+    void *out = n_apart + 1;
+    return (struct block_rows){memory, out, out, n_apart, rows};
 }
 
 /* out[r * out_stride + c] = sum over k < n of x[r][k] * w[c][k], plus what is there where it
@@ -129,7 +136,7 @@ struct block_kernels {
     block_panel_dot_fn panel_dot[DTYPE_COUNT];
     /* out->rows rows of all their inputs, out->n_runs * BLOCK_RUN, x_stride floats apart; rows that
      * are missing are zeros. `runs` has room for n_runs, `apart` for block_most_apart_of
-     * BLOCK_TILE rows; sets n_apart and `first`. */
+     * BLOCK_TILE rows, BLOCK_APART times; sets n_apart and `first`. */
     void (*tile_make)(enum dtype t, const float *x, size_t x_stride, struct block_tile *out);
     /* n weights, a whole number of blocks, to the bits of their format's to_f32. */
     void (*unpack[DTYPE_COUNT])(const uint8_t *src, size_t n, float *out);

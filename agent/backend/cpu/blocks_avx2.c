@@ -31,7 +31,7 @@
 #define f_fma _mm256_fmadd_ps
 #define f_fnma _mm256_fnmadd_ps
 #define f_of_ints _mm256_cvtepi32_ps
-#define WEIGHTS_AGAIN 1
+#define FEW_REGISTERS 1
 
 /* Bits 0 to 3, each spread by the product to the place of 16 in a byte. */
 INLINE __m256i i_fifths(__m256i bits, int quad)

@@ -30,7 +30,7 @@
 #define f_fma _mm512_fmadd_ps
 #define f_fnma _mm512_fnmadd_ps
 #define f_of_ints _mm512_cvtepi32_ps
-#define WEIGHTS_AGAIN 0
+#define FEW_REGISTERS 0
 
 INLINE __m512i i_looked_up(const int8_t *values, __m512i indices)
 {

@@ -130,7 +130,7 @@ static inline size_t matmul_few_bytes(size_t rows, size_t columns)
 static inline size_t matmul_tile_bytes(size_t columns)
 {
     return columns / BLOCK_RUN * sizeof(struct block_tile_run) +
-           block_most_apart_of(BLOCK_TILE, columns) * sizeof(struct block_apart);
+           block_most_apart_of(BLOCK_TILE, columns, BLOCK_APART) * sizeof(struct block_apart);
 }
 /* Of rows as such tiles: how much each has apart, and they themselves. */
 static inline size_t matmul_tiles_bytes(size_t rows, size_t columns)

@@ -92,7 +92,7 @@ static double bound_of(const float *x, const float *w, size_t n, int times)
                 beyond = fmax(beyond, size);
             weights += fabs((double)w[i]);
         }
-        greatest = fmax(greatest, times == BLOCK_TWICE ? beyond / 254 : 0);
+        greatest = fmax(greatest, times == BLOCK_FEW_APART ? beyond / 254 : 0);
         bound += weights * (greatest / 127 / 2 * 1.0001 + (greatest < 0x1p-119 ? greatest : 0));
         /* of bytes that are 128 too great, and of least values */
         magnitudes += fmax(greatest, beyond) * (weights + BLOCK_RUN * 128 * 0.7);
@@ -179,7 +179,8 @@ static void panel_products(const struct case_of *c, const float *x, const uint8_
            groups = k->panel_outputs / k->lanes;
     struct block_tile tile = {
         .runs = malloc(runs * sizeof *tile.runs),
-        .apart = malloc((block_most_apart_of(BLOCK_TILE, c->n) + 1) * sizeof *tile.apart),
+        .apart =
+            malloc((block_most_apart_of(BLOCK_TILE, c->n, BLOCK_APART) + 1) * sizeof *tile.apart),
         .n_runs = runs,
         .rows = c->rows};
     uint8_t *side = malloc(row_bytes * k->lanes), *panel = malloc(groups * group_bytes);
@@ -190,7 +191,7 @@ static void panel_products(const struct case_of *c, const float *x, const uint8_
         k->panel_make[c->t](side, c->n, panel + g * group_bytes);
     }
     k->tile_make(c->t, x, INPUTS_MOST, &tile);
-    assert_true(tile.n_apart <= block_most_apart_of(BLOCK_TILE, c->n));
+    assert_true(tile.n_apart <= block_most_apart_of(BLOCK_TILE, c->n, BLOCK_APART));
     k->panel_dot[c->t](&tile, panel, accumulate, out, k->panel_outputs);
     free(tile.runs);
     free(tile.apart);
@@ -290,7 +291,7 @@ TEST(integer_products_stay_within_their_bound)
                                                      1 + kind % BLOCK_MAX_ROWS,
                                                      (enum inputs)(kind % INPUT_KINDS),
                                                      (enum weights)(kind / INPUT_KINDS),
-                                                     BLOCK_TWICE},
+                                                     BLOCK_FEW_APART},
                                    lengths[i]);
     }
 }
@@ -345,7 +346,7 @@ TEST(rows_together_are_rows_alone)
             for (int n = 2; n <= BLOCK_MAX_ROWS; n++) {
                 float side[BLOCK_MAX_ROWS * BLOCK_LANES_MAX], one[BLOCK_LANES_MAX];
                 struct block_rows x = rows_quantised(k, in[0], n, N, &memory);
-                assert_int_equal(runs_twice(&x, N), n);
+                assert_int_equal(runs_twice(&x, N) + (int)*x.n_apart, n);
                 k->dot[t](&x, blocks, row_bytes, k->lanes, N, false, side, k->lanes);
                 free(memory);
                 for (int r = 0; r < n; r++) {
