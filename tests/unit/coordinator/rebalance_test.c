@@ -17,7 +17,7 @@ static void stages_say(struct fixture *f, const struct deployment *d, const char
 {
     struct message m = {.type = MESSAGE_STAGE_STATE};
     bool failed = strcmp(state, "failed") == 0;
-    for (int i = 0; i < d->n_stages; i++) {
+    for (int i = 0, n = d->n_stages; i < n; i++) { /* the last word may be its end */
         int agent = agent_of(d, i);
         m.u.stage_state = (struct message_stage_state){.deployment = d->id,
                                                        .generation = d->generation,
