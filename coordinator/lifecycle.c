@@ -291,15 +291,19 @@ static void step_serving(struct coord *c, struct deployment *d)
 static void step_last(struct coord *c, struct deployment *d)
 {
     struct deployment *heir = deployment_of_id(c, d->heir);
-    if (heir) {
-        successor_queue_take(c, d, heir);
-        sequences_move(c, d, heir);
-    }
-    if (d->n_active > 0 && heir && coord_now(c) < d->until_ns)
-        return;
-    if (heir && heir->state == DEPLOYMENT_SERVING)
-        successor_queue(c, d, heir);
     struct err e = {0};
+    if (!heir || heir->state >= DEPLOYMENT_STOPPING) { /* whoever came there now would be lost */
+        err_set(&e, HP_ECANCELED, "\"%s\" has ended, and so has the place that it moved to",
+                d->name);
+        deployment_stop(c, d, &e);
+        return;
+    }
+    successor_queue_take(c, d, heir);
+    sequences_move(c, d, heir);
+    if (d->n_active > 0 && coord_now(c) < d->until_ns)
+        return;
+    if (heir->state == DEPLOYMENT_SERVING)
+        successor_queue(c, d, heir);
     err_set(&e, HP_ELINK, "\"%s\" has moved to another place", d->name);
     deployment_stop(c, d, &e);
 }

@@ -315,7 +315,7 @@ void sequences_kv_state(struct coord *c, struct member *m, uint64_t part,
     struct err e = {0};
     if (strcmp(k->state, "failed") == 0) {
         err_set(&e, coord_failure_code(k->code), "%s: %s", m->name, k->text);
-        sequence_fail(c, s, &e);
+        sequence_fail(c, handoff_moves(s) ? s->handoff->to : s, &e); /* what runs stays */
         both_advance(c, d);
         return;
     }

@@ -6,6 +6,7 @@
 #include "common/utf8.h"
 #include "coordinator/deployment_options.h"
 #include "coordinator/effects.h"
+#include "coordinator/handoffs.h"
 #include "coordinator/model_slots.h"
 #include "coordinator/record.h"
 #include "coordinator/sequence.h"
@@ -82,11 +83,22 @@ void successor_queue_take(const struct coord *c, struct deployment *before, stru
     before->n_waiting = 0;
 }
 
+/* Whatever it waits for, or is sent: there is no time left for that. */
+static void handoff_give_up(struct coord *c, struct sequence *s)
+{
+    struct err e = {0};
+    if (s->kind != SEQUENCE_REQUEST || !handoff_pends(s))
+        return;
+    err_set(&e, HP_ETIMEOUT, "\"%s\" is left", s->deployment->name);
+    sequence_fail(c, s->handoff->to, &e);
+}
+
 void successor_queue(struct coord *c, struct deployment *before, struct deployment *heir)
 {
     for (struct sequence *s = before->active, *next; s; s = next) {
         next = s->next;
-        if (s->kind != SEQUENCE_REQUEST || !sequence_can_resume(s) ||
+        handoff_give_up(c, s);
+        if (s->state != SEQUENCE_ACTIVE || s->kind != SEQUENCE_REQUEST || !sequence_can_resume(s) ||
             s->n_prompt + s->max_tokens > heir->context)
             continue;
         s->resumed = s->n_output;

@@ -205,6 +205,68 @@ TEST(who_gives_way_where_it_does_not_stay_waits_for_the_successor)
     fixture_close(&f);
 }
 
+/* Its keys and values do not leave, and that is all. */
+TEST(what_cannot_be_sent_goes_on_where_it_is)
+{
+    struct fixture f;
+    struct request_stream s;
+    int before, after;
+    moving(&f, &s, &before, &after);
+    struct message_sequence_open own = opened(&f, before);
+    struct message m = {.type = MESSAGE_KV_STATE, .id = 1};
+    m.u.kv_state = (struct message_kv_state){.deployment = own.deployment,
+                                             .generation = own.generation,
+                                             .sequence = own.sequence,
+                                             .state = "failed",
+                                             .code = "link",
+                                             .text = "the link broke"};
+    fixture_say(&f, 10 + (uint64_t)before, fixture_key(before), &m);
+    assert_int_equal(f.core->counts.failed, 0);
+    assert_int_equal(deployment_find(f.core, "d")->n_active, 0);
+    assert_int_equal(deployment_find(f.core, "d")->handoffs.failed, 1);
+    token(&f, &own, before, 3, 15, "stop");
+    assert_int_equal(s.finished, 1);
+    fixture_close(&f);
+}
+
+/* The end of its time comes in the middle of its move. */
+TEST(what_is_on_its_way_at_the_end_of_its_time_begins_anew)
+{
+    struct fixture f;
+    struct request_stream s;
+    int before, after;
+    moving(&f, &s, &before, &after);
+    struct message_sequence_open to = opened(&f, after);
+    deployment_find(f.core, "d/last")->until_ns = coord_now(f.core);
+    fixture_pass_ms(&f, 2 * COORD_TICK_MS);
+    assert_int_equal(f.core->counts.failed, 0);
+    struct message_sequence_open again = opened(&f, after);
+    assert_true(again.sequence > to.sequence);
+    assert_int_equal(again.sampled, 3);
+    token(&f, &again, after, 3, 15, "stop");
+    assert_int_equal(s.finished, 1);
+    fixture_close(&f);
+}
+
+/* Its successor is undeployed: nothing that waits is forgotten with it. */
+TEST(who_gives_way_while_the_successor_ends_hears_of_it)
+{
+    struct fixture f;
+    struct request_stream s;
+    int before, after;
+    moving(&f, &s, &before, &after);
+    struct message_sequence_open own = opened(&f, before);
+    fixture_ask(&f, "undeploy", "{\"name\": \"d\"}", NULL);
+    struct deployment *last = deployment_of_id(f.core, own.deployment);
+    assert_non_null(last);
+    if (last->active)
+        sequence_preempt(f.core, last->active);
+    fixture_pass_ms(&f, 3 * DEPLOYMENT_STOP_MS);
+    assert_int_equal(f.core->counts.failed, 1);
+    assert_int_equal(f.core->n_deployments, 0);
+    fixture_close(&f);
+}
+
 TEST(what_was_counted_goes_over_with_the_name)
 {
     struct fixture f;
@@ -238,6 +300,9 @@ int main(void)
         cmocka_unit_test(what_moved_has_room_for_all_that_was_told_meanwhile),
         cmocka_unit_test(what_cannot_move_begins_anew_there_at_the_end_of_its_time),
         cmocka_unit_test(who_gives_way_where_it_does_not_stay_waits_for_the_successor),
+        cmocka_unit_test(what_cannot_be_sent_goes_on_where_it_is),
+        cmocka_unit_test(what_is_on_its_way_at_the_end_of_its_time_begins_anew),
+        cmocka_unit_test(who_gives_way_while_the_successor_ends_hears_of_it),
         cmocka_unit_test(what_was_counted_goes_over_with_the_name),
         cmocka_unit_test(a_name_with_no_room_for_an_ending_has_no_successor),
     };
