@@ -78,6 +78,10 @@ INLINE int pairs_together(enum dtype t)
     }
 }
 
+/* Keeps a sum where it stands: the compiler would put all products first, for which there are not
+ * registers enough. */
+#define SUMMED(vector) __asm__("" : "+x"(vector))
+
 /* Sums of products of n quads, and of four inputs for each that all lanes share. */
 INLINE __m256i quads_dot(enum dtype t, const __m256i *w, int n, const int8_t *x)
 {
@@ -127,6 +131,7 @@ INLINE void panel_products(int together, const struct block_tile_run *x, int fir
                            __m256i sums[BLOCK_TILE][PANEL_SIDES])
 {
     int most = together ? together : 1;
+    const int8_t *inputs = x->values[quad][first];
     __m256i pairs[PANEL_ROWS][PANEL_SIDES];
     UNROLLED for (int r = 0; r < R; r++) UNROLLED for (int s = 0; s < PANEL_SIDES; s++) sums[r][s] =
         _mm256_set1_epi32(x->starts[part][first + r]);
@@ -141,15 +146,18 @@ INLINE void panel_products(int together, const struct block_tile_run *x, int fir
         UNROLLED for (int r = 0; r < R; r++)
         {
             int four;
-            memcpy(&four, x->values[quad + j][first + r], sizeof four);
+            memcpy(&four, inputs + (j * BLOCK_TILE + r) * 4, sizeof four);
             __m256i in = _mm256_set1_epi32(four);
             UNROLLED for (int s = 0; s < PANEL_SIDES; s++)
             {
                 __m256i two = panel_pairs(together, w[s], magnitudes[s], in);
                 pairs[r][s] = j % most ? _mm256_add_epi16(pairs[r][s], two) : two;
-                if (j % most == most - 1 || j == n - 1)
+                SUMMED(pairs[r][s]);
+                if (j % most == most - 1 || j == n - 1) {
                     sums[r][s] = _mm256_add_epi32(
                         sums[r][s], _mm256_madd_epi16(pairs[r][s], _mm256_set1_epi16(1)));
+                    SUMMED(sums[r][s]);
+                }
             }
         }
     }
