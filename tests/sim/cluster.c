@@ -48,10 +48,30 @@ static bool agent_event_defer(struct sim_agent *a, struct sim_event *ev)
     return true;
 }
 
+/* FNV-1a. */
+static void trace_add(struct sim *s, const void *bytes, size_t n)
+{
+    const unsigned char *b = bytes;
+    for (size_t i = 0; i < n; i++)
+        s->trace = (s->trace ^ b[i]) * 0x100000001b3u;
+}
+
+static void trace_event(struct sim *s, const struct sim_event *ev)
+{
+    const uint64_t what[] = {ev->at_ns, ev->kind, (uint64_t)ev->agent, ev->size};
+    trace_add(s, what, sizeof what);
+    if (ev->bytes)
+        trace_add(s, ev->bytes, ev->size);
+    for (size_t i = 0; i < ev->n_changes; i++)
+        if (ev->changes[i].bytes)
+            trace_add(s, ev->changes[i].bytes, ev->changes[i].size);
+}
+
 static void step(struct sim *s)
 {
     struct sim_event *ev = sim_event_pop(s);
     s->clock.now_ns = ev->at_ns;
+    trace_event(s, ev);
     if (ev->kind == EVENT_TICK || ev->kind == EVENT_MODEL || ev->kind == EVENT_WORKED ||
         ev->kind == EVENT_STORED || ev->kind == EVENT_TO_CORE) {
         if (sim_core_event_defer(s, ev))

@@ -41,6 +41,7 @@ struct sim_client {
 
 struct sim {
     uint64_t seed, chance; /* of the network */
+    uint64_t trace;        /* hash of all events so far: a seed has the same one each time */
     struct env_virtual clock;
     struct env env;
     struct store *store;

@@ -77,12 +77,22 @@ static inline void is_clean_of(struct sim *s, const char *name, uint64_t quiet_m
                  (unsigned long long)s->wrong);
 }
 
+/* What its coordinator says of a deployment that does not serve, and by which events it came there.
+ */
+static inline void serves_not_fail(struct sim *s, const char *name, uint64_t limit_ms)
+{
+    int rc = sim_ask_wait(s, "deployment.describe", json_pack("{s:s}", "name", name), NULL);
+    char *said = rc < 0 ? NULL : json_dumps(s->answer, JSON_COMPACT);
+    fail_msg("seed %llu (trace %016llx): %s does not serve again after %llu s: %s",
+             (unsigned long long)s->seed, (unsigned long long)s->trace, name,
+             (unsigned long long)limit_ms / 1000, said ? said : s->answer_error.text);
+}
+
 static inline void serves_and_is_clean_of(struct sim *s, const char *name,
                                           bool (*serves)(struct sim *s), uint64_t limit_ms)
 {
     if (!sim_run_until(s, serves, limit_ms))
-        fail_msg("seed %llu: %s does not serve again after %llu s", (unsigned long long)s->seed,
-                 name, (unsigned long long)limit_ms / 1000);
+        serves_not_fail(s, name, limit_ms);
     is_clean_of(s, name, 1000);
 }
 

@@ -230,6 +230,36 @@ TEST(a_coordinator_that_is_killed_while_it_prepares_goes_on_after_its_restart)
     }
 }
 
+/* An agent and then the coordinator die under streams and come back. */
+static uint64_t trace_of(uint64_t seed)
+{
+    struct sim s;
+    sim_open(&s, seed, 3);
+    deploy(&s, "a0,a1,a2");
+    request(&s, 40, 60);
+    sim_run_ms(&s, 30);
+    sim_agent_kill(&s, 1);
+    sim_run_ms(&s, 100);
+    sim_agent_start(&s, 1);
+    sim_run_ms(&s, 700);
+    sim_coordinator_kill(&s);
+    sim_run_ms(&s, 100);
+    sim_coordinator_start(&s);
+    serves_and_is_clean(&s, 20000);
+    uint64_t trace = s.trace;
+    sim_close(&s);
+    return trace;
+}
+
+TEST(a_seed_replays_to_the_last_byte)
+{
+    for (uint64_t seed = 56; seed < 60; seed++) {
+        uint64_t trace = trace_of(seed);
+        assert_int_equal(trace_of(seed), trace);
+        assert_int_not_equal(trace_of(seed + 1), trace);
+    }
+}
+
 TEST(a_broken_connection_ends_streams_and_keeps_weights)
 {
     struct sim s;
@@ -388,6 +418,7 @@ int main(void)
         cmocka_unit_test(
             streams_of_a_coordinator_that_died_end_though_their_deployment_does_not_serve),
         cmocka_unit_test(a_coordinator_that_is_killed_while_it_prepares_goes_on_after_its_restart),
+        cmocka_unit_test(a_seed_replays_to_the_last_byte),
         cmocka_unit_test(a_broken_connection_ends_streams_and_keeps_weights),
         cmocka_unit_test(broken_data_links_end_streams_and_are_made_anew),
         cmocka_unit_test(a_frame_that_is_lost_ends_its_request_and_no_other),
