@@ -70,11 +70,6 @@ static struct pool_buffer *buffer_create(size_t capacity)
 
 /* ---- the cache of freed buffers (under the lock) ---- */
 
-static uint64_t pool_limit(const struct data_pool *p)
-{
-    return p->budgets[POOL_RECEIVED].limit_bytes + p->budgets[POOL_SENT].limit_bytes;
-}
-
 static uint64_t pool_out(const struct data_pool *p)
 {
     uint64_t bytes = 0;
@@ -83,30 +78,50 @@ static uint64_t pool_out(const struct data_pool *p)
     return bytes;
 }
 
-/* Takes buffers out of the cache, large ones first, until `room` more bytes keep it and all that is
- * out within the limit. */
-static struct pool_buffer *cache_trim(struct data_pool *p, uint64_t room)
+/* What all that is out and all that is kept may be together. */
+static uint64_t cache_limit(const struct data_pool *p)
+{
+    uint64_t limit = p->budgets[POOL_RECEIVED].limit_bytes + p->budgets[POOL_SENT].limit_bytes;
+    return p->most_out_bytes < limit ? p->most_out_bytes : limit;
+}
+
+static struct pool_buffer *class_pop(struct data_pool *p, int size_class)
+{
+    struct pool_buffer *b = p->free_buffers[size_class];
+    if (b) {
+        p->free_buffers[size_class] = b->next;
+        p->cached_bytes -= b->public.capacity;
+    }
+    return b;
+}
+
+/* The class with kept buffers that was wanted longest ago. There is one. */
+static int class_oldest(const struct data_pool *p)
+{
+    int oldest = POOL_CLASSES;
+    for (int c = 0; c < POOL_CLASSES; c++)
+        if (p->free_buffers[c] && (oldest == POOL_CLASSES || p->used[c] < p->used[oldest]))
+            oldest = c;
+    return oldest;
+}
+
+/* Takes out of the cache what is beyond its limit. */
+static struct pool_buffer *cache_trim(struct data_pool *p)
 {
     struct pool_buffer *evicted = NULL;
-    for (int c = POOL_CLASSES - 1; c >= 0; c--)
-        while (p->free_buffers[c] && p->cached_bytes + pool_out(p) + room > pool_limit(p)) {
-            struct pool_buffer *b = p->free_buffers[c];
-            p->free_buffers[c] = b->next;
-            p->cached_bytes -= b->public.capacity;
-            b->next = evicted;
-            evicted = b;
-        }
+    while (p->cached_bytes && p->cached_bytes + pool_out(p) > cache_limit(p)) {
+        struct pool_buffer *b = class_pop(p, class_oldest(p));
+        b->next = evicted;
+        evicted = b;
+    }
     return evicted;
 }
 
-static bool cache_keeps(struct data_pool *p, struct pool_buffer *b)
+static void cache_keep(struct data_pool *p, struct pool_buffer *b)
 {
-    if (p->cached_bytes + pool_out(p) + b->public.capacity > pool_limit(p))
-        return false;
     b->next = p->free_buffers[b->size_class];
     p->free_buffers[b->size_class] = b;
     p->cached_bytes += b->public.capacity;
-    return true;
 }
 
 /* ---- budgets (under the lock) ---- */
@@ -173,7 +188,7 @@ void data_pool_resize(struct data_pool *p, uint64_t limit_bytes)
 {
     pthread_mutex_lock(&p->lock);
     budgets_set(p, limit_bytes);
-    struct pool_buffer *evicted = cache_trim(p, 0);
+    struct pool_buffer *evicted = cache_trim(p);
     pthread_mutex_unlock(&p->lock);
     buffers_free(evicted);
 }
@@ -188,13 +203,12 @@ static bool pool_pay(struct data_pool *p, enum pool_use use, int size_class,
         p->wants_room |= use != POOL_SENT && use != POOL_CONTROL_SENT;
         return false;
     }
-    if ((*cached = p->free_buffers[size_class])) {
-        p->free_buffers[size_class] = (*cached)->next;
-        p->cached_bytes -= capacity;
-    } else {
-        *evicted = cache_trim(p, capacity);
-    }
+    *cached = class_pop(p, size_class);
+    p->used[size_class] = ++p->gets;
     budget_add(p, use, capacity);
+    uint64_t out = pool_out(p);
+    p->most_out_bytes = out > p->most_out_bytes ? out : p->most_out_bytes;
+    *evicted = cache_trim(p);
     return true;
 }
 
@@ -245,23 +259,25 @@ bool data_pool_release(struct data_pool *p, struct data_buffer *buffer)
         return false;
     struct pool_buffer *b = (struct pool_buffer *)buffer;
     struct data_reserve *ended = NULL;
-    bool wanted = false, spare;
+    struct pool_buffer *spare = NULL;
+    bool wanted = false;
     pthread_mutex_lock(&p->lock);
     if (b->reserve) {
-        spare = reserve_take_back(b, &ended);
+        if (reserve_take_back(b, &ended)) {
+            b->next = NULL;
+            spare = b;
+        }
     } else {
         budget_subtract(p, b->use, b->public.capacity);
-        spare = !cache_keeps(p, b);
+        cache_keep(p, b);
+        spare = cache_trim(p);
         if (b->use != POOL_SENT && b->use != POOL_CONTROL_SENT) {
             wanted = p->wants_room;
             p->wants_room = false;
         }
     }
     pthread_mutex_unlock(&p->lock);
-    if (spare) {
-        b->next = NULL;
-        buffers_free(b);
-    }
+    buffers_free(spare);
     free(ended);
     return wanted;
 }

@@ -2,7 +2,8 @@
  * purpose waits for another: received frames, chunks of weights among them (at most a quarter),
  * frames to send, and control-sized ones (tokens, wants, empty batches), which never wait for large
  * ones. A reserve sets buffers aside for one owner. Capacities are at most an eighth more than what
- * was asked for; freed buffers are kept for the next.
+ * was asked for. Freed buffers are kept for the next, as long as all buffers together are no more
+ * than what was out at once at the most; those of the sizes that were wanted longest ago go first.
  *
  * Threads: any. Only data*.c includes this. */
 #ifndef HP_TRANSPORT_DATA_POOL_H
@@ -35,7 +36,8 @@ struct pool_buffer;
 struct data_pool {
     pthread_mutex_t lock; /* guards all below */
     struct pool_buffer *free_buffers[POOL_CLASSES];
-    uint64_t cached_bytes;
+    uint64_t used[POOL_CLASSES]; /* when a buffer of each class was wanted, in `gets` */
+    uint64_t gets, cached_bytes, most_out_bytes;
     struct {
         uint64_t out_bytes, limit_bytes;
         uint32_t out_buffers, limit_buffers;

@@ -152,6 +152,27 @@ TEST(freed_buffers_serve_again_and_make_room_for_other_sizes)
     data_pool_fini(&p);
 }
 
+TEST(buffers_of_many_sizes_are_kept_no_longer_than_there_was_need_for_at_once)
+{
+    struct data_pool p;
+    data_pool_init(&p, 64 * MB);
+    for (size_t i = 0; i < 400; i++) {
+        struct data_buffer *b = data_pool_get(&p, POOL_RECEIVED, (1 + i % 20) * MB / 8);
+        assert_non_null(b);
+        data_pool_release(&p, b);
+        assert_true(p.cached_bytes <= 20 * MB / 8);
+    }
+    struct data_buffer *lately = data_pool_get(&p, POOL_RECEIVED, MB), *other;
+    uint8_t *bytes = lately->bytes;
+    data_pool_release(&p, lately);
+    other = data_pool_get(&p, POOL_RECEIVED, MB + MB / 2); /* what was used last is kept */
+    lately = data_pool_get(&p, POOL_RECEIVED, MB);
+    assert_ptr_equal(lately->bytes, bytes);
+    data_pool_release(&p, lately);
+    data_pool_release(&p, other);
+    data_pool_fini(&p);
+}
+
 TEST(a_reserve_is_there_when_everything_else_is_spent)
 {
     struct data_pool p;
@@ -204,6 +225,7 @@ int main(void)
         cmocka_unit_test(a_frame_larger_than_the_limit_passes_alone),
         cmocka_unit_test(the_limit_changes_while_buffers_are_out),
         cmocka_unit_test(freed_buffers_serve_again_and_make_room_for_other_sizes),
+        cmocka_unit_test(buffers_of_many_sizes_are_kept_no_longer_than_there_was_need_for_at_once),
         cmocka_unit_test(a_reserve_is_there_when_everything_else_is_spent),
         cmocka_unit_test(reserves_that_make_no_sense_are_refused),
     };
