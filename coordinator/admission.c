@@ -110,8 +110,9 @@ int admission_request_open(struct coord *c, const struct request_spec *r, uint64
         return err_set(e, HP_ENOENT, "no model \"%.100s\" is deployed here", r->model);
     struct sequence *s;
     struct sampling_params sampling;
+    uint32_t known = targets_known(c, d, r);
     if (!r->embed && !r->fork_of && r->n_prompt < d->context &&
-        targets_check(d, r->client ? r->client : "", r->n_prompt, e) < 0) {
+        targets_check(d, r->client ? r->client : "", r->n_prompt - known, e) < 0) {
         d->targets.refused++;
         c->counts.rejected++;
         return e->code;
@@ -128,6 +129,7 @@ int admission_request_open(struct coord *c, const struct request_spec *r, uint64
         return rc;
     }
     s->kind = SEQUENCE_REQUEST;
+    s->known = known;
     s->ends = true;
     s->sampling = sampling;
     s->ignore_end = r->ignore_end;

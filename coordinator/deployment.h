@@ -133,6 +133,7 @@ struct deployment {
         bool wanted;               /* somebody waited for it since the last look */
         double steps, steps_s;     /* tokens since the last look, and the time that they took */
         double read_s, plan_s;     /* of prompts lately, measured and by the plan */
+        double short_s;            /* of those lately that the plan gives next to no time */
         uint64_t refused, crowded; /* for --ttft; looks in which some waited for --tpot */
     } targets;                     /* what is known of keeping them (targets.h) */
     double answer_tokens;          /* how long answers were lately (growth.h); 0: none yet */

@@ -53,6 +53,7 @@ struct sequence {
     struct kv_holding holding; /* of the deployment's kv, while it is active */
     uint64_t share;            /* the sequence that it begins with; 0: it begins anew */
     uint32_t shared;           /* so many tokens of that one */
+    uint32_t known;            /* the same, as it looked when it came (targets.h) */
     uint32_t cached;           /* the same, when it was opened first */
     uint64_t fork;             /* the request whose prompt it has, too; 0: none */
     bool forks;                /* others fork of it */

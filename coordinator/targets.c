@@ -1,6 +1,10 @@
 #include "coordinator/targets.h"
 
+#include <stdio.h>
+
 #include "coordinator/deployment.h"
+#include "coordinator/prefixes.h"
+#include "coordinator/requests.h"
 #include "coordinator/sequence.h"
 #include "coordinator/sequence_deadlines.h"
 #include "coordinator/shares.h"
@@ -11,6 +15,7 @@
 #define LEAST_PART 0.5    /* of those that ran, that go on being let in after one look */
 #define READ_PART 0.8     /* of --ttft, that a prompt may be expected to take */
 #define READ_MEMORY 0.95  /* weight of what was known when one prompt more was read */
+#define SHORT_PART 0.1    /* of --ttft: below that the plan's time says little of a prompt's */
 #define PLAN_LEAST_S 1e-6 /* a plan without measurements says nothing */
 
 static bool sequence_is_held(const struct sequence *s)
@@ -33,8 +38,15 @@ static double waiting_s(const struct deployment *d)
 {
     double sum = 0;
     for (const struct sequence *s = d->waiting_first; s; s = s->next)
-        sum += sequence_reading_s(d, s->n_prompt);
+        sum += sequence_reading_s(d, s->n_prompt - s->known);
     return sum;
+}
+
+/* Whether the plan's time is that of a prompt whose beginning is there, or of a few tokens: it
+ * takes what steps of others take, and orders. */
+static bool reading_is_short(const struct deployment *d, double plan_s)
+{
+    return plan_s < SHORT_PART * d->spec.ttft_s;
 }
 
 /* What becomes of seconds by the plan. */
@@ -49,17 +61,34 @@ void targets_opened(struct deployment *d, struct sequence *s)
     s->ahead_s = reading_s(d);
 }
 
-/* Of one that reads its prompt of n tokens after `wait_s`. */
+/* Of one that reads n tokens of its prompt after `wait_s`. */
 static int first_token_check(const struct deployment *d, size_t n, double wait_s, struct err *e)
 {
-    double target_s = d->spec.ttft_s,
-           comes_s = wait_s + corrected_s(d, sequence_reading_s(d, n)) / READ_PART;
+    double target_s = d->spec.ttft_s, own_s = corrected_s(d, sequence_reading_s(d, n)),
+           least_s = d->targets.short_s,
+           comes_s = wait_s + (own_s > least_s ? own_s : least_s) / READ_PART;
     if (target_s <= 0 || !d->n_active || comes_s <= target_s)
         return 0;
     return err_set(e, HP_EBUSY,
                    "its first token would come after %.2f s and \"%s\" answers within %.2f s "
                    "(--ttft): try again later",
                    comes_s, d->name, target_s);
+}
+
+uint32_t targets_known(const struct coord *c, const struct deployment *d,
+                       const struct request_spec *r)
+{
+    struct sequence s = {.kind = SEQUENCE_REQUEST,
+                         .prompt = (uint32_t *)(uintptr_t)r->prompt, /* is looked at */
+                         .n_prompt = r->n_prompt,
+                         .n_ids = r->n_prompt,
+                         .max_tokens = r->max_tokens};
+    if (d->spec.ttft_s <= 0 || r->embed || r->fork_of || r->n_prompt >= d->context)
+        return 0;
+    if (!s.max_tokens || s.max_tokens > d->context - s.n_prompt)
+        s.max_tokens = d->context - s.n_prompt;
+    snprintf(s.client, sizeof s.client, "%s", r->client ? r->client : "");
+    return prefixes_find(c, d, &s).length;
 }
 
 int targets_check(const struct deployment *d, const char *client, size_t n, struct err *e)
@@ -75,7 +104,7 @@ int targets_keep(const struct deployment *d, const struct sequence *s, uint64_t 
                  struct err *e)
 {
     double waited_s = (double)(now_ns - s->asked_ns) * 1e-9;
-    return sequence_is_held(s) ? first_token_check(d, s->n_prompt, waited_s, e) : 0;
+    return sequence_is_held(s) ? first_token_check(d, s->n_prompt - s->known, waited_s, e) : 0;
 }
 
 /* ---- time per token ---- */
@@ -109,7 +138,10 @@ static void most_adapt(struct deployment *d)
 void targets_told(struct deployment *d, const struct sequence *s, size_t fresh, uint64_t after_ns)
 {
     double after_s = (double)after_ns * 1e-9;
-    if (!s->n_output) {
+    if (!s->n_output && reading_is_short(d, s->ahead_s)) {
+        double known_s = d->targets.short_s > 0 ? d->targets.short_s : after_s;
+        d->targets.short_s = READ_MEMORY * known_s + (1 - READ_MEMORY) * after_s;
+    } else if (!s->n_output) {
         d->targets.read_s = READ_MEMORY * d->targets.read_s + after_s;
         d->targets.plan_s = READ_MEMORY * d->targets.plan_s + s->ahead_s;
     }

@@ -20,7 +20,9 @@
 
 #include "common/status.h"
 
+struct coord;
 struct deployment;
+struct request_spec;
 struct sequence;
 
 /* A sequence is let in, and its prompt is to be read. */
@@ -30,8 +32,12 @@ void targets_opened(struct deployment *d, struct sequence *s);
 void targets_told(struct deployment *d, const struct sequence *s, size_t fresh, uint64_t after_ns);
 /* Whether this one may be let in now as far as --tpot goes. */
 bool targets_let_in(struct deployment *d, const struct sequence *s);
-/* HP_EBUSY where a request of this client that comes now with a prompt of n tokens would have its
- * first token after the target. */
+/* How many tokens of a request's prompt its stages have already and need not read; 0 where nobody
+ * asks for --ttft. */
+uint32_t targets_known(const struct coord *c, const struct deployment *d,
+                       const struct request_spec *r);
+/* HP_EBUSY where a request of this client that comes now with n tokens to read would have its first
+ * token after the target. */
 int targets_check(const struct deployment *d, const char *client, size_t n, struct err *e);
 /* The same of one that waits. */
 int targets_keep(const struct deployment *d, const struct sequence *s, uint64_t now_ns,

@@ -114,10 +114,36 @@ TEST(nobody_is_refused_where_nothing_runs)
     sim_close(&s);
 }
 
+/* All of it would take nearly as long as there is, and what is not there yet next to nothing. What
+ * such prompts take says nothing of others either. */
+TEST(a_prompt_whose_beginning_is_there_is_let_in_as_what_it_is)
+{
+    struct sim s;
+    struct err e = {0};
+    begin(&s, 13, true);
+    struct deployment *d = deployment_find(s.core, "toy");
+    d->spec.prefix_cache = PREFIX_CACHE_ON;
+    d->spec.ttft_s = 0.1;
+    d->spec.tpot_s = 0;
+    struct sim_client first = *sim_request(&s, 128, 1, &e);
+    assert_true(sim_run_until(&s, sim_quiet, 10000));
+    for (int i = 0; i < 60; i++) {
+        assert_non_null(sim_request_after(&s, &first, 140, ANSWER, &e));
+        sim_run_ms(&s, 50);
+    }
+    assert_non_null(sim_request(&s, PROMPT, ANSWER, &e));
+    assert_null(sim_request(&s, 140, ANSWER, &e));
+    assert_true(sim_run_until(&s, sim_quiet, 10000));
+    for (int i = 1; i < s.n_clients; i++)
+        assert_true(s.clients[i].usage.waited_s + s.clients[i].usage.prefill_s < d->spec.ttft_s);
+    sim_close(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(goodput_is_kept_at_five_times_the_load_that_it_can_do),
+        cmocka_unit_test(a_prompt_whose_beginning_is_there_is_let_in_as_what_it_is),
         cmocka_unit_test(nobody_is_refused_where_nothing_runs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
