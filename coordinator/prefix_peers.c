@@ -56,10 +56,12 @@ static double fetch_seconds(const struct coord *c, const struct deployment *p,
     return sum;
 }
 
-static bool peer_may_give(const struct deployment *p, const struct deployment *d)
+/* Nobody goes before those who wait there, or onto stages between which a link has just broken. */
+static bool peer_may_give(const struct coord *c, const struct deployment *p,
+                          const struct deployment *d)
 {
-    return p != d && p->state == DEPLOYMENT_SERVING && numbers_alike(p, d) &&
-           p->n_active < p->max_sequences;
+    return p != d && p->state == DEPLOYMENT_SERVING && numbers_alike(p, d) && !p->n_waiting &&
+           p->n_active < p->max_sequences && coord_now(c) >= p->doubted_ns;
 }
 
 /* The one that has most of the prompt. */
@@ -70,7 +72,7 @@ static struct prefix_offer offer_find(const struct coord *c, const struct deploy
     for (size_t i = 0; i < c->n_deployments; i++) {
         struct deployment *p = c->deployments[i];
         struct prefix_hit hit =
-            peer_may_give(p, d) ? prefixes_find(c, p, s) : (struct prefix_hit){0};
+            peer_may_give(c, p, d) ? prefixes_find(c, p, s) : (struct prefix_hit){0};
         if (hit.from && hit.length > best.length && rotation_same(d, s, hit.length))
             best = (struct prefix_offer){p, hit.length};
     }

@@ -3,6 +3,7 @@
  * undisturbed run or a clean error. */
 #include <stdio.h>
 
+#include "coordinator/deployment.h"
 #include "tests/sim/failures.h"
 
 static uint64_t peer_figure(struct sim *s, const char *name)
@@ -49,6 +50,29 @@ TEST(a_beginning_that_a_replica_has_is_fetched_from_there)
         all_finished(&s, 30000);
         assert_int_equal(peer_figure(&s, "fetched"), 1);
         assert_true(s.cached - before >= 128);
+        is_clean_of(&s, "toy", 1000);
+        sim_close(&s);
+    }
+}
+
+/* Its own come first, and nobody is sent where a link has just broken. */
+TEST(a_replica_where_others_wait_is_left_in_peace)
+{
+    for (int waits = 0; waits < 2; waits++) {
+        struct sim s;
+        struct err e = {0};
+        struct sim_client *first = replicas(&s, 404, "a0", "a1", 0);
+        struct deployment *second = deployment_find(s.core, "second");
+        second->doubted_ns = UINT64_MAX;
+        if (waits) {
+            assert_non_null(sim_request_of(&s, "second", 60, 8, &e));
+            assert_int_equal(second->n_waiting, 1);
+            second->doubted_ns = 0; /* it is let in with the next step */
+        }
+        assert_non_null(sim_request_after(&s, first, 145, 10, &e));
+        second->doubted_ns = 0;
+        all_finished(&s, 30000);
+        assert_int_equal(peer_figure(&s, "fetched"), 0);
         is_clean_of(&s, "toy", 1000);
         sim_close(&s);
     }
@@ -128,6 +152,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_beginning_that_a_replica_has_is_fetched_from_there),
+        cmocka_unit_test(a_replica_where_others_wait_is_left_in_peace),
         cmocka_unit_test(what_a_slow_link_would_bring_later_is_computed),
         cmocka_unit_test(a_replica_that_announces_and_never_sends_costs_time_alone),
         cmocka_unit_test(replicas_that_share_and_break_give_the_tokens_of_an_undisturbed_run),
