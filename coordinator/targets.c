@@ -103,8 +103,10 @@ int targets_check(const struct deployment *d, const char *client, size_t n, stru
 int targets_keep(const struct deployment *d, const struct sequence *s, uint64_t now_ns,
                  struct err *e)
 {
-    double waited_s = (double)(now_ns - s->asked_ns) * 1e-9;
-    return sequence_is_held(s) ? first_token_check(d, s->n_prompt - s->known, waited_s, e) : 0;
+    double waited_s = (double)(now_ns - s->asked_ns) * 1e-9,
+           ahead_s = corrected_s(d, reading_s(d)); /* what it still waits for, at the least */
+    return sequence_is_held(s) ? first_token_check(d, s->n_prompt - s->known, waited_s + ahead_s, e)
+                               : 0;
 }
 
 /* ---- time per token ---- */
