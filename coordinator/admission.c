@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include "coordinator/clients.h"
 #include "coordinator/effects.h"
 #include "coordinator/growth.h"
 #include "coordinator/prefixes.h"
@@ -110,19 +111,28 @@ int admission_request_open(struct coord *c, const struct request_spec *r, uint64
         return err_set(e, HP_ENOENT, "no model \"%.100s\" is deployed here", r->model);
     struct sequence *s;
     struct sampling_params sampling;
+    const char *client = r->client ? r->client : "";
     uint32_t known = targets_known(c, d, r);
     if (!r->embed && !r->fork_of && r->n_prompt < d->context &&
-        targets_check(d, r->client ? r->client : "", r->n_prompt - known, e) < 0) {
+        targets_check(d, client, r->priority, r->n_prompt - known, e) < 0) {
         d->targets.refused++;
         c->counts.rejected++;
         return e->code;
     }
+    if (r->priority < 0 && client_key(client))
+        return err_set(e, HP_EINVAL,
+                       "priority: a key's requests may give way to others (0 to %d), and not go "
+                       "before them",
+                       REQUEST_PRIORITY_MOST);
     if (!effects_ends_reserve(c))
         return err_set(e, HP_ENOMEM, "the coordinator has no memory for another request");
     int rc = sampling_copy(&sampling, r->sampling ? r->sampling : &sampling_greedy, e);
     if (rc == 0)
-        rc = sequence_create(c, d, r->client ? r->client : "", r->prompt, r->n_prompt,
-                             r->max_tokens, r->embed, r->fork_of ? 0 : 1 + r->n_forks, &s, e);
+        rc = sequence_create(c, d,
+                             &(struct sequence_asked){client, r->prompt, r->n_prompt, r->max_tokens,
+                                                      r->priority, r->embed,
+                                                      r->fork_of ? 0 : 1 + r->n_forks},
+                             &s, e);
     if (rc < 0) {
         sampling_free(&sampling);
         c->n_ends--;
@@ -152,7 +162,8 @@ int admission_ask_open(struct coord *c, struct deployment *d, uint64_t peer, uin
     if (tokens && !output)
         return err_set(e, HP_ENOMEM, "no memory for %llu tokens", (unsigned long long)tokens);
     struct sequence *s;
-    int rc = sequence_create(c, d, "", ids, n, tokens ? tokens : 1, false, 1, &s, e);
+    int rc = sequence_create(
+        c, d, &(struct sequence_asked){"", ids, n, tokens ? tokens : 1, 0, false, 1}, &s, e);
     if (rc < 0) {
         free(output);
         return rc;
@@ -172,9 +183,10 @@ int admission_prefill_open(struct coord *c, struct deployment *d, uint64_t peer,
 {
     struct sequence *s;
     int rc = 0;
+    const struct sequence_asked asked = {"", ids, n, 1, 0, false, 1};
     for (uint64_t i = 0; rc == 0 && i < count; i++) {
         uint32_t *output = calloc(1, sizeof *output);
-        rc = output ? sequence_create(c, d, "", ids, n, 1, false, 1, &s, e)
+        rc = output ? sequence_create(c, d, &asked, &s, e)
                     : err_set(e, HP_ENOMEM, "no memory for a sequence");
         if (rc < 0) {
             free(output);

@@ -7,13 +7,17 @@
 #include "coordinator/api_keys.h"
 #include "coordinator/deployment.h"
 
-static uint32_t client_weight(const struct coord *c, const char *client)
+const char *client_key(const char *client)
 {
     static const char key[] = "key ";
-    if (strncmp(client, key, sizeof key - 1) != 0)
-        return 1;
-    for (size_t i = 0; i < c->n_api_keys; i++)
-        if (strcmp(c->api_keys[i].name, client + sizeof key - 1) == 0)
+    return strncmp(client, key, sizeof key - 1) == 0 ? client + sizeof key - 1 : NULL;
+}
+
+static uint32_t client_weight(const struct coord *c, const char *client)
+{
+    const char *key = client_key(client);
+    for (size_t i = 0; key && i < c->n_api_keys; i++)
+        if (strcmp(c->api_keys[i].name, key) == 0)
             return c->api_keys[i].weight;
     return 1;
 }

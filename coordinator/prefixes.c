@@ -8,6 +8,7 @@
 #include "common/map.h"
 #include "common/vector.h"
 #include "coordinator/api_keys.h"
+#include "coordinator/clients.h"
 #include "coordinator/model_slots.h"
 #include "coordinator/prefix_costs.h"
 
@@ -65,11 +66,11 @@ static uint64_t chain_next(uint64_t hash, const uint32_t *ids)
 /* Whose prefixes the client may find. 0: nobody's (its key is gone). */
 static uint64_t prefix_salt(const struct coord *c, const struct deployment *d, const char *client)
 {
-    static const char key[] = "key ";
-    if (d->spec.prefix_cache == PREFIX_CACHE_SHARED || strncmp(client, key, sizeof key - 1) != 0)
+    const char *key = client_key(client);
+    if (d->spec.prefix_cache == PREFIX_CACHE_SHARED || !key)
         return 1;
     for (size_t i = 0; i < c->n_api_keys; i++)
-        if (strcmp(c->api_keys[i].name, client + sizeof key - 1) == 0)
+        if (strcmp(c->api_keys[i].name, key) == 0)
             return hash_text(1, c->api_keys[i].digest) | 1;
     return 0;
 }

@@ -16,7 +16,12 @@
 struct model;      /* model/model.h */
 struct coord_work; /* coordinator/work.h */
 
-enum { REQUEST_MAX_MODELS = 256, REQUEST_KEY_NAME_BYTES = 64, REQUEST_CLIENT_BYTES = 80 };
+enum {
+    REQUEST_MAX_MODELS = 256,
+    REQUEST_KEY_NAME_BYTES = 64,
+    REQUEST_CLIENT_BYTES = 80,
+    REQUEST_PRIORITY_MOST = 100
+};
 
 /* One deployment. Valid until control returns to the loop; `model` as long as the deployment is
  * listed, so ask again when a request begins. */
@@ -71,6 +76,7 @@ struct request_spec {
     uint64_t fork_of;   /* a request with the same prompt, opened just before: this one begins with
                            what that one's stages have computed; 0: none */
     uint32_t n_forks;   /* so many follow that fork of this one */
+    int32_t priority;   /* lower goes first; a key's is not below 0 */
     bool embed;         /* an encoder's row of the prompt instead of tokens; other models refuse */
     const char *client; /* who asks, for fair shares of the queue: "key NAME" or "address A";
                            copied; NULL: nobody in particular */

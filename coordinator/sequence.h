@@ -47,6 +47,7 @@ struct sequence {
     uint64_t reserved;              /* of these, what its stages have reserved (growth.h) */
     uint64_t resumed; /* it was opened anew with so many tokens of its answer, as if they were its
                          prompt's */
+    int32_t priority; /* lower goes first */
     bool again;       /* it ran before, and goes before all others that wait */
     bool starved;     /* it waits for room to grow */
     bool reads;       /* its stages read its prompt */
@@ -107,10 +108,10 @@ static inline bool sequence_can_resume(const struct sequence *s)
 {
     return sequence_grows(s) && !s->planned && !s->handoff && s->n_ids == s->n_prompt + s->n_output;
 }
-/* Who was asked for first comes first. */
+/* Who has the lower priority comes first; of the same, who was asked for first. */
 static inline bool sequence_is_before(const struct sequence *a, const struct sequence *b)
 {
-    return a->request < b->request;
+    return a->priority != b->priority ? a->priority < b->priority : a->request < b->request;
 }
 
 /* It answers nobody, and is counted nowhere. */

@@ -18,7 +18,8 @@ static struct sequence *reader_create(struct coord *c, struct deployment *p,
     *never = handoff_may_begin(c, p, s->deployment);
     if (!*never)
         return NULL;
-    if (sequence_create(c, p, s->client, s->prompt, length, 1, false, 1, &r, &ignored) < 0)
+    const struct sequence_asked asked = {s->client, s->prompt, length, 1, s->priority, false, 1};
+    if (sequence_create(c, p, &asked, &r, &ignored) < 0)
         return NULL;
     r->kind = SEQUENCE_PREFILL;
     r->ignore_end = true;

@@ -54,11 +54,11 @@ static int prompt_check(const struct deployment *d, const uint32_t *ids, size_t 
 }
 
 /* Room for n more at once, which who has nothing there may always ask for. */
-static int queue_check(struct coord *c, const struct deployment *d, const char *client, uint32_t n,
+static int queue_check(struct coord *c, const struct deployment *d, const struct sequence_asked *a,
                        struct err *e)
 {
-    uint32_t own = shares_waiting_of(d, client);
-    double wait_s = shares_wait_s(d, client);
+    uint32_t own = shares_waiting_of(d, a->client), n = a->n_requests;
+    double wait_s = shares_wait_s(d, a->client, a->priority);
     if (d->n_waiting + n <= COORD_MAX_WAITING && (!own || own + n <= COORD_MAX_WAITING_OF_CLIENT) &&
         wait_s <= SHARES_WAIT_MOST_S)
         return 0;
@@ -80,8 +80,7 @@ uint64_t sequence_kv_tokens(const struct sequence *s)
            DEPLOYMENT_KV_ROUND;
 }
 
-int sequence_create(struct coord *c, struct deployment *d, const char *client, const uint32_t *ids,
-                    size_t n, uint64_t max_tokens, bool embeds, uint32_t n_requests,
+int sequence_create(struct coord *c, struct deployment *d, const struct sequence_asked *a,
                     struct sequence **out, struct err *e)
 {
     if (!deployment_serves(d)) {
@@ -89,26 +88,27 @@ int sequence_create(struct coord *c, struct deployment *d, const char *client, c
         return err_set(e, HP_EBUSY, "\"%s\" is %s%s%s: try again later", d->name,
                        deployment_states[d->state].word, d->why.code ? ": " : "", d->why.text);
     }
-    int rc = prompt_check(d, ids, n, embeds, e);
-    rc = rc < 0 || !n_requests ? rc : queue_check(c, d, client, n_requests, e);
+    int rc = prompt_check(d, a->ids, a->n, a->embeds, e);
+    rc = rc < 0 || !a->n_requests ? rc : queue_check(c, d, a, e);
     if (rc < 0)
         return rc;
     struct sequence *s = calloc(1, sizeof *s);
-    uint32_t *prompt = malloc(n * sizeof *prompt);
+    uint32_t *prompt = malloc(a->n * sizeof *prompt);
     if (!s || !prompt) {
         free(s);
         free(prompt);
-        return err_set(e, HP_ENOMEM, "no memory for a prompt of %zu tokens", n);
+        return err_set(e, HP_ENOMEM, "no memory for a prompt of %zu tokens", a->n);
     }
-    memcpy(prompt, ids, n * sizeof *prompt);
-    uint64_t room = d->context - n;
+    memcpy(prompt, a->ids, a->n * sizeof *prompt);
+    uint64_t room = d->context - a->n;
     s->prompt = prompt;
-    s->n_prompt = s->n_ids = s->room_ids = n;
-    s->embeds = s->alone = embeds; /* what a token becomes depends on those behind it */
-    s->max_tokens = embeds ? 0 : max_tokens && max_tokens < room ? max_tokens : room;
+    s->n_prompt = s->n_ids = s->room_ids = a->n;
+    s->embeds = s->alone = a->embeds; /* what a token becomes depends on those behind it */
+    s->max_tokens = a->embeds ? 0 : a->max_tokens && a->max_tokens < room ? a->max_tokens : room;
     s->kv_tokens = sequence_kv_tokens(s);
     s->sampling = sampling_greedy;
-    snprintf(s->client, sizeof s->client, "%s", client);
+    snprintf(s->client, sizeof s->client, "%s", a->client);
+    s->priority = a->priority;
     s->deployment = d;
     s->asked_ns = coord_now(c);
     s->request = c->next_request++;

@@ -21,8 +21,9 @@ static struct sequence *mover_create(struct coord *c, struct deployment *heir,
     struct sequence *m;
     struct err ignored;
     struct prefix_hit none = {0};
-    if (sequence_create(c, heir, s->client, s->prompt, s->n_ids, s->max_tokens - s->n_output, false,
-                        0, &m, &ignored) < 0)
+    const struct sequence_asked asked = {
+        s->client, s->prompt, s->n_ids, s->max_tokens - s->n_output, s->priority, false, 0};
+    if (sequence_create(c, heir, &asked, &m, &ignored) < 0)
         return NULL;
     m->kind = SEQUENCE_MOVE;
     m->alone = true;

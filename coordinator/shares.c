@@ -25,15 +25,15 @@ static bool client_lacks(const struct client_row *a, const struct client_row *b)
 
 struct sequence *shares_next(const struct deployment *d, uint64_t now_ns)
 {
-    struct sequence *next = d->waiting_first;
-    if (next && next->again)
-        return next;
-    while (next && sequence_awaits(next, now_ns))
-        next = next->next;
-    if (!next || now_ns - next->queued_ns > SHARES_PATIENCE_MS * 1000000ull)
+    struct sequence *next = NULL;
+    for (struct sequence *s = d->waiting_first; s; s = s->next)
+        if (!sequence_awaits(s, now_ns) && (!next || s->priority < next->priority))
+            next = s;
+    if (!next || next->again || now_ns - next->queued_ns > SHARES_PATIENCE_MS * 1000000ull)
         return next;
     for (struct sequence *s = next->next; s && next->of->n_active > 0; s = s->next)
-        if (!sequence_awaits(s, now_ns) && client_lacks(s->of, next->of))
+        if (s->priority == next->priority && !sequence_awaits(s, now_ns) &&
+            client_lacks(s->of, next->of))
             next = s;
     return next;
 }
@@ -50,7 +50,16 @@ static double interval_s(const struct deployment *d)
     return d->n_active ? d->ran_s / d->n_active : 0;
 }
 
-double shares_wait_s(const struct deployment *d, const char *client)
+/* How many that wait are not overtaken by one of this priority. */
+static uint64_t waiting_before(const struct deployment *d, int32_t priority)
+{
+    uint64_t n = 0;
+    for (const struct sequence *s = d->waiting_first; s; s = s->next)
+        n += s->priority <= priority;
+    return n;
+}
+
+double shares_wait_s(const struct deployment *d, const char *client, int32_t priority)
 {
     const struct client_row *own = client_row_find(d, client);
     uint32_t before = own ? own->n_waiting : 0, weight = own ? own->weight : 1;
@@ -61,7 +70,8 @@ double shares_wait_s(const struct deployment *d, const char *client)
         if (r != own)
             turns += theirs < r->n_waiting ? theirs : r->n_waiting;
     }
-    return (double)turns * interval_s(d);
+    uint64_t most = waiting_before(d, priority);
+    return (double)(turns < most ? turns : most) * interval_s(d);
 }
 
 uint32_t shares_retry_after_s(const struct deployment *d)

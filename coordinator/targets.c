@@ -34,11 +34,13 @@ static double reading_s(const struct deployment *d)
     return sum;
 }
 
-static double waiting_s(const struct deployment *d)
+/* And of those that wait and go before one of this priority. */
+static double waiting_s(const struct deployment *d, int32_t priority)
 {
     double sum = 0;
     for (const struct sequence *s = d->waiting_first; s; s = s->next)
-        sum += sequence_reading_s(d, s->n_prompt - s->known);
+        if (s->priority <= priority)
+            sum += sequence_reading_s(d, s->n_prompt - s->known);
     return sum;
 }
 
@@ -91,12 +93,13 @@ uint32_t targets_known(const struct coord *c, const struct deployment *d,
     return prefixes_find(c, d, &s).length;
 }
 
-int targets_check(const struct deployment *d, const char *client, size_t n, struct err *e)
+int targets_check(const struct deployment *d, const char *client, int32_t priority, size_t n,
+                  struct err *e)
 {
     if (d->spec.ttft_s <= 0)
         return 0;
-    double others_s = corrected_s(d, reading_s(d) + waiting_s(d)),
-           turn_s = shares_wait_s(d, client);
+    double others_s = corrected_s(d, reading_s(d) + waiting_s(d, priority)),
+           turn_s = shares_wait_s(d, client, priority);
     return first_token_check(d, n, others_s > turn_s ? others_s : turn_s, e);
 }
 

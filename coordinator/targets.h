@@ -38,7 +38,8 @@ uint32_t targets_known(const struct coord *c, const struct deployment *d,
                        const struct request_spec *r);
 /* HP_EBUSY where a request of this client that comes now with n tokens to read would have its first
  * token after the target. */
-int targets_check(const struct deployment *d, const char *client, size_t n, struct err *e);
+int targets_check(const struct deployment *d, const char *client, int32_t priority, size_t n,
+                  struct err *e);
 /* The same of one that waits. */
 int targets_keep(const struct deployment *d, const struct sequence *s, uint64_t now_ns,
                  struct err *e);

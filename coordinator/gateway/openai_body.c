@@ -325,15 +325,18 @@ static int read_choices(struct openai_body *b, const char **param, struct err *e
 static int read_options(struct openai_body *b, const char **param, struct err *e)
 {
     const json_t *options = json_object_get(b->root, "stream_options");
-    int64_t max_tokens, max_completion_tokens;
+    int64_t max_tokens, max_completion_tokens, priority;
     int rc;
     if ((rc = field_tokens(b, "max_tokens", &max_tokens, param, e)) < 0 ||
         (rc = field_tokens(b, "max_completion_tokens", &max_completion_tokens, param, e)) < 0 ||
+        (rc = field_whole(b, "priority", -REQUEST_PRIORITY_MOST, REQUEST_PRIORITY_MOST, 0,
+                          &priority, param, e)) < 0 ||
         (rc = field_flag(b->root, "stream", &b->stream, param, e)) < 0 ||
         (rc = field_flag(b->root, "ignore_eos", &b->ignore_end, param, e)) < 0 ||
         (rc = field_flag(b->root, "literal_specials", &b->literal_specials, param, e)) < 0)
         return rc;
     b->max_tokens = (uint64_t)(max_completion_tokens ? max_completion_tokens : max_tokens);
+    b->priority = (int32_t)priority;
     if (options && !json_is_null(options)) {
         if (!json_is_object(options))
             return field_refuse(param, "stream_options", e, "must be an object");

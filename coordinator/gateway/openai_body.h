@@ -17,6 +17,7 @@ struct openai_body {
     uint32_t *ids;
     size_t n_ids;
     uint64_t max_tokens; /* 0: to the end of the context */
+    int32_t priority;    /* lower goes first */
     uint32_t n_choices;  /* answers to the prompt */
     char *stops[COMPLETION_MAX_STOPS];
     int n_stops;

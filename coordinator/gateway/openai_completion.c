@@ -227,6 +227,7 @@ static int choices_open(struct completion *c, struct err *e)
         .sampling = &sampling,
         .n_forks = c->answer.n_choices - 1,
         .ignore_end = c->body->ignore_end,
+        .priority = c->body->priority,
         .client = c->client,
     };
     int rc = 0;

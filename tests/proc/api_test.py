@@ -85,6 +85,7 @@ def refusals(c):
     refused(chat, {"model": "none", "messages": user}, 404, "none")
     refused(chat, {"model": "demo", "messages": []}, 400, "messages")
     refused(chat, {"model": "demo", "messages": user, "n": 10**9}, 400, "between 1 and 128", param="n")
+    refused(chat, {"model": "demo", "messages": user, "priority": -101}, 400, "between -100 and 100", param="priority")
     refused(completion, {"model": "demo", "prompt": "x", "n": 2, "best_of": 4}, 400, "does not rank", param="best_of")
     refused(chat, {"model": "demo", "messages": user, "tools": [{"type": "function"}]}, 400, "tools")
     refused(chat, {"model": "demo", "messages": user, "temperature": -3}, 400, "temperature")

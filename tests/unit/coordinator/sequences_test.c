@@ -295,6 +295,44 @@ TEST(clients_take_turns_by_the_weights_of_their_keys)
     free(s);
 }
 
+TEST(who_has_the_lower_priority_goes_first_however_long_others_have_waited)
+{
+    struct fixture f;
+    struct request_stream *s = calloc(200, sizeof *s), urgent, usual, patient;
+    struct deployment *d = serving(&f);
+    for (size_t n = 0; !d->n_waiting; n++)
+        assert_int_equal(ask_urgent(&f, &s[n], "address a", 60, 0, 1), 0);
+    assert_int_equal(ask_urgent(&f, &patient, "address b", 60, 0, 100), 0);
+    assert_int_equal(ask_urgent(&f, &usual, "address a", 60, 0, 0), 0);
+    fixture_jump_ms(&f, SHARES_PATIENCE_MS + 1);
+    assert_int_equal(ask_urgent(&f, &urgent, "address a", 60, 0, -1), 0);
+    /* Nobody who has to wait for others is told that he waits for those whom he goes before. */
+    assert_true(shares_wait_s(d, "address a", -2) == 0);
+    finish_oldest(&f, d);
+    assert_true(is_running(d, &urgent));
+    assert_false(is_running(d, &usual));
+    finish_oldest(&f, d);
+    assert_true(is_running(d, &usual));
+    assert_false(is_running(d, &patient));
+    while (d->n_waiting > 1)
+        finish_oldest(&f, d);
+    assert_false(is_running(d, &patient));
+    finish_oldest(&f, d);
+    assert_true(is_running(d, &patient));
+    fixture_close(&f);
+    free(s);
+}
+
+TEST(a_key_gives_way_and_does_not_go_before_others)
+{
+    struct fixture f;
+    struct request_stream s, t;
+    serving(&f);
+    assert_int_equal(ask_urgent(&f, &s, "key heavy", 60, 0, -1), HP_EINVAL);
+    assert_int_equal(ask_urgent(&f, &t, "key heavy", 60, 0, 1), 0);
+    fixture_close(&f);
+}
+
 TEST(who_would_wait_too_long_is_refused_and_told_when_to_come_again)
 {
     struct fixture f;
@@ -423,6 +461,8 @@ int main(void)
         cmocka_unit_test(who_waits_fits_a_context_that_has_become_shorter),
         cmocka_unit_test(a_client_of_many_requests_does_not_make_others_wait_for_all_of_them),
         cmocka_unit_test(clients_take_turns_by_the_weights_of_their_keys),
+        cmocka_unit_test(who_has_the_lower_priority_goes_first_however_long_others_have_waited),
+        cmocka_unit_test(a_key_gives_way_and_does_not_go_before_others),
         cmocka_unit_test(who_would_wait_too_long_is_refused_and_told_when_to_come_again),
         cmocka_unit_test(a_request_without_a_sign_of_life_ends_by_the_plan),
         cmocka_unit_test(a_request_behind_others_waits_as_long_as_they_are_read),

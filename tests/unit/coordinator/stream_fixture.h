@@ -65,8 +65,8 @@ static inline void settle(struct fixture *f)
         }
 }
 
-static inline int ask_stream(struct fixture *f, struct request_stream *s, const char *client,
-                             size_t n, uint64_t max_tokens)
+static inline int ask_urgent(struct fixture *f, struct request_stream *s, const char *client,
+                             size_t n, uint64_t max_tokens, int32_t priority)
 {
     struct requests r;
     struct err e = {0};
@@ -79,11 +79,18 @@ static inline int ask_stream(struct fixture *f, struct request_stream *s, const 
                               .prompt = prompt,
                               .n_prompt = n,
                               .max_tokens = max_tokens,
+                              .priority = priority,
                               .client = client,
                               .callbacks = {s, on_tokens, on_finished, on_failed, NULL}};
     int rc = r.open(r.ctx, &rq, &s->id, &e);
     settle(f);
     return rc;
+}
+
+static inline int ask_stream(struct fixture *f, struct request_stream *s, const char *client,
+                             size_t n, uint64_t max_tokens)
+{
+    return ask_urgent(f, s, client, n, max_tokens, 0);
 }
 
 static inline void open_stream(struct fixture *f, struct request_stream *s, size_t n,

@@ -171,7 +171,7 @@ TEST(a_body_is_read_with_its_defaults)
         "{\"model\": \"m\", \"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"text\", "
         "\"text\": \"a\"}, {\"type\": \"text\", "
         "\"text\": \"b\"}]}], \"stream\": true, \"stream_options\": {\"include_usage\": true}, "
-        "\"max_completion_tokens\": 7, \"seed\": 5, "
+        "\"max_completion_tokens\": 7, \"seed\": 5, \"priority\": -3, "
         "\"stop\": \"x\", \"unknown\": 1, \"n\": 1, \"tools\": null, \"logit_bias\": {\"3\": "
         "-100}}";
     struct openai_body *b = NULL;
@@ -179,7 +179,8 @@ TEST(a_body_is_read_with_its_defaults)
     struct err e = {0};
     if (openai_body_parse(text, strlen(text), true, &b, &param, &e) < 0)
         fail_msg("%s", e.text);
-    assert_true(b->stream && b->include_usage && b->max_tokens == 7 && b->n_stops == 1);
+    assert_true(b->stream && b->include_usage && b->max_tokens == 7 && b->n_stops == 1 &&
+                b->priority == -3);
     assert_true(b->sampling.seed == 5 && b->sampling.temperature == 1 &&
                 b->sampling.bias.count == 1);
     assert_string_equal(
