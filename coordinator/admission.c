@@ -16,7 +16,7 @@
 
 enum {
     WAITING_LIMIT_MS = SHARES_WAIT_MOST_S * 1000,
-    WAITING_AGAIN_MS = 600000, /* of one that has run: its client has had a part of the answer */
+    WAITING_AGAIN_MS = SEQUENCE_LOST_MS, /* of one whose client has had a part of the answer */
 };
 
 /* ---- the queue ---- */
@@ -27,10 +27,11 @@ static void queue_expire(struct coord *c, struct deployment *d, uint64_t now)
     for (struct sequence *s = d->waiting_first, *next; s; s = next) {
         struct err e = {0};
         next = s->next;
-        uint64_t limit_ms = s->again ? WAITING_AGAIN_MS : WAITING_LIMIT_MS;
+        uint64_t limit_ms = s->again && s->n_output ? WAITING_AGAIN_MS : WAITING_LIMIT_MS,
+                 since_ns = s->lost_ns ? s->lost_ns : s->queued_ns;
         if (s->fork && s->awaits)
             continue;
-        if (now - s->queued_ns <= coord_ms(limit_ms)) {
+        if (now - since_ns <= coord_ms(limit_ms)) {
             if (!s->again)
                 break; /* those behind it came later */
             continue;
@@ -78,7 +79,7 @@ void admission_advance(struct coord *c, struct deployment *d)
 {
     struct err overdue = {0};
     for (struct sequence *s; (s = sequence_overdue(c, d, &overdue)) != NULL;)
-        sequence_fail(c, s, &overdue);
+        sequence_lose(c, s, &overdue);
     /* Whose turn it is goes first or nobody does: a long one that waits for room is not overtaken
      * for ever by short ones. */
     uint64_t now = coord_now(c);

@@ -108,6 +108,8 @@ struct deployment {
         unsigned changes;            /* one soon after the other */
         bool asked, confirmed;       /* a plan is being made; one said that it pays */
     } watch;                         /* of one that rebalances by itself */
+    bool returns;                    /* it has lost its place while it served, and no plan for
+                                        another has failed since */
     bool beside;                     /* it is planned beside its own stages, which stay meanwhile */
     bool yields;                     /* to a successor in a better place */
     bool unclosed; /* a stage may hold sequences that are closed here (a message was lost): it is
@@ -140,6 +142,15 @@ struct deployment {
     struct {
         uint64_t preempted, recomputed; /* sequences that gave way; tokens computed again for it */
     } growth_counts;
+    struct {
+        uint64_t places;               /* lost while it served */
+        uint64_t sequences, recovered; /* lost, and those that have gone on */
+        double pause_s, last_pause_s;  /* of all that have; of the last one */
+        uint64_t at_ns; /* when its place was lost last, and goes without; 0: it has one */
+        double found_s,
+            last_place_s; /* the last loss: from the agent's last sign; until it served */
+        struct err why;   /* of the last one */
+    } losses;
     struct kv_account kv; /* of those that are open, and those that are kept (prefixes.h) */
     uint64_t overdue_ns;  /* before then no sequence's time is up */
     uint64_t doubted_ns;  /* before then nobody is let in: a link between its stages broke */
@@ -196,6 +207,12 @@ static inline bool deployment_prepares(const struct deployment *d)
 static inline bool deployment_serves(const struct deployment *d)
 {
     return d->state == DEPLOYMENT_SERVING || d->state == DEPLOYMENT_MOVING;
+}
+
+/* It serves, or is on its way back to that: who asks now waits for a moment. */
+static inline bool deployment_takes(const struct deployment *d)
+{
+    return deployment_serves(d) || (d->returns && d->state < DEPLOYMENT_STOPPING);
 }
 
 /* Of the prompt that its plan was made for; 0: there is no plan. */

@@ -1,6 +1,7 @@
 #include "coordinator/describe.h"
 
 #include "coordinator/deployment.h"
+#include "coordinator/losses.h"
 #include "coordinator/member.h"
 #include "coordinator/model_slots.h"
 #include "coordinator/prefixes.h"
@@ -211,6 +212,7 @@ json_t *describe_deployment(const struct deployment *d, bool with_plan)
     if (d->spec.prefill_of[0])
         json_object_set_new(out, "prefill_of", json_string(d->spec.prefill_of));
     json_object_set_new(out, "growth", growth_json(d));
+    json_object_set_new(out, "losses", losses_json(d));
     json_object_set_new(out, "rebalances", json_string(d->spec.rebalances ? "auto" : "off"));
     if (d->rebalanced)
         json_object_set(out, "rebalance", d->rebalanced);

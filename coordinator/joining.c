@@ -185,6 +185,7 @@ static void member_joined(struct coord *c, struct member *m, uint64_t peer,
     member_models_set(m, &j->models);
     m->peer = peer;
     m->heard_ns = coord_now(c);
+    m->gone_ns = 0;
     m->process = j->process;
     m->rival = m->rival_ns = 0;
     m->rival_host[0] = 0;

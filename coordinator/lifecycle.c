@@ -1,6 +1,7 @@
 #include "coordinator/lifecycle.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/log.h"
 #include "coordinator/admission.h"
@@ -9,6 +10,7 @@
 #include "coordinator/effects.h"
 #include "coordinator/hops.h"
 #include "coordinator/layouts.h"
+#include "coordinator/losses.h"
 #include "coordinator/member.h"
 #include "coordinator/model_slots.h"
 #include "coordinator/placement.h"
@@ -40,7 +42,7 @@ static void lifecycle_move(struct coord *c, struct deployment *d, int to)
 static void deployment_stop(struct coord *c, struct deployment *d, const struct err *why)
 {
     rebalance_break(c, d, why);
-    sequences_fail_all(c, d, true, why);
+    sequences_fail_all(c, d, why);
     stage_uploads_end(c, d);
     effects_forget(c, "deployment", d->name);
     stages_stop(c, d);
@@ -48,15 +50,46 @@ static void deployment_stop(struct coord *c, struct deployment *d, const struct 
     d->until_ns = coord_now(c) + coord_ms(DEPLOYMENT_STOP_MS);
 }
 
+/* What runs here, or waits to, goes on where the heir is, or will be. */
+static void deployment_pass_on(struct coord *c, struct deployment *d, struct deployment *heir,
+                               const struct err *why)
+{
+    uint64_t before = d->losses.sequences;
+    sequences_lose_all(c, d, why);
+    heir->losses.sequences += d->losses.sequences - before; /* and counts them when they go on */
+    successor_queue_take(c, d, heir);
+    deployment_stop(c, d, why);
+}
+
+/* All room is needed for its next place: what was made to follow it ends, and so does what it has
+ * followed. */
+static void neighbours_stop(struct coord *c, struct deployment *d, const struct err *why)
+{
+    struct deployment *next = successor_of(c, d);
+    if (next)
+        deployment_stop(c, next, why);
+    for (size_t i = 0; i < c->n_deployments; i++)
+        if (c->deployments[i]->heir == d->id && c->deployments[i]->state < DEPLOYMENT_STOPPING)
+            deployment_pass_on(c, c->deployments[i], d, why);
+}
+
 void lifecycle_break(struct coord *c, struct deployment *d, const struct err *why)
 {
+    struct deployment *heir = deployment_of_id(c, d->heir);
+    if (heir && heir->state < DEPLOYMENT_STOPPING) {
+        deployment_pass_on(c, d, heir, why);
+        return;
+    }
     if (d->heir || d->spec.succeeds[0]) { /* it is no use to make it again */
         deployment_stop(c, d, why);
         return;
     }
     rebalance_break(c, d, why);
     d->why = *why;
-    sequences_fail_all(c, d, false, why);
+    d->returns = d->returns || deployment_serves(d);
+    losses_place_lost(c, d, why);
+    sequences_lose_all(c, d, why);
+    neighbours_stop(c, d, why);
     stage_uploads_end(c, d);
     lifecycle_move(c, d, DEPLOYMENT_BROKEN);
     deployment_retry(c, d);
@@ -65,6 +98,7 @@ void lifecycle_break(struct coord *c, struct deployment *d, const struct err *wh
 static void lifecycle_fail(struct coord *c, struct deployment *d, const struct err *why)
 {
     d->why = *why;
+    d->returns = false;
     if (d->spec.succeeds[0]) {
         deployment_stop(c, d, why);
         return;
@@ -193,6 +227,8 @@ static void deployment_serve(struct coord *c, struct deployment *d)
 {
     d->until_ns = d->doubted_ns = 0;
     d->why = (struct err){0};
+    d->returns = false;
+    losses_place_found(c, d);
     d->succession_tried = false;
     d->failures = 0;
     struct stage_layout *layout = deployment_layout(d);
@@ -302,10 +338,8 @@ static void step_last(struct coord *c, struct deployment *d)
     sequences_move(c, d, heir);
     if (d->n_active > 0 && coord_now(c) < d->until_ns)
         return;
-    if (heir->state == DEPLOYMENT_SERVING)
-        successor_queue(c, d, heir);
     err_set(&e, HP_ELINK, "\"%s\" has moved to another place", d->name);
-    deployment_stop(c, d, &e);
+    deployment_pass_on(c, d, heir, &e);
 }
 
 static void step_moving(struct coord *c, struct deployment *d)
@@ -321,9 +355,22 @@ static void step_moving(struct coord *c, struct deployment *d)
     lifecycle_break(c, d, &e);
 }
 
+/* Its room is given back in a moment. */
+static bool neighbour_leaves(const struct coord *c, const struct deployment *d)
+{
+    size_t n = strlen(d->name);
+    for (size_t i = 0; i < c->n_deployments; i++) {
+        const struct deployment *o = c->deployments[i];
+        if (o->state == DEPLOYMENT_STOPPING && strncmp(o->name, d->name, n) == 0 &&
+            o->name[n] == '/')
+            return true;
+    }
+    return false;
+}
+
 static void step_broken(struct coord *c, struct deployment *d)
 {
-    if (!d->until_ns || coord_now(c) < d->until_ns)
+    if (!d->until_ns || coord_now(c) < d->until_ns || neighbour_leaves(c, d))
         return;
     struct model_slot *same;
     struct err ignored;

@@ -6,6 +6,9 @@ enum {
     COORD_HEARTBEAT_MS = 500,
     COORD_SUSPECT_MS = 1500, /* without a heartbeat */
     COORD_LOST_MS = 2500,
+    COORD_CALL_MS = 800,         /* without a heartbeat: it is called, to see whether it is there */
+    COORD_GONE_MS = 1200,        /* without one, if its connection is closed */
+    COORD_GONE_DOUBTED_MS = 600, /* and a link of its neighbours to it broke, too */
     COORD_DOUBT_MS =
         3000,            /* a link between stages broke: by then it is known whether one is gone */
     COORD_TICK_MS = 100, /* how often coord_tick wants to be called at least */

@@ -13,6 +13,7 @@
 bool membership_heartbeat(struct coord *c, struct member *m, const struct message_heartbeat *h)
 {
     m->heard_ns = coord_now(c);
+    m->gone_ns = 0;
     m->memory_free_bytes = h->memory_free_bytes;
     m->dropped_stale = h->dropped_stale;
     m->dropped_foreign = h->dropped_foreign;
@@ -38,6 +39,33 @@ static void member_lose(struct member *m, uint64_t silent_ns, char *why, size_t 
     member_held_set(m, NULL);
 }
 
+/* Whether its neighbours say that a link to it broke, too. */
+static bool member_is_doubted(struct coord *c, const struct member *m)
+{
+    for (size_t i = 0; i < c->n_deployments; i++)
+        if (coord_now(c) < c->deployments[i]->doubted_ns &&
+            deployment_stage_of(c->deployments[i], m))
+            return true;
+    return false;
+}
+
+/* How long it may be silent: one whose connection is closed is most likely dead, and would be back
+ * by then if it was not. */
+static uint64_t patience_ms(struct coord *c, const struct member *m)
+{
+    return !m->gone_ns               ? COORD_LOST_MS
+           : member_is_doubted(c, m) ? COORD_GONE_DOUBTED_MS
+                                     : COORD_GONE_MS;
+}
+
+/* Sending finds out whether the connection is still there. */
+static void member_call(struct coord *c, struct member *m)
+{
+    struct message ack = {.type = MESSAGE_HEARTBEAT_ACK};
+    ack.u.heartbeat_ack.number = 0;
+    effects_send(c, m->peer, &ack);
+}
+
 struct member *membership_tick(struct coord *c, char *why, size_t size)
 {
     uint64_t now = coord_now(c);
@@ -46,9 +74,11 @@ struct member *membership_tick(struct coord *c, char *why, size_t size)
         if (m->state == MEMBER_LOST)
             continue;
         uint64_t silent = now - m->heard_ns;
-        if (m->state == MEMBER_READY && silent >= coord_ms(COORD_SUSPECT_MS))
+        if (m->state == MEMBER_READY && (m->gone_ns || silent >= coord_ms(COORD_SUSPECT_MS)))
             member_move(m, MEMBER_SUSPECT);
-        if (silent >= coord_ms(COORD_LOST_MS)) {
+        if (silent >= coord_ms(COORD_CALL_MS) && !m->gone_ns)
+            member_call(c, m);
+        if (silent >= coord_ms(patience_ms(c, m))) {
             member_lose(m, silent, why, size);
             return m;
         }
@@ -59,8 +89,11 @@ struct member *membership_tick(struct coord *c, char *why, size_t size)
 void membership_peer_gone(struct coord *c, uint64_t peer)
 {
     for (size_t i = 0; i < c->n_members; i++)
-        if (c->members[i]->peer == peer && c->members[i]->state == MEMBER_READY)
-            member_move(c->members[i], MEMBER_SUSPECT);
+        if (c->members[i]->peer == peer && c->members[i]->state != MEMBER_LOST) {
+            c->members[i]->gone_ns = coord_now(c);
+            if (c->members[i]->state == MEMBER_READY)
+                member_move(c->members[i], MEMBER_SUSPECT);
+        }
 }
 
 int membership_remove(struct coord *c, struct member *m, struct err *e)

@@ -186,6 +186,26 @@ static void growth_rows(const struct coord *c, metrics_row_fn row, void *out)
         }
 }
 
+static void losses_rows(const struct coord *c, metrics_row_fn row, void *out)
+{
+    static const struct {
+        const char *name, *help;
+    } figures[] = {
+        {"hp_places_lost_total", "Times that a deployment lost an agent while it served"},
+        {"hp_sequences_lost_total", "Running sequences that their stages lost"},
+        {"hp_sequences_recovered_total", "Of these, how many went on with their next token"},
+        {"hp_recovery_pause_seconds_total", "How long these paused, together"}};
+    char labels[160];
+    for (size_t f = 0; f < sizeof figures / sizeof *figures; f++)
+        for (size_t i = 0; i < c->n_deployments; i++) {
+            const struct deployment *d = c->deployments[i];
+            double values[] = {(double)d->losses.places, (double)d->losses.sequences,
+                               (double)d->losses.recovered, d->losses.pause_s};
+            snprintf(labels, sizeof labels, "deployment=\"%s\"", d->name);
+            row(out, figures[f].name, "counter", figures[f].help, labels, values[f]);
+        }
+}
+
 static void prefills_rows(const struct coord *c, metrics_row_fn row, void *out)
 {
     static const struct {
@@ -271,6 +291,7 @@ void metrics_rows(const struct coord *c, metrics_row_fn row, void *out)
     drafts_rows(c, row, out);
     handoffs_rows(c, row, out);
     growth_rows(c, row, out);
+    losses_rows(c, row, out);
     stages_rows(c, row, out);
     prefills_rows(c, row, out);
 }

@@ -30,6 +30,7 @@ struct request_model {
     const char *state;      /* "serving" and the other words of a deployment's state */
     const char *state_text; /* for people: why it does not serve; "" when it does */
     bool serving;
+    bool waits;             /* it does not, for a moment: requests are taken, and wait for it */
     uint64_t created_s;     /* Unix time */
     uint64_t context;       /* longest sequence: prompt and output */
     uint32_t vocabulary;    /* ids are below it */

@@ -49,6 +49,8 @@ struct sequence {
                          prompt's */
     int32_t priority; /* lower goes first */
     bool again;       /* it ran before, and goes before all others that wait */
+    uint64_t lost_ns; /* since when its stages have lost it and it goes without a token; 0: not */
+    uint32_t losses;  /* so often since its last token */
     bool starved;     /* it waits for room to grow */
     bool reads;       /* its stages read its prompt */
     struct kv_holding holding; /* of the deployment's kv, while it is active */
@@ -72,7 +74,7 @@ struct sequence {
     bool embeds;                        /* SEQUENCE_REQUEST for a row instead of tokens */
     struct request_callbacks callbacks; /* SEQUENCE_REQUEST */
     bool ends;                          /* the room for its end is reserved (effects.h) */
-    struct err why;                     /* of its end */
+    struct err why;                     /* of its end, or of its first loss since its last token */
     char client[REQUEST_CLIENT_BYTES];  /* whose share of the queue it takes; "": hpctl, and whoever
                                            did not say */
     uint64_t peer, ask;                 /* the other kinds: whose question it answers */
@@ -107,6 +109,13 @@ static inline bool sequence_grows(const struct sequence *s)
 static inline bool sequence_can_resume(const struct sequence *s)
 {
     return sequence_grows(s) && !s->planned && !s->handoff && s->n_ids == s->n_prompt + s->n_output;
+}
+/* Whether nothing is missing of what it needs to go on elsewhere: what it told is known, or nobody
+ * has heard a part of its answer. */
+static inline bool sequence_can_recover(const struct sequence *s)
+{
+    bool whole = s->kind == SEQUENCE_LOGITS || s->embeds;
+    return whole ? s->n_logits == 0 : s->n_ids == s->n_prompt + s->n_output;
 }
 /* Who has the lower priority comes first; of the same, who was asked for first. */
 static inline bool sequence_is_before(const struct sequence *a, const struct sequence *b)

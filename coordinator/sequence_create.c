@@ -83,7 +83,7 @@ uint64_t sequence_kv_tokens(const struct sequence *s)
 int sequence_create(struct coord *c, struct deployment *d, const struct sequence_asked *a,
                     struct sequence **out, struct err *e)
 {
-    if (!deployment_serves(d)) {
+    if (!deployment_takes(d)) {
         c->counts.rejected++;
         return err_set(e, HP_EBUSY, "\"%s\" is %s%s%s: try again later", d->name,
                        deployment_states[d->state].word, d->why.code ? ": " : "", d->why.text);

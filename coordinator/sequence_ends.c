@@ -11,6 +11,11 @@
 #include "coordinator/sequence_orders.h"
 #include "coordinator/shares.h"
 
+enum {
+    LOSSES_MOST = 10, /* without a token between them */
+    LOSSES_HANGING = 1,
+};
+
 /* What its stages keep of it from now on, in tokens. */
 static uint32_t sequence_keep(struct coord *c, struct deployment *d, struct sequence *s,
                               enum sequence_ending how)
@@ -271,14 +276,51 @@ void sequence_finish(struct coord *c, struct sequence *s, enum request_finish fi
     sequence_free(s);
 }
 
-void sequences_fail_all(struct coord *c, struct deployment *d, bool waiting, const struct err *why)
+void sequences_fail_all(struct coord *c, struct deployment *d, const struct err *why)
 {
     while (d->active)
-        if (!waiting && d->active->reads_itself && !d->active->n_output)
-            sequence_begin_anew(c, d->active); /* the other plan may have noticed first */
-        else
-            sequence_fail(c, d->active, why);
+        sequence_fail(c, d->active, why);
     prefixes_forget(d);
-    while (waiting && d->waiting_first)
+    while (d->waiting_first)
         sequence_fail(c, d->waiting_first, why);
+}
+
+/* ---- what goes on ---- */
+
+/* Trying again helps against what is gone, and seldom against what hangs. */
+static bool loss_is_last(const struct coord *c, const struct sequence *s, const struct err *why)
+{
+    uint32_t most = why->code == HP_ETIMEOUT ? LOSSES_HANGING : LOSSES_MOST;
+    return s->losses >= most ||
+           (s->lost_ns && coord_now(c) - s->lost_ns > coord_ms(SEQUENCE_LOST_MS));
+}
+
+void sequence_lose(struct coord *c, struct sequence *s, const struct err *why)
+{
+    struct deployment *d = s->deployment;
+    if (handoff_moves(s) && s == s->handoff->from)
+        mover_close(c, s);
+    bool last = loss_is_last(c, s, why);
+    if (handoff_pends(s) || sequence_is_silent(s) || !sequence_can_recover(s) || last) {
+        struct err first = last ? s->why : *why; /* later ones seldom say more */
+        sequence_fail(c, s, &first);
+        return;
+    }
+    if (!s->losses)
+        s->why = *why;
+    log_info("coordinator", "sequence_lost", "deployment=%s sequence=%llu output=%llu why=\"%s\"",
+             d->name, (unsigned long long)s->id, (unsigned long long)s->n_output, why->text);
+    s->losses++;
+    s->lost_ns = s->lost_ns ? s->lost_ns : coord_now(c);
+    d->losses.sequences++;
+    d->losses.why = *why;
+    s->resumed = s->n_output;
+    sequence_begin_anew(c, s);
+}
+
+void sequences_lose_all(struct coord *c, struct deployment *d, const struct err *why)
+{
+    while (d->active)
+        sequence_lose(c, d->active, why);
+    prefixes_forget(d);
 }

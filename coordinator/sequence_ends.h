@@ -6,6 +6,9 @@
 #include "coordinator/sequence.h"
 
 /* How it ended: the stages came to its end, somebody left it, something broke. */
+enum {
+    SEQUENCE_LOST_MS = 600000, /* so long one that has told a part of its answer waits to go on */
+};
 enum sequence_ending { SEQUENCE_DONE, SEQUENCE_LEFT, SEQUENCE_BROKEN };
 
 /* Takes it out of its deployment and tells the stages; the caller frees it. Unless something broke,
@@ -26,7 +29,12 @@ bool sequence_call_back(struct coord *c, const struct sequence *s, const uint32_
 /* The same for an encoder's row, f32. */
 bool sequence_call_back_row(struct coord *c, const struct sequence *s, const uint8_t *bytes,
                             size_t size);
-/* Ends what is open (and, with `waiting`, the queue) with an error. */
-void sequences_fail_all(struct coord *c, struct deployment *d, bool waiting, const struct err *why);
+/* Its stages have lost it, or are gone: it goes to the front of the queue and begins anew with all
+ * that it has told, so that nobody hears of it; but fails where that does not help. */
+void sequence_lose(struct coord *c, struct sequence *s, const struct err *why);
+/* The same for all that run. */
+void sequences_lose_all(struct coord *c, struct deployment *d, const struct err *why);
+/* Ends what is open, and the queue, with an error. */
+void sequences_fail_all(struct coord *c, struct deployment *d, const struct err *why);
 
 #endif

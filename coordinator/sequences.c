@@ -42,7 +42,7 @@ static void sequence_tokens_lost(struct coord *c, struct sequence *s, uint64_t g
     struct err e = {0};
     err_set(&e, HP_ELINK, "tokens %llu to %llu were lost on their way from the last stage",
             (unsigned long long)s->n_output, (unsigned long long)got - 1);
-    sequence_fail(c, s, &e);
+    sequence_lose(c, s, &e);
     admission_advance(c, d);
 }
 
@@ -53,7 +53,7 @@ static void sequence_logits_lost(struct coord *c, struct sequence *s)
     err_set(&e, HP_ELINK,
             "logits of %llu of %zu positions were lost on their way from the last stage",
             (unsigned long long)(s->n_prompt - s->n_logits), s->n_prompt);
-    sequence_fail(c, s, &e);
+    sequence_lose(c, s, &e);
     admission_advance(c, d);
 }
 
@@ -73,7 +73,7 @@ static void sequence_row_lost(struct coord *c, struct sequence *s, const char *w
     struct deployment *d = s->deployment;
     struct err e = {0};
     err_set(&e, HP_ELINK, "%s", what);
-    sequence_fail(c, s, &e);
+    sequence_lose(c, s, &e);
     admission_advance(c, d);
 }
 
@@ -164,6 +164,20 @@ static void sequence_made(struct sequence *s, size_t fresh, uint64_t made_ns)
         s->first_ns = s->last_ns;
 }
 
+/* Its first token since its stages lost it: a pause, for whoever reads. */
+static void sequence_recovered(const struct coord *c, struct sequence *s)
+{
+    struct deployment *d = s->deployment;
+    double pause_s = (double)(coord_now(c) - s->lost_ns) * 1e-9;
+    log_info("coordinator", "sequence_recovered",
+             "deployment=%s sequence=%llu output=%llu pause_s=%.3f", d->name,
+             (unsigned long long)s->id, (unsigned long long)s->n_output, pause_s);
+    d->losses.recovered++;
+    d->losses.pause_s += pause_s;
+    d->losses.last_pause_s = pause_s;
+    s->lost_ns = s->losses = 0;
+}
+
 static void sequence_said(struct coord *c, struct sequence *s, const struct message_said *t,
                           uint64_t made_ns)
 {
@@ -197,6 +211,8 @@ static void sequence_said(struct coord *c, struct sequence *s, const struct mess
         sequence_deadline_sign(c, d, s, s->reads);
     if (fresh) {
         drafts_count(d, t);
+        if (s->lost_ns)
+            sequence_recovered(c, s);
         sequence_made(s, fresh, made_ns);
         sequence_note(s, ids, fresh);
         if (s->reads)
@@ -301,7 +317,10 @@ void sequences_failed(struct coord *c, struct member *m, const struct message_se
         d->doubted_ns = coord_now(c) + coord_ms(COORD_DOUBT_MS);
     bool told = code == HP_ETIMEOUT && lost_hop_tell(c, d, lost);
     err_set(&e, code, "%s: %s%s%s", m->name, f->text, told ? "; " : "", told ? lost : "");
-    sequence_fail(c, s, &e);
+    if (code == HP_ELINK || code == HP_ETIMEOUT)
+        sequence_lose(c, s, &e);
+    else
+        sequence_fail(c, s, &e);
     both_advance(c, d);
 }
 

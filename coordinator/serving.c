@@ -29,6 +29,7 @@ static void request_model_fill(const struct coord *c, const struct deployment *d
         .state_text = d->why.text,
         .serving = deployment_serves(d) &&
                    d->model->open, /* after a start its files are still being opened */
+        .waits = !deployment_serves(d) && deployment_takes(d) && d->model->open,
         .created_s = d->created_s,
         .context = d->context,
         .retry_after_s = retry_after_s(c, d),

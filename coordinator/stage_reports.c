@@ -166,7 +166,7 @@ struct verdict stage_reports_joined(struct coord *c, struct deployment *d, const
          * sequences are; its weights are not. */
         struct err e = {0};
         err_set(&e, HP_ELINK, "the connection to agent \"%s\" was lost for a moment", m->name);
-        sequences_fail_all(c, d, false, &e);
+        sequences_lose_all(c, d, &e);
         stages_connect(c, d);
     } else if (deployment_serves(d) || d->state == DEPLOYMENT_READY) {
         v.kind = VERDICT_BREAK;

@@ -83,30 +83,6 @@ void successor_queue_take(const struct coord *c, struct deployment *before, stru
     before->n_waiting = 0;
 }
 
-/* Whatever it waits for, or is sent: there is no time left for that. */
-static void handoff_give_up(struct coord *c, struct sequence *s)
-{
-    struct err e = {0};
-    if (s->kind != SEQUENCE_REQUEST || !handoff_pends(s))
-        return;
-    err_set(&e, HP_ETIMEOUT, "\"%s\" is left", s->deployment->name);
-    sequence_fail(c, s->handoff->to, &e);
-}
-
-void successor_queue(struct coord *c, struct deployment *before, struct deployment *heir)
-{
-    for (struct sequence *s = before->active, *next; s; s = next) {
-        next = s->next;
-        handoff_give_up(c, s);
-        if (s->state != SEQUENCE_ACTIVE || s->kind != SEQUENCE_REQUEST || !sequence_can_resume(s) ||
-            s->n_prompt + s->max_tokens > heir->context)
-            continue;
-        s->resumed = s->n_output;
-        sequence_begin_anew(c, s);
-    }
-    successor_queue_take(c, before, heir);
-}
-
 void successor_take_over(struct coord *c, struct deployment *before, struct deployment *d)
 {
     char name[DEPLOYMENT_NAME];
@@ -122,6 +98,7 @@ void successor_take_over(struct coord *c, struct deployment *before, struct depl
     utf8_copy(d->name, sizeof d->name, name);
     d->answer_tokens = before->answer_tokens;
     d->growth_counts = before->growth_counts;
+    d->losses = before->losses;
     d->prefix_counts = before->prefix_counts;
     d->draft_counts = before->draft_counts;
     d->handoffs = before->handoffs;

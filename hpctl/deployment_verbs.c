@@ -125,6 +125,18 @@ static void print_growth(const json_t *g)
             shown_member(g, "recomputed_tokens").s, shown_member(g, "starved").s);
 }
 
+/* What it has lost while it served, and how that went. */
+static void print_losses(const json_t *l)
+{
+    if (number_member(l, "places") + number_member(l, "sequences") > 0)
+        printf("%-14s %s places and %s running sequences, %s of which went on after %s each; the "
+               "last place: found after %s, another one %s later; %s\n",
+               "losses", shown_member(l, "places").s, shown_member(l, "sequences").s,
+               shown_member(l, "recovered").s, shown_seconds(number_member(l, "mean_pause_s")).s,
+               shown_seconds(number_member(l, "last_found_s")).s,
+               shown_seconds(number_member(l, "last_place_s")).s, string_member(l, "last_why"));
+}
+
 /* What the last rebalancing found and did. */
 static void print_rebalance(const json_t *r)
 {
@@ -157,6 +169,7 @@ static int print_deployment(const json_t *d, struct err *e)
     print_handoffs(json_object_get(d, "handoffs"));
     print_peers(json_object_get(d, "prefix_peers"));
     print_growth(json_object_get(d, "growth"));
+    print_losses(json_object_get(d, "losses"));
     print_rebalance(json_object_get(d, "rebalance"));
     printf("\n");
     int rc = deployment_print_stages(d, e);

@@ -30,7 +30,8 @@ struct gateway {
     struct openai openai;
     const struct requests *requests;
     bool beyond_loopback, draining, stopped;
-    uv_timer_t drain;
+    uv_timer_t drain, pulse;
+    int handles; /* of these, open */
     uint64_t drain_until_ns;
     void (*drained)(void *ctx);
     void *drained_ctx;
@@ -316,6 +317,11 @@ static struct http_limits limits_of(const struct gateway *g)
                                     g->beyond_loopback ? CONNECTIONS_PER_ADDRESS : 0};
 }
 
+static void on_pulse(uv_timer_t *timer)
+{
+    openai_pulse(&((struct gateway *)timer->data)->openai);
+}
+
 int gateway_start(uv_loop_t *loop, const struct gateway_config *config,
                   const struct requests *requests, struct gateway **out, struct err *e)
 {
@@ -342,7 +348,10 @@ int gateway_start(uv_loop_t *loop, const struct gateway_config *config,
         return rc;
     }
     uv_timer_init(loop, &g->drain);
-    g->drain.data = g;
+    uv_timer_init(loop, &g->pulse);
+    g->drain.data = g->pulse.data = g;
+    g->handles = 2;
+    uv_timer_start(&g->pulse, on_pulse, OPENAI_PULSE_MS, OPENAI_PULSE_MS);
     log_info("gateway", "listening", "http=%s:%d keys_needed=%s", host, http_port(g->http),
              key_is_needed(g) ? "yes" : "no");
     *out = g;
@@ -382,9 +391,11 @@ void gateway_drain(struct gateway *g, uint64_t patience_ms, void (*drained)(void
     uv_timer_start(&g->drain, on_drain, 0, DRAIN_LOOK_MS);
 }
 
-static void on_drain_closed(uv_handle_t *handle)
+static void on_timer_closed(uv_handle_t *handle)
 {
-    free(handle->data);
+    struct gateway *g = handle->data;
+    if (--g->handles == 0)
+        free(g);
 }
 
 void gateway_stop(struct gateway **out)
@@ -395,5 +406,6 @@ void gateway_stop(struct gateway **out)
         return;
     http_stop(&g->http);
     lanes_close(&g->openai.lanes);
-    uv_close((uv_handle_t *)&g->drain, on_drain_closed);
+    uv_close((uv_handle_t *)&g->drain, on_timer_closed);
+    uv_close((uv_handle_t *)&g->pulse, on_timer_closed);
 }

@@ -35,6 +35,12 @@ void openai_models(const struct requests *r, struct http_exchange *x, const char
  * reply. */
 void openai_fail_all(struct openai *o, const struct err *why);
 
+/* Every OPENAI_PULSE_MS: streams that have begun and told nothing since the last time tell a
+ * comment (a line that begins with ":"), so that clients and what lies between do not give up on
+ * them while their sequences wait for another place. */
+enum { OPENAI_PULSE_MS = 1000 };
+void openai_pulse(struct openai *o);
+
 /* {"error": {"message", "type", "param", "code"}} with an HTTP status; `param` and `code` may be
  * NULL. Any bytes may stand in the texts. */
 void openai_error(struct http_exchange *x, int http_status, const char *message, const char *param,

@@ -24,6 +24,7 @@ struct completion {
     struct piece piece;
     bool working; /* a worker has it */
     bool streams; /* its stream has begun */
+    bool spoke;   /* it has told something since the last pulse */
     char client[REQUEST_CLIENT_BYTES];
     bool chat;
     struct buffer raw;
@@ -138,7 +139,7 @@ static void stream_begin(struct completion *c)
 {
     if (!c->answer.stream || c->streams)
         return;
-    c->streams = true;
+    c->streams = c->spoke = true;
     http_stream_begin(c->x, "text/event-stream; charset=utf-8");
     answer_begin(&c->answer);
 }
@@ -170,6 +171,21 @@ void openai_fail_all(struct openai *o, const struct err *why)
         completion_fail(o->open, why);
 }
 
+void openai_pulse(struct openai *o)
+{
+    static const char comment[] = ": the answer goes on in a moment\n\n";
+    for (struct completion *c = o->open, *next; c; c = next) {
+        next = c->next;
+        bool silent = c->streams && !c->spoke;
+        c->spoke = false;
+        if (!silent)
+            continue;
+        buffer_append(http_stream_buffer(c->x), comment, sizeof comment - 1);
+        if (!http_stream_flush(c->x))
+            completion_give_up(c);
+    }
+}
+
 /* ---- what the core tells ---- */
 
 static void on_tokens(void *ctx, uint64_t request, const uint32_t *ids, size_t n)
@@ -179,6 +195,7 @@ static void on_tokens(void *ctx, uint64_t request, const uint32_t *ids, size_t n
     const struct requests *r = c->openai->requests;
     struct request_usage usage = {0};
     stream_begin(c);
+    c->spoke = true;
     size_t read = 0; /* what was sampled behind a stop string is not used */
     while (read < n && !choice->text.stopped)
         completion_push(&choice->text, ids[read++]);
@@ -253,7 +270,7 @@ static void completion_open(struct completion *c)
     struct err e = {0};
     int rc = r->find(r->ctx, c->body->model, &m, &e);
     c->retry_after_s = rc == 0 ? m.retry_after_s : 1;
-    if (rc == 0 && !m.serving)
+    if (rc == 0 && !m.serving && !m.waits)
         rc = openai_not_serving(&m, &e);
     else if (rc == 0 && m.model != c->model)
         rc = err_set(&e, HP_ESTALE, "\"%s\" was deployed anew in this moment: try again",
@@ -342,7 +359,7 @@ static void completion_parsed(struct completion *c, size_t bytes)
         completion_refuse(c, c->parsed, c->failure.text, c->param, NULL);
     } else if ((rc = r->find(r->ctx, c->body->model, &m, &e)) < 0) {
         completion_refuse(c, rc, e.text, "model", rc == HP_ENOENT ? "model_not_found" : NULL);
-    } else if (!m.serving) {
+    } else if (!m.serving && !m.waits) {
         c->retry_after_s = m.retry_after_s;
         completion_refuse(c, openai_not_serving(&m, &e), e.text, "model", m.state);
     } else if ((rc = openai_body_check(c->body, m.vocabulary, &e)) < 0) {

@@ -303,7 +303,7 @@ static int model_take(struct embedding *m, struct err *e)
     int rc = r->find(r->ctx, b->name, &found, e);
     b->param = "model";
     b->code = rc == HP_ENOENT ? "model_not_found" : NULL;
-    if (rc == 0 && !found.serving)
+    if (rc == 0 && !found.serving && !found.waits)
         rc = openai_not_serving(&found, e);
     if (rc < 0)
         return rc;

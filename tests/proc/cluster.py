@@ -166,9 +166,12 @@ class Stream:
         self.reply.begin()
         self.status = self.reply.status
 
+    comments = 0  # lines that say that the answer goes on
+
     def events(self):
         for line in self.reply:
             line = line.decode().strip()
+            self.comments += line.startswith(":")
             if line.startswith("data: "):
                 if line == "data: [DONE]":
                     yield None

@@ -110,7 +110,7 @@ def two_deployments_share_the_devices_of_an_agent():
 
 
 @test
-def killed_mid_stream_it_ends_cleanly_and_serves_when_it_is_back():
+def killed_mid_stream_it_comes_back_and_the_stream_goes_on():
     with pair_beside(agents=1, cores=1) as (c, agent):
         c.deploy("demo", DEMO, "--layers", "0-5:pair/cpu0,6-11:a0,12-17:pair/cpu1", "--compute", "f32")
         whole = c.answer("demo", STORY["messages"], ignore_eos=True, max_tokens=400)
@@ -119,16 +119,15 @@ def killed_mid_stream_it_ends_cleanly_and_serves_when_it_is_back():
             events = stream.events()
             got = "".join(next(events)["choices"][0]["delta"].get("content", "") for _ in range(3 + 9 * turn))
             os.kill(agent.pid, signal.SIGKILL)
-            killed = time.monotonic()
-            rest = list(events)
-            assert rest[-1] is None, "the stream broke off without an end"
-            assert time.monotonic() - killed < 5 * SCALE, f"{time.monotonic() - killed:.1f} s until the end"
-            got += "".join(e["choices"][0]["delta"].get("content", "") for e in rest if e and e.get("choices"))
-            assert whole.startswith(got) and got != whole, got[-60:]
-            stream.close()
             agent.wait()
             again = start_agent(c, "pair", *HALVES)
             agent.pid, agent.wait, agent.kill = again.pid, again.wait, again.kill
+            rest = list(events)
+            assert rest[-1] is None, "the stream broke off without an end"
+            assert not any(e and "error" in e for e in rest), rest[-2]
+            got += "".join(e["choices"][0]["delta"].get("content", "") for e in rest if e and e.get("choices"))
+            assert got == whole, got[-60:]
+            stream.close()
             c.wait("it serves again", lambda: c.chat("demo", STORY["messages"], ignore_eos=True, max_tokens=8)[0] == 200, 30)
             assert whole.startswith(c.answer("demo", STORY["messages"], ignore_eos=True, max_tokens=8))
             assert where(c.hpctl("describe", "demo")) == ["pair/cpu0", "a0", "pair/cpu1"]

@@ -139,10 +139,7 @@ def whoever_is_killed_in_the_middle_costs_time_and_no_answer():
             for t in threads:
                 t.join()
             for i, (status, body) in enumerate(got):
-                # Who had a token when the stages that answer died is told so; all others have an answer.
-                assert status == 200 or victim == "a2", (victim, i, status, body)
-                assert status != 200 or body["choices"] == right[i], (victim, i, body)
-            assert sum(status == 200 for status, _ in got) >= 2, got
+                assert status == 200 and body["choices"] == right[i], (victim, i, status, body)
             c.wait("both serve again", lambda: all(d["state"] == "serving" for d in c.hpctl("ps")), 40)
         assert handoffs(c)["failed"] > 0, handoffs(c)
         before = handoffs(c)["done"]

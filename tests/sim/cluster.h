@@ -105,8 +105,9 @@ void sim_agent_continue(struct sim *s, int agent);
 void sim_executor_hang(struct sim *s, int agent, bool hung); /* all its executors; the rest of the
                                                                 agent lives on */
 void sim_agent_forget_weights(struct sim *s, int agent);
-void sim_connection_break(struct sim *s, int agent); /* its control channel */
-void sim_links_break(struct sim *s, int agent);      /* its data links */
+void sim_agent_have_weights(struct sim *s, int agent); /* all of the toy's, in its store */
+void sim_connection_break(struct sim *s, int agent);   /* its control channel */
+void sim_links_break(struct sim *s, int agent);        /* its data links */
 void sim_coordinator_kill(struct sim *s);
 void sim_coordinator_start(struct sim *s);
 void sim_coordinator_stop(struct sim *s); /* SIGSTOP */

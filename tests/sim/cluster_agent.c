@@ -226,6 +226,12 @@ void sim_agent_forget_weights(struct sim *s, int agent)
     memset(s->agents[agent]->has_layer, 0, sizeof s->agents[agent]->has_layer);
 }
 
+void sim_agent_have_weights(struct sim *s, int agent)
+{
+    memset(s->agents[agent]->has_layer, 1, sizeof s->agents[agent]->has_layer);
+    sim_store_tell(s, s->agents[agent], 0);
+}
+
 struct sim_slot *sim_slot_of(struct sim_agent *a, uint64_t slot)
 {
     for (size_t i = 0; i < a->n_slots; i++)

@@ -116,7 +116,7 @@ TEST(two_deployments_share_the_devices_of_one_agent)
     sim_close(&s);
 }
 
-/* Whatever dies, streams end cleanly and all serves again. */
+/* Whatever dies, streams go on when it is back. */
 TEST(agents_with_devices_are_killed_and_come_back)
 {
     for (uint64_t seed = 750; seed < 770; seed++) {
@@ -126,13 +126,12 @@ TEST(agents_with_devices_are_killed_and_come_back)
         deploy(&s, seed % 4 < 2 ? "a0,a1" : "a1/cpu1,a0/cpu0,a1/cpu0,a0/cpu1", NULL, 8);
         struct sim_client *c = request_of(&s, "toy", 100, 60);
         sim_run_ms(&s, 1 + seed % 40);
-        bool open = c->open;
         sim_agent_kill(&s, victim);
-        assert_true(sim_run_until(&s, sim_quiet, 5000));
-        assert_true(!open || c->failed || c->finished);
         sim_run_ms(&s, 3000);
+        assert_false(c->failed);
         sim_agent_start(&s, victim);
-        assert_true(sim_run_until(&s, sim_serves, 10000));
+        assert_true(sim_run_until(&s, sim_quiet, 10000));
+        assert_true(c->finished);
         c = request_of(&s, "toy", 50, 20);
         assert_true(sim_run_until(&s, sim_quiet, 30000));
         if (!c->finished)

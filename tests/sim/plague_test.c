@@ -1,6 +1,7 @@
 /* What the cluster does when many things break at random, one seed after another. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "tests/sim/failures.h"
 
@@ -81,6 +82,8 @@ static void count(struct sim *s, struct toll *t)
     for (int i = 0; i < s->n_clients; i++) {
         t->finished += s->clients[i].finished;
         t->failed += s->clients[i].failed;
+        if (s->clients[i].failed && !strstr(s->clients[i].why.text, "was undeployed"))
+            fail_msg("seed %llu: %s", (unsigned long long)s->seed, s->clients[i].why.text);
         t->cancelled += s->clients[i].cancelled;
         t->lost += s->clients[i].lost;
     }
@@ -124,13 +127,13 @@ TEST(tokens_are_those_of_an_undisturbed_run_whatever_breaks)
     for (uint64_t seed = seeds.first; seed < seeds.first + seeds.n; seed++)
         one_run(seed, &t);
     printf("# seeds %llu to %llu (HP_SEED=N replays one, HP_RUNS=N makes more): %u streams "
-           "finished, %u failed cleanly, %u were cancelled, %u died with their "
+           "finished, %u ended with their deployment, %u were cancelled, %u died with their "
            "coordinator; %u generations\n",
            (unsigned long long)seeds.first, (unsigned long long)(seeds.first + seeds.n - 1),
            t.finished, t.failed, t.cancelled, t.lost, t.generations);
     uint64_t n = seeds.n;
     assert_true(n < 100 ||
-                (t.finished > 5 * n && t.failed > n && t.cancelled > n / 5 && t.lost > n / 4));
+                (t.finished > 5 * n && t.failed > 0 && t.cancelled > n / 5 && t.lost > n / 4));
 }
 
 int main(void)

@@ -1,0 +1,114 @@
+"""Streams go on when an agent is lost: the same tokens, a pause, and comments meanwhile."""
+import os
+import random
+import statistics
+import threading
+import time
+
+from cluster import SCALE, Cluster, DEMO
+from tap import main, test
+
+KILLS = int(os.environ.get("HP_KILLS", "20"))
+STORY = {"model": "demo", "prompt": "Tell me a story.", "temperature": 0, "ignore_eos": True, "max_tokens": 300}
+DRAWN = dict(STORY, temperature=1.0, seed=7)
+
+
+class Reader(threading.Thread):
+    """One stream to its end: its text, its longest pause, its comments, and what went wrong."""
+
+    def __init__(self, cluster, body):
+        super().__init__()
+        self.stream = cluster.stream("/v1/completions", body)
+        self.text, self.pause, self.tokens, self.failure = "", 0, 0, None
+        self.start()
+
+    def run(self):
+        try:
+            assert self.stream.status == 200, self.stream.reply.read()
+            last, ended = time.monotonic(), False
+            for event in self.stream.events():
+                ended = event is None
+                assert event is None or "error" not in event, event
+                if event and event.get("choices"):
+                    self.text += event["choices"][0]["text"]
+                    self.tokens += 1
+                    self.pause, last = max(self.pause, time.monotonic() - last), time.monotonic()
+            assert ended, "the stream broke off"
+            self.stream.close()
+        except Exception as e:  # told by whoever joins it
+            self.failure = e
+
+
+def whole(c, body):
+    status, answer = c.request("POST", "/v1/completions", body)
+    assert status == 200, answer
+    return answer["choices"][0]["text"]
+
+
+def used(c):
+    return sorted({s["agent"] for s in c.hpctl("describe", "demo")["stages"]})
+
+
+def finish(readers, texts):
+    for r in readers:
+        r.join(120 * SCALE)
+    for r, text in zip(readers, texts):
+        assert r.failure is None, r.failure
+        assert r.text == text, f"another answer: {r.text[-60:]!r} for {text[-60:]!r}"
+
+
+@test
+def streams_go_on_over_what_is_left():
+    """Each agent holds about half of the model, so that any two of the three can hold it."""
+    with Cluster(agents=3, cores=1, memory="24MB") as c:
+        c.deploy("demo", DEMO, "--compute", "f32", "--max-context", "512")
+        before = used(c)
+        assert len(before) > 1, before
+        texts = [whole(c, STORY), whole(c, DRAWN)]
+        readers = [Reader(c, STORY), Reader(c, DRAWN)]
+        c.wait("both have begun", lambda: all(r.tokens > 20 for r in readers))
+        c.kill(before[0])
+        c.wait("it is planned over the others", lambda: before[0] not in used(c))
+        status, answer = c.request("POST", "/v1/completions", dict(STORY, max_tokens=20))
+        assert status == 200 and texts[0].startswith(answer["choices"][0]["text"]), answer
+        finish(readers, texts)
+        losses = c.hpctl("describe", "demo")["losses"]
+        print(f"# found in {losses['last_found_s']:.2f} s, place in {losses['last_place_s']:.2f} s, pauses", ", ".join(f"{r.pause:.2f} s" for r in readers))
+        assert losses["places"] == 1 and losses["recovered"] == losses["sequences"] == 2, losses
+        assert losses["last_found_s"] <= 2 * SCALE, losses
+        assert all(r.pause <= 5 * SCALE for r in readers), [r.pause for r in readers]
+        said = c.run("describe", "demo").stdout
+        assert "1 places and 2 running sequences, 2 of which went on after" in said, said
+        status, text = c.request("GET", "/metrics")
+        assert 'hp_sequences_recovered_total{deployment="demo"} 2' in text
+
+
+@test
+def agents_that_die_and_come_back_end_no_stream():
+    seed = int(os.environ.get("HP_SEED", random.randrange(1 << 30)))
+    print(f"# HP_SEED={seed}")
+    chance = random.Random(seed)
+    with Cluster(agents=3, cores=1) as c:
+        c.deploy("demo", DEMO, "--agents", "a0,a1,a2", "--compute", "f32")
+        bodies = [STORY, DRAWN]
+        texts = [whole(c, b) for b in bodies]
+        pauses = []
+        for turn in range(KILLS):
+            now = [Reader(c, b) for b in bodies]
+            c.wait("all have begun", lambda: all(r.tokens > chance.randrange(1, 30) or r.failure for r in now))
+            victim = chance.choice(["a0", "a1", "a2"])
+            c.kill(victim)
+            last = turn + 1 == KILLS
+            if last:  # for once it stays away for a while
+                c.wait("it waits", lambda: c.hpctl("describe", "demo")["state"] == "broken" or [r for r in now if not r.is_alive()])
+                c.wait("the streams say so", lambda: all(r.stream.comments for r in now))
+            c.hpctl("local", "start", "--agent", victim)
+            finish(now, texts)
+            if last:
+                break
+            pauses.append(max(r.pause for r in now))
+        print(f"# {KILLS} kills: pauses median {statistics.median(pauses):.2f} s, most {max(pauses):.2f} s; load {os.getloadavg()[0]:.0f}")
+        assert statistics.median(pauses) <= 3 * SCALE, pauses
+
+
+main()
