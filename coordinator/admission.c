@@ -5,6 +5,7 @@
 #include "coordinator/clients.h"
 #include "coordinator/effects.h"
 #include "coordinator/growth.h"
+#include "coordinator/handoffs.h"
 #include "coordinator/prefixes.h"
 #include "coordinator/sequence_begin.h"
 #include "coordinator/sequence_create.h"
@@ -75,6 +76,25 @@ static bool context_keeps(struct coord *c, struct deployment *d, struct sequence
     return false;
 }
 
+/* One whose turn it is begins. False: it waits for room here, and all behind it do; who waits for
+ * the plan that reads prompts holds up only those that go there, too. */
+static bool queue_begin(struct coord *c, struct deployment *d, struct sequence *s,
+                        struct prefix_hit *hit, bool *reader_full)
+{
+    if (*reader_full && handoff_reader(c, d, s, hit->length)) {
+        s->passed = d->passes;
+        return true;
+    }
+    if (!sequence_room_make(c, d, s, hit))
+        return false;
+    enum sequence_start start = sequence_begin(c, d, s, hit);
+    if (start == SEQUENCE_NO_READER) {
+        *reader_full = true;
+        s->passed = d->passes;
+    }
+    return start != SEQUENCE_NO_ROOM;
+}
+
 void admission_advance(struct coord *c, struct deployment *d)
 {
     struct err overdue = {0};
@@ -84,7 +104,8 @@ void admission_advance(struct coord *c, struct deployment *d)
      * for ever by short ones. */
     uint64_t now = coord_now(c);
     queue_refuse_late(c, d, now);
-    bool room = growth_advance(c, d) && now >= d->doubted_ns;
+    bool room = growth_advance(c, d) && now >= d->doubted_ns, reader_full = false;
+    d->passes++;
     for (struct sequence *s;
          room && d->state == DEPLOYMENT_SERVING && (s = shares_next(d, now)) != NULL;) {
         if (!context_keeps(c, d, s))
@@ -96,7 +117,7 @@ void admission_advance(struct coord *c, struct deployment *d)
         if (hit.coming && !s->again &&
             (s->fork || now - s->queued_ns <= coord_ms(SHARES_PATIENCE_MS)))
             s->awaits = hit.coming;
-        else if (!sequence_room_make(c, d, s, &hit) || !sequence_begin(c, d, s, &hit))
+        else if (!queue_begin(c, d, s, &hit, &reader_full))
             break;
     }
     queue_expire(c, d, now);

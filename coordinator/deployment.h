@@ -127,6 +127,7 @@ struct deployment {
     struct sequence *active, *waiting_first, *waiting_last;
     struct sequence *active_by_id; /* the same as a map */
     uint32_t n_active, n_waiting;
+    uint64_t passes;                    /* through the queue, so far */
     struct client_row *clients, nobody; /* a map by client (clients.h); for want of memory */
     double ran_s;                       /* how long sequences ran lately (shares.h); 0: none yet */
     struct {

@@ -67,6 +67,7 @@ struct sequence {
     uint32_t found;    /* of these, so many were not computed for it */
     bool stays;        /* its move to another deployment has been tried */
     bool reads_itself; /* a handoff has failed: its prompt is read by its own stages */
+    uint64_t passed;   /* the deployment's `passes` in which others go before it (admission.c) */
     uint64_t slice;    /* of this one; 0: by the plan */
     bool planned;      /* slices by the plan, whatever its kind */
     struct sampling_params sampling;

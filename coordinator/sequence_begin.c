@@ -50,8 +50,8 @@ static void sequence_hand_over(struct coord *c, struct sequence *s, struct seque
         sequence_fail_memory(c, s);
 }
 
-bool sequence_begin(struct coord *c, struct deployment *d, struct sequence *s,
-                    const struct prefix_hit *hit)
+enum sequence_start sequence_begin(struct coord *c, struct deployment *d, struct sequence *s,
+                                   const struct prefix_hit *hit)
 {
     struct prefix_hit own, none = {0}; /* all of its tokens come: it has no page of others */
     struct deployment *reader = handoff_reader(c, d, s, hit->length);
@@ -64,13 +64,13 @@ bool sequence_begin(struct coord *c, struct deployment *d, struct sequence *s,
                              ? reader_create(c, p, s, offer.length, &own, &never)
                              : NULL;
     if (!r && !never && reader) /* nobody waits for what can be computed here */
-        return false;
+        return SEQUENCE_NO_READER;
     if (r && handoff_tie(c, s, r)) {
         s->handoff->fetch = !reader;
         room = sequence_room_make(c, d, s, &none);
         if (room) {
             sequence_hand_over(c, s, r, &own);
-            return true;
+            return SEQUENCE_BEGUN;
         }
         sequence_untie(s);
     }
@@ -78,7 +78,8 @@ bool sequence_begin(struct coord *c, struct deployment *d, struct sequence *s,
         sequence_leave(c, p, r);
         sequence_free(r);
     }
-    if (room)
-        sequence_open(c, d, s, hit);
-    return room;
+    if (!room)
+        return SEQUENCE_NO_ROOM;
+    sequence_open(c, d, s, hit);
+    return SEQUENCE_BEGUN;
 }

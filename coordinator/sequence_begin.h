@@ -8,10 +8,15 @@
 #include "coordinator/prefixes.h"
 #include "coordinator/sequence.h"
 
+enum sequence_start {
+    SEQUENCE_BEGUN,
+    SEQUENCE_NO_ROOM,   /* on its own stages, without what is shared there */
+    SEQUENCE_NO_READER, /* the plan that is to read its prompt has no room */
+};
+
 /* Opens the sequence, for which its own stages have room (sequence_room.h) and with which it may
- * begin there, and whoever reads its prompt. False: it waits on, for room on the plan that reads
- * prompts or, without what is shared here, on its own. */
-bool sequence_begin(struct coord *c, struct deployment *d, struct sequence *s,
-                    const struct prefix_hit *hit);
+ * begin there, and whoever reads its prompt; or says for what it waits on. */
+enum sequence_start sequence_begin(struct coord *c, struct deployment *d, struct sequence *s,
+                                   const struct prefix_hit *hit);
 
 #endif

@@ -17,6 +17,13 @@ static bool sequence_awaits(const struct sequence *s, uint64_t now_ns)
     return s->awaits && (s->fork || now_ns - s->queued_ns <= SHARES_PATIENCE_MS * 1000000ull);
 }
 
+/* Others go before it. */
+static bool sequence_stands_back(const struct deployment *d, const struct sequence *s,
+                                 uint64_t now_ns)
+{
+    return s->passed == d->passes || sequence_awaits(s, now_ns);
+}
+
 /* Whether a has less of its share running than b. */
 static bool client_lacks(const struct client_row *a, const struct client_row *b)
 {
@@ -27,12 +34,12 @@ struct sequence *shares_next(const struct deployment *d, uint64_t now_ns)
 {
     struct sequence *next = NULL;
     for (struct sequence *s = d->waiting_first; s; s = s->next)
-        if (!sequence_awaits(s, now_ns) && (!next || s->priority < next->priority))
+        if (!sequence_stands_back(d, s, now_ns) && (!next || s->priority < next->priority))
             next = s;
     if (!next || next->again || now_ns - next->queued_ns > SHARES_PATIENCE_MS * 1000000ull)
         return next;
     for (struct sequence *s = next->next; s && next->of->n_active > 0; s = s->next)
-        if (s->priority == next->priority && !sequence_awaits(s, now_ns) &&
+        if (s->priority == next->priority && !sequence_stands_back(d, s, now_ns) &&
             client_lacks(s->of, next->of))
             next = s;
     return next;

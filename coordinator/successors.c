@@ -97,6 +97,8 @@ void successor_take_over(struct coord *c, struct deployment *before, struct depl
     utf8_copy(before->name, sizeof before->name, last);
     utf8_copy(d->name, sizeof d->name, name);
     d->answer_tokens = before->answer_tokens;
+    d->ran_s = before->ran_s;
+    d->targets = before->targets;
     d->growth_counts = before->growth_counts;
     d->losses = before->losses;
     d->prefix_counts = before->prefix_counts;

@@ -154,6 +154,16 @@ static void choice_end(struct completion *c, struct openai_choice *choice, const
         completion_destroy(c);
 }
 
+/* When to come again, as it is now: it may have waited. */
+static uint32_t completion_retry_after_s(const struct completion *c)
+{
+    const struct requests *r = c->openai->requests;
+    struct request_model m;
+    struct err ignored;
+    bool known = c->body && r->find(r->ctx, c->body->model, &m, &ignored) == 0;
+    return known ? m.retry_after_s : c->retry_after_s;
+}
+
 static void completion_fail(struct completion *c, const struct err *why)
 {
     int status = openai_status_of(why->code);
@@ -161,7 +171,8 @@ static void completion_fail(struct completion *c, const struct err *why)
     if (c->streams)
         answer_fail(&c->answer, status, why);
     else
-        openai_error_for(c->x, status, c->retry_after_s, why->text, NULL, status_word(why->code));
+        openai_error_for(c->x, status, completion_retry_after_s(c), why->text, NULL,
+                         status_word(why->code));
     completion_leave(c);
 }
 

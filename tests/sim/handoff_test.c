@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "coordinator/deployment.h"
+#include "coordinator/handoffs.h"
 #include "tests/sim/failures.h"
 
 static void deploy_wide(struct sim *s, const char *prefill, const char *decode, const char *cache,
@@ -201,6 +202,27 @@ TEST(as_many_are_read_at_once_as_an_agent_can_send)
     all_finished(&s, 60000);
     assert_int_equal(figure(&s, "failed"), 0);
     assert_int_equal(figure(&s, "done"), 40);
+    is_clean_of(&s, "toy", 1000);
+    sim_close(&s);
+}
+
+/* Prompts that wait for the plan that reads prompts hold up nobody who does not go there. */
+TEST(who_reads_at_home_does_not_wait_for_room_elsewhere)
+{
+    struct sim s;
+    sim_open(&s, 368, 3);
+    deploy_wide(&s, "a0", "a1,a2", "off", 8);
+    deployment_find(s.core, "toy/prefill")->max_sequences = 1;
+    struct sim_client *far[4];
+    for (int i = 0; i < 4; i++)
+        far[i] = request(&s, 100, 5);
+    struct sim_client *home = request(&s, HANDOFF_LEAST_TOKENS / 2, 5);
+    while (home->open)
+        sim_run_ms(&s, 1);
+    assert_true(home->finished);
+    assert_true(far[1]->open && far[3]->open && !far[3]->n_got);
+    all_finished(&s, 60000);
+    assert_int_equal(figure(&s, "done"), 4);
     is_clean_of(&s, "toy", 1000);
     sim_close(&s);
 }
@@ -404,6 +426,7 @@ int main(void)
         cmocka_unit_test(both_plans_come_back_with_the_coordinator_and_end_together),
         cmocka_unit_test(a_plan_that_nobody_asks_for_any_more_goes),
         cmocka_unit_test(as_many_are_read_at_once_as_an_agent_can_send),
+        cmocka_unit_test(who_reads_at_home_does_not_wait_for_room_elsewhere),
         cmocka_unit_test(what_comes_has_room_of_its_own),
         cmocka_unit_test(what_runs_on_a_drained_agent_goes_on_elsewhere_with_its_keys_and_values),
         cmocka_unit_test(tokens_are_those_of_an_undisturbed_run_whoever_reads_and_whatever_breaks),

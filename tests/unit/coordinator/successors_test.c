@@ -68,6 +68,8 @@ static void moving(struct fixture *f, struct request_stream *s, int *before, int
     *before = agent_of(d);
     d->draft_counts.steps = 7;
     d->answer_tokens = 1; /* room for more is taken as tokens come */
+    d->ran_s = 2;
+    d->targets.read_s = 3;
     open_stream(f, s, 20, 100);
     struct message_sequence_open own = opened(f, *before);
     token(f, &own, *before, 0, 11, "");
@@ -82,6 +84,7 @@ static void moving(struct fixture *f, struct request_stream *s, int *before, int
     stages_ready(f, next);
     fixture_pass_ms(f, COORD_TICK_MS);
     assert_ptr_equal(deployment_find(f->core, "d"), next);
+    assert_true(next->ran_s == 2 && next->targets.read_s > 2);
     struct message_sequence_open to = opened(f, *after);
     assert_int_equal(to.length, 21);
     assert_int_equal(to.sampled, 2);

@@ -22,6 +22,8 @@ struct fake {
     int n_pending, opened;
     int full_at, full_for; /* refuses so many times once so many were opened */
     int refused, refused_idle;
+    uint32_t retry_after_s;
+    bool fails; /* what waits fails a tick later, for want of time */
     struct coord_work *work;
     uv_loop_t loop;
     uv_timer_t tick;
@@ -44,7 +46,7 @@ static int fake_find(void *ctx, const char *name, struct request_model *out, str
                                   .serving = true,
                                   .context = 64,
                                   .vocabulary = 100,
-                                  .retry_after_s = 1,
+                                  .retry_after_s = f->retry_after_s,
                                   .model = f->other && f->opened >= 2 ? f->other : f->model};
     return 0;
 }
@@ -58,7 +60,7 @@ static int fake_open(void *ctx, const struct request_spec *r, uint64_t *id, stru
         f->refused_idle += f->n_pending == 0;
         return err_set(e, HP_EBUSY, "full");
     }
-    assert_true(r->embed);
+    assert_true(r->embed || f->fails);
     f->pending[f->n_pending++] = r->callbacks;
     *id = (uint64_t)++f->opened;
     return 0;
@@ -97,6 +99,11 @@ static void on_tick(uv_timer_t *timer)
     if (w) {
         w->run(w);
         w->done(w, false);
+    } else if (f->n_pending > 0 && f->fails) {
+        struct request_callbacks c = f->pending[--f->n_pending];
+        f->retry_after_s = 7; /* more of others wait by now */
+        c.failed(c.ctx, 1, &(struct err){.code = HP_EBUSY, .text = "late"},
+                 &(struct request_usage){0});
     } else if (f->n_pending > 0) {
         struct request_callbacks c = f->pending[--f->n_pending];
         c.row(c.ctx, 1, row, (size_t)model_config(f->model)->width);
@@ -108,7 +115,7 @@ static void on_tick(uv_timer_t *timer)
 static void fake_start(struct fake *f)
 {
     struct err e = {0};
-    *f = (struct fake){.full_at = 1 << 20};
+    *f = (struct fake){.full_at = 1 << 20, .retry_after_s = 1};
     if (access(demo_model, R_OK) != 0)
         skip();
     if (model_open(demo_model, &f->model, &e) < 0)
@@ -139,7 +146,7 @@ static void fake_stop(struct fake *f)
 }
 
 /* The status of the reply, whose bytes are left in `out`. */
-static int ask(struct fake *f, const char *body, char *out, size_t size)
+static int ask_at(struct fake *f, const char *path, const char *body, char *out, size_t size)
 {
     struct sockaddr_in to = {.sin_family = AF_INET,
                              .sin_port = htons((uint16_t)gateway_port(f->gateway)),
@@ -149,9 +156,9 @@ static int ask(struct fake *f, const char *body, char *out, size_t size)
     size_t got = 0;
     assert_int_equal(connect(fd, (struct sockaddr *)&to, sizeof to), 0);
     int n = snprintf(request, sizeof request,
-                     "POST /v1/embeddings HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n"
+                     "POST %s HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n"
                      "Content-Type: application/json\r\nContent-Length: %zu\r\n\r\n%s",
-                     strlen(body), body);
+                     path, strlen(body), body);
     assert_int_equal(send(fd, request, (size_t)n, 0), n);
     uint64_t until = env_now_ns(&env_real) + 20000000000ULL;
     for (ssize_t more = -1; more != 0 && env_now_ns(&env_real) < until;) {
@@ -163,6 +170,11 @@ static int ask(struct fake *f, const char *body, char *out, size_t size)
     close(fd);
     assert_int_equal(sscanf(out, "HTTP/1.1 %d", &status), 1);
     return status;
+}
+
+static int ask(struct fake *f, const char *body, char *out, size_t size)
+{
+    return ask_at(f, "/v1/embeddings", body, out, size);
 }
 
 static int count_of(const char *text, const char *what)
@@ -217,6 +229,19 @@ TEST(a_model_that_changes_in_the_middle_ends_the_request)
     model_close(&other);
 }
 
+TEST(who_is_refused_after_waiting_is_told_when_to_come_as_it_is_then)
+{
+    struct fake f;
+    fake_start(&f);
+    f.fails = true;
+    assert_int_equal(ask_at(&f, "/v1/completions",
+                            "{\"model\": \"m\", \"prompt\": [1, 2], \"stream\": true}", reply,
+                            sizeof reply),
+                     429);
+    assert_non_null(strstr(reply, "Retry-After: 7\r\n"));
+    fake_stop(&f);
+}
+
 TEST(what_is_no_input_is_told_what_is)
 {
     struct fake f;
@@ -233,6 +258,7 @@ int main(void)
         cmocka_unit_test(a_queue_that_fills_in_the_middle_is_waited_for),
         cmocka_unit_test(a_queue_that_is_full_from_the_first_refuses_at_once),
         cmocka_unit_test(a_model_that_changes_in_the_middle_ends_the_request),
+        cmocka_unit_test(who_is_refused_after_waiting_is_told_when_to_come_as_it_is_then),
         cmocka_unit_test(what_is_no_input_is_told_what_is),
     };
     return cmocka_run_group_tests_name("embeddings", tests, NULL, NULL);
