@@ -101,14 +101,16 @@ static int readers_check(struct coord *c, const char *name, const char *agents, 
     while (*agents) {
         struct deployment_range r;
         size_t n = strcspn(agents, ",");
-        if (n >= sizeof r.agent)
-            return err_set(e, HP_EINVAL, "--prefill: the name of an agent is too long");
+        if (!n || n >= sizeof r.agent)
+            return err_set(e, HP_EINVAL, "--prefill: \"%.*s\" is not the name of an agent",
+                           (int)(n < 100 ? n : 100), agents);
         snprintf(r.agent, sizeof r.agent, "%.*s", (int)n, agents);
         if (!placement_device_named(c, r.agent).agent) {
             placement_name_unknown(r.agent, strchr(r.agent, '/') != NULL, e);
             return err_hint(e, "--prefill names agents or devices: `hpctl topo` lists them");
         }
-        agents += n + (agents[n] == ',');
+        agents += n;
+        agents += agents[0] == ',' && agents[1];
     }
     return 0;
 }

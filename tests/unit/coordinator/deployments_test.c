@@ -281,6 +281,9 @@ TEST(what_only_the_coordinator_asks_for_and_readers_that_are_not_there_are_refus
         {"{\"prefill_of\": \"e\"}", "invalid", "coordinator's own"},
         {"{\"succeeds\": \"e\"}", "invalid", "coordinator's own"},
         {"{\"prefill\": \"a1,a7\"}", "not_found", "no agent \"a7\""},
+        {"{\"prefill\": \"a1,,a2\"}", "invalid", "\"\" is not the name of an agent"},
+        {"{\"prefill\": \"a1,\"}", "invalid", "\"\" is not the name of an agent"},
+        {"{\"prefill\": \",\"}", "invalid", "\"\" is not the name of an agent"},
         {"{\"prefill\": \"a1/cpu9\"}", "not_found", "no device \"a1/cpu9\""},
     };
     struct fixture f;
