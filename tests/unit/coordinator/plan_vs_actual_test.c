@@ -1,5 +1,7 @@
 #include <math.h>
 
+#include "coordinator/clocks.h"
+#include "coordinator/member.h"
 #include "coordinator/plan_drift.h"
 #include "coordinator/plan_vs_actual.h"
 #include "coordinator/profiles.h"
@@ -127,6 +129,26 @@ TEST(a_prompt_is_compared_once_every_stage_has_told)
     fixture_close(&f);
 }
 
+/* Two on one box have one clock, of which the better guess holds; not so two boxes that were made
+ * from one image, or an agent that says anything. */
+TEST(a_clock_that_is_far_off_is_not_that_of_its_box)
+{
+    struct fixture f;
+    fixture_open(&f);
+    serve(&f);
+    struct member *a = f.core->members[0], *b = f.core->members[1];
+    snprintf(b->machine, sizeof b->machine, "%s", a->machine);
+    a->clock_heard_ns = b->clock_heard_ns = 1;
+    a->clock_offset_ns = -3000000000;
+    b->clock_offset_ns = -3000200000;
+    assert_near(clock_offset_s(f.core, a), -3.0002, 1e-9);
+    b->clock_offset_ns = -4100000000;
+    assert_near(clock_offset_s(f.core, a), -3, 1e-9);
+    b->clock_offset_ns = INT64_MIN / 4;
+    assert_near(clock_offset_s(f.core, a), -3, 1e-9);
+    fixture_close(&f);
+}
+
 TEST(the_last_of_many_quick_prompts_is_shown_beside_its_plan)
 {
     struct fixture f;
@@ -230,6 +252,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_prompt_is_compared_once_every_stage_has_told),
+        cmocka_unit_test(a_clock_that_is_far_off_is_not_that_of_its_box),
         cmocka_unit_test(the_last_of_many_quick_prompts_is_shown_beside_its_plan),
         cmocka_unit_test(what_makes_no_sense_is_dropped),
         cmocka_unit_test(a_profile_that_drifts_is_corrected_for_the_next_plan),
