@@ -13,6 +13,7 @@
 #include "agent/agent.h"
 #include "agent/options.h"
 #include "common/fs.h"
+#include "common/heap.h"
 #include "common/host_address.h"
 #include "common/log.h"
 
@@ -266,6 +267,7 @@ static int program_start(int argc, char **argv, struct err *e)
 int main(int argc, char **argv)
 {
     struct err e = {0};
+    heap_return_large();
     signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is a failed write, not the end */
     int rc = program_start(argc, argv, &e);
     if (rc >= 0)

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/resource.h>
 
+#include "common/heap.h"
 #include "common/host_address.h"
 #include "common/log.h"
 #include "common/units.h"
@@ -242,6 +243,7 @@ int main(int argc, char **argv)
 {
     struct program_options o = {0};
     struct err e = {0};
+    heap_return_large();
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is a failed write, not the end */
     int rc = options_read(argc, argv, &o, &e);
