@@ -8,12 +8,13 @@
 #include "common/env.h"
 #include "common/host_address.h"
 #include "common/log.h"
+#include "coordinator/gateway/access.h"
 #include "coordinator/gateway/http.h"
 #include "coordinator/gateway/listen_address.h"
 #include "coordinator/gateway/metrics.h"
 #include "coordinator/gateway/openai.h"
-#include "coordinator/gateway/origin.h"
 #include "coordinator/gateway/ready.h"
+#include "coordinator/gateway/text_api.h"
 
 enum {
     DRAIN_LOOK_MS = 20,
@@ -26,39 +27,16 @@ struct gateway {
     struct http_server *http;
     uv_loop_t *loop;
     struct gateway_config config;
-    struct origin_names names;
+    struct access access;
     struct openai openai;
     const struct requests *requests;
-    bool beyond_loopback, draining, stopped;
+    bool draining, stopped;
     uv_timer_t drain, pulse;
     int handles; /* of these, open */
     uint64_t drain_until_ns;
     void (*drained)(void *ctx);
     void *drained_ctx;
 };
-
-/* ---- who asks ---- */
-
-static bool key_is_needed(const struct gateway *g)
-{
-    return g->beyond_loopback || (!g->config.open && g->requests->api_keys(g->requests->ctx) > 0);
-}
-
-static bool is_allowed(const struct gateway *g, const struct http_request *r)
-{
-    return !key_is_needed(g) ||
-           (r->bearer && g->requests->api_key_allowed(g->requests->ctx, r->bearer, NULL));
-}
-
-static void client_of(const struct gateway *g, const struct http_request *r,
-                      char client[REQUEST_CLIENT_BYTES])
-{
-    char name[REQUEST_KEY_NAME_BYTES];
-    if (r->bearer && g->requests->api_key_allowed(g->requests->ctx, r->bearer, name))
-        snprintf(client, REQUEST_CLIENT_BYTES, "key %s", name);
-    else
-        snprintf(client, REQUEST_CLIENT_BYTES, "address %s", r->client);
-}
 
 /* ---- routes: one row each ---- */
 
@@ -72,7 +50,7 @@ static void get_health(struct gateway *g, struct http_exchange *x, const char *r
 static void get_ready(struct gateway *g, struct http_exchange *x, const char *rest)
 {
     const char *name = *rest ? rest : http_query(x, "model");
-    ready_reply(g->requests, x, name, g->draining, is_allowed(g, http_request_of(x)));
+    ready_reply(g->requests, x, name, g->draining, access_allowed(&g->access, http_request_of(x)));
 }
 
 static void get_metrics(struct gateway *g, struct http_exchange *x, const char *rest)
@@ -90,7 +68,7 @@ static void get_models(struct gateway *g, struct http_exchange *x, const char *r
 static void completion_post(struct gateway *g, struct http_exchange *x, bool chat)
 {
     char client[REQUEST_CLIENT_BYTES];
-    client_of(g, http_request_of(x), client);
+    access_client(&g->access, http_request_of(x), client);
     openai_complete(&g->openai, x, chat, client);
 }
 
@@ -110,8 +88,39 @@ static void post_embeddings(struct gateway *g, struct http_exchange *x, const ch
 {
     char client[REQUEST_CLIENT_BYTES];
     (void)rest;
-    client_of(g, http_request_of(x), client);
+    access_client(&g->access, http_request_of(x), client);
     openai_embed(&g->openai, x, client);
+}
+
+static void post_tokenize(struct gateway *g, struct http_exchange *x, const char *rest)
+{
+    (void)rest;
+    text_api_post(&g->openai, x, TEXT_TOKENIZE);
+}
+
+static void post_detokenize(struct gateway *g, struct http_exchange *x, const char *rest)
+{
+    (void)rest;
+    text_api_post(&g->openai, x, TEXT_DETOKENIZE);
+}
+
+static void post_template(struct gateway *g, struct http_exchange *x, const char *rest)
+{
+    (void)rest;
+    text_api_post(&g->openai, x, TEXT_TEMPLATE);
+}
+
+static void get_props(struct gateway *g, struct http_exchange *x, const char *rest)
+{
+    (void)rest;
+    text_api_props(g->requests, x, http_query(x, "model"));
+}
+
+static void get_version(struct gateway *g, struct http_exchange *x, const char *rest)
+{
+    (void)g, (void)rest;
+    static const char text[] = "{\"version\":\"" HP_VERSION "\"}";
+    http_reply(x, 200, "application/json", text, sizeof text - 1);
 }
 
 static const struct route {
@@ -128,6 +137,11 @@ static const struct route {
     {"POST", "/v1/chat/completions", post_chat, false},
     {"POST", "/v1/completions", post_completion, false},
     {"POST", "/v1/embeddings", post_embeddings, false},
+    {"POST", "/tokenize", post_tokenize, false},
+    {"POST", "/detokenize", post_detokenize, false},
+    {"POST", "/apply-template", post_template, false},
+    {"GET", "/props", get_props, false},
+    {"GET", "/version", get_version, false},
 };
 
 /* What follows the route's path, or NULL when it is another. */
@@ -177,61 +191,6 @@ static const struct route *route_find(struct http_exchange *x, const struct http
 
 /* ---- at the headers ---- */
 
-static bool refuse_strangers(const struct gateway *g, struct http_exchange *x,
-                             const struct http_request *r)
-{
-    char text[400];
-    if (g->beyond_loopback)
-        return false;
-    if (r->host && !host_is_own(r->host, &g->names)) {
-        snprintf(
-            text, sizeof text,
-            "this API is not at \"%.200s\"; start the coordinator with --http-host NAME if it is",
-            r->host);
-        openai_error(x, 403, text, NULL, "host_not_allowed");
-        return true;
-    }
-    if (r->origin && !origin_is_own(r->origin, &g->names)) {
-        snprintf(
-            text, sizeof text,
-            "pages of \"%.200s\" may not use this API; --http-host NAME allows those of a host",
-            r->origin);
-        openai_error(x, 403, text, NULL, "origin_not_allowed");
-        return true;
-    }
-    return false;
-}
-
-static bool refuse_without_key(const struct gateway *g, struct http_exchange *x,
-                               const struct http_request *r)
-{
-    if (is_allowed(g, r))
-        return false;
-    http_header(x, "WWW-Authenticate", "Bearer");
-    openai_error(
-        x, 401,
-        r->bearer
-            ? "this API key is not known here"
-            : "an API key is needed: Authorization: Bearer KEY (`hpctl key create NAME` makes one)",
-        NULL, "invalid_api_key");
-    return true;
-}
-
-/* Browsers send forms and plain text to anybody without asking; JSON they do not. */
-static bool refuse_type(struct http_exchange *x, const struct http_request *r)
-{
-    static const char json[] = "application/json";
-    const char *type = r->content_type;
-    if (strcmp(r->method, "POST") != 0 || !type)
-        return false;
-    size_t n = strcspn(type, "; \t");
-    if (n == sizeof json - 1 && strncasecmp(type, json, n) == 0)
-        return false;
-    openai_error(x, 415, "the body must be JSON: Content-Type: application/json", NULL,
-                 "unsupported_media_type");
-    return true;
-}
-
 static uint64_t body_limit(const struct gateway *g, const struct http_request *r)
 {
     struct request_model models[REQUEST_MAX_MODELS];
@@ -249,7 +208,7 @@ static uint64_t body_limit(const struct gateway *g, const struct http_request *r
 static uint64_t on_begin(void *ctx, struct http_exchange *x, const struct http_request *r)
 {
     struct gateway *g = ctx;
-    if (refuse_strangers(g, x, r))
+    if (access_refuse_stranger(&g->access, x, r))
         return 0;
     const struct route *route = route_find(x, r);
     if (!route)
@@ -262,7 +221,7 @@ static uint64_t on_begin(void *ctx, struct http_exchange *x, const struct http_r
             return 0;
         }
     }
-    if ((!route->open && refuse_without_key(g, x, r)) || refuse_type(x, r))
+    if ((!route->open && access_refuse_keyless(&g->access, x, r)) || access_refuse_type(x, r))
         return 0;
     return strcmp(route->method, "POST") == 0 ? body_limit(g, r) : 0;
 }
@@ -301,7 +260,8 @@ static struct gateway *gateway_create(uv_loop_t *loop, const struct gateway_conf
     }
     g->loop = loop;
     g->config = *config;
-    g->names = (struct origin_names){config->hosts, config->n_hosts};
+    g->access = (struct access){
+        .requests = requests, .names = {config->hosts, config->n_hosts}, .open = config->open};
     g->requests = requests;
     g->openai = (struct openai){.requests = requests, .lanes = lanes, .loop = loop};
     return g;
@@ -314,7 +274,7 @@ static struct http_limits limits_of(const struct gateway *g)
     /* On loopback all have one address. */
     return (struct http_limits){.bodies_bytes = BODIES_AT_ONCE * body,
                                 .connections_per_address =
-                                    g->beyond_loopback ? CONNECTIONS_PER_ADDRESS : 0};
+                                    g->access.beyond_loopback ? CONNECTIONS_PER_ADDRESS : 0};
 }
 
 static void on_pulse(uv_timer_t *timer)
@@ -339,7 +299,7 @@ int gateway_start(uv_loop_t *loop, const struct gateway_config *config,
     struct gateway *g = gateway_create(loop, config, requests);
     if (!g)
         return err_set(e, HP_ENOMEM, "out of memory for the gateway");
-    g->beyond_loopback = !host_is_loopback(host);
+    g->access.beyond_loopback = !host_is_loopback(host);
     struct http_handler handler = {g, on_begin, on_request, on_refused};
     struct http_limits limits = limits_of(g);
     if ((rc = http_start(loop, host, port, &limits, &handler, &g->http, e)) < 0) {
@@ -353,7 +313,7 @@ int gateway_start(uv_loop_t *loop, const struct gateway_config *config,
     g->handles = 2;
     uv_timer_start(&g->pulse, on_pulse, OPENAI_PULSE_MS, OPENAI_PULSE_MS);
     log_info("gateway", "listening", "http=%s:%d keys_needed=%s", host, http_port(g->http),
-             key_is_needed(g) ? "yes" : "no");
+             access_key_needed(&g->access) ? "yes" : "no");
     *out = g;
     return 0;
 }

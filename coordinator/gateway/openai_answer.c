@@ -76,16 +76,25 @@ static void whole_reply(struct openai_answer *a)
     buffer_free(&out);
 }
 
-/* The choices' prompt is one, and its beginning is the first one's. */
+static void time_add(double *longest, double seconds)
+{
+    *longest = *longest > seconds ? *longest : seconds;
+}
+
+/* The choices of a prompt have one beginning, and it is the first one's. */
 static void usage_add(struct openai_answer *a, const struct openai_choice *c,
                       const struct request_usage *u)
 {
-    uint64_t output = a->usage.output_tokens + u->output_tokens;
-    double decode_s = a->usage.decode_s > u->decode_s ? a->usage.decode_s : u->decode_s;
-    if (c->index == 0)
-        a->usage = *u;
-    a->usage.output_tokens = output;
-    a->usage.decode_s = decode_s;
+    struct request_usage *sum = &a->usage;
+    sum->output_tokens += u->output_tokens;
+    time_add(&sum->decode_s, u->decode_s);
+    if (c->index % a->n_per_prompt != 0)
+        return;
+    sum->prompt_tokens += u->prompt_tokens;
+    sum->cached_tokens += u->cached_tokens;
+    time_add(&sum->waited_s, u->waited_s);
+    time_add(&sum->prefill_s, u->prefill_s);
+    time_add(&sum->planned_s, u->planned_s);
 }
 
 bool answer_choice_end(struct openai_answer *a, struct openai_choice *c, const char *finish,

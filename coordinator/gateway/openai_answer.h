@@ -22,7 +22,9 @@ struct openai_answer {
     bool stream;
     struct openai_choice *choices; /* [n_choices] */
     uint32_t n_choices, n_left;    /* n_left: of those that are not over */
-    struct request_usage usage;    /* the prompt once, the output of all that are over */
+    uint32_t n_per_prompt;         /* the choices of a prompt follow each other */
+    struct request_usage usage;    /* each prompt once, the output of all that are over; times are
+                                      the longest */
 };
 
 /* n choices with these stop strings, none of which has begun. HP_ENOMEM; answer_fini either way. */

@@ -8,16 +8,11 @@
 
 #include "common/env.h"
 #include "common/json.h"
+#include "coordinator/gateway/body_fields.h"
 #include "coordinator/gateway/body_measure.h"
+#include "coordinator/gateway/openai_prompts.h"
 
-enum { MAX_MESSAGES = 4096, MAX_PROMPT_IDS = 1 << 22, MAX_CHOICES = 128 };
-
-/* A refusal that names its field. */
-static int field_refuse(const char **param, const char *name, struct err *e, const char *text)
-{
-    *param = name;
-    return err_set(e, HP_EINVAL, "%s: %s", name, text);
-}
+enum { MAX_CHOICES = 128 };
 
 /* ---- fields that are not built: given with another value than their default, they would be
  * silently disobeyed ---- */
@@ -68,60 +63,18 @@ static int check_unbuilt(const struct openai_body *b, const char **param, struct
                                          "guided_grammar",
                                          "structured_outputs",
                                          "min_tokens",
-                                         "stop_token_ids",
                                          "prompt_logprobs",
-                                         "continue_final_message",
                                          NULL};
     for (int i = 0; fields[i]; i++) {
         const json_t *v = json_object_get(b->root, fields[i]);
         if (v && !is_default(fields[i], v))
-            return field_refuse(param, fields[i], e,
-                                "this server does not support it yet; leave it out");
+            return body_field_refuse(param, fields[i], e,
+                                     "this server does not support it yet; leave it out");
     }
     return 0;
 }
 
 /* ---- numbers ---- */
-
-static int field_number(const struct openai_body *b, const char *name, double min, double max,
-                        double fallback, double *out, const char **param, struct err *e)
-{
-    const json_t *v = json_object_get(b->root, name);
-    *out = fallback;
-    if (!v || json_is_null(v))
-        return 0;
-    if (!json_is_number(v))
-        return field_refuse(param, name, e, "must be a number");
-    double got = json_number_value(v);
-    if (!isfinite(got) || got < min || got > max) {
-        *param = name;
-        return err_set(e, HP_EINVAL, "%s: %g is not between %g and %g", name, got, min, max);
-    }
-    *out = got;
-    return 0;
-}
-
-static int field_whole(const struct openai_body *b, const char *name, int64_t min, int64_t max,
-                       int64_t fallback, int64_t *out, const char **param, struct err *e)
-{
-    double v;
-    int rc = field_number(b, name, (double)min, (double)max, (double)fallback, &v, param, e);
-    if (rc == 0 && v != floor(v))
-        return field_refuse(param, name, e, "must be a whole number");
-    const json_t *exact = json_object_get(b->root, name);
-    *out = json_is_integer(exact) ? json_integer_value(exact) : (int64_t)v;
-    return rc;
-}
-
-static int field_flag(const json_t *object, const char *name, bool *out, const char **param,
-                      struct err *e)
-{
-    const json_t *v = json_object_get(object, name);
-    if (v && !json_is_null(v) && !json_is_boolean(v))
-        return field_refuse(param, name, e, "must be true or false");
-    *out = json_is_true(v);
-    return 0;
-}
 
 static int read_bias(struct openai_body *b, const char **param, struct err *e)
 {
@@ -130,7 +83,8 @@ static int read_bias(struct openai_body *b, const char **param, struct err *e)
     if (!bias || json_is_null(bias))
         return 0;
     if (!json_is_object(bias) || json_object_size(bias) > SAMPLING_MAX_BIAS)
-        return field_refuse(param, "logit_bias", e, "must be an object of at most 300 token ids");
+        return body_field_refuse(param, "logit_bias", e,
+                                 "must be an object of at most 300 token ids");
     struct sampling_bias *list = calloc(json_object_size(bias) + 1, sizeof *list);
     if (!list)
         return err_set(e, HP_ENOMEM, "out of memory for a request");
@@ -141,8 +95,8 @@ static int read_bias(struct openai_body *b, const char **param, struct err *e)
         unsigned long id = strtoul(key, &end, 10);
         double x = json_number_value(v);
         if (*end || end == key || id > UINT32_MAX || !json_is_number(v) || x < -100 || x > 100)
-            return field_refuse(param, "logit_bias", e,
-                                "maps token ids to numbers between -100 and 100");
+            return body_field_refuse(param, "logit_bias", e,
+                                     "maps token ids to numbers between -100 and 100");
         list[b->sampling.bias.count++] = (struct sampling_bias){id, x};
     }
     return 0;
@@ -155,16 +109,16 @@ static int read_sampling(struct openai_body *b, const char **param, struct err *
     int rc;
     *s = sampling_greedy;
     for (const struct sampling_number *n = sampling_numbers; n->name; n++)
-        if ((rc = field_number(b, n->name, n->asked_low, n->asked_high, n->usual,
-                               sampling_number_of(s, n), param, e)) < 0)
+        if ((rc = body_field_number(b->root, n->name, n->asked_low, n->asked_high, n->usual,
+                                    sampling_number_of(s, n), param, e)) < 0)
             return rc;
-    if ((rc = field_whole(b, "top_k", -1, INT32_MAX, 0, &top_k, param, e)) < 0)
+    if ((rc = body_field_whole(b->root, "top_k", -1, INT32_MAX, 0, &top_k, param, e)) < 0)
         return rc;
     if (fpclassify(s->top_p) == FP_ZERO)
-        return field_refuse(param, "top_p", e, "must be above 0");
+        return body_field_refuse(param, "top_p", e, "must be above 0");
     s->top_k = top_k > 0 ? (uint64_t)top_k : 0;
     const json_t *given = json_object_get(b->root, "seed");
-    if ((rc = field_whole(b, "seed", INT64_MIN, INT64_MAX, 0, &seed, param, e)) < 0)
+    if ((rc = body_field_whole(b->root, "seed", INT64_MIN, INT64_MAX, 0, &seed, param, e)) < 0)
         return rc;
     s->seed = given && !json_is_null(given) ? (uint64_t)seed : env_random_u64(&env_real);
     return read_bias(b, param, e);
@@ -179,12 +133,12 @@ static int read_stops(struct openai_body *b, const char **param, struct err *e)
     if (!stop || json_is_null(stop))
         return 0;
     if (n > COMPLETION_MAX_STOPS)
-        return field_refuse(param, "stop", e, "holds more than 16 strings");
+        return body_field_refuse(param, "stop", e, "holds more than 16 strings");
     for (size_t i = 0; i < n; i++) {
         const char *s = json_string_value(json_is_array(stop) ? json_array_get(stop, i) : stop);
         if (!s || !*s || strlen(s) > COMPLETION_MAX_STOP_BYTES)
-            return field_refuse(param, "stop", e,
-                                "must be a text of 1 to 1024 bytes, or a list of such");
+            return body_field_refuse(param, "stop", e,
+                                     "must be a text of 1 to 1024 bytes, or a list of such");
         if (!(b->stops[b->n_stops] = strdup(s)))
             return err_set(e, HP_ENOMEM, "out of memory for a request");
         b->n_stops++;
@@ -192,119 +146,21 @@ static int read_stops(struct openai_body *b, const char **param, struct err *e)
     return 0;
 }
 
-/* A list of text parts becomes one text. */
-static int flatten_content(json_t *message, const char **param, struct err *e)
+static int read_stop_ids(struct openai_body *b, const char **param, struct err *e)
 {
-    json_t *content = json_object_get(message, "content"), *part;
-    size_t i;
-    if (json_is_string(content))
+    const json_t *list = json_object_get(b->root, "stop_token_ids");
+    if (!list || json_is_null(list))
         return 0;
-    const char *role = json_string_value(json_object_get(message, "role"));
-    if (!content && strcmp(role, "assistant") != 0)
-        return field_refuse(param, "messages", e,
-                            "every message but the assistant's needs a \"content\"");
-    if (!content || json_is_null(content))
-        return json_object_set_new(message, "content", json_string("")) == 0
-                   ? 0
-                   : err_set(e, HP_ENOMEM, "out of memory for a request");
-    if (!json_is_array(content))
-        return field_refuse(param, "messages", e,
-                            "a content must be a string or a list of text parts");
-    struct buffer all = {0};
-    int rc = 0;
-    json_array_foreach(content, i, part)
-    {
-        const char *type = json_string_value(json_object_get(part, "type"));
-        const char *text = json_string_value(json_object_get(part, "text"));
-        if (!type || strcmp(type, "text") != 0 || !text) {
-            rc = field_refuse(
-                param, "messages", e,
-                "a content part is not of type \"text\"; images and sound are not supported");
-            break;
-        }
-        buffer_append(&all, text, strlen(text));
-    }
-    if (rc == 0 && (all.failed ||
-                    json_object_set_new(message, "content", json_string(buffer_cstr(&all))) != 0))
-        rc = err_set(e, HP_ENOMEM, "out of memory for a request");
-    buffer_free(&all);
-    return rc;
-}
-
-static int read_messages(struct openai_body *b, const char **param, struct err *e)
-{
-    json_t *message;
-    size_t i;
-    b->messages = json_object_get(b->root, "messages");
-    if (!json_is_array(b->messages) || json_array_size(b->messages) == 0 ||
-        json_array_size(b->messages) > MAX_MESSAGES)
-        return field_refuse(param, "messages", e, "must be a list of 1 to 4096 messages");
-    json_array_foreach(b->messages, i, message)
-    {
-        const char *role = json_string_value(json_object_get(message, "role"));
-        if (!role || !*role)
-            return field_refuse(param, "messages", e, "every message needs a \"role\"");
-        int rc = flatten_content(message, param, e);
-        if (rc < 0)
-            return rc;
-    }
-    return 0;
-}
-
-static int read_prompt_ids(struct openai_body *b, const json_t *list, const char **param,
-                           struct err *e)
-{
-    size_t n = json_array_size(list);
-    if (n > MAX_PROMPT_IDS)
-        return field_refuse(param, "prompt", e, "holds more than 4 million tokens");
-    b->ids = calloc(n + 1, sizeof *b->ids);
-    if (!b->ids)
-        return err_set(e, HP_ENOMEM, "out of memory for the prompt");
-    for (size_t i = 0; i < n; i++) {
+    if (!json_is_array(list) || json_array_size(list) > OPENAI_MAX_STOP_IDS)
+        return body_field_refuse(param, "stop_token_ids", e,
+                                 "must be a list of at most 64 token ids");
+    for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *v = json_array_get(list, i);
         if (!json_is_integer(v) || json_integer_value(v) < 0 || json_integer_value(v) > UINT32_MAX)
-            return field_refuse(param, "prompt", e, "must be a text or a list of token ids");
-        b->ids[b->n_ids++] = (uint32_t)json_integer_value(v);
+            return body_field_refuse(param, "stop_token_ids", e, "holds what is no token id");
+        b->stop_ids[b->n_stop_ids++] = (uint32_t)json_integer_value(v);
     }
     return 0;
-}
-
-static int read_prompt(struct openai_body *b, const char **param, struct err *e)
-{
-    const json_t *prompt = json_object_get(b->root, "prompt");
-    if (json_is_array(prompt) && json_array_size(prompt) > 0 &&
-        !json_is_integer(json_array_get(prompt, 0))) {
-        if (json_array_size(prompt) > 1)
-            return field_refuse(
-                param, "prompt", e,
-                "several prompts in one request are not supported yet; send one each");
-        prompt = json_array_get(prompt, 0);
-    }
-    if (json_is_string(prompt) && *json_string_value(prompt)) {
-        b->text = json_string_value(prompt);
-        return 0;
-    }
-    if (json_is_array(prompt) && json_array_size(prompt) > 0)
-        return read_prompt_ids(b, prompt, param, e);
-    bool empty = json_is_array(prompt) || json_is_string(prompt);
-    return field_refuse(param, "prompt", e,
-                        !prompt ? "is missing"
-                        : empty ? "is empty"
-                                : "must be a text or a list of token ids");
-}
-
-/* How many tokens to make at most; 0: the field is not there. */
-static int field_tokens(const struct openai_body *b, const char *name, int64_t *out,
-                        const char **param, struct err *e)
-{
-    const json_t *v = json_object_get(b->root, name);
-    *out = 0;
-    if (!v || json_is_null(v))
-        return 0;
-    if (json_is_number(v) && json_number_value(v) < 1)
-        return field_refuse(param, name, e,
-                            "must be at least 1; leave it out to go on to the end of the context");
-    return field_whole(b, name, 1, INT32_MAX, 0, out, param, e);
 }
 
 /* As many answers as are made are given: none is better than another by a measure of ours. */
@@ -312,12 +168,12 @@ static int read_choices(struct openai_body *b, const char **param, struct err *e
 {
     int64_t n, best_of;
     int rc;
-    if ((rc = field_whole(b, "n", 1, MAX_CHOICES, 1, &n, param, e)) < 0 ||
-        (rc = field_whole(b, "best_of", 1, MAX_CHOICES, n, &best_of, param, e)) < 0)
+    if ((rc = body_field_whole(b->root, "n", 1, MAX_CHOICES, 1, &n, param, e)) < 0 ||
+        (rc = body_field_whole(b->root, "best_of", 1, MAX_CHOICES, n, &best_of, param, e)) < 0)
         return rc;
     if (best_of != n)
-        return field_refuse(param, "best_of", e,
-                            "this server does not rank answers: leave it out, or give n");
+        return body_field_refuse(param, "best_of", e,
+                                 "this server does not rank answers: leave it out, or give n");
     b->n_choices = (uint32_t)n;
     return 0;
 }
@@ -327,20 +183,21 @@ static int read_options(struct openai_body *b, const char **param, struct err *e
     const json_t *options = json_object_get(b->root, "stream_options");
     int64_t max_tokens, max_completion_tokens, priority;
     int rc;
-    if ((rc = field_tokens(b, "max_tokens", &max_tokens, param, e)) < 0 ||
-        (rc = field_tokens(b, "max_completion_tokens", &max_completion_tokens, param, e)) < 0 ||
-        (rc = field_whole(b, "priority", -REQUEST_PRIORITY_MOST, REQUEST_PRIORITY_MOST, 0,
-                          &priority, param, e)) < 0 ||
-        (rc = field_flag(b->root, "stream", &b->stream, param, e)) < 0 ||
-        (rc = field_flag(b->root, "ignore_eos", &b->ignore_end, param, e)) < 0 ||
-        (rc = field_flag(b->root, "literal_specials", &b->literal_specials, param, e)) < 0)
+    if ((rc = body_field_tokens(b->root, "max_tokens", &max_tokens, param, e)) < 0 ||
+        (rc = body_field_tokens(b->root, "max_completion_tokens", &max_completion_tokens, param,
+                                e)) < 0 ||
+        (rc = body_field_whole(b->root, "priority", -REQUEST_PRIORITY_MOST, REQUEST_PRIORITY_MOST,
+                               0, &priority, param, e)) < 0 ||
+        (rc = body_field_flag(b->root, "stream", &b->stream, param, e)) < 0 ||
+        (rc = body_field_flag(b->root, "ignore_eos", &b->ignore_end, param, e)) < 0 ||
+        (rc = body_field_flag(b->root, "literal_specials", &b->literal_specials, param, e)) < 0)
         return rc;
     b->max_tokens = (uint64_t)(max_completion_tokens ? max_completion_tokens : max_tokens);
     b->priority = (int32_t)priority;
     if (options && !json_is_null(options)) {
         if (!json_is_object(options))
-            return field_refuse(param, "stream_options", e, "must be an object");
-        return field_flag(options, "include_usage", &b->include_usage, param, e);
+            return body_field_refuse(param, "stream_options", e, "must be an object");
+        return body_field_flag(options, "include_usage", &b->include_usage, param, e);
     }
     return 0;
 }
@@ -352,14 +209,18 @@ static int read_fields(struct openai_body *b, const char **param, struct err *e)
         return err_set(e, HP_EINVAL, "the body is not a JSON object");
     const char *model = json_string_value(json_object_get(b->root, "model"));
     if (!model)
-        return field_refuse(param, "model", e, "is missing or not a text");
+        return body_field_refuse(param, "model", e, "is missing or not a text");
     if (!(b->model = strdup(model)))
         return err_set(e, HP_ENOMEM, "out of memory for a request");
     if ((rc = check_unbuilt(b, param, e)) < 0 || (rc = read_options(b, param, e)) < 0 ||
         (rc = read_choices(b, param, e)) < 0 || (rc = read_sampling(b, param, e)) < 0 ||
-        (rc = read_stops(b, param, e)) < 0)
+        (rc = read_stops(b, param, e)) < 0 || (rc = read_stop_ids(b, param, e)) < 0 ||
+        (rc = openai_prompts_read(b, param, e)) < 0)
         return rc;
-    return b->chat ? read_messages(b, param, e) : read_prompt(b, param, e);
+    if (b->n_prompts * b->n_choices > OPENAI_MAX_ANSWERS)
+        return body_field_refuse(param, "n", e,
+                                 "a request may have 512 answers to all its prompts");
+    return 0;
 }
 
 /* ---- the bytes ---- */
@@ -381,24 +242,34 @@ int openai_body_parse(const char *body, size_t n, bool chat, struct openai_body 
     return rc;
 }
 
-int openai_body_check(const struct openai_body *b, uint32_t vocabulary, struct err *e)
+static int id_refuse(const char **param, const char *name, uint64_t id, uint32_t vocabulary,
+                     struct err *e)
+{
+    *param = name;
+    return err_set(e, HP_EINVAL, "%s: token %llu is beyond the vocabulary of %u", name,
+                   (unsigned long long)id, vocabulary);
+}
+
+int openai_body_check(const struct openai_body *b, uint32_t vocabulary, const char **param,
+                      struct err *e)
 {
     const struct sampling_bias *bias = b->sampling.bias.items;
     for (size_t i = 0; i < b->sampling.bias.count; i++)
         if (bias[i].token >= vocabulary)
-            return err_set(e, HP_EINVAL, "logit_bias: token %llu is beyond the vocabulary of %u",
-                           (unsigned long long)bias[i].token, vocabulary);
+            return id_refuse(param, "logit_bias", bias[i].token, vocabulary, e);
+    for (int i = 0; i < b->n_stop_ids; i++)
+        if (b->stop_ids[i] >= vocabulary)
+            return id_refuse(param, "stop_token_ids", b->stop_ids[i], vocabulary, e);
+    for (size_t p = 0; b->prompts && p < b->n_prompts; p++)
+        for (size_t i = 0; i < b->prompts[p].n_ids; i++)
+            if (b->prompts[p].ids[i] >= vocabulary)
+                return id_refuse(param, "prompt", b->prompts[p].ids[i], vocabulary, e);
     return 0;
 }
 
 void openai_body_drop_prompt(struct openai_body *b)
 {
-    json_decref(b->root);
-    free(b->ids);
-    b->root = b->messages = NULL;
-    b->text = NULL;
-    b->ids = NULL;
-    b->n_ids = 0;
+    openai_prompts_free(b);
 }
 
 void openai_body_destroy(struct openai_body **out)

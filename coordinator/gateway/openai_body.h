@@ -8,19 +8,36 @@
 #include "coordinator/gateway/completion.h"
 #include "coordinator/requests.h"
 
-struct openai_body {
-    json_t *root; /* owns `messages` and `text` */
-    bool chat, stream, include_usage, ignore_end, literal_specials;
-    char *model;
-    json_t *messages; /* chat: an array whose contents are plain strings */
-    const char *text; /* completion: a text prompt, or NULL and ids */
+enum {
+    OPENAI_MAX_ANSWERS = 512, /* of all prompts of a request together */
+    OPENAI_MAX_STOP_IDS = 64,
+};
+
+/* One of its prompts: a text, or ids. */
+struct body_prompt {
+    const char *text; /* the tree's; NULL: ids */
     uint32_t *ids;
     size_t n_ids;
+};
+
+struct openai_body {
+    json_t *root; /* owns `messages`, `template_extra` and texts */
+    bool chat, stream, include_usage, ignore_end, literal_specials;
+    char *model;
+    json_t *messages;       /* chat: an array whose contents are plain strings */
+    json_t *template_extra; /* chat: more variables for the template, or NULL */
+    bool continues;         /* chat: the answer goes on with the last message */
+    bool opens_turn;        /* chat: the template writes what begins the assistant's turn */
+    bool bare; /* no chat: the tokenizer's own first and last tokens are not added to a text */
+    struct body_prompt *prompts; /* [n_prompts]; NULL of a chat, which has one */
+    size_t n_prompts;
     uint64_t max_tokens; /* 0: to the end of the context */
     int32_t priority;    /* lower goes first */
-    uint32_t n_choices;  /* answers to the prompt */
+    uint32_t n_choices;  /* answers to each prompt */
     char *stops[COMPLETION_MAX_STOPS];
     int n_stops;
+    uint32_t stop_ids[OPENAI_MAX_STOP_IDS];
+    int n_stop_ids;
     struct sampling_params sampling;
 };
 
@@ -29,8 +46,9 @@ struct openai_body {
  * or nesting beyond BODY_MAX_DEPTH are refused. */
 int openai_body_parse(const char *body, size_t n, bool chat, struct openai_body **out,
                       const char **error_param, struct err *e);
-/* What a body says of tokens, against the model that is to run it. HP_EINVAL. */
-int openai_body_check(const struct openai_body *b, uint32_t vocabulary, struct err *e);
+/* The ids of a body, against the model that is to run it. HP_EINVAL, naming the field in *param. */
+int openai_body_check(const struct openai_body *b, uint32_t vocabulary, const char **param,
+                      struct err *e);
 /* Frees what the prompt was made of; the rest stays. */
 void openai_body_drop_prompt(struct openai_body *b);
 void openai_body_destroy(struct openai_body **b);

@@ -12,13 +12,9 @@
 
 #include "coordinator/gateway/embedding_body.h"
 #include "coordinator/gateway/openai.h"
+#include "coordinator/gateway/patience.h"
 
-enum {
-    INPUTS_AT_ONCE = 8,
-    FULL_AGAIN_MS = 50,   /* how often a full queue is asked again */
-    FULL_PATIENCE_S = 60, /* how long, before the request fails */
-    FULL_TRIES = FULL_PATIENCE_S * 1000 / FULL_AGAIN_MS
-};
+enum { INPUTS_AT_ONCE = 8 };
 
 struct embedding;
 
@@ -41,9 +37,9 @@ struct embedding {
     struct embedding_body body;
     struct embedding_input *inputs; /* [body.n_texts] */
     size_t n_opened, n_done;
-    uv_timer_t *again; /* while the core's queue is full and nothing of this request is in it */
-    int tries;
-    int rc; /* of the worker's part */
+    struct patience
+        patience; /* while the core's queue is full and nothing of this request is in it */
+    int rc;       /* of the worker's part */
 };
 
 static struct embedding *embedding_of(struct piece *p)
@@ -74,22 +70,10 @@ static void requests_cancel(struct embedding *m)
         m->inputs[i].id = 0;
 }
 
-static void on_timer_closed(uv_handle_t *handle)
-{
-    free(handle);
-}
-
-static void again_stop(struct embedding *m)
-{
-    if (m->again)
-        uv_close((uv_handle_t *)m->again, on_timer_closed);
-    m->again = NULL;
-}
-
 static void embedding_destroy(struct embedding *m)
 {
     embedding_orphan(m);
-    again_stop(m);
+    patience_end(&m->patience);
     embedding_body_fini(&m->body);
     free(m->inputs);
     buffer_free(&m->raw);
@@ -210,9 +194,9 @@ static void on_failed(void *ctx, uint64_t request, const struct err *why,
     embedding_refuse(in->owner, why->code, why->text, NULL, NULL);
 }
 
-static void on_again(uv_timer_t *timer)
+static void on_again(void *ctx)
 {
-    inputs_open(timer->data);
+    inputs_open(ctx);
 }
 
 /* The core's queue is full, and what it had of this request is done: it is asked again after a
@@ -223,12 +207,7 @@ static bool embedding_waits(struct embedding *m, int rc)
         return false;
     if (m->n_opened > m->n_done)
         return true; /* whatever ends next asks again */
-    if (!m->again && (m->again = malloc(sizeof *m->again)) != NULL) {
-        uv_timer_init(m->openai->loop, m->again);
-        m->again->data = m;
-    }
-    return m->again && m->tries++ < FULL_TRIES &&
-           uv_timer_start(m->again, on_again, FULL_AGAIN_MS, 0) == 0;
+    return patience_wait(&m->patience, m->openai->loop, on_again, m);
 }
 
 static int input_open(struct embedding_input *in, struct err *e)
@@ -253,7 +232,7 @@ static int input_open(struct embedding_input *in, struct err *e)
     }
     buffer_free(&in->text->ids);
     m->n_opened++;
-    m->tries = 0;
+    patience_renew(&m->patience);
     return 0;
 }
 

@@ -24,17 +24,60 @@ static int encode_text(struct prompt *p, const struct openai_body *b, const stru
                        const struct text_span *literal, size_t n_literal)
 {
     size_t longest = tokenizer_bytes_per_token(t);
+    bool add_special = !b->chat && !b->bare;
     if (n / (longest ? longest : 1) > context)
         return refuse_length(p, b, context, n, "bytes, more than so many tokens can hold");
-    return tokenizer_encode_literal(t, text, n, literal, n_literal, !b->chat, &p->ids, &p->failure);
+    return tokenizer_encode_literal(t, text, n, literal, n_literal, add_special, &p->ids,
+                                    &p->failure);
 }
 
 static int encode_plain(struct prompt *p, const struct openai_body *b, const struct tokenizer *t,
-                        uint64_t context)
+                        uint64_t context, const char *text)
 {
-    size_t n = strlen(b->text);
+    size_t n = strlen(text);
     struct text_span all = {0, n};
-    return encode_text(p, b, t, context, b->text, n, &all, b->literal_specials ? 1 : 0);
+    return encode_text(p, b, t, context, text, n, &all, b->literal_specials ? 1 : 0);
+}
+
+/* ---- messages ---- */
+
+/* One of Unicode's noncharacters, behind the last message: what the template writes from there on
+ * is dropped. */
+static const char turn_end[] = "\xEF\xB7\xAF";
+
+static int last_content_mark(const struct openai_body *b, struct err *e)
+{
+    json_t *last = json_array_get(b->messages, json_array_size(b->messages) - 1);
+    struct buffer marked = {0};
+    buffer_printf(&marked, "%s%s", json_string_value(json_object_get(last, "content")), turn_end);
+    bool fine = !marked.failed &&
+                json_object_set_new(last, "content", json_string(buffer_cstr(&marked))) == 0;
+    buffer_free(&marked);
+    return fine ? 0 : err_set(e, HP_ENOMEM, "out of memory for a prompt");
+}
+
+static int text_cut_at_mark(struct buffer *text, struct err *e)
+{
+    const char *all = buffer_cstr(text), *last = NULL;
+    for (const char *at = all; (at = strstr(at, turn_end)) != NULL; at++)
+        last = at;
+    if (!last)
+        return err_set(e, HP_EUNSUPPORTED,
+                       "continue_final_message: this model's chat template does not write the last "
+                       "message as it is");
+    text->size = (size_t)(last - all);
+    return 0;
+}
+
+int prompt_render(const struct openai_body *b, struct model *model, struct buffer *out,
+                  struct err *e)
+{
+    int rc = b->continues ? last_content_mark(b, e) : 0;
+    if (rc == 0)
+        rc = model_chat_render(model, b->messages, b->opens_turn, b->template_extra, out, e);
+    if (rc == 0 && out->failed)
+        rc = err_set(e, HP_ENOMEM, "out of memory for a prompt");
+    return rc == 0 && b->continues ? text_cut_at_mark(out, e) : rc;
 }
 
 static int encode_chat(struct prompt *p, const struct openai_body *b, struct model *model,
@@ -43,9 +86,7 @@ static int encode_chat(struct prompt *p, const struct openai_body *b, struct mod
     struct buffer text = {0}, spans = {0};
     struct literal_mark mark;
     int rc = b->literal_specials ? literal_mark(b->messages, t, &mark, &p->failure) : 0;
-    rc = rc < 0 ? rc : model_chat_render(model, b->messages, true, NULL, &text, &p->failure);
-    if (rc == 0 && text.failed)
-        rc = err_set(&p->failure, HP_ENOMEM, "out of memory for a prompt");
+    rc = rc < 0 ? rc : prompt_render(b, model, &text, &p->failure);
     if (rc == 0 && b->literal_specials)
         rc = literal_unmark(&text, &mark, &spans, &p->failure);
     if (rc == 0)
@@ -57,21 +98,41 @@ static int encode_chat(struct prompt *p, const struct openai_body *b, struct mod
     return rc;
 }
 
+/* ---- all ---- */
+
+static int prompt_add(struct prompt *p, const struct openai_body *b, struct model *model,
+                      const struct tokenizer *t, uint64_t context, size_t i)
+{
+    size_t before = p->ids.size / sizeof(uint32_t);
+    int rc = 0;
+    if (b->chat)
+        rc = encode_chat(p, b, model, t, context);
+    else if (b->prompts[i].text)
+        rc = encode_plain(p, b, t, context, b->prompts[i].text);
+    else
+        buffer_append(&p->ids, b->prompts[i].ids, b->prompts[i].n_ids * sizeof(uint32_t));
+    size_t end = p->ids.size / sizeof(uint32_t);
+    buffer_append(&p->ends, &end, sizeof end);
+    if (rc == 0 && (p->ids.failed || p->ends.failed))
+        rc = err_set(&p->failure, HP_ENOMEM, "out of memory for a prompt");
+    return rc == 0 && end - before >= context ? refuse_length(p, b, context, end - before, "tokens")
+                                              : rc;
+}
+
 static int prompt_fill(struct prompt *p, const struct openai_body *b, struct model *model,
                        uint64_t context)
 {
     const struct tokenizer *t;
     int rc = model_tokenizer(model, &t, &p->failure);
-    if (rc < 0)
-        return rc;
-    if (b->ids)
-        buffer_append(&p->ids, b->ids, b->n_ids * sizeof *b->ids);
-    else
-        rc = b->chat ? encode_chat(p, b, model, t, context) : encode_plain(p, b, t, context);
-    if (rc == 0 && p->ids.failed)
-        rc = err_set(&p->failure, HP_ENOMEM, "out of memory for a prompt");
-    size_t n = p->ids.size / sizeof(uint32_t);
-    return rc == 0 && n >= context ? refuse_length(p, b, context, n, "tokens") : rc;
+    for (size_t i = 0; i < b->n_prompts && rc == 0; i++)
+        rc = prompt_add(p, b, model, t, context, i);
+    return rc;
+}
+
+void prompt_free(struct prompt *p)
+{
+    buffer_free(&p->ids);
+    buffer_free(&p->ends);
 }
 
 /* In a client's words: by the name that it knows, since where the model lies here is nobody's

@@ -1,6 +1,6 @@
 /* From a body to the tokens that are fed to the model: JSON, template, tokenizer. Runs on any
  * thread: it touches what it is given, and a model whose text parts were prepared
- * (model_text_prepare). Only openai*.c and prompt.c include this. */
+ * (model_text_prepare). Only openai*.c, text_api.c and prompt.c include this. */
 #ifndef HP_COORDINATOR_GATEWAY_PROMPT_H
 #define HP_COORDINATOR_GATEWAY_PROMPT_H
 
@@ -9,11 +9,19 @@
 
 /* What became of it. */
 struct prompt {
-    struct buffer ids; /* u32 each */
+    struct buffer ids;  /* u32 each, of all the body's prompts */
+    struct buffer ends; /* size_t each: how many ids there are up to the end of each prompt */
     int rc;
     struct err failure;
     const char *param, *code; /* of the refusal; NULL */
 };
+
+/* The body's messages as their template writes them; with `continues`, up to the end of the last
+ * one's content. HP_EINVAL, HP_EUNSUPPORTED, HP_ENOMEM. */
+int prompt_render(const struct openai_body *b, struct model *model, struct buffer *out,
+                  struct err *e);
+
+void prompt_free(struct prompt *p);
 
 /* Fills `out` and frees what the body holds of the prompt. A prompt that cannot fit into `context`
  * is refused by its bytes before it is tokenized, with the code and in the words that clients know

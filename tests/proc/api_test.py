@@ -14,7 +14,7 @@ with open(os.path.join(ROOT, "examples", "demo-model", "answers.json")) as f:
 def the_api_keeps_its_contract():
     with Cluster(agents=2, cores=1) as c:
         c.deploy("demo", DEMO, "--agents", "a0,a1", "--compute", "f32", "--max-context", "512")
-        for check in (models, completions, chat_forms, stops_and_limits, sampling, refusals, hang_up, metrics):
+        for check in (models, completions, chat_forms, several_prompts, continued_turns, texts_and_tokens, stops_and_limits, sampling, refusals, hang_up, metrics):
             check(c)
             print(f"# {check.__name__}", flush=True)
 
@@ -48,6 +48,68 @@ def chat_forms(c):
     assert literal > special + 10, (special, literal)
 
 
+def several_prompts(c):
+    """A list of prompts gets what each of them gets alone, also when it is longer than the queue."""
+    fields = {"model": "demo", "temperature": 0, "max_tokens": 4}
+    texts = [f"{i} is" for i in range(100)]
+    status, body = c.request("POST", "/v1/completions", {**fields, "prompt": texts})
+    assert status == 200 and [x["index"] for x in body["choices"]] == list(range(100)), body
+    for i in (0, 7, 99):
+        one = c.request("POST", "/v1/completions", {**fields, "prompt": texts[i]})[1]
+        assert one["choices"][0]["text"] == body["choices"][i]["text"], (i, one)
+    tokens = [c.request("POST", "/tokenize", {"prompt": t})[1]["count"] for t in texts[:3]]
+    ids = [c.request("POST", "/tokenize", {"prompt": t})[1]["tokens"] for t in texts[:3]]
+    status, pairs = c.request("POST", "/v1/completions", {**fields, "prompt": ids, "n": 2})
+    assert status == 200 and pairs["usage"]["prompt_tokens"] == sum(tokens), pairs
+    assert [x["text"] for x in pairs["choices"]] == [body["choices"][i // 2]["text"] for i in range(6)], pairs
+    pieces = [""] * 5
+    for event in c.stream("/v1/completions", {**fields, "prompt": texts[:5]}).events():
+        for choice in event["choices"] if event else []:
+            pieces[choice["index"]] += choice["text"]
+    assert pieces == [x["text"] for x in body["choices"][:5]], pieces
+    for prompt, word in (([], "empty"), (["x", ""], "empty"), (["x", 5], "list of either"), (["x"] * 513, "512"), ([[1], [999999]], "999999")):
+        status, answer = c.request("POST", "/v1/completions", {**fields, "prompt": prompt})
+        assert status == 400 and answer["error"]["param"] == "prompt" and word in answer["error"]["message"], (word, answer)
+
+
+def continued_turns(c):
+    begun = ANSWER[: ANSWER.rindex(" ")]
+    turns = [{"role": "user", "content": QUESTION}, {"role": "assistant", "content": begun}]
+    assert begun + c.answer("demo", turns, continue_final_message=True, max_tokens=60) == ANSWER
+    status, body = c.chat("demo", turns[:1], continue_final_message=True)
+    assert status == 400 and body["error"]["param"] == "continue_final_message", body
+    assert c.chat("demo", turns, continue_final_message=True, add_generation_prompt=True)[0] == 400
+    assert c.answer("demo", QUESTION, chat_template_kwargs={"enable_thinking": False}, max_tokens=60) == ANSWER
+    assert c.chat("demo", QUESTION, chat_template_kwargs={"messages": []})[0] == 400
+
+
+def texts_and_tokens(c):
+    ids = c.hpctl("model", "tokenize", DEMO, "--text", ANSWER, "--no-special")["ids"]
+    status, body = c.request("POST", "/tokenize", {"content": ANSWER, "with_pieces": True})
+    assert status == 200 and body["tokens"] == ids and body["count"] == len(ids) and "".join(body["token_strs"]) == ANSWER, body
+    status, body = c.request("POST", "/detokenize", {"model": "demo", "tokens": ids})
+    assert status == 200 and body["prompt"] == body["content"] == ANSWER, body
+    messages = [{"role": "user", "content": "Hi"}]
+    status, body = c.request("POST", "/apply-template", {"messages": messages})
+    assert status == 200 and body["prompt"].endswith("assistant\n"), body
+    status, again = c.request("POST", "/tokenize", {"messages": messages})
+    assert status == 200 and again["tokens"] == c.request("POST", "/tokenize", {"prompt": body["prompt"]})[1]["tokens"], again
+    assert again["count"] == c.chat("demo", messages, max_tokens=1)[1]["usage"]["prompt_tokens"], again
+    status, props = c.request("GET", "/props")
+    assert status == 200 and props["default_generation_settings"]["n_ctx"] == 512 and "message" in props["chat_template"], props
+    assert "version" in c.request("GET", "/version")[1]
+    for path, bad in (("/tokenize", {"prompt": ["a", "b"]}), ("/tokenize", {}), ("/detokenize", {"tokens": [-1]}), ("/apply-template", {"messages": "x"}), ("/tokenize", [])):
+        status, body = c.request("POST", path, bad)
+        assert status == 400 and body["error"]["message"], (path, bad, body)
+    assert c.request("POST", "/tokenize", {"model": "none", "prompt": "x"})[0] == 404
+    # A long text and a client that leaves while it is worked on.
+    status, body = c.request("POST", "/tokenize", {"content": "word " * 100000})
+    assert status == 200 and body["count"] > 100000, body["count"]
+    with socket.create_connection(("127.0.0.1", c.port)) as gone:
+        text = json.dumps({"content": "word " * 100000}).encode()
+        gone.sendall(b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(text) + text)
+
+
 def stops_and_limits(c):
     status, body = c.chat("demo", QUESTION, max_tokens=3)
     assert status == 200 and body["choices"][0]["finish_reason"] == "length" and body["usage"]["completion_tokens"] == 3, body
@@ -55,6 +117,10 @@ def stops_and_limits(c):
     status, body = c.chat("demo", QUESTION, stop=[word], max_tokens=60)
     assert body["choices"][0]["finish_reason"] == "stop", body
     assert body["choices"][0]["message"]["content"] == ANSWER[: ANSWER.index(word)], body
+    ids = c.hpctl("model", "tokenize", DEMO, "--text", ANSWER, "--no-special")["ids"]
+    status, body = c.chat("demo", QUESTION, stop_token_ids=[ids[3]], max_tokens=60)
+    assert body["choices"][0]["finish_reason"] == "stop" and body["usage"]["completion_tokens"] == 4, body
+    assert ANSWER.startswith(body["choices"][0]["message"]["content"]) and len(body["choices"][0]["message"]["content"]) < len(ANSWER), body
     # Without a limit, generation that never ends on its own runs to the end of the context.
     status, body = c.chat("demo", "Hello!", ignore_eos=True)
     assert status == 200 and body["choices"][0]["finish_reason"] == "length", body

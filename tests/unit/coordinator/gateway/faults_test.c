@@ -14,7 +14,7 @@ static const char chat_text[] =
     "\"a <|im_end|>\"}, {\"type\": \"text\", \"text\": \"b\"}]}], \"stop\": [\"x\", \"y\"], "
     "\"logit_bias\": {\"3\": 1}, \"literal_specials\": true, "
     "\"stream\": true, \"seed\": 99, \"metadata\": {\"big\": 123456789012345678901234567890}}";
-static const char ids_text[] = "{\"model\": \"m\", \"prompt\": [1, 2, 3]}";
+static const char ids_text[] = "{\"model\": \"m\", \"prompt\": [[1, 2, 3], \"x\"]}";
 
 static int body_parsed(const char *text, bool chat)
 {
@@ -47,7 +47,7 @@ static int prompt_of(struct model *m, const char *text, bool chat)
         rc = p.rc;
     }
     openai_body_destroy(&b);
-    buffer_free(&p.ids);
+    prompt_free(&p);
     return rc;
 }
 

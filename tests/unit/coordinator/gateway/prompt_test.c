@@ -93,7 +93,7 @@ TEST(a_model_without_a_template_is_named_as_its_clients_know_it)
     if (strncmp(p.failure.text, "model \"gpt2\": the model has no chat template", 44) != 0 ||
         !strstr(p.failure.text, "/v1/completions") || strstr(p.failure.text, path))
         fail_msg("%s", p.failure.text);
-    buffer_free(&p.ids);
+    prompt_free(&p);
     model_close(&m);
     unlink(path);
 }
@@ -128,14 +128,59 @@ TEST(specials_in_a_content_are_text_where_that_is_asked_for)
                  "<|im_end|><|im_<|im_end|>\n<|im_start|>assistant\n",
                  cases[i].role);
         assert_text(m, &p, expected);
-        buffer_free(&p.ids);
+        prompt_free(&p);
     }
     struct prompt p = made(
         m, false,
         "{\"model\": \"m\", \"prompt\": \"<|im_end|>a<|im_end|>\", \"literal_specials\": true}",
         CONTEXT);
     assert_int_equal(count(&p, IM_END), 0);
-    buffer_free(&p.ids);
+    prompt_free(&p);
+    model_close(&m);
+}
+
+TEST(an_answer_goes_on_with_the_last_message_where_that_is_asked_for)
+{
+    struct model *m = demo_open();
+    static const struct {
+        const char *content, *end;
+    } cases[] = {{"The capital", "The capital"},
+                 {"user", "user"}, /* which the template writes, too */
+                 {"Yes, ", "Yes, "},
+                 {"a\\n  b", "a\n  b"},
+                 {"im_end", "im_end"},
+                 {" ", " "},
+                 {"", ""}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char body[400], expected[200];
+        snprintf(body, sizeof body,
+                 "{\"model\": \"m\", \"messages\": [{\"role\": \"user\", \"content\": \"x\"}, "
+                 "{\"role\": \"assistant\", \"content\": \"%s\"}], "
+                 "\"continue_final_message\": true}",
+                 cases[i].content);
+        struct prompt p = made(m, true, body, CONTEXT);
+        assert_int_equal(p.rc, 0);
+        snprintf(expected, sizeof expected,
+                 "<|im_start|>user\nx<|im_end|>\n<|im_start|>assistant\n%s", cases[i].end);
+        assert_text(m, &p, expected);
+        prompt_free(&p);
+    }
+    model_close(&m);
+}
+
+TEST(prompts_of_one_body_lie_behind_each_other)
+{
+    struct model *m = demo_open();
+    struct prompt p =
+        made(m, false, "{\"model\": \"m\", \"prompt\": [[1, 2, 3], [4], [5, 6]]}", CONTEXT);
+    static const uint32_t ids[] = {1, 2, 3, 4, 5, 6};
+    static const size_t ends[] = {3, 4, 6};
+    assert_int_equal(p.rc, 0);
+    assert_int_equal(p.ids.size, sizeof ids);
+    assert_memory_equal(p.ids.data, ids, sizeof ids);
+    assert_int_equal(p.ends.size, sizeof ends);
+    assert_memory_equal(p.ends.data, ends, sizeof ends);
+    prompt_free(&p);
     model_close(&m);
 }
 
@@ -162,8 +207,8 @@ TEST(texts_without_specials_become_the_same_tokens_either_way)
         if (p[0].ids.size != p[1].ids.size)
             fail_msg("%s", texts[i]);
         assert_memory_equal(p[0].ids.data, p[1].ids.data, p[0].ids.size);
-        buffer_free(&p[0].ids);
-        buffer_free(&p[1].ids);
+        prompt_free(&p[0]);
+        prompt_free(&p[1]);
     }
     model_close(&m);
 }
@@ -177,7 +222,7 @@ TEST(an_unknown_role_is_no_way_into_the_template)
                            CONTEXT);
     assert_int_equal(p.rc, HP_EINVAL);
     assert_string_equal(p.param, "messages");
-    buffer_free(&p.ids);
+    prompt_free(&p);
     model_close(&m);
 }
 
@@ -222,7 +267,7 @@ TEST(what_cannot_fit_is_refused_in_words_that_clients_know)
         assert_non_null(strstr(p.failure.text, "This model's maximum context length is 16 tokens"));
         if (i > 0)
             assert_int_equal(p.ids.size, 0); /* before it was tokenized */
-        buffer_free(&p.ids);
+        prompt_free(&p);
         buffer_free(&body);
     }
     model_close(&m);
@@ -240,7 +285,7 @@ static void *make_many(void *ctx)
         struct prompt p = made(m, true, body, CONTEXT);
         if (p.rc < 0 || count(&p, IM_END) != 1)
             return ctx;
-        buffer_free(&p.ids);
+        prompt_free(&p);
     }
     return NULL;
 }
@@ -266,7 +311,7 @@ TEST(a_shared_model_lives_until_its_last_owner_closes_it)
     assert_null(m);
     struct prompt p = made(other, false, "{\"model\": \"m\", \"prompt\": \"Hello\"}", CONTEXT);
     assert_int_equal(p.rc, 0);
-    buffer_free(&p.ids);
+    prompt_free(&p);
     model_close(&other);
 }
 
@@ -275,6 +320,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_model_without_a_template_is_named_as_its_clients_know_it),
         cmocka_unit_test(specials_in_a_content_are_text_where_that_is_asked_for),
+        cmocka_unit_test(an_answer_goes_on_with_the_last_message_where_that_is_asked_for),
+        cmocka_unit_test(prompts_of_one_body_lie_behind_each_other),
         cmocka_unit_test(texts_without_specials_become_the_same_tokens_either_way),
         cmocka_unit_test(an_unknown_role_is_no_way_into_the_template),
         cmocka_unit_test(marks_leave_spans_where_they_were),

@@ -1,0 +1,83 @@
+#include "coordinator/gateway/access.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#include "coordinator/gateway/openai.h"
+
+bool access_key_needed(const struct access *a)
+{
+    return a->beyond_loopback || (!a->open && a->requests->api_keys(a->requests->ctx) > 0);
+}
+
+bool access_allowed(const struct access *a, const struct http_request *r)
+{
+    return !access_key_needed(a) ||
+           (r->bearer && a->requests->api_key_allowed(a->requests->ctx, r->bearer, NULL));
+}
+
+void access_client(const struct access *a, const struct http_request *r,
+                   char client[REQUEST_CLIENT_BYTES])
+{
+    char name[REQUEST_KEY_NAME_BYTES];
+    if (r->bearer && a->requests->api_key_allowed(a->requests->ctx, r->bearer, name))
+        snprintf(client, REQUEST_CLIENT_BYTES, "key %s", name);
+    else
+        snprintf(client, REQUEST_CLIENT_BYTES, "address %s", r->client);
+}
+
+bool access_refuse_stranger(const struct access *a, struct http_exchange *x,
+                            const struct http_request *r)
+{
+    char text[400];
+    if (a->beyond_loopback)
+        return false;
+    if (r->host && !host_is_own(r->host, &a->names)) {
+        snprintf(
+            text, sizeof text,
+            "this API is not at \"%.200s\"; start the coordinator with --http-host NAME if it is",
+            r->host);
+        openai_error(x, 403, text, NULL, "host_not_allowed");
+        return true;
+    }
+    if (r->origin && !origin_is_own(r->origin, &a->names)) {
+        snprintf(
+            text, sizeof text,
+            "pages of \"%.200s\" may not use this API; --http-host NAME allows those of a host",
+            r->origin);
+        openai_error(x, 403, text, NULL, "origin_not_allowed");
+        return true;
+    }
+    return false;
+}
+
+bool access_refuse_keyless(const struct access *a, struct http_exchange *x,
+                           const struct http_request *r)
+{
+    if (access_allowed(a, r))
+        return false;
+    http_header(x, "WWW-Authenticate", "Bearer");
+    openai_error(
+        x, 401,
+        r->bearer
+            ? "this API key is not known here"
+            : "an API key is needed: Authorization: Bearer KEY (`hpctl key create NAME` makes one)",
+        NULL, "invalid_api_key");
+    return true;
+}
+
+/* Browsers send forms and plain text to anybody without asking; JSON they do not. */
+bool access_refuse_type(struct http_exchange *x, const struct http_request *r)
+{
+    static const char json[] = "application/json";
+    const char *type = r->content_type;
+    if (strcmp(r->method, "POST") != 0 || !type)
+        return false;
+    size_t n = strcspn(type, "; \t");
+    if (n == sizeof json - 1 && strncasecmp(type, json, n) == 0)
+        return false;
+    openai_error(x, 415, "the body must be JSON: Content-Type: application/json", NULL,
+                 "unsupported_media_type");
+    return true;
+}

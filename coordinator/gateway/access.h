@@ -1,0 +1,30 @@
+/* Who may ask: API keys, and on loopback hosts and pages. Only gateway.c includes this; on the
+ * loop's thread. */
+#ifndef HP_COORDINATOR_GATEWAY_ACCESS_H
+#define HP_COORDINATOR_GATEWAY_ACCESS_H
+
+#include "coordinator/gateway/http.h"
+#include "coordinator/gateway/origin.h"
+#include "coordinator/requests.h"
+
+struct access {
+    const struct requests *requests;
+    struct origin_names names; /* that loopback is called by */
+    bool beyond_loopback;
+    bool open; /* on loopback nobody needs a key */
+};
+
+bool access_key_needed(const struct access *a);
+bool access_allowed(const struct access *a, const struct http_request *r);
+/* Whose share of the queue a request is of: "key NAME" or "address A". */
+void access_client(const struct access *a, const struct http_request *r,
+                   char client[REQUEST_CLIENT_BYTES]);
+
+/* True: this request was answered with why it is not taken. */
+bool access_refuse_stranger(const struct access *a, struct http_exchange *x,
+                            const struct http_request *r);
+bool access_refuse_keyless(const struct access *a, struct http_exchange *x,
+                           const struct http_request *r);
+bool access_refuse_type(struct http_exchange *x, const struct http_request *r);
+
+#endif

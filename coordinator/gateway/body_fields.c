@@ -1,0 +1,63 @@
+#include "coordinator/gateway/body_fields.h"
+
+#include <math.h>
+
+int body_field_refuse(const char **param, const char *name, struct err *e, const char *text)
+{
+    *param = name;
+    return err_set(e, HP_EINVAL, "%s: %s", name, text);
+}
+
+int body_field_number(const json_t *root, const char *name, double min, double max, double fallback,
+                      double *out, const char **param, struct err *e)
+{
+    const json_t *v = json_object_get(root, name);
+    *out = fallback;
+    if (!v || json_is_null(v))
+        return 0;
+    if (!json_is_number(v))
+        return body_field_refuse(param, name, e, "must be a number");
+    double got = json_number_value(v);
+    if (!isfinite(got) || got < min || got > max) {
+        *param = name;
+        return err_set(e, HP_EINVAL, "%s: %g is not between %g and %g", name, got, min, max);
+    }
+    *out = got;
+    return 0;
+}
+
+int body_field_whole(const json_t *root, const char *name, int64_t min, int64_t max,
+                     int64_t fallback, int64_t *out, const char **param, struct err *e)
+{
+    double v;
+    int rc =
+        body_field_number(root, name, (double)min, (double)max, (double)fallback, &v, param, e);
+    if (rc == 0 && v != floor(v))
+        return body_field_refuse(param, name, e, "must be a whole number");
+    const json_t *exact = json_object_get(root, name);
+    *out = json_is_integer(exact) ? json_integer_value(exact) : (int64_t)v;
+    return rc;
+}
+
+int body_field_flag(const json_t *root, const char *name, bool *out, const char **param,
+                    struct err *e)
+{
+    const json_t *v = json_object_get(root, name);
+    if (v && !json_is_null(v) && !json_is_boolean(v))
+        return body_field_refuse(param, name, e, "must be true or false");
+    *out = json_is_true(v);
+    return 0;
+}
+
+int body_field_tokens(const json_t *root, const char *name, int64_t *out, const char **param,
+                      struct err *e)
+{
+    const json_t *v = json_object_get(root, name);
+    *out = 0;
+    if (!v || json_is_null(v))
+        return 0;
+    if (json_is_number(v) && json_number_value(v) < 1)
+        return body_field_refuse(
+            param, name, e, "must be at least 1; leave it out to go on to the end of the context");
+    return body_field_whole(root, name, 1, INT32_MAX, 0, out, param, e);
+}

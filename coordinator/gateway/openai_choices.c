@@ -1,0 +1,320 @@
+/* A completion from its tokens on: its choices in the core, and their answer. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "common/env.h"
+#include "common/log.h"
+#include "coordinator/gateway/openai_completion_int.h"
+
+enum { CHOICES_AT_ONCE = 32 }; /* the next prompt is opened while fewer are open */
+
+/* ---- its life ---- */
+
+static void on_client_gone(void *ctx);
+
+struct completion *completion_create(struct openai *o, struct http_exchange *x, bool chat,
+                                     const char *client)
+{
+    struct completion *c = calloc(1, sizeof *c);
+    if (!c)
+        return NULL;
+    *c = (struct completion){
+        .openai = o, .x = x, .chat = chat, .retry_after_s = 1, .next = o->open, .link = &o->open};
+    snprintf(c->client, sizeof c->client, "%s", client);
+    c->answer.x = x;
+    c->answer.head = (struct openai_head){.chat = chat, .created_s = (int64_t)time(NULL)};
+    snprintf(c->answer.head.id, sizeof c->answer.head.id, "%s-%016llx", chat ? "chatcmpl" : "cmpl",
+             (unsigned long long)env_random_u64(&env_real));
+    if (c->next)
+        c->next->link = &c->next;
+    o->open = c;
+    http_on_gone(x, on_client_gone, c);
+    return c;
+}
+
+/* Nobody waits for it any more. */
+static void completion_orphan(struct completion *c)
+{
+    if (!c->x)
+        return;
+    if (c->next)
+        c->next->link = c->link;
+    *c->link = c->next;
+    c->x = NULL;
+    c->openai = NULL;
+}
+
+void completion_destroy(struct completion *c)
+{
+    completion_orphan(c);
+    answer_fini(&c->answer);
+    openai_body_destroy(&c->body);
+    buffer_free(&c->raw);
+    prompt_free(&c->prompt);
+    patience_end(&c->patience);
+    model_close(&c->model);
+    free(c);
+}
+
+/* Its exchange has its answer, or is gone. */
+static void completion_leave(struct completion *c)
+{
+    if (c->working)
+        completion_orphan(c);
+    else
+        completion_destroy(c);
+}
+
+/* None of its choices goes on. The last ones end first: they may wait still, and are not to be let
+ * in where the first ones make room. */
+static void completion_cancel(struct completion *c)
+{
+    const struct requests *r = c->openai->requests;
+    for (uint32_t i = c->answer.n_choices; i-- > 0;) {
+        if (c->answer.choices[i].request)
+            r->cancel(r->ctx, c->answer.choices[i].request, false, NULL);
+        c->answer.choices[i].request = 0;
+    }
+}
+
+static void on_client_gone(void *ctx)
+{
+    struct completion *c = ctx;
+    completion_cancel(c);
+    completion_leave(c);
+}
+
+void completion_refuse(struct completion *c, int rc, const char *text, const char *param,
+                       const char *code)
+{
+    openai_error_for(c->x, openai_status_of(rc), c->retry_after_s, text, param,
+                     code ? code : status_word(rc));
+    completion_leave(c);
+}
+
+/* ---- the answer ---- */
+
+/* The client does not take its stream. */
+static void completion_give_up(struct completion *c)
+{
+    log_warn("gateway", "client_too_slow", "request=%s", c->answer.head.id);
+    completion_cancel(c);
+    http_stream_end(c->x);
+    completion_destroy(c);
+}
+
+/* A stream begins with the first token: until then a request that fails is answered with a status,
+ * which clients understand better than an event (429 and 503 are tried again). */
+static void stream_begin(struct completion *c)
+{
+    if (!c->answer.stream || c->streams)
+        return;
+    c->streams = c->spoke = true;
+    http_stream_begin(c->x, "text/event-stream; charset=utf-8");
+    answer_begin(&c->answer);
+}
+
+static void choice_end(struct completion *c, struct openai_choice *choice, const char *finish,
+                       const struct request_usage *usage)
+{
+    stream_begin(c);
+    if (!answer_choice_end(&c->answer, choice, finish, usage))
+        completion_give_up(c);
+    else if (!c->answer.n_left)
+        completion_destroy(c);
+    else
+        completion_open(c);
+}
+
+/* When to come again, as it is now: it may have waited. */
+static uint32_t completion_retry_after_s(const struct completion *c)
+{
+    const struct requests *r = c->openai->requests;
+    struct request_model m;
+    struct err ignored;
+    bool known = c->body && r->find(r->ctx, c->body->model, &m, &ignored) == 0;
+    return known ? m.retry_after_s : c->retry_after_s;
+}
+
+static void completion_fail(struct completion *c, const struct err *why)
+{
+    int status = openai_status_of(why->code);
+    completion_cancel(c);
+    if (c->streams)
+        answer_fail(&c->answer, status, why);
+    else
+        openai_error_for(c->x, status, completion_retry_after_s(c), why->text, NULL,
+                         status_word(why->code));
+    completion_leave(c);
+}
+
+void openai_fail_all(struct openai *o, const struct err *why)
+{
+    while (o->open)
+        completion_fail(o->open, why);
+}
+
+void openai_pulse(struct openai *o)
+{
+    static const char comment[] = ": the answer goes on in a moment\n\n";
+    for (struct completion *c = o->open, *next; c; c = next) {
+        next = c->next;
+        bool silent = c->streams && !c->spoke;
+        c->spoke = false;
+        if (!silent)
+            continue;
+        buffer_append(http_stream_buffer(c->x), comment, sizeof comment - 1);
+        if (!http_stream_flush(c->x))
+            completion_give_up(c);
+    }
+}
+
+/* ---- what the core tells ---- */
+
+static bool body_stops_at(const struct openai_body *b, uint32_t id)
+{
+    for (int i = 0; i < b->n_stop_ids; i++)
+        if (b->stop_ids[i] == id)
+            return true;
+    return false;
+}
+
+static void on_tokens(void *ctx, uint64_t request, const uint32_t *ids, size_t n)
+{
+    struct openai_choice *choice = ctx;
+    struct completion *c = choice->owner;
+    const struct requests *r = c->openai->requests;
+    struct request_usage usage = {0};
+    stream_begin(c);
+    c->spoke = true;
+    size_t read = 0; /* what was sampled behind the end is not used */
+    while (read < n && !choice->text.stopped) {
+        uint32_t id = ids[read++];
+        if (body_stops_at(c->body, id))
+            completion_finish(&choice->text);
+        else
+            completion_push(&choice->text, id);
+    }
+    if (choice->text.text.failed) {
+        struct err e = {0};
+        err_set(&e, HP_ENOMEM, "no memory for the answer");
+        completion_fail(c, &e);
+    } else if (choice->text.stopped) {
+        r->cancel(r->ctx, request, true, &usage);
+        usage.output_tokens -= usage.output_tokens > n - read ? n - read : 0;
+        choice_end(c, choice, "stop", &usage);
+    } else if (c->answer.stream && !answer_push(&c->answer, choice)) {
+        completion_give_up(c);
+    }
+}
+
+static void on_finished(void *ctx, uint64_t request, enum request_finish finish,
+                        const struct request_usage *usage)
+{
+    struct openai_choice *choice = ctx;
+    (void)request;
+    choice_end(choice->owner, choice, finish == REQUEST_STOP ? "stop" : "length", usage);
+}
+
+static void on_failed(void *ctx, uint64_t request, const struct err *why,
+                      const struct request_usage *usage)
+{
+    struct openai_choice *choice = ctx;
+    (void)request, (void)usage;
+    choice->request = 0;
+    completion_fail(choice->owner, why);
+}
+
+/* ---- open ---- */
+
+/* All choices of the next prompt or none: the first one's prompt is everybody's, each draws with a
+ * seed of its own. */
+static int choices_open(struct completion *c, struct err *e)
+{
+    const struct requests *r = c->openai->requests;
+    uint32_t n = c->body->n_choices, first = c->n_opened;
+    const size_t *ends = (const size_t *)(const void *)c->prompt.ends.data;
+    size_t from = first ? ends[first / n - 1] : 0;
+    struct sampling_params sampling = c->body->sampling;
+    struct request_spec request = {
+        .model = c->body->model,
+        .prompt = (const uint32_t *)(const void *)c->prompt.ids.data + from,
+        .n_prompt = ends[first / n] - from,
+        .max_tokens = c->body->max_tokens,
+        .sampling = &sampling,
+        .n_forks = n - 1,
+        .ignore_end = c->body->ignore_end,
+        .priority = c->body->priority,
+        .client = c->client,
+    };
+    int rc = 0;
+    for (uint32_t i = first; i < first + n && rc == 0; i++) {
+        struct openai_choice *choice = &c->answer.choices[i];
+        request.callbacks =
+            (struct request_callbacks){choice, on_tokens, on_finished, on_failed, NULL};
+        rc = r->open(r->ctx, &request, &choice->request, e);
+        choice->request = rc < 0 ? 0 : choice->request;
+        request.fork_of = c->answer.choices[first].request;
+        request.n_forks = 0;
+        sampling.seed++;
+    }
+    if (rc == 0) {
+        c->n_opened += n;
+        patience_renew(&c->patience);
+        return 0;
+    }
+    for (uint32_t i = first + n; i-- > first;) { /* as completion_cancel */
+        struct openai_choice *choice = &c->answer.choices[i];
+        if (choice->request)
+            r->cancel(r->ctx, choice->request, false, NULL);
+        choice->request = 0;
+    }
+    return rc;
+}
+
+static int prompt_open(struct completion *c, struct err *e)
+{
+    const struct requests *r = c->openai->requests;
+    struct request_model m;
+    int rc = r->find(r->ctx, c->body->model, &m, e);
+    c->retry_after_s = rc == 0 ? m.retry_after_s : 1;
+    if (rc == 0 && !m.serving && !m.waits)
+        rc = openai_not_serving(&m, e);
+    else if (rc == 0 && m.model != c->model)
+        rc = err_set(e, HP_ESTALE, "\"%s\" was deployed anew in this moment: try again",
+                     c->body->model);
+    return rc < 0 ? rc : choices_open(c, e);
+}
+
+static void on_again(void *ctx)
+{
+    completion_open(ctx);
+}
+
+static uint32_t choices_running(const struct completion *c)
+{
+    return c->n_opened - (c->answer.n_choices - c->answer.n_left);
+}
+
+/* As many more as may be in the core at once. A full queue refuses a request that has not begun;
+ * one that has waits for its turn. */
+void completion_open(struct completion *c)
+{
+    struct err e = {0};
+    int rc = 0;
+    while (rc == 0 && c->n_opened < c->answer.n_choices && choices_running(c) < CHOICES_AT_ONCE)
+        rc = prompt_open(c, &e);
+    if (c->n_opened == c->answer.n_choices)
+        prompt_free(&c->prompt);
+    if (rc == 0 ||
+        (rc == HP_EBUSY && c->n_opened > 0 &&
+         (choices_running(c) > 0 || patience_wait(&c->patience, c->openai->loop, on_again, c))))
+        return;
+    if (c->n_opened > 0)
+        completion_fail(c, &e);
+    else
+        completion_refuse(c, rc, e.text, rc == HP_EINVAL ? (c->chat ? "messages" : "prompt") : NULL,
+                          rc == HP_ENOENT ? "model_not_found" : NULL);
+}

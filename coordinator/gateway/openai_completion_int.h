@@ -1,0 +1,48 @@
+/* A completion and its two halves: what reads it (openai_completion.c), and what answers it
+ * (openai_choices.c). Only they include this. On the loop's thread, but for the fields that a
+ * worker has while `working`. */
+#ifndef HP_COORDINATOR_GATEWAY_OPENAI_COMPLETION_INT_H
+#define HP_COORDINATOR_GATEWAY_OPENAI_COMPLETION_INT_H
+
+#include "coordinator/gateway/openai.h"
+#include "coordinator/gateway/openai_answer.h"
+#include "coordinator/gateway/patience.h"
+#include "coordinator/gateway/prompt.h"
+
+struct completion {
+    struct openai *openai;
+    struct http_exchange *x; /* NULL: an orphan */
+    struct completion *next, **link;
+    struct piece piece;
+    bool working; /* a worker has it */
+    bool streams; /* its stream has begun */
+    bool spoke;   /* it has told something since the last pulse */
+    char client[REQUEST_CLIENT_BYTES];
+    bool chat;
+    struct buffer raw;
+    struct openai_body *body;
+    int parsed;
+    const char *param;
+    struct err failure;
+    struct model *model; /* shared */
+    uint64_t context;
+    uint32_t retry_after_s;
+    struct prompt prompt;
+    struct patience
+        patience;      /* while the core's queue is full and nothing of this request is in it */
+    uint32_t n_opened; /* of the answer's choices */
+    struct openai_answer answer;
+};
+
+/* One among o->open. NULL: no memory. */
+struct completion *completion_create(struct openai *o, struct http_exchange *x, bool chat,
+                                     const char *client);
+void completion_destroy(struct completion *c);
+/* Answers with an error and ends it; `param` and `code` may be NULL. */
+void completion_refuse(struct completion *c, int rc, const char *text, const char *param,
+                       const char *code);
+/* Its prompts are made: as many of them as may be in the core at once are opened, the others
+ * follow. It may be gone afterwards. */
+void completion_open(struct completion *c);
+
+#endif

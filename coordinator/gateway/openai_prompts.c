@@ -1,0 +1,174 @@
+#include "coordinator/gateway/openai_prompts.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "coordinator/gateway/body_fields.h"
+
+#define PROMPT_TYPES "must be a text, a list of token ids, or a list of either"
+
+enum { MAX_MESSAGES = 4096, MAX_PROMPT_IDS = 1 << 22 };
+
+/* ---- messages ---- */
+
+/* A list of text parts becomes one text. */
+static int flatten_content(json_t *message, const char **param, struct err *e)
+{
+    json_t *content = json_object_get(message, "content"), *part;
+    size_t i;
+    if (json_is_string(content))
+        return 0;
+    const char *role = json_string_value(json_object_get(message, "role"));
+    if (!content && strcmp(role, "assistant") != 0)
+        return body_field_refuse(param, "messages", e,
+                                 "every message but the assistant's needs a \"content\"");
+    if (!content || json_is_null(content))
+        return json_object_set_new(message, "content", json_string("")) == 0
+                   ? 0
+                   : err_set(e, HP_ENOMEM, "out of memory for a request");
+    if (!json_is_array(content))
+        return body_field_refuse(param, "messages", e,
+                                 "a content must be a string or a list of text parts");
+    struct buffer all = {0};
+    int rc = 0;
+    json_array_foreach(content, i, part)
+    {
+        const char *type = json_string_value(json_object_get(part, "type"));
+        const char *text = json_string_value(json_object_get(part, "text"));
+        if (!type || strcmp(type, "text") != 0 || !text) {
+            rc = body_field_refuse(
+                param, "messages", e,
+                "a content part is not of type \"text\"; images and sound are not supported");
+            break;
+        }
+        buffer_append(&all, text, strlen(text));
+    }
+    if (rc == 0 && (all.failed ||
+                    json_object_set_new(message, "content", json_string(buffer_cstr(&all))) != 0))
+        rc = err_set(e, HP_ENOMEM, "out of memory for a request");
+    buffer_free(&all);
+    return rc;
+}
+
+static int read_messages(struct openai_body *b, const char **param, struct err *e)
+{
+    json_t *message;
+    size_t i;
+    b->messages = json_object_get(b->root, "messages");
+    if (!json_is_array(b->messages) || json_array_size(b->messages) == 0 ||
+        json_array_size(b->messages) > MAX_MESSAGES)
+        return body_field_refuse(param, "messages", e, "must be a list of 1 to 4096 messages");
+    json_array_foreach(b->messages, i, message)
+    {
+        const char *role = json_string_value(json_object_get(message, "role"));
+        if (!role || !*role)
+            return body_field_refuse(param, "messages", e, "every message needs a \"role\"");
+        int rc = flatten_content(message, param, e);
+        if (rc < 0)
+            return rc;
+    }
+    return 0;
+}
+
+/* What the template is told beside the messages. Its own variables have fields of their own. */
+static int read_template_fields(struct openai_body *b, const char **param, struct err *e)
+{
+    static const char *const own[] = {"messages", "tools", "documents", "add_generation_prompt"};
+    const json_t *turn = json_object_get(b->root, "add_generation_prompt");
+    bool opens_turn;
+    int rc = body_field_flag(b->root, "add_generation_prompt", &opens_turn, param, e);
+    rc = rc < 0 ? rc : body_field_flag(b->root, "continue_final_message", &b->continues, param, e);
+    if (rc < 0)
+        return rc;
+    if (b->continues && opens_turn)
+        return body_field_refuse(param, "continue_final_message", e,
+                                 "the answer either continues the last message or begins a turn of "
+                                 "its own (add_generation_prompt)");
+    b->opens_turn = !b->continues && (opens_turn || !turn || json_is_null(turn));
+    b->template_extra = json_object_get(b->root, "chat_template_kwargs");
+    if (json_is_null(b->template_extra))
+        b->template_extra = NULL;
+    if (b->template_extra && !json_is_object(b->template_extra))
+        return body_field_refuse(param, "chat_template_kwargs", e, "must be an object");
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+        if (json_object_get(b->template_extra, own[i]))
+            return body_field_refuse(param, "chat_template_kwargs", e,
+                                     "may not have messages, tools, documents or "
+                                     "add_generation_prompt");
+    const json_t *last = json_array_get(b->messages, json_array_size(b->messages) - 1);
+    const char *role = json_string_value(json_object_get(last, "role"));
+    if (b->continues && strcmp(role, "assistant") != 0)
+        return body_field_refuse(param, "continue_final_message", e,
+                                 "the last message is not the assistant's");
+    return 0;
+}
+
+/* ---- prompts ---- */
+
+static int read_prompt_ids(struct body_prompt *p, const json_t *list, const char **param,
+                           struct err *e)
+{
+    size_t n = json_array_size(list);
+    if (n > MAX_PROMPT_IDS)
+        return body_field_refuse(param, "prompt", e, "holds more than 4 million tokens");
+    p->ids = calloc(n + 1, sizeof *p->ids);
+    if (!p->ids)
+        return err_set(e, HP_ENOMEM, "out of memory for the prompt");
+    for (size_t i = 0; i < n; i++) {
+        const json_t *v = json_array_get(list, i);
+        if (!json_is_integer(v) || json_integer_value(v) < 0 || json_integer_value(v) > UINT32_MAX)
+            return body_field_refuse(param, "prompt", e, PROMPT_TYPES);
+        p->ids[p->n_ids++] = (uint32_t)json_integer_value(v);
+    }
+    return 0;
+}
+
+static int read_prompt(struct body_prompt *p, const json_t *v, const char **param, struct err *e)
+{
+    if (json_is_array(v) && json_array_size(v) > 0)
+        return read_prompt_ids(p, v, param, e);
+    if (!json_is_string(v) || !*json_string_value(v))
+        return body_field_refuse(param, "prompt", e,
+                                 json_is_array(v) || json_is_string(v) ? "is empty" : PROMPT_TYPES);
+    p->text = json_string_value(v);
+    return 0;
+}
+
+/* One text, one list of ids, or a list of either. */
+static int read_prompts(struct openai_body *b, const char **param, struct err *e)
+{
+    const json_t *prompt = json_object_get(b->root, "prompt");
+    bool one = !json_is_array(prompt) || json_is_number(json_array_get(prompt, 0));
+    size_t n = one ? 1 : json_array_size(prompt);
+    int rc = 0;
+    if (!prompt || n == 0)
+        return body_field_refuse(param, "prompt", e, prompt ? "is empty" : "is missing");
+    if (n > OPENAI_MAX_ANSWERS)
+        return body_field_refuse(param, "prompt", e, "holds more than 512 prompts");
+    b->prompts = calloc(n, sizeof *b->prompts);
+    if (!b->prompts)
+        return err_set(e, HP_ENOMEM, "out of memory for %zu prompts", n);
+    b->n_prompts = n;
+    for (size_t i = 0; i < n && rc == 0; i++)
+        rc = read_prompt(&b->prompts[i], one ? prompt : json_array_get(prompt, i), param, e);
+    return rc;
+}
+
+int openai_prompts_read(struct openai_body *b, const char **param, struct err *e)
+{
+    if (!b->chat)
+        return read_prompts(b, param, e);
+    b->n_prompts = 1;
+    int rc = read_messages(b, param, e);
+    return rc < 0 ? rc : read_template_fields(b, param, e);
+}
+
+void openai_prompts_free(struct openai_body *b)
+{
+    for (size_t i = 0; b->prompts && i < b->n_prompts; i++)
+        free(b->prompts[i].ids);
+    free(b->prompts);
+    json_decref(b->root);
+    b->root = b->messages = b->template_extra = NULL;
+    b->prompts = NULL;
+}
