@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "agent/engine/network/network_engine.h"
 #include "common/host_limits.h"
 #include "hpctl/shown.h"
 #include "hpctl/verbs.h"
@@ -10,8 +11,10 @@
 #include "model/onnx/network.h"
 
 struct onnx_run {
-    struct onnx_network *network;
+    struct onnx_network *network;  /* NULL once the engine has it */
+    struct network_engine *engine; /* NULL: the reference runs it */
     const struct onnx *o;
+    int n_run_nodes;
     struct npz given, made;
     const struct ndarray **inputs; /* [n_inputs], of `given` */
     struct ndarray *outputs;       /* [n_outputs] */
@@ -26,6 +29,7 @@ static void onnx_run_close(struct onnx_run *r)
     free(r->inputs);
     npz_free(&r->given);
     npz_free(&r->made);
+    network_engine_close(&r->engine);
     network_close(&r->network);
 }
 
@@ -114,9 +118,15 @@ static json_t *outputs_json(const struct onnx_run *r)
 static void outputs_print(const struct onnx_run *r, const char *path)
 {
     char shape[ND_SHAPE_TEXT];
-    int run = network_run_nodes(r->network), all = r->o->n_nodes;
+    int run = r->n_run_nodes, all = r->o->n_nodes;
     printf("%s: %d of %d nodes run%s\n", path, run, all,
            run < all ? ", the others follow from constants" : "");
+    struct network_plan_facts f = {0};
+    if (r->engine)
+        f = network_engine_describe(r->engine);
+    if (f.steps > 0)
+        printf("  in %d steps, %d of them by the reference; values in %.1f MB\n", f.steps,
+               f.reference_steps, (double)f.arena_bytes / 1e6);
     for (int i = 0; i < r->made.n_arrays; i++)
         printf("  %s  %s %s\n", r->made.arrays[i].name,
                ndarray_type_name(r->made.arrays[i].array.type),
@@ -140,6 +150,7 @@ static int onnx_run_open(const struct invocation *in, struct onnx_run *r, struct
     if (rc < 0)
         return rc;
     r->o = network_onnx(r->network);
+    r->n_run_nodes = network_run_nodes(r->network);
     r->inputs = calloc((size_t)r->o->n_inputs + 1, sizeof *r->inputs);
     r->outputs = calloc((size_t)r->o->n_outputs + 1, sizeof *r->outputs);
     if (!r->inputs || !r->outputs)
@@ -150,7 +161,8 @@ static int onnx_run_open(const struct invocation *in, struct onnx_run *r, struct
 
 static int run_verb(struct invocation *in, struct err *e)
 {
-    static const char *const computes[] = {"auto", "f32", NULL};
+    enum { COMPUTE_REFERENCE = 2 };
+    static const char *const computes[] = {"auto", "f32", "f32-reference", NULL};
     struct onnx_run r = {0};
     uint64_t stages;
     int compute, rc = invocation_u64(in, "stages", 1, &stages, e);
@@ -161,8 +173,14 @@ static int run_verb(struct invocation *in, struct err *e)
     if (rc == 0 && !in->output && !in->json)
         rc = err_set(e, HP_EUSAGE, "hpctl model run needs -o OUT.npz (or -o json)");
     rc = rc < 0 ? rc : onnx_run_open(in, &r, e);
-    if (rc == 0 && (rc = network_run(r.network, (int)stages, r.inputs, r.outputs, e)) < 0)
-        err_at(e, "%s", in->arguments[0]);
+    if (rc == 0 && compute != COMPUTE_REFERENCE)
+        rc = network_engine_open(&r.network, &r.engine, e);
+    if (rc == 0) {
+        rc = r.engine ? network_engine_run(r.engine, (int)stages, r.inputs, r.outputs, e)
+                      : network_run(r.network, (int)stages, r.inputs, r.outputs, e);
+        if (rc < 0)
+            err_at(e, "%s", in->arguments[0]);
+    }
     rc = rc < 0 ? rc : outputs_name(&r, e);
     if (rc == 0 && in->output) {
         rc = npz_write(in->output, &r.made, e);
@@ -179,7 +197,7 @@ static const struct command_option run_options[] = {
     {"input", "IN.npz", "arrays named like the model's inputs (numpy.savez)", 0},
     {"case", "C", "those named C/INPUT; outputs are named C/OUTPUT", 0},
     {"stages", "N", "cut the graph into N stages, joined as agents would be (1)", 0},
-    {"compute", "f32|auto", "float32 either way, by plain loops", 0},
+    {"compute", "auto|f32|f32-reference", "float32 each way; the reference runs plain loops", 0},
     {0},
 };
 
@@ -189,9 +207,10 @@ const struct command onnx_verbs[] = {
      .min_arguments = 1,
      .max_arguments = 1,
      .summary = "arrays through an ONNX model",
-     .details = "Reads arrays from an uncompressed .npz, runs the graph on this machine's CPU by "
-                "the reference in plain loops, and writes the outputs to another (-o OUT.npz), "
-                "named by tensor.\n"
+     .details = "Reads arrays from an uncompressed .npz, runs the graph on this machine's CPU, "
+                "fused and planned for the arrays' sizes, and writes the outputs to another "
+                "(-o OUT.npz), named by tensor. --compute f32-reference runs the plain loops that "
+                "say what operators mean.\n"
                 "Opsets 7 to 23, 122 operators, weights in the file or beside it. Models with "
                 "dynamic sizes take whatever arrays fit.",
      .examples = "  hpctl model run resnet50.onnx --input pictures.npz -o classes.npz\n"

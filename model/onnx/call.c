@@ -59,7 +59,12 @@ const struct ndarray *call_in(const struct onnx_call *c, int i)
 
 int call_make(struct onnx_call *c, int i, enum ndarray_type type, int n_dims, const int64_t *dims)
 {
-    return ndarray_make(&c->out[i], type, n_dims, dims, c->limit, c->e);
+    if (!c->shapes_only)
+        return ndarray_make(&c->out[i], type, n_dims, dims, c->limit, c->e);
+    int rc = ndarray_shape(&c->out[i], type, n_dims, dims, c->e);
+    if (rc == 0 && ndarray_bytes(&c->out[i]) > c->limit)
+        rc = err_set(c->e, HP_ELIMIT, "%lld elements", (long long)c->out[i].count);
+    return rc < 0 ? rc : ++c->n_shaped >= c->n_out ? CALL_SHAPED : 0;
 }
 
 int call_copy(struct onnx_call *c, int i, const struct ndarray *from, int n_dims,
@@ -69,7 +74,7 @@ int call_copy(struct onnx_call *c, int i, const struct ndarray *from, int n_dims
     if (rc == 0 && c->out[i].count != from->count)
         return call_fail(c, "%lld elements do not fit %lld", (long long)from->count,
                          (long long)c->out[i].count);
-    if (rc == 0 && from->count > 0)
+    if (rc == 0 && from->count > 0 && c->out[i].data)
         memcpy(c->out[i].data, from->data, ndarray_bytes(from));
     return rc;
 }

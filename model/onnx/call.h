@@ -22,7 +22,10 @@ int call_list(const struct onnx_call *c, int input, const char *name, int64_t ou
 
 /* NULL: left out. */
 const struct ndarray *call_in(const struct onnx_call *c, int i);
-/* Makes output i. */
+/* What making the last output returns where shapes alone are asked for: the operator has said all
+ * and goes no further. */
+enum { CALL_SHAPED = -1000 };
+/* Makes output i. Where shapes alone are asked for it has no data, whatever this returns. */
 int call_make(struct onnx_call *c, int i, enum ndarray_type type, int n_dims, const int64_t *dims);
 /* Output i as a copy of an array, with the same elements in another shape. */
 int call_copy(struct onnx_call *c, int i, const struct ndarray *from, int n_dims,

@@ -136,7 +136,12 @@ int onnx_run_mod(struct onnx_call *c)
 
 int onnx_run_variadic(struct onnx_call *c)
 {
+    struct ndarray shape;
     int rc = call_types_agree(c);
+    if (rc == 0 && c->shapes_only) {
+        rc = call_broadcast(c, c->in, c->n_in, &shape);
+        return rc < 0 ? rc : call_make(c, 0, c->in[0]->type, shape.n_dims, shape.dims);
+    }
     rc = rc < 0 ? rc : call_copy(c, 0, c->in[0], c->in[0]->n_dims, c->in[0]->dims);
     for (int i = 1; i < c->n_in && rc == 0; i++) {
         struct ndarray before = c->out[0];

@@ -122,7 +122,7 @@ int onnx_run_split(struct onnx_call *c)
         size_t block = (size_t)lengths[i] * inner;
         dims[axis] = lengths[i];
         rc = call_make(c, i, x->type, x->n_dims, dims);
-        if (rc == 0)
+        if (rc == 0 && c->out[i].data)
             blocks_copy(c->out[i].data, block, (const char *)x->data + at,
                         (size_t)x->dims[axis] * inner, block, outer);
         at += block;

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "common/bytes.h"
-#include "model/onnx/operator.h"
+#include "model/onnx/call.h"
 
 struct onnx_network {
     const struct onnx *o;
@@ -36,6 +36,21 @@ int network_run_nodes(const struct onnx_network *n)
 
 /* ---- one node ---- */
 
+const struct ndarray *network_constant(const struct onnx_network *n, int value)
+{
+    return n->is_constant[value] ? &n->constants[value] : NULL;
+}
+
+bool network_node_is_folded(const struct onnx_network *n, int node)
+{
+    return n->is_folded[node];
+}
+
+uint64_t network_limit(const struct onnx_network *n)
+{
+    return n->limit_bytes;
+}
+
 static const char *node_text(const struct onnx_network *n, int node, char *out, size_t size)
 {
     const struct onnx_node *k = &n->o->nodes[node];
@@ -51,6 +66,45 @@ static const struct ndarray *value_array(const struct onnx_network *n, const str
     return n->is_constant[value] ? &n->constants[value] : &s->arrays[value];
 }
 
+struct onnx_call network_call(const struct onnx_network *n, int node,
+                              const struct ndarray *const *in, struct err *e)
+{
+    const struct onnx_node *k = &n->o->nodes[node];
+    return (struct onnx_call){.node = k,
+                              .opset = n->o->opset,
+                              .in = in,
+                              .n_in = k->n_inputs,
+                              .n_out = k->n_outputs,
+                              .limit = n->limit_bytes,
+                              .op = n->operators[node],
+                              .e = e};
+}
+
+static int call_run(const struct onnx_network *n, int node, struct onnx_call *call)
+{
+    int rc = call->op->run(call);
+    if (rc == CALL_SHAPED || (rc == 0 && call->shapes_only))
+        return call->n_shaped == call->n_out
+                   ? 0
+                   : err_set(call->e, HP_EUNSUPPORTED, "its sizes are not known");
+    char text[256];
+    if (rc < 0)
+        err_at(call->e, "%s", node_text(n, node, text, sizeof text));
+    return rc;
+}
+
+int network_node_run(const struct onnx_network *n, int node, const struct ndarray *const *in,
+                     bool shapes_only, struct ndarray *outputs, struct err *e)
+{
+    struct onnx_call call = network_call(n, node, in, e);
+    call.out = outputs;
+    call.shapes_only = shapes_only;
+    int rc = call_run(n, node, &call);
+    for (int i = 0; rc < 0 && i < call.n_out; i++)
+        ndarray_free(&outputs[i]);
+    return rc;
+}
+
 /* Computes a node's outputs into `outputs`, which are zero; what nobody wants is made too. */
 static int node_compute(const struct onnx_network *n, const struct state *s, int node,
                         struct ndarray *outputs, struct err *e)
@@ -61,20 +115,11 @@ static int node_compute(const struct onnx_network *n, const struct state *s, int
         return err_no_memory(e, "a node's inputs");
     for (int i = 0; i < k->n_inputs; i++)
         in[i] = k->inputs[i] < 0 ? NULL : value_array(n, s, k->inputs[i]);
-    struct onnx_call call = {.node = k,
-                             .opset = n->o->opset,
-                             .in = in,
-                             .n_in = k->n_inputs,
-                             .out = outputs,
-                             .n_out = k->n_outputs,
-                             .limit = n->limit_bytes - s->bytes,
-                             .op = n->operators[node],
-                             .e = e};
-    int rc = call.op->run(&call);
+    struct onnx_call call = network_call(n, node, in, e);
+    call.out = outputs;
+    call.limit -= s->bytes;
+    int rc = call_run(n, node, &call);
     free(in);
-    char text[256];
-    if (rc < 0)
-        err_at(e, "%s", node_text(n, node, text, sizeof text));
     return rc;
 }
 
@@ -259,6 +304,15 @@ static int input_check(const struct onnx_network *n, const struct ndarray *const
                 : err_set(e, HP_EINVAL, "input %s is %s %s; the model wants %s", v->name,
                           ndarray_type_name(a->type), ndarray_shape_text(a, got),
                           network_input_text(v, wanted));
+}
+
+int network_inputs_check(const struct onnx_network *n, const struct ndarray *const *inputs,
+                         struct err *e)
+{
+    int rc = 0;
+    for (int i = 0; i < n->o->n_inputs && rc == 0; i++)
+        rc = input_check(n, inputs, i, e);
+    return rc;
 }
 
 /* ---- stages ---- */

@@ -7,6 +7,7 @@
 #include "common/status.h"
 #include "model/files/onnx.h"
 #include "model/ndarray.h"
+#include "model/onnx/operator.h"
 
 struct onnx_network;
 
@@ -27,6 +28,24 @@ int network_run_nodes(const struct onnx_network *n);
 /* What an input has to be, for people: "float32 batch x 3 x 224 x 224". Returns `out`. */
 enum { NETWORK_INPUT_TEXT = 512 };
 const char *network_input_text(const struct onnx_value *v, char out[NETWORK_INPUT_TEXT]);
+
+/* Whether the inputs are of the graph's types and sizes. HP_EINVAL. */
+int network_inputs_check(const struct onnx_network *n, const struct ndarray *const *inputs,
+                         struct err *e);
+/* A value that is a weight or follows from such; NULL: runs make it. */
+const struct ndarray *network_constant(const struct onnx_network *n, int value);
+/* Whether a node was run when the network was opened, since all that it reads is constant. */
+bool network_node_is_folded(const struct onnx_network *n, int node);
+/* What arrays may hold at once in a run, constants apart. */
+uint64_t network_limit(const struct onnx_network *n);
+/* A node as a call of its operator, with in[n_inputs] (NULL: left out), which must live as long. */
+struct onnx_call network_call(const struct onnx_network *n, int node,
+                              const struct ndarray *const *in, struct err *e);
+/* Runs one node: outputs[n_outputs], all zero, become the caller's; on failure none is left. The
+ * text names the node. Of shapes alone they get types and sizes as long as no size depends on what
+ * `in` holds, and no data. */
+int network_node_run(const struct onnx_network *n, int node, const struct ndarray *const *in,
+                     bool shapes_only, struct ndarray *outputs, struct err *e);
 
 /* Runs all nodes in `n_stages` stages. inputs[n_inputs] in the graph's order, which stay the
  * caller's; outputs[n_outputs], all zero, become the caller's, to free. HP_EINVAL: an input of

@@ -4,6 +4,8 @@
 #ifndef HP_MODEL_ONNX_OPERATOR_H
 #define HP_MODEL_ONNX_OPERATOR_H
 
+#include <stdbool.h>
+
 #include "model/files/onnx.h"
 #include "model/ndarray.h"
 
@@ -15,7 +17,9 @@ struct onnx_call {
     int n_in;
     struct ndarray *out; /* [n_out], all zero; the operator makes them, data of their own */
     int n_out;
-    uint64_t limit; /* bytes that one output may have */
+    uint64_t limit;   /* bytes that one output may have */
+    bool shapes_only; /* outputs get type and sizes, no data, and the operator ends there */
+    int n_shaped;
     const struct onnx_operator *op;
     struct err *e;
 };

@@ -39,15 +39,6 @@ struct resize {
     double scales[ND_DIMS_MAX], begin[ND_DIMS_MAX], end[ND_DIMS_MAX]; /* roi */
 };
 
-/* What the elements of one axis are made of: weights of elements [first, first + n) of the input,
- * whose ends repeat. */
-struct taps {
-    int64_t *first;
-    double *weights; /* [out][n] */
-    bool *outside;
-    int n;
-};
-
 static int choice_read(const struct onnx_call *c, const char *name, const char *fallback,
                        const char *const *names, int *out)
 {
@@ -215,7 +206,7 @@ static double kernel_at(const struct resize *r, double t)
     return t < 2 ? ((a * t - 5 * a) * t + 8 * a) * t - 4 * a : 0;
 }
 
-static void taps_fill(const struct resize *r, int d, int64_t in, struct taps *t)
+static void taps_fill(const struct resize *r, int d, int64_t in, struct onnx_taps *t)
 {
     double narrow = r->antialias && r->scales[d] < 1 ? r->scales[d] : 1;
     for (int64_t i = 0; i < r->dims[d]; i++) {
@@ -242,7 +233,8 @@ static void taps_fill(const struct resize *r, int d, int64_t in, struct taps *t)
     }
 }
 
-static int taps_make(struct onnx_call *c, const struct resize *r, int d, int64_t in, struct taps *t)
+static int taps_make(struct onnx_call *c, const struct resize *r, int d, int64_t in,
+                     struct onnx_taps *t)
 {
     double narrow = r->antialias && r->scales[d] < 1 ? r->scales[d] : 1;
     double half = ceil((r->mode == RESIZE_CUBIC ? 2 : 1) / narrow);
@@ -261,16 +253,30 @@ static int taps_make(struct onnx_call *c, const struct resize *r, int d, int64_t
     return 0;
 }
 
-static void taps_free(struct taps *t)
+void onnx_taps_free(struct onnx_taps *t)
 {
     free(t->first);
     free(t->weights);
     free(t->outside);
+    *t = (struct onnx_taps){0};
+}
+
+int onnx_resize_taps(struct onnx_call *c, int d, struct onnx_taps *out)
+{
+    struct resize r;
+    *out = (struct onnx_taps){0};
+    int rc = resize_read(c, &r);
+    if (rc == 0 && c->in[0]->dims[d] < 1)
+        return call_fail(c, "of nothing");
+    rc = rc < 0 ? rc : taps_make(c, &r, d, c->in[0]->dims[d], out);
+    if (rc < 0)
+        onnx_taps_free(out);
+    return rc;
 }
 
 /* One axis of `x` into `out`, whose other axes are x's. */
 static void axis_resize(const struct resize *r, int d, const struct ndarray *x,
-                        const struct taps *t, const struct ndarray *out)
+                        const struct onnx_taps *t, const struct ndarray *out)
 {
     int64_t inner = dims_product(x->dims, d + 1, x->n_dims), n = out->dims[d], in = x->dims[d];
     for (int64_t i = 0; i < out->count; i++) {
@@ -294,13 +300,15 @@ int onnx_run_resize(struct onnx_call *c)
     rc = rc < 0 ? rc : ndarray_shape(&now, c->in[0]->type, r.n_dims, r.dims, c->e);
     if (rc == 0 && ndarray_bytes(&now) > c->limit)
         rc = err_set(c->e, HP_ELIMIT, "%lld elements", (long long)now.count);
+    if (rc == 0 && c->shapes_only)
+        return call_make(c, 0, c->in[0]->type, r.n_dims, r.dims);
     rc = rc < 0 ? rc : call_copy(c, 0, c->in[0], r.n_dims, c->in[0]->dims);
     for (int d = 0; d < r.n_dims && rc == 0; d++) {
         if (r.dims[d] == c->out->dims[d] && r.scales[d] == 1 && r.grid != GRID_CROP)
             continue;
         int64_t dims[ND_DIMS_MAX];
         struct ndarray before = c->out[0];
-        struct taps t = {0};
+        struct onnx_taps t = {0};
         memcpy(dims, before.dims, sizeof dims);
         dims[d] = r.dims[d];
         c->out[0] = (struct ndarray){0};
@@ -309,7 +317,7 @@ int onnx_run_resize(struct onnx_call *c)
         rc = rc < 0 ? rc : call_make(c, 0, before.type, r.n_dims, dims);
         if (rc == 0)
             axis_resize(&r, d, &before, &t, c->out);
-        taps_free(&t);
+        onnx_taps_free(&t);
         ndarray_free(&before);
     }
     return rc;

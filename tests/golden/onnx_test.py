@@ -19,6 +19,7 @@ HPCTL = os.path.join(os.environ.get("HP_BUILD", os.path.join(ROOT, "build")), "h
 GOLDEN = os.environ.get("HP_GOLDEN_ONNX", os.path.join(os.environ.get("HP_SHARED", os.path.join(ROOT, "..", "shared")), "golden-onnx"))
 CLOSE = 1e-4  # of the largest value of an output
 MEMORY = 2 << 30
+REFERENCE = ["--compute", "f32-reference"]
 
 
 def golden(*names):
@@ -43,28 +44,30 @@ def side_by_side(work, items):
         return list(pool.map(work, items))
 
 
-def model_check(name):
+def model_check(name, *options):
     at = golden("models", name)
     expected = np.load(os.path.join(at, "expected.npz"))
     model, given = os.path.join(at, "model.onnx"), os.path.join(at, "inputs.npz")
     with tempfile.TemporaryDirectory() as folder:
         out = os.path.join(folder, "out.npz")
         for case in sorted({k.split("/")[0] for k in expected}):
-            whole = outputs_of(model, given, out, "--case", case)
+            whole = outputs_of(model, given, out, "--case", case, *options)
             whole = {k: whole[k] for k in whole}
             assert sorted(whole) == sorted(k for k in expected if k.startswith(case + "/")), (name, case, sorted(whole))
             for k, values in whole.items():
                 assert values.dtype == expected[k].dtype and values.shape == expected[k].shape, (name, k, values.dtype, values.shape)
                 off = np.abs(values - expected[k]).max() / np.abs(expected[k]).max()
                 assert off <= CLOSE, f"{name} {k}: {off} of the largest"
-            cut = outputs_of(model, given, out, "--case", case, "--stages", "3" if case == "b1" else "2")
-            assert all(np.array_equal(cut[k], whole[k]) for k in whole), f"{name} {case}: cut into stages it makes other numbers"
+            for stages in ("3", "7") if case == "b1" else ("2",):
+                cut = outputs_of(model, given, out, "--case", case, "--stages", stages, *options)
+                assert all(np.array_equal(cut[k], whole[k]) for k in whole), f"{name} {case}: cut into {stages} stages it makes other numbers"
 
 
 def models_check(exporter):
     names = [n for n in sorted(os.listdir(golden("models"))) if exporter in n]
     assert len(names) > 10, names
     side_by_side(model_check, names)
+    side_by_side(lambda name: model_check(name, *REFERENCE), names)
 
 
 @test
@@ -123,14 +126,15 @@ def case_check(folder):
     model, given, out = (os.path.join(folder, n) for n in ("model.onnx", "in.npz", "out.npz"))
     inputs, outputs = names_of(model)
     np.savez(given, **{n: np.load(os.path.join(folder, n + ".npy")) for n in inputs})
-    run = model_run(model, given, out)
-    if run.returncode != 0:
-        return f"{folder}: {run.stderr.strip()}"
-    made = np.load(out)
-    for i, name in enumerate(outputs):
-        wanted = np.load(os.path.join(folder, f"y{i}.npy"))
-        if made[name].dtype != wanted.dtype or made[name].shape != wanted.shape or not is_close(made[name], wanted):
-            return f"{folder}: output {name}"
+    for options in [], REFERENCE:
+        run = model_run(model, given, out, *options)
+        if run.returncode != 0:
+            return f"{folder} {options}: {run.stderr.strip()}"
+        made = np.load(out)
+        for i, name in enumerate(outputs):
+            wanted = np.load(os.path.join(folder, f"y{i}.npy"))
+            if made[name].dtype != wanted.dtype or made[name].shape != wanted.shape or not is_close(made[name], wanted):
+                return f"{folder} {options}: output {name}"
     return None
 
 

@@ -1,0 +1,106 @@
+/* Operators of networks in float32 as oneDNN's primitives, made ready once for given sizes and run
+ * as often as wanted: convolutions, products of matrices, softmax, functions of one number.
+ *
+ * Arrays are views of memory: sizes and strides, so that channels may lie last. Memory is the
+ * caller's; a primitive is told where its arrays are (nn_op_bind) and keeps no other memory than
+ * the packed weights that the caller gives it. One thread at a time; oneDNN's OpenMP is set to one
+ * thread for whoever calls. */
+#ifndef HP_AGENT_BACKEND_CPU_NN_H
+#define HP_AGENT_BACKEND_CPU_NN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/status.h"
+
+enum { NN_DIMS = 12, NN_AXES = 3, NN_POSTS = 6 };
+
+/* Elements of float32: element i lies at the sum of i[d] * strides[d]. */
+struct nn_view {
+    int n_dims;
+    int64_t dims[NN_DIMS], strides[NN_DIMS];
+};
+
+/* Functions of one number, with parameters a and b. */
+enum nn_function {
+    NN_RELU, /* x < 0 ? a * x : x */
+    NN_CLIP, /* to [a, b] */
+    NN_SIGMOID,
+    NN_TANH,
+    NN_ELU, /* a */
+    NN_GELU_ERF,
+    NN_GELU_TANH,
+    NN_SWISH, /* x * sigmoid(a * x) */
+    NN_HARD_SWISH,
+    NN_SOFTPLUS,
+    NN_MISH,
+    NN_LINEAR, /* a * x + b */
+};
+
+/* What is done to every element of an output before it is written, in order. */
+enum nn_post_kind { NN_POST_FUNCTION, NN_POST_ADD, NN_POST_MUL };
+struct nn_post {
+    enum nn_post_kind kind;
+    enum nn_function function;
+    float a, b;
+    struct nn_view other; /* of add and mul: broadcasts to the output */
+};
+struct nn_posts {
+    int n;
+    struct nn_post list[NN_POSTS];
+};
+
+/* A convolution over the last n_axes of x [batch, channels, ..] and y; weights are [outputs, inputs
+ * of a group, kernel ..], turned (transposed) [inputs, outputs of a group, kernel ..]. */
+struct nn_conv {
+    struct nn_view x, y;
+    int n_axes;
+    int64_t groups, kernel[NN_AXES], stride[NN_AXES], dilation[NN_AXES];
+    int64_t before[NN_AXES], after[NN_AXES]; /* pads */
+    bool turned, has_bias;                   /* of [outputs] */
+    struct nn_posts posts;
+};
+
+/* y = x * w (+ bias [1, .., columns]), stacks of matrices that broadcast; `packs` says that w is
+ * given once and for all. */
+struct nn_matmul {
+    struct nn_view x, w, y;
+    bool packs, has_bias;
+    struct nn_posts posts;
+};
+
+struct nn;
+struct nn_op;
+
+/* HP_ENOMEM, HP_EDEVICE. */
+int nn_create(struct nn **out, struct err *e);
+void nn_destroy(struct nn **n);
+
+/* HP_EUNSUPPORTED: oneDNN has no such primitive, or none but its plain loops; HP_ENOMEM. Freed by
+ * nn_op_free, before the nn that made it. */
+int nn_conv_make(struct nn *n, const struct nn_conv *c, struct nn_op **out, struct err *e);
+int nn_matmul_make(struct nn *n, const struct nn_matmul *m, struct nn_op **out, struct err *e);
+int nn_softmax_make(struct nn *n, const struct nn_view *x, int axis, bool is_log,
+                    struct nn_op **out, struct err *e);
+int nn_function_make(struct nn *n, const struct nn_view *x, enum nn_function f, float a, float b,
+                     struct nn_op **out, struct err *e);
+void nn_op_free(struct nn_op **op);
+
+/* Bytes of the weights as the primitive wants them. */
+size_t nn_op_weight_bytes(const struct nn_op *op);
+/* Dense weights into `out` of that many bytes, aligned to 64. */
+int nn_op_pack(struct nn *n, const struct nn_op *op, const float *weights, void *out,
+               struct err *e);
+/* Memory that a run scratches in. */
+size_t nn_op_scratch_bytes(const struct nn_op *op);
+
+/* NN_OTHER + k is what post k adds or multiplies by. */
+enum nn_slot { NN_X, NN_WEIGHTS, NN_BIAS, NN_Y, NN_SCRATCH, NN_OTHER };
+void nn_op_bind(struct nn_op *op, int slot, const void *data);
+/* All slots that it has are bound. HP_EDEVICE. Allocates nothing of ours. */
+int nn_op_run(struct nn *n, const struct nn_op *op, struct err *e);
+/* The calling thread's OpenMP is set to one thread: once before runs. */
+void nn_begin(const struct nn *n);
+
+#endif

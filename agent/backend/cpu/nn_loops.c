@@ -1,0 +1,259 @@
+#include "agent/backend/cpu/nn_loops.h"
+
+#include <math.h>
+#include <string.h>
+
+void nn_view_dense(struct nn_view *v)
+{
+    int64_t step = 1;
+    for (int d = v->n_dims - 1; d >= 0; d--) {
+        v->strides[d] = step;
+        step *= v->dims[d];
+    }
+}
+
+int64_t nn_view_count(const struct nn_view *v)
+{
+    int64_t n = 1;
+    for (int d = 0; d < v->n_dims; d++)
+        n *= v->dims[d];
+    return n;
+}
+
+struct nn_view nn_view_broadcast(const struct nn_view *v, const struct nn_view *to)
+{
+    struct nn_view b = {.n_dims = to->n_dims};
+    for (int d = 0; d < to->n_dims; d++) {
+        int at = d - (to->n_dims - v->n_dims);
+        b.dims[d] = to->dims[d];
+        b.strides[d] = at >= 0 && v->dims[at] != 1 ? v->strides[at] : 0;
+    }
+    return b;
+}
+
+/* Axes of one element go; the others are sorted by the output's strides, and neighbours are joined
+ * where all views let them. */
+struct nn_loop nn_loop_make(const struct nn_view *const *views, int n)
+{
+    struct nn_loop l = {0};
+    int order[NN_DIMS], n_order = 0;
+    for (int d = 0; d < views[0]->n_dims; d++) {
+        int at = n_order;
+        if (views[0]->dims[d] == 1)
+            continue;
+        for (; at > 0 && views[0]->strides[order[at - 1]] < views[0]->strides[d]; at--)
+            order[at] = order[at - 1];
+        order[at] = d;
+        n_order++;
+    }
+    for (int i = 0; i < n_order; i++) {
+        int d = order[i], last = l.n_dims - 1;
+        bool joins = last >= 0;
+        for (int v = 0; v < n && joins; v++)
+            joins = l.strides[v][last] == views[v]->strides[d] * views[0]->dims[d];
+        last = joins ? last : l.n_dims++;
+        l.dims[last] = (joins ? l.dims[last] : 1) * views[0]->dims[d];
+        for (int v = 0; v < n; v++)
+            l.strides[v][last] = views[v]->strides[d];
+    }
+    if (l.n_dims == 0) {
+        l.n_dims = 1;
+        l.dims[0] = 1;
+        for (int v = 0; v < n; v++)
+            l.strides[v][0] = 1;
+    }
+    return l;
+}
+
+/* ---- walking the outer axes ---- */
+
+struct loop_at {
+    int64_t at[NN_DIMS], offset[LOOP_VIEWS];
+};
+
+/* To the next element of the first n_dims axes; false: that was the last. */
+static bool loop_next(const struct nn_loop *l, int n_dims, struct loop_at *w)
+{
+    for (int d = n_dims - 1; d >= 0; d--) {
+        for (int v = 0; v < LOOP_VIEWS; v++)
+            w->offset[v] += l->strides[v][d];
+        if (++w->at[d] < l->dims[d])
+            return true;
+        for (int v = 0; v < LOOP_VIEWS; v++)
+            w->offset[v] -= l->strides[v][d] * l->dims[d];
+        w->at[d] = 0;
+    }
+    return false;
+}
+
+void nn_loop_unary(const struct nn_kernels *k, const struct nn_loop *l, enum nn_unary f, float a,
+                   float b, float *out, const float *x)
+{
+    struct loop_at w = {0};
+    int last = l->n_dims - 1;
+    do
+        if (l->strides[1][last] == 1)
+            k->unary(f, a, b, x + w.offset[1], out + w.offset[0], (size_t)l->dims[last]);
+        else
+            for (int64_t i = 0; i < l->dims[last]; i++)
+                k->unary(f, a, b, x + w.offset[1] + i * l->strides[1][last], out + w.offset[0] + i,
+                         1);
+    while (loop_next(l, last, &w));
+}
+
+void nn_loop_binary(const struct nn_kernels *k, const struct nn_loop *l, enum nn_binary f,
+                    float *out, const float *x, const float *y)
+{
+    struct loop_at w = {0};
+    int last = l->n_dims - 1;
+    do
+        k->binary(f, x + w.offset[1], l->strides[1][last], y + w.offset[2], l->strides[2][last],
+                  out + w.offset[0], (size_t)l->dims[last]);
+    while (loop_next(l, last, &w));
+}
+
+void nn_loop_copy(const struct nn_kernels *k, const struct nn_loop *l, float *out, const float *x)
+{
+    struct loop_at w = {0};
+    int last = l->n_dims - 1;
+    if (l->strides[0][last] == 1 && l->strides[1][last] == 1) {
+        do
+            memcpy(out + w.offset[0], x + w.offset[1], (size_t)l->dims[last] * sizeof *out);
+        while (loop_next(l, last, &w));
+        return;
+    }
+    if (l->strides[0][last] != 1 || last == 0) {
+        do
+            for (int64_t i = 0; i < l->dims[last]; i++)
+                out[w.offset[0] + i * l->strides[0][last]] =
+                    x[w.offset[1] + i * l->strides[1][last]];
+        while (loop_next(l, last, &w));
+        return;
+    }
+    /* Transposed: beside the innermost axis goes the one in which the input is dense. */
+    struct nn_loop t = *l;
+    int beside = last - 1;
+    for (int d = 0; d < last; d++)
+        if (l->strides[1][d] < l->strides[1][beside] && l->strides[1][d] > 0)
+            beside = d;
+    t.dims[last - 1] = l->dims[beside];
+    t.dims[beside] = l->dims[last - 1];
+    for (int v = 0; v < LOOP_VIEWS; v++) {
+        t.strides[v][last - 1] = l->strides[v][beside];
+        t.strides[v][beside] = l->strides[v][last - 1];
+    }
+    do
+        k->gather(x + w.offset[1], t.strides[1][last - 1], t.strides[1][last], out + w.offset[0],
+                  t.strides[0][last - 1], (size_t)t.dims[last - 1], (size_t)t.dims[last]);
+    while (loop_next(&t, last - 1, &w));
+}
+
+/* ---- sums along axes ---- */
+
+struct nn_reduction nn_reduction_make(const struct nn_view *x, const struct nn_view *out,
+                                      const bool gone[NN_DIMS])
+{
+    /* `out` keeps its axes, of one element where they are gone. */
+    struct nn_view few = *out, from = *x, away = {.n_dims = x->n_dims};
+    for (int d = 0; d < x->n_dims; d++) {
+        away.dims[d] = gone[d] ? x->dims[d] : 1;
+        away.strides[d] = x->strides[d];
+        from.dims[d] = gone[d] ? 1 : x->dims[d];
+    }
+    const struct nn_view *stay[] = {&few, &from}, *go[] = {&away, &away};
+    return (struct nn_reduction){.stays = nn_loop_make(stay, 2), .gone = nn_loop_make(go, 2)};
+}
+
+void nn_reduce(const struct nn_kernels *k, const struct nn_reduction *r, float *out, const float *x)
+{
+    struct loop_at w = {0};
+    int last = r->stays.n_dims - 1, inner = r->gone.n_dims - 1;
+    size_t n = (size_t)r->stays.dims[last];
+    bool rows = r->stays.strides[1][last] == 1 && r->stays.strides[0][last] == 1 && n > 1;
+    do {
+        float *to = out + w.offset[0];
+        const float *from = x + w.offset[1];
+        for (size_t i = 0; i < (rows ? 1 : n); i++) {
+            float *o = to + (int64_t)i * r->stays.strides[0][last];
+            const float *f = from + (int64_t)i * r->stays.strides[1][last];
+            struct loop_at g = {0};
+            bool first = true;
+            do {
+                const float *at = f + g.offset[1];
+                int64_t step = r->gone.strides[1][inner], count = r->gone.dims[inner];
+                if (!rows && step == 1) {
+                    float v = r->is_max ? k->largest(at, (size_t)count) : k->sum(at, (size_t)count);
+                    *o = first ? v : r->is_max ? fmaxf(*o, v) : *o + v;
+                } else {
+                    for (int64_t j = 0; j < count; j++) {
+                        if (first && j == 0)
+                            memcpy(o, at, (rows ? n : 1) * sizeof *o);
+                        else
+                            k->binary(r->is_max ? NN_MAX : NN_ADD, o, 1, at + j * step, 1, o,
+                                      rows ? n : 1);
+                    }
+                }
+                first = false;
+            } while (loop_next(&r->gone, inner, &g));
+            if (r->scale != 1)
+                k->unary(NN_SCALE, r->scale, 0, o, o, rows ? n : 1);
+        }
+    } while (loop_next(&r->stays, last, &w));
+}
+
+/* ---- windows ---- */
+
+/* The elements [*first, *end) of a kernel's axis whose place lies in [least, most). */
+static void pool_reach(const struct nn_pool *p, int d, int64_t out, int64_t least, int64_t most,
+                       int64_t *first, int64_t *end)
+{
+    int64_t at = out * p->stride[d] - p->before[d], step = p->dilation[d];
+    *first = at >= least ? 0 : (least - at + step - 1) / step;
+    *end = at >= most ? 0 : (most - at - 1) / step + 1;
+    *end = *end > p->kernel[d] ? p->kernel[d] : *end;
+}
+
+static void pool_window(const struct nn_kernels *k, const struct nn_pool *p,
+                        const int64_t o[NN_AXES], float *out, const float *x)
+{
+    int64_t first[NN_AXES], end[NN_AXES], at[NN_AXES], i[NN_AXES], n = 0, padded = 1;
+    for (int d = 0; d < NN_AXES; d++) {
+        int64_t a, b;
+        pool_reach(p, d, o[d], -p->before[d], p->in[d] + p->after[d], &a, &b);
+        padded *= b - a;
+        pool_reach(p, d, o[d], 0, p->in[d], &first[d], &end[d]);
+        at[d] = o[d] * p->stride[d] - p->before[d];
+    }
+    size_t channels = (size_t)p->channels;
+    for (i[0] = first[0]; i[0] < end[0]; i[0]++)
+        for (i[1] = first[1]; i[1] < end[1]; i[1]++)
+            for (i[2] = first[2]; i[2] < end[2]; i[2]++) {
+                const float *from =
+                    x +
+                    (((at[0] + i[0] * p->dilation[0]) * p->in[1] + at[1] + i[1] * p->dilation[1]) *
+                         p->in[2] +
+                     at[2] + i[2] * p->dilation[2]) *
+                        p->channels;
+                if (n++ == 0)
+                    memcpy(out, from, channels * sizeof *out);
+                else
+                    k->binary(p->is_max ? NN_MAX : NN_ADD, out, 1, from, 1, out, channels);
+            }
+    if (n == 0)
+        for (size_t c = 0; c < channels; c++)
+            out[c] = p->is_max ? -INFINITY : 0;
+    else if (!p->is_max)
+        k->unary(NN_SCALE, 1.0f / (float)(p->counts_pads ? padded : n), 0, out, out, channels);
+}
+
+void nn_pool_run(const struct nn_kernels *k, const struct nn_pool *p, float *out, const float *x)
+{
+    int64_t plane = p->in[0] * p->in[1] * p->in[2], o[NN_AXES];
+    for (int64_t b = 0; b < p->batch; b++)
+        for (o[0] = 0; o[0] < p->out[0]; o[0]++)
+            for (o[1] = 0; o[1] < p->out[1]; o[1]++)
+                for (o[2] = 0; o[2] < p->out[2]; o[2]++) {
+                    pool_window(k, p, o, out, x + b * plane * p->channels);
+                    out += p->channels;
+                }
+}

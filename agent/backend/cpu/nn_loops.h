@@ -1,0 +1,53 @@
+/* Loops over views of float32 (nn.h) that are made ready once: which axes can be walked as one, and
+ * which of them is the innermost. Sizes are the output's; memory is the caller's. */
+#ifndef HP_AGENT_BACKEND_CPU_NN_LOOPS_H
+#define HP_AGENT_BACKEND_CPU_NN_LOOPS_H
+
+#include "agent/backend/cpu/nn.h"
+#include "agent/backend/cpu/nn_kernels.h"
+
+enum { LOOP_VIEWS = 3 };
+/* A walk over axes, the last innermost; strides of the output first. */
+struct nn_loop {
+    int n_dims;
+    int64_t dims[NN_DIMS], strides[LOOP_VIEWS][NN_DIMS];
+};
+
+/* Dense strides of sizes, in row-major order. */
+void nn_view_dense(struct nn_view *v);
+int64_t nn_view_count(const struct nn_view *v);
+/* `v` as it broadcasts to the sizes of `to`: more axes, strides of 0. */
+struct nn_view nn_view_broadcast(const struct nn_view *v, const struct nn_view *to);
+
+/* Over the sizes of views[0]; the others have as many axes (strides of 0 where they broadcast). */
+struct nn_loop nn_loop_make(const struct nn_view *const *views, int n);
+
+/* `out` has the innermost stride of 1, as views do that are dense in any order of axes. */
+void nn_loop_unary(const struct nn_kernels *k, const struct nn_loop *l, enum nn_unary f, float a,
+                   float b, float *out, const float *x);
+void nn_loop_binary(const struct nn_kernels *k, const struct nn_loop *l, enum nn_binary f,
+                    float *out, const float *x, const float *y);
+/* Elements of 4 bytes, whatever they are; any strides. */
+void nn_loop_copy(const struct nn_kernels *k, const struct nn_loop *l, float *out, const float *x);
+
+/* out = the sum (or the largest) of x along axes that are gone, times `scale`: `stays` walks over
+ * the output and x, `gone` over x for each (strides[0] unused). */
+struct nn_reduction {
+    struct nn_loop stays, gone;
+    bool is_max;
+    float scale;
+};
+struct nn_reduction nn_reduction_make(const struct nn_view *x, const struct nn_view *out,
+                                      const bool gone[NN_DIMS]);
+void nn_reduce(const struct nn_kernels *k, const struct nn_reduction *r, float *out,
+               const float *x);
+
+/* Windows over three axes of x, channels innermost: [batch, axes .., channels] dense both. */
+struct nn_pool {
+    int64_t batch, channels, in[NN_AXES], out[NN_AXES];
+    int64_t kernel[NN_AXES], stride[NN_AXES], dilation[NN_AXES], before[NN_AXES], after[NN_AXES];
+    bool is_max, counts_pads;
+};
+void nn_pool_run(const struct nn_kernels *k, const struct nn_pool *p, float *out, const float *x);
+
+#endif

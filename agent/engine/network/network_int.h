@@ -1,0 +1,166 @@
+/* Inside the engine for networks: a plan while it is made and when it is run.
+ *
+ * A value of the graph is known when the plan is made (a weight, or what follows from sizes), or a
+ * view of memory: a root, which is a part of the arena, an offset and strides. Reshapes, transposes
+ * and slices make views and move nothing. Pictures lie with their channels last, since that is how
+ * the convolutions want them. */
+#ifndef HP_AGENT_ENGINE_NETWORK_NETWORK_INT_H
+#define HP_AGENT_ENGINE_NETWORK_NETWORK_INT_H
+
+#include <limits.h>
+
+#include "agent/backend/cpu/nn_loops.h"
+#include "agent/engine/network/network_plan.h"
+
+/* A piece of memory: of the arena from step `first` to step `last`, or fixed. */
+struct network_root {
+    uint64_t bytes, offset;
+    int first, last;   /* last INT_MAX: to the end */
+    const void *fixed; /* NULL: in the arena */
+    bool owns;         /* fixed, and freed with the plan */
+};
+
+struct network_view {
+    int root;
+    int64_t offset; /* elements */
+    struct nn_view v;
+};
+
+/* How elements may lie: row-major, with axis 1 innermost, or in any order. */
+enum network_layout { LAYOUT_PLAIN, LAYOUT_LAST, LAYOUT_ANY };
+
+struct network_value {
+    struct ndarray array; /* type and sizes; of those that are known data too */
+    bool is_shaped, is_known, has_view;
+    bool has_copy[2]; /* by layout */
+    struct network_view view, copies[2];
+};
+
+struct network_plan;
+struct network_step {
+    int (*run)(struct network_plan *p, const struct network_step *s, struct err *e);
+    void (*free)(void *data);
+    void *data;
+    const char *name; /* for people */
+    int node;
+};
+
+struct network_plan {
+    const struct network_facts *facts;
+    const struct onnx_network *network;
+    const struct onnx *o;
+    struct nn *nn;
+    const struct nn_kernels *kernels;
+    struct network_value *values; /* by value */
+    bool *is_done;                /* by node: another node's steps do its work too */
+    struct network_root *roots;
+    struct network_step *steps;
+    int n_roots, n_steps, room_roots, room_steps;
+    int *in_roots; /* by input */
+    uint8_t *arena;
+    uint64_t arena_bytes, scratch_bytes;
+    void *zeros; /* what stands for values while sizes are asked for */
+    uint64_t zeros_bytes;
+};
+
+/* ---- network_views.c ---- */
+
+/* A new root of the arena. Negative: HP_ENOMEM, HP_ELIMIT. */
+int network_root_new(struct network_plan *p, uint64_t bytes, struct err *e);
+/* Memory that is there; owned memory goes with the plan, also on failure. */
+int network_root_fixed(struct network_plan *p, const void *data, bool owns, struct err *e);
+/* Step number `step` (by default the one that comes next) uses the root. */
+void network_root_use(struct network_plan *p, int root);
+const void *network_root_data(const struct network_plan *p, int root);
+static inline const float *network_in(const struct network_plan *p, const struct network_view *v)
+{
+    return (const float *)network_root_data(p, v->root) + v->offset;
+}
+static inline float *network_out(const struct network_plan *p, const struct network_view *v)
+{
+    return (float *)(void *)(p->arena + p->roots[v->root].offset) + v->offset;
+}
+
+/* Adds a step that owns `data` (freed also on failure); its roots are used by network_root_use
+ * before. HP_ENOMEM. */
+int network_step_add(struct network_plan *p, const struct network_step *s, struct err *e);
+
+struct nn_view network_sizes(const struct ndarray *a);
+/* Strides of a dense array in a layout. */
+void network_strides(struct nn_view *v, enum network_layout layout);
+bool network_view_is(const struct nn_view *v, enum network_layout layout);
+/* Whether it is dense in some order of its axes. */
+bool network_view_is_dense(const struct nn_view *v);
+/* LAYOUT_LAST where the view has channels innermost. */
+enum network_layout network_layout_of(const struct nn_view *v);
+/* The same elements in other sizes, without a copy; false: impossible. */
+bool network_view_reshape(const struct nn_view *from, const struct ndarray *to,
+                          struct nn_view *out);
+
+/* A value's elements in a layout, copied by a step (or now, where it is known) if they lie
+ * otherwise. Elements of 4 bytes, but for plain. HP_ENOMEM, HP_ELIMIT. */
+int network_need(struct network_plan *p, int value, enum network_layout layout,
+                 struct network_view *out, struct err *e);
+/* New memory for a value in a layout, which becomes its view. */
+int network_make_view(struct network_plan *p, int value, const struct nn_view *strides,
+                      struct network_view *out, struct err *e);
+/* A value as a view of memory that is there. */
+void network_set_view(struct network_plan *p, int value, const struct network_view *v);
+/* A step that copies. */
+int network_copy_add(struct network_plan *p, const struct network_view *to,
+                     const struct network_view *from, struct err *e);
+
+static inline bool network_is_f32(const struct network_plan *p, int value)
+{
+    return value >= 0 && p->values[value].is_shaped && p->values[value].array.type == ND_F32;
+}
+
+/* ---- lowering: 1 steps were added, 0 the reference has to run the node, negative a failure ----
+ */
+
+typedef int network_lower_fn(struct network_plan *p, int node, const struct onnx_call *c,
+                             struct err *e);
+network_lower_fn network_lower_conv, network_lower_matmul, network_lower_gemm;
+network_lower_fn network_lower_unary, network_lower_binary, network_lower_pow;
+network_lower_fn network_lower_pool, network_lower_global_pool, network_lower_reduce;
+network_lower_fn network_lower_softmax, network_lower_layer_norm, network_lower_batch_norm;
+network_lower_fn network_lower_instance_norm, network_lower_resize;
+network_lower_fn network_lower_reshape, network_lower_transpose, network_lower_slice;
+network_lower_fn network_lower_split, network_lower_concat, network_lower_gather;
+network_lower_fn network_lower_pad;
+/* A node by the reference. */
+int network_lower_reference(struct network_plan *p, int node, struct err *e);
+
+/* Adds a primitive's step; takes it over. `views` by slot: x, weights, bias, y, and the others of
+ * its posts; those with a root of -1 are left out. */
+int network_op_add(struct network_plan *p, struct nn_op *op, int node, const char *name,
+                   const struct network_view *views, int n_views, struct err *e);
+/* Tells a primitive's step, if it is one, where its memory is. */
+void network_op_bind(struct network_plan *p, const struct network_step *s, void *scratch);
+bool network_step_is_op(const struct network_step *s, size_t *scratch_bytes);
+
+/* ---- network_tail.c: nodes after a node that its primitive does too ---- */
+
+struct network_tail {
+    struct nn_posts posts;
+    int others[NN_POSTS]; /* values that posts add or multiply by; -1 */
+    enum network_layout layout;
+    int value;                                       /* what comes out */
+    int n_parts;                                     /* of the graph, each some nodes */
+    int part_posts[NN_POSTS], part_values[NN_POSTS]; /* posts and value before each part */
+    int nodes[5 * NN_POSTS], n_nodes, part_nodes[NN_POSTS];
+};
+/* What follows `value`, which a primitive makes; the axis that may have numbers of its own is
+ * axis 1 in LAYOUT_LAST, the last one in LAYOUT_PLAIN. */
+void network_tail_find(const struct network_plan *p, int value, enum network_layout layout,
+                       struct network_tail *t);
+/* Without its last part. False: it has none. */
+bool network_tail_drop(struct network_tail *t);
+/* Its nodes are done. */
+void network_tail_take(struct network_plan *p, const struct network_tail *t);
+/* The only node that reads a value, which is no output of the graph; -1. */
+int network_only_reader(const struct network_plan *p, int value);
+/* A known value's only number. */
+bool network_known_number(const struct network_plan *p, int value, double *out);
+
+#endif

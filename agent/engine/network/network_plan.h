@@ -1,0 +1,49 @@
+/* A network planned for inputs of given sizes: its values laid out in one arena by when they are
+ * used, its nodes fused and turned into steps, each of which is ready to run.
+ *
+ * Sizes and what follows from them are worked out when the plan is made. Nodes that no step does
+ * faster are run by the reference (model/onnx), one by one. Used by one thread. */
+#ifndef HP_AGENT_ENGINE_NETWORK_NETWORK_PLAN_H
+#define HP_AGENT_ENGINE_NETWORK_NETWORK_PLAN_H
+
+#include "agent/backend/cpu/nn.h"
+#include "model/onnx/network.h"
+
+/* Who reads a value: nodes first[v] to first[v + 1] of `nodes`. */
+struct network_facts {
+    const struct onnx_network *network;
+    int *first, *nodes;
+    bool *is_output; /* by value */
+};
+int network_facts_make(const struct onnx_network *n, struct network_facts *out, struct err *e);
+void network_facts_free(struct network_facts *f);
+
+struct network_plan;
+
+/* Of the inputs types and sizes count alone. `facts` and `nn` outlive the plan. Failures are those
+ * of the network's nodes, or HP_EUNSUPPORTED where sizes depend on more than sizes; then the
+ * reference decides. */
+int network_plan_make(const struct network_facts *facts, struct nn *nn,
+                      const struct ndarray *const *inputs, struct network_plan **out,
+                      struct err *e);
+void network_plan_free(struct network_plan **p);
+bool network_plan_fits(const struct network_plan *p, const struct ndarray *const *inputs);
+
+/* outputs[n_outputs]: zero, and then the caller's to free; or of the type and sizes that the plan
+ * makes, which are written over. HP_ESTALE: a size turned out otherwise than planned, the reference
+ * decides; else as nodes fail. Nothing is allocated but for zero outputs and by nodes that the
+ * reference runs. */
+int network_plan_run(struct network_plan *p, const struct ndarray *const *inputs,
+                     struct ndarray *outputs, struct err *e);
+/* The same in so many stages, cut where few bytes cross: what crosses is handed on as bytes, and
+ * nothing else is left. */
+int network_plan_run_cut(struct network_plan *p, int n_stages, const struct ndarray *const *inputs,
+                         struct ndarray *outputs, struct err *e);
+
+struct network_plan_facts {
+    int steps, reference_steps;
+    uint64_t arena_bytes, scratch_bytes;
+};
+struct network_plan_facts network_plan_describe(const struct network_plan *p);
+
+#endif

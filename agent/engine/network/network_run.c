@@ -1,0 +1,147 @@
+/* Running plans, whole and cut. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "agent/engine/network/network_int.h"
+#include "common/bytes.h"
+
+static void inputs_put(struct network_plan *p, const struct ndarray *const *inputs)
+{
+    for (int i = 0; i < p->o->n_inputs; i++)
+        memcpy(p->arena + p->roots[p->in_roots[i]].offset, inputs[i]->data,
+               ndarray_bytes(inputs[i]));
+}
+
+static int steps_run(struct network_plan *p, int first, int end, struct err *e)
+{
+    int rc = 0;
+    for (int i = first; i < end && rc == 0; i++)
+        rc = p->steps[i].run(p, &p->steps[i], e);
+    return rc;
+}
+
+static int output_give(struct network_plan *p, int i, struct ndarray *out, struct err *e)
+{
+    const struct network_value *v = &p->values[p->o->outputs[i]];
+    struct network_view view = {0};
+    int rc = 0;
+    if (!out->type)
+        rc = ndarray_make(out, v->array.type, v->array.n_dims, v->array.dims, UINT64_MAX, e);
+    else if (out->type != v->array.type || !ndarray_same_shape(out, &v->array))
+        rc = err_set(e, HP_EINVAL, "output %d has other sizes", i);
+    if (rc < 0 || v->array.count == 0)
+        return rc;
+    const void *data = v->array.data;
+    if (!v->is_known) {
+        view = network_view_is(&v->view.v, LAYOUT_PLAIN) ? v->view : v->copies[LAYOUT_PLAIN];
+        data = (const char *)network_root_data(p, view.root) +
+               (size_t)view.offset * ndarray_type_bytes(v->array.type);
+    }
+    memcpy(out->data, data, ndarray_bytes(&v->array));
+    return 0;
+}
+
+static int outputs_give(struct network_plan *p, struct ndarray *outputs, struct err *e)
+{
+    int rc = 0;
+    for (int i = 0; i < p->o->n_outputs && rc == 0; i++)
+        rc = output_give(p, i, &outputs[i], e);
+    for (int i = 0; rc < 0 && i < p->o->n_outputs; i++)
+        ndarray_free(&outputs[i]);
+    return rc;
+}
+
+int network_plan_run(struct network_plan *p, const struct ndarray *const *inputs,
+                     struct ndarray *outputs, struct err *e)
+{
+    nn_begin(p->nn);
+    inputs_put(p, inputs);
+    int rc = steps_run(p, 0, p->n_steps, e);
+    rc = rc < 0 ? rc : outputs_give(p, outputs, e);
+    return rc < 0 ? rc : onnx_check(p->o, e);
+}
+
+/* ---- cut ---- */
+
+/* What was made before step `at` and is used from there on. */
+static bool root_crosses(const struct network_root *r, int at)
+{
+    return !r->fixed && r->first < at && r->last >= at;
+}
+
+static uint64_t crossing_bytes(const struct network_plan *p, int at)
+{
+    uint64_t bytes = 0;
+    for (int i = 0; i < p->n_roots; i++)
+        bytes += root_crosses(&p->roots[i], at) ? p->roots[i].bytes : 0;
+    return bytes;
+}
+
+/* The step where few bytes cross, near `wanted`, after `first` and before `end`; -1: there is
+ * none. */
+static int cut_near(const struct network_plan *p, int wanted, int span, int first, int end)
+{
+    int best = -1;
+    uint64_t least = 0;
+    for (int at = wanted - span; at <= wanted + span; at++) {
+        if (at <= first || at >= end)
+            continue;
+        uint64_t bytes = crossing_bytes(p, at);
+        if (best < 0 || bytes < least) {
+            best = at;
+            least = bytes;
+        }
+    }
+    return best;
+}
+
+/* What crosses, as bytes and back into an arena that holds nothing else. */
+static int roots_hand_on(struct network_plan *p, int at, struct err *e)
+{
+    struct buffer wire = {0};
+    for (int i = 0; i < p->n_roots; i++)
+        if (root_crosses(&p->roots[i], at))
+            buffer_append(&wire, p->arena + p->roots[i].offset, p->roots[i].bytes);
+    if (wire.failed) {
+        buffer_free(&wire);
+        return err_no_memory(e, "what crosses between two stages");
+    }
+    memset(p->arena, 0xff, p->arena_bytes + p->scratch_bytes);
+    size_t from = 0;
+    for (int i = 0; i < p->n_roots; i++)
+        if (root_crosses(&p->roots[i], at)) {
+            memcpy(p->arena + p->roots[i].offset, wire.data + from, p->roots[i].bytes);
+            from += p->roots[i].bytes;
+        }
+    buffer_free(&wire);
+    return 0;
+}
+
+int network_plan_run_cut(struct network_plan *p, int n_stages, const struct ndarray *const *inputs,
+                         struct ndarray *outputs, struct err *e)
+{
+    int first = 0, rc = 0, span = p->n_steps / (2 * n_stages);
+    nn_begin(p->nn);
+    inputs_put(p, inputs);
+    for (int stage = 1; stage < n_stages && rc == 0; stage++) {
+        int wanted = (int)((int64_t)p->n_steps * stage / n_stages);
+        int at = cut_near(p, wanted, span, first, p->n_steps);
+        if (at < 0)
+            continue;
+        rc = steps_run(p, first, at, e);
+        rc = rc < 0 ? rc : roots_hand_on(p, at, e);
+        first = at;
+    }
+    rc = rc < 0 ? rc : steps_run(p, first, p->n_steps, e);
+    rc = rc < 0 ? rc : outputs_give(p, outputs, e);
+    return rc < 0 ? rc : onnx_check(p->o, e);
+}
+
+struct network_plan_facts network_plan_describe(const struct network_plan *p)
+{
+    struct network_plan_facts f = {
+        .steps = p->n_steps, .arena_bytes = p->arena_bytes, .scratch_bytes = p->scratch_bytes};
+    for (int i = 0; i < p->n_steps; i++)
+        f.reference_steps += strcmp(p->steps[i].name, "reference") == 0;
+    return f;
+}

@@ -1,0 +1,52 @@
+/* Planning and running a network while allocations fail. */
+#include "tests/unit/agent/engine/small_network.h"
+#include "tests/unit/faults.h"
+
+static int network_used(void *ctx)
+{
+    const struct buffer *file = ctx;
+    struct err e = {0};
+    const struct onnx *o;
+    struct onnx_network *n = NULL;
+    struct network_engine *g = NULL;
+    struct ndarray x = {0}, y[2] = {0};
+    const struct ndarray *inputs[] = {&x};
+    int rc = onnx_parse("test.onnx", NULL, file->data, file->size, &o, &e);
+    rc = rc < 0 ? rc : network_make("test.onnx", &o, UINT32_MAX, &n, &e);
+    rc = rc < 0 ? rc : network_engine_open(&n, &g, &e);
+    rc = rc < 0 ? rc : ndarray_make(&x, ND_F32, 4, (int64_t[]){1, 3, 8, 8}, UINT64_MAX, &e);
+    rc = rc < 0 ? rc : network_engine_run(g, 2, inputs, y, &e);
+    for (int i = 0; i < 2; i++)
+        ndarray_free(&y[i]);
+    ndarray_free(&x);
+    network_engine_close(&g);
+    return rc;
+}
+
+TEST(planning_and_running_survive_any_failing_allocation)
+{
+    struct onnx_writer w = {.random = 5};
+    ow_end(&w, 11, "x", 4, (int64_t[]){-1, 3, -1, -1});
+    ow_conv(&w, "x", "c0", 3, 8, 3, 2, 1);
+    ow_node(&w, "Relu", "c0", "r0");
+    ow_begin(&w, "Concat", "r0 c0", "j0");
+    ow_int(&w, "axis", 1);
+    ow_done(&w);
+    ow_node(&w, "GlobalAveragePool", "j0", "p0");
+    ow_node(&w, "Flatten", "p0", "f0");
+    ow_weight(&w, "m", 0, 2, (int64_t[]){16, 4});
+    ow_node(&w, "MatMul", "f0 m", "y0");
+    ow_node(&w, "Erf", "y0", "y1");
+    ow_end(&w, 12, "y0", 2, (int64_t[]){-1, 4});
+    ow_end(&w, 12, "y1", 2, (int64_t[]){-1, 4});
+    struct buffer file = ow_finish(&w, 17);
+    faults_each("network engine", network_used, &file);
+    buffer_free(&file);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(planning_and_running_survive_any_failing_allocation)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
