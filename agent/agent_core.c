@@ -171,6 +171,7 @@ void agent_core_destroy(struct agent_core **pc, void (*release)(void *ctx, void 
         queue_destroy(&s->queue, release, ctx);
         core_stage_free(s);
     }
+    core_copies_free(c);
     for (size_t i = 0; i < AGENT_MAX_KV_EXPORTS; i++)
         message_ref_release(c->kv_exports[i].message);
     for (size_t i = 0; i < c->n_devices * CORE_RUN_PLACES; i++)

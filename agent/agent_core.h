@@ -39,6 +39,7 @@
 enum {
     AGENT_MAX_STAGES = 64,          /* held at once, on all devices */
     AGENT_MAX_GRANTS = 1024,        /* chunk sessions */
+    AGENT_MAX_COPIES = 4,           /* of others' layers, being fetched into the store */
     AGENT_MAX_KV_IMPORTS = 256,     /* at once: senders of keys and values that are awaited */
     AGENT_MAX_KV_EXPORTS = 64,      /* at once: sequences whose keys and values go elsewhere */
     AGENT_KV_WINDOW = 2,            /* pieces of an export that are on their way at once */

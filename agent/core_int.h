@@ -185,6 +185,11 @@ struct agent_core {
     size_t n_kv_imports;
     struct core_kv_export kv_exports[AGENT_MAX_KV_EXPORTS];
     size_t n_kv_exports;
+    struct core_copy {
+        struct message_ref *message; /* stage_prepare, held */
+        uint64_t slot, ticket;
+    } copies[AGENT_MAX_COPIES];
+    size_t n_copies;
     size_t n_kv_awaiting; /* sequences that await keys and values */
     uint64_t last_slot, last_ticket;
 
@@ -282,6 +287,13 @@ void core_grant(struct agent_core *c, struct message_ref *m);
 void core_session_allow(struct agent_core *c, uint64_t session, struct pack_span from);
 /* Once nothing uses it any more. */
 void core_session_revoke(struct agent_core *c, uint64_t session);
+
+/* ---- core_copies.c */
+
+void core_copy_begin(struct agent_core *c, struct message_ref *m);
+/* False: it is no copy that this is about. */
+bool core_copy_fetched(struct agent_core *c, const struct agent_progress *p);
+void core_copies_free(struct agent_core *c);
 
 /* ---- core_links.c */
 

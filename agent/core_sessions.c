@@ -12,6 +12,9 @@ static bool session_used(const struct agent_core *c, uint64_t session)
     for (size_t i = 0; i < c->n_grants; i++)
         if (c->grants[i].session == session)
             return true;
+    for (size_t i = 0; i < c->n_copies; i++)
+        if (c->copies[i].message->message.u.stage_prepare.session == session)
+            return true;
     for (size_t i = 0; i < c->n_kv_imports; i++)
         if (c->kv_imports[i].session == session)
             return true;

@@ -180,6 +180,10 @@ static struct core_stage *stage_predecessor(struct agent_core *c,
 void core_stage_prepare(struct agent_core *c, struct message_ref *m)
 {
     const struct message_stage_prepare *p = &m->message.u.stage_prepare;
+    if (p->copy) {
+        core_copy_begin(c, m);
+        return;
+    }
     struct core_stage *s = core_stage_of(c, p->deployment, p->generation, p->stage);
     if (p->generation < core_deployment_generation(c, p->deployment)) {
         c->dropped_stale++;
@@ -217,7 +221,7 @@ void core_stage_fetched(struct agent_core *c, const struct agent_event *ev)
 {
     const struct agent_progress *p = &ev->u.progress;
     struct core_stage *s = core_stage_of_slot(c, p->slot);
-    if (!s || s->state != STAGE_FETCHING || s->ticket != p->ticket)
+    if (core_copy_fetched(c, p) || !s || s->state != STAGE_FETCHING || s->ticket != p->ticket)
         return;
     progress_take(s, p);
     if (p->status == HP_PENDING) {

@@ -70,6 +70,10 @@ struct deployment_stage {
     uint64_t batches_done, batches_ns; /* as heartbeats tell, and when that last changed */
     uint64_t batches_before; /* of those, before the deployment was idle last (lost_hop) */
     bool running;            /* works on a batch */
+    /* Where a copy of its weights is, or is being made (copies.h). */
+    char copy_on[MEMBER_NAME];
+    bool copied;
+    uint64_t copy_ns; /* when it was ordered last */
     /* Chunks that somebody must upload, and those that were asked of hpctl with this token. */
     uint32_t *wanted, *asked;
     size_t n_wanted, room_wanted, n_asked, room_asked;

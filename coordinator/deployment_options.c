@@ -70,6 +70,18 @@ static int weight_read(struct deployment_spec *s, struct err *e)
                    DEPLOYMENT_LEAST_WEIGHT, DEPLOYMENT_MOST_WEIGHT);
 }
 
+static int copies_read(struct deployment_spec *s, struct err *e)
+{
+    const json_t *v = json_object_get(s->options, "copies");
+    double copies = v && !json_is_null(v) ? json_number_value(v) : 1;
+    s->copies = copies > 1 ? 2 : 1;
+    if (copies >= 1 && copies <= 2 && copies == (double)s->copies)
+        return 0;
+    return err_set(e, HP_EINVAL,
+                   "--copies is 1 (each layer is in the store of the agent that runs it) or 2 (and "
+                   "in that of another)");
+}
+
 static int target_read(const struct deployment_spec *s, const char *key, double *target_s,
                        struct err *e)
 {
@@ -185,6 +197,7 @@ int deployment_options_read(json_t *options, struct deployment_spec *out, struct
     rc = rc < 0 ? rc : speculate_read(&s, speculate, e);
     rc = rc < 0 ? rc : rebalance_read(&s, rebalance, e);
     rc = rc < 0 ? rc : weight_read(&s, e);
+    rc = rc < 0 ? rc : copies_read(&s, e);
     rc = rc < 0 ? rc : target_read(&s, "ttft", &s.ttft_s, e);
     rc = rc < 0 ? rc : target_read(&s, "tpot", &s.tpot_s, e);
     if (rc < 0) {

@@ -95,6 +95,8 @@ json_t *describe_stages(const struct deployment *d)
         char on[DEVICE_TEXT];
         member_device_text(s->agent, s->device, on);
         json_object_set_new(row, "on", json_string(on));
+        if (s->copied)
+            json_object_set_new(row, "copy_on", json_string(s->copy_on));
         if (member_device(s->agent, s->device))
             json_object_set_new(row, "device", json_string(device_name(s->agent, s->device)));
         if (h) {
@@ -202,6 +204,7 @@ json_t *describe_deployment(const struct deployment *d, bool with_plan)
         (int)d->n_waiting, "created_s", (json_int_t)d->created_s, "moved_bytes", (json_int_t)moved,
         "stages", describe_stages(d));
     json_object_set_new(out, "weight", json_real(d->spec.weight));
+    json_object_set_new(out, "copies", json_integer((json_int_t)d->spec.copies));
     json_object_set_new(out, "ttft_ms", json_real(d->spec.ttft_s * 1e3));
     json_object_set_new(out, "tpot_ms", json_real(d->spec.tpot_s * 1e3));
     json_object_set_new(out, "targets", targets_json(d));

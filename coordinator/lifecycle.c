@@ -5,6 +5,7 @@
 
 #include "common/log.h"
 #include "coordinator/admission.h"
+#include "coordinator/copies.h"
 #include "coordinator/deployment_layout.h"
 #include "coordinator/describe.h"
 #include "coordinator/effects.h"
@@ -312,6 +313,7 @@ static void step_serving(struct coord *c, struct deployment *d)
         lifecycle_judge(c, &v);
         return;
     }
+    copies_step(c, d);
     if (d->unclosed && d->n_active == 0) {
         d->unclosed = false;
         stages_connect(c, d);

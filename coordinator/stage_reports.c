@@ -6,6 +6,7 @@
 #include "common/log.h"
 #include "common/utf8.h"
 #include "common/vector.h"
+#include "coordinator/copies.h"
 #include "coordinator/describe.h"
 #include "coordinator/effects.h"
 #include "coordinator/lost_hop.h"
@@ -80,6 +81,8 @@ struct verdict stage_reports_state(struct coord *c, struct member *m,
     struct deployment *d = deployment_of_id(c, s->deployment);
     struct deployment_stage *stage = d ? deployment_stage_at(d, m, s->stage) : NULL;
     bool unloaded = strcmp(s->state, "unloaded") == 0;
+    if (copies_told(c, m, s))
+        return fine;
     if (stage && unloaded && d->state == DEPLOYMENT_STOPPING) {
         deployment_stage_move(stage, STAGE_UNTOLD);
         return fine;

@@ -183,6 +183,34 @@ void stages_prepare(struct coord *c, struct deployment *d)
             stage_prepare(c, d, i);
 }
 
+void stages_copy(struct coord *c, struct deployment *d, int stage, struct member *to)
+{
+    const struct deployment_stage *s = &d->stages[stage];
+    const struct member *own = s->agent;
+    struct digest id = model_digest(d);
+    struct message_peer peer = {own->name, {own->address, own->address_size}};
+    struct message m = {.type = MESSAGE_STAGE_PREPARE};
+    m.u.stage_prepare =
+        (struct message_stage_prepare){.deployment = d->id,
+                                       .generation = d->generation,
+                                       .stage = (uint64_t)stage,
+                                       .n_stages = (uint64_t)d->n_stages,
+                                       .session = d->session,
+                                       .deployment_name = d->name,
+                                       .model = {id.bytes, sizeof id.bytes},
+                                       .manifest = {d->model->manifest, d->model->manifest_size},
+                                       .first_layer = (uint64_t)s->first_layer,
+                                       .end_layer = (uint64_t)s->end_layer,
+                                       .compute = deployment_spec_compute(&d->spec),
+                                       .wire = "",
+                                       .kv = "",
+                                       .source_machine = "",
+                                       .source_path = "",
+                                       .peers = {&peer, 1},
+                                       .copy = true};
+    effects_send(c, to->peer, &m);
+}
+
 void stages_connect(struct coord *c, struct deployment *d)
 {
     const struct member *first = d->stages[0].agent;

@@ -11,6 +11,9 @@ struct placement;
 int stages_adopt(struct coord *c, struct deployment *d, const struct placement *p, struct err *e);
 /* Tells those that are untold and can hear. */
 void stages_prepare(struct coord *c, struct deployment *d);
+/* Another agent is told to fetch the layers of a stage into its store, from the agent of that
+ * stage. */
+void stages_copy(struct coord *c, struct deployment *d, int stage, struct member *to);
 void stages_connect(struct coord *c, struct deployment *d);
 void stages_unload(struct coord *c, const struct member *m, uint64_t deployment,
                    uint64_t generation);

@@ -189,6 +189,8 @@ static json_t *options_of(const struct invocation *in, const char *real_path, ui
         json_object_set_new(o, "prefix_cache", json_string(invocation_option(in, "prefix-cache")));
     if (invocation_option(in, "weight"))
         json_object_set_new(o, "weight", number_json(in, "weight"));
+    if (invocation_option(in, "copies"))
+        json_object_set_new(o, "copies", number_json(in, "copies"));
     for (size_t i = 0; i < TARGETS; i++)
         if (targets_s[i] > 0)
             json_object_set_new(o, target_keys[i], json_real(targets_s[i] * 1e3));
@@ -383,6 +385,10 @@ static const struct command_option deploy_options[] = {
     {"rebalance", "auto|off",
      "move by itself where agents that came make a request a quarter faster, once they have stayed "
      "for a while (default off: `hpctl rebalance` does it)",
+     0},
+    {"copies", "1|2",
+     "of each layer in agents' stores (default 1): with 2 another agent fetches it, too, once the "
+     "model serves, so that any one agent may be lost and those that are left have all of it",
      0},
     {"weight", "W",
      "of its share of the devices' time where other deployments have stages on them, too (default "

@@ -154,10 +154,10 @@ static void print_rebalance(const json_t *r)
 
 static int print_deployment(const json_t *d, struct err *e)
 {
-    static const char *const keys[] = {"name",     "state",     "text",          "model",
-                                       "model_id", "compute",   "wire",          "kv",
-                                       "context",  "kv_tokens", "max_sequences", "weight",
-                                       "ttft_ms",  "tpot_ms",   "generation",    "rebalances"};
+    static const char *const keys[] = {
+        "name",    "state",   "text",       "model",      "model_id",      "compute",
+        "wire",    "kv",      "context",    "kv_tokens",  "max_sequences", "weight",
+        "ttft_ms", "tpot_ms", "generation", "rebalances", "copies"};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         if (json_is_string(json_object_get(d, keys[i])))
             printf("%-14s %s\n", keys[i], string_member(d, keys[i]));

@@ -214,6 +214,7 @@ static const struct pack_field stage_prepare_fields[] = {
     U64(message_stage_prepare, device),
     TEXT(message_stage_prepare, kv),
     F64(message_stage_prepare, weight),
+    BOOL(message_stage_prepare, copy),
     {0}};
 static const struct pack_field stage_connect_fields[] = {
     GENERATION(message_stage_connect),

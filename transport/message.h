@@ -126,7 +126,8 @@ struct message_heartbeat {
 
 struct message_stage_state {
     uint64_t deployment, generation, stage;
-    const char *state; /* "fetching", "loading", "warming", "ready", "failed", "unloaded" */
+    const char *state; /* "fetching", "loading", "warming", "ready", "failed", "unloaded"; of a copy
+                          "copied", "uncopied" */
     uint64_t done_bytes, total_bytes; /* of what this state does */
     uint64_t moved_bytes;             /* over the network so far, for this stage */
     struct pack_u32s
@@ -304,6 +305,8 @@ struct message_stage_prepare {
                         `compute` */
     double
         weight; /* of the deployment's share of each device's time, beside those of others; 0: 1 */
+    bool copy;  /* nothing is to be run: the layers come into the store, `stage_state` says "copied"
+                   or "uncopied", and that is all */
 };
 
 struct message_stage_connect {

@@ -59,11 +59,12 @@ def finish(readers, texts):
 
 @test
 def streams_go_on_over_what_is_left():
-    """Each agent holds about half of the model, so that any two of the three can hold it."""
+    """Each agent holds about half of the model, and none has more of it than it runs, and a copy of what another one runs."""
     with Cluster(agents=3, cores=1, memory="24MB") as c:
-        c.deploy("demo", DEMO, "--compute", "f32", "--max-context", "512")
+        c.deploy("demo", DEMO, "--compute", "f32", "--max-context", "512", "--upload", "--copies", "2")
         before = used(c)
         assert len(before) > 1, before
+        c.wait("all is copied", lambda: all("copy_on" in s and s["copy_on"] != s["agent"] for s in c.hpctl("describe", "demo")["stages"]))
         texts = [whole(c, STORY), whole(c, DRAWN)]
         readers = [Reader(c, STORY), Reader(c, DRAWN)]
         c.wait("both have begun", lambda: all(r.tokens > 20 for r in readers))

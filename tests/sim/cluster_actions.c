@@ -13,6 +13,9 @@ static void unload(struct sim *s, struct sim_agent *a, uint64_t slot)
         if (a->fetch[f].slot == slot)
             a->fetch[f].slot = 0;
     sim_order_add(s, a, (struct sim_order){.kind = AGENT_DO_UNLOAD, .slot = slot});
+    for (int f = 0; f < 8; f++)
+        if (a->fetch[f].slot == slot)
+            a->fetch[f].slot = 0;
     for (size_t i = 0; i < a->n_slots; i++)
         if (a->slots[i].slot == slot)
             a->slots[i] = a->slots[--a->n_slots];

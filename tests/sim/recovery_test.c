@@ -59,6 +59,44 @@ TEST(streams_go_on_over_what_is_left_when_an_agent_does_not_come_back)
     }
 }
 
+static bool all_copied(struct sim *s)
+{
+    sim_described(s, "losses", "places");
+    const json_t *stages = json_object_get(s->answer, "stages"), *row;
+    size_t i, n = 0;
+    json_array_foreach(stages, i, row) n += json_object_get(row, "copy_on") != NULL;
+    return n > 0 && n == json_array_size(stages);
+}
+
+/* Nobody has weights beside those that run them, and then one more has. */
+TEST(with_two_copies_any_agent_may_be_lost_and_nobody_uploads_anything)
+{
+    for (uint64_t seed = 430; seed < 438; seed++) {
+        struct sim s;
+        struct buffer manifest = {0};
+        toy_manifest("toy", &manifest);
+        sim_open(&s, seed, AGENTS);
+        int rc = sim_ask_wait(
+            &s, "deploy",
+            json_pack("{s:s, s:{s:i, s:i}}", "name", "toy", "options", "slice", 8, "copies", 2),
+            &manifest);
+        buffer_free(&manifest);
+        assert_int_equal(rc, 0);
+        assert_true(sim_run_until(&s, all_copied, 10000));
+        uint64_t uploads = s.uploads;
+        for (int turn = 0; turn < 2; turn++) { /* then others have copies of what is left */
+            stream(&s, 10);
+            sim_agent_kill(&s, agent_of(&s, seed));
+            all_finished(&s, 5000);
+            assert_true(sim_run_until(&s, sim_serves, 5000));
+            assert_true(sim_run_until(&s, all_copied, 10000));
+        }
+        assert_int_equal(s.uploads, uploads);
+        serves_and_is_clean(&s, 1000);
+        sim_close(&s);
+    }
+}
+
 /* An agent that is back before others are ready is taken where it was, and nobody loads anything
  * else. */
 TEST(an_agent_that_comes_back_at_once_is_taken_again)
@@ -209,6 +247,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(streams_go_on_over_what_is_left_when_an_agent_does_not_come_back),
+        cmocka_unit_test(with_two_copies_any_agent_may_be_lost_and_nobody_uploads_anything),
         cmocka_unit_test(an_agent_that_comes_back_at_once_is_taken_again),
         cmocka_unit_test(what_no_agent_can_hold_waits_and_says_why_in_the_end),
         cmocka_unit_test(no_stream_fails_and_no_token_is_another_whoever_dies_meanwhile),

@@ -228,6 +228,22 @@ TEST(a_weight_goes_to_each_stage_and_is_a_number_above_nothing)
     fixture_close(&f);
 }
 
+TEST(layers_have_one_copy_or_two)
+{
+    static const char *const bad[] = {"0", "3", "1.5", "\"2\"", "-1"};
+    struct fixture f;
+    fixture_open(&f);
+    fixture_agent(&f, 0, "k", 8e9);
+    assert_int_equal(deploy(&f, "a", "{}", NULL)->spec.copies, 1);
+    assert_int_equal(deploy(&f, "b", "{\"copies\": 2.0}", NULL)->spec.copies, 2);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        char options[40];
+        snprintf(options, sizeof options, "{\"copies\": %s}", bad[i]);
+        expect_failure(&f, options, "invalid", "--copies", "");
+    }
+    fixture_close(&f);
+}
+
 TEST(f32_needs_twice_the_room_of_bf16)
 {
     struct fixture f;
@@ -539,6 +555,7 @@ int main(void)
         cmocka_unit_test(keys_and_values_in_8_bits_leave_room_for_more_of_them),
         cmocka_unit_test(heads_that_are_no_whole_blocks_are_not_kept_in_8_bits),
         cmocka_unit_test(a_weight_goes_to_each_stage_and_is_a_number_above_nothing),
+        cmocka_unit_test(layers_have_one_copy_or_two),
         cmocka_unit_test(f32_needs_twice_the_room_of_bf16),
         cmocka_unit_test(what_stages_hold_for_each_other_is_planned_as_agents_count_it),
         cmocka_unit_test(memory_of_other_deployments_is_not_given_twice),
