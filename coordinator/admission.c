@@ -95,6 +95,15 @@ static bool queue_begin(struct coord *c, struct deployment *d, struct sequence *
     return start != SEQUENCE_NO_ROOM;
 }
 
+/* One of the two may be what ended agents: they do not run beside each other. */
+static bool suspect_holds(const struct deployment *d, const struct sequence *s)
+{
+    for (const struct sequence *o = d->active; o; o = o->next)
+        if (sequence_is_suspect(o) || (sequence_is_suspect(s) && o->reads))
+            return true;
+    return false;
+}
+
 void admission_advance(struct coord *c, struct deployment *d)
 {
     struct err overdue = {0};
@@ -110,7 +119,7 @@ void admission_advance(struct coord *c, struct deployment *d)
          room && d->state == DEPLOYMENT_SERVING && (s = shares_next(d, now)) != NULL;) {
         if (!context_keeps(c, d, s))
             continue;
-        if (!targets_let_in(d, s))
+        if (!targets_let_in(d, s) || suspect_holds(d, s))
             break;
         struct prefix_hit hit = prefixes_find(c, d, s);
         s->reserved = growth_first(d, s);

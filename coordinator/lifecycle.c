@@ -89,7 +89,7 @@ void lifecycle_break(struct coord *c, struct deployment *d, const struct err *wh
     d->why = *why;
     d->returns = d->returns || deployment_serves(d);
     losses_place_lost(c, d, why);
-    sequences_lose_all(c, d, why);
+    sequences_lose_place(c, d, why);
     neighbours_stop(c, d, why);
     stage_uploads_end(c, d);
     lifecycle_move(c, d, DEPLOYMENT_BROKEN);

@@ -51,6 +51,7 @@ struct sequence {
     bool again;       /* it ran before, and goes before all others that wait */
     uint64_t lost_ns; /* since when its stages have lost it and it goes without a token; 0: not */
     uint32_t losses;  /* so often since its last token */
+    uint32_t places;  /* so often of these an agent went with it */
     bool starved;     /* it waits for room to grow */
     bool reads;       /* its stages read its prompt */
     struct kv_holding holding; /* of the deployment's kv, while it is active */
@@ -117,6 +118,11 @@ static inline bool sequence_can_recover(const struct sequence *s)
 {
     bool whole = s->kind == SEQUENCE_LOGITS || s->embeds;
     return whole ? s->n_logits == 0 : s->n_ids == s->n_prompt + s->n_output;
+}
+/* Whether it may be what ends agents: such a one goes on alone until it has a token. */
+static inline bool sequence_is_suspect(const struct sequence *s)
+{
+    return s->places > 1;
 }
 /* Who has the lower priority comes first; of the same, who was asked for first. */
 static inline bool sequence_is_before(const struct sequence *a, const struct sequence *b)

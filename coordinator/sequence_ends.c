@@ -14,6 +14,7 @@
 enum {
     LOSSES_MOST = 10, /* without a token between them */
     LOSSES_HANGING = 1,
+    LOSSES_OF_PLACES = 3, /* it may be what ends agents */
 };
 
 /* What its stages keep of it from now on, in tokens. */
@@ -291,7 +292,7 @@ void sequences_fail_all(struct coord *c, struct deployment *d, const struct err 
 static bool loss_is_last(const struct coord *c, const struct sequence *s, const struct err *why)
 {
     uint32_t most = why->code == HP_ETIMEOUT ? LOSSES_HANGING : LOSSES_MOST;
-    return s->losses >= most ||
+    return s->losses >= most || s->places >= LOSSES_OF_PLACES ||
            (s->lost_ns && coord_now(c) - s->lost_ns > coord_ms(SEQUENCE_LOST_MS));
 }
 
@@ -316,6 +317,13 @@ void sequence_lose(struct coord *c, struct sequence *s, const struct err *why)
     d->losses.why = *why;
     s->resumed = s->n_output;
     sequence_begin_anew(c, s);
+}
+
+void sequences_lose_place(struct coord *c, struct deployment *d, const struct err *why)
+{
+    for (struct sequence *s = d->active; s; s = s->next)
+        s->places++;
+    sequences_lose_all(c, d, why);
 }
 
 void sequences_lose_all(struct coord *c, struct deployment *d, const struct err *why)

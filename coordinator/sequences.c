@@ -175,7 +175,7 @@ static void sequence_recovered(const struct coord *c, struct sequence *s)
     d->losses.recovered++;
     d->losses.pause_s += pause_s;
     d->losses.last_pause_s = pause_s;
-    s->lost_ns = s->losses = 0;
+    s->lost_ns = s->losses = s->places = 0;
 }
 
 static void sequence_said(struct coord *c, struct sequence *s, const struct message_said *t,

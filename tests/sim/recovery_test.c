@@ -4,7 +4,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "coordinator/deployment.h"
 #include "coordinator/limits.h"
+#include "coordinator/member.h"
+#include "coordinator/sequence.h"
 #include "tests/sim/failures.h"
 
 enum { AGENTS = 4 };
@@ -130,6 +133,42 @@ TEST(what_no_agent_can_hold_waits_and_says_why_in_the_end)
     sim_close(&s);
 }
 
+/* Whatever it is about a request that ends agents: it does not end all of them, and no other
+ * request fails with it. */
+TEST(a_request_that_ends_agents_fails_alone)
+{
+    for (uint64_t seed = 470; seed < 476; seed++) {
+        struct sim s;
+        int killed = 0;
+        uint64_t id = 0; /* of the attempt that ended one last */
+        open_free(&s, seed);
+        deploy(&s, NULL);
+        for (int i = 0; i < 6; i++)
+            request(&s, 30 + 10 * (size_t)i, 40);
+        struct sim_client *bad = request(&s, 100, 30);
+        for (int i = 0; i < 6; i++)
+            request(&s, 30 + 10 * (size_t)i, 40);
+        for (int ms = 0; ms < 60000 && bad->open; ms++) {
+            const struct sequence *own = sequence_of_request(s.core, bad->request);
+            if (own && own->state == SEQUENCE_ACTIVE && own->id != id) {
+                id = own->id;
+                int agent = own->deployment->stages[0].agent->name[1] - '0';
+                sim_agent_kill(&s, agent);
+                sim_agent_start(&s, agent);
+                killed++;
+            }
+            sim_run_ms(&s, 1);
+        }
+        assert_true(bad->failed);
+        assert_int_equal(killed, 3);
+        assert_true(sim_run_until(&s, sim_quiet, 60000));
+        for (int i = 0; i < s.n_clients; i++)
+            assert_true(&s.clients[i] == bad || s.clients[i].finished);
+        serves_and_is_clean(&s, 10000);
+        sim_close(&s);
+    }
+}
+
 /* ---- at random ---- */
 
 struct recovery_toll {
@@ -249,6 +288,7 @@ int main(void)
         cmocka_unit_test(streams_go_on_over_what_is_left_when_an_agent_does_not_come_back),
         cmocka_unit_test(with_two_copies_any_agent_may_be_lost_and_nobody_uploads_anything),
         cmocka_unit_test(an_agent_that_comes_back_at_once_is_taken_again),
+        cmocka_unit_test(a_request_that_ends_agents_fails_alone),
         cmocka_unit_test(what_no_agent_can_hold_waits_and_says_why_in_the_end),
         cmocka_unit_test(no_stream_fails_and_no_token_is_another_whoever_dies_meanwhile),
     };
