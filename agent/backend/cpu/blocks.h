@@ -54,7 +54,8 @@ static inline size_t block_most_apart_of(size_t rows, size_t n, int times)
 
 /* Up to BLOCK_MAX_ROWS quantised rows. A run of all rows lies together: of each row BLOCK_RUN
  * bytes, then floats of all rows: scales (an input is scale * byte), sums of the run's inputs as
- * quantised, and the same of its two halves, side by side; last a bit for each row that multiplies
+ * quantised, and the same of its two halves, side by side (with AVX2 the sums of these halves'
+ * bytes, 16 bits each, in the first of the two); last a bit for each row that multiplies
  * it twice, as 32 bits. What stands out of such a row lies elsewhere, as a run of one row without
  * these bits does. Kernels use `out` or `apart`, which share their memory. */
 struct block_rows {
@@ -100,7 +101,9 @@ typedef void (*block_dot_fn)(const struct block_rows *x, const uint8_t *w, size_
 struct block_tile_run {
     int8_t values[BLOCK_RUN / 4][BLOCK_TILE][4];
     int32_t starts[2][BLOCK_TILE]; /* of the run or of its halves: values' sum, times what bytes of
-                                      panels are too great by, less than 0 */
+                                      panels are too great by, less than 0; of superblocks on AVX2
+                                      such sums of inputs 0 and 1 and of 2 and 3 of each quad, 16
+                                      bits each */
     float sums[2][BLOCK_TILE];     /* of the run's inputs or of its halves', as quantised */
     float scales[BLOCK_TILE];
 };

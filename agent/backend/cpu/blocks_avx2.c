@@ -104,6 +104,10 @@ INLINE __m256i quads_dot(enum dtype t, const __m256i *w, int n, const int8_t *x)
 }
 
 #include "agent/backend/cpu/blocks_lanes.inc"
+#include "agent/backend/cpu/blocks_scaled.inc"
+
+#define superblock_dot scaled_superblock
+#include "agent/backend/cpu/blocks_dots.inc"
 
 #define PANEL_SIDES 2
 #define PANEL_ROWS 3
@@ -169,24 +173,28 @@ INLINE __m256i panel_bytes_unsigned(int together, __m256i quads)
     return together ? bytes : _mm256_xor_si256(bytes, _mm256_set1_epi32(0x80));
 }
 
+#include "agent/backend/cpu/blocks_scaled_panels.inc"
+
+#define PANEL_MAKERS
+#define panel_starts_put scaled_starts_put
+#define panel_bytes_of(t)                                                                          \
+    (is_superblock(t) ? scaled_panel_bytes(has_halves(t), has_least(t)) / RUNS                     \
+                      : panel_run_bytes(false, has_least(t)))
 #define PANEL_DOTS                                                                                 \
     PANEL_DOT(whole, false, false, 8)                                                              \
     PANEL_DOT(whole_5, false, false, 4)                                                            \
     PANEL_DOT(whole_8, false, false, 0)                                                            \
     PANEL_DOT(whole_least, false, true, 8)                                                         \
-    PANEL_DOT(whole_least_5, false, true, 4)                                                       \
-    PANEL_DOT(halves, true, false, 8)                                                              \
-    PANEL_DOT(halves_6, true, false, 2)                                                            \
-    PANEL_DOT(halves_least, true, true, 8)
+    PANEL_DOT(whole_least_5, false, true, 4)
 #define PANEL_TABLE                                                                                \
     {                                                                                              \
         [DTYPE_Q8_0] = panel_dot_whole_8, [DTYPE_Q4_0] = panel_dot_whole,                          \
         [DTYPE_Q4_1] = panel_dot_whole_least, [DTYPE_Q5_0] = panel_dot_whole_5,                    \
         [DTYPE_Q5_1] = panel_dot_whole_least_5, [DTYPE_IQ4_NL] = panel_dot_whole_8,                \
-        [DTYPE_MXFP4] = panel_dot_whole_5, [DTYPE_Q2_K] = panel_dot_halves_least,                  \
-        [DTYPE_Q3_K] = panel_dot_halves, [DTYPE_Q4_K] = panel_dot_whole_least,                     \
-        [DTYPE_Q5_K] = panel_dot_whole_least_5, [DTYPE_Q6_K] = panel_dot_halves_6,                 \
-        [DTYPE_IQ4_XS] = panel_dot_whole_8                                                         \
+        [DTYPE_MXFP4] = panel_dot_whole_5, [DTYPE_Q2_K] = panel_dot_q2_k,                          \
+        [DTYPE_Q3_K] = panel_dot_q3_k, [DTYPE_Q4_K] = panel_dot_q4_k,                              \
+        [DTYPE_Q5_K] = panel_dot_q5_k, [DTYPE_Q6_K] = panel_dot_q6_k,                              \
+        [DTYPE_IQ4_XS] = panel_dot_iq4_xs                                                          \
     }
 
 #include "agent/backend/cpu/blocks_panels.inc"

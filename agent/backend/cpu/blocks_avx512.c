@@ -83,6 +83,8 @@ INLINE __m512i quads_dot(enum dtype t, const __m512i *w, int n, const int8_t *x)
 }
 
 #include "agent/backend/cpu/blocks_lanes.inc"
+#define superblock_dot lanes_superblock
+#include "agent/backend/cpu/blocks_dots.inc"
 
 #define PANEL_SIDES 2
 #define PANEL_ROWS 6
@@ -124,6 +126,15 @@ INLINE __m512i panel_bytes_unsigned(int together, __m512i quads)
     return _mm512_and_si512(quads, _mm512_set1_epi32(0xff));
 }
 
+#define PANEL_MAKERS                                                                               \
+    PANEL_MAKER(q2_k, DTYPE_Q2_K)                                                                  \
+    PANEL_MAKER(q3_k, DTYPE_Q3_K)                                                                  \
+    PANEL_MAKER(q4_k, DTYPE_Q4_K)                                                                  \
+    PANEL_MAKER(q5_k, DTYPE_Q5_K)                                                                  \
+    PANEL_MAKER(q6_k, DTYPE_Q6_K)                                                                  \
+    PANEL_MAKER(iq4_xs, DTYPE_IQ4_XS)
+#define panel_starts_put(t, bytes, r, out)
+#define panel_bytes_of(t) panel_run_bytes(has_halves(t), has_least(t))
 #define PANEL_DOTS                                                                                 \
     PANEL_DOT(whole, false, false, 0)                                                              \
     PANEL_DOT(whole_least, false, true, 0)                                                         \
