@@ -4,8 +4,10 @@
  *
  * The first stage makes the batches: decode tokens of at most ceil(decoding / stages) sequences, so
  * that all stages stay busy, and between two of those one slice of a prompt; prompts take turns
- * slice by slice. Where it is the only stage, a slice that is not long (QUEUE_RIDE_TOKENS) goes
- * into one batch with the decode tokens that wait. It has at most 2 * stages batches in flight, and
+ * slice by slice. Short slices of at most ceil(prompts / stages) prompts go together, up to
+ * QUEUE_RIDE_TOKENS in all (chunked prefill: Agrawal et al., Sarathi-Serve, OSDI 2024). Where it is
+ * the only stage, slices that are not longer than that go into one batch with the decode tokens
+ * that wait. It has at most 2 * stages batches in flight, and
  * of these at most `stages` slices while anything decodes (back-pressure). A flight ends when its
  * batch has been through, whoever was closed meanwhile, or when its time is up. The other stages
  * take frames whose runs are *due*: their sequence is open and its KV ends where the run begins;

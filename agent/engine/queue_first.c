@@ -71,13 +71,17 @@ static uint32_t slice_cut(const struct queue *q, const struct queue_sequence *s,
     return n < most ? n : most;
 }
 
-/* Appends the next slice of the prompt whose turn it is, or what may run of it now. */
-static bool slice_make(struct queue *q, struct batch *b, uint32_t decoding)
+/* Rows of logits that the last stage has room for. */
+static uint32_t logits_most(const struct queue *q)
 {
-    const struct queue_sequence *s = prompt_next(q);
-    if (!s)
-        return false;
-    uint32_t taken = slice_cut(q, s, decoding);
+    return q->config.max_sequences > 1 + BATCH_MAX_DRAFTS ? q->config.max_sequences
+                                                          : 1 + BATCH_MAX_DRAFTS;
+}
+
+/* Appends the next slice of a prompt, or what may run of it now. */
+static bool slice_append(struct queue *q, struct batch *b, const struct queue_sequence *s,
+                         uint32_t taken)
+{
     if (b->n_tokens + taken > q->most_tokens || taken > q->config.max_batch_tokens - b->n_tokens ||
         !batch_reserve(b, b->n_runs + 1, b->n_tokens + taken))
         return false;
@@ -91,6 +95,37 @@ static bool slice_make(struct queue *q, struct batch *b, uint32_t decoding)
     b->slice = true;
     q->last_sliced = s->id;
     return true;
+}
+
+/* Prompts of which one batch may have a slice: as with decode steps, all stages are to be busy. */
+static uint32_t slices_most(const struct queue *q)
+{
+    uint32_t n = 0;
+    for (size_t i = 0; i < q->n_sequences; i++)
+        n += sequence_prefills(q->sequences[i]);
+    return (n + q->config.n_stages - 1) / q->config.n_stages;
+}
+
+/* Appends the next slice of the prompt whose turn it is, or what may run of it now; and whole
+ * slices of those whose turn is next, as long as all are so few tokens that reading the weights
+ * once for all of them pays. */
+static bool slices_make(struct queue *q, struct batch *b, uint32_t decoding)
+{
+    const struct queue_sequence *s = prompt_next(q);
+    uint32_t most = slices_most(q), tokens = 0, room = QUEUE_RIDE_TOKENS;
+    if (decoding && q->config.beside_tokens && q->config.beside_tokens < room)
+        room = q->config.beside_tokens;
+    for (uint32_t n = 0; n < most && b->n_runs < FRAME_MAX_RUNS; n++, s = prompt_next(q)) {
+        uint32_t taken = slice_cut(q, s, decoding);
+        bool joins = taken == slice_tokens(s) && !s->all_logits && tokens + taken <= room &&
+                     b->n_logits < logits_most(q);
+        if ((n && !joins) || !slice_append(q, b, s, taken))
+            return n > 0;
+        tokens += taken;
+        if (s->all_logits)
+            return true;
+    }
+    return most > 0;
 }
 
 /* The one that waits longest among those with a token to run. */
@@ -110,8 +145,7 @@ static struct queue_sequence *token_oldest(struct queue *q, uint64_t after)
  * logits for so many. */
 static uint32_t drafts_most(const struct queue *q, uint32_t limit)
 {
-    uint32_t most = q->config.max_sequences > 1 + BATCH_MAX_DRAFTS ? q->config.max_sequences
-                                                                   : 1 + BATCH_MAX_DRAFTS;
+    uint32_t most = logits_most(q);
     most = most < q->config.max_batch_tokens ? most : q->config.max_batch_tokens;
     most = most < q->most_tokens ? most : q->most_tokens;
     return most > limit ? most - limit : 0;
@@ -163,7 +197,7 @@ static bool ride_make(struct queue *q, struct batch *b, uint32_t decoding)
     bool fits = decoding < FRAME_MAX_RUNS && (uint64_t)slice_cut(q, s, decoding) + decoding <= most;
     if (!fits || !decode_make(q, b, decoding))
         return false;
-    slice_make(q, b, decoding); /* without memory for it the tokens go alone */
+    slices_make(q, b, decoding); /* without memory for it the tokens go alone */
     return true;
 }
 
@@ -197,7 +231,7 @@ bool queue_first_next(struct queue *q, struct batch *b)
     bool decodes_first = q->slice_was_last || !room;
     bool made = (room && ride_make(q, b, decoding)) ||
                 (decodes_first && decode_make(q, b, decoding)) ||
-                (room && slice_make(q, b, decoding)) || decode_make(q, b, decoding);
+                (room && slices_make(q, b, decoding)) || decode_make(q, b, decoding);
     b->number = q->next_number;
     if (!made || !flight_start(f, b))
         return false;

@@ -44,13 +44,14 @@ int queue_frame_add(struct queue *q, uint32_t number, const struct batch_run *ru
     return 0;
 }
 
-/* A slice as far as turns go: a short one goes with the decode steps. */
+/* A slice as far as turns go: a short one goes with the decode steps; several together count as
+ * one. */
 static bool frame_is_slice(const struct frame_entry *f)
 {
+    uint32_t tokens = 0;
     for (uint32_t i = 0; i < f->n_runs; i++)
-        if (f->runs[i].n_tokens > QUEUE_SHORT_TOKENS)
-            return true;
-    return false;
+        tokens += f->runs[i].n_tokens > 1 + f->runs[i].n_drafts ? f->runs[i].n_tokens : 0;
+    return tokens > QUEUE_SHORT_TOKENS;
 }
 
 static bool frame_guesses(const struct frame_entry *f)

@@ -1,4 +1,5 @@
-"""One prompt, many cuts: stages and slices change the speed, never the tokens, and the logits by less than 1e-5 of the largest (float32)."""
+"""One prompt, many cuts, and many prompts: stages and slices change the speed, never the tokens, and the logits by less than 1e-5 of the largest (float32)."""
+import concurrent.futures
 import os
 import tempfile
 
@@ -41,6 +42,25 @@ def stages_and_slices_change_nothing():
                 got = c.hpctl("model", "greedy", *args, "--tokens", "24")["ids"]
                 assert got == tokens, f"on agents: {stages} stages, slices of {size}: {got} {tokens}"
             c.hpctl("undeploy", name)
+
+
+@test
+def prompts_that_are_read_together_have_the_tokens_of_each_alone():
+    def ask(c, i):
+        body = {"model": "demo", "prompt": [3 + (7 * i + k) % 90 for k in range(4 + 2 * i)], "max_tokens": 8, "temperature": 0, "ignore_eos": True}
+        status, answer = c.request("POST", "/v1/completions", body)
+        assert status == 200, answer
+        return answer["choices"][0]["text"]
+
+    with Cluster(agents=2, cores=1) as c:
+        for agents in ("a0", "a0,a1"):
+            c.deploy("demo", DEMO, "--compute", "f32", "--agents", agents, "--prefix-cache", "off")
+            alone = [ask(c, i) for i in range(16)]
+            for _ in range(3):
+                with concurrent.futures.ThreadPoolExecutor(16) as pool:
+                    together = list(pool.map(lambda i: ask(c, i), range(16)))
+                assert together == alone, (agents, together, alone)
+            c.hpctl("undeploy", "demo")
 
 
 main()

@@ -534,6 +534,58 @@ TEST(prompts_take_turns_slice_by_slice)
     queue_destroy(&q, NULL, NULL);
 }
 
+/* As many as leave prompts for the other stages. */
+TEST(short_slices_of_several_prompts_go_together)
+{
+    static const uint32_t cut[] = {8, 24};
+    static const struct {
+        uint32_t n_stages, max_batch;
+        const char *runs[4];
+    } cases[] = {
+        {1, 512, {"1:0+40! 2:0+8 3:0+50! 4:0+8!", "5:0+64! 2:8+24!", "-"}},
+        {1, 100, {"1:0+40! 2:0+8 3:0+50!", "4:0+8! 5:0+64! 2:8+24!", "-"}},
+        {2, 512, {"1:0+40! 2:0+8 3:0+50!", "4:0+8! 5:0+64!", "2:8+24!", "-"}},
+        {8, 512, {"1:0+40!", "2:0+8", "3:0+50!", "4:0+8!"}},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct queue *q = queue_of(true, false, cases[i].n_stages, cases[i].max_batch);
+        struct batch b = {0};
+        open_prompt(q, 1, 40, NULL, 0);
+        open_prompt(q, 2, 32, cut, 2);
+        open_prompt(q, 3, 50, NULL, 0);
+        open_prompt(q, 4, 8, NULL, 0);
+        open_prompt(q, 5, 64, NULL, 0);
+        for (int k = 0; k < 4 && cases[i].runs[k]; k++) {
+            const char *ran = step(q, &b);
+            if (strcmp(ran, cases[i].runs[k]) != 0)
+                fail_msg("case %zu, batch %d: %s, should be %s", i, k, ran, cases[i].runs[k]);
+            queue_returned(q, b.number, 0);
+        }
+        batch_free(&b);
+        queue_destroy(&q, NULL, NULL);
+    }
+}
+
+/* Somebody is told of each of its rows; and a text is one batch. */
+TEST(a_prompt_whose_logits_are_all_wanted_goes_alone)
+{
+    struct queue *q = queue_of(true, true, 1, 512);
+    struct batch b = {0};
+    struct queue_sequence all = {
+        .id = 2, .owner = q, .prompt = prompt, .n_prompt = 5, .all_logits = true};
+    open_prompt(q, 1, 4, NULL, 0);
+    assert_int_equal(queue_sequence_open(q, &all, NULL), 0);
+    queue_sequence_ready(q, 2);
+    open_prompt(q, 3, 6, NULL, 0);
+    assert_string_equal(step(q, &b), "1:0+4!");
+    queue_returned(q, b.number, 0);
+    assert_string_equal(step(q, &b), "2:0+5!");
+    queue_returned(q, b.number, 0);
+    assert_string_equal(step(q, &b), "3:0+6!");
+    batch_free(&b);
+    queue_destroy(&q, NULL, NULL);
+}
+
 TEST(short_slice_overtakes_the_long_ones_that_wait_at_a_later_stage)
 {
     struct queue *q = queue_of(false, false, 2, 64);
@@ -630,6 +682,8 @@ int main(void)
         cmocka_unit_test(
             batch_that_does_not_come_back_is_overdue_after_its_time_and_names_who_waits),
         cmocka_unit_test(prompts_take_turns_slice_by_slice),
+        cmocka_unit_test(short_slices_of_several_prompts_go_together),
+        cmocka_unit_test(a_prompt_whose_logits_are_all_wanted_goes_alone),
         cmocka_unit_test(short_slice_overtakes_the_long_ones_that_wait_at_a_later_stage),
         cmocka_unit_test(narrow_queue_hands_out_only_what_is_small),
         cmocka_unit_test(decode_steps_of_several_sequences_share_batches_that_fill_all_stages),
