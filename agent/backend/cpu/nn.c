@@ -183,16 +183,18 @@ static dnnl_status_t args_make(struct nn *n, struct nn_op *op, const_dnnl_primit
     return rc;
 }
 
-/* Plain loops of oneDNN's are slower than falling back. */
-static bool is_reference(const_dnnl_primitive_desc_t pd)
+/* Plain loops of oneDNN's are slower than falling back, and so are matrices of one channel each. */
+static bool is_slow(const_dnnl_primitive_desc_t pd, bool depthwise)
 {
     const char *name = NULL;
     dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, &name);
-    return name && (strncmp(name, "ref", 3) == 0 || strncmp(name, "simple", 6) == 0);
+    return name && (strncmp(name, "ref", 3) == 0 || strncmp(name, "simple", 6) == 0 ||
+                    (depthwise && strstr(name, "gemm:")));
 }
 
 static int op_make(struct nn *n, const void *desc, const struct nn_posts *posts,
-                   const dnnl_memory_desc_t *given, struct nn_op **out, struct err *e)
+                   const dnnl_memory_desc_t *given, bool depthwise, struct nn_op **out,
+                   struct err *e)
 {
     dnnl_primitive_attr_t attr;
     dnnl_primitive_desc_t pd = NULL;
@@ -204,7 +206,7 @@ static int op_make(struct nn *n, const void *desc, const struct nn_posts *posts,
         rc = dnnl_primitive_desc_create(&pd, desc, attr, n->engine, NULL);
         dnnl_primitive_attr_destroy(attr);
     }
-    if (rc == dnnl_success && is_reference(pd))
+    if (rc == dnnl_success && is_slow(pd, depthwise))
         rc = dnnl_unimplemented;
     if (rc == dnnl_success)
         rc = dnnl_primitive_create(&op->primitive, pd);
@@ -286,7 +288,8 @@ int nn_conv_make(struct nn *n, const struct nn_conv *c, struct nn_op **out, stru
                        c->has_bias ? &bias : NULL, &y, stride, dilation, before, after);
     if (rc != dnnl_success)
         return err_set(e, HP_EUNSUPPORTED, "oneDNN refuses the convolution (status %d)", (int)rc);
-    return op_make(n, c->turned ? (const void *)&turned : &conv, &c->posts, &given, out, e);
+    return op_make(n, c->turned ? (const void *)&turned : &conv, &c->posts, &given,
+                   c->groups > 1 && c->groups == c->x.dims[1], out, e);
 }
 
 int nn_matmul_make(struct nn *n, const struct nn_matmul *m, struct nn_op **out, struct err *e)
@@ -306,7 +309,7 @@ int nn_matmul_make(struct nn *n, const struct nn_matmul *m, struct nn_op **out, 
                             : rc;
     if (rc != dnnl_success)
         return err_set(e, HP_EUNSUPPORTED, "oneDNN refuses the product (status %d)", (int)rc);
-    return op_make(n, &desc, &m->posts, m->packs ? &given : NULL, out, e);
+    return op_make(n, &desc, &m->posts, m->packs ? &given : NULL, false, out, e);
 }
 
 int nn_softmax_make(struct nn *n, const struct nn_view *x, int axis, bool is_log,
@@ -321,7 +324,7 @@ int nn_softmax_make(struct nn *n, const struct nn_view *x, int axis, bool is_log
                                                &data, &data, axis);
     if (rc != dnnl_success)
         return err_set(e, HP_EUNSUPPORTED, "oneDNN refuses the softmax (status %d)", (int)rc);
-    return op_make(n, &desc, NULL, NULL, out, e);
+    return op_make(n, &desc, NULL, NULL, false, out, e);
 }
 
 int nn_function_make(struct nn *n, const struct nn_view *x, enum nn_function f, float a, float b,
@@ -335,7 +338,7 @@ int nn_function_make(struct nn *n, const struct nn_view *x, enum nn_function f, 
                                             a, b);
     if (rc != dnnl_success)
         return err_set(e, HP_EUNSUPPORTED, "oneDNN refuses the function (status %d)", (int)rc);
-    return op_make(n, &desc, NULL, NULL, out, e);
+    return op_make(n, &desc, NULL, NULL, false, out, e);
 }
 
 /* ---- weights, and running ---- */

@@ -4,6 +4,7 @@
 #ifndef HP_AGENT_BACKEND_CPU_NN_KERNELS_H
 #define HP_AGENT_BACKEND_CPU_NN_KERNELS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -38,6 +39,14 @@ struct nn_kernels {
     /* (x - mean) / sqrt(variance + epsilon) * scale + shift; scale and shift may be NULL. */
     void (*normalise)(const float *x, const float *scale, const float *shift, float epsilon,
                       float *out, size_t n);
+    /* One element of each of `n` channels from rows x + at[0], x + at[1] ..: their largest, or
+     * their sum times `scale`; with `weights`, of which each row has its own [rows, n], the sum of
+     * products and `scale` is not looked at. `bias` may be NULL. */
+    void (*window)(const float *x, const int64_t *at, int rows, const float *const *weights,
+                   const float *bias, bool is_max, float scale, float *out, size_t n);
+    /* m rows of n elements, which lie so far apart. */
+    void (*copy)(const float *x, ptrdiff_t x_step, float *out, ptrdiff_t out_step, size_t m,
+                 size_t n);
     /* out[i][j] = x[i * rows + j * columns], out dense [m, n]. */
     void (*gather)(const float *x, ptrdiff_t rows, ptrdiff_t columns, float *out,
                    ptrdiff_t out_rows, size_t m, size_t n);

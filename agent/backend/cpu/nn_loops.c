@@ -117,9 +117,14 @@ void nn_loop_copy(const struct nn_kernels *k, const struct nn_loop *l, float *ou
     struct loop_at w = {0};
     int last = l->n_dims - 1;
     if (l->strides[0][last] == 1 && l->strides[1][last] == 1) {
+        bool many = last > 0 && l->dims[last] <= 256;
         do
-            memcpy(out + w.offset[0], x + w.offset[1], (size_t)l->dims[last] * sizeof *out);
-        while (loop_next(l, last, &w));
+            if (many)
+                k->copy(x + w.offset[1], l->strides[1][last - 1], out + w.offset[0],
+                        l->strides[0][last - 1], (size_t)l->dims[last - 1], (size_t)l->dims[last]);
+            else
+                memcpy(out + w.offset[0], x + w.offset[1], (size_t)l->dims[last] * sizeof *out);
+        while (loop_next(l, many ? last - 1 : last, &w));
         return;
     }
     if (l->strides[0][last] != 1 || last == 0) {
@@ -213,47 +218,122 @@ static void pool_reach(const struct nn_pool *p, int d, int64_t out, int64_t leas
     *end = *end > p->kernel[d] ? p->kernel[d] : *end;
 }
 
+enum { WINDOW_ROWS = 64 };
+
+/* Some rows of a large window, to what the ones before made of it. */
+static void pool_rows(const struct nn_kernels *k, const struct nn_pool *p, const float *x,
+                      const int64_t *rows, int n, const float *const *weights, bool begun,
+                      float *out)
+{
+    size_t channels = (size_t)p->channels;
+    if (!begun) {
+        k->window(x, rows, n, p->weights ? weights : NULL, p->bias, p->is_max, 1, out, channels);
+        return;
+    }
+    if (p->weights) {
+        k->window(x, rows, n, weights, out, false, 1, out, channels);
+        return;
+    }
+    for (int i = 0; i < n; i++)
+        k->binary(p->is_max ? NN_MAX : NN_ADD, out, 1, x + rows[i], 1, out, channels);
+}
+
+/* One place of the output: the rows of its window that are there, so many at a time. */
 static void pool_window(const struct nn_kernels *k, const struct nn_pool *p,
                         const int64_t o[NN_AXES], float *out, const float *x)
 {
-    int64_t first[NN_AXES], end[NN_AXES], at[NN_AXES], i[NN_AXES], n = 0, padded = 1;
+    int64_t first[NN_AXES], end[NN_AXES], at[NN_AXES], i[NN_AXES], rows[WINDOW_ROWS], n = 1;
+    int64_t padded = 1;
+    const float *weights[WINDOW_ROWS];
+    int held = 0;
+    bool begun = false;
     for (int d = 0; d < NN_AXES; d++) {
         int64_t a, b;
         pool_reach(p, d, o[d], -p->before[d], p->in[d] + p->after[d], &a, &b);
         padded *= b - a;
         pool_reach(p, d, o[d], 0, p->in[d], &first[d], &end[d]);
         at[d] = o[d] * p->stride[d] - p->before[d];
+        n *= end[d] > first[d] ? end[d] - first[d] : 0;
     }
     size_t channels = (size_t)p->channels;
+    float scale = 1.0f / (float)(p->counts_pads ? padded : n);
     for (i[0] = first[0]; i[0] < end[0]; i[0]++)
         for (i[1] = first[1]; i[1] < end[1]; i[1]++)
             for (i[2] = first[2]; i[2] < end[2]; i[2]++) {
-                const float *from =
-                    x +
+                int64_t tap = (i[0] * p->kernel[1] + i[1]) * p->kernel[2] + i[2];
+                weights[held] = p->weights ? p->weights + tap * p->channels : NULL;
+                rows[held++] =
                     (((at[0] + i[0] * p->dilation[0]) * p->in[1] + at[1] + i[1] * p->dilation[1]) *
                          p->in[2] +
                      at[2] + i[2] * p->dilation[2]) *
-                        p->channels;
-                if (n++ == 0)
-                    memcpy(out, from, channels * sizeof *out);
-                else
-                    k->binary(p->is_max ? NN_MAX : NN_ADD, out, 1, from, 1, out, channels);
+                    p->channels;
+                if (held < WINDOW_ROWS)
+                    continue;
+                pool_rows(k, p, x, rows, held, weights, begun, out);
+                held = 0;
+                begun = true;
             }
-    if (n == 0)
+    if (n == 0 && !p->weights)
         for (size_t c = 0; c < channels; c++)
             out[c] = p->is_max ? -INFINITY : 0;
-    else if (!p->is_max)
-        k->unary(NN_SCALE, 1.0f / (float)(p->counts_pads ? padded : n), 0, out, out, channels);
+    else if (!begun)
+        k->window(x, rows, held, p->weights ? weights : NULL, p->bias, p->is_max, scale, out,
+                  channels);
+    else {
+        if (held > 0)
+            pool_rows(k, p, x, rows, held, weights, begun, out);
+        if (!p->is_max && !p->weights)
+            k->unary(NN_SCALE, scale, 0, out, out, channels);
+    }
+}
+
+/* Whether every row of the kernel lies in the input along an axis. */
+static bool pool_is_inside(const struct nn_pool *p, int d, int64_t out)
+{
+    int64_t at = out * p->stride[d] - p->before[d];
+    return at >= 0 && at + (p->kernel[d] - 1) * p->dilation[d] < p->in[d];
+}
+
+/* The rows of a window that lies inside, from its first on; false: they are too many. */
+static bool pool_inside_rows(const struct nn_pool *p, int64_t rows[WINDOW_ROWS],
+                             const float *weights[WINDOW_ROWS], int *n)
+{
+    int64_t i[NN_AXES];
+    *n = 0;
+    if (p->kernel[0] * p->kernel[1] * p->kernel[2] > WINDOW_ROWS)
+        return false;
+    for (i[0] = 0; i[0] < p->kernel[0]; i[0]++)
+        for (i[1] = 0; i[1] < p->kernel[1]; i[1]++)
+            for (i[2] = 0; i[2] < p->kernel[2]; i[2]++) {
+                rows[*n] = ((i[0] * p->dilation[0] * p->in[1] + i[1] * p->dilation[1]) * p->in[2] +
+                            i[2] * p->dilation[2]) *
+                           p->channels;
+                weights[*n] = p->weights ? p->weights + *n * p->channels : NULL;
+                ++*n;
+            }
+    return true;
 }
 
 void nn_pool_run(const struct nn_kernels *k, const struct nn_pool *p, float *out, const float *x)
 {
-    int64_t plane = p->in[0] * p->in[1] * p->in[2], o[NN_AXES];
-    for (int64_t b = 0; b < p->batch; b++)
+    int64_t plane = p->in[0] * p->in[1] * p->in[2], o[NN_AXES], rows[WINDOW_ROWS];
+    const float *weights[WINDOW_ROWS];
+    int n;
+    bool is_small = pool_inside_rows(p, rows, weights, &n);
+    float scale = 1.0f / (float)n;
+    for (int64_t b = 0; b < p->batch; b++, x += plane * p->channels)
         for (o[0] = 0; o[0] < p->out[0]; o[0]++)
-            for (o[1] = 0; o[1] < p->out[1]; o[1]++)
-                for (o[2] = 0; o[2] < p->out[2]; o[2]++) {
-                    pool_window(k, p, o, out, x + b * plane * p->channels);
-                    out += p->channels;
-                }
+            for (o[1] = 0; o[1] < p->out[1]; o[1]++) {
+                bool inside = is_small && pool_is_inside(p, 0, o[0]) && pool_is_inside(p, 1, o[1]);
+                int64_t line = ((o[0] * p->stride[0] - p->before[0]) * p->in[1] +
+                                o[1] * p->stride[1] - p->before[1]) *
+                               p->in[2];
+                for (o[2] = 0; o[2] < p->out[2]; o[2]++, out += p->channels)
+                    if (inside && pool_is_inside(p, 2, o[2]))
+                        k->window(x + (line + o[2] * p->stride[2] - p->before[2]) * p->channels,
+                                  rows, n, p->weights ? weights : NULL, p->bias, p->is_max, scale,
+                                  out, (size_t)p->channels);
+                    else
+                        pool_window(k, p, o, out, x);
+            }
 }

@@ -42,11 +42,14 @@ struct nn_reduction nn_reduction_make(const struct nn_view *x, const struct nn_v
 void nn_reduce(const struct nn_kernels *k, const struct nn_reduction *r, float *out,
                const float *x);
 
-/* Windows over three axes of x, channels innermost: [batch, axes .., channels] dense both. */
+/* Windows over three axes of x, channels innermost: [batch, axes .., channels] dense both.
+ * Poolings, and convolutions of each channel by itself. */
 struct nn_pool {
     int64_t batch, channels, in[NN_AXES], out[NN_AXES];
     int64_t kernel[NN_AXES], stride[NN_AXES], dilation[NN_AXES], before[NN_AXES], after[NN_AXES];
     bool is_max, counts_pads;
+    const float *weights, *bias; /* not NULL: a sum of products, [kernel .., channels], [channels];
+                                    bias may be NULL */
 };
 void nn_pool_run(const struct nn_kernels *k, const struct nn_pool *p, float *out, const float *x);
 

@@ -135,9 +135,21 @@ int network_lower_reference(struct network_plan *p, int node, struct err *e);
  * its posts; those with a root of -1 are left out. */
 int network_op_add(struct network_plan *p, struct nn_op *op, int node, const char *name,
                    const struct network_view *views, int n_views, struct err *e);
+/* Packs dense weights for a primitive: a fixed root. */
+int network_weights_pack(struct network_plan *p, const struct nn_op *op, const float *weights,
+                         struct network_view *out, struct err *e);
 /* Tells a primitive's step, if it is one, where its memory is. */
 void network_op_bind(struct network_plan *p, const struct network_step *s, void *scratch);
 bool network_step_is_op(const struct network_step *s, size_t *scratch_bytes);
+
+/* ---- network_direct.c: weights and bias (may be NULL) are copied; 1 steps were added, 0 it is no
+ * such convolution ---- */
+
+int network_depthwise_add(struct network_plan *p, int node, const struct nn_conv *v,
+                          const float *weights, const float *bias, int value, struct err *e);
+/* Transposed, each window beside the next. */
+int network_blocks_add(struct network_plan *p, int node, const struct nn_conv *v,
+                       const float *weights, const float *bias, int value, struct err *e);
 
 /* ---- network_tail.c: nodes after a node that its primitive does too ---- */
 

@@ -8,7 +8,7 @@
 #include "agent/backend/cpu/nn_loops.h"
 #include "tests/unit/agent/engine/small_network.h"
 
-enum { OUTPUTS = 2 };
+enum { OUTPUTS = 3 };
 
 static struct network_engine *engine_of(const struct buffer *file)
 {
@@ -195,12 +195,54 @@ static void kernels_check(const struct nn_kernels *k)
     }
 }
 
+/* Windows over rows of channels: the largest, sums, sums of products. */
+static void windows_check(const struct nn_kernels *k)
+{
+    enum { ROWS = 5 };
+    struct onnx_writer w = {.random = 13};
+    float x[ROWS * ROW], by[ROWS * ROW], a[ROW], b[ROW];
+    int64_t at[ROWS];
+    const float *weights[ROWS];
+    for (int i = 0; i < ROWS * ROW; i++) {
+        x[i] = ow_random(&w);
+        by[i] = ow_random(&w);
+    }
+    for (int r = 0; r < ROWS; r++) {
+        at[r] = (r * 3 % ROWS) * ROW;
+        weights[r] = by + r * ROW;
+    }
+    for (size_t n = 1; n <= ROW; n++)
+        for (int kind = 0; kind < 4; kind++) {
+            const float *const *given = kind >= 2 ? weights : NULL;
+            const float *bias = kind == 3 ? by : NULL;
+            nn_kernels_plain.window(x, at, ROWS, given, bias, kind == 0, 0.25f, a, n);
+            k->window(x, at, ROWS, given, bias, kind == 0, 0.25f, b, n);
+            for (size_t i = 0; i < n; i++) {
+                float wanted = kind == 0 ? x[at[0] + (int64_t)i] : kind == 3 ? by[i] : 0;
+                for (int r = 0; r < ROWS; r++) {
+                    float v = x[at[r] + (int64_t)i];
+                    wanted = kind == 0   ? fmaxf(wanted, v)
+                             : kind == 1 ? wanted + v * 0.25f
+                                         : wanted + v * weights[r][i];
+                }
+                assert_true(fabsf(a[i] - wanted) < 1e-5f && fabsf(b[i] - wanted) < 1e-5f);
+            }
+        }
+    float rows[4 * 9] = {0};
+    k->copy(x, ROW, rows, 9, 4, 9);
+    for (int i = 0; i < 4; i++)
+        assert_memory_equal(rows + i * 9, x + i * ROW, 9 * sizeof *x);
+}
+
 TEST(all_sets_of_instructions_give_what_plain_loops_give)
 {
     __builtin_cpu_init();
     kernels_check(nn_kernels_choose());
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+    windows_check(nn_kernels_choose());
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
         kernels_check(&nn_kernels_avx2);
+        windows_check(&nn_kernels_avx2);
+    }
 }
 
 TEST(views_of_any_order_are_copied_and_summed)

@@ -1,6 +1,6 @@
 /* A small network with most of what the engine fuses and lays out in its own way: convolutions with
  * batch normalization, gates, residuals, joined and shuffled channels, poolings, resizing, and a
- * head of matrices. Input [batch, 3, any, any], outputs [batch, 10] and the picture before. */
+ * head of matrices. Input [batch, 3, any, any], outputs pictures and [batch, 10]. */
 #ifndef HP_TESTS_UNIT_AGENT_ENGINE_SMALL_NETWORK_H
 #define HP_TESTS_UNIT_AGENT_ENGINE_SMALL_NETWORK_H
 
@@ -70,7 +70,18 @@ static inline struct buffer small_network_file(void)
     ow_array(&w, "scales", 1, 1, (int64_t[]){4}, scales, sizeof scales);
     ow_begin(&w, "Resize", "l3 - scales", "u3");
     ow_done(&w);
-    ow_node(&w, "Erf", "u3", "y1"); /* for the reference */
+    ow_node(&w, "Erf", "u3", "y1");          /* for the reference */
+    ow_begin(&w, "AveragePool", "l3", "w1"); /* windows larger than what they look at */
+    ow_ints(&w, "kernel_shape", 2, three);
+    ow_ints(&w, "strides", 2, three);
+    ow_ints(&w, "pads", 4, pads);
+    ow_done(&w);
+    ow_conv(&w, "w1", "w2", 24, 24, 7, 1, 24);
+    ow_weight(&w, "b1.w", 0, 4, (int64_t[]){24, 8, 2, 2});
+    ow_begin(&w, "ConvTranspose", "w2 b1.w", "b1");
+    ow_ints(&w, "strides", 2, two);
+    ow_done(&w);
+    ow_end(&w, 12, "b1", 4, (int64_t[]){-1, 8, -1, -1});
     ow_begin(&w, "ReduceMean", "u3", "v1");
     ow_ints(&w, "axes", 2, axes);
     ow_int(&w, "keepdims", 0);

@@ -1,0 +1,80 @@
+/* Steps that are a primitive of oneDNN's. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "agent/engine/network/network_int.h"
+
+struct op_step {
+    struct nn *nn;
+    struct nn_op *op;
+    int n_views;
+    struct network_view views[NN_OTHER + NN_POSTS]; /* by slot */
+};
+
+static void op_free(void *data)
+{
+    struct op_step *s = data;
+    nn_op_free(&s->op);
+    free(s);
+}
+
+static int op_run(struct network_plan *p, const struct network_step *s, struct err *e)
+{
+    const struct op_step *o = s->data;
+    return nn_op_run(p->nn, o->op, e);
+}
+
+int network_op_add(struct network_plan *p, struct nn_op *op, int node, const char *name,
+                   const struct network_view *views, int n_views, struct err *e)
+{
+    struct op_step *s = calloc(1, sizeof *s);
+    if (!s) {
+        nn_op_free(&op);
+        return err_no_memory(e, "a step");
+    }
+    s->op = op;
+    s->n_views = n_views;
+    memcpy(s->views, views, (size_t)n_views * sizeof *views);
+    for (int i = 0; i < n_views; i++)
+        if (views[i].root >= 0)
+            network_root_use(p, views[i].root);
+    struct network_step step = {
+        .run = op_run, .free = op_free, .data = s, .name = name, .node = node};
+    return network_step_add(p, &step, e);
+}
+
+bool network_step_is_op(const struct network_step *s, size_t *scratch_bytes)
+{
+    const struct op_step *o = s->data;
+    if (s->run != op_run)
+        return false;
+    *scratch_bytes = nn_op_scratch_bytes(o->op);
+    return true;
+}
+
+void network_op_bind(struct network_plan *p, const struct network_step *s, void *scratch)
+{
+    const struct op_step *o = s->data;
+    if (s->run != op_run)
+        return;
+    for (int i = 0; i < o->n_views; i++)
+        if (o->views[i].root >= 0)
+            nn_op_bind(o->op, i, network_in(p, &o->views[i]));
+    nn_op_bind(o->op, NN_SCRATCH, scratch);
+}
+
+int network_weights_pack(struct network_plan *p, const struct nn_op *op, const float *weights,
+                         struct network_view *out, struct err *e)
+{
+    size_t bytes = (nn_op_weight_bytes(op) + 63) / 64 * 64;
+    void *packed = aligned_alloc(64, bytes ? bytes : 64);
+    if (!packed)
+        return err_no_memory(e, "packed weights");
+    int rc = nn_op_pack(p->nn, op, weights, packed, e);
+    if (rc < 0) {
+        free(packed);
+        return rc;
+    }
+    *out = (struct network_view){.root = network_root_fixed(p, packed, true, e)};
+    return out->root < 0 ? out->root : 0;
+}
