@@ -9,6 +9,7 @@
 #include "common/host_address.h"
 #include "common/log.h"
 #include "coordinator/gateway/access.h"
+#include "coordinator/gateway/dialect.h"
 #include "coordinator/gateway/http.h"
 #include "coordinator/gateway/listen_address.h"
 #include "coordinator/gateway/metrics.h"
@@ -65,23 +66,53 @@ static void get_models(struct gateway *g, struct http_exchange *x, const char *r
     openai_models(g->requests, x, *rest ? rest : NULL);
 }
 
-static void completion_post(struct gateway *g, struct http_exchange *x, bool chat)
+static void completion_post(struct gateway *g, struct http_exchange *x, const struct dialect *d,
+                            bool chat)
 {
     char client[REQUEST_CLIENT_BYTES];
     access_client(&g->access, http_request_of(x), client);
-    openai_complete(&g->openai, x, chat, client);
+    openai_complete(&g->openai, x, d, chat, client);
 }
 
 static void post_chat(struct gateway *g, struct http_exchange *x, const char *rest)
 {
     (void)rest;
-    completion_post(g, x, true);
+    completion_post(g, x, &dialect_openai, true);
 }
 
 static void post_completion(struct gateway *g, struct http_exchange *x, const char *rest)
 {
     (void)rest;
-    completion_post(g, x, false);
+    completion_post(g, x, &dialect_openai, false);
+}
+
+static void post_messages(struct gateway *g, struct http_exchange *x, const char *rest)
+{
+    (void)rest;
+    completion_post(g, x, &dialect_messages, true);
+}
+
+static void post_ollama_chat(struct gateway *g, struct http_exchange *x, const char *rest)
+{
+    (void)rest;
+    completion_post(g, x, &dialect_ollama_chat, true);
+}
+
+static void post_ollama_generate(struct gateway *g, struct http_exchange *x, const char *rest)
+{
+    (void)rest;
+    completion_post(g, x, &dialect_ollama_generate, true);
+}
+
+static void get_ollama_tags(struct gateway *g, struct http_exchange *x, const char *rest)
+{
+    struct request_model models[REQUEST_MAX_MODELS];
+    struct buffer out = {0};
+    int n = g->requests->models(g->requests->ctx, models, REQUEST_MAX_MODELS);
+    (void)rest;
+    ollama_write_tags(&out, models, n < REQUEST_MAX_MODELS ? n : REQUEST_MAX_MODELS);
+    http_reply(x, 200, "application/json", buffer_cstr(&out), out.failed ? 0 : out.size);
+    buffer_free(&out);
 }
 
 static void post_embeddings(struct gateway *g, struct http_exchange *x, const char *rest)
@@ -137,6 +168,11 @@ static const struct route {
     {"POST", "/v1/chat/completions", post_chat, false},
     {"POST", "/v1/completions", post_completion, false},
     {"POST", "/v1/embeddings", post_embeddings, false},
+    {"POST", "/v1/messages", post_messages, false},
+    {"POST", "/api/chat", post_ollama_chat, false},
+    {"POST", "/api/generate", post_ollama_generate, false},
+    {"GET", "/api/tags", get_ollama_tags, false},
+    {"GET", "/api/version", get_version, false},
     {"POST", "/tokenize", post_tokenize, false},
     {"POST", "/detokenize", post_detokenize, false},
     {"POST", "/apply-template", post_template, false},

@@ -46,7 +46,7 @@ struct http_exchange;
 struct http_request {
     const char *method, *path; /* the path is decoded: any bytes but NUL */
     const char *host, *origin, *content_type;
-    const char *bearer; /* the Authorization header's token */
+    const char *bearer; /* the Authorization header's token, else x-api-key */
     const char *client; /* address, without the port */
     bool has_body, length_known;
     uint64_t body_bytes; /* where length_known */

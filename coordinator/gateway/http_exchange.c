@@ -193,7 +193,7 @@ static const char *bearer_of(struct MHD_Connection *c)
 {
     const char *value = header_value(c, "Authorization");
     return value && strncasecmp(value, "Bearer ", 7) == 0 ? value + 7 + strspn(value + 7, " ")
-                                                          : NULL;
+                                                          : header_value(c, "x-api-key");
 }
 
 static void client_text(struct MHD_Connection *connection, char out[INET6_ADDRSTRLEN])

@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 
+#include "coordinator/gateway/dialect.h"
 #include "coordinator/gateway/json_write.h"
 #include "coordinator/gateway/openai_json.h"
 
@@ -27,15 +28,16 @@ int openai_status_of(int rc)
     }
 }
 
-void openai_error_for(struct http_exchange *x, int http_status, uint32_t retry_after_s,
-                      const char *message, const char *param, const char *code)
+void openai_error_as(const struct dialect *d, struct http_exchange *x, int http_status,
+                     uint32_t retry_after_s, const char *message, const char *param,
+                     const char *code)
 {
     struct buffer text = {0};
     char seconds[16];
     snprintf(seconds, sizeof seconds, "%u", retry_after_s);
     if (http_status == 429 || http_status == 503)
         http_header(x, "Retry-After", seconds);
-    openai_json_error(&text, http_status, message, param, code);
+    d->error(&text, http_status, message, param, code);
     http_reply(x, http_status, "application/json", buffer_cstr(&text), text.failed ? 0 : text.size);
     buffer_free(&text);
 }
@@ -43,7 +45,7 @@ void openai_error_for(struct http_exchange *x, int http_status, uint32_t retry_a
 void openai_error(struct http_exchange *x, int http_status, const char *message, const char *param,
                   const char *code)
 {
-    openai_error_for(x, http_status, RETRY_AFTER_S, message, param, code);
+    openai_error_as(&dialect_openai, x, http_status, RETRY_AFTER_S, message, param, code);
 }
 
 /* ---- models ---- */

@@ -11,6 +11,7 @@
 #include "coordinator/requests.h"
 
 struct completion;
+struct dialect; /* dialect.h */
 struct embedding;
 
 /* What the completions of a gateway share. */
@@ -22,9 +23,11 @@ struct openai {
     struct embedding *embeddings; /* the same */
 };
 
-/* POST /v1/chat/completions (`chat`) and /v1/completions: takes the exchange's body. `client`
- * (copied) is who asks, for fair shares. */
-void openai_complete(struct openai *o, struct http_exchange *x, bool chat, const char *client);
+/* POST /v1/chat/completions (`chat`) and /v1/completions, and their likes in other dialects, which
+ * say by themselves whether they are chats: takes the exchange's body. `client` (copied) is who
+ * asks, for fair shares. */
+void openai_complete(struct openai *o, struct http_exchange *x, const struct dialect *d, bool chat,
+                     const char *client);
 /* POST /v1/embeddings: takes the exchange's body. */
 void openai_embed(struct openai *o, struct http_exchange *x, const char *client);
 /* Ends every embedding that is open with this error. */
@@ -45,10 +48,11 @@ void openai_pulse(struct openai *o);
  * NULL. Any bytes may stand in the texts. */
 void openai_error(struct http_exchange *x, int http_status, const char *message, const char *param,
                   const char *code);
-/* The same, where it is known when a refusal that passes (429, 503) has passed. openai_error says 1
- * s. */
-void openai_error_for(struct http_exchange *x, int http_status, uint32_t retry_after_s,
-                      const char *message, const char *param, const char *code);
+/* The same in another dialect's words, where it is known when a refusal that passes (429, 503) has
+ * passed. openai_error says 1 s. */
+void openai_error_as(const struct dialect *d, struct http_exchange *x, int http_status,
+                     uint32_t retry_after_s, const char *message, const char *param,
+                     const char *code);
 /* HP_ESTALE: why the model of a request does not serve. */
 int openai_not_serving(const struct request_model *m, struct err *e);
 /* The HTTP status of a failure: 4xx for what the client can mend, 503 for what passes, 500 for our

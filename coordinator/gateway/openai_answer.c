@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include "coordinator/gateway/dialect.h"
 #include "coordinator/gateway/openai.h"
 
 int answer_init(struct openai_answer *a, uint32_t n, void *owner, const struct tokenizer *t,
@@ -30,8 +31,9 @@ void answer_fini(struct openai_answer *a)
 
 void answer_begin(struct openai_answer *a)
 {
-    for (uint32_t i = 0; a->head.chat && i < a->n_choices; i++)
-        openai_event_role(http_stream_buffer(a->x), &a->head, i);
+    const struct dialect *d = a->head.dialect;
+    for (uint32_t i = 0; d->begin && i < a->n_choices; i++)
+        d->begin(http_stream_buffer(a->x), &a->head, i);
     http_stream_flush(a->x);
 }
 
@@ -42,7 +44,7 @@ static bool text_event(struct openai_answer *a, struct openai_choice *c)
     const char *text = completion_take(&c->text, &n);
     if (n == 0)
         return false;
-    openai_event_text(http_stream_buffer(a->x), &a->head, c->index, text, n);
+    a->head.dialect->text(http_stream_buffer(a->x), &a->head, c->index, text, n);
     completion_forget_given(&c->text);
     return true;
 }
@@ -54,7 +56,6 @@ bool answer_push(struct openai_answer *a, struct openai_choice *c)
 
 static void stream_end(struct openai_answer *a)
 {
-    openai_event_done(http_stream_buffer(a->x));
     http_stream_flush(a->x);
     http_stream_end(a->x);
 }
@@ -62,15 +63,16 @@ static void stream_end(struct openai_answer *a)
 static void whole_reply(struct openai_answer *a)
 {
     struct buffer out = {0};
-    openai_json_begin(&out, &a->head);
+    const struct dialect *d = a->head.dialect;
+    d->reply_begin(&out, &a->head);
     for (uint32_t i = 0; i < a->n_choices; i++) {
         size_t n;
         const char *text = completion_take(&a->choices[i].text, &n);
-        openai_json_choice(&out, &a->head, i, text, n, a->choices[i].finish);
+        d->reply_choice(&out, &a->head, i, text, n, a->choices[i].finish);
     }
-    openai_json_end(&out, &a->usage);
+    d->reply_end(&out, &a->head, a->choices[0].finish, &a->usage);
     if (out.failed)
-        openai_error(a->x, 503, "no memory for the answer", NULL, status_word(HP_ENOMEM));
+        openai_error_as(d, a->x, 503, 1, "no memory for the answer", NULL, status_word(HP_ENOMEM));
     else
         http_reply(a->x, 200, "application/json", out.data, out.size);
     buffer_free(&out);
@@ -100,6 +102,7 @@ static void usage_add(struct openai_answer *a, const struct openai_choice *c,
 bool answer_choice_end(struct openai_answer *a, struct openai_choice *c, const char *finish,
                        const struct request_usage *usage)
 {
+    const struct dialect *d = a->head.dialect;
     completion_finish(&c->text);
     c->request = 0;
     c->finish = finish;
@@ -107,11 +110,11 @@ bool answer_choice_end(struct openai_answer *a, struct openai_choice *c, const c
     bool last = --a->n_left == 0;
     if (a->stream) {
         text_event(a, c);
-        openai_event_finish(http_stream_buffer(a->x), &a->head, c->index, finish);
+        if (d->finish)
+            d->finish(http_stream_buffer(a->x), &a->head, c->index, finish);
         if (!last)
             return http_stream_flush(a->x);
-        if (a->head.include_usage)
-            openai_event_usage(http_stream_buffer(a->x), &a->head, &a->usage);
+        d->end(http_stream_buffer(a->x), &a->head, a->choices[0].finish, &a->usage);
         stream_end(a);
     } else if (last) {
         whole_reply(a);
@@ -125,6 +128,6 @@ void answer_fail(struct openai_answer *a, int http_status, const struct err *why
         completion_finish(&a->choices[i].text); /* what was held back is a prefix of the answer */
         text_event(a, &a->choices[i]);
     }
-    openai_event_error(http_stream_buffer(a->x), http_status, why->text, status_word(why->code));
+    a->head.dialect->fail(http_stream_buffer(a->x), http_status, why->text, status_word(why->code));
     stream_end(a);
 }

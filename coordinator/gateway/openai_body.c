@@ -225,8 +225,9 @@ static int read_fields(struct openai_body *b, const char **param, struct err *e)
 
 /* ---- the bytes ---- */
 
-int openai_body_parse(const char *body, size_t n, bool chat, struct openai_body **out,
-                      const char **error_param, struct err *e)
+int openai_body_read(const char *body, size_t n,
+                     int (*translate)(json_t **root, bool *chat, const char **param, struct err *e),
+                     bool chat, struct openai_body **out, const char **error_param, struct err *e)
 {
     struct openai_body *b = calloc(1, sizeof *b);
     *error_param = NULL;
@@ -234,6 +235,8 @@ int openai_body_parse(const char *body, size_t n, bool chat, struct openai_body 
         return err_set(e, HP_ENOMEM, "out of memory for a request");
     b->chat = chat;
     int rc = body_measure_load(body, n, &b->root, e);
+    if (rc == 0 && translate && json_is_object(b->root))
+        rc = translate(&b->root, &b->chat, error_param, e);
     rc = rc < 0 ? rc : read_fields(b, error_param, e);
     if (rc < 0)
         openai_body_destroy(&b);

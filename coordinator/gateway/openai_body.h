@@ -43,9 +43,16 @@ struct openai_body {
 
 /* HP_EINVAL: the text says what is wrong, and *error_param (may become NULL) names the field. The
  * bytes are measured before a tree is made of them: not UTF-8, more than BODY_MAX_VALUES values
- * or nesting beyond BODY_MAX_DEPTH are refused. */
-int openai_body_parse(const char *body, size_t n, bool chat, struct openai_body **out,
-                      const char **error_param, struct err *e);
+ * or nesting beyond BODY_MAX_DEPTH are refused. `translate` makes OpenAI's fields of another
+ * dialect's and says whether they are a chat's (dialect.h); NULL: they are OpenAI's. */
+int openai_body_read(const char *body, size_t n,
+                     int (*translate)(json_t **root, bool *chat, const char **param, struct err *e),
+                     bool chat, struct openai_body **out, const char **error_param, struct err *e);
+static inline int openai_body_parse(const char *body, size_t n, bool chat, struct openai_body **out,
+                                    const char **error_param, struct err *e)
+{
+    return openai_body_read(body, n, NULL, chat, out, error_param, e);
+}
 /* The ids of a body, against the model that is to run it. HP_EINVAL, naming the field in *param. */
 int openai_body_check(const struct openai_body *b, uint32_t vocabulary, const char **param,
                       struct err *e);

@@ -14,8 +14,8 @@ enum { CHOICES_AT_ONCE = 32 }; /* the next prompt is opened while fewer are open
 
 static void on_client_gone(void *ctx);
 
-struct completion *completion_create(struct openai *o, struct http_exchange *x, bool chat,
-                                     const char *client)
+struct completion *completion_create(struct openai *o, struct http_exchange *x,
+                                     const struct dialect *d, bool chat, const char *client)
 {
     struct completion *c = calloc(1, sizeof *c);
     if (!c)
@@ -24,8 +24,12 @@ struct completion *completion_create(struct openai *o, struct http_exchange *x, 
         .openai = o, .x = x, .chat = chat, .retry_after_s = 1, .next = o->open, .link = &o->open};
     snprintf(c->client, sizeof c->client, "%s", client);
     c->answer.x = x;
-    c->answer.head = (struct openai_head){.chat = chat, .created_s = (int64_t)time(NULL)};
-    snprintf(c->answer.head.id, sizeof c->answer.head.id, "%s-%016llx", chat ? "chatcmpl" : "cmpl",
+    c->answer.head =
+        (struct openai_head){.dialect = d, .chat = chat, .created_s = (int64_t)time(NULL)};
+    snprintf(c->answer.head.id, sizeof c->answer.head.id, "%s%016llx",
+             d->id_prefix ? d->id_prefix
+             : chat       ? "chatcmpl-"
+                          : "cmpl-",
              (unsigned long long)env_random_u64(&env_real));
     if (c->next)
         c->next->link = &c->next;
@@ -89,8 +93,8 @@ static void on_client_gone(void *ctx)
 void completion_refuse(struct completion *c, int rc, const char *text, const char *param,
                        const char *code)
 {
-    openai_error_for(c->x, openai_status_of(rc), c->retry_after_s, text, param,
-                     code ? code : status_word(rc));
+    openai_error_as(c->answer.head.dialect, c->x, openai_status_of(rc), c->retry_after_s, text,
+                    param, code ? code : status_word(rc));
     completion_leave(c);
 }
 
@@ -112,7 +116,7 @@ static void stream_begin(struct completion *c)
     if (!c->answer.stream || c->streams)
         return;
     c->streams = c->spoke = true;
-    http_stream_begin(c->x, "text/event-stream; charset=utf-8");
+    http_stream_begin(c->x, c->answer.head.dialect->stream_type);
     answer_begin(&c->answer);
 }
 
@@ -145,8 +149,8 @@ static void completion_fail(struct completion *c, const struct err *why)
     if (c->streams)
         answer_fail(&c->answer, status, why);
     else
-        openai_error_for(c->x, status, completion_retry_after_s(c), why->text, NULL,
-                         status_word(why->code));
+        openai_error_as(c->answer.head.dialect, c->x, status, completion_retry_after_s(c),
+                        why->text, NULL, status_word(why->code));
     completion_leave(c);
 }
 
@@ -158,14 +162,14 @@ void openai_fail_all(struct openai *o, const struct err *why)
 
 void openai_pulse(struct openai *o)
 {
-    static const char comment[] = ": the answer goes on in a moment\n\n";
     for (struct completion *c = o->open, *next; c; c = next) {
         next = c->next;
-        bool silent = c->streams && !c->spoke;
+        const char *pulse = c->answer.head.dialect->pulse;
+        bool silent = c->streams && !c->spoke && pulse;
         c->spoke = false;
         if (!silent)
             continue;
-        buffer_append(http_stream_buffer(c->x), comment, sizeof comment - 1);
+        buffer_append(http_stream_buffer(c->x), pulse, strlen(pulse));
         if (!http_stream_flush(c->x))
             completion_give_up(c);
     }
@@ -204,7 +208,7 @@ static void on_tokens(void *ctx, uint64_t request, const uint32_t *ids, size_t n
     } else if (choice->text.stopped) {
         r->cancel(r->ctx, request, true, &usage);
         usage.output_tokens -= usage.output_tokens > n - read ? n - read : 0;
-        choice_end(c, choice, "stop", &usage);
+        choice_end(c, choice, c->answer.head.dialect->stopped, &usage);
     } else if (c->answer.stream && !answer_push(&c->answer, choice)) {
         completion_give_up(c);
     }

@@ -39,10 +39,12 @@ static void encode_done(struct piece *p, const struct err *why)
     struct completion *c = completion_of(p);
     if (!completion_returned(c, why))
         return;
-    if (c->prompt.rc < 0)
+    if (c->prompt.rc < 0) {
         completion_refuse(c, c->prompt.rc, c->prompt.failure.text, c->prompt.param, c->prompt.code);
-    else
+    } else {
+        c->answer.head.prompt_tokens = c->prompt.ids.size / sizeof(uint32_t);
         completion_open(c);
+    }
 }
 
 static void completion_submit(struct completion *c, void (*run)(struct piece *),
@@ -71,6 +73,7 @@ static int completion_prepare(struct completion *c, const struct request_model *
     c->answer.stream = c->body->stream;
     c->answer.head.include_usage = c->body->stream && c->body->include_usage;
     c->answer.head.model = c->body->model;
+    c->answer.head.chat = c->body->chat;
     c->answer.n_per_prompt = c->body->n_choices;
     return answer_init(&c->answer, (uint32_t)c->body->n_prompts * c->body->n_choices, c, t,
                        c->body->stops, c->body->n_stops, e);
@@ -103,8 +106,10 @@ static void completion_parsed(struct completion *c, size_t bytes)
 static void parse_run(struct piece *p)
 {
     struct completion *c = completion_of(p);
-    c->parsed = openai_body_parse(buffer_cstr(&c->raw), c->raw.size, c->chat, &c->body, &c->param,
-                                  &c->failure);
+    c->parsed =
+        openai_body_read(buffer_cstr(&c->raw), c->raw.size, c->answer.head.dialect->translate,
+                         c->chat, &c->body, &c->param, &c->failure);
+    c->chat = c->body ? c->body->chat : c->chat;
     buffer_free(&c->raw);
 }
 
@@ -115,11 +120,12 @@ static void parse_done(struct piece *p, const struct err *why)
         completion_parsed(c, p->bytes);
 }
 
-void openai_complete(struct openai *o, struct http_exchange *x, bool chat, const char *client)
+void openai_complete(struct openai *o, struct http_exchange *x, const struct dialect *d, bool chat,
+                     const char *client)
 {
-    struct completion *c = completion_create(o, x, chat, client);
+    struct completion *c = completion_create(o, x, d, chat, client);
     if (!c) {
-        openai_error(x, 503, "out of memory for a request", NULL, status_word(HP_ENOMEM));
+        openai_error_as(d, x, 503, 1, "out of memory for a request", NULL, status_word(HP_ENOMEM));
         return;
     }
     c->raw = http_take_body(x);

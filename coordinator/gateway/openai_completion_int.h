@@ -4,6 +4,7 @@
 #ifndef HP_COORDINATOR_GATEWAY_OPENAI_COMPLETION_INT_H
 #define HP_COORDINATOR_GATEWAY_OPENAI_COMPLETION_INT_H
 
+#include "coordinator/gateway/dialect.h"
 #include "coordinator/gateway/openai.h"
 #include "coordinator/gateway/openai_answer.h"
 #include "coordinator/gateway/patience.h"
@@ -35,8 +36,8 @@ struct completion {
 };
 
 /* One among o->open. NULL: no memory. */
-struct completion *completion_create(struct openai *o, struct http_exchange *x, bool chat,
-                                     const char *client);
+struct completion *completion_create(struct openai *o, struct http_exchange *x,
+                                     const struct dialect *d, bool chat, const char *client);
 void completion_destroy(struct completion *c);
 /* Answers with an error and ends it; `param` and `code` may be NULL. */
 void completion_refuse(struct completion *c, int rc, const char *text, const char *param,

@@ -6,12 +6,16 @@
 #include "common/bytes.h"
 #include "coordinator/requests.h"
 
+struct dialect; /* dialect.h */
+
 /* What stands in every chunk of a reply. */
 struct openai_head {
+    const struct dialect *dialect;
     char id[40]; /* "chatcmpl-..." */
     int64_t created_s;
     const char *model;
     bool chat, include_usage;
+    uint64_t prompt_tokens;
 };
 
 /* `{"error": ...}`; param and code may be NULL. */

@@ -2,18 +2,23 @@
  * JSON, whatever it quotes. */
 #include <stdlib.h>
 
+#include "coordinator/gateway/dialect.h"
 #include "coordinator/gateway/openai_body.h"
 #include "coordinator/gateway/openai_json.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    for (int chat = 0; chat < 2; chat++) {
+    static const struct dialect *const dialects[] = {&dialect_openai, &dialect_openai,
+                                                     &dialect_ollama_chat, &dialect_ollama_generate,
+                                                     &dialect_messages};
+    for (int i = 0; i < 5; i++) {
         struct openai_body *b = NULL;
         const char *param;
         struct err e = {0};
         struct buffer text = {0};
-        if (openai_body_parse((const char *)data, size, chat, &b, &param, &e) == 0) {
+        if (openai_body_read((const char *)data, size, dialects[i]->translate, i > 0, &b, &param,
+                             &e) == 0) {
             openai_json_error(&text, 404, b->model, NULL, NULL);
             openai_body_drop_prompt(b);
             openai_body_destroy(&b);

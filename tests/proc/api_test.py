@@ -14,7 +14,7 @@ with open(os.path.join(ROOT, "examples", "demo-model", "answers.json")) as f:
 def the_api_keeps_its_contract():
     with Cluster(agents=2, cores=1) as c:
         c.deploy("demo", DEMO, "--agents", "a0,a1", "--compute", "f32", "--max-context", "512")
-        for check in (models, completions, chat_forms, several_prompts, continued_turns, texts_and_tokens, stops_and_limits, sampling, refusals, hang_up, metrics):
+        for check in (models, completions, chat_forms, several_prompts, continued_turns, texts_and_tokens, other_dialects, stops_and_limits, sampling, refusals, hang_up, metrics):
             check(c)
             print(f"# {check.__name__}", flush=True)
 
@@ -108,6 +108,47 @@ def texts_and_tokens(c):
     with socket.create_connection(("127.0.0.1", c.port)) as gone:
         text = json.dumps({"content": "word " * 100000}).encode()
         gone.sendall(b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(text) + text)
+
+
+def other_dialects(c):
+    """Ollama's and Anthropic's fields get the answers that OpenAI's get."""
+    user = {"messages": [{"role": "user", "content": QUESTION}]}
+    cold = {"options": {"temperature": 0}}
+    status, body = c.request("POST", "/api/chat", {"model": "demo:latest", **user, **cold, "stream": False})
+    assert status == 200 and body["message"]["content"] == ANSWER and body["done"] and body["done_reason"] == "stop", body
+    assert body["prompt_eval_count"] > 0 and body["eval_count"] > 0 and body["total_duration"] > 0, body
+    status, text = c.request("POST", "/api/chat", {"model": "demo", **user, "options": {"temperature": 0, "num_predict": 3}})
+    lines = [json.loads(line) for line in text.splitlines()]
+    assert status == 200 and [x["done"] for x in lines] == [False] * (len(lines) - 1) + [True] and lines[-1]["done_reason"] == "length", lines
+    assert ANSWER.startswith("".join(x["message"]["content"] for x in lines)) and lines[-1]["eval_count"] == 3, lines
+    status, body = c.request("POST", "/api/generate", {"model": "demo", "prompt": QUESTION, **cold, "stream": False})
+    assert status == 200 and body["response"] == ANSWER, body
+    raw = f"<|im_start|>user\n{QUESTION}<|im_end|>\n<|im_start|>assistant\n"
+    status, body = c.request("POST", "/api/generate", {"model": "demo", "prompt": raw, "raw": True, **cold, "stream": False})
+    assert status == 200 and body["response"] == ANSWER, body
+    status, body = c.request("GET", "/api/tags")
+    assert status == 200 and [m["name"] for m in body["models"]] == ["demo"], body
+    for path, wrong, status in (("chat", {"format": "json"}, 400), ("chat", {"tools": [{}]}, 400), ("generate", {"images": ["x"]}, 400), ("generate", {"prompt": 5}, 400), ("chat", {"model": "none"}, 404)):
+        got, body = c.request("POST", f"/api/{path}", {"model": "demo", **user, "prompt": "x", **wrong})
+        assert got == status and isinstance(body["error"], str), (wrong, got, body)
+
+    ask = {"model": "demo", "max_tokens": 60, "temperature": 0}
+    status, body = c.request("POST", "/v1/messages", {**ask, "messages": [{"role": "user", "content": [{"type": "text", "text": QUESTION}]}]})
+    assert status == 200 and body["content"] == [{"type": "text", "text": ANSWER}] and body["stop_reason"] == "end_turn", body
+    begun, rest = ANSWER.rsplit(" ", 1)
+    prefilled = {"messages": user["messages"] + [{"role": "assistant", "content": begun}]}
+    status, body = c.request("POST", "/v1/messages", {**ask, **prefilled, "stop_sequences": [rest[1:]]})
+    assert status == 200 and body["content"][0]["text"] == " " + rest[0] and body["stop_reason"] == "stop_sequence", body
+    told, system = (c.request("POST", "/v1/messages", {**ask, **user, **more})[1]["usage"]["input_tokens"] for more in ({}, {"system": "Be brief."}))
+    assert system > told, (system, told)
+    events = [e for e in c.stream("/v1/messages", {**ask, **user, "max_tokens": 4}).events() if e]
+    kinds = [e["type"] for e in events]
+    assert kinds[:2] == ["message_start", "content_block_start"] and kinds[-3:] == ["content_block_stop", "message_delta", "message_stop"], kinds
+    assert ANSWER.startswith("".join(e["delta"]["text"] for e in events if e["type"] == "content_block_delta")), events
+    assert events[0]["message"]["usage"]["input_tokens"] == told and events[-2]["delta"]["stop_reason"] == "max_tokens", events
+    for wrong, status in (({"tools": [{}]}, 400), ({"thinking": {"type": "enabled"}}, 400), ({"messages": []}, 400), ({"model": "none"}, 404)):
+        got, body = c.request("POST", "/v1/messages", {**ask, **user, **wrong})
+        assert got == status and body["type"] == "error" and body["error"]["message"], (wrong, got, body)
 
 
 def stops_and_limits(c):

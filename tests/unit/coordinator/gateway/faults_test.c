@@ -1,5 +1,6 @@
 /* The gateway's own code with failing allocations. */
 #include "coordinator/gateway/completion.h"
+#include "coordinator/gateway/dialect.h"
 #include "coordinator/gateway/lanes.h"
 #include "coordinator/gateway/openai_json.h"
 #include "coordinator/gateway/prompt.h"
@@ -33,6 +34,62 @@ static int bodies(void *ctx)
     (void)ctx;
     int rc = body_parsed(chat_text, true);
     return rc < 0 ? rc : body_parsed(ids_text, false);
+}
+
+/* Other dialects' bodies: what a translation makes is whole, or refused for want of memory. */
+static const struct {
+    const struct dialect *dialect;
+    const char *body;
+    size_t n_messages;
+} others[] = {
+    {&dialect_ollama_chat,
+     "{\"model\": \"m:latest\", \"messages\": [{\"role\": \"user\", \"content\": \"x\"}], "
+     "\"options\": {\"num_predict\": 7, \"stop\": [\"a\"]}, \"think\": false}",
+     1},
+    {&dialect_ollama_generate,
+     "{\"model\": \"m\", \"prompt\": \"x\", \"system\": \"y\", \"options\": {\"num_predict\": 7, "
+     "\"stop\": \"a\"}}",
+     2},
+    {&dialect_messages,
+     "{\"model\": \"m\", \"system\": \"y\", \"messages\": [{\"role\": \"user\", \"content\": "
+     "\"x\"}, "
+     "{\"role\": \"assistant\", \"content\": \"z\"}], \"max_tokens\": 7, \"stop_sequences\": "
+     "[\"a\"], \"stream\": true}",
+     3},
+};
+enum { OTHERS = sizeof others / sizeof *others };
+
+static int translations(void *ctx)
+{
+    json_t **bodies_read = ctx;
+    int rc = 0;
+    for (size_t i = 0; i < OTHERS && rc == 0; i++) {
+        json_t *root = json_copy(bodies_read[i]);
+        const char *param = NULL;
+        struct err e = {0};
+        bool chat;
+        /* A copy that lacks memory lacks members. */
+        bool copied = root && json_object_size(root) == json_object_size(bodies_read[i]);
+        rc = copied ? others[i].dialect->translate(&root, &chat, &param, &e) : HP_ENOMEM;
+        if (rc == 0 &&
+            (!chat || strcmp(json_string_value(json_object_get(root, "model")), "m") != 0 ||
+             json_integer_value(json_object_get(root, "max_tokens")) != 7 ||
+             !json_is_true(json_object_get(root, "stream")) || !json_object_get(root, "stop") ||
+             json_array_size(json_object_get(root, "messages")) != others[i].n_messages))
+            rc = HP_EBUG;
+        json_decref(root);
+    }
+    return rc;
+}
+
+TEST(other_dialects_bear_every_failing_allocation)
+{
+    json_t *read[OTHERS];
+    for (size_t i = 0; i < OTHERS; i++)
+        assert_non_null(read[i] = json_loads(others[i].body, 0, NULL));
+    faults_each("translations", translations, read);
+    for (size_t i = 0; i < OTHERS; i++)
+        json_decref(read[i]);
 }
 
 static int prompt_of(struct model *m, const char *text, bool chat)
@@ -108,6 +165,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_a_request_needs_bears_every_failing_allocation),
+        cmocka_unit_test(other_dialects_bear_every_failing_allocation),
         cmocka_unit_test(prompts_bear_every_failing_allocation),
     };
     return cmocka_run_group_tests_name("gateway_faults", tests, NULL, NULL);

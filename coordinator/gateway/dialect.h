@@ -1,0 +1,48 @@
+/* What differs between the APIs that completions speak: how a body's fields are called, and how an
+ * answer reads. A row each; whatever lies between is one. No I/O. */
+#ifndef HP_COORDINATOR_GATEWAY_DIALECT_H
+#define HP_COORDINATOR_GATEWAY_DIALECT_H
+
+#include <jansson.h>
+
+#include "coordinator/gateway/openai_json.h"
+
+struct dialect {
+    const char *stream_type; /* Content-Type */
+    const char *pulse;       /* what a stream tells that has nothing to tell; NULL: nothing */
+    const char *stopped;     /* how an answer finished that a stop string ended */
+    const char *id_prefix;   /* of an answer's name; NULL: OpenAI's two */
+    /* Makes OpenAI's fields of *root (which it replaces) and says whether they are a chat's.
+     * HP_EINVAL names the field in *param; HP_ENOMEM. NULL: they are OpenAI's. Any thread. */
+    int (*translate)(json_t **root, bool *chat, const char **param, struct err *e);
+    /* A stream: the beginning of a choice, its text, its end; then the end of all. `finish` is
+     * "stop", "length" or `stopped`; at the end that of the first choice. */
+    void (*begin)(struct buffer *out, const struct openai_head *h, uint32_t index);
+    void (*text)(struct buffer *out, const struct openai_head *h, uint32_t index, const char *text,
+                 size_t n);
+    void (*finish)(struct buffer *out, const struct openai_head *h, uint32_t index,
+                   const char *finish);
+    void (*end)(struct buffer *out, const struct openai_head *h, const char *finish,
+                const struct request_usage *u);
+    /* ... or its end by an error. */
+    void (*fail)(struct buffer *out, int http_status, const char *message, const char *code);
+    /* A whole reply, in this order; choices from 0 on. */
+    void (*reply_begin)(struct buffer *out, const struct openai_head *h);
+    void (*reply_choice)(struct buffer *out, const struct openai_head *h, uint32_t index,
+                         const char *text, size_t n, const char *finish);
+    void (*reply_end)(struct buffer *out, const struct openai_head *h, const char *finish,
+                      const struct request_usage *u);
+    /* A refusal; param and code may be NULL. */
+    void (*error)(struct buffer *out, int http_status, const char *message, const char *param,
+                  const char *code);
+};
+
+extern const struct dialect dialect_openai;
+extern const struct dialect dialect_ollama_chat;     /* POST /api/chat */
+extern const struct dialect dialect_ollama_generate; /* POST /api/generate */
+extern const struct dialect dialect_messages;        /* Anthropic's POST /v1/messages */
+
+/* GET /api/tags. */
+void ollama_write_tags(struct buffer *out, const struct request_model *models, int n);
+
+#endif

@@ -1,0 +1,182 @@
+/* Anthropic's Messages: text in blocks, events with names, the prompt's length at the beginning. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "coordinator/gateway/body_fields.h"
+#include "coordinator/gateway/dialect.h"
+#include "coordinator/gateway/dialect_fields.h"
+#include "coordinator/gateway/json_write.h"
+
+/* ---- fields ---- */
+
+static const struct field_name names[] = {{"model", "model"},
+                                          {"max_tokens", "max_tokens"},
+                                          {"stop_sequences", "stop"},
+                                          {"stream", "stream"},
+                                          {"temperature", "temperature"},
+                                          {"top_p", "top_p"},
+                                          {"top_k", "top_k"},
+                                          {"tools", "tools"},
+                                          {"metadata", "metadata"},
+                                          {0}};
+
+/* The system's words come first; an assistant's turn at the end is gone on with. */
+static bool messages_move(json_t *to, const json_t *from)
+{
+    json_t *turns = json_object_get(from, "messages"), *all = json_array();
+    const json_t *last = json_array_get(turns, json_array_size(turns) - 1);
+    const char *role = json_string_value(json_object_get(last, "role"));
+    bool fine = all != NULL;
+    if (fine && field_asks(from, "system"))
+        fine = message_add(all, "system", json_object_get(from, "system"));
+    if (json_is_array(turns))
+        fine =
+            fine && json_array_extend(all, turns) == 0 && json_object_set(to, "messages", all) == 0;
+    else if (turns)
+        fine = fine && json_object_set(to, "messages", turns) == 0;
+    if (fine && role && strcmp(role, "assistant") == 0)
+        fine = json_object_set_new(to, "continue_final_message", json_true()) == 0;
+    json_decref(all);
+    return fine;
+}
+
+static int messages_translate(json_t **root, bool *chat, const char **param, struct err *e)
+{
+    const json_t *thinking = json_object_get(json_object_get(*root, "thinking"), "type");
+    *chat = true;
+    if (json_is_string(thinking) && strcmp(json_string_value(thinking), "disabled") != 0)
+        return body_field_refuse(param, "thinking", e,
+                                 "this server does not support it yet; leave it out");
+    json_t *to = json_object();
+    if (!to || !fields_move(to, *root, names) || !messages_move(to, *root)) {
+        json_decref(to);
+        return err_set(e, HP_ENOMEM, "out of memory for a request");
+    }
+    json_decref(*root);
+    *root = to;
+    return 0;
+}
+
+/* ---- answers ---- */
+
+static const char *stop_reason(const char *finish)
+{
+    return strcmp(finish, "stop") == 0     ? "end_turn"
+           : strcmp(finish, "length") == 0 ? "max_tokens"
+                                           : finish;
+}
+
+static void message_begin(struct buffer *out, const struct openai_head *h)
+{
+    buffer_printf(out,
+                  "{\"id\":\"%s\",\"type\":\"message\",\"role\":\"assistant\",\"model\":", h->id);
+    json_write_text(out, h->model);
+    buffer_printf(out, ",\"content\":[");
+}
+
+static void usage_write(struct buffer *out, const struct request_usage *u)
+{
+    buffer_printf(out,
+                  "\"usage\":{\"input_tokens\":%" PRIu64 ",\"cache_creation_input_tokens\":0,"
+                  "\"cache_read_input_tokens\":%" PRIu64 ",\"output_tokens\":%" PRIu64 "}",
+                  u->prompt_tokens - u->cached_tokens, u->cached_tokens, u->output_tokens);
+}
+
+static void stream_begin(struct buffer *out, const struct openai_head *h, uint32_t index)
+{
+    struct request_usage u = {.prompt_tokens = h->prompt_tokens};
+    (void)index;
+    buffer_printf(out, "event: message_start\ndata: {\"type\":\"message_start\",\"message\":");
+    message_begin(out, h);
+    buffer_printf(out, "],\"stop_reason\":null,\"stop_sequence\":null,");
+    usage_write(out, &u);
+    buffer_printf(out, "}}\n\nevent: content_block_start\ndata: {\"type\":\"content_block_start\","
+                       "\"index\":0,\"content_block\":{\"type\":\"text\",\"text\":\"\"}}\n\n");
+}
+
+static void stream_text(struct buffer *out, const struct openai_head *h, uint32_t index,
+                        const char *text, size_t n)
+{
+    (void)h, (void)index;
+    buffer_printf(out, "event: content_block_delta\ndata: {\"type\":\"content_block_delta\","
+                       "\"index\":0,\"delta\":{\"type\":\"text_delta\",\"text\":");
+    json_write_string(out, text, n);
+    buffer_printf(out, "}}\n\n");
+}
+
+static void stream_end(struct buffer *out, const struct openai_head *h, const char *finish,
+                       const struct request_usage *u)
+{
+    (void)h;
+    buffer_printf(out,
+                  "event: content_block_stop\ndata: {\"type\":\"content_block_stop\",\"index\":0}"
+                  "\n\nevent: message_delta\ndata: {\"type\":\"message_delta\",\"delta\":{"
+                  "\"stop_reason\":\"%s\",\"stop_sequence\":null},",
+                  stop_reason(finish));
+    usage_write(out, u);
+    buffer_printf(out, "}\n\nevent: message_stop\ndata: {\"type\":\"message_stop\"}\n\n");
+}
+
+static void reply_choice(struct buffer *out, const struct openai_head *h, uint32_t index,
+                         const char *text, size_t n, const char *finish)
+{
+    (void)h, (void)index, (void)finish;
+    buffer_printf(out, "{\"type\":\"text\",\"text\":");
+    json_write_string(out, text, n);
+    buffer_printf(out, "}]");
+}
+
+static void reply_end(struct buffer *out, const struct openai_head *h, const char *finish,
+                      const struct request_usage *u)
+{
+    (void)h;
+    buffer_printf(out, ",\"stop_reason\":\"%s\",\"stop_sequence\":null,", stop_reason(finish));
+    usage_write(out, u);
+    buffer_printf(out, "}");
+}
+
+static const char *error_type(int http_status)
+{
+    switch (http_status) {
+    case 401: return "authentication_error";
+    case 403: return "permission_error";
+    case 404: return "not_found_error";
+    case 413: return "request_too_large";
+    case 429: return "rate_limit_error";
+    case 503: return "overloaded_error";
+    default: return http_status >= 500 ? "api_error" : "invalid_request_error";
+    }
+}
+
+static void messages_error(struct buffer *out, int http_status, const char *message,
+                           const char *param, const char *code)
+{
+    (void)param, (void)code;
+    buffer_printf(out, "{\"type\":\"error\",\"error\":{\"type\":\"%s\",\"message\":",
+                  error_type(http_status));
+    json_write_text(out, message ? message : "");
+    buffer_printf(out, "}}");
+}
+
+static void stream_fail(struct buffer *out, int http_status, const char *message, const char *code)
+{
+    buffer_printf(out, "event: error\ndata: ");
+    messages_error(out, http_status, message, NULL, code);
+    buffer_printf(out, "\n\n");
+}
+
+const struct dialect dialect_messages = {
+    .stream_type = "text/event-stream; charset=utf-8",
+    .pulse = "event: ping\ndata: {\"type\":\"ping\"}\n\n",
+    .stopped = "stop_sequence",
+    .id_prefix = "msg_",
+    .translate = messages_translate,
+    .begin = stream_begin,
+    .text = stream_text,
+    .end = stream_end,
+    .fail = stream_fail,
+    .reply_begin = message_begin,
+    .reply_choice = reply_choice,
+    .reply_end = reply_end,
+    .error = messages_error,
+};
