@@ -35,7 +35,7 @@ static int model_prepare(struct bench_model *m, char **argv, struct err *e)
 {
     struct onnx_network *n;
     char name[512];
-    int rc = network_open(argv[1], UINT64_MAX / 2, &n, e);
+    int rc = network_open(argv[1], 1ull << 36, &n, e);
     if (rc < 0)
         return rc;
     m->o = network_onnx(n);

@@ -295,7 +295,7 @@ int nn_conv_make(struct nn *n, const struct nn_conv *c, struct nn_op **out, stru
 int nn_matmul_make(struct nn *n, const struct nn_matmul *m, struct nn_op **out, struct err *e)
 {
     dnnl_memory_desc_t x, y, w, given = {0}, bias;
-    dnnl_dims_t columns;
+    dnnl_dims_t columns = {0};
     for (int d = 0; d < m->y.n_dims; d++)
         columns[d] = d == m->y.n_dims - 1 ? m->y.dims[d] : 1;
     dnnl_matmul_desc_t desc;

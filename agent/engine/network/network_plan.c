@@ -106,7 +106,7 @@ static int zeros_grow(struct network_plan *p, uint64_t bytes, struct err *e)
     if (bytes <= p->zeros_bytes)
         return 0;
     free(p->zeros);
-    p->zeros_bytes = 2 * bytes;
+    p->zeros_bytes = bytes;
     p->zeros = calloc(1, p->zeros_bytes);
     if (p->zeros)
         return 0;

@@ -40,6 +40,11 @@ int network_plan_run(struct network_plan *p, const struct ndarray *const *inputs
 int network_plan_run_cut(struct network_plan *p, int n_stages, const struct ndarray *const *inputs,
                          struct ndarray *outputs, struct err *e);
 
+/* The same, cut before the steps cuts[n_cuts], each after the one before. */
+int network_plan_run_at(struct network_plan *p, const int *cuts, int n_cuts,
+                        const struct ndarray *const *inputs, struct ndarray *outputs,
+                        struct err *e);
+
 struct network_plan_facts {
     int steps, reference_steps;
     uint64_t arena_bytes, scratch_bytes;

@@ -117,24 +117,38 @@ static int roots_hand_on(struct network_plan *p, int at, struct err *e)
     return 0;
 }
 
-int network_plan_run_cut(struct network_plan *p, int n_stages, const struct ndarray *const *inputs,
-                         struct ndarray *outputs, struct err *e)
+int network_plan_run_at(struct network_plan *p, const int *cuts, int n_cuts,
+                        const struct ndarray *const *inputs, struct ndarray *outputs, struct err *e)
 {
-    int first = 0, rc = 0, span = p->n_steps / (2 * n_stages);
+    int first = 0, rc = 0;
     nn_begin(p->nn);
     inputs_put(p, inputs);
-    for (int stage = 1; stage < n_stages && rc == 0; stage++) {
-        int wanted = (int)((int64_t)p->n_steps * stage / n_stages);
-        int at = cut_near(p, wanted, span, first, p->n_steps);
-        if (at < 0)
-            continue;
-        rc = steps_run(p, first, at, e);
-        rc = rc < 0 ? rc : roots_hand_on(p, at, e);
-        first = at;
+    for (int i = 0; i < n_cuts && rc == 0; i++) {
+        rc = steps_run(p, first, cuts[i], e);
+        rc = rc < 0 ? rc : roots_hand_on(p, cuts[i], e);
+        first = cuts[i];
     }
     rc = rc < 0 ? rc : steps_run(p, first, p->n_steps, e);
     rc = rc < 0 ? rc : outputs_give(p, outputs, e);
     return rc < 0 ? rc : onnx_check(p->o, e);
+}
+
+int network_plan_run_cut(struct network_plan *p, int n_stages, const struct ndarray *const *inputs,
+                         struct ndarray *outputs, struct err *e)
+{
+    int first = 0, n_cuts = 0, span = p->n_steps / (2 * n_stages);
+    int *cuts = calloc((size_t)n_stages, sizeof *cuts);
+    if (!cuts)
+        return err_no_memory(e, "a run in stages");
+    for (int stage = 1; stage < n_stages; stage++) {
+        int wanted = (int)((int64_t)p->n_steps * stage / n_stages);
+        int at = cut_near(p, wanted, span, first, p->n_steps);
+        if (at >= 0)
+            cuts[n_cuts++] = first = at;
+    }
+    int rc = network_plan_run_at(p, cuts, n_cuts, inputs, outputs, e);
+    free(cuts);
+    return rc;
 }
 
 struct network_plan_facts network_plan_describe(const struct network_plan *p)

@@ -100,6 +100,41 @@ TEST(a_cut_graph_gives_the_same_bits)
     buffer_free(&file);
 }
 
+TEST(a_graph_cut_before_any_step_or_all_of_them_gives_the_same_bits)
+{
+    struct buffer file = small_network_file();
+    struct onnx_network *n = network_of(&file, UINT32_MAX);
+    struct network_facts facts;
+    struct network_plan *p;
+    struct nn *nn;
+    struct err e = {0};
+    struct ndarray x = random_picture(1, 18, 22), whole[OUTPUTS] = {0}, cut[OUTPUTS] = {0};
+    const struct ndarray *inputs[] = {&x};
+    assert_int_equal(nn_create(&nn, &e), 0);
+    assert_int_equal(network_facts_make(n, &facts, &e), 0);
+    assert_int_equal(network_plan_make(&facts, nn, inputs, &p, &e), 0);
+    assert_int_equal(network_plan_run(p, inputs, whole, &e), 0);
+    int n_steps = network_plan_describe(p).steps;
+    int *cuts = calloc((size_t)n_steps, sizeof *cuts);
+    for (int at = 1; at <= n_steps; at++) { /* the last time all of them */
+        cuts[at - 1] = at;
+        const int *some = at < n_steps ? &cuts[at - 1] : cuts;
+        int n_some = at < n_steps ? 1 : n_steps - 1;
+        assert_int_equal(network_plan_run_at(p, some, n_some, inputs, cut, &e), 0);
+        for (int o = 0; o < OUTPUTS; o++)
+            arrays_equal(&cut[o], &whole[o]);
+    }
+    free(cuts);
+    outputs_free(cut, OUTPUTS);
+    outputs_free(whole, OUTPUTS);
+    ndarray_free(&x);
+    network_plan_free(&p);
+    network_facts_free(&facts);
+    nn_destroy(&nn);
+    network_close(&n);
+    buffer_free(&file);
+}
+
 TEST(sizes_that_depend_on_what_inputs_hold_are_left_to_the_reference)
 {
     struct onnx_writer w = {.random = 3};
@@ -279,6 +314,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(engine_agrees_with_the_reference_in_every_size),
         cmocka_unit_test(a_cut_graph_gives_the_same_bits),
+        cmocka_unit_test(a_graph_cut_before_any_step_or_all_of_them_gives_the_same_bits),
         cmocka_unit_test(sizes_that_depend_on_what_inputs_hold_are_left_to_the_reference),
         cmocka_unit_test(what_does_not_fit_is_named_and_leaves_no_output),
         cmocka_unit_test(memory_beyond_the_limit_is_refused),
