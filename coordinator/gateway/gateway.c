@@ -58,7 +58,7 @@ static void get_metrics(struct gateway *g, struct http_exchange *x, const char *
 {
     (void)rest;
     struct http_figures http = http_figures(g->http);
-    metrics_reply(g->requests, &http, x);
+    metrics_reply(g->requests, &http, &g->openai.latency, x);
 }
 
 static void get_models(struct gateway *g, struct http_exchange *x, const char *rest)
@@ -390,8 +390,10 @@ void gateway_drain(struct gateway *g, uint64_t patience_ms, void (*drained)(void
 static void on_timer_closed(uv_handle_t *handle)
 {
     struct gateway *g = handle->data;
-    if (--g->handles == 0)
-        free(g);
+    if (--g->handles > 0)
+        return;
+    latency_free(&g->openai.latency);
+    free(g);
 }
 
 void gateway_stop(struct gateway **out)

@@ -40,11 +40,12 @@ static void add_http_rows(struct page *page, const struct http_figures *f)
 }
 
 void metrics_reply(const struct requests *r, const struct http_figures *http,
-                   struct http_exchange *x)
+                   const struct latency *latency, struct http_exchange *x)
 {
     struct page page = {0};
     r->metrics(r->ctx, add_row, &page);
     add_http_rows(&page, http);
+    latency_write(latency, &page.text);
     http_reply(x, 200, "text/plain; version=0.0.4; charset=utf-8", buffer_cstr(&page.text),
                page.text.size);
     buffer_free(&page.text);

@@ -4,9 +4,10 @@
 #define HP_COORDINATOR_GATEWAY_METRICS_H
 
 #include "coordinator/gateway/http.h"
+#include "coordinator/gateway/latency.h"
 #include "coordinator/requests.h"
 
 void metrics_reply(const struct requests *r, const struct http_figures *http,
-                   struct http_exchange *x);
+                   const struct latency *latency, struct http_exchange *x);
 
 #endif

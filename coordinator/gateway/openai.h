@@ -8,6 +8,7 @@
 
 #include "coordinator/gateway/http.h"
 #include "coordinator/gateway/lanes.h"
+#include "coordinator/gateway/latency.h"
 #include "coordinator/requests.h"
 
 struct completion;
@@ -21,6 +22,7 @@ struct openai {
     uv_loop_t *loop;
     struct completion *open;      /* those that have not been answered */
     struct embedding *embeddings; /* the same */
+    struct latency latency;       /* of what was completed */
 };
 
 /* POST /v1/chat/completions (`chat`) and /v1/completions, and their likes in other dialects, which

@@ -124,6 +124,7 @@ static void choice_end(struct completion *c, struct openai_choice *choice, const
                        const struct request_usage *usage)
 {
     stream_begin(c);
+    latency_note(&c->openai->latency, c->body->model, usage);
     if (!answer_choice_end(&c->answer, choice, finish, usage))
         completion_give_up(c);
     else if (!c->answer.n_left)

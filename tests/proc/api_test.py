@@ -224,6 +224,19 @@ def metrics(c):
     assert status == 200 and "# TYPE" in text, text[:200]
     names = {line.split("{")[0].split(" ")[0] for line in text.splitlines() if line and not line.startswith("#")}
     assert all(n.startswith("hp_") for n in names) and len(names) >= 5, names
+    # One answer more is one more in each histogram, and in all of its buckets that reach so far.
+    def counts(text):
+        rows = [line.rsplit(" ", 1) for line in text.splitlines() if line.startswith("hp_answer_")]
+        return {name: float(value) for name, value in rows}
+    before, kinds = counts(text), ("queue_seconds", "first_token_seconds", "token_seconds", "seconds")
+    assert c.chat("demo", QUESTION, max_tokens=5)[0] == 200
+    after = counts(c.request("GET", "/metrics")[1])
+    for kind in kinds:
+        count, most = f'hp_answer_{kind}_count{{deployment="demo"}}', f'hp_answer_{kind}_bucket{{deployment="demo",le="+Inf"}}'
+        assert after[count] == before[count] + 1 == after[most], (kind, before[count], after[count])
+        buckets = [v for k, v in after.items() if k.startswith(f"hp_answer_{kind}_bucket")]
+        assert buckets == sorted(buckets) and len(buckets) == 19, buckets
+    assert after['hp_answer_seconds_sum{deployment="demo"}'] > before['hp_answer_seconds_sum{deployment="demo"}'], after
 
 
 @test
