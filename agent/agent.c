@@ -112,7 +112,9 @@ static void parts_stop(struct agent *a)
 {
     if (a->control)
         control_close(&a->control);
+    spill_store_stop(a->spills);
     shell_devices_close(a);
+    spill_store_close(&a->spills);
     shell_kv_links_close(a);
     while (a->n_stages)
         shell_stage_drop(a, a->stages[0].slot);
@@ -246,6 +248,19 @@ static int node_describe(struct agent *a, struct err *e)
     return rc < 0 ? rc : runs_add(a, e);
 }
 
+static int spills_open(struct agent *a, struct err *e)
+{
+    char folder[1100];
+    snprintf(folder, sizeof folder, "%s/spilled", a->config.dir);
+    struct spill_store_config c = {.folder = folder,
+                                   .memory_bytes = a->config.spill_memory_bytes,
+                                   .disk_bytes = a->config.spill_disk_bytes,
+                                   .told = shell_on_spills,
+                                   .found = shell_on_spill_found,
+                                   .ctx = a};
+    return spill_store_open(&c, &a->spills, e);
+}
+
 static int parts_start(struct agent *a, struct err *e)
 {
     struct store_worker_config s = {.folder = a->store_folder,
@@ -262,6 +277,8 @@ static int parts_start(struct agent *a, struct err *e)
         rc = delay_line_create(a->data, &a->line, e);
     rc = rc < 0 ? rc : link_probe_io_create(a->data, shell_on_probed, a, &a->probes, e);
     rc = rc < 0 ? rc : store_worker_create(&s, &a->store, e);
+    if (rc == 0 && (a->config.spill_memory_bytes || a->config.spill_disk_bytes))
+        rc = spills_open(a, e);
     rc = rc < 0 ? rc : shell_devices_open(a, e);
     rc = rc < 0 ? rc : node_describe(a, e);
     if (rc < 0)
@@ -277,6 +294,7 @@ static int parts_start(struct agent *a, struct err *e)
                                                 .node_json = buffer_cstr(&a->node_json),
                                                 .data_address = {address, address_size},
                                                 .n_devices = a->n_devices,
+                                                .spills = a->spills != NULL,
                                                 .runs_ahead = 2,
                                                 .time_scale = env_time_scale()};
     return agent_core_create(&env_real, &a->core_config, &a->core, e);

@@ -30,6 +30,7 @@
 
 #include "agent/engine/kv_shape.h"
 #include "agent/engine/queue.h" /* struct batch_run */
+#include "common/digest.h"
 #include "common/env.h"
 #include "common/status.h"
 #include "transport/frame.h"
@@ -77,6 +78,7 @@ struct agent_core_config {
     uint64_t process;                           /* by chance, another one in each process */
     struct pack_span data_address;
     unsigned n_devices;  /* each with an executor; 0: 1 */
+    bool spills;         /* there is a place to spill to */
     unsigned runs_ahead; /* RUNs that an executor is given at once: 1 or 2; 0: 1 */
     double time_scale; /* stretches the limits of what is overdue (tests under sanitizers); 0: 1 */
 };
@@ -98,6 +100,7 @@ enum agent_event_kind {
     AGENT_EVENT_BATCH_DONE,      /* end of AGENT_DO_RUN */
     AGENT_EVENT_KV_IMPORTED,     /* end of AGENT_DO_KV_IMPORT */
     AGENT_EVENT_KV_LEFT,         /* end of AGENT_DO_KV_EXPORT: the piece has left, or will not */
+    AGENT_EVENT_SPILLS,          /* what is spilled of a stage's chains, or changed */
     AGENT_EVENT_PROFILED,        /* end of AGENT_DO_PROFILE */
     AGENT_EVENT_PROFILING,       /* how AGENT_DO_PROFILE goes */
     AGENT_EVENT_PROBED,          /* end of AGENT_DO_PROBE, but for role "end" */
@@ -179,6 +182,10 @@ struct agent_event {
                                        valid until the actions are done */
         } batch_done;
         struct {
+            uint64_t slot;
+            struct message_spills told; /* but for whose they are */
+        } spills;
+        struct {
             uint64_t id; /* of the request */
             struct pack_span model;
             const char *kind, *tables;
@@ -234,7 +241,11 @@ enum agent_action_kind {
     AGENT_DO_KV_IMPORT,      /* a piece of what a sequence begins with */
     AGENT_DO_KV_EXPORT,      /* a piece of a sequence's keys and values, as a frame to `to`; without
                                 tokens an empty frame, at once */
-    AGENT_DO_KV_DROP, /* an export has ended: its link is not needed any more; not answered */
+    AGENT_DO_KV_DROP,     /* an export has ended: its link is not needed any more; not answered */
+    AGENT_DO_SPILL,       /* a chain's keys and values to where this agent spills; not answered */
+    AGENT_DO_UNSPILL,     /* back from there: AGENT_EVENT_KV_IMPORTED is its end */
+    AGENT_DO_SPILLS_TELL, /* AGENT_EVENT_SPILLS: all that there is of this stage, then what changes
+                           */
     AGENT_DO_PROFILE,
     AGENT_DO_PROBE, /* the data path to another agent: echo, measure, or end that */
     AGENT_DO_STORE_REMOVE,
@@ -319,6 +330,12 @@ struct agent_action {
         struct {
             uint64_t ticket;
         } kv_drop;
+        struct {
+            uint64_t slot, ticket, sequence;
+            struct digest identity; /* of what the stage computes */
+            struct pack_span pages; /* SPILL: names, DIGEST_BYTES each; UNSPILL: of the last one */
+            uint32_t n_pages;
+        } spill; /* SPILL, UNSPILL, SPILLS_TELL */
         struct {
             uint64_t id;
             struct message_profile_run request;

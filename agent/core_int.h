@@ -4,6 +4,7 @@
  *     core_state.c        stages and what the coordinator hears of them
  *     core_sessions.c, core_links.c, core_prefill.c, core_drafts.c, core_posts.c
  *     core_moves.c        keys and values that come and go: what is under way
+ *     core_spills.c       what is spilled of chains
  *     core_sequences.c    opening, closing, failing
  *     core_kv.c           orders and frames of keys and values
  *     core_alive.c, core_watch.c      signs of life, deadlines
@@ -340,6 +341,16 @@ void core_kv_export_end(struct agent_core *c, struct core_kv_export *x, const st
 void core_kv_forget(struct agent_core *c, const struct core_stage *s, struct core_sequence *own);
 /* This process stood still for so long: what moved meanwhile it could not see. */
 void core_kv_forgive(struct agent_core *c, uint64_t gap_ns);
+
+/* ---- core_spills.c */
+
+/* A stage is ready: the coordinator hears what is spilled of its chains. */
+void core_spills_begin(struct agent_core *c, const struct core_stage *s);
+void core_spills_told(struct agent_core *c, const struct agent_event *ev);
+void core_sequence_spill(struct agent_core *c, struct message_ref *m);
+/* What an open sequence begins with is read back, where it says so. */
+void core_spill_back(struct agent_core *c, const struct core_stage *s,
+                     const struct core_sequence *own);
 
 /* ---- core_sequences.c */
 

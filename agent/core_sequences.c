@@ -132,7 +132,7 @@ void core_sequences_fail_all(struct agent_core *c, struct core_stage *s, int cod
 }
 
 static int open_check(const struct core_stage *s, const struct message_sequence_open *o,
-                      struct err *e)
+                      bool spills, struct err *e)
 {
     if (!s->queue || (!s->connected && s->prepare.n_stages > 1))
         return err_set(e, HP_EBUSY, "the stage is not ready for sequences");
@@ -151,6 +151,10 @@ static int open_check(const struct core_stage *s, const struct message_sequence_
                        "which %llu were sampled",
                        o->prompt.count, (unsigned long long)o->kv_tokens,
                        (unsigned long long)o->length, (unsigned long long)o->sampled);
+    if (o->spilled.size && (o->spilled.size != DIGEST_BYTES || o->share || !o->length ||
+                            o->length % KV_PAGE_TOKENS || !spills))
+        return err_set(e, HP_EINVAL, "%llu tokens of the sequence are not spilled here",
+                       (unsigned long long)o->length);
     if (o->pooling > POOLING_LAST || (o->pooling && !o->all_logits))
         return err_set(e, HP_EINVAL, "pooling %llu is none that is known here",
                        (unsigned long long)o->pooling);
@@ -164,7 +168,7 @@ static int open_check(const struct core_stage *s, const struct message_sequence_
 static int sequence_begin(struct agent_core *c, struct core_stage *s, struct message_ref *m,
                           struct err *e)
 {
-    int rc = open_check(s, &m->message.u.sequence_open, e);
+    int rc = open_check(s, &m->message.u.sequence_open, c->config->spills, e);
     if (rc < 0)
         return rc;
     struct core_sequence *own = calloc(1, sizeof *own);
@@ -202,6 +206,7 @@ static int sequence_begin(struct agent_core *c, struct core_stage *s, struct mes
         a->u.sequence_open.sampler = core_stage_is_last(s) && !o->all_logits;
         a->u.sequence_open.open = o;
     }
+    core_spill_back(c, s, own);
     return 0;
 }
 

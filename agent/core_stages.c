@@ -159,10 +159,13 @@ static void stage_adopt(struct agent_core *c, struct core_stage *s, struct messa
              (unsigned long long)s->prepare.stage, (unsigned long long)s->prepare.n_stages,
              stage_states[s->state].word);
     struct err e = {0};
-    if (s->state == STAGE_READY && core_queue_create(c, s, &e) < 0)
+    if (s->state == STAGE_READY && core_queue_create(c, s, &e) < 0) {
         core_stage_fail(c, s, &e);
-    else
-        core_stage_report(c, s);
+        return;
+    }
+    core_stage_report(c, s);
+    if (s->state == STAGE_READY)
+        core_spills_begin(c, s);
 }
 
 /* The stage that the deployment has on this device: it is kept, or makes room. A stage of the same
@@ -263,10 +266,12 @@ void core_stage_loaded(struct agent_core *c, const struct agent_event *ev)
     s->kv = p->kv;
     s->vocabulary = p->vocabulary;
     s->row_width = p->row_width ? p->row_width : p->vocabulary;
-    if (core_queue_create(c, s, &e) < 0)
+    if (core_queue_create(c, s, &e) < 0) {
         core_stage_fail(c, s, &e);
-    else
-        core_stage_move(c, s, STAGE_READY);
+        return;
+    }
+    core_stage_move(c, s, STAGE_READY);
+    core_spills_begin(c, s);
 }
 
 /* ---- links ---- */

@@ -6,6 +6,7 @@
 #include "agent/backend/choices.h"
 #include "agent/executor_int.h"
 #include "agent/profiler.h"
+#include "agent/spill_store.h"
 #include "common/env.h"
 #include "common/log.h"
 
@@ -14,9 +15,11 @@ enum { PROFILE_TELL_MS = 200, PROFILE_GAP_MS = 100, PROFILE_MOST_WAIT_MS = 10000
 /* Places for orders that wait. What answers an order comes at most as often as the order does; so a
  * close finds room where its open did. */
 static const uint32_t order_places[] = {
-    [ORDER_LOAD] = 128, [ORDER_UNLOAD] = 128,   [ORDER_OPEN] = 8192,      [ORDER_CLOSE] = 1 << 17,
-    [ORDER_RUN] = 8,    [ORDER_PROFILE] = 16,   [ORDER_ADOPT] = 2,        [ORDER_OVER] = SLOT_DEPTH,
-    [ORDER_QUIT] = 1,   [ORDER_GROW] = 1 << 16, [ORDER_KV_IMPORT] = 1024, [ORDER_KV_EXPORT] = 256};
+    [ORDER_LOAD] = 128,      [ORDER_UNLOAD] = 128,      [ORDER_OPEN] = 8192,
+    [ORDER_CLOSE] = 1 << 17, [ORDER_RUN] = 8,           [ORDER_PROFILE] = 16,
+    [ORDER_ADOPT] = 2,       [ORDER_OVER] = SLOT_DEPTH, [ORDER_QUIT] = 1,
+    [ORDER_GROW] = 1 << 16,  [ORDER_KV_IMPORT] = 1024,  [ORDER_KV_EXPORT] = 256,
+    [ORDER_SPILL_OUT] = 512, [ORDER_SPILL_BACK] = 4096};
 
 /* ---- profiles ---- */
 
@@ -127,6 +130,10 @@ static void order_free(struct executor *x, struct order *o, bool done)
         data_buffer_release(x->config.data, o->u.kv.frame);
     if (o->kind == ORDER_KV_EXPORT && !done)
         outlet_release(o->u.kv.outlet);
+    if (o->kind == ORDER_SPILL_OUT && !done)
+        free(o->u.spill.pages);
+    if (o->kind == ORDER_SPILL_BACK && !done)
+        spill_image_release(o->u.spill.image);
     if (o->kind == ORDER_RUN && !done) {
         if (o->u.run.batch)
             data_buffer_release(x->config.data, o->u.run.batch->input);
@@ -139,8 +146,8 @@ static void order_free(struct executor *x, struct order *o, bool done)
 static void order_do(struct executor *x, struct order *o)
 {
     if (o->kind == ORDER_ADOPT || o->kind == ORDER_UNLOAD || o->kind == ORDER_PROFILE ||
-        o->kind == ORDER_KV_IMPORT || o->kind == ORDER_KV_EXPORT ||
-        (o->kind == ORDER_OPEN && o->u.sequence.share))
+        o->kind == ORDER_KV_IMPORT || o->kind == ORDER_KV_EXPORT || o->kind == ORDER_SPILL_OUT ||
+        o->kind == ORDER_SPILL_BACK || (o->kind == ORDER_OPEN && o->u.sequence.share))
         executor_batches_settle(x);
     switch (o->kind) {
     case ORDER_LOAD: executor_job_add(x, o->u.job); return;
@@ -152,6 +159,8 @@ static void order_do(struct executor *x, struct order *o)
     case ORDER_RUN: executor_batch_submit(x, &o->u.run); return;
     case ORDER_KV_IMPORT: executor_kv_take(x, &o->u.kv); return;
     case ORDER_KV_EXPORT: executor_kv_give(x, &o->u.kv); return;
+    case ORDER_SPILL_OUT: executor_spill_give(x, &o->u.spill); return;
+    case ORDER_SPILL_BACK: executor_spill_take(x, &o->u.spill); return;
     case ORDER_PROFILE: order_profile(x, o); return;
     case ORDER_OVER: return;
     case ORDER_QUIT: return;
@@ -195,6 +204,7 @@ static bool refusal_of(const struct order *o, struct executor_report *r)
                                                         [ORDER_RUN] = EXECUTOR_RAN,
                                                         [ORDER_KV_IMPORT] = EXECUTOR_KV_IMPORTED,
                                                         [ORDER_KV_EXPORT] = EXECUTOR_KV_EXPORTED,
+                                                        [ORDER_SPILL_BACK] = EXECUTOR_KV_IMPORTED,
                                                         [ORDER_PROFILE] = EXECUTOR_PROFILED};
     switch (o->kind) {
     case ORDER_LOAD:
@@ -212,6 +222,11 @@ static bool refusal_of(const struct order *o, struct executor_report *r)
         r->sequence = o->u.kv.sequence, r->range = o->u.kv.range;
         break;
     case ORDER_PROFILE: r->ticket = o->u.profile.ticket; break;
+    case ORDER_SPILL_BACK:
+        r->slot = o->u.spill.slot, r->ticket = o->u.spill.ticket;
+        r->sequence = o->u.spill.sequence;
+        break;
+    case ORDER_SPILL_OUT:
     case ORDER_UNLOAD:
     case ORDER_GROW:
     case ORDER_CLOSE:
@@ -370,6 +385,18 @@ void executor_kv_import(struct executor *x, const struct executor_kv *k)
 void executor_kv_export(struct executor *x, const struct executor_kv *k)
 {
     struct order o = {.kind = ORDER_KV_EXPORT, .u.kv = *k};
+    order_put(x, &o);
+}
+
+void executor_spill_out(struct executor *x, const struct executor_spill *k)
+{
+    struct order o = {.kind = ORDER_SPILL_OUT, .u.spill = *k};
+    order_put(x, &o);
+}
+
+void executor_spill_back(struct executor *x, const struct executor_spill *k)
+{
+    struct order o = {.kind = ORDER_SPILL_BACK, .u.spill = *k};
     order_put(x, &o);
 }
 

@@ -15,11 +15,14 @@
 #include "agent/engine/slot.h"
 #include "agent/outlet.h"
 #include "common/batch.h"
+#include "common/digest.h"
 #include "common/pack.h"
 #include "transport/data.h"
 
 struct executor;
 struct profiler_progress;
+struct spill_image;
+struct spill_store;
 
 enum executor_report_kind {
     EXECUTOR_LOADED,
@@ -65,6 +68,7 @@ struct executor_config {
     struct data_endpoint *data;  /* outlives the executor; its pool gives the outputs */
     const struct paced
         *paced; /* the device that this one stands for, outlives the executor; NULL: none */
+    struct spill_store *spills; /* outlives the executor; NULL: nothing is spilled */
     void (*report)(void *ctx, const struct executor_report *r);
     void *ctx;
 };
@@ -148,6 +152,18 @@ struct executor_kv {
 };
 void executor_kv_import(struct executor *x, const struct executor_kv *k);
 void executor_kv_export(struct executor *x, const struct executor_kv *k);
+
+/* The keys and values of a chain's pages to the store of what is spilled, or back from there into a
+ * sequence that awaits them. The first is not reported, the second as an import is. */
+struct executor_spill {
+    uint64_t slot, ticket, sequence;
+    uint32_t n_pages;
+    struct digest identity;    /* out: of what the stage computes */
+    struct digest *pages;      /* out: [n_pages], taken */
+    struct spill_image *image; /* back: taken; has at least n_pages */
+};
+void executor_spill_out(struct executor *x, const struct executor_spill *k);
+void executor_spill_back(struct executor *x, const struct executor_spill *k);
 
 /* Measures layers of a model (profiler.h); a fine measurement reports how it goes. Texts are
  * copied. */

@@ -5,6 +5,7 @@
  *     executor_batches.c     batches under way, two deep
  *     executor_sequences.c   sequences and samplers
  *     executor_kv.c          keys and values that come and go
+ *     executor_spill.c       those that go to the store of what is spilled, and back
  *     executor.c             orders, profiles, the thread and the face
  */
 #ifndef HP_AGENT_EXECUTOR_INT_H
@@ -27,6 +28,8 @@ enum order_kind {
     ORDER_RUN,
     ORDER_KV_IMPORT,
     ORDER_KV_EXPORT,
+    ORDER_SPILL_OUT,
+    ORDER_SPILL_BACK,
     ORDER_PROFILE,
     ORDER_ADOPT,
     ORDER_OVER, /* a batch under way is done: the thread has a look */
@@ -42,6 +45,7 @@ struct order {
         struct executor_run run;
         struct executor_opening sequence; /* UNLOAD, GROW, CLOSE: slot and sequence of it */
         struct executor_kv kv;
+        struct executor_spill spill;
         struct executor_profile profile;
     } u;
 };
@@ -202,5 +206,10 @@ void executor_sequence_end(struct executor *x, const struct executor_opening *o)
 
 void executor_kv_take(struct executor *x, const struct executor_kv *k);
 void executor_kv_give(struct executor *x, const struct executor_kv *k);
+
+/* ---- executor_spill.c; on the executor's thread */
+
+void executor_spill_give(struct executor *x, const struct executor_spill *k);
+void executor_spill_take(struct executor *x, const struct executor_spill *k);
 
 #endif

@@ -196,6 +196,18 @@ static int cores_pin(const struct discover_share *share, struct err *e)
                : err_set(e, HP_EDEVICE, "cannot keep to the cores given: %s", strerror(errno));
 }
 
+/* What is spilled to memory is of the memory that the agent was given. */
+static int spill_memory_take(const struct agent_options *o, struct discover_share *share,
+                             struct err *e)
+{
+    if (o->spill_memory_bytes > share->memory_bytes / 2)
+        return err_set(e, HP_EUSAGE,
+                       "--kv-spill-memory: at most half of the agent's memory (%llu bytes)",
+                       (unsigned long long)share->memory_bytes);
+    share->memory_bytes -= o->spill_memory_bytes;
+    return 0;
+}
+
 static int program_run(const struct agent_config *c, struct program *p, struct err *e)
 {
     struct agent_config config = *c;
@@ -239,6 +251,7 @@ static int program_start(int argc, char **argv, struct err *e)
     rc = rc < 0 ? rc : folder_find(&o, dir, sizeof dir, e);
     rc = rc < 0 ? rc : trust_find(&o, dir, &token, e);
     rc = rc < 0 ? rc : discover_share(o.cores, o.threads, o.memory_bytes, &c.share, e);
+    rc = rc < 0 ? rc : spill_memory_take(&o, &c.share, e);
     if (rc == 0 && o.n_devices)
         rc = discover_devices(o.devices, o.n_devices, &c.share, e);
     rc = rc < 0 ? rc : cores_pin(&c.share, e);
@@ -253,6 +266,8 @@ static int program_start(int argc, char **argv, struct err *e)
     c.dir = dir;
     c.network = o.network ? o.network : address_is_loopback(o.join) ? "lo" : NULL;
     c.store_limit_bytes = o.store_limit_bytes;
+    c.spill_memory_bytes = o.spill_memory_bytes;
+    c.spill_disk_bytes = o.spill_disk_bytes;
     c.pool_limit_bytes = o.pool_bytes;
     c.kernels = o.kernels;
     c.pace_cluster = o.pace;

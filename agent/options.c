@@ -40,6 +40,12 @@ static const char help_text[] =
     "                        the devices that do not say share in proportion to their cores "
     "(default: one device of all cores)\n"
     "  --store-limit BYTES   disk for weights (default: none); models not in use go first\n"
+    "  --kv-spill-memory BYTES, --kv-spill-disk BYTES\n"
+    "                        KV cache of prompts and of sequences that make room for others is "
+    "kept "
+    "in so much of --memory, and\n"
+    "                        then in so much of --dir, and read back where that is sooner than "
+    "computing it again (default: neither)\n"
     "  --kernels NAME        avx512_bf16, avx512, avx2, or plain: the reference in plain loops "
     "(default: the best that\n"
     "                        the CPU has)\n"
@@ -152,6 +158,8 @@ int agent_options_parse(int argc, char **argv, struct agent_options *o, struct e
                                           {"threads", 1, NULL, 'p'},
                                           {"memory", 1, NULL, 'm'},
                                           {"store-limit", 1, NULL, 's'},
+                                          {"kv-spill-memory", 1, NULL, 'M'},
+                                          {"kv-spill-disk", 1, NULL, 'S'},
                                           {"kernels", 1, NULL, 'k'},
                                           {"network", 1, NULL, 'i'},
                                           {"data-port", 1, NULL, 'D'},
@@ -182,6 +190,8 @@ int agent_options_parse(int argc, char **argv, struct agent_options *o, struct e
         case 'm': rc = memory_parse(optarg, &o->memory_bytes, e); break;
         case 'D': rc = port_parse("--data-port", optarg, &o->data_port, e); break;
         case 's': rc = bytes_parse("--store-limit", optarg, &o->store_limit_bytes, e); break;
+        case 'M': rc = bytes_parse("--kv-spill-memory", optarg, &o->spill_memory_bytes, e); break;
+        case 'S': rc = bytes_parse("--kv-spill-disk", optarg, &o->spill_disk_bytes, e); break;
         case 'h': fputs(help_text, stdout); return HP_PENDING;
         case 'v': puts("hp-agent " HP_VERSION); return HP_PENDING;
         case ':': return err_set(e, HP_EUSAGE, "%s needs a value", argv[optind - 1]);

@@ -13,7 +13,7 @@ struct agent_options {
         *as;
     const char *devices[DISCOVER_MAX_DEVICES];
     int n_devices, threads, data_port;
-    uint64_t memory_bytes, store_limit_bytes, pool_bytes;
+    uint64_t memory_bytes, store_limit_bytes, spill_memory_bytes, spill_disk_bytes, pool_bytes;
 };
 
 /* Reads the command line, and HP_TEST_POOL. HP_PENDING: --help or --version were asked for and have

@@ -273,6 +273,9 @@ static void action_do(struct agent *a, const struct agent_action *act)
     case AGENT_DO_KV_IMPORT: shell_kv_import(a, act); return;
     case AGENT_DO_KV_EXPORT: shell_kv_export(a, act); return;
     case AGENT_DO_KV_DROP: shell_kv_drop(a, act->u.kv_drop.ticket); return;
+    case AGENT_DO_SPILL: shell_spill(a, act); return;
+    case AGENT_DO_UNSPILL: shell_unspill(a, act); return;
+    case AGENT_DO_SPILLS_TELL: shell_spills_tell(a, act); return;
     case AGENT_DO_PROFILE: profile_start(a, act); return;
     case AGENT_DO_PROBE: probe_order(a, act); return;
     case AGENT_DO_STORE_REMOVE: store_remove(a, act); return;

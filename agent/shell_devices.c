@@ -33,6 +33,7 @@ int shell_devices_open(struct agent *a, struct err *e)
     struct executor_config x = {.device = {.backend = "cpu", .kernels = a->config.kernels},
                                 .data = a->data,
                                 .paced = a->paced,
+                                .spills = a->spills,
                                 .report = shell_on_executor,
                                 .ctx = a};
     int rc = 0;

@@ -28,6 +28,7 @@
 #include "agent/event_queue.h"
 #include "agent/executor.h"
 #include "agent/link_probe_io.h"
+#include "agent/spill_store.h"
 #include "agent/store_worker.h"
 #include "common/log.h"
 #include "common/log_ring.h"
@@ -130,7 +131,8 @@ struct agent {
     uint64_t device_free_bytes[DISCOVER_MAX_DEVICES];
     struct paced *paced; /* the device that this agent stands for; NULL: itself */
     struct link_probe_io *probes;
-    struct delay_line *line; /* paced: frames on their way */
+    struct spill_store *spills; /* NULL: nothing is spilled */
+    struct delay_line *line;    /* paced: frames on their way */
     struct key_pair keys;
     char machine[80], hostname[256], kinds[DISCOVER_MAX_DEVICES][DISCOVER_KIND], store_folder[1100],
         profile_folder[1100], key_file[1100];
@@ -189,6 +191,9 @@ void shell_kv_import(struct agent *a, const struct agent_action *act);
 void shell_kv_export(struct agent *a, const struct agent_action *act);
 void shell_kv_drop(struct agent *a, uint64_t ticket);
 void shell_kv_links_close(struct agent *a);
+void shell_spill(struct agent *a, const struct agent_action *act);
+void shell_unspill(struct agent *a, const struct agent_action *act);
+void shell_spills_tell(struct agent *a, const struct agent_action *act);
 
 /* ---- shell_actions.c; all in the monitor */
 
@@ -235,6 +240,9 @@ void shell_on_probed(void *ctx, uint64_t id, int status, const struct err *why, 
                      double bandwidth_bytes_per_s);
 void shell_on_executor(void *ctx, const struct executor_report *r);
 void shell_on_store(void *ctx, const struct store_report *r);
+void shell_on_spills(void *ctx, const struct spill_report *r);
+void shell_on_spill_found(void *ctx, const struct spill_want *w, struct spill_image *image,
+                          const struct err *why);
 
 /* Slots of profiles are told from those of stages by this bit. */
 #define SHELL_PROFILE_SLOT (UINT64_C(1) << 63)

@@ -1,6 +1,7 @@
 /* Owns the way of keys and values between the core and the executor, and the links that they leave
  * over: one for each export, for as long as that goes on. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "agent/shell_int.h"
 
@@ -88,4 +89,41 @@ void shell_kv_links_close(struct agent *a)
 {
     for (size_t i = 0; i < AGENT_MAX_KV_EXPORTS; i++)
         shell_kv_drop(a, a->kv_links[i].ticket);
+}
+
+/* ---- what is spilled ---- */
+
+void shell_spill(struct agent *a, const struct agent_action *act)
+{
+    const struct shell_stage *s = shell_stage_of(a, act->u.spill.slot);
+    struct digest *pages = s && a->spills ? malloc(act->u.spill.pages.size) : NULL;
+    if (!pages)
+        return;
+    memcpy(pages, act->u.spill.pages.data, act->u.spill.pages.size);
+    executor_spill_out(s->executor, &(struct executor_spill){.slot = s->slot,
+                                                             .sequence = act->u.spill.sequence,
+                                                             .n_pages = act->u.spill.n_pages,
+                                                             .identity = act->u.spill.identity,
+                                                             .pages = pages});
+}
+
+void shell_unspill(struct agent *a, const struct agent_action *act)
+{
+    const struct shell_stage *s = shell_stage_of(a, act->u.spill.slot);
+    struct spill_want w = {.slot = act->u.spill.slot,
+                           .ticket = act->u.spill.ticket,
+                           .sequence = act->u.spill.sequence,
+                           .executor = s ? s->executor : NULL,
+                           .identity = act->u.spill.identity,
+                           .n_pages = act->u.spill.n_pages};
+    if (!s || !a->spills)
+        return;
+    memcpy(w.page.bytes, act->u.spill.pages.data, DIGEST_BYTES);
+    spill_store_get(a->spills, &w);
+}
+
+void shell_spills_tell(struct agent *a, const struct agent_action *act)
+{
+    if (a->spills)
+        spill_store_tell(a->spills, act->u.spill.slot, &act->u.spill.identity);
 }

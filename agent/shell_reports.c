@@ -244,3 +244,57 @@ void shell_on_store(void *ctx, const struct store_report *r)
     }
     shell_event_put(a, &m);
 }
+
+/* ---- from the store of what is spilled ---- */
+
+/* The chains of a report, with what they point at, in one allocation. */
+static bool chains_copy(struct queued_event *m, const struct spill_report *r)
+{
+    size_t bytes = r->n_chains * sizeof *r->chains;
+    for (size_t i = 0; i < r->n_chains; i++)
+        bytes += r->chains[i].pages.size;
+    struct message_spill *copy = m->memory = malloc(bytes + 1);
+    if (!copy)
+        return false;
+    uint8_t *at = (uint8_t *)(copy + r->n_chains);
+    for (size_t i = 0; i < r->n_chains; i++) {
+        copy[i] = r->chains[i];
+        copy[i].pages.data = memcpy(at, r->chains[i].pages.data, r->chains[i].pages.size);
+        at += r->chains[i].pages.size;
+    }
+    m->event.u.spills.told.chains = (struct pack_list){copy, r->n_chains};
+    return true;
+}
+
+void shell_on_spills(void *ctx, const struct spill_report *r)
+{
+    struct queued_event m = {.event = {.kind = AGENT_EVENT_SPILLS}};
+    m.event.u.spills.slot = r->slot;
+    m.event.u.spills.told = (struct message_spills){.anew = r->anew,
+                                                    .memory_bytes_per_s = r->memory_bytes_per_s,
+                                                    .disk_bytes_per_s = r->disk_bytes_per_s,
+                                                    .memory_bytes = r->memory_bytes,
+                                                    .disk_bytes = r->disk_bytes,
+                                                    .dropped = r->dropped};
+    if (chains_copy(&m, r)) /* what is not told is not used */
+        shell_event_put(ctx, &m);
+}
+
+void shell_on_spill_found(void *ctx, const struct spill_want *w, struct spill_image *image,
+                          const struct err *why)
+{
+    if (image) {
+        executor_spill_back(w->executor, &(struct executor_spill){.slot = w->slot,
+                                                                  .ticket = w->ticket,
+                                                                  .sequence = w->sequence,
+                                                                  .n_pages = w->n_pages,
+                                                                  .image = image});
+        return;
+    }
+    struct queued_event m = {.event = {.kind = AGENT_EVENT_KV_IMPORTED}, .error = error_copy(why)};
+    m.event.u.kv_imported.slot = w->slot;
+    m.event.u.kv_imported.ticket = w->ticket;
+    m.event.u.kv_imported.sequence = w->sequence;
+    m.event.u.kv_imported.status = why->code;
+    shell_event_put(ctx, &m);
+}

@@ -17,6 +17,7 @@ struct prefixes;
 struct rebalance;
 struct planner_inputs;
 struct slices;
+struct spills;
 
 enum deployment_state {
     DEPLOYMENT_PLANNED,    /* wants a plan: waits for the model and for measurements */
@@ -172,6 +173,14 @@ struct deployment {
     struct {
         uint64_t requests, hits, tokens, evicted; /* tokens: that were not computed again */
     } prefix_counts;
+    struct spills *spills; /* what its agents have spilled (spills.h); NULL: nothing was told */
+    struct {
+        uint64_t spilled, given_up;   /* chains that were evicted: spilled; cheaper to compute */
+        uint64_t hits, tokens, swaps; /* sequences that began with what was spilled, their tokens
+                                         of it; of these, those that had given way */
+        uint64_t declined, failed;    /* computed all the same; because it could not be read */
+        double last_read_s, last_compute_s; /* what was compared last */
+    } spill_counts;
     struct {
         uint64_t fetched, declined, tokens;  /* beginnings that another deployment had more of: that
                                                 came from there, that were computed all the same;

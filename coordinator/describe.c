@@ -5,6 +5,7 @@
 #include "coordinator/member.h"
 #include "coordinator/model_slots.h"
 #include "coordinator/prefixes.h"
+#include "coordinator/spills.h"
 
 /* NULL: it has no such device now. */
 static const char *device_name(const struct member *m, int device)
@@ -185,6 +186,21 @@ static json_t *growth_json(const struct deployment *d)
                      starved, "answer_tokens", d->answer_tokens);
 }
 
+static json_t *spills_json(const struct deployment *d)
+{
+    struct spill_totals t = spills_totals(d);
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f}", "pages",
+                     (json_int_t)t.pages, "memory_bytes", (json_int_t)t.memory_bytes, "disk_bytes",
+                     (json_int_t)t.disk_bytes, "dropped", (json_int_t)t.dropped, "spilled",
+                     (json_int_t)d->spill_counts.spilled, "given_up",
+                     (json_int_t)d->spill_counts.given_up, "hits", (json_int_t)d->spill_counts.hits,
+                     "tokens", (json_int_t)d->spill_counts.tokens, "swaps",
+                     (json_int_t)d->spill_counts.swaps, "declined",
+                     (json_int_t)d->spill_counts.declined, "failed",
+                     (json_int_t)d->spill_counts.failed, "last_read_s", d->spill_counts.last_read_s,
+                     "last_compute_s", d->spill_counts.last_compute_s);
+}
+
 json_t *describe_deployment(const struct deployment *d, bool with_plan)
 {
     uint64_t moved = 0;
@@ -216,6 +232,7 @@ json_t *describe_deployment(const struct deployment *d, bool with_plan)
         json_object_set_new(out, "prefill_of", json_string(d->spec.prefill_of));
     json_object_set_new(out, "growth", growth_json(d));
     json_object_set_new(out, "losses", losses_json(d));
+    json_object_set_new(out, "spills", spills_json(d));
     json_object_set_new(out, "rebalances", json_string(d->spec.rebalances ? "auto" : "off"));
     if (d->rebalanced)
         json_object_set(out, "rebalance", d->rebalanced);

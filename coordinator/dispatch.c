@@ -12,6 +12,7 @@
 #include "coordinator/plan_vs_actual.h"
 #include "coordinator/profiling.h"
 #include "coordinator/sequences.h"
+#include "coordinator/spills.h"
 #include "coordinator/stage_reports.h"
 #include "transport/control.h"
 
@@ -54,6 +55,11 @@ static void on_sequence_failed(struct coord *c, struct member *m, const struct m
 static void on_kv_state(struct coord *c, struct member *m, const struct message *msg)
 {
     sequences_kv_state(c, m, msg->id, &msg->u.kv_state);
+}
+
+static void on_spills(struct coord *c, struct member *m, const struct message *msg)
+{
+    spills_told(c, m, &msg->u.spills);
 }
 
 static void on_prefill(struct coord *c, struct member *m, const struct message *msg)
@@ -105,6 +111,7 @@ static const struct {
     {MESSAGE_LOGITS, on_logits},
     {MESSAGE_SEQUENCE_FAILED, on_sequence_failed},
     {MESSAGE_KV_STATE, on_kv_state},
+    {MESSAGE_SPILLS, on_spills},
     {MESSAGE_PREFILL, on_prefill},
     {MESSAGE_PROFILE_RESULT, on_profile_result},
     {MESSAGE_PROFILE_PROGRESS, on_profile_progress},

@@ -44,9 +44,10 @@ static bool pages_find(struct coord *c, struct deployment *d, uint32_t n)
                     pages > lack && (pages - lack) * KV_PAGE_TOKENS >= PREFIX_LEAST_TOKENS;
         if (!cuts) {
             d->prefix_counts.evicted++;
-            sequence_order_evict(c, d, p);
+            sequence_order_put_away(c, d, p);
             continue;
         }
+        sequence_order_spill(c, d, p->sequence, &p->root, p->own_ids, p->n);
         prefix_cut(d, p, (pages - lack) * KV_PAGE_TOKENS);
         sequence_order_close(c, d, p->sequence, p->n);
     }

@@ -5,9 +5,9 @@
  *
  * Where none is left, what is kept for others goes first (prefixes.h), then the youngest sequence
  * gives way: its stages close it, and it begins anew with its prompt and all that it has answered
- * so far, before whoever else waits. What its stages keep of it meanwhile need not be computed
- * again. Nobody gives way to a younger one, so the oldest always goes on. Preemption by recomputing
- * is vLLM's (PagedAttention, SOSP 2023, section 4.5). */
+ * so far, before whoever else waits. What its stages keep of it meanwhile, or have spilled
+ * (spills.h), need not be computed again. Nobody gives way to a younger one, so the oldest always
+ * goes on. Preemption by recomputing is vLLM's (PagedAttention, SOSP 2023, section 4.5). */
 #ifndef HP_COORDINATOR_GROWTH_H
 #define HP_COORDINATOR_GROWTH_H
 

@@ -8,6 +8,7 @@
 #include "coordinator/member.h"
 #include "coordinator/plan_vs_actual.h"
 #include "coordinator/prefixes.h"
+#include "coordinator/spills.h"
 
 /* Names of agents and deployments are letters, digits, '-', '_' and '.': nothing in a label needs
  * escaping. */
@@ -206,6 +207,44 @@ static void losses_rows(const struct coord *c, metrics_row_fn row, void *out)
         }
 }
 
+static void spills_rows(const struct coord *c, metrics_row_fn row, void *out)
+{
+    static const struct {
+        const char *name, *type, *help;
+    } figures[] = {
+        {"hp_spilled_chains_total", "counter",
+         "Kept beginnings, and sequences that gave way, whose KV cache agents were told to spill"},
+        {"hp_spill_hits_total", "counter", "Sequences that began with what was spilled"},
+        {"hp_spill_hit_tokens_total", "counter", "Tokens of these that were read back"},
+        {"hp_spill_swaps_total", "counter", "Of these, sequences that had given way before"},
+        {"hp_spill_declined_total", "counter",
+         "Sequences of which something was spilled that takes less time to compute"},
+        {"hp_spill_failed_total", "counter", "Sequences for which it could not be read back"},
+        {"hp_spill_dropped", "gauge",
+         "Files cut short, changed or of another chain, of its agents"},
+        {"hp_spilled_tokens", "gauge", "Tokens that all stages have spilled"},
+        {"hp_spill_memory_bytes", "gauge", "KV cache that its agents keep in host memory"},
+        {"hp_spill_disk_bytes", "gauge", "KV cache that its agents keep on disk"}};
+    char labels[160];
+    for (size_t f = 0; f < sizeof figures / sizeof *figures; f++)
+        for (size_t i = 0; i < c->n_deployments; i++) {
+            const struct deployment *d = c->deployments[i];
+            struct spill_totals t = spills_totals(d);
+            double values[] = {(double)d->spill_counts.spilled,
+                               (double)d->spill_counts.hits,
+                               (double)d->spill_counts.tokens,
+                               (double)d->spill_counts.swaps,
+                               (double)d->spill_counts.declined,
+                               (double)d->spill_counts.failed,
+                               (double)t.dropped,
+                               (double)t.pages * KV_PAGE_TOKENS,
+                               (double)t.memory_bytes,
+                               (double)t.disk_bytes};
+            snprintf(labels, sizeof labels, "deployment=\"%s\"", d->name);
+            row(out, figures[f].name, figures[f].type, figures[f].help, labels, values[f]);
+        }
+}
+
 static void prefills_rows(const struct coord *c, metrics_row_fn row, void *out)
 {
     static const struct {
@@ -292,6 +331,7 @@ void metrics_rows(const struct coord *c, metrics_row_fn row, void *out)
     handoffs_rows(c, row, out);
     growth_rows(c, row, out);
     losses_rows(c, row, out);
+    spills_rows(c, row, out);
     stages_rows(c, row, out);
     prefills_rows(c, row, out);
 }

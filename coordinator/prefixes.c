@@ -8,6 +8,7 @@
 #include "common/map.h"
 #include "common/vector.h"
 #include "coordinator/api_keys.h"
+#include "coordinator/chain_names.h"
 #include "coordinator/clients.h"
 #include "coordinator/model_slots.h"
 #include "coordinator/prefix_costs.h"
@@ -197,6 +198,7 @@ void prefixes_begin(const struct coord *c, struct deployment *d, const struct se
                          .settled = (uint32_t)(s->n_prompt + s->max_tokens),
                          .rest = sequence_given(s) - s->shared,
                          .hidden = hidden,
+                         .root = chain_names_root(c, d, s),
                          .used_ns = coord_now(c)};
     if (!hidden)
         chain_grow(x, p, chain_root(d, s, salt));

@@ -29,7 +29,8 @@ struct prefix {
     uint64_t *pages;  /* [n_pages]: the chain */
     uint32_t n_pages, room_pages;
     uint64_t used_ns;
-    uint32_t uses; /* requests that began with it */
+    uint32_t uses;      /* requests that began with it */
+    struct digest root; /* of its pages' names (chain_names.h) */
     /* of one that has ended and is kept */
     bool kept;
     uint32_t *own_ids;

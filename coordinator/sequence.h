@@ -2,6 +2,7 @@
 #ifndef HP_COORDINATOR_SEQUENCE_H
 #define HP_COORDINATOR_SEQUENCE_H
 
+#include "common/digest.h"
 #include "common/kv_account.h"
 #include "common/machine.h"
 #include "common/map.h"
@@ -64,13 +65,16 @@ struct sequence {
     uint64_t awaits;           /* a sequence whose prompt it waits for, to share it; 0: none */
     bool alone;                /* sharing has failed: it is opened without */
     struct handoff *handoff;   /* another plan reads its prompt, or it reads one; NULL: none */
-    uint32_t handed;   /* so many of its tokens come with their keys and values from there */
-    uint32_t found;    /* of these, so many were not computed for it */
-    bool stays;        /* its move to another deployment has been tried */
-    bool reads_itself; /* a handoff has failed: its prompt is read by its own stages */
-    uint64_t passed;   /* the deployment's `passes` in which others go before it (admission.c) */
-    uint64_t slice;    /* of this one; 0: by the plan */
-    bool planned;      /* slices by the plan, whatever its kind */
+    uint32_t handed;          /* so many of its tokens come with their keys and values from there */
+    uint32_t found;           /* of these, so many were not computed for it */
+    bool spilled;             /* these are read back from where its agents spill (spills.h), */
+    struct digest spill_page; /* up to the page of this name */
+    bool unspilled;           /* that has failed: it is not tried again */
+    bool stays;               /* its move to another deployment has been tried */
+    bool reads_itself;        /* a handoff has failed: its prompt is read by its own stages */
+    uint64_t passed; /* the deployment's `passes` in which others go before it (admission.c) */
+    uint64_t slice;  /* of this one; 0: by the plan */
+    bool planned;    /* slices by the plan, whatever its kind */
     struct sampling_params sampling;
     bool ignore_end;
     bool embeds;                        /* SEQUENCE_REQUEST for a row instead of tokens */

@@ -6,6 +6,7 @@
 #include "coordinator/sequence_create.h"
 #include "coordinator/sequence_ends.h"
 #include "coordinator/sequence_room.h"
+#include "coordinator/spills.h"
 
 /* The sequence that reads the prompt's first `length` tokens is made and has room; NULL: not now.
  * *never: nothing would change that. */
@@ -50,10 +51,28 @@ static void sequence_hand_over(struct coord *c, struct sequence *s, struct seque
         sequence_fail_memory(c, s);
 }
 
+/* Opens it with what its agents have spilled. False: there is no room now. */
+static bool sequence_read_back(struct coord *c, struct deployment *d, struct sequence *s,
+                               const struct spill_hit *spilled)
+{
+    struct prefix_hit none = {0};
+    if (!sequence_room_make(c, d, s, &none))
+        return false;
+    s->handed = spilled->length;
+    s->spill_page = spilled->page;
+    s->spilled = true;
+    s->found = s->opened_ns ? s->found : spilled->length;
+    sequence_open(c, d, s, &none);
+    return true;
+}
+
 enum sequence_start sequence_begin(struct coord *c, struct deployment *d, struct sequence *s,
                                    const struct prefix_hit *hit)
 {
     struct prefix_hit own, none = {0}; /* all of its tokens come: it has no page of others */
+    struct spill_hit spilled = spills_find(c, d, s, hit->length);
+    if (spilled.length && sequence_may_fit(d, s, &none))
+        return sequence_read_back(c, d, s, &spilled) ? SEQUENCE_BEGUN : SEQUENCE_NO_ROOM;
     struct deployment *reader = handoff_reader(c, d, s, hit->length);
     struct prefix_offer offer = {reader, (uint32_t)s->n_prompt - 1};
     if (!reader)

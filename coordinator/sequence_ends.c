@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "common/log.h"
+#include "coordinator/chain_names.h"
 #include "coordinator/effects.h"
 #include "coordinator/handoffs.h"
 #include "coordinator/model_slots.h"
@@ -27,7 +28,7 @@ static uint32_t sequence_keep(struct coord *c, struct deployment *d, struct sequ
     for (struct prefix *p; keep && (p = prefixes_covered(d, s->id)) != NULL;)
         sequence_order_evict(c, d, p);
     if (prefixes_kept(d) >= KV_KEPT_MAX)
-        sequence_order_evict(c, d, prefixes_victim(c, d, prefixes_kept_of(d, s->id)));
+        sequence_order_put_away(c, d, prefixes_victim(c, d, prefixes_kept_of(d, s->id)));
     return keep;
 }
 
@@ -90,6 +91,7 @@ void sequence_begin_anew(struct coord *c, struct sequence *s)
     sequence_requeue(d, s);
     s->n_ids = s->n_prompt + s->n_output;
     s->share = s->shared = s->handed = s->found = 0;
+    s->spilled = false;
     s->queued_ns = coord_now(c);
     if (s->resumed)
         return;
@@ -132,7 +134,12 @@ void sequence_preempt(struct coord *c, struct sequence *s)
     }
     log_info("coordinator", "sequence_preempted", "deployment=%s sequence=%llu output=%llu",
              d->name, (unsigned long long)s->id, (unsigned long long)s->n_output);
+    size_t ran = s->n_ids > sequence_given(s) ? s->n_ids - 1 : 0; /* the last one has not */
     uint32_t keep = sequence_keep(c, d, s, SEQUENCE_LEFT);
+    if (!keep) { /* else it goes when others need its room */
+        struct digest root = chain_names_root(c, d, s);
+        sequence_order_spill(c, d, s->id, &root, ids, ran);
+    }
     sequence_requeue(d, s);
     sequence_order_close(c, d, s->id, keep);
     free(s->prompt);
@@ -140,6 +147,7 @@ void sequence_preempt(struct coord *c, struct sequence *s)
     s->room_ids = s->n_ids;
     s->resumed = s->n_output;
     s->share = s->shared = s->handed = 0;
+    s->spilled = false;
     s->queued_ns = coord_now(c);
     d->growth_counts.preempted++;
 }

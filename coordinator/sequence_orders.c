@@ -5,6 +5,7 @@
 #include "coordinator/effects.h"
 #include "coordinator/model_slots.h"
 #include "coordinator/slices.h"
+#include "coordinator/spills.h"
 
 void sequence_order_close(struct coord *c, struct deployment *d, uint64_t sequence, uint32_t keep)
 {
@@ -15,6 +16,30 @@ void sequence_order_close(struct coord *c, struct deployment *d, uint64_t sequen
         if (!effects_send(c, d->stages[i].agent->peer, &m))
             d->unclosed = true; /* that stage keeps it until it is connected anew */
     }
+}
+
+void sequence_order_spill(struct coord *c, struct deployment *d, uint64_t sequence,
+                          const struct digest *root, const uint32_t *ids, size_t n)
+{
+    struct message m = {.type = MESSAGE_SEQUENCE_SPILL};
+    uint32_t n_pages;
+    struct digest *names = spills_worth(c, d, root, ids, n, &n_pages);
+    for (int i = 0; names && i < d->n_stages; i++) {
+        m.u.sequence_spill =
+            (struct message_sequence_spill){d->id,
+                                            d->generation,
+                                            sequence,
+                                            (uint64_t)i,
+                                            {(const uint8_t *)names, n_pages * sizeof *names}};
+        effects_send(c, d->stages[i].agent->peer, &m); /* what is lost is not there */
+    }
+    free(names);
+}
+
+void sequence_order_put_away(struct coord *c, struct deployment *d, struct prefix *p)
+{
+    sequence_order_spill(c, d, p->sequence, &p->root, p->own_ids, p->n);
+    sequence_order_evict(c, d, p);
 }
 
 void sequence_order_evict(struct coord *c, struct deployment *d, struct prefix *p)
@@ -93,6 +118,8 @@ bool sequence_order_open(struct coord *c, struct deployment *d, const struct seq
         .speculate = d->spec.speculate,
         .sampling = s->sampling,
     };
+    if (s->spilled)
+        open.spilled = (struct pack_span){s->spill_page.bytes, DIGEST_BYTES};
     if (!s->ignore_end)
         open.end_ids = (struct pack_u32s){d->model->facts.end_ids, d->model->facts.n_end_ids};
     struct pack_u32s prompt = {s->prompt, sequence_given(s)}, none = {NULL, 0},

@@ -13,6 +13,12 @@ bool sequence_order_open(struct coord *c, struct deployment *d, const struct seq
 void sequence_order_grow(struct coord *c, struct deployment *d, const struct sequence *s);
 /* Of `keep` tokens the keys and values stay, for others to begin with; 0: of none. */
 void sequence_order_close(struct coord *c, struct deployment *d, uint64_t sequence, uint32_t keep);
+/* Its first n tokens' whole pages go to where the agents spill, where that is worth it (spills.h);
+ * `root` begins their names. Before what closes or shortens it. */
+void sequence_order_spill(struct coord *c, struct deployment *d, uint64_t sequence,
+                          const struct digest *root, const uint32_t *ids, size_t n);
+/* The same of a prefix that is kept, which then goes. */
+void sequence_order_put_away(struct coord *c, struct deployment *d, struct prefix *p);
 /* A prefix that is kept goes, from the stages and from the index. */
 void sequence_order_evict(struct coord *c, struct deployment *d, struct prefix *p);
 /* All sequences that a stage has which a member holds. */

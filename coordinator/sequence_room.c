@@ -32,7 +32,7 @@ static bool sequence_fits(const struct deployment *d, const struct sequence *s,
 static void prefix_evict(struct coord *c, struct deployment *d, struct prefix *p)
 {
     d->prefix_counts.evicted++;
-    sequence_order_evict(c, d, p);
+    sequence_order_put_away(c, d, p);
 }
 
 bool sequence_room_make(struct coord *c, struct deployment *d, const struct sequence *s,
@@ -80,7 +80,7 @@ void sequence_open(struct coord *c, struct deployment *d, struct sequence *s,
         s->cached = s->shared;
         s->opened_ns = coord_now(c);
     } else {
-        d->growth_counts.recomputed += sequence_given(s) - s->shared;
+        d->growth_counts.recomputed += sequence_given(s) - s->shared - s->handed;
     }
     if (first && !sequence_is_silent(s)) {
         c->counts.opened++;

@@ -18,6 +18,7 @@
 #include "coordinator/sequence_deadlines.h"
 #include "coordinator/sequence_ends.h"
 #include "coordinator/sequence_orders.h"
+#include "coordinator/spills.h"
 #include "coordinator/targets.h"
 
 /* The sequence that a message of a stage means; NULL for one that is closed, of an older
@@ -178,6 +179,15 @@ static void sequence_recovered(const struct coord *c, struct sequence *s)
     s->lost_ns = s->losses = s->places = 0;
 }
 
+/* It began with what its agents had spilled, and has its first token. */
+static void spilled_count(struct deployment *d, struct sequence *s)
+{
+    s->spilled = false;
+    d->spill_counts.hits++;
+    d->spill_counts.tokens += s->handed;
+    d->spill_counts.swaps += s->resumed > 0;
+}
+
 static void sequence_said(struct coord *c, struct sequence *s, const struct message_said *t,
                           uint64_t made_ns)
 {
@@ -218,6 +228,8 @@ static void sequence_said(struct coord *c, struct sequence *s, const struct mess
         if (s->reads)
             prefixes_ready(d, s);
         s->reads = false;
+        if (s->spilled)
+            spilled_count(d, s);
         if (s->handed)
             handoff_done(c, s);
         if (s->output)
@@ -284,6 +296,16 @@ void sequences_logits(struct coord *c, struct member *m, const struct message_lo
 static bool sequence_begins_anew(struct coord *c, struct sequence *s, int code)
 {
     struct deployment *d = s->deployment;
+    if (s->spilled && s->n_output == s->resumed && code != HP_ELINK) {
+        log_info("coordinator", "spilled_missed", "deployment=%s sequence=%llu", d->name,
+                 (unsigned long long)s->id);
+        d->spill_counts.failed++;
+        d->prefix_counts.requests -= sequence_may_share(s);
+        spills_strike(d, &s->spill_page);
+        sequence_begin_anew(c, s);
+        s->unspilled = true;
+        return true;
+    }
     if (!s->share || s->n_output > s->resumed || s->alone || s->kind == SEQUENCE_PREFILL ||
         code == HP_ELINK || code == HP_ETIMEOUT)
         return false;

@@ -137,6 +137,23 @@ static void print_losses(const json_t *l)
                shown_seconds(number_member(l, "last_place_s")).s, string_member(l, "last_why"));
 }
 
+/* KV cache that was given up for others, and is kept in the agents' memory and on their disks. */
+static void print_spills(const json_t *s)
+{
+    double spilled = number_member(s, "spilled") + number_member(s, "given_up"),
+           there = number_member(s, "pages");
+    if (spilled + there <= 0)
+        return;
+    printf("%-14s %s chains spilled, %s not worth it; %s pages there (%s in memory, %s on disk of "
+           "its agents); %s sequences began with some (%s tokens; %s had given way), %s computed "
+           "all the same, %s could not read it; %s files dropped\n",
+           "kv_spills", shown_member(s, "spilled").s, shown_member(s, "given_up").s,
+           shown_member(s, "pages").s, shown_bytes(number_member(s, "memory_bytes")).s,
+           shown_bytes(number_member(s, "disk_bytes")).s, shown_member(s, "hits").s,
+           shown_member(s, "tokens").s, shown_member(s, "swaps").s, shown_member(s, "declined").s,
+           shown_member(s, "failed").s, shown_member(s, "dropped").s);
+}
+
 /* What the last rebalancing found and did. */
 static void print_rebalance(const json_t *r)
 {
@@ -170,6 +187,7 @@ static int print_deployment(const json_t *d, struct err *e)
     print_peers(json_object_get(d, "prefix_peers"));
     print_growth(json_object_get(d, "growth"));
     print_losses(json_object_get(d, "losses"));
+    print_spills(json_object_get(d, "spills"));
     print_rebalance(json_object_get(d, "rebalance"));
     printf("\n");
     int rc = deployment_print_stages(d, e);

@@ -152,11 +152,22 @@ static int devices_arguments(const struct local_cluster *c, const struct local_a
     return 2 * n;
 }
 
+/* Returns how many arguments that makes. */
+static int spill_argument(const char *option, uint64_t bytes, char text[32], char **arguments)
+{
+    if (!bytes)
+        return 0;
+    snprintf(text, 32, "%llu", (unsigned long long)bytes);
+    arguments[0] = (char *)(uintptr_t)option;
+    arguments[1] = text;
+    return 2;
+}
+
 int local_start_agent(struct local_cluster *c, struct local_agent *a, const char *token,
                       struct err *e)
 {
     char program[2100], dir[600], log[640], cores[LOCAL_CORES_TEXT], memory[32], token_file[640],
-        devices[LOCAL_MAX_DEVICES][LOCAL_CORES_TEXT];
+        devices[LOCAL_MAX_DEVICES][LOCAL_CORES_TEXT], spilled[2][32];
     local_program_beside("hp-agent", program, sizeof program);
     snprintf(dir, sizeof dir, "%s/agents/%s", c->dir, a->name);
     snprintf(log, sizeof log, "%s/log", dir);
@@ -180,6 +191,8 @@ int local_start_agent(struct local_cluster *c, struct local_agent *a, const char
         arguments[n++] = "--memory";
         arguments[n++] = memory;
     }
+    n += spill_argument("--kv-spill-memory", c->spill_memory_bytes, spilled[0], arguments + n);
+    n += spill_argument("--kv-spill-disk", c->spill_disk_bytes, spilled[1], arguments + n);
     n += devices_arguments(c, a, devices, arguments + n);
     if (c->pace_cluster[0]) {
         char *const paced[] = {"--pace",        c->pace_cluster, "--profile",

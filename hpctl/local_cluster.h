@@ -34,7 +34,9 @@ struct local_cluster {
     struct local_agent agents[LOCAL_MAX_AGENTS];
     int n_agents;
     uint64_t devices; /* of each agent: parts of its cores; 0 and 1: one device of all */
-    char data[8];     /* "auto", "ucx", "tcp": which data channel the agents open; "": auto */
+    uint64_t spill_memory_bytes,
+        spill_disk_bytes; /* of each agent: for KV cache that was given up */
+    char data[8];         /* "auto", "ucx", "tcp": which data channel the agents open; "": auto */
 };
 
 /* Writes it where local_load finds it. Errors as of fs.h. */

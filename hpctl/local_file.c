@@ -27,6 +27,11 @@ int local_save(const struct local_cluster *c, struct err *e)
         json_object_set_new(o, "data", json_string(c->data));
     if (o && c->devices > 1)
         json_object_set_new(o, "devices", json_integer((json_int_t)c->devices));
+    if (o && (c->spill_memory_bytes || c->spill_disk_bytes)) {
+        json_object_set_new(o, "spill_memory_bytes",
+                            json_integer((json_int_t)c->spill_memory_bytes));
+        json_object_set_new(o, "spill_disk_bytes", json_integer((json_int_t)c->spill_disk_bytes));
+    }
     char file[600];
     snprintf(file, sizeof file, "%s/local.json", c->dir);
     int rc = o ? json_save(o, file, e) : err_no_memory(e, "%s", file);
@@ -87,6 +92,8 @@ static int read_local(const struct json_at *at, struct local_cluster *c, struct 
     if (rc == 0 && (rc = json_opt_string(at, "data", "", &data, e)) == 0)
         copy_text(c->data, sizeof c->data, data);
     rc = rc < 0 ? rc : json_opt_u64(at, "devices", 0, &c->devices, e);
+    rc = rc < 0 ? rc : json_opt_u64(at, "spill_memory_bytes", 0, &c->spill_memory_bytes, e);
+    rc = rc < 0 ? rc : json_opt_u64(at, "spill_disk_bytes", 0, &c->spill_disk_bytes, e);
     if (rc == 0 && c->devices > LOCAL_MAX_DEVICES)
         rc = json_fail(at, e, "%d devices are the most that an agent has", LOCAL_MAX_DEVICES);
     for (size_t i = 0; rc == 0 && i < sizeof texts / sizeof *texts; i++) {

@@ -98,6 +98,8 @@ int local_read_options(const struct invocation *in, struct local_cluster *c, uin
         (rc = invocation_u64(in, "agents", 3, &agents, e)) < 0 ||
         (rc = invocation_u64(in, "cores", 0, cores, e)) < 0 ||
         (rc = invocation_bytes(in, "memory", 0, &memory, e)) < 0 ||
+        (rc = invocation_bytes(in, "kv-spill-memory", 0, &c->spill_memory_bytes, e)) < 0 ||
+        (rc = invocation_bytes(in, "kv-spill-disk", 0, &c->spill_disk_bytes, e)) < 0 ||
         (rc = invocation_u64(in, "devices", 1, &c->devices, e)) < 0 ||
         (rc = invocation_u64(in, "http-port", 0, &port, e)) < 0 ||
         (rc = dir ? path_absolute(dir, c->dir, sizeof c->dir, e)

@@ -270,6 +270,8 @@ static const struct command_option up_options[] = {
      "(default 1)",
      0},
     {"memory", "BYTES", "memory limit of each: " UNITS_BYTES_HELP " (default: an equal part)", 0},
+    {"kv-spill-memory", "BYTES", "of that, for KV cache that was given up (default: none)", 0},
+    {"kv-spill-disk", "BYTES", "disk of each for the same (default: none)", 0},
     {"pace", "CLUSTER.json",
      "one agent for each device of this cluster, as slow as it, with its links and memory", 0},
     {"profile", "P.json", "what the model costs on those devices (with --pace)", 0},

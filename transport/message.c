@@ -261,17 +261,36 @@ static const struct pack_field sequence_open_fields[] = {
     U64(message_sequence_open, sampled),
     U64(message_sequence_open, speculate),
     U64(message_sequence_open, reserved),
+    BYTES(message_sequence_open, spilled),
     {0}};
 static const struct pack_field sequence_grow_fields[] = {GENERATION(message_sequence_grow),
                                                          U64(message_sequence_grow, sequence),
                                                          U64(message_sequence_grow, stage),
                                                          U64(message_sequence_grow, reserved),
                                                          {0}};
+static const struct pack_field sequence_spill_fields[] = {GENERATION(message_sequence_spill),
+                                                          U64(message_sequence_spill, sequence),
+                                                          U64(message_sequence_spill, stage),
+                                                          BYTES(message_sequence_spill, pages),
+                                                          {0}};
 static const struct pack_field sequence_close_fields[] = {GENERATION(message_sequence_close),
                                                           U64(message_sequence_close, sequence),
                                                           U64(message_sequence_close, stage),
                                                           U64(message_sequence_close, keep),
                                                           {0}};
+static const struct pack_field message_spill_fields[] = {
+    BYTES(message_spill, pages), BOOL(message_spill, disk), BOOL(message_spill, gone), {0}};
+static const struct pack_field spills_fields[] = {
+    GENERATION(message_spills),
+    U64(message_spills, stage),
+    BOOL(message_spills, anew),
+    LIST(message_spills, chains, message_spill, MESSAGE_MAX_SPILLS),
+    F64(message_spills, memory_bytes_per_s),
+    F64(message_spills, disk_bytes_per_s),
+    U64(message_spills, memory_bytes),
+    U64(message_spills, disk_bytes),
+    U64(message_spills, dropped),
+    {0}};
 static const struct pack_field kv_import_fields[] = {
     GENERATION(message_kv_import),    U64(message_kv_import, stage),
     U64(message_kv_import, sequence), U64(message_kv_import, session),
@@ -332,6 +351,7 @@ static const struct {
     [MESSAGE_LINK_RESULT] = {"link_result", link_result_fields, SMALL},
     [MESSAGE_HOP_STATE] = {"hop_state", hop_state_fields, SMALL},
     [MESSAGE_KV_STATE] = {"kv_state", kv_state_fields, SMALL},
+    [MESSAGE_SPILLS] = {"spills", spills_fields, SMALL},
     [MESSAGE_WELCOME] = {"welcome", welcome_fields, SMALL},
     [MESSAGE_MEMBERS] = {"members", members_fields, SMALL},
     [MESSAGE_HEARTBEAT_ACK] = {"heartbeat_ack", heartbeat_ack_fields, SMALL},
@@ -342,6 +362,7 @@ static const struct {
     [MESSAGE_CHUNK_GRANT] = {"chunk_grant", chunk_grant_fields, SMALL},
     [MESSAGE_SEQUENCE_OPEN] = {"sequence_open", sequence_open_fields, LARGE},
     [MESSAGE_SEQUENCE_GROW] = {"sequence_grow", sequence_grow_fields, SMALL},
+    [MESSAGE_SEQUENCE_SPILL] = {"sequence_spill", sequence_spill_fields, SMALL},
     [MESSAGE_SEQUENCE_CLOSE] = {"sequence_close", sequence_close_fields, SMALL},
     [MESSAGE_KV_IMPORT] = {"kv_import", kv_import_fields, SMALL},
     [MESSAGE_KV_EXPORT] = {"kv_export", kv_export_fields, SMALL},

@@ -30,7 +30,8 @@ enum {
     MESSAGE_MAX_PEERS = 4096,
     MESSAGE_MAX_SAID = 4096,
     MESSAGE_MAX_VALUES = 64,
-    MESSAGE_MAX_KV_BLOCKS = 64
+    MESSAGE_MAX_KV_BLOCKS = 64,
+    MESSAGE_MAX_SPILLS = 256
 };
 
 enum message_type {
@@ -50,6 +51,7 @@ enum message_type {
     MESSAGE_LINK_RESULT,
     MESSAGE_HOP_STATE,
     MESSAGE_KV_STATE,
+    MESSAGE_SPILLS,
     /* coordinator -> agent */
     MESSAGE_WELCOME,
     MESSAGE_MEMBERS,
@@ -61,6 +63,7 @@ enum message_type {
     MESSAGE_CHUNK_GRANT,
     MESSAGE_SEQUENCE_OPEN,
     MESSAGE_SEQUENCE_GROW,
+    MESSAGE_SEQUENCE_SPILL,
     MESSAGE_SEQUENCE_CLOSE,
     MESSAGE_KV_IMPORT,
     MESSAGE_KV_EXPORT,
@@ -203,6 +206,24 @@ struct message_kv_state { /* how kv_import or kv_export goes, with its id */
     uint64_t moved_bytes; /* keys and values so far */
     const char *code, *text; /* "failed": why. A sequence whose keys and values did not come has
                                 also failed, and is closed */
+};
+
+/* What a stage's agent has spilled of chains of tokens that this stage would compute alike: all of
+ * it once the stage is ready, then what changes. A chain is named by its pages: a digest each,
+ * which covers all tokens up to the page's end and what they are computed with. */
+struct message_spills {
+    uint64_t deployment, generation, stage;
+    bool anew;               /* whatever was told of this stage before holds no more */
+    struct pack_list chains; /* struct message_spill */
+    double memory_bytes_per_s, disk_bytes_per_s; /* as read back lately; 0: not measured */
+    uint64_t memory_bytes, disk_bytes;           /* that the agent has spilled, of all models */
+    uint64_t dropped; /* files that were cut short, changed or of another model */
+};
+
+struct message_spill {
+    struct pack_span pages; /* 32 bytes each */
+    bool disk;              /* there; else in memory */
+    bool gone;              /* it is not there any more */
 };
 
 struct message_link_result { /* answer to link_probe, with its id */
@@ -348,6 +369,8 @@ struct message_sequence_open { /* to every stage of the deployment; ids rise wit
                           values are there before; slices are of the others */
     uint64_t share;    /* the sequence of this stage that they are shared with; 0: they are sent to
                           each stage (kv_import) */
+    struct pack_span spilled; /* they are neither: this agent reads back what it has spilled. The
+                                 name of the last of their pages (32 bytes, as in `spills`) */
     uint64_t sampled; /* to the last stage: so many of the prompt's last tokens were sampled before,
                          and count as output */
     uint64_t speculate; /* to the last stage: where it guesses tokens (enum speculate of
@@ -363,6 +386,13 @@ struct message_sequence_open { /* to every stage of the deployment; ids rise wit
 struct message_sequence_grow { /* to every stage: an open sequence may run up to more tokens */
     uint64_t deployment, generation, sequence, stage;
     uint64_t reserved; /* tokens that pages are reserved for from now on */
+};
+
+/* The keys and values of a sequence's first pages go to where the agent spills, before it is closed
+ * or kept for fewer; `spills` says when they are there. What cannot be spilled is not answered. */
+struct message_sequence_spill {
+    uint64_t deployment, generation, sequence, stage;
+    struct pack_span pages; /* their names, 32 bytes each, as in `spills` */
 };
 
 struct message_sequence_close {
@@ -445,6 +475,7 @@ struct message {
         struct message_link_result link_result;
         struct message_hop_state hop_state;
         struct message_kv_state kv_state;
+        struct message_spills spills;
         struct message_welcome welcome;
         struct message_members members;
         struct message_heartbeat_ack heartbeat_ack;
@@ -455,6 +486,7 @@ struct message {
         struct message_chunk_grant chunk_grant;
         struct message_sequence_open sequence_open;
         struct message_sequence_grow sequence_grow;
+        struct message_sequence_spill sequence_spill;
         struct message_sequence_close sequence_close;
         struct message_kv_import kv_import;
         struct message_kv_export kv_export;

@@ -74,8 +74,11 @@ struct sim {
     uint64_t cached,
         missed; /* tokens that requests had from others; beginnings that were not there */
     const char *speculate; /* option of the deployments; NULL: none */
-    double alike; /* chance that a prompt begins as another request's prompt and answer did */
-    uint64_t most_pages; /* of KV cache on a stage; 0: what it was told to have */
+    double alike;       /* chance that a prompt begins as another request's prompt and answer did */
+    size_t most_spills; /* chains that an agent spills; 0: none */
+    uint64_t spilled, unspilled; /* chains, by stages; read back */
+    double spill_flip;           /* chance that what is read back is not what was written */
+    uint64_t most_pages;         /* of KV cache on a stage; 0: what it was told to have */
     struct {
         uint64_t slow_ns;   /* the longest delay of a frame */
         double bytes_per_s; /* what agents measure of their links; 0: 1e9 */

@@ -123,6 +123,9 @@ static void action_do(struct sim *s, struct sim_agent *a, const struct agent_act
         break;
     case AGENT_DO_KV_IMPORT:
     case AGENT_DO_KV_EXPORT: sim_kv_order(s, a, act); break;
+    case AGENT_DO_SPILL:
+    case AGENT_DO_UNSPILL: sim_spill_order(s, a, act); break;
+    case AGENT_DO_SPILLS_TELL: sim_spills_tell(s, a, act); break;
     case AGENT_DO_RUN: run_begin(s, a, act); break;
     case AGENT_DO_PROFILE: profile_later(s, a, act); break;
     case AGENT_DO_PROBE: probe_later(s, a, act); break;

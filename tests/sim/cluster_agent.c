@@ -59,6 +59,7 @@ static void orders_drop(struct sim_agent *a, struct sim_executor *x)
             sim_buffer_release(a, run->u.run.batch->input);
         free(run);
         sim_buffer_release(a, x->orders[i].buffer);
+        free(x->orders[i].pages);
     }
     x->n_orders = 0;
     x->busy = false;
@@ -79,6 +80,8 @@ static void process_end(struct sim_agent *a)
     a->n_deferred = a->n_unsent = 0;
     a->buffers = 0;
     memset(a->fetch, 0, sizeof a->fetch);
+    for (size_t i = 0; i < a->n_spills; i++)
+        a->spills[i].slot = 0;
     a->alive = a->stopped = a->hung = false;
     a->peer = 0;
 }
@@ -88,6 +91,7 @@ void sim_agent_destroy(struct sim *s, struct sim_agent *a)
     if (a->alive)
         process_end(a);
     agent_actions_free(&a->actions);
+    sim_spills_free(a);
     free(a->stages);
     free(a->slots);
     for (int d = 0; d < SIM_DEVICES; d++)
@@ -135,6 +139,7 @@ void sim_agent_start(struct sim *s, int agent)
         .hostname = a->machine,
         .node_json = a->node,
         .n_devices = (unsigned)s->n_devices,
+        .spills = true,
         .runs_ahead = 2,
         .data_address = {(const uint8_t *)a->address, strlen(a->address)}};
     struct err e = {0};

@@ -337,6 +337,8 @@ void sim_executor_done(struct sim *s, struct sim_agent *a, int device)
         executor_open(s, a, &o);
     } else if (o.kind == AGENT_DO_RUN) {
         executor_run(s, a, &o);
+    } else if (o.kind == AGENT_DO_SPILL || o.kind == AGENT_DO_UNSPILL) {
+        sim_spill_done(s, a, &o);
     } else {
         sim_kv_done(s, a, &o);
     }

@@ -1,8 +1,8 @@
 /* What the files of the simulated cluster share: cluster.c (the face and the loop),
  * cluster_events.c (time), cluster_core.c (network and coordinator), cluster_admin.c (hpctl),
  * cluster_clients.c, and of agents: cluster_agent.c (their life), cluster_actions.c (what their
- * cores order), cluster_fetch.c (weights), cluster_executor.c, cluster_kv.c
- * and cluster_links.c (frames). */
+ * cores order), cluster_fetch.c (weights), cluster_executor.c, cluster_kv.c, cluster_spills.c and
+ * cluster_links.c (frames). */
 #ifndef HP_TESTS_SIM_CLUSTER_INT_H
 #define HP_TESTS_SIM_CLUSTER_INT_H
 
@@ -93,6 +93,7 @@ struct sim_order {
     struct sim_buffer *buffer;      /* KV_IMPORT */
     struct frame_header header;     /* KV_EXPORT, and to which address */
     char to[32];
+    struct digest identity, *pages; /* SPILL: [length], UNSPILL: the name of the last */
 };
 
 /* Of one device. */
@@ -100,6 +101,14 @@ struct sim_executor {
     struct sim_order *orders;
     size_t n_orders;
     bool busy; /* an EVENT_EXECUTOR is on its way, or being handled */
+};
+
+/* What an agent has spilled of a chain: on disk, so that it stays when the agent dies. */
+struct sim_spill {
+    struct digest identity, *pages; /* [n_pages] */
+    uint32_t n_pages;
+    uint64_t slot;                   /* of the stage that hears of it */
+    uint64_t (*history)[TOY_LAYERS]; /* of all its tokens */
 };
 
 struct sim_agent {
@@ -126,6 +135,8 @@ struct sim_agent {
     struct sim_slot *slots;
     size_t n_slots;
     struct sim_executor executors[SIM_DEVICES];
+    struct sim_spill *spills;
+    size_t n_spills;
     bool hung;        /* they never come back from what they do */
     uint64_t buffers; /* out */
     /* fetches that wait for an upload */
@@ -184,6 +195,12 @@ struct sim_buffer *sim_buffer_create(struct sim_agent *a, uint32_t n);
 /* cluster_kv.c */
 void sim_kv_order(struct sim *s, struct sim_agent *a, const struct agent_action *act);
 void sim_kv_done(struct sim *s, struct sim_agent *a, const struct sim_order *o);
+
+/* cluster_spills.c: where agents spill; orders of the executor, done there, and what is told */
+void sim_spill_order(struct sim *s, struct sim_agent *a, const struct agent_action *act);
+void sim_spill_done(struct sim *s, struct sim_agent *a, const struct sim_order *o);
+void sim_spills_tell(struct sim *s, struct sim_agent *a, const struct agent_action *act);
+void sim_spills_free(struct sim_agent *a);
 
 /* cluster_fetch.c */
 void sim_fetch_begin(struct sim *s, struct sim_agent *a, const struct agent_action *act);

@@ -1,0 +1,224 @@
+#include "agent/spill_store.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "agent/event_queue.h"
+#include "common/env.h"
+#include "common/log.h"
+
+enum {
+    TRANSIT_BYTES = 256 << 20, /* beyond the limit: on their way to files, or into stages */
+    TOLD_CHAINS = 64,          /* in one report */
+    MEASURED_BYTES = 4 << 20,
+};
+
+enum spill_order_kind { SPILL_PUT, SPILL_GET, SPILL_TELL, SPILL_QUIT, SPILL_ORDERS };
+
+struct spill_order {
+    enum spill_order_kind kind;
+    struct spill_want want; /* TELL: slot and identity of it; PUT: slot */
+    struct spill_image *image;
+};
+
+struct spill_store {
+    struct spill_store_config config;
+    struct event_queue orders;
+    pthread_t thread;
+    bool started, opened;
+    struct spill_shelf shelf; /* the thread's */
+    atomic_ullong counted;    /* bytes of all images */
+    _Atomic double bytes_per_s;
+};
+
+static void store_report(struct spill_store *s, uint64_t slot, bool anew,
+                         const struct message_spill *chains, size_t n)
+{
+    s->config.told(s->config.ctx,
+                   &(struct spill_report){.slot = slot,
+                                          .anew = anew,
+                                          .chains = chains,
+                                          .n_chains = n,
+                                          .memory_bytes_per_s = atomic_load(&s->bytes_per_s),
+                                          .disk_bytes_per_s = s->shelf.disk_bytes_per_s,
+                                          .memory_bytes = s->shelf.memory_bytes,
+                                          .disk_bytes = s->shelf.disk_bytes,
+                                          .dropped = s->shelf.dropped});
+}
+
+static struct message_spill spill_row(const struct spill_entry *x, bool disk, bool gone)
+{
+    return (struct message_spill){
+        {(const uint8_t *)x->pages, x->n_pages * sizeof *x->pages}, disk, gone};
+}
+
+static void shelf_changed(void *ctx, const struct spill_entry *x, bool disk, bool gone)
+{
+    struct message_spill row = spill_row(x, disk, gone);
+    if (x->slot)
+        store_report(ctx, x->slot, false, &row, 1);
+}
+
+static void store_tell(struct spill_store *s, uint64_t slot, const struct digest *identity)
+{
+    struct message_spill rows[TOLD_CHAINS];
+    size_t n = 0, pages = 0;
+    bool anew = true;
+    for (size_t i = 0; i < s->shelf.n_entries; i++) {
+        struct spill_entry *x = s->shelf.entries[i];
+        if (memcmp(&x->identity, identity, sizeof *identity) != 0)
+            continue;
+        if (n == TOLD_CHAINS || pages + x->n_pages > SPILL_PAGES_MAX) {
+            store_report(s, slot, anew, rows, n);
+            anew = false;
+            n = pages = 0;
+        }
+        x->slot = slot;
+        pages += x->n_pages;
+        rows[n++] = spill_row(x, !x->image, false);
+    }
+    store_report(s, slot, anew, rows, n);
+}
+
+static void store_get(struct spill_store *s, const struct spill_want *w)
+{
+    struct err e = {0};
+    struct spill_image *i = spill_shelf_get(&s->shelf, &w->identity, w->n_pages, &w->page, &e);
+    s->config.found(s->config.ctx, w, i, i ? NULL : &e);
+}
+
+static void order_do(struct spill_store *s, const struct spill_order *o)
+{
+    switch (o->kind) {
+    case SPILL_PUT: spill_shelf_put(&s->shelf, o->want.slot, o->image); return;
+    case SPILL_GET: store_get(s, &o->want); return;
+    case SPILL_TELL: store_tell(s, o->want.slot, &o->want.identity); return;
+    case SPILL_QUIT:
+    case SPILL_ORDERS: return;
+    }
+}
+
+static void *spill_thread(void *ctx)
+{
+    struct spill_store *s = ctx;
+    struct spill_order o;
+    pthread_setname_np(pthread_self(), "hp-spill");
+    while (event_queue_wait(&s->orders, &o, -1) && o.kind != SPILL_QUIT)
+        order_do(s, &o);
+    return NULL;
+}
+
+/* What copying within memory gives, until something has been read back. */
+static double copy_measure(void)
+{
+    uint8_t *a = calloc(2, MEASURED_BYTES);
+    uint64_t from_ns = env_now_ns(&env_real);
+    if (!a)
+        return 0;
+    memcpy(a, a + MEASURED_BYTES, MEASURED_BYTES);
+    double seconds = (double)(env_now_ns(&env_real) - from_ns) * 1e-9;
+    volatile uint8_t kept = a[MEASURED_BYTES - 1];
+    (void)kept;
+    free(a);
+    return seconds > 0 ? MEASURED_BYTES / seconds : 0;
+}
+
+int spill_store_open(const struct spill_store_config *c, struct spill_store **out, struct err *e)
+{
+    static const uint32_t places[SPILL_ORDERS] = {1024, 4096, 1024, 1};
+    struct spill_store *s = calloc(1, sizeof *s);
+    if (!s)
+        return err_set(e, HP_ENOMEM, "no memory for what is spilled");
+    s->config = *c;
+    atomic_init(&s->bytes_per_s, copy_measure());
+    event_queue_init_classes(&s->orders, sizeof(struct spill_order), places, SPILL_ORDERS);
+    s->shelf = (struct spill_shelf){.memory_limit = c->memory_bytes,
+                                    .disk_limit = c->disk_bytes,
+                                    .counted = &s->counted,
+                                    .changed = shelf_changed,
+                                    .ctx = s};
+    snprintf(s->shelf.folder, sizeof s->shelf.folder, "%s", c->folder);
+    int rc = s->orders.places[SPILL_QUIT] ? spill_shelf_open(&s->shelf, e)
+                                          : err_set(e, HP_ENOMEM, "no memory for spill orders");
+    s->opened = rc == 0;
+    if (rc == 0 && pthread_create(&s->thread, NULL, spill_thread, s) != 0)
+        rc = err_set(e, HP_ENOMEM, "cannot start the thread that spills");
+    s->started = rc == 0;
+    if (rc < 0)
+        spill_store_close(&s);
+    else
+        *out = s;
+    return rc;
+}
+
+void spill_store_stop(struct spill_store *s)
+{
+    struct spill_order o = {.kind = SPILL_QUIT};
+    if (!s || !s->started)
+        return;
+    event_queue_put_as(&s->orders, SPILL_QUIT, &o); /* its place is its own */
+    pthread_join(s->thread, NULL);
+    s->started = false;
+}
+
+void spill_store_close(struct spill_store **ps)
+{
+    struct spill_store *s = *ps;
+    struct spill_order o;
+    if (!s)
+        return;
+    spill_store_stop(s);
+    while (event_queue_take(&s->orders, &o))
+        if (o.kind == SPILL_PUT)
+            spill_shelf_put(&s->shelf, 0, o.image);
+    spill_shelf_close(&s->shelf, s->opened);
+    event_queue_fini(&s->orders);
+    free(s);
+    *ps = NULL;
+}
+
+static bool order_put(struct spill_store *s, const struct spill_order *o)
+{
+    return event_queue_put_as(&s->orders, o->kind, o);
+}
+
+struct spill_image *spill_store_image(struct spill_store *s, const struct spill_head *h,
+                                      uint8_t **keys)
+{
+    uint64_t bytes = spill_file_bytes(h), most = s->config.memory_bytes + TRANSIT_BYTES;
+    if (bytes > most || atomic_load(&s->counted) > most - bytes)
+        return NULL;
+    return spill_image_make(h, &s->counted, keys);
+}
+
+void spill_store_put(struct spill_store *s, uint64_t slot, struct spill_image *i)
+{
+    struct spill_order o = {.kind = SPILL_PUT, .want = {.slot = slot}, .image = i};
+    if (!order_put(s, &o))
+        spill_image_release(i);
+}
+
+void spill_store_get(struct spill_store *s, const struct spill_want *w)
+{
+    struct err e = {0};
+    if (order_put(s, &(struct spill_order){.kind = SPILL_GET, .want = *w}))
+        return;
+    err_set(&e, HP_EBUSY, "too much is to be read back at once");
+    s->config.found(s->config.ctx, w, NULL, &e);
+}
+
+void spill_store_tell(struct spill_store *s, uint64_t slot, const struct digest *identity)
+{
+    struct spill_order o = {.kind = SPILL_TELL, .want = {.slot = slot, .identity = *identity}};
+    if (!order_put(s, &o))
+        log_warn_limited("agent", "spills_not_told", "slot=%llu", (unsigned long long)slot);
+}
+
+void spill_store_measured(struct spill_store *s, uint64_t bytes, double seconds)
+{
+    if (seconds > 0 && bytes >= MEASURED_BYTES / 64)
+        atomic_store(&s->bytes_per_s,
+                     0.5 * atomic_load(&s->bytes_per_s) + 0.5 * (double)bytes / seconds);
+}

@@ -1,0 +1,312 @@
+#include "coordinator/spills.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/log.h"
+#include "common/map.h"
+#include "coordinator/member.h"
+#include "coordinator/model_slots.h"
+#include "coordinator/planner_profile.h"
+#include "coordinator/prefixes.h"
+
+enum { PAGES_MOST = 1 << 18 };            /* of all agents of a deployment */
+static const double fixed_s = 2e-3,       /* orders, and the end of what is read */
+    worth = 0.9,                          /* it has to be so much sooner there */
+    memory_guess = 1e9, disk_guess = 2e8; /* bytes/s, before anything was measured */
+
+struct spill_count {
+    uint16_t memory, disk; /* chains that have the page */
+};
+
+struct spill_node {
+    struct digest name;
+    UT_hash_handle hh;
+    struct spill_count of[]; /* [n_stages] */
+};
+
+struct spill_stage {
+    bool told;
+    double memory_bytes_per_s, disk_bytes_per_s;
+    uint64_t memory_bytes, disk_bytes, dropped;
+};
+
+struct spills {
+    uint64_t generation;
+    int n_stages;
+    struct spill_stage *stages; /* [n_stages] */
+    struct spill_node *nodes;   /* a map by name */
+};
+
+/* ---- what agents tell ---- */
+
+static void node_remove(struct spills *x, struct spill_node *n)
+{
+    HASH_DEL(x->nodes, n);
+    free(n);
+}
+
+void spills_free(struct deployment *d)
+{
+    struct spills *x = d->spills;
+    if (!x)
+        return;
+    while (x->nodes)
+        node_remove(x, x->nodes);
+    free(x->stages);
+    free(x);
+    d->spills = NULL;
+}
+
+/* Of this generation; NULL: no memory. */
+static struct spills *spills_of(struct deployment *d)
+{
+    if (d->spills && d->spills->generation == d->generation && d->spills->n_stages == d->n_stages)
+        return d->spills;
+    spills_free(d);
+    struct spills *x = calloc(1, sizeof *x);
+    struct spill_stage *stages = calloc((size_t)d->n_stages, sizeof *stages);
+    if (!x || !stages) {
+        free(x);
+        free(stages);
+        return NULL;
+    }
+    *x = (struct spills){d->generation, d->n_stages, stages, NULL};
+    d->spills = x;
+    return x;
+}
+
+static struct spill_node *node_find(const struct spills *x, const struct digest *name)
+{
+    struct spill_node *n;
+    HASH_FIND(hh, x->nodes, name, sizeof *name, n);
+    return n;
+}
+
+static struct spill_node *node_make(struct spills *x, const struct digest *name)
+{
+    struct spill_node *n = node_find(x, name);
+    if (n || HASH_CNT(hh, x->nodes) >= PAGES_MOST)
+        return n;
+    n = calloc(1, sizeof *n + (size_t)x->n_stages * sizeof *n->of);
+    if (!n)
+        return NULL;
+    n->name = *name;
+    HASH_ADD(hh, x->nodes, name, sizeof n->name, n);
+    if (map_has_added(n))
+        return n;
+    free(n);
+    return NULL;
+}
+
+static bool node_is_empty(const struct spills *x, const struct spill_node *n)
+{
+    for (int i = 0; i < x->n_stages; i++)
+        if (n->of[i].memory || n->of[i].disk)
+            return false;
+    return true;
+}
+
+static void stage_forget(struct spills *x, int stage)
+{
+    for (struct spill_node *n = x->nodes, *next; n; n = next) {
+        next = n->hh.next;
+        n->of[stage] = (struct spill_count){0, 0};
+        if (node_is_empty(x, n))
+            node_remove(x, n);
+    }
+}
+
+static void page_told(struct spills *x, int stage, const struct digest *name,
+                      const struct message_spill *t)
+{
+    struct spill_node *n = t->gone ? node_find(x, name) : node_make(x, name);
+    if (!n)
+        return;
+    uint16_t *count = t->disk ? &n->of[stage].disk : &n->of[stage].memory;
+    if (!t->gone)
+        *count = (uint16_t)(*count + (*count < UINT16_MAX));
+    else
+        *count = (uint16_t)(*count - (*count > 0));
+    if (node_is_empty(x, n))
+        node_remove(x, n);
+}
+
+static void chain_told(struct spills *x, int stage, const struct message_spill *t)
+{
+    for (size_t at = 0; at + DIGEST_BYTES <= t->pages.size; at += DIGEST_BYTES) {
+        struct digest name;
+        memcpy(name.bytes, t->pages.data + at, DIGEST_BYTES);
+        page_told(x, stage, &name, t);
+    }
+}
+
+void spills_told(struct coord *c, struct member *m, const struct message_spills *t)
+{
+    struct deployment *d = deployment_of_id(c, t->deployment);
+    bool mine = d && d->generation == t->generation && t->stage < (uint64_t)d->n_stages &&
+                d->stages[t->stage].agent == m;
+    struct spills *x = mine ? spills_of(d) : NULL;
+    if (!x) {
+        c->counts.stale += !mine;
+        return;
+    }
+    struct spill_stage *s = &x->stages[t->stage];
+    *s = (struct spill_stage){
+        true,      t->memory_bytes_per_s, t->disk_bytes_per_s, t->memory_bytes, t->disk_bytes,
+        t->dropped};
+    if (t->anew)
+        stage_forget(x, (int)t->stage);
+    const struct message_spill *chains = t->chains.items;
+    for (size_t i = 0; i < t->chains.count; i++)
+        chain_told(x, (int)t->stage, &chains[i]);
+}
+
+/* ---- what it is worth ---- */
+
+static const struct spills *spills_now(const struct deployment *d)
+{
+    const struct spills *x = d->spills;
+    bool now = x && x->generation == d->generation && x->n_stages == d->n_stages &&
+               d->model->facts.kv_before && !d->model->facts.windows[0];
+    for (int i = 0; now && i < x->n_stages; i++)
+        now = x->stages[i].told;
+    return now ? x : NULL;
+}
+
+static double rate_of(const struct spill_stage *s, bool disk)
+{
+    double told = disk ? s->disk_bytes_per_s : s->memory_bytes_per_s,
+           rate = told > 0 && isfinite(told) ? told
+                  : disk                     ? disk_guess
+                                             : memory_guess;
+    return rate;
+}
+
+/* Of copying so many tokens on all stages, one after the other; of pages that lie where this one
+ * does, or in memory (NULL). */
+static double copy_seconds(const struct coord *c, const struct deployment *d,
+                           const struct spills *x, const struct spill_node *at, uint32_t tokens)
+{
+    double sum = fixed_s;
+    for (int i = 0; i < x->n_stages; i++) {
+        double bytes = 0;
+        for (int l = d->stages[i].first_layer; l < d->stages[i].end_layer; l++)
+            bytes += planner_state_bytes_per_token(c, d, l) * tokens;
+        sum += bytes / rate_of(&x->stages[i], at && !at->of[i].memory);
+    }
+    return sum;
+}
+
+static bool all_have(const struct spills *x, const struct spill_node *n)
+{
+    for (int i = 0; i < x->n_stages; i++)
+        if (!n->of[i].memory && !n->of[i].disk)
+            return false;
+    return true;
+}
+
+/* A page that all stages have. */
+static const struct spill_node *page_find(const struct spills *x, const struct digest *name)
+{
+    const struct spill_node *n = node_find(x, name);
+    return n && all_have(x, n) ? n : NULL;
+}
+
+/* Who may look: not a fork, which has the first one's pages, nor whoever asked for none of this,
+ * unless it comes back. */
+static bool sequence_looks(const struct deployment *d, const struct sequence *s)
+{
+    if (s->embeds || s->unspilled || s->handoff || sequence_is_silent(s) || s->planned)
+        return false;
+    return s->resumed || (sequence_may_share(s) && !s->fork && !s->alone &&
+                          d->spec.prefix_cache != PREFIX_CACHE_OFF);
+}
+
+struct spill_hit spills_find(struct coord *c, struct deployment *d, const struct sequence *s,
+                             uint32_t have)
+{
+    struct spill_hit hit = {0};
+    const struct spills *x = sequence_looks(d, s) ? spills_now(d) : NULL;
+    const struct spill_node *last = NULL, *n;
+    if (!x || !x->nodes)
+        return hit;
+    struct digest name = chain_names_root(c, d, s);
+    uint32_t most = (sequence_given(s) - 1) / KV_PAGE_TOKENS, pages = 0;
+    for (; pages < most; pages++, last = n) {
+        name = chain_names_next(&name, s->prompt + (size_t)pages * KV_PAGE_TOKENS);
+        if ((n = page_find(x, &name)) == NULL)
+            break;
+    }
+    uint32_t length = pages * KV_PAGE_TOKENS;
+    if (!last || length <= have)
+        return hit;
+    double compute_s = prefixes_seconds(c, d, have, length),
+           read_s = copy_seconds(c, d, x, last, length);
+    bool pays = read_s < worth * compute_s; /* not where either is unknown */
+    d->spill_counts.declined += !pays;
+    d->spill_counts.last_read_s = read_s;
+    d->spill_counts.last_compute_s = isfinite(compute_s) ? compute_s : 0;
+    log_info("coordinator", "spilled_prefix",
+             "deployment=%s tokens=%u own=%u read_s=%.4f compute_s=%.4f chosen=%s", d->name, length,
+             have, read_s, compute_s, pays ? "read" : "compute");
+    if (pays)
+        hit = (struct spill_hit){length, last->name};
+    return hit;
+}
+
+void spills_strike(struct deployment *d, const struct digest *page)
+{
+    struct spill_node *n = d->spills ? node_find(d->spills, page) : NULL;
+    if (n)
+        node_remove(d->spills, n);
+}
+
+struct digest *spills_worth(struct coord *c, struct deployment *d, const struct digest *root,
+                            const uint32_t *ids, size_t n, uint32_t *n_pages)
+{
+    const struct spills *x = spills_now(d);
+    uint32_t pages = (uint32_t)(n / KV_PAGE_TOKENS);
+    if (!x || !pages || d->state != DEPLOYMENT_SERVING)
+        return NULL;
+    /* It goes there and comes back. */
+    double copies_s = 2 * copy_seconds(c, d, x, NULL, pages * KV_PAGE_TOKENS),
+           compute_s = prefixes_seconds(c, d, 0, pages * KV_PAGE_TOKENS);
+    bool pays = copies_s < worth * compute_s;
+    struct digest *names = pays ? calloc(pages, sizeof *names) : NULL;
+    if (!names) {
+        d->spill_counts.given_up += !pays;
+        return NULL;
+    }
+    for (uint32_t i = 0; i < pages; i++)
+        names[i] = chain_names_next(i ? &names[i - 1] : root, ids + (size_t)i * KV_PAGE_TOKENS);
+    if (page_find(x, &names[pages - 1])) {
+        free(names);
+        return NULL;
+    }
+    d->spill_counts.spilled++;
+    *n_pages = pages;
+    return names;
+}
+
+/* ---- for people ---- */
+
+struct spill_totals spills_totals(const struct deployment *d)
+{
+    const struct spills *x = spills_now(d);
+    struct spill_totals t = {0};
+    if (!x)
+        return t;
+    for (const struct spill_node *n = x->nodes; n; n = n->hh.next)
+        t.pages += all_have(x, n);
+    for (int i = 0; i < x->n_stages; i++) {
+        bool again = false; /* an agent tells the same of all its stages */
+        for (int k = 0; k < i; k++)
+            again = again || d->stages[k].agent == d->stages[i].agent;
+        t.memory_bytes += again ? 0 : x->stages[i].memory_bytes;
+        t.disk_bytes += again ? 0 : x->stages[i].disk_bytes;
+        t.dropped += again ? 0 : x->stages[i].dropped;
+    }
+    return t;
+}

@@ -1,0 +1,119 @@
+"""KV cache that was given up and is kept in memory and on disk, on real agents: read back, found again after a restart, never believed when it was changed, and never another token."""
+import os
+import signal
+import threading
+
+from cluster import Cluster, DEMO
+from tap import main, test
+
+STORY = "Once upon a time there was a little cluster that learned to answer. " * 4
+OPTIONS = ("--compute", "f32", "--max-sequences", "2", "--max-context", "1024")
+
+
+def cached(body):
+    return body["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+
+def complete(c, ids, **fields):
+    status, body = c.request("POST", "/v1/completions", {"model": "demo", "prompt": ids, "temperature": 0, "ignore_eos": True, "max_tokens": 20, **fields})
+    assert status == 200, (status, body)
+    return body
+
+
+def spills(c):
+    return c.hpctl("describe", "demo")["spills"]
+
+
+def prompts_of(c, n):
+    ids = c.hpctl("model", "tokenize", DEMO, "--text", STORY)["ids"]
+    return [((ids[k:] + ids) * 12)[:900] for k in range(n)]
+
+
+def files_of(c):
+    found = []
+    for folder, _, files in os.walk(c.folder):
+        if os.path.basename(folder) == "spilled":
+            found += [os.path.join(folder, f) for f in files]
+    return found
+
+
+def restart(c, name, which=signal.SIGTERM):
+    before = c.hpctl("describe", "demo")["generation"]
+    c.kill(name, which)
+    c.wait("it has ended", lambda: c.agent(name)["state"] == "dead")
+    c.hpctl("local", "start", "--agent", name)
+    c.wait("the deployment breaks", lambda: c.hpctl("describe", "demo")["generation"] > before)
+    c.wait_serving("demo")
+
+
+@test
+def evicted_beginnings_come_back_from_memory_and_disk_and_after_a_restart():
+    with Cluster(agents=2, cores=1, kv_spill_memory="4MB", kv_spill_disk="512MB") as c:
+        c.deploy("demo", DEMO, "--agents", "a0,a1", *OPTIONS)
+        prompts = prompts_of(c, 6)
+        first = [complete(c, p) for p in prompts]
+        told = c.wait("some are spilled", lambda: spills(c)["pages"] >= 14 and spills(c))
+        assert told["spilled"] >= 2 and told["disk_bytes"] > 0, told
+        body = complete(c, prompts[0])
+        told = spills(c)
+        assert cached(body) == 896 and told["hits"] == 1 and told["tokens"] == 896, (cached(body), told)
+        assert body["choices"] == first[0]["choices"], (body, first[0])
+        assert all(os.stat(f).st_mode & 0o777 == 0o600 for f in files_of(c)), files_of(c)
+        # Both agents are started anew: what was in memory was saved.
+        for name, which in (("a0", signal.SIGTERM), ("a1", signal.SIGTERM)):
+            restart(c, name, which)
+        c.wait("it is found again", lambda: spills(c)["pages"] >= 14)
+        body = complete(c, prompts[1])
+        assert cached(body) == 896 and body["choices"] == first[1]["choices"], (cached(body), body)
+        metrics = c.request("GET", "/metrics")[1]
+        assert 'hp_spill_hits_total{deployment="demo"} 2' in metrics, metrics
+        assert "2 sequences began with some (1792 tokens" in c.run("describe", "demo").stdout
+
+
+@test
+def a_file_that_was_changed_is_dropped_and_the_prompt_computed():
+    with Cluster(agents=1, cores=1, kv_spill_disk="512MB") as c:
+        c.deploy("demo", DEMO, "--agents", "a0", *OPTIONS)
+        prompts = prompts_of(c, 5)
+        first = [complete(c, p) for p in prompts]
+        c.wait("some are spilled", lambda: spills(c)["pages"] >= 28)
+        restart(c, "a0", signal.SIGKILL)
+        c.wait("they are found again", lambda: spills(c)["pages"] >= 28)
+        for i, file in enumerate(files_of(c)):
+            with open(file, "r+b") as f:
+                if i % 2:
+                    f.truncate(os.path.getsize(file) - 1)
+                else:
+                    f.seek(os.path.getsize(file) // 2)
+                    byte = f.read(1)
+                    f.seek(-1, 1)
+                    f.write(bytes([byte[0] ^ 1]))
+        body = complete(c, prompts[0])
+        told = spills(c)
+        assert cached(body) == 0 and told["failed"] == 1 and told["dropped"] == 1 and told["hits"] == 0, (cached(body), told)
+        assert body["choices"] == first[0]["choices"], (body, first[0])
+
+
+@test
+def whoever_gave_way_comes_back_with_what_it_had():
+    with Cluster(agents=2, cores=1, memory="28MB", kv_spill_memory="4MB", kv_spill_disk="64MB") as c:
+        c.deploy("demo", DEMO, "--agents", "a0,a1", "--compute", "f32", "--max-sequences", "8", "--max-context", "512", "--prefix-cache", "off")
+        prompts = [p[:180] for p in prompts_of(c, 8)]
+        texts = [None] * 8
+        complete(c, [1, 2, 3], max_tokens=1)  # answers are short, it seems
+
+        def one(i):
+            texts[i] = complete(c, prompts[i], max_tokens=150)["choices"][0]["text"]
+
+        threads = [threading.Thread(target=one, args=(i,)) for i in range(8)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        d = c.hpctl("describe", "demo")
+        assert d["growth"]["preempted"] > 0 and d["spills"]["swaps"] > 0, (d["growth"], d["spills"])
+        alone = [complete(c, p, max_tokens=150)["choices"][0]["text"] for p in prompts]
+        assert texts == alone
+
+
+main()
