@@ -27,6 +27,8 @@ static int agent_of(struct sim *s, uint64_t stage)
     assert_int_equal(
         sim_ask_wait(s, "deployment.describe", json_pack("{s:s}", "name", "toy"), NULL), 0);
     const json_t *stages = json_object_get(s->answer, "stages");
+    if (!json_array_size(stages)) /* there is no plan: every agent is drained or gone */
+        return 0;
     const json_t *row = json_array_get(stages, stage % json_array_size(stages));
     return json_string_value(json_object_get(row, "agent"))[1] - '0';
 }
