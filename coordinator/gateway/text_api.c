@@ -17,7 +17,10 @@
 #include "coordinator/gateway/openai_prompts.h"
 #include "coordinator/gateway/prompt.h"
 
-enum { MAX_TEXT_IDS = 1 << 22 };
+enum {
+    MAX_TEXT_IDS = 1 << 22,
+    MAX_TEXT_BYTES = 8 << 20, /* that ids make: a few of them may stand for much */
+};
 
 struct text_call {
     struct openai *openai;
@@ -157,6 +160,19 @@ static void text_write(struct text_call *c, const struct buffer *text, bool twic
     c->reply.failed |= text->failed;
 }
 
+static int text_detokenize(struct text_call *c, const struct tokenizer *t, struct buffer *text)
+{
+    struct token_stream s;
+    token_stream_init(&s, t, false);
+    for (size_t i = 0; i < c->n_ids && text->size <= MAX_TEXT_BYTES; i++)
+        token_stream_push(&s, c->ids[i], text);
+    token_stream_finish(&s, text);
+    if (text->size > MAX_TEXT_BYTES)
+        return body_field_refuse(&c->param, "tokens", &c->failure, "make more than 8 MiB of text");
+    text_write(c, text, true);
+    return 0;
+}
+
 static void work_run(struct piece *piece)
 {
     struct text_call *c = call_of(piece);
@@ -166,8 +182,7 @@ static void work_run(struct piece *piece)
     if (c->rc == 0 && c->task == TEXT_TOKENIZE) {
         c->rc = text_tokenize(c, t);
     } else if (c->rc == 0 && c->task == TEXT_DETOKENIZE) {
-        c->rc = tokenizer_decode(t, c->ids, c->n_ids, &text, &c->failure);
-        text_write(c, &text, true);
+        c->rc = text_detokenize(c, t, &text);
     } else if (c->rc == 0) {
         c->rc = prompt_render(c->body, c->model, &text, &c->failure);
         text_write(c, &text, false);

@@ -98,7 +98,7 @@ def texts_and_tokens(c):
     status, props = c.request("GET", "/props")
     assert status == 200 and props["default_generation_settings"]["n_ctx"] == 512 and "message" in props["chat_template"], props
     assert "version" in c.request("GET", "/version")[1]
-    for path, bad in (("/tokenize", {"prompt": ["a", "b"]}), ("/tokenize", {}), ("/detokenize", {"tokens": [-1]}), ("/apply-template", {"messages": "x"}), ("/tokenize", [])):
+    for path, bad in (("/detokenize", {"tokens": [952] * 900000}), ("/tokenize", {"prompt": ["a", "b"]}), ("/tokenize", {}), ("/detokenize", {"tokens": [-1]}), ("/apply-template", {"messages": "x"}), ("/tokenize", [])):
         status, body = c.request("POST", path, bad)
         assert status == 400 and body["error"]["message"], (path, bad, body)
     assert c.request("POST", "/tokenize", {"model": "none", "prompt": "x"})[0] == 404
