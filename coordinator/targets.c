@@ -72,7 +72,7 @@ static int first_token_check(const struct deployment *d, size_t n, double wait_s
     if (target_s <= 0 || !d->n_active || comes_s <= target_s)
         return 0;
     return err_set(e, HP_EBUSY,
-                   "its first token would come after %.2f s and \"%s\" answers within %.2f s "
+                   "its first token would come after %.4g s and \"%s\" answers within %.4g s "
                    "(--ttft): try again later",
                    comes_s, d->name, target_s);
 }

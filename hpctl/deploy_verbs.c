@@ -354,7 +354,7 @@ static const struct command_option deploy_options[] = {
      "others while they are computed",
      0},
     {"decode", "C,D", "with --prefill: the agents that answer (the same as --agents)", 0},
-    {"prefill-kv", "f16|f32|q8_0",
+    {"prefill-kv", "auto|f16|q8_0|f32",
      "with --prefill: as what these keep keys and values (default: as --kv says); what crosses is "
      "the smaller of the two",
      0},

@@ -62,7 +62,8 @@ int invocation_duration(const struct invocation *in, const char *name, double fa
         return err_set(e, HP_EUSAGE, "--%s: %s lacks its unit: %sms or %ss", name, text, text,
                        text);
     if (end == text || unit == 0 || !isfinite(v) || !(v > 0))
-        return err_set(e, HP_EUSAGE, "--%s: \"%s\" is no time above 0 such as 200ms or 0.2s", name,
+        return err_set(e, HP_EUSAGE,
+                       "--%s: \"%s\" is no time above 0 in ms or s, such as 200ms or 0.2s", name,
                        text);
     *out_s = v * unit;
     return 0;
