@@ -81,7 +81,7 @@ check: ## install what is missing, build, and run all tests
 check-unit: unit-tests ## run the unit tests alone (ROOMS_TESTED="model transport" narrows)
 	@BUILD=$(BUILD) PYTHON=$(PYTHON) tests/run unit
 
-check-proc: all ## run the tests with real processes alone
+check-proc: all cuda-on-cpu ## run the tests with real processes alone
 	@BUILD=$(BUILD) PYTHON=$(PYTHON) tests/run proc
 
 check-long: all unit-tests attackers fuzzers ## the hours of seeds, kills, soaks and fuzzing (LONG_SECONDS=14400, LONG_PARTS="soak fuzz" names some; LONG_LOAD_SECONDS=7200); adds what came of it to bench/results/check-long.txt
@@ -118,6 +118,53 @@ $(BUILD)/hpctl: $(BUILD)/obj/hpctl/main.o $(LIBS_hpctl)
 	@echo "  link $@"
 	@$(LINK)
 
+# ---- CUDA ---------------------------------------------------------------------------------------------------
+# libhp-cuda.so: the host's code is C of the room above, kernels are .cu files. `make cuda` compiles them with nvcc for each architecture
+# that it knows, and PTX for what comes; the stand-in's plugin is the same files as C++ for the CPU (tests/cuda_on_cpu).
+NVCC ?= $(firstword $(wildcard /usr/local/cuda/bin/nvcc) $(shell command -v nvcc 2>/dev/null))
+CXX ?= g++
+CUDA_KERNELS := $(wildcard agent/backend/cuda/*.cu)
+CUDA_HOST := $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard agent/backend/cuda/*.c))
+CUDA_ARCHS ?= $(if $(NVCC),$(patsubst compute_%,%,$(shell $(NVCC) --list-gpu-arch 2>/dev/null)))
+CUDA_CODE = $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) -gencode arch=compute_$(lastword $(CUDA_ARCHS)),code=compute_$(lastword $(CUDA_ARCHS))
+PLUGIN_LINK = $(CC) $(SANITIZE) -shared -o $@ $(filter %.o,$^) -Wl,--exclude-libs,ALL -Wl,-Bsymbolic -Wl,--start-group $(filter %.a,$^) -Wl,--end-group \
+  -Wl,--as-needed -lstdc++ $(SYSTEM_LIBS)
+.PHONY: cuda cuda-on-cpu
+ifneq ($(NVCC),)
+cuda: $(BUILD)/libhp-cuda.so ## build libhp-cuda.so, the backend of NVIDIA's GPUs, with nvcc (CUDA_ARCHS="80 90" narrows)
+else
+cuda:
+	@echo "libhp-cuda.so is left out: there is no nvcc (NVCC=/path/to/nvcc says where)"
+endif
+$(BUILD)/obj/cuda/%.o: agent/backend/cuda/%.cu $(wildcard agent/backend/cuda/*.cuh agent/backend/cuda/*.h)
+	@mkdir -p $(@D)
+	@echo "  nvcc $<"
+	@$(NVCC) -std=c++17 -O3 -Xcompiler -fPIC --expt-relaxed-constexpr $(CUDA_CODE) $(NVCCFLAGS) -I. -c $< -o $@
+$(BUILD)/libhp-cuda.so: $(CUDA_HOST) $(patsubst agent/backend/cuda/%.cu,$(BUILD)/obj/cuda/%.o,$(CUDA_KERNELS)) $(LIBS_agent)
+	@echo "  link $@"
+	@$(PLUGIN_LINK) -L$(dir $(NVCC))../lib64 -lcudart_static -lrt
+
+STANDIN := $(BUILD)/tests/cuda_on_cpu
+STANDIN_RUNTIME := $(patsubst %.cc,$(BUILD)/obj/%.o,$(wildcard tests/cuda_on_cpu/*.cc))
+CXXFLAGS_STANDIN := -std=c++17 -O1 -g1 -fPIC -pthread -Wall -Wextra -Werror -Wno-unknown-pragmas -Itests/cuda_on_cpu -I.
+$(BUILD)/obj/tests/cuda_on_cpu/%.o: tests/cuda_on_cpu/%.cc
+	@mkdir -p $(@D)
+	@$(CXX) $(CXXFLAGS_STANDIN) -O2 -MMD -MP -c $< -o $@
+# What the compiler puts in for ThreadSanitizer, the stand-in's runtime answers.
+$(BUILD)/obj/tests/cuda_on_cpu/%.o: agent/backend/cuda/%.cu
+	@mkdir -p $(@D)
+	@$(CXX) -x c++ $(CXXFLAGS_STANDIN) -fsanitize=thread -MMD -MP -c $< -o $@
+$(BUILD)/obj/tests/cuda_on_cpu/%.o: tests/cuda_on_cpu/%.cu
+	@mkdir -p $(@D)
+	@$(CXX) -x c++ $(CXXFLAGS_STANDIN) -fsanitize=thread -MMD -MP -c $< -o $@
+$(STANDIN)/libhp-cuda.so: $(CUDA_HOST) $(patsubst agent/backend/cuda/%.cu,$(BUILD)/obj/tests/cuda_on_cpu/%.o,$(CUDA_KERNELS)) $(STANDIN_RUNTIME) $(LIBS_agent)
+	@mkdir -p $(@D)
+	@$(PLUGIN_LINK)
+$(STANDIN)/faults: $(BUILD)/obj/tests/cuda_on_cpu/faults.o $(STANDIN_RUNTIME)
+	@mkdir -p $(@D)
+	@$(CXX) -o $@ $^ -ldl -lpthread
+cuda-on-cpu: $(STANDIN)/libhp-cuda.so $(STANDIN)/faults ## build the cuda backend for the CPU, as the tests run it (HP_CUDA_PLUGIN takes it)
+
 # A test is tests/unit/ROOM/.../NAME_test.c and links the libraries of its room; tests/sim links everything.
 TESTS_unit := $(wildcard tests/unit/*/*_test.c tests/unit/*/*/*_test.c tests/unit/*/*/*/*_test.c)
 TESTS_sim := $(wildcard tests/sim/*_test.c)
@@ -127,6 +174,7 @@ SIM_BINARIES := $(patsubst %.c,$(BUILD)/%,$(TESTS_sim))
 .PHONY: unit-tests
 unit-tests: $(UNIT_BINARIES) $(SIM_BINARIES)
 
+$(BUILD)/tests/unit/agent/backend/cuda_test: | cuda-on-cpu
 define room_test
 $(BUILD)/tests/unit/$(1)/%: $(BUILD)/obj/tests/unit/$(1)/%.o $(LIBS_$(1))
 	@mkdir -p $$(@D)

@@ -212,13 +212,41 @@ static void welcome_in(struct agent *a, const struct message_welcome *m)
     a->config.data = wanted;
 }
 
+enum { RUNS_MAX = OP_KIND_COUNT + DTYPE_WEIGHT_COUNT };
+
+static bool name_is_among(const char *name, const char *const *names, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (strcmp(names[i], name) == 0)
+            return true;
+    return false;
+}
+
+/* What all of its devices run: names[RUNS_MAX]. Returns how many. */
+static int runs_common(const struct agent *a, const char **names)
+{
+    const char *own[RUNS_MAX];
+    int n = 0;
+    for (unsigned d = 0; d < a->n_devices; d++) {
+        const struct device_config device = {
+            .backend = "cpu",
+            .of = discover_device_at(&a->config.share, (int)d).backend,
+            .kernels = a->config.kernels};
+        int n_own = backend_runs(&device, own, RUNS_MAX), kept = 0;
+        for (int i = 0; i < (d ? n : n_own); i++)
+            if (d == 0 || name_is_among(names[i], own, n_own))
+                names[kept++] = d ? names[i] : own[i];
+        n = kept;
+    }
+    return n;
+}
+
 /* Adds "runs", the kinds of operators and the number formats that its devices compute with, and
  * "kernels", what computes them and why. */
 static int runs_add(struct agent *a, struct err *e)
 {
-    const char *names[OP_KIND_COUNT + DTYPE_WEIGHT_COUNT];
-    struct device_config device = {.backend = "cpu", .kernels = a->config.kernels};
-    int n = backend_runs(&device, names, OP_KIND_COUNT + DTYPE_WEIGHT_COUNT);
+    const char *names[RUNS_MAX];
+    int n = runs_common(a, names);
     json_t *node = json_loads(buffer_cstr(&a->node_json), 0, NULL), *runs = json_array();
     for (int i = 0; i < n; i++)
         json_array_append_new(runs, json_string(names[i]));

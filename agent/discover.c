@@ -120,15 +120,17 @@ int discover_nics(const char *folder, const char *network, struct buffer *json, 
 
 /* ---- the node ---- */
 
-/* Letters and digits of the CPU's model name, words joined by "-", without what every CPU says of
- * itself. */
+/* Letters and digits of the CPU's or GPU's model name, words joined by "-", without what every CPU
+ * says of itself. */
 static void kind_name(hwloc_topology_t t, const struct discover_device *d, char kind[DISCOVER_KIND])
 {
     static const char *const noise[] = {"(R)", "(r)", "(TM)", "(tm)", " CPU", " Processor"};
     char model[96] = "cpu", clean[96];
     hwloc_obj_t package = hwloc_get_obj_by_type(t, HWLOC_OBJ_PACKAGE, 0);
     const char *said = package ? hwloc_obj_get_info_by_name(package, "CPUModel") : NULL;
-    if (said && *said)
+    if (d->backend)
+        snprintf(model, sizeof model, "%s", d->model);
+    else if (said && *said)
         snprintf(model, sizeof model, "%s", said);
     model[strcspn(model, "@")] = '\0';
     for (size_t i = 0; i < sizeof noise / sizeof *noise; i++)
@@ -143,7 +145,10 @@ static void kind_name(hwloc_topology_t t, const struct discover_device *d, char 
     while (n && clean[n - 1] == '-')
         n--;
     clean[n] = '\0';
-    snprintf(kind, DISCOVER_KIND, "%s-%dc%dt", n ? clean : "cpu", d->n_cores, d->n_threads);
+    if (d->backend)
+        snprintf(kind, DISCOVER_KIND, "%s", n ? clean : "gpu");
+    else
+        snprintf(kind, DISCOVER_KIND, "%s-%dc%dt", n ? clean : "cpu", d->n_cores, d->n_threads);
 }
 
 static json_t *cores_json(const int *cores, int n)

@@ -8,20 +8,25 @@
 #include "common/bytes.h"
 #include "common/status.h"
 
+struct backend;
 struct nvml;
 
 enum {
     DISCOVER_MAX_CORES = 1024,
     DISCOVER_MAX_DEVICES = 16,
     DISCOVER_DEVICE_NAME = 8,
+    DISCOVER_MODEL = 96,
     DISCOVER_KIND = 128,
     DISCOVER_MAX_POOL = 1 << 30,
     DISCOVER_MAX_PROCESS = 64 << 20
 };
 
-/* A part of the share that computes by itself. */
+/* A part of the share that computes by itself, or a GPU. */
 struct discover_device {
-    char name[DISCOVER_DEVICE_NAME]; /* "cpu"; "cpu0", "cpu1", … where there are several */
+    char name[DISCOVER_DEVICE_NAME]; /* "cpu"; "cpu0", "cpu1", … where there are several; "cuda0" */
+    const struct backend *backend;   /* of a GPU: its plugin's; NULL: cpu */
+    int ordinal;                     /* which of the box's GPUs */
+    char model[DISCOVER_MODEL];      /* "NVIDIA H100 80GB HBM3" */
     int first_core, n_cores;         /* its run in the share's cores */
     int n_threads;
     uint64_t memory_bytes; /* for its stages: weights, KV cache, activations, work space */

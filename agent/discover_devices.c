@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "agent/backend/plugin.h"
 #include "common/units.h"
 
 enum { SPEC_TEXT = 1024, CORE_FREE = -1 };
@@ -12,11 +13,13 @@ enum { SPEC_TEXT = 1024, CORE_FREE = -1 };
 /* One device as it was asked for. */
 struct device_spec {
     const char *text;
-    char items[SPEC_TEXT]; /* of the text, without "cpu" */
+    char items[SPEC_TEXT]; /* of the text, without "cpu" or "cuda:0" */
     int any;               /* so many cores, whichever */
     bool rest;             /* whatever is left */
     uint64_t memory_bytes; /* 0: a share of what is left */
     int n_threads;         /* 0: by the cores */
+    bool gpu;
+    int ordinal;
 };
 
 struct division {
@@ -83,13 +86,16 @@ static int item_read(struct division *w, int device, const char *item, struct er
     struct device_spec *s = &w->specs[device];
     bool memory = strncmp(item, "mem=", 4) == 0, threads = strncmp(item, "threads=", 8) == 0,
          any = strncmp(item, "any:", 4) == 0;
-    if (threads)
+    if (threads && !s->gpu)
         return count_read(s, item, item + 8, &s->n_threads, e);
     if (memory && !units_bytes_parse(item + 4, &s->memory_bytes))
         return err_set(e, HP_EUSAGE, "--device %s: %s is not a size such as " UNITS_BYTES_HELP,
                        s->text, item);
     if (memory)
         return 0;
+    if (s->gpu)
+        return err_set(e, HP_EUSAGE, "--device %s: \"%s\" is not of a GPU; mem=BYTES is", s->text,
+                       item);
     if (s->any || (any && !s->rest))
         return err_set(e, HP_EUSAGE, "--device %s: any:COUNT stands alone, without other cores",
                        s->text);
@@ -97,18 +103,37 @@ static int item_read(struct division *w, int device, const char *item, struct er
     return any ? count_read(s, item, item + 4, &s->any, e) : range_read(w, device, item, e);
 }
 
+/* "cuda:N" and what follows it; NULL: it is none. */
+static const char *gpu_read(struct device_spec *s, const char *text)
+{
+    char *end;
+    if (strncmp(text, "cuda:", 5) != 0 || !isdigit((unsigned char)text[5]))
+        return NULL;
+    long ordinal = strtol(text + 5, &end, 10);
+    if (ordinal > 99 || (*end && *end != ','))
+        return NULL;
+    s->gpu = true;
+    s->ordinal = (int)ordinal;
+    return end;
+}
+
 static int spec_read(struct division *w, int device, const char *text, struct err *e)
 {
     struct device_spec *s = &w->specs[device];
+    const char *after = gpu_read(s, text);
     s->text = text;
-    s->rest = true;
-    const char *after = text + 3;
-    if (strncmp(text, "cpu", 3) != 0 || !strchr(":,", *after))
-        return err_set(
-            e, HP_EUSAGE,
-            "--device %s: is not cpu[:CORES][,mem=BYTES][,threads=N]; the one backend of "
-            "this agent is cpu",
-            text);
+    s->rest = !s->gpu;
+    if (!s->gpu) {
+        after = text + 3;
+        if (strncmp(text, "cpu", 3) != 0 || !strchr(":,", *after))
+            return err_set(e, HP_EUSAGE,
+                           "--device %s: is neither cpu[:CORES][,mem=BYTES][,threads=N] nor "
+                           "cuda:N[,mem=BYTES]",
+                           text);
+    }
+    for (int d = 0; s->gpu && d < device; d++)
+        if (w->specs[d].gpu && w->specs[d].ordinal == s->ordinal)
+            return err_set(e, HP_EUSAGE, "--device %s: cuda:%d is named twice", text, s->ordinal);
     if (strlen(after) >= sizeof s->items || strstr(after, ",,") ||
         (*after && strchr(":,", after[strlen(after) - 1])))
         return err_set(e, HP_EUSAGE, "--device %s: something is missing in it, or it is too long",
@@ -119,6 +144,46 @@ static int spec_read(struct division *w, int device, const char *text, struct er
     while (rc == 0 && (item = strsep(&rest, ",")) != NULL && *item)
         rc = item_read(w, device, item, e);
     return rc;
+}
+
+/* ---- GPUs ---- */
+
+static int gpu_find(const struct device_spec *s, struct discover_device *own, struct err *e)
+{
+    const struct plugin *p;
+    struct plugin_facts facts;
+    int rc = plugin_cuda(&p, e);
+    rc = rc < 0 ? rc : p->facts(s->ordinal, &facts, e);
+    if (rc < 0)
+        return rc;
+    if (s->memory_bytes > facts.free_bytes)
+        return err_set(e, HP_EUSAGE,
+                       "--device %s: %llu of its %llu bytes are free: %llu are missing", s->text,
+                       (unsigned long long)facts.free_bytes, (unsigned long long)facts.total_bytes,
+                       (unsigned long long)(s->memory_bytes - facts.free_bytes));
+    own->backend = p->backend;
+    own->ordinal = s->ordinal;
+    own->n_threads = 1;
+    own->memory_bytes = s->memory_bytes ? s->memory_bytes : facts.free_bytes / 10 * 9;
+    snprintf(own->model, sizeof own->model, "%.*s", DISCOVER_MODEL - 1, facts.name);
+    return 0;
+}
+
+static int gpus_find(struct division *w, struct err *e)
+{
+    int rc = 0;
+    for (int d = 0; rc == 0 && d < w->n; d++)
+        if (w->specs[d].gpu)
+            rc = gpu_find(&w->specs[d], &w->share->devices[d], e);
+    return rc;
+}
+
+static int cpus_count(const struct division *w)
+{
+    int n = 0;
+    for (int d = 0; d < w->n; d++)
+        n += !w->specs[d].gpu;
+    return n;
 }
 
 /* ---- cores ---- */
@@ -169,13 +234,15 @@ static void cores_order(struct division *w)
 {
     struct discover_share *s = w->share;
     int ordered[DISCOVER_MAX_CORES], n = 0;
-    for (int d = 0; d < w->n; d++) {
+    for (int d = 0; cpus_count(w) && d < w->n; d++) {
         s->devices[d].first_core = n;
         for (int i = 0; i < s->n_cores; i++)
             if (w->owner[i] == d)
                 ordered[n++] = s->cores[i];
         s->devices[d].n_cores = n - s->devices[d].first_core;
     }
+    if (!cpus_count(w))
+        return;
     memcpy(s->cores, ordered, (size_t)n * sizeof *ordered);
     s->n_cores = n;
 }
@@ -189,7 +256,8 @@ static int threads_divide(struct division *w, struct err *e)
     s->n_threads = 0;
     for (int d = 0; rc == 0 && d < w->n; d++) {
         struct discover_device *own = &s->devices[d];
-        own->n_threads = w->specs[d].n_threads;
+        if (!w->specs[d].gpu)
+            own->n_threads = w->specs[d].n_threads;
         if (!own->n_threads)
             rc = discover_threads(s->cores + own->first_core, own->n_cores,
                                   (double)own->n_cores / s->n_cores, &own->n_threads, e);
@@ -203,17 +271,19 @@ static int memory_divide(struct division *w, struct err *e)
     uint64_t all = discover_stage_bytes(w->share), asked = 0;
     int cores = 0;
     for (int d = 0; d < w->n; d++) {
-        uint64_t own = w->specs[d].memory_bytes;
+        uint64_t own = w->specs[d].gpu ? 0 : w->specs[d].memory_bytes;
         if (own > all - asked)
             return err_set(e, HP_EUSAGE,
                            "--device %s: the agent has %llu bytes for stages (--memory), and the "
                            "devices ask for more",
                            w->specs[d].text, (unsigned long long)all);
         asked += own;
-        cores += own ? 0 : w->share->devices[d].n_cores;
+        cores += own || w->specs[d].gpu ? 0 : w->share->devices[d].n_cores;
     }
     for (int d = 0; d < w->n; d++) {
         struct discover_device *own = &w->share->devices[d];
+        if (w->specs[d].gpu)
+            continue;
         own->memory_bytes = w->specs[d].memory_bytes
                                 ? w->specs[d].memory_bytes
                                 : (all - asked) / (uint64_t)cores * (uint64_t)own->n_cores;
@@ -222,6 +292,19 @@ static int memory_divide(struct division *w, struct err *e)
                            w->specs[d].text);
     }
     return 0;
+}
+
+static void names_give(struct division *w)
+{
+    for (int d = 0, cpu = 0; d < w->n; d++) {
+        char *name = w->share->devices[d].name;
+        if (w->specs[d].gpu)
+            snprintf(name, DISCOVER_DEVICE_NAME, "cuda%d", w->specs[d].ordinal);
+        else if (cpus_count(w) == 1)
+            snprintf(name, DISCOVER_DEVICE_NAME, "cpu");
+        else
+            snprintf(name, DISCOVER_DEVICE_NAME, "cpu%d", cpu++);
+    }
 }
 
 int discover_devices(const char *const *texts, int n, struct discover_share *share, struct err *e)
@@ -239,15 +322,16 @@ int discover_devices(const char *const *texts, int n, struct discover_share *sha
     int rc = 0;
     for (int d = 0; rc == 0 && d < n; d++)
         rc = spec_read(w, d, texts[d], e);
+    for (int d = 0; rc == 0 && d < n; d++)
+        share->devices[d] = (struct discover_device){0};
+    rc = rc < 0 ? rc : gpus_find(w, e);
     rc = rc < 0 ? rc : cores_divide(w, e);
     if (rc == 0) {
         cores_order(w);
         rc = threads_divide(w, e);
     }
     rc = rc < 0 ? rc : memory_divide(w, e);
-    snprintf(share->devices[0].name, sizeof share->devices[0].name, "cpu");
-    for (int d = 0; n > 1 && d < n; d++)
-        snprintf(share->devices[d].name, sizeof share->devices[d].name, "cpu%d", d);
+    names_give(w);
     share->n_devices = rc < 0 ? 0 : n;
     free(w);
     return rc;

@@ -18,6 +18,9 @@ static int executor_start(struct agent *a, unsigned i, struct executor_config *x
                  pthread_getaffinity_np(pthread_self(), sizeof before, &before) == 0;
     if (moves && pthread_setaffinity_np(pthread_self(), sizeof cores, &cores) != 0)
         return err_set(e, HP_EDEVICE, "device %s: cannot keep to its cores", own.name);
+    x->device.backend = own.backend ? own.backend->name : "cpu";
+    x->device.of = own.backend;
+    x->device.ordinal = own.ordinal;
     x->device.n_threads = own.n_threads;
     x->device.cores = share->cores + own.first_core;
     x->device.n_cores = own.n_cores;
@@ -30,7 +33,7 @@ static int executor_start(struct agent *a, unsigned i, struct executor_config *x
 
 int shell_devices_open(struct agent *a, struct err *e)
 {
-    struct executor_config x = {.device = {.backend = "cpu", .kernels = a->config.kernels},
+    struct executor_config x = {.device = {.kernels = a->config.kernels},
                                 .data = a->data,
                                 .paced = a->paced,
                                 .spills = a->spills,

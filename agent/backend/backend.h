@@ -105,8 +105,9 @@ struct backend;
 struct numa_box;
 
 struct device_config {
-    const char *backend;      /* "cpu", "plain" */
+    const char *backend;      /* "cpu", "plain", "cuda" */
     const struct backend *of; /* the backend itself: of a plugin, or of a test; NULL: by name */
+    int ordinal;              /* of "cuda": which of the box's GPUs */
     int n_threads; /* the caller counts as one; 0: as many as `cores`, or as the process may use */
     const int *cores; /* where the device's own threads run; NULL: wherever the process may. The
                          caller sees to its own place */

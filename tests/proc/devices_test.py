@@ -179,7 +179,6 @@ def a_device_that_cannot_be_is_refused_by_name():
                 (("--device", "cpu", "--device", "cpu"), "two devices without cores"),
                 (("--device", f"cpu:{first},mem=2GiB", "--device", "cpu"), "the devices ask for more"),
                 (("--device", f"cpu:{first}", "--cores", str(second)), f"core {first} is not one that this agent may use"),
-                (("--device", "cuda:0"), "the one backend of this agent is cpu"),
                 (("--device", f"cpu:{first}", "--threads", "1"), "say threads=1 with the device")):
             agent = start_agent(c, "x", *args)
             assert agent.wait(20) == 2, args

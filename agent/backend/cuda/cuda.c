@@ -1,0 +1,276 @@
+/* Device, streams and events of the cuda backend. */
+#include "agent/backend/cuda/cuda.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "agent/backend/cuda/cuda_int.h"
+
+/* ---- devices ---- */
+
+static int versions_check(struct err *e)
+{
+    int driver = 0, runtime = 0;
+    gpu_versions(&driver, &runtime);
+    if (driver == 0) {
+        err_set(e, HP_EDEVICE, "this box has no NVIDIA driver");
+        return err_hint(e, "nvidia-smi says what it has; without a GPU leave --device cuda out");
+    }
+    if (driver / 1000 < runtime / 1000) {
+        err_set(e, HP_EDEVICE,
+                "the NVIDIA driver knows CUDA %d.%d, and libhp-cuda.so was built with %d.%d",
+                driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
+        return err_hint(e, "update the driver, or build the plugin with an older CUDA");
+    }
+    return 0;
+}
+
+/* Makes the device the calling thread's. */
+static int ordinal_check(int ordinal, struct err *e)
+{
+    int n = 0, rc = versions_check(e);
+    if (rc < 0)
+        return rc;
+    rc = gpu_count(&n);
+    if (rc)
+        return err_set(e, HP_EDEVICE, "no GPU can be used: %s (CUDA error %d)", gpu_error_text(rc),
+                       rc);
+    if (ordinal < 0 || ordinal >= n)
+        return err_set(e, HP_EDEVICE, "there is no device cuda:%d: this box has %d GPUs", ordinal,
+                       n);
+    rc = gpu_use(ordinal);
+    return rc ? err_set(e, HP_EDEVICE, "device cuda:%d: %s (CUDA error %d)", ordinal,
+                        gpu_error_text(rc), rc)
+              : 0;
+}
+
+static int facts_find(int ordinal, struct plugin_facts *out, struct err *e)
+{
+    struct gpu_facts f;
+    int rc = ordinal_check(ordinal, e);
+    if (rc < 0)
+        return rc;
+    rc = gpu_facts_read(ordinal, &f);
+    if (rc)
+        return err_set(e, HP_EDEVICE, "device cuda:%d: %s (CUDA error %d)", ordinal,
+                       gpu_error_text(rc), rc);
+    snprintf(out->name, sizeof out->name, "%s", f.name);
+    out->total_bytes = f.total_bytes;
+    out->free_bytes = f.free_bytes;
+    return 0;
+}
+
+static void close_device(struct device **device)
+{
+    struct cuda_device *d = (struct cuda_device *)*device;
+    *device = NULL;
+    gpu_use(d->ordinal);
+    if (d->load_stream)
+        gpu_stream_destroy(d->load_stream);
+    pthread_mutex_destroy(&d->load_lock);
+    free(d);
+}
+
+static int open_device(const struct device_config *c, struct device **out, struct err *e)
+{
+    int rc = ordinal_check(c->ordinal, e);
+    struct cuda_device *d = rc == 0 ? calloc(1, sizeof *d) : NULL;
+    if (!d)
+        return rc < 0 ? rc : err_set(e, HP_ENOMEM, "no memory for a device");
+    d->base.backend = &cuda_backend;
+    d->ordinal = c->ordinal;
+    pthread_mutex_init(&d->load_lock, NULL);
+    struct device *made = &d->base;
+    rc = gpu_facts_read(d->ordinal, &d->facts);
+    rc = rc ? rc : gpu_stream_create(&d->load_stream);
+    if (rc) {
+        rc = cuda_fail(rc, d, "opening it", e);
+        close_device(&made);
+        return rc;
+    }
+    d->limit_bytes = c->memory_bytes ? c->memory_bytes : d->facts.free_bytes;
+    snprintf(d->text, sizeof d->text, "cuda:%d %s, compute capability %d.%d, %d multiprocessors",
+             d->ordinal, d->facts.name, d->facts.major, d->facts.minor, d->facts.multiprocessors);
+    *out = made;
+    return 0;
+}
+
+static const char *device_text(const struct device *d)
+{
+    return ((const struct cuda_device *)d)->text;
+}
+
+static int device_choices(const struct device *device, struct device_choice *out, int room)
+{
+    const struct cuda_device *d = (const struct cuda_device *)device;
+    if (room < 1)
+        return 0;
+    snprintf(out->what, sizeof out->what, "instructions");
+    snprintf(out->how, sizeof out->how, "cuda %d.%d", d->facts.major, d->facts.minor);
+    snprintf(out->why, sizeof out->why, "%s; float32 arithmetic, weights read in place",
+             d->facts.name);
+    return 1;
+}
+
+static void loader_enter(struct device *d)
+{
+    gpu_use(((struct cuda_device *)d)->ordinal);
+}
+
+static void host_spread(struct device *d, uint32_t n, void (*work)(void *ctx, uint32_t part),
+                        void *ctx)
+{
+    (void)d;
+    for (uint32_t i = 0; i < n; i++)
+        work(ctx, i);
+}
+
+static uint64_t scratch_bytes(const struct device *d, const struct weight *w, enum weight_use use,
+                              bool f32, uint32_t rows)
+{
+    (void)d, (void)w, (void)use, (void)f32, (void)rows;
+    return 0;
+}
+
+/* ---- streams ---- */
+
+static void stream_destroy(struct stream **stream)
+{
+    struct cuda_stream *s = (struct cuda_stream *)*stream;
+    *stream = NULL;
+    if (!s)
+        return;
+    gpu_use(s->device->ordinal);
+    if (s->stream)
+        gpu_stream_destroy(s->stream);
+    for (int i = 0; i < CUDA_TABLES; i++) {
+        cuda_room_free(&s->tables[i].room);
+        if (s->tables[i].read)
+            gpu_event_destroy(s->tables[i].read);
+    }
+    cuda_room_free(&s->narrow);
+    cuda_room_free(&s->wide);
+    free(s);
+}
+
+static int stream_create(struct device *device, struct stream **out, struct err *e)
+{
+    struct cuda_device *d = (struct cuda_device *)device;
+    struct cuda_stream *s = calloc(1, sizeof *s);
+    if (!s)
+        return err_set(e, HP_ENOMEM, "no memory for a stream");
+    s->device = d;
+    int rc = gpu_use(d->ordinal);
+    rc = rc ? rc : gpu_stream_create(&s->stream);
+    for (int i = 0; !rc && i < CUDA_TABLES; i++)
+        rc = gpu_event_create(&s->tables[i].read);
+    *out = (struct stream *)s;
+    if (!rc)
+        return 0;
+    stream_destroy(out);
+    return cuda_fail(rc, d, "a stream", e);
+}
+
+static int stream_wait(struct stream *stream, struct err *e)
+{
+    struct cuda_stream *s = (struct cuda_stream *)stream;
+    int failed = s->failed, rc = gpu_use(s->device->ordinal);
+    s->failed = 0;
+    rc = rc ? rc : gpu_stream_wait(s->stream);
+    rc = failed ? failed : rc;
+    return rc ? cuda_fail(rc, s->device, "computing", e) : 0;
+}
+
+static void event_destroy(struct event **event)
+{
+    struct cuda_event *v = (struct cuda_event *)*event;
+    *event = NULL;
+    if (!v)
+        return;
+    gpu_use(v->device->ordinal);
+    if (v->event)
+        gpu_event_destroy(v->event);
+    free(v);
+}
+
+static int event_create(struct device *device, struct event **out, struct err *e)
+{
+    struct cuda_device *d = (struct cuda_device *)device;
+    struct cuda_event *v = calloc(1, sizeof *v);
+    if (!v)
+        return err_set(e, HP_ENOMEM, "no memory for an event");
+    v->device = d;
+    int rc = gpu_use(d->ordinal);
+    rc = rc ? rc : gpu_event_create(&v->event);
+    *out = (struct event *)v;
+    if (!rc)
+        return 0;
+    event_destroy(out);
+    return cuda_fail(rc, d, "an event", e);
+}
+
+static void event_record(struct event *event, struct stream *stream)
+{
+    struct cuda_event *v = (struct cuda_event *)event;
+    struct cuda_stream *s = (struct cuda_stream *)stream;
+    int rc = gpu_use(v->device->ordinal);
+    cuda_note(s, rc ? rc : gpu_event_record(v->event, s->stream));
+    v->failed = s->failed;
+    s->failed = 0;
+}
+
+static int event_wait(struct event *event, struct err *e)
+{
+    struct cuda_event *v = (struct cuda_event *)event;
+    int rc = gpu_use(v->device->ordinal);
+    rc = rc ? rc : gpu_event_wait(v->event);
+    rc = v->failed ? v->failed : rc;
+    return rc ? cuda_fail(rc, v->device, "computing", e) : 0;
+}
+
+/* One batch at a time: whoever asks waits. */
+static bool event_pending(struct event *event, void (*over)(void *ctx), void *ctx)
+{
+    struct cuda_event *v = (struct cuda_event *)event;
+    (void)over, (void)ctx;
+    gpu_use(v->device->ordinal);
+    gpu_event_wait(v->event); /* event_wait says what came of it */
+    return false;
+}
+
+const struct backend cuda_backend = {
+    .name = "cuda",
+    .device_open = open_device,
+    .device_close = close_device,
+    .device_describe = device_text,
+    .choices = device_choices,
+    .memory_free = cuda_memory_free,
+    .loader_enter = loader_enter,
+    .host_spread = host_spread,
+    .weight_resident_bytes = cuda_weight_resident_bytes,
+    .matmul_scratch_bytes = scratch_bytes,
+    .weight_load = cuda_weight_load,
+    .weight_free = cuda_weight_free,
+    .memory_alloc = cuda_memory_alloc,
+    .memory_release = cuda_memory_release,
+    .stream_create = stream_create,
+    .stream_destroy = stream_destroy,
+    .stream_wait = stream_wait,
+    .event_create = event_create,
+    .event_destroy = event_destroy,
+    .event_record = event_record,
+    .event_wait = event_wait,
+    .event_pending = event_pending,
+    .copy = cuda_copy,
+    .op_supports = cuda_op_supports,
+    .op_prepare = cuda_op_prepare,
+    .op_release = cuda_op_release,
+    .op_run = cuda_op_run,
+    .kv_page_bytes = cuda_kv_page_bytes,
+    .kv_export = cuda_kv_export,
+    .kv_import = cuda_kv_import,
+};
+
+const struct plugin hp_backend_plugin = {PLUGIN_MAGIC, sizeof(struct plugin), HP_VERSION,
+                                         &cuda_backend, facts_find};

@@ -1,0 +1,115 @@
+/* What the files of the cuda backend share. */
+#ifndef HP_AGENT_BACKEND_CUDA_CUDA_INT_H
+#define HP_AGENT_BACKEND_CUDA_CUDA_INT_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "agent/backend/cuda/cuda.h"
+#include "agent/backend/cuda/gpu.h"
+
+enum { CUDA_TEXT = 192 };
+struct cuda_device {
+    struct device base;
+    int ordinal;
+    struct gpu_facts facts;
+    char text[CUDA_TEXT];
+    uint64_t limit_bytes;
+    atomic_ullong used_bytes;
+    pthread_mutex_t load_lock; /* of load_stream, which owner and loader use */
+    struct CUstream_st *load_stream;
+};
+
+/* Memory that grows: `bytes` of the device, and as many of the host where it is staged. */
+struct cuda_room {
+    void *device, *host;
+    size_t bytes;
+};
+/* What a batch is to attention, on its way to the device: one is filled while another is read. */
+enum { CUDA_TABLES = 8 };
+struct cuda_table {
+    struct cuda_room room;
+    struct CUevent_st *read;
+    size_t bytes; /* that it has; 0: none yet */
+    bool under_way;
+};
+struct cuda_stream {
+    struct cuda_device *device;
+    struct CUstream_st *stream;
+    int failed;                    /* the first failure since an event or a wait took it */
+    struct cuda_room narrow, wide; /* of copies that turn number formats */
+    struct cuda_table tables[CUDA_TABLES];
+    int table; /* the last that was filled */
+};
+struct cuda_event {
+    struct CUevent_st *event;
+    struct cuda_device *device;
+    int failed;
+};
+
+struct cuda_weight {
+    const char *name;
+    enum dtype dtype;
+    enum weight_use use;
+    void *data; /* float32 of vectors */
+    uint64_t counted_bytes, row_bytes;
+    uint64_t shape[2];
+};
+
+struct cuda_op {
+    struct op_request request;
+    struct cuda_device *device;
+    double *frequencies; /* of OP_ROPE_ANGLES, on the device */
+};
+
+/* memory.c */
+/* HP_EDEVICE in words: what was done, and what CUDA says. */
+int cuda_fail(int code, const struct cuda_device *d, const char *what, struct err *e);
+/* Of the device, counted; not zeroed. HP_ENOMEM says how many bytes are missing. */
+int cuda_take(struct cuda_device *d, uint64_t bytes, const char *what, void **out, struct err *e);
+void cuda_give(struct cuda_device *d, void *p, uint64_t bytes);
+/* Waits until it is there. */
+int cuda_upload(struct cuda_device *d, void *to, const void *from, uint64_t bytes, struct err *e);
+uint64_t cuda_memory_free(const struct device *d);
+int cuda_memory_alloc(struct device *d, uint64_t bytes, struct memory *out, struct err *e);
+void cuda_memory_release(struct device *d, struct memory *m);
+/* At least so many bytes; what is in it is lost where it grows. Notes failures in the stream.
+ * False: there is no room. */
+bool cuda_room_want(struct cuda_stream *s, struct cuda_room *r, size_t bytes, bool staged);
+void cuda_room_free(struct cuda_room *r);
+
+/* weights.c */
+uint64_t cuda_weight_resident_bytes(const struct device *d, const struct weight *w,
+                                    enum weight_use use, bool f32);
+int cuda_weight_load(struct device *d, const struct weight *w, enum weight_use use, bool f32,
+                     struct device_weight **out, struct err *e);
+void cuda_weight_free(struct device *d, struct device_weight **w);
+
+/* copies.c */
+void cuda_copy(struct stream *s, const struct tensor *to, const struct tensor *from);
+
+/* ops.c */
+bool cuda_op_supports(enum op_kind kind, enum dtype weight);
+int cuda_op_prepare(struct device *d, const struct op_request *r, struct device_op **out,
+                    struct err *e);
+void cuda_op_release(struct device_op **op);
+void cuda_op_run(struct stream *s, const struct device_op *op, const struct tensor *in,
+                 const struct tensor *out, const struct op_batch *batch);
+
+/* kv.c */
+uint64_t cuda_kv_page_bytes(const struct device *d, const struct kv_layout *l);
+void cuda_attention_run(struct cuda_stream *s, const struct cuda_op *op, const struct tensor *in,
+                        const struct tensor *out, const struct op_batch *batch);
+void cuda_kv_export(struct stream *s, const struct kv_group *g, const uint32_t *pages,
+                    const struct kv_part *part, void *out);
+void cuda_kv_import(struct stream *s, const struct kv_group *g, const uint32_t *pages,
+                    const struct kv_part *part, const void *data);
+
+/* The first failure stays. */
+static inline void cuda_note(struct cuda_stream *s, int code)
+{
+    if (!s->failed)
+        s->failed = code;
+}
+
+#endif

@@ -1,0 +1,59 @@
+/* What the plugin asks of CUDA's runtime, for C: devices, memory, copies, streams, events.
+ * Functions return 0 or the number of CUDA's error, which gpu_error_text puts in words. Addresses
+ * of the device are for kernels and copies alone. Any thread; gpu_use says which device the calling
+ * thread means. */
+#ifndef HP_AGENT_BACKEND_CUDA_GPU_H
+#define HP_AGENT_BACKEND_CUDA_GPU_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct CUstream_st; /* as CUDA's headers call them */
+struct CUevent_st;
+
+enum { GPU_NAME = 128, GPU_NO_MEMORY = 2 };
+struct gpu_facts {
+    char name[GPU_NAME]; /* "NVIDIA H100 80GB HBM3" */
+    uint64_t total_bytes, free_bytes;
+    int major, minor, multiprocessors; /* major.minor: the compute capability */
+};
+
+const char *gpu_error_text(int code);
+/* As CUDA counts: 12040 is 12.4. The driver's is 0 where there is none. */
+int gpu_versions(int *driver, int *runtime);
+int gpu_count(int *n);
+int gpu_use(int ordinal);
+/* Of the device in use, which is `ordinal`. */
+int gpu_facts_read(int ordinal, struct gpu_facts *out);
+
+int gpu_alloc(void **out, size_t bytes);
+int gpu_free(void *p);
+/* Memory of the host that copies read and write without a detour. */
+int gpu_host_alloc(void **out, size_t bytes);
+int gpu_host_free(void *p);
+
+int gpu_stream_create(struct CUstream_st **out);
+int gpu_stream_destroy(struct CUstream_st *s);
+int gpu_stream_wait(struct CUstream_st *s);
+int gpu_event_create(struct CUevent_st **out);
+int gpu_event_destroy(struct CUevent_st *v);
+int gpu_event_record(struct CUevent_st *v, struct CUstream_st *s);
+int gpu_event_wait(struct CUevent_st *v);
+
+enum gpu_way { GPU_TO_DEVICE, GPU_TO_HOST, GPU_WITHIN };
+/* `rows` runs of `bytes`, whose beginnings lie so far apart. */
+int gpu_copy(struct CUstream_st *s, enum gpu_way way, void *to, size_t to_pitch, const void *from,
+             size_t from_pitch, size_t bytes, size_t rows);
+int gpu_zero(struct CUstream_st *s, void *p, size_t bytes);
+/* The first failure of launches since the last call. */
+int gpu_launched(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,109 @@
+/* The kernels, for C. All pointers are the device's; rows of float32 come as the first one's
+ * address and how many elements lie from one to the next. Calls put work on a stream and return;
+ * gpu_launched says whether that failed. Number formats are enum dtype's values. What each computes
+ * is what the plain backend's loop of that name computes (agent/backend/plain/loops.h). */
+#ifndef HP_AGENT_BACKEND_CUDA_KERNELS_H
+#define HP_AGENT_BACKEND_CUDA_KERNELS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "agent/backend/cuda/gpu.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct gpu_rows {
+    float *data;
+    uint64_t stride;
+};
+/* Rows of a result. */
+struct gpu_shape {
+    uint32_t rows, width;
+};
+
+/* One number from one or two, element by element. */
+enum gpu_rowwise {
+    GPU_ADD,
+    GPU_MUL,
+    GPU_SILU_MUL,
+    GPU_SCALE,    /* by p */
+    GPU_SOFT_CAP, /* p */
+    GPU_GELU,
+    GPU_GELU_EXACT,
+    GPU_GATE, /* the second has one column */
+};
+void gpu_rowwise_run(struct CUstream_st *s, enum gpu_rowwise what, struct gpu_rows a,
+                     struct gpu_rows b, struct gpu_rows out, struct gpu_shape shape, float p);
+
+/* Each `part` of a row by itself; `bias`: of a layer norm, NULL: an RMS norm. */
+void gpu_norm(struct CUstream_st *s, struct gpu_rows in, const float *weight, const float *bias,
+              float epsilon, uint32_t part, struct gpu_rows out, struct gpu_shape shape);
+
+/* Rows of a table by ids (NULL: row `first` for all), and of float32 rows by their numbers. */
+void gpu_embed(struct CUstream_st *s, int dtype, const void *table, uint64_t row_bytes,
+               const uint32_t *ids, uint32_t first, struct gpu_rows out, struct gpu_shape shape);
+void gpu_gather(struct CUstream_st *s, struct gpu_rows in, const uint32_t *index,
+                struct gpu_rows out, struct gpu_shape shape);
+
+/* frequencies[2][pairs]: usual ones, then those of positions with GRAPH_POSITION_LONG. */
+void gpu_rope_angles(struct CUstream_st *s, const double *frequencies, double magnitude,
+                     uint32_t pairs, const uint32_t *positions, struct gpu_rows out, uint32_t rows);
+struct gpu_rope {
+    uint32_t heads, head_dim, first, pairs;
+    uint32_t step, partner; /* of a pair's elements: pair i is at i * step, and `partner` on */
+};
+void gpu_rope_run(struct CUstream_st *s, const struct gpu_rope *how, struct gpu_rows in,
+                  struct gpu_rows angles, struct gpu_rows out, uint32_t rows);
+
+/* out = in * weightᵀ (+ addend) (+ bias) */
+struct gpu_product {
+    int dtype;
+    const uint8_t *weight;
+    uint64_t row_bytes;
+    bool turned; /* the weight lies as [inputs, outputs]; plain formats */
+    uint32_t inputs, outputs, rows;
+    struct gpu_rows in, addend, out; /* addend.data and bias may be NULL */
+    const float *bias;
+};
+bool gpu_product_knows(int dtype);
+void gpu_product_run(struct CUstream_st *s, const struct gpu_product *p);
+
+/* ---- keys and values ---- */
+
+/* A row of a batch: its token's position, what it sees, and where its sequence's pages begin in
+ * `pages`. */
+struct gpu_attention_row {
+    uint32_t row, position, first, last, pages;
+};
+struct gpu_attention {
+    int kv_format; /* enum kv_format */
+    uint8_t *pool;
+    uint64_t page_bytes, token_bytes, head_bytes; /* of one part */
+    uint32_t block, parts, page_tokens;
+    uint32_t heads, kv_heads, head_dim, value_dim;
+    float scale, cap;
+    const float *sinks; /* [heads]; NULL: none */
+    struct gpu_rows q, k, v, out;
+    const struct gpu_attention_row *rows;
+    const uint32_t *pages;
+    uint32_t n_rows;
+};
+enum { GPU_HEAD_DIM_MAX = 576 };
+/* Writes keys and values of the rows, then attends. */
+void gpu_attend(struct CUstream_st *s, const struct gpu_attention *a);
+
+/* ---- number formats of rows ---- */
+
+/* Between float32 and F16, BF16 or Q8_WIRE, as narrow.h has it; rows of `row_bytes`. */
+void gpu_narrow(struct CUstream_st *s, int dtype, struct gpu_rows in, void *out, uint64_t row_bytes,
+                struct gpu_shape shape);
+void gpu_widen(struct CUstream_st *s, int dtype, const void *in, uint64_t row_bytes,
+               struct gpu_rows out, struct gpu_shape shape);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

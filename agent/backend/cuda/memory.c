@@ -1,0 +1,110 @@
+/* Memory of a GPU, counted against the device's limit. */
+#include <string.h>
+
+#include "agent/backend/cuda/cuda_int.h"
+
+int cuda_fail(int code, const struct cuda_device *d, const char *what, struct err *e)
+{
+    return err_set(e, HP_EDEVICE, "device cuda:%d: %s: %s (CUDA error %d)", d->ordinal, what,
+                   gpu_error_text(code), code);
+}
+
+uint64_t cuda_memory_free(const struct device *device)
+{
+    const struct cuda_device *d = (const struct cuda_device *)device;
+    uint64_t used = atomic_load(&d->used_bytes);
+    return d->limit_bytes > used ? d->limit_bytes - used : 0;
+}
+
+static int memory_missing(const struct cuda_device *d, uint64_t bytes, uint64_t left,
+                          const char *what, struct err *e)
+{
+    return err_set(e, HP_ENOMEM,
+                   "device cuda:%d: %s needs %llu bytes, and %llu are left: %llu bytes are missing",
+                   d->ordinal, what, (unsigned long long)bytes, (unsigned long long)left,
+                   (unsigned long long)(bytes > left ? bytes - left : bytes));
+}
+
+int cuda_take(struct cuda_device *d, uint64_t bytes, const char *what, void **out, struct err *e)
+{
+    uint64_t left = cuda_memory_free(&d->base);
+    struct gpu_facts facts;
+    if (bytes > left)
+        return memory_missing(d, bytes, left, what, e);
+    int rc = gpu_use(d->ordinal);
+    rc = rc ? rc : gpu_alloc(out, bytes);
+    if (rc == GPU_NO_MEMORY)
+        return memory_missing(d, bytes, gpu_facts_read(d->ordinal, &facts) ? 0 : facts.free_bytes,
+                              what, e);
+    if (rc)
+        return cuda_fail(rc, d, what, e);
+    atomic_fetch_add(&d->used_bytes, bytes);
+    return 0;
+}
+
+void cuda_give(struct cuda_device *d, void *p, uint64_t bytes)
+{
+    if (!p)
+        return;
+    gpu_use(d->ordinal);
+    gpu_free(p); /* of a device that is lost: so is this */
+    atomic_fetch_sub(&d->used_bytes, bytes);
+}
+
+int cuda_upload(struct cuda_device *d, void *to, const void *from, uint64_t bytes, struct err *e)
+{
+    pthread_mutex_lock(&d->load_lock);
+    int rc = gpu_use(d->ordinal);
+    rc = rc     ? rc
+         : from ? gpu_copy(d->load_stream, GPU_TO_DEVICE, to, bytes, from, bytes, bytes, 1)
+                : gpu_zero(d->load_stream, to, bytes);
+    rc = rc ? rc : gpu_stream_wait(d->load_stream);
+    pthread_mutex_unlock(&d->load_lock);
+    return rc ? cuda_fail(rc, d, "writing to its memory", e) : 0;
+}
+
+int cuda_memory_alloc(struct device *device, uint64_t bytes, struct memory *out, struct err *e)
+{
+    struct cuda_device *d = (struct cuda_device *)device;
+    void *data = NULL;
+    int rc = cuda_take(d, bytes, "a tensor", &data, e);
+    if (rc == 0 && (rc = cuda_upload(d, data, NULL, bytes, e)) < 0)
+        cuda_give(d, data, bytes);
+    if (rc == 0)
+        *out = (struct memory){data, bytes};
+    return rc;
+}
+
+void cuda_memory_release(struct device *d, struct memory *m)
+{
+    cuda_give((struct cuda_device *)d, m->data, m->bytes);
+    *m = (struct memory){0};
+}
+
+void cuda_room_free(struct cuda_room *r)
+{
+    if (r->device)
+        gpu_free(r->device);
+    if (r->host)
+        gpu_host_free(r->host);
+    *r = (struct cuda_room){0};
+}
+
+bool cuda_room_want(struct cuda_stream *s, struct cuda_room *r, size_t bytes, bool staged)
+{
+    size_t more = bytes + bytes / 2;
+    if (bytes <= r->bytes)
+        return true;
+    cuda_note(s, gpu_stream_wait(s->stream));
+    cuda_room_free(r);
+    int rc = gpu_alloc(&r->device, more);
+    if (!rc && staged)
+        rc = gpu_host_alloc(&r->host, more);
+    if (rc) {
+        cuda_room_free(r);
+        cuda_note(s, rc);
+        return false;
+    }
+    r->bytes = more;
+    return true;
+}

@@ -1,0 +1,275 @@
+/* Operators on rows: element by element, norms, gathering, rotation. */
+#include "agent/backend/cuda/cuda.cuh"
+#include "agent/backend/cuda/formats.cuh"
+#include "agent/backend/cuda/kernels.h"
+
+enum { ROW_THREADS = 256, ROWS_PER_LAUNCH = 65535 };
+
+/* ---- element by element ---- */
+
+static __device__ float rowwise_value(gpu_rowwise what, float a, float b, float p)
+{
+    switch (what) {
+    case GPU_ADD: return a + b;
+    case GPU_MUL: return a * b;
+    case GPU_SILU_MUL: return a / (1.0f + expf(-a)) * b;
+    case GPU_SCALE: return a * p;
+    case GPU_SOFT_CAP: return p * tanhf(a / p);
+    case GPU_GELU: return 0.5f * a * (1.0f + tanhf(0.797884561f * (a + 0.044715f * a * a * a)));
+    case GPU_GELU_EXACT: return 0.5f * a * (1.0f + erff(0.707106781f * a));
+    case GPU_GATE: return a * (1.0f / (1.0f + expf(-b)));
+    }
+    return 0;
+}
+
+/* Rows lie along x, a row's parts along y. */
+__global__ void rowwise_kernel(gpu_rowwise what, gpu_rows a, gpu_rows b, gpu_rows out,
+                               uint32_t width, float p)
+{
+    uint64_t r = blockIdx.x;
+    uint32_t i = blockIdx.y * blockDim.x + threadIdx.x;
+    if (i >= width)
+        return;
+    float second = b.data ? b.data[r * b.stride + (what == GPU_GATE ? 0 : i)] : 0;
+    out.data[r * out.stride + i] = rowwise_value(what, a.data[r * a.stride + i], second, p);
+}
+
+void gpu_rowwise_run(struct CUstream_st *s, enum gpu_rowwise what, struct gpu_rows a,
+                     struct gpu_rows b, struct gpu_rows out, struct gpu_shape shape, float p)
+{
+    dim3 grid(shape.rows, blocks_for(shape.width, ROW_THREADS));
+    if (shape.rows && shape.width)
+        CUDA_LAUNCH(rowwise_kernel, grid, ROW_THREADS, s)(what, a, b, out, shape.width, p);
+}
+
+/* ---- norms ---- */
+
+__global__ void norm_kernel(gpu_rows in, const float *weight, const float *bias, float epsilon,
+                            uint32_t part, gpu_rows out)
+{
+    __shared__ float means[ROW_THREADS / WARP], squares[ROW_THREADS / WARP];
+    const float *x = in.data + blockIdx.x * in.stride + (uint64_t)blockIdx.y * part;
+    float *to = out.data + blockIdx.x * out.stride + (uint64_t)blockIdx.y * part;
+    float sum = 0, mean = 0;
+    if (bias) {
+        for (uint32_t i = threadIdx.x; i < part; i += blockDim.x)
+            sum += x[i];
+        mean = block_sum(sum, means) / (float)part;
+    }
+    sum = 0;
+    for (uint32_t i = threadIdx.x; i < part; i += blockDim.x)
+        sum += (x[i] - mean) * (x[i] - mean);
+    float scale = 1.0f / sqrtf(block_sum(sum, squares) / (float)part + epsilon);
+    for (uint32_t i = threadIdx.x; i < part; i += blockDim.x)
+        to[i] = (x[i] - mean) * scale * weight[i] + (bias ? bias[i] : 0);
+}
+
+void gpu_norm(struct CUstream_st *s, struct gpu_rows in, const float *weight, const float *bias,
+              float epsilon, uint32_t part, struct gpu_rows out, struct gpu_shape shape)
+{
+    dim3 grid(shape.rows, shape.width / part);
+    if (shape.rows)
+        CUDA_LAUNCH(norm_kernel, grid, ROW_THREADS, s)(in, weight, bias, epsilon, part, out);
+}
+
+/* ---- gathering ---- */
+
+template <int DTYPE>
+__global__ void embed_kernel(const uint8_t *table, uint64_t row_bytes, const uint32_t *ids,
+                             uint32_t first, gpu_rows out, uint32_t width)
+{
+    uint64_t r = blockIdx.x, row = (uint64_t)first + (ids ? ids[r] : 0);
+    uint32_t at = (blockIdx.y * blockDim.x + threadIdx.x) * FORMAT_RUN;
+    float values[FORMAT_RUN];
+    if (at >= width)
+        return;
+    format_read<DTYPE>(table + row * row_bytes, at, width - at, values);
+    for (uint32_t i = 0; i < FORMAT_RUN && at + i < width; i++)
+        out.data[r * out.stride + at + i] = values[i];
+}
+
+void gpu_embed(struct CUstream_st *s, int dtype, const void *table, uint64_t row_bytes,
+               const uint32_t *ids, uint32_t first, struct gpu_rows out, struct gpu_shape shape)
+{
+    dim3 grid(shape.rows, blocks_for(shape.width, ROW_THREADS * FORMAT_RUN));
+#define EMBED(d)                                                                                   \
+    CUDA_LAUNCH(embed_kernel<d>, grid, ROW_THREADS, s)                                             \
+    ((const uint8_t *)table, row_bytes, ids, first, out, shape.width)
+    if (shape.rows)
+        FORMAT_SWITCH(dtype, EMBED);
+}
+
+__global__ void gather_kernel(gpu_rows in, const uint32_t *index, gpu_rows out, uint32_t width)
+{
+    uint64_t r = blockIdx.x, from = index[r];
+    for (uint32_t i = threadIdx.x; i < width; i += blockDim.x)
+        out.data[r * out.stride + i] = in.data[from * in.stride + i];
+}
+
+void gpu_gather(struct CUstream_st *s, struct gpu_rows in, const uint32_t *index,
+                struct gpu_rows out, struct gpu_shape shape)
+{
+    if (shape.rows)
+        CUDA_LAUNCH(gather_kernel, shape.rows, ROW_THREADS, s)(in, index, out, shape.width);
+}
+
+/* ---- rotation ---- */
+
+static const uint32_t position_long = 0x80000000u; /* GRAPH_POSITION_LONG */
+
+__global__ void rope_angles_kernel(const double *frequencies, double magnitude, uint32_t pairs,
+                                   const uint32_t *positions, gpu_rows out)
+{
+    uint32_t position = positions[blockIdx.x];
+    float *to = out.data + blockIdx.x * out.stride;
+    for (uint32_t i = threadIdx.x; i < pairs; i += blockDim.x) {
+        double turn = (double)(position & ~position_long) *
+                      frequencies[(position & position_long ? pairs : 0) + i];
+        to[i * 2] = (float)(magnitude * cos(turn));
+        to[i * 2 + 1] = (float)(magnitude * sin(turn));
+    }
+}
+
+void gpu_rope_angles(struct CUstream_st *s, const double *frequencies, double magnitude,
+                     uint32_t pairs, const uint32_t *positions, struct gpu_rows out, uint32_t rows)
+{
+    if (rows)
+        CUDA_LAUNCH(rope_angles_kernel, rows, 64, s)(frequencies, magnitude, pairs, positions, out);
+}
+
+/* A head's elements that rotate are a thread's pair each; the others are one thread's each. */
+__global__ void rope_kernel(gpu_rope how, gpu_rows in, gpu_rows angles, gpu_rows out)
+{
+    uint32_t turned = 2 * how.pairs, each = how.head_dim - how.pairs;
+    const float *turn = angles.data + blockIdx.x * angles.stride;
+    for (uint32_t n = threadIdx.x; n < how.heads * each; n += blockDim.x) {
+        uint32_t i = n % each, head = n / each * how.head_dim;
+        const float *from = in.data + blockIdx.x * in.stride + head;
+        float *to = out.data + blockIdx.x * out.stride + head;
+        if (i >= how.pairs) {
+            uint32_t rest = i - how.pairs, at = rest < how.first ? rest : rest + turned;
+            to[at] = from[at];
+            continue;
+        }
+        uint32_t a = how.first + i * how.step, b = a + how.partner;
+        float c = turn[i * 2], sine = turn[i * 2 + 1], x = from[a], y = from[b];
+        to[a] = x * c - y * sine;
+        to[b] = x * sine + y * c;
+    }
+}
+
+void gpu_rope_run(struct CUstream_st *s, const struct gpu_rope *how, struct gpu_rows in,
+                  struct gpu_rows angles, struct gpu_rows out, uint32_t rows)
+{
+    if (rows)
+        CUDA_LAUNCH(rope_kernel, rows, ROW_THREADS, s)(*how, in, angles, out);
+}
+
+/* ---- number formats of rows ---- */
+
+enum { WIRE = 64, WIRE_BYTES = 72, WIRE_KEPT = -128 };
+
+static __device__ unsigned short narrow_f16(float v)
+{
+    v = v > 65504.0f ? 65504.0f : v;
+    v = v < -65504.0f ? -65504.0f : v;
+    return __half_as_ushort(__float2half_rn(v));
+}
+
+static __device__ unsigned short narrow_bf16(float v)
+{
+    unsigned bits = __float_as_uint(v);
+    if ((bits & 0x7fffffff) > 0x7f800000)
+        return (unsigned short)(bits >> 16 | 0x40);
+    return (unsigned short)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+__global__ void narrow_half_kernel(int dtype, gpu_rows in, uint16_t *out, uint64_t out_stride,
+                                   uint32_t width)
+{
+    for (uint32_t i = threadIdx.x; i < width; i += blockDim.x) {
+        float v = in.data[blockIdx.x * in.stride + i];
+        out[blockIdx.x * out_stride + i] = dtype == DTYPE_F16 ? narrow_f16(v) : narrow_bf16(v);
+    }
+}
+
+__global__ void widen_half_kernel(int dtype, const uint16_t *in, uint64_t in_stride, gpu_rows out,
+                                  uint32_t width)
+{
+    for (uint32_t i = threadIdx.x; i < width; i += blockDim.x) {
+        unsigned short h = in[blockIdx.x * in_stride + i];
+        out.data[blockIdx.x * out.stride + i] = dtype == DTYPE_F16
+                                                    ? __half2float(__ushort_as_half(h))
+                                                    : __uint_as_float((unsigned)h << 16);
+    }
+}
+
+static __device__ unsigned magnitude_bits(float v)
+{
+    return __float_as_uint(v) & 0x7fffffff;
+}
+
+/* The first of the largest magnitudes but element `without`. */
+static __device__ int wire_largest(const float *block, int without)
+{
+    int at = without == 0 ? 1 : 0;
+    for (int i = at + 1; i < WIRE; i++)
+        if (i != without && magnitude_bits(block[i]) > magnitude_bits(block[at]))
+            at = i;
+    return at;
+}
+
+/* A thread a block of 64. */
+__global__ void narrow_wire_kernel(gpu_rows in, uint8_t *out, uint64_t row_bytes, uint32_t width)
+{
+    for (uint32_t n = threadIdx.x; n < width / WIRE; n += blockDim.x) {
+        const float *block = in.data + blockIdx.x * in.stride + n * WIRE;
+        uint8_t *to = out + blockIdx.x * row_bytes + n * WIRE_BYTES;
+        int kept = wire_largest(block, -1);
+        float most = __uint_as_float(magnitude_bits(block[wire_largest(block, kept)]));
+        most = most < 3e38f ? most : 3e38f;
+        float scale = most < 1e-30f ? 0 : most / 127, inverse = most < 1e-30f ? 0 : 127 / most;
+        *(float *)to = scale;
+        *(float *)(to + 4) = block[kept];
+        for (int i = 0; i < WIRE; i++) {
+            float v = block[i] < most ? block[i] : most;
+            v = v > -most ? v : -most;
+            to[8 + i] = (uint8_t)(int8_t)(i == kept ? WIRE_KEPT : (int)rintf(v * inverse));
+        }
+    }
+}
+
+__global__ void widen_wire_kernel(const uint8_t *in, uint64_t row_bytes, gpu_rows out,
+                                  uint32_t width)
+{
+    for (uint32_t i = threadIdx.x; i < width; i += blockDim.x) {
+        const uint8_t *block = in + blockIdx.x * row_bytes + i / WIRE * WIRE_BYTES;
+        int code = (int8_t)block[8 + i % WIRE];
+        out.data[blockIdx.x * out.stride + i] =
+            code == WIRE_KEPT ? *(const float *)(block + 4) : *(const float *)block * (float)code;
+    }
+}
+
+void gpu_narrow(struct CUstream_st *s, int dtype, struct gpu_rows in, void *out, uint64_t row_bytes,
+                struct gpu_shape shape)
+{
+    if (shape.rows == 0)
+        return;
+    if (dtype == DTYPE_F16 || dtype == DTYPE_BF16)
+        CUDA_LAUNCH(narrow_half_kernel, shape.rows, ROW_THREADS, s)
+    (dtype, in, (uint16_t *)out, row_bytes / 2, shape.width);
+    else CUDA_LAUNCH(narrow_wire_kernel, shape.rows, WARP, s)(in, (uint8_t *)out, row_bytes,
+                                                              shape.width);
+}
+
+void gpu_widen(struct CUstream_st *s, int dtype, const void *in, uint64_t row_bytes,
+               struct gpu_rows out, struct gpu_shape shape)
+{
+    if (shape.rows == 0)
+        return;
+    if (dtype == DTYPE_F16 || dtype == DTYPE_BF16)
+        CUDA_LAUNCH(widen_half_kernel, shape.rows, ROW_THREADS, s)
+    (dtype, (const uint16_t *)in, row_bytes / 2, out, shape.width);
+    else CUDA_LAUNCH(widen_wire_kernel, shape.rows, ROW_THREADS, s)((const uint8_t *)in, row_bytes,
+                                                                    out, shape.width);
+}

@@ -1,0 +1,126 @@
+/* CUDA's runtime for C. */
+#include <cstdio>
+#include <cuda_runtime.h>
+
+#include "agent/backend/cuda/gpu.h"
+
+const char *gpu_error_text(int code)
+{
+    return cudaGetErrorString((cudaError_t)code);
+}
+
+int gpu_versions(int *driver, int *runtime)
+{
+    int rc = cudaDriverGetVersion(driver);
+    return rc ? rc : cudaRuntimeGetVersion(runtime);
+}
+
+int gpu_count(int *n)
+{
+    return cudaGetDeviceCount(n);
+}
+
+int gpu_use(int ordinal)
+{
+    return cudaSetDevice(ordinal);
+}
+
+int gpu_facts_read(int ordinal, struct gpu_facts *out)
+{
+    cudaDeviceProp p;
+    size_t free_bytes = 0, total = 0;
+    int rc = cudaGetDeviceProperties(&p, ordinal);
+    rc = rc ? rc : cudaMemGetInfo(&free_bytes, &total);
+    if (rc)
+        return rc;
+    snprintf(out->name, sizeof out->name, "%.*s", GPU_NAME - 1, p.name);
+    out->total_bytes = total;
+    out->free_bytes = free_bytes;
+    out->major = p.major;
+    out->minor = p.minor;
+    out->multiprocessors = p.multiProcessorCount;
+    return 0;
+}
+
+int gpu_alloc(void **out, size_t bytes)
+{
+    int rc = cudaMalloc(out, bytes ? bytes : 1);
+    if (rc)
+        cudaGetLastError(); /* want of memory is told here alone */
+    return rc;
+}
+
+int gpu_free(void *p)
+{
+    return cudaFree(p);
+}
+
+int gpu_host_alloc(void **out, size_t bytes)
+{
+    int rc = cudaMallocHost(out, bytes);
+    if (rc)
+        cudaGetLastError();
+    return rc;
+}
+
+int gpu_host_free(void *p)
+{
+    return cudaFreeHost(p);
+}
+
+int gpu_stream_create(struct CUstream_st **out)
+{
+    return cudaStreamCreateWithFlags(out, cudaStreamNonBlocking);
+}
+
+int gpu_stream_destroy(struct CUstream_st *s)
+{
+    return cudaStreamDestroy(s);
+}
+
+int gpu_stream_wait(struct CUstream_st *s)
+{
+    return cudaStreamSynchronize(s);
+}
+
+int gpu_event_create(struct CUevent_st **out)
+{
+    return cudaEventCreateWithFlags(out, cudaEventDisableTiming);
+}
+
+int gpu_event_destroy(struct CUevent_st *v)
+{
+    return cudaEventDestroy(v);
+}
+
+int gpu_event_record(struct CUevent_st *v, struct CUstream_st *s)
+{
+    return cudaEventRecord(v, s);
+}
+
+int gpu_event_wait(struct CUevent_st *v)
+{
+    return cudaEventSynchronize(v);
+}
+
+int gpu_copy(struct CUstream_st *s, enum gpu_way way, void *to, size_t to_pitch, const void *from,
+             size_t from_pitch, size_t bytes, size_t rows)
+{
+    static const cudaMemcpyKind kinds[] = {cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost,
+                                           cudaMemcpyDeviceToDevice};
+    if (bytes == 0 || rows == 0)
+        return 0;
+    if (rows == 1 || (to_pitch == bytes && from_pitch == bytes))
+        return cudaMemcpyAsync(to, from, bytes * rows, kinds[way], s);
+    return cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, bytes, rows, kinds[way], s);
+}
+
+int gpu_zero(struct CUstream_st *s, void *p, size_t bytes)
+{
+    return bytes ? cudaMemsetAsync(p, 0, bytes, s) : 0;
+}
+
+int gpu_launched(void)
+{
+    return cudaGetLastError();
+}

@@ -1,0 +1,108 @@
+/* Weights on a GPU: matrices and tables with the bytes of their format, vectors as float32. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "agent/backend/cuda/cuda_int.h"
+#include "agent/backend/cuda/kernels.h"
+
+enum { CHUNK_BYTES = 16 << 20 }; /* made on the host at a time */
+
+static bool is_vector(enum weight_use use)
+{
+    return use == WEIGHT_VECTOR || use == WEIGHT_VECTOR_OF_ONE;
+}
+
+static uint64_t weight_elements(const struct weight *w)
+{
+    return weight_shape_rows(w) * weight_shape_columns(w);
+}
+
+uint64_t cuda_weight_resident_bytes(const struct device *d, const struct weight *w,
+                                    enum weight_use use, bool f32)
+{
+    (void)d, (void)f32;
+    return is_vector(use) ? weight_elements(w) * sizeof(float) : weight_dtype_bytes(w);
+}
+
+static int vector_fill(struct cuda_device *d, const struct weight *source, bool of_one, void *to,
+                       struct err *e)
+{
+    uint64_t n = weight_elements(source);
+    float *values = malloc(n * sizeof *values + 1);
+    if (!values)
+        return err_set(e, HP_ENOMEM, "no memory for %s", source->name);
+    dtype_info(source->dtype)->to_f32(source->data, n, values);
+    for (uint64_t i = 0; of_one && i < n; i++)
+        values[i] += 1;
+    int rc = cuda_upload(d, to, values, n * sizeof *values, e);
+    free(values);
+    return rc;
+}
+
+/* Rows whose bytes are made of two tensors of the file. */
+static int matrix_make(struct cuda_device *d, const struct weight *source, uint8_t *to,
+                       struct err *e)
+{
+    uint64_t rows = weight_shape_rows(source), row_bytes = weight_dtype_bytes(source) / rows,
+             most = row_bytes < CHUNK_BYTES ? CHUNK_BYTES / row_bytes : 1;
+    uint8_t *chunk = malloc(most * row_bytes);
+    int rc = chunk ? 0 : err_set(e, HP_ENOMEM, "no memory for %s", source->name);
+    for (uint64_t r = 0; rc == 0 && r < rows; r += most) {
+        uint64_t n = rows - r < most ? rows - r : most;
+        weight_rows_make(source, r, n, chunk);
+        rc = cuda_upload(d, to + r * row_bytes, chunk, n * row_bytes, e);
+    }
+    free(chunk);
+    return rc;
+}
+
+static int weight_check(const struct weight *w, enum weight_use use, struct err *e)
+{
+    if (w->n_parts > 0)
+        return err_set(e, HP_EUNSUPPORTED, "%s: the cuda backend runs no mixtures of experts",
+                       w->name);
+    if (!is_vector(use) && !gpu_product_knows((int)w->dtype))
+        return err_set(e, HP_EUNSUPPORTED, "%s: the cuda backend has no kernel for %s", w->name,
+                       w->format);
+    return backend_weight_check(w, use, e);
+}
+
+void cuda_weight_free(struct device *d, struct device_weight **weight)
+{
+    struct cuda_weight *w = (struct cuda_weight *)*weight;
+    *weight = NULL;
+    if (!w)
+        return;
+    cuda_give((struct cuda_device *)d, w->data, w->counted_bytes);
+    free(w);
+}
+
+int cuda_weight_load(struct device *device, const struct weight *source, enum weight_use use,
+                     bool f32, struct device_weight **out, struct err *e)
+{
+    struct cuda_device *d = (struct cuda_device *)device;
+    int rc = weight_check(source, use, e);
+    struct cuda_weight *w = rc == 0 ? calloc(1, sizeof *w) : NULL;
+    if (!w)
+        return rc < 0 ? rc : err_set(e, HP_ENOMEM, "no memory for %s", source->name);
+    w->name = source->name;
+    w->dtype = source->dtype;
+    w->use = use;
+    w->shape[0] = source->shape[0];
+    w->shape[1] = source->n_dims > 1 ? source->shape[1] : 1;
+    w->counted_bytes = cuda_weight_resident_bytes(device, source, use, f32);
+    w->row_bytes = w->counted_bytes / w->shape[0];
+    rc = cuda_take(d, w->counted_bytes, source->name, &w->data, e);
+    if (rc == 0 && is_vector(use))
+        rc = vector_fill(d, source, use == WEIGHT_VECTOR_OF_ONE, w->data, e);
+    else if (rc == 0 && source->stored != WEIGHT_PLAIN)
+        rc = matrix_make(d, source, w->data, e);
+    else if (rc == 0)
+        rc = cuda_upload(d, w->data, source->data, w->counted_bytes, e);
+    struct device_weight *made = (struct device_weight *)w;
+    if (rc < 0)
+        cuda_weight_free(device, &made);
+    else
+        *out = made;
+    return rc;
+}

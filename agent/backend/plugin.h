@@ -1,0 +1,35 @@
+/* Backends that come as a shared object beside the program, loaded where a device asks for one:
+ * libhp-cuda.so, found by the variable HP_CUDA_PLUGIN, beside hp-agent, in ../lib/hodgepodge, or
+ * where the dynamic linker looks. */
+#ifndef HP_AGENT_BACKEND_PLUGIN_H
+#define HP_AGENT_BACKEND_PLUGIN_H
+
+#include <stdint.h>
+
+#include "agent/backend/backend.h"
+
+#define PLUGIN_MAGIC "hp-backend/1"
+#define PLUGIN_SYMBOL "hp_backend_plugin"
+
+/* A device of a plugin, before it is opened. */
+enum { PLUGIN_NAME = 128 };
+struct plugin_facts {
+    char name[PLUGIN_NAME]; /* "NVIDIA H100 80GB HBM3" */
+    uint64_t total_bytes, free_bytes;
+};
+
+/* What a plugin exports as PLUGIN_SYMBOL. */
+struct plugin {
+    char magic[16];
+    uint64_t bytes;      /* of this struct */
+    const char *version; /* of Hodgepodge, the program's own */
+    const struct backend *backend;
+    /* HP_EDEVICE says why there is none: no driver, one that is too old, no such device. */
+    int (*facts)(int ordinal, struct plugin_facts *out, struct err *e);
+};
+
+/* Loads libhp-cuda.so once; it stays. One thread at a time. HP_EDEVICE: it is nowhere, or is of
+ * another version. */
+int plugin_cuda(const struct plugin **out, struct err *e);
+
+#endif

@@ -1,0 +1,51 @@
+/* What the files of the stand-in share: memory.cc knows what may be touched, blocks.cc runs
+ * kernels, streams.cc orders work. */
+#ifndef HP_TESTS_CUDA_ON_CPU_INT_H
+#define HP_TESTS_CUDA_ON_CPU_INT_H
+
+#include "cuda_runtime.h"
+
+namespace cuda_on_cpu
+{
+
+/* What runs a kernel now. */
+struct kernel_now {
+    bool on; /* accesses are looked at */
+    const char *kernel;
+    uint32_t launch; /* counts launches */
+    uint32_t block;  /* counts blocks of all launches */
+    uint64_t epoch;  /* counts blocks and barriers of all launches */
+    int thread;      /* of the block */
+    uint32_t warp_epochs[32];
+    const uint8_t *closure, *closure_end; /* the kernel's arguments */
+    const uint8_t *stacks, *stacks_end;   /* of the fibers */
+    uint8_t *dynamic, *dynamic_end;       /* shared memory whose size the launch says */
+};
+extern kernel_now now;
+
+/* Ends the process: what is wrong, where in the kernel, and the line of `pc` (NULL: none). */
+[[noreturn]] void die(const void *pc, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* memory.cc. One thread at a time. */
+void memory_limit(size_t bytes);
+size_t memory_limit_bytes();
+size_t memory_free_bytes();
+void *memory_take(size_t bytes); /* NULL: none left */
+bool memory_give(void *p);       /* false: there is no such allocation */
+bool memory_is_device(const void *p);
+void memory_open(bool open); /* whether it may be touched */
+/* For copies: [p, p + n) lies in one allocation, and was written where it is read. */
+void memory_check(const char *what, const void *p, size_t n, bool writes);
+void memory_written(const void *p, size_t n);
+
+/* blocks.cc */
+void kernel_run(const char *kernel, dim3 grid, dim3 block, size_t shared, void *closure,
+                size_t bytes, void (*call)(void *));
+/* From 0 to n - 1, seeded. */
+unsigned draw(unsigned n);
+void draw_seed(uint64_t seed);
+
+} // namespace cuda_on_cpu
+
+#endif

@@ -1,0 +1,357 @@
+/* The runtime's calls: streams that run late and in seeded turns, events, copies, faults at will.
+ */
+#include <cstdio>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <vector>
+
+#include "cuda_on_cpu_int.h"
+
+using namespace cuda_on_cpu;
+
+struct CUevent_st {
+    uint64_t recorded, reached; /* times */
+};
+/* Work, and for what it waits. */
+struct stream_work {
+    std::function<void()> run;
+    cudaEvent_t waits;
+    uint64_t until;
+};
+struct CUstream_st {
+    std::deque<stream_work> queue;
+};
+
+static struct {
+    std::recursive_mutex lock;
+    std::vector<cudaStream_t> streams;
+    bool ready, driver, lost;
+    int devices;
+    uint64_t calls, call_fails, mallocs, malloc_fails;
+} box;
+
+static uint64_t setting(const char *name, uint64_t otherwise)
+{
+    const char *all = getenv("CUDA_ON_CPU"), *at = all ? strstr(all, name) : nullptr;
+    return at && at[strlen(name)] == '=' ? strtoull(at + strlen(name) + 1, nullptr, 10) : otherwise;
+}
+
+static void box_ready()
+{
+    if (box.ready)
+        return;
+    box.ready = true;
+    box.driver = setting("driver", 1) != 0;
+    box.devices = (int)setting("devices", 1);
+    box.call_fails = setting("call_fails", 0);
+    box.malloc_fails = setting("malloc_fails", 0);
+    draw_seed(setting("seed", 1));
+    memory_limit(setting("memory", (uint64_t)1 << 30));
+}
+
+/* Each call begins here: what it answers instead of doing its work. */
+static cudaError_t call_begin()
+{
+    box_ready();
+    if (!box.driver)
+        return cudaErrorInsufficientDriver;
+    box.calls++;
+    box.lost = box.lost || (box.call_fails && box.calls >= box.call_fails);
+    return box.lost ? cudaErrorIllegalAddress : cudaSuccess;
+}
+#define CALL                                                                                       \
+    std::lock_guard<std::recursive_mutex> held(box.lock);                                          \
+    if (cudaError_t failure = call_begin())                                                        \
+    return failure
+
+extern "C" {
+/* Reads CUDA_ON_CPU anew, as a process that starts would: for tests. */
+void cuda_on_cpu_restart()
+{
+    box.ready = box.lost = false;
+    box.calls = box.mallocs = 0;
+}
+uint64_t cuda_on_cpu_calls()
+{
+    return box.calls;
+}
+}
+
+/* ---- work ---- */
+
+static bool stream_can_run(cudaStream_t s)
+{
+    return !s->queue.empty() &&
+           (!s->queue.front().waits || s->queue.front().waits->reached >= s->queue.front().until);
+}
+
+/* Until it is over: a piece of work of any stream after the other. */
+static void work_until(const std::function<bool()> &over)
+{
+    bool open = false;
+    while (!over()) {
+        std::vector<cudaStream_t> can;
+        for (cudaStream_t s : box.streams)
+            if (stream_can_run(s))
+                can.push_back(s);
+        if (can.empty())
+            die(nullptr, "a stream waits for an event that nobody records");
+        if (!open)
+            memory_open(open = true);
+        cudaStream_t s = can[draw((unsigned)can.size())];
+        stream_work w = std::move(s->queue.front());
+        s->queue.pop_front();
+        if (w.run)
+            w.run();
+    }
+    if (open)
+        memory_open(false);
+}
+
+static void work_add(cudaStream_t s, std::function<void()> run)
+{
+    s->queue.push_back({std::move(run), nullptr, 0});
+}
+
+void cuda_on_cpu_launch(const char *kernel, dim3 grid, dim3 block, size_t shared, cudaStream_t s,
+                        void *closure, size_t bytes, void (*call)(void *))
+{
+    std::lock_guard<std::recursive_mutex> held(box.lock);
+    if (call_begin() != cudaSuccess) {
+        free(closure);
+        return;
+    }
+    work_add(s, [=] {
+        kernel_run(kernel, grid, block, shared, closure, bytes, call);
+        free(closure);
+    });
+}
+
+/* ---- devices ---- */
+
+const char *cudaGetErrorString(cudaError_t e)
+{
+    switch (e) {
+    case cudaSuccess: return "no error";
+    case cudaErrorMemoryAllocation: return "out of memory";
+    case cudaErrorInsufficientDriver: return "CUDA driver version is insufficient for CUDA runtime";
+    case cudaErrorNoDevice: return "no CUDA-capable device is detected";
+    case cudaErrorInvalidDevice: return "invalid device ordinal";
+    case cudaErrorNotReady: return "device not ready";
+    case cudaErrorIllegalAddress: return "an illegal memory access was encountered";
+    default: return "invalid argument";
+    }
+}
+
+cudaError_t cudaGetLastError()
+{
+    return box.lost ? cudaErrorIllegalAddress : cudaSuccess;
+}
+
+cudaError_t cudaGetDeviceCount(int *n)
+{
+    *n = 0;
+    CALL;
+    *n = box.devices;
+    return box.devices ? cudaSuccess : cudaErrorNoDevice;
+}
+
+cudaError_t cudaSetDevice(int device)
+{
+    CALL;
+    return device >= 0 && device < box.devices ? cudaSuccess : cudaErrorInvalidDevice;
+}
+
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp *out, int device)
+{
+    CALL;
+    if (device < 0 || device >= box.devices)
+        return cudaErrorInvalidDevice;
+    memset(out, 0, sizeof *out);
+    snprintf(out->name, sizeof out->name, "CUDA stand-in");
+    out->totalGlobalMem = memory_limit_bytes();
+    out->major = 7;
+    out->multiProcessorCount = 1;
+    return cudaSuccess;
+}
+
+cudaError_t cudaDriverGetVersion(int *out)
+{
+    std::lock_guard<std::recursive_mutex> held(box.lock);
+    box_ready();
+    *out = box.driver ? 13000 : 0;
+    return cudaSuccess;
+}
+
+cudaError_t cudaRuntimeGetVersion(int *out)
+{
+    *out = 13000;
+    return cudaSuccess;
+}
+
+/* ---- memory ---- */
+
+cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total)
+{
+    CALL;
+    *free_bytes = memory_free_bytes();
+    *total = memory_limit_bytes();
+    return cudaSuccess;
+}
+
+cudaError_t cudaMalloc(void **out, size_t bytes)
+{
+    CALL;
+    *out = ++box.mallocs == box.malloc_fails ? nullptr : memory_take(bytes);
+    return *out ? cudaSuccess : cudaErrorMemoryAllocation;
+}
+
+cudaError_t cudaFree(void *p)
+{
+    CALL;
+    if (!p)
+        return cudaSuccess;
+    work_until([] {
+        for (cudaStream_t s : box.streams)
+            if (!s->queue.empty())
+                return false;
+        return true;
+    });
+    return memory_give(p) ? cudaSuccess : cudaErrorInvalidValue;
+}
+
+cudaError_t cudaMallocHost(void **out, size_t bytes)
+{
+    CALL;
+    *out = ++box.mallocs == box.malloc_fails ? nullptr : calloc(1, bytes ? bytes : 1);
+    return *out ? cudaSuccess : cudaErrorMemoryAllocation;
+}
+
+cudaError_t cudaFreeHost(void *p)
+{
+    CALL;
+    free(p);
+    return cudaSuccess;
+}
+
+static void copy_run(void *to, const void *from, size_t bytes, cudaMemcpyKind kind)
+{
+    bool into = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice,
+         out_of = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
+    if ((!into && memory_is_device(to)) || (!out_of && memory_is_device(from)))
+        die(nullptr, "a copy takes an address of the device for one of the host");
+    if (out_of)
+        memory_check("a copy", from, bytes, false);
+    if (into)
+        memory_check("a copy", to, bytes, true);
+    memmove(to, from, bytes);
+    if (into)
+        memory_written(to, bytes);
+}
+
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind,
+                            cudaStream_t s)
+{
+    CALL;
+    work_add(s, [=] { copy_run(to, from, bytes, kind); });
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch,
+                              size_t width, size_t height, cudaMemcpyKind kind, cudaStream_t s)
+{
+    CALL;
+    if (width > to_pitch || width > from_pitch)
+        return cudaErrorInvalidValue;
+    work_add(s, [=] {
+        for (size_t r = 0; r < height; r++)
+            copy_run((char *)to + r * to_pitch, (const char *)from + r * from_pitch, width, kind);
+    });
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemsetAsync(void *at, int value, size_t bytes, cudaStream_t s)
+{
+    CALL;
+    work_add(s, [=] {
+        memory_check("a memset", at, bytes, true);
+        memset(at, value, bytes);
+        memory_written(at, bytes);
+    });
+    return cudaSuccess;
+}
+
+/* ---- streams and events ---- */
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned)
+{
+    CALL;
+    *out = new CUstream_st;
+    box.streams.push_back(*out);
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t s)
+{
+    std::lock_guard<std::recursive_mutex> held(box.lock);
+    if (!box.lost)
+        work_until([=] { return s->queue.empty(); });
+    for (size_t i = 0; i < box.streams.size(); i++)
+        if (box.streams[i] == s)
+            box.streams.erase(box.streams.begin() + (long)i--);
+    delete s;
+    return box.lost ? cudaErrorIllegalAddress : cudaSuccess;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t s)
+{
+    CALL;
+    work_until([=] { return s->queue.empty(); });
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t v, unsigned)
+{
+    CALL;
+    s->queue.push_back({nullptr, v, v->recorded});
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned)
+{
+    CALL;
+    *out = new CUevent_st{0, 0};
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t v)
+{
+    std::lock_guard<std::recursive_mutex> held(box.lock);
+    if (!box.lost)
+        work_until([=] { return v->reached >= v->recorded; });
+    delete v;
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t v, cudaStream_t s)
+{
+    CALL;
+    uint64_t turn = ++v->recorded;
+    work_add(s, [=] { v->reached = turn; });
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t v)
+{
+    CALL;
+    uint64_t turn = v->recorded;
+    work_until([=] { return v->reached >= turn; });
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t v)
+{
+    CALL;
+    return v->reached >= v->recorded ? cudaSuccess : cudaErrorNotReady;
+}

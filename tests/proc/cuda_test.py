@@ -1,0 +1,73 @@
+"""The cuda backend through real agents, as the stand-in for CUDA runs it (tests/cuda_on_cpu): alone, beside CPUs, and with what goes wrong."""
+import contextlib
+import os
+import subprocess
+
+from cluster import BUILD, Cluster, DEMO, Failed
+from tap import main, test
+
+STANDIN = os.path.join(BUILD, "tests", "cuda_on_cpu", "libhp-cuda.so")
+
+
+def start_agent(c, name, *args, **env):
+    folder = os.path.join(c.folder, "extra", name)
+    os.makedirs(folder, exist_ok=True)
+    token, control = c.hpctl("node", "token", "create")["token"], c.hpctl("context", "ls")[0]["control"]
+    return subprocess.Popen([os.path.join(BUILD, "hp-agent"), "--join", control, "--token", token, "--name", name, "--dir", folder, "--network", "lo", "--memory", "1GiB", *args],
+                            env={**os.environ, "HP_CUDA_PLUGIN": STANDIN, **env}, stdout=subprocess.DEVNULL, stderr=open(os.path.join(folder, "log"), "w"))
+
+
+def said(c, name):
+    with open(os.path.join(c.folder, "extra", name, "log")) as f:
+        return f.read()
+
+
+@contextlib.contextmanager
+def gpu_beside(*args, agents=1, **env):
+    with Cluster(agents=agents, cores=1) as c:
+        agent = start_agent(c, "gpu", *args, **env)
+        try:
+            c.wait("the agent with a GPU is ready", lambda: c.member("gpu") == "ready")
+            yield c, agent
+        finally:
+            agent.kill()
+            agent.wait()
+
+
+@test
+def a_gpu_is_a_device_of_the_node_beside_its_cpu():
+    with gpu_beside("--device", "cuda:0,mem=64MiB", "--device", "cpu") as (c, _):
+        node = c.hpctl("node", "describe", "gpu")
+        devices = {d["name"]: d for d in node["devices"]}
+        assert sorted(devices) == ["cpu", "cuda0"], devices
+        assert devices["cuda0"]["memory_bytes"] == 64 << 20 and devices["cuda0"]["kind"] == "CUDA-stand-in", devices
+
+
+@test
+def a_box_without_driver_plugin_or_memory_is_told_so():
+    with Cluster(agents=1, cores=1) as c:
+        for device, env, words in (
+                ("cuda:0", {"CUDA_ON_CPU": "driver=0"}, "this box has no NVIDIA driver"),
+                ("cuda:3", {}, "there is no device cuda:3: this box has 1 GPUs"),
+                ("cuda:0", {"HP_CUDA_PLUGIN": "/nowhere/libhp-cuda.so"}, "the cuda backend cannot be loaded"),
+                ("cuda:0,mem=2GiB", {}, "1073741824 are missing"),
+                ("cuda:0,threads=2", {}, "is not of a GPU")):
+            agent = start_agent(c, "x", "--device", device, **env)
+            assert agent.wait(20) != 0, device
+            assert words in said(c, "x"), (device, said(c, "x"))
+
+
+@test
+def a_gpu_that_is_lost_leaves_the_agent_and_its_other_devices():
+    with gpu_beside("--device", "cuda:0,mem=64MiB", "--device", "cpu", CUDA_ON_CPU="call_fails=300") as (c, agent):
+        try:
+            c.deploy("demo", DEMO, "--agents", "gpu/cuda0")
+            raise AssertionError("a GPU that is lost runs a model")
+        except Failed as e:
+            assert "device cuda:0" in e.message and "illegal memory access" in e.message, e.message
+        assert agent.poll() is None, agent.poll()
+        c.deploy("other", DEMO, "--agents", "gpu/cpu")
+        assert c.answer("other", "What is in the box?")
+
+
+main()
