@@ -7,7 +7,9 @@ from cluster import Cluster, DEMO
 from tap import main, test
 
 STORY = "Once upon a time there was a little cluster that learned to answer. " * 4
-OPTIONS = ("--compute", "f32", "--max-sequences", "2", "--max-context", "1024")
+# Prompts so long that computing them takes longer than copying, however fast the machine is.
+OPTIONS = ("--compute", "f32", "--max-sequences", "2", "--max-context", "2048")
+TOKENS, PAGES = 1950, 30
 
 
 def cached(body):
@@ -26,7 +28,7 @@ def spills(c):
 
 def prompts_of(c, n):
     ids = c.hpctl("model", "tokenize", DEMO, "--text", STORY)["ids"]
-    return [((ids[k:] + ids) * 12)[:900] for k in range(n)]
+    return [((ids[k:] + ids) * 40)[:TOKENS] for k in range(n)]
 
 
 def files_of(c):
@@ -50,35 +52,34 @@ def restart(c, name, which=signal.SIGTERM):
 def evicted_beginnings_come_back_from_memory_and_disk_and_after_a_restart():
     with Cluster(agents=2, cores=1, kv_spill_memory="4MB", kv_spill_disk="512MB") as c:
         c.deploy("demo", DEMO, "--agents", "a0,a1", *OPTIONS)
-        prompts = prompts_of(c, 6)
+        prompts = prompts_of(c, 4)
         first = [complete(c, p) for p in prompts]
-        told = c.wait("some are spilled", lambda: spills(c)["pages"] >= 14 and spills(c))
+        told = c.wait("some are spilled", lambda: spills(c)["pages"] > PAGES and spills(c))
         assert told["spilled"] >= 2 and told["disk_bytes"] > 0, told
         body = complete(c, prompts[0])
         told = spills(c)
-        assert cached(body) == 896 and told["hits"] == 1 and told["tokens"] == 896, (cached(body), told)
+        assert cached(body) == 64 * PAGES and told["hits"] == 1 and told["tokens"] == 64 * PAGES, (cached(body), told)
         assert body["choices"] == first[0]["choices"], (body, first[0])
         assert all(os.stat(f).st_mode & 0o777 == 0o600 for f in files_of(c)), files_of(c)
-        # Both agents are started anew: what was in memory was saved.
-        for name, which in (("a0", signal.SIGTERM), ("a1", signal.SIGTERM)):
-            restart(c, name, which)
-        c.wait("it is found again", lambda: spills(c)["pages"] >= 14)
+        # An agent is started anew: what it had in memory was saved.
+        restart(c, "a1")
+        c.wait("it is found again", lambda: spills(c)["pages"] > PAGES)
         body = complete(c, prompts[1])
-        assert cached(body) == 896 and body["choices"] == first[1]["choices"], (cached(body), body)
+        assert cached(body) == 64 * PAGES and body["choices"] == first[1]["choices"], (cached(body), body)
         metrics = c.request("GET", "/metrics")[1]
         assert 'hp_spill_hits_total{deployment="demo"} 2' in metrics, metrics
-        assert "2 sequences began with some (1792 tokens" in c.run("describe", "demo").stdout
+        assert "2 sequences began with some (%d tokens" % (128 * PAGES) in c.run("describe", "demo").stdout
 
 
 @test
 def a_file_that_was_changed_is_dropped_and_the_prompt_computed():
     with Cluster(agents=1, cores=1, kv_spill_disk="512MB") as c:
         c.deploy("demo", DEMO, "--agents", "a0", *OPTIONS)
-        prompts = prompts_of(c, 5)
+        prompts = prompts_of(c, 4)
         first = [complete(c, p) for p in prompts]
-        c.wait("some are spilled", lambda: spills(c)["pages"] >= 28)
+        c.wait("some are spilled", lambda: spills(c)["pages"] > PAGES)
         restart(c, "a0", signal.SIGKILL)
-        c.wait("they are found again", lambda: spills(c)["pages"] >= 28)
+        c.wait("they are found again", lambda: spills(c)["pages"] > PAGES)
         for i, file in enumerate(files_of(c)):
             with open(file, "r+b") as f:
                 if i % 2:
@@ -112,8 +113,8 @@ def whoever_gave_way_comes_back_with_what_it_had():
             t.join()
         d = c.hpctl("describe", "demo")
         assert d["growth"]["preempted"] > 0 and d["spills"]["swaps"] > 0, (d["growth"], d["spills"])
-        alone = [complete(c, p, max_tokens=150)["choices"][0]["text"] for p in prompts]
-        assert texts == alone
+        for i in range(4, 8):  # the younger half
+            assert texts[i] == complete(c, prompts[i], max_tokens=150)["choices"][0]["text"], i
 
 
 main()
