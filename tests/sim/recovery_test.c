@@ -30,7 +30,8 @@ static int agent_of(struct sim *s, uint64_t stage)
     if (!json_array_size(stages)) /* there is no plan: every agent is drained or gone */
         return 0;
     const json_t *row = json_array_get(stages, stage % json_array_size(stages));
-    return json_string_value(json_object_get(row, "agent"))[1] - '0';
+    const char *agent = json_string_value(json_object_get(row, "agent"));
+    return agent ? agent[1] - '0' : 0; /* else this is the answer to a question before */
 }
 
 static double seconds(struct sim *s, const char *name)
