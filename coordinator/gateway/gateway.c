@@ -195,11 +195,29 @@ static bool method_is(const struct route *route, const char *method)
            (strcmp(method, "HEAD") == 0 && strcmp(route->method, "GET") == 0);
 }
 
+/* What is said of a path that is not there: mostly a base URL with one /v1 too few or too many. */
+static const char *path_hint(const char *path)
+{
+    static const char *const below_v1[] = {"/chat/completions", "/completions", "/models",
+                                           "/embeddings"};
+    for (size_t i = 0; i < sizeof below_v1 / sizeof *below_v1; i++)
+        if (strcmp(path, below_v1[i]) == 0)
+            return ": the API lies below /v1";
+    if (strncmp(path, "/v1/v1/", 7) == 0 || strncmp(path, "/v1/api/", 8) == 0)
+        return ": give this client the address without /v1";
+    if (strncmp(path, "/api/", 5) == 0)
+        return "; of Ollama's there is POST /api/chat and /api/generate, GET /api/tags and "
+               "/api/version";
+    return "; there is POST /v1/chat/completions, /v1/completions, /v1/embeddings, /v1/messages, "
+           "/tokenize, /detokenize and /apply-template, GET /v1/models, /props, /health, /ready "
+           "and /metrics";
+}
+
 /* The route, or an answer that there is none. */
 static const struct route *route_find(struct http_exchange *x, const struct http_request *r)
 {
     const char *allowed = NULL;
-    char text[320];
+    char text[400];
     for (size_t i = 0; i < sizeof routes / sizeof *routes; i++) {
         if (!route_rest(&routes[i], r->path))
             continue;
@@ -213,14 +231,7 @@ static const struct route *route_find(struct http_exchange *x, const struct http
         openai_error(x, 405, text, NULL, "method_not_allowed");
         return NULL;
     }
-    bool short_of_v1 = strcmp(r->path, "/chat/completions") == 0 ||
-                       strcmp(r->path, "/completions") == 0 || strcmp(r->path, "/models") == 0 ||
-                       strcmp(r->path, "/embeddings") == 0;
-    snprintf(text, sizeof text, "there is nothing at %.160s%s", r->path,
-             short_of_v1
-                 ? ": the API lies below /v1"
-                 : "; there is POST /v1/chat/completions, /v1/completions and /v1/embeddings, GET "
-                   "/v1/models, /health, /ready and /metrics");
+    snprintf(text, sizeof text, "there is nothing at %.160s%s", r->path, path_hint(r->path));
     openai_error(x, 404, text, NULL, "not_found");
     return NULL;
 }

@@ -35,6 +35,7 @@ struct text_call {
     size_t n_ids;
     struct model *model; /* shared */
     uint64_t context;
+    uint32_t vocabulary;
     int rc;
     const char *param, *code;
     struct err failure;
@@ -163,6 +164,12 @@ static void text_write(struct text_call *c, const struct buffer *text, bool twic
 static int text_detokenize(struct text_call *c, const struct tokenizer *t, struct buffer *text)
 {
     struct token_stream s;
+    for (size_t i = 0; i < c->n_ids; i++)
+        if (c->ids[i] >= c->vocabulary) {
+            c->param = "tokens";
+            return err_set(&c->failure, HP_EINVAL, "tokens: %u is beyond the vocabulary of %u",
+                           c->ids[i], c->vocabulary);
+        }
     token_stream_init(&s, t, false);
     for (size_t i = 0; i < c->n_ids && text->size <= MAX_TEXT_BYTES; i++)
         token_stream_push(&s, c->ids[i], text);
@@ -311,6 +318,7 @@ static int model_take(struct text_call *c, struct err *e)
         return rc;
     c->model = model_share(m.model);
     c->context = m.context;
+    c->vocabulary = m.vocabulary;
     return 0;
 }
 

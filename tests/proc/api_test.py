@@ -98,7 +98,7 @@ def texts_and_tokens(c):
     status, props = c.request("GET", "/props")
     assert status == 200 and props["default_generation_settings"]["n_ctx"] == 512 and "message" in props["chat_template"], props
     assert "version" in c.request("GET", "/version")[1]
-    for path, bad in (("/detokenize", {"tokens": [952] * 900000}), ("/tokenize", {"prompt": ["a", "b"]}), ("/tokenize", {}), ("/detokenize", {"tokens": [-1]}), ("/apply-template", {"messages": "x"}), ("/tokenize", [])):
+    for path, bad in (("/detokenize", {"tokens": [952] * 900000}), ("/tokenize", {"prompt": ["a", "b"]}), ("/tokenize", {}), ("/detokenize", {"tokens": [-1]}), ("/detokenize", {"tokens": [1, 999999]}), ("/apply-template", {"messages": "x"}), ("/tokenize", [])):
         status, body = c.request("POST", path, bad)
         assert status == 400 and body["error"]["message"], (path, bad, body)
     assert c.request("POST", "/tokenize", {"model": "none", "prompt": "x"})[0] == 404
@@ -202,8 +202,9 @@ def refusals(c):
     refused(completion, b'{"model": "demo", "prompt": "\xff\xfe"}', 400, "UTF-8")
     status, body = c.request("GET", "/v1/chat/completions")
     assert status == 405, body
-    status, body = c.request("GET", "/nowhere")
-    assert status == 404 and body["error"]["message"], body
+    for path, word in (("/nowhere", "/v1/messages"), ("/v1/v1/messages", "without /v1"), ("/api/show", "/api/chat"), ("/models", "below /v1")):
+        status, body = c.request("GET", path)
+        assert status == 404 and word in body["error"]["message"], (path, body)
 
 
 def hang_up(c):
