@@ -22,6 +22,7 @@ void losses_place_lost(const struct coord *c, struct deployment *d, const struct
     d->losses.places++;
     d->losses.at_ns = coord_now(c);
     d->losses.found_s = silence_s(c, d);
+    d->losses.last_place_s = 0;
     d->losses.why = *why;
 }
 

@@ -75,7 +75,8 @@ static int agent_check(const struct deployment *d, const struct member *m, int i
     if (!m)
         return placement_name_unknown(r->agent, s->planned || strchr(r->agent, '/'), e);
     if (!member_available(m)) {
-        int rc = err_set(e, HP_ELINK, "agent \"%s\" is %s", r->agent, member_states[m->state].word);
+        int rc = err_set(e, HP_ELINK, "agent \"%s\" is %s, and was asked for by name", r->agent,
+                         member_states[m->state].word);
         if (m->drain != MEMBER_STAYS)
             err_hint(e, "`hpctl node undrain %s` gives it stages again", m->name);
         return rc;

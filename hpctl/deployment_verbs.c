@@ -128,13 +128,21 @@ static void print_growth(const json_t *g)
 /* What it has lost while it served, and how that went. */
 static void print_losses(const json_t *l)
 {
-    if (number_member(l, "places") + number_member(l, "sequences") > 0)
-        printf("%-14s %s places and %s running sequences, %s of which went on after %s each; the "
-               "last place: found after %s, another one %s later; %s\n",
-               "losses", shown_member(l, "places").s, shown_member(l, "sequences").s,
-               shown_member(l, "recovered").s, shown_seconds(number_member(l, "mean_pause_s")).s,
-               shown_seconds(number_member(l, "last_found_s")).s,
-               shown_seconds(number_member(l, "last_place_s")).s, string_member(l, "last_why"));
+    if (number_member(l, "places") + number_member(l, "sequences") <= 0)
+        return;
+    printf("%-14s %s places and %s running sequences, %s of which went on", "losses",
+           shown_member(l, "places").s, shown_member(l, "sequences").s,
+           shown_member(l, "recovered").s);
+    if (number_member(l, "recovered") > 0)
+        printf(" after %s each", shown_seconds(number_member(l, "mean_pause_s")).s);
+    if (number_member(l, "places") > 0)
+        printf("; the last loss was found after %s, ",
+               shown_seconds(number_member(l, "last_found_s")).s);
+    if (number_member(l, "last_place_s") > 0)
+        printf("another place %s later", shown_seconds(number_member(l, "last_place_s")).s);
+    else if (number_member(l, "places") > 0)
+        printf("and there is no other place so far");
+    printf("; %s\n", string_member(l, "last_why"));
 }
 
 /* KV cache that was given up for others, and is kept in the agents' memory and on their disks. */

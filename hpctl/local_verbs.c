@@ -298,7 +298,7 @@ static const struct command_option down_options[] = {
 const struct command local_verbs[] = {
     {"local up", "", 0, 0, "start a cluster on this box: a coordinator and agents on loopback",
      "State stays below --dir when the cluster is taken down; the next `up` with the same folder "
-     "finds its deployments again.",
+     "finds its deployments again. Options are not kept: give those of the last time once more.",
      "  hpctl local up\n  hpctl local up --agents 2 --cores 1 -o json\n  hpctl local up --pace "
      "testbed.cluster.json --profile llama-7b.profile.json",
      up_options, run_up, false},

@@ -103,6 +103,9 @@ def agents_that_die_and_come_back_end_no_stream():
             if last:  # for once it stays away for a while
                 c.wait("it waits", lambda: c.hpctl("describe", "demo")["state"] == "broken" or [r for r in now if not r.is_alive()])
                 c.wait("the streams say so", lambda: all(r.stream.comments for r in now))
+                c.wait("it says why", lambda: "asked for by name" in c.hpctl("describe", "demo")["text"])
+                said = c.run("describe", "demo").stdout
+                assert "there is no other place so far" in said, said
             c.hpctl("local", "start", "--agent", victim)
             finish(now, texts)
             if last:
