@@ -150,14 +150,17 @@ int local_refuse_running(const struct local_cluster *c, struct err *e)
     struct err ignored;
     if (local_load(c->name, &before, &ignored) < 0)
         return 0;
-    bool alive = strcmp(local_process_state(before.coordinator_pid, before.coordinator_started),
-                        "dead") != 0;
+    int alive = strcmp(local_process_state(before.coordinator_pid, before.coordinator_started),
+                       "dead") != 0;
     for (int i = 0; i < before.n_agents; i++)
-        alive |= strcmp(local_process_state(before.agents[i].pid, before.agents[i].started),
+        alive += strcmp(local_process_state(before.agents[i].pid, before.agents[i].started),
                         "dead") != 0;
     if (!alive)
         return 0;
     err_set(e, HP_EEXIST, "a local cluster \"%s\" runs already, in %s", c->name, before.dir);
+    if (alive <= before.n_agents)
+        return err_hint(e, "`hpctl local start --name %s` starts again what was killed of it",
+                        c->name);
     return err_hint(
         e, "`hpctl local down --name %s` ends it; --name gives the new one another name", c->name);
 }

@@ -230,6 +230,8 @@ def hpctl_has_a_key_where_the_api_wants_one():
 def a_started_agent_is_there_or_the_verb_fails():
     with Cluster(agents=2, cores=1) as c:
         c.kill("a1")
+        done = c.run("local", "up")
+        assert done.returncode == 1 and "hpctl local start --name local" in done.stderr, done.stderr
         state = c.hpctl("local", "start")
         assert [a["member"] for a in state["agents"]] == ["ready", "ready"], state
         c.kill("a1")
