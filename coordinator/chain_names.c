@@ -1,44 +1,44 @@
 #include "coordinator/chain_names.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "common/bytes.h"
 #include "coordinator/api_keys.h"
+#include "coordinator/clients.h"
 #include "coordinator/model_slots.h"
+
+enum { ROOT_TEXT = 1024 };
 
 /* Whose tokens may be found by whom, in words. */
 static void owner_print(const struct coord *c, const struct deployment *d, const struct sequence *s,
-                        struct buffer *out)
+                        char *out, size_t size)
 {
-    static const char key[] = "key ";
-    const char *digest = NULL;
-    bool keyed = strncmp(s->client, key, sizeof key - 1) == 0;
-    for (size_t i = 0; keyed && i < c->n_api_keys; i++)
-        if (strcmp(c->api_keys[i].name, s->client + sizeof key - 1) == 0)
+    const char *key = client_key(s->client), *digest = NULL;
+    for (size_t i = 0; key && i < c->n_api_keys; i++)
+        if (strcmp(c->api_keys[i].name, key) == 0)
             digest = c->api_keys[i].digest;
-    if (!sequence_may_share(s) || d->spec.prefix_cache == PREFIX_CACHE_OFF || (keyed && !digest))
-        buffer_printf(out, "request %llu of %llu", (unsigned long long)s->request,
-                      (unsigned long long)d->id);
-    else if (d->spec.prefix_cache == PREFIX_CACHE_SHARED || !keyed)
-        buffer_printf(out, "all");
+    if (!sequence_may_share(s) || d->spec.prefix_cache == PREFIX_CACHE_OFF || (key && !digest))
+        snprintf(out, size, "request %llu of %llu", (unsigned long long)s->request,
+                 (unsigned long long)d->id);
+    else if (d->spec.prefix_cache == PREFIX_CACHE_SHARED || !key)
+        snprintf(out, size, "all");
     else
-        buffer_printf(out, "key %s", digest);
+        snprintf(out, size, "key %s", digest);
 }
 
 struct digest chain_names_root(const struct coord *c, const struct deployment *d,
                                const struct sequence *s)
 {
     uint32_t long_from = d->model->facts.long_from;
-    struct buffer b = {0};
-    buffer_printf(&b, "chain 1\n%s\n%s\n%s\n%s\n%d\n", d->model->id,
-                  deployment_spec_compute(&d->spec), kv_format_word(d->spec.kv),
-                  frame_dtype_word(deployment_wire(d)),
-                  long_from && s->n_prompt + s->max_tokens > long_from);
-    owner_print(c, d, s, &b);
-    struct digest root = digest_of(b.data, b.size); /* without memory: one that nobody looks for */
-    buffer_free(&b);
-    return root;
+    char text[ROOT_TEXT], owner[ROOT_TEXT / 2];
+    owner_print(c, d, s, owner, sizeof owner);
+    int n = snprintf(text, sizeof text, "chain 1\n%s\n%s\n%s\n%s\n%d\n%s", d->model->id,
+                     deployment_spec_compute(&d->spec), kv_format_word(d->spec.kv),
+                     frame_dtype_word(deployment_wire(d)),
+                     long_from && s->n_prompt + s->max_tokens > long_from, owner);
+    assert(n > 0 && (size_t)n < sizeof text); /* hashes and words */
+    return digest_of(text, (size_t)n);
 }
 
 struct digest chain_names_next(const struct digest *before, const uint32_t *ids)

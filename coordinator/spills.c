@@ -66,13 +66,14 @@ static struct spills *spills_of(struct deployment *d)
         return d->spills;
     spills_free(d);
     struct spills *x = calloc(1, sizeof *x);
-    struct spill_stage *stages = calloc((size_t)d->n_stages, sizeof *stages);
-    if (!x || !stages) {
+    if (x && (x->stages = calloc((size_t)d->n_stages, sizeof *x->stages)) == NULL) {
         free(x);
-        free(stages);
-        return NULL;
+        x = NULL;
     }
-    *x = (struct spills){d->generation, d->n_stages, stages, NULL};
+    if (!x)
+        return NULL;
+    x->generation = d->generation;
+    x->n_stages = d->n_stages;
     d->spills = x;
     return x;
 }

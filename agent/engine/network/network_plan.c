@@ -235,9 +235,9 @@ static int arena_make(struct network_plan *p, struct err *e)
     }
     p->arena_bytes = bytes;
     p->scratch_bytes = (p->scratch_bytes + 63) / 64 * 64;
-    if (bytes > limit || p->scratch_bytes > limit - bytes)
-        return err_set(e, HP_ELIMIT, "its values need %llu bytes",
-                       (unsigned long long)(bytes + p->scratch_bytes));
+    uint64_t all = (uint64_t)bytes + p->scratch_bytes;
+    if (all > limit)
+        return err_set(e, HP_ELIMIT, "its values need %llu bytes", (unsigned long long)all);
     p->arena = aligned_alloc(64, bytes + p->scratch_bytes + 64);
     if (!p->arena)
         return err_no_memory(e, "a plan's arena");
