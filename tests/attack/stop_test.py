@@ -68,7 +68,7 @@ def alive(who):
 
 
 @test
-def streams_of_agents_that_stand_still_end_or_go_on_whole():
+def streams_of_agents_that_stand_still_go_on_whole():
     with Cluster(agents=3, cores=1) as c:
         c.deploy("demo", DEMO, "--agents", "a0,a1,a2", "--compute", "f32")
         body = dict(PROMPT, max_tokens=300)
@@ -90,8 +90,7 @@ def streams_of_agents_that_stand_still_end_or_go_on_whole():
                         got += event["choices"][0]["text"]
                 stopper.join()
                 print(f"# {victim} stopped for {seconds} s in a stream: {error or 'whole'}")
-                assert (error and whole.startswith(got)) or (done and got == whole), (SEED, victim, seconds, error, got[-60:])
-                assert error or seconds < 2.5, (victim, seconds)
+                assert done and not error and got == whole, (SEED, victim, seconds, error, got[-60:])
                 alive(who)
                 c.wait("it serves again as before", lambda: (text(c, 300) or "") == whole, 40)
 
