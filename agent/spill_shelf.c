@@ -17,6 +17,7 @@ enum { HEAD_MOST_BYTES = 1024 + SPILL_PAGES_MAX * DIGEST_BYTES, PATH_ROOM = 1300
 
 /* ---- images ---- */
 
+/* The buffer is its own from now on. NULL: no memory. */
 static struct spill_image *image_of(struct buffer b, atomic_ullong *counted)
 {
     struct spill_image *i = b.failed ? NULL : calloc(1, sizeof *i);
@@ -171,8 +172,9 @@ static int head_read(const char *path, struct buffer *b, struct spill_head *h, s
     if (rc == 0) {
         size_t n = st.st_size < HEAD_MOST_BYTES ? (size_t)st.st_size : HEAD_MOST_BYTES;
         uint8_t *at = buffer_extend(b, n);
-        rc = at && fread(at, 1, n, f) == n ? spill_file_head(at, n, h, &begin, e)
-                                           : fs_error(path, "read", e);
+        rc = !at                       ? err_no_memory(e, "a spilled file's head")
+             : fread(at, 1, n, f) == n ? spill_file_head(at, n, h, &begin, e)
+                                       : fs_error(path, "read", e);
     }
     if (rc == 0 && (uint64_t)st.st_size != spill_file_bytes(h))
         rc = err_set(e, HP_EPARSE, "%s is cut short", path);
@@ -196,8 +198,8 @@ static void file_adopt(struct spill_shelf *s, const char *name)
     buffer_free(&b);
     if (x)
         entry_path(s, x, named);
-    if (x && strcmp(named, path) == 0 &&
-        vector_push(s->entries, s->n_entries, s->room_entries, x)) {
+    bool own = rc == 0 && (!x || strcmp(named, path) == 0);
+    if (x && own && vector_push(s->entries, s->n_entries, s->room_entries, x)) {
         x->used = (uint64_t)st.st_mtime;
         s->clock = x->used > s->clock ? x->used : s->clock;
         s->disk_bytes += x->bytes;
@@ -205,6 +207,8 @@ static void file_adopt(struct spill_shelf *s, const char *name)
     }
     if (x)
         entry_free(x);
+    if (rc == HP_ENOMEM || own) /* the next start may find it */
+        return;
     s->dropped++;
     log_warn_limited("agent", "spill_dropped", "text=\"%s\"", e.text[0] ? e.text : path);
     unlink(path);
@@ -307,7 +311,10 @@ static struct spill_image *entry_read(struct spill_shelf *s, const struct spill_
     double took_s = (double)(env_now_ns(&env_real) - from_ns) * 1e-9,
            rate = (double)x->bytes / (took_s > 1e-6 ? took_s : 1e-6);
     s->disk_bytes_per_s = s->disk_bytes_per_s > 0 ? 0.5 * s->disk_bytes_per_s + 0.5 * rate : rate;
-    return image_of(b, s->counted);
+    struct spill_image *i = image_of(b, s->counted);
+    if (!i)
+        err_set(e, HP_ENOMEM, "no memory for what was spilled");
+    return i;
 }
 
 struct spill_image *spill_shelf_get(struct spill_shelf *s, const struct digest *identity,
@@ -331,7 +338,7 @@ struct spill_image *spill_shelf_get(struct spill_shelf *s, const struct digest *
         i = NULL;
         err_set(e, HP_EPARSE, "what was spilled is of another chain");
     }
-    if (!i) {
+    if (!i && e->code != HP_ENOMEM) { /* there may be memory the next time */
         s->dropped++;
         log_warn_limited("agent", "spill_dropped", "text=\"%s\"", e->text);
         entry_remove(s, x);

@@ -57,7 +57,8 @@ void spill_shelf_close(struct spill_shelf *s, bool save);
 /* Takes the image. What the shelf has more of already, it keeps as it is. */
 void spill_shelf_put(struct spill_shelf *s, uint64_t slot, struct spill_image *i);
 /* An entry whose page `n_pages` - 1 has this name, read and checked; the caller's. NULL: there is
- * none (HP_ENOENT), or no longer: a file that is cut short or changed goes (HP_EPARSE). */
+ * none (HP_ENOENT), or no longer: a file that is cut short or changed goes (HP_EPARSE); or there is
+ * no memory for it (HP_ENOMEM), and it stays. */
 struct spill_image *spill_shelf_get(struct spill_shelf *s, const struct digest *identity,
                                     uint32_t n_pages, const struct digest *page, struct err *e);
 

@@ -82,10 +82,20 @@ static void store_tell(struct spill_store *s, uint64_t slot, const struct digest
     store_report(s, slot, anew, rows, n);
 }
 
+/* Of all images, those that are being read back among them. */
+static uint64_t images_most(const struct spill_store *s)
+{
+    return s->config.memory_bytes + TRANSIT_BYTES;
+}
+
 static void store_get(struct spill_store *s, const struct spill_want *w)
 {
     struct err e = {0};
-    struct spill_image *i = spill_shelf_get(&s->shelf, &w->identity, w->n_pages, &w->page, &e);
+    struct spill_image *i = NULL;
+    if (atomic_load(&s->counted) > images_most(s))
+        err_set(&e, HP_EBUSY, "too much is being read back at once");
+    else
+        i = spill_shelf_get(&s->shelf, &w->identity, w->n_pages, &w->page, &e);
     s->config.found(s->config.ctx, w, i, i ? NULL : &e);
 }
 
@@ -168,6 +178,8 @@ void spill_store_stop(struct spill_store *s)
     event_queue_put_as(&s->orders, SPILL_QUIT, &o); /* its place is its own */
     pthread_join(s->thread, NULL);
     s->started = false;
+    for (size_t i = 0; i < s->shelf.n_entries; i++)
+        s->shelf.entries[i]->slot = 0;
 }
 
 void spill_store_close(struct spill_store **ps)
@@ -194,7 +206,7 @@ static bool order_put(struct spill_store *s, const struct spill_order *o)
 struct spill_image *spill_store_image(struct spill_store *s, const struct spill_head *h,
                                       uint8_t **keys)
 {
-    uint64_t bytes = spill_file_bytes(h), most = s->config.memory_bytes + TRANSIT_BYTES;
+    uint64_t bytes = spill_file_bytes(h), most = images_most(s);
     if (bytes > most || atomic_load(&s->counted) > most - bytes)
         return NULL;
     return spill_image_make(h, &s->counted, keys);
