@@ -7,17 +7,24 @@
 #include "coordinator/member.h"
 #include "coordinator/stages.h"
 
+/* It has no copy of a stage's layers, and could take one, for all that one knows. */
+static bool copy_may_go(const struct deployment_stage *s, const struct member *m)
+{
+    return m != s->agent && member_available(m) &&
+           !(s->uncopied && strcmp(s->copy_on, m->name) == 0);
+}
+
 /* The next stage's agent, so that each takes one; else any other. NULL: there is none. */
 static struct member *copy_place(struct coord *c, const struct deployment *d, int stage)
 {
-    const struct member *own = d->stages[stage].agent;
+    const struct deployment_stage *s = &d->stages[stage];
     for (int k = 1; k < d->n_stages; k++) {
         struct member *m = d->stages[(stage + k) % d->n_stages].agent;
-        if (m != own && member_available(m))
+        if (copy_may_go(s, m))
             return m;
     }
     for (size_t i = 0; i < c->n_members; i++)
-        if (c->members[i] != own && member_available(c->members[i]))
+        if (copy_may_go(s, c->members[i]))
             return c->members[i];
     return NULL;
 }
@@ -39,12 +46,12 @@ void copies_step(struct coord *c, struct deployment *d)
     for (int i = 0; i < d->n_stages; i++) {
         struct deployment_stage *s = &d->stages[i];
         if (copy_stands(c, s)) {
-            if (!s->copied) /* one after the other */
+            if (!s->copied && !s->uncopied) /* one after the other */
                 return;
             continue;
         }
         struct member *m = copy_place(c, d, i);
-        s->copied = false;
+        s->copied = s->uncopied = false;
         s->copy_on[0] = 0;
         if (!m)
             continue;
@@ -65,6 +72,7 @@ bool copies_told(struct coord *c, const struct member *m, const struct message_s
         strcmp(d->stages[s->stage].copy_on, m->name) != 0)
         return true;
     d->stages[s->stage].copied = copied;
+    d->stages[s->stage].uncopied = !copied;
     log_info("coordinator", copied ? "weights_copied" : "weights_not_copied",
              "deployment=%s stage=%llu agent=%s why=\"%s\"", d->name, (unsigned long long)s->stage,
              m->name, s->text);

@@ -73,8 +73,8 @@ struct deployment_stage {
     bool running;            /* works on a batch */
     /* Where a copy of its weights is, or is being made (copies.h). */
     char copy_on[MEMBER_NAME];
-    bool copied;
-    uint64_t copy_ns; /* when it was ordered last */
+    bool copied, uncopied; /* that agent has told so */
+    uint64_t copy_ns;      /* when it was ordered last */
     /* Chunks that somebody must upload, and those that were asked of hpctl with this token. */
     uint32_t *wanted, *asked;
     size_t n_wanted, room_wanted, n_asked, room_asked;

@@ -1,4 +1,5 @@
 /* A deployment, message by message. */
+#include "coordinator/copies.h"
 #include "coordinator/deployment.h"
 #include "coordinator/record.h"
 #include "tests/unit/coordinator/deployment_fixture.h"
@@ -89,6 +90,43 @@ TEST(every_hop_has_a_session_of_its_own_which_outlives_a_restart)
         assert_true(deployment_find(f.core, "d")->stages[0].input_session == sessions[0]);
         assert_true(deployment_find(f.core, "d")->stages[1].input_session == sessions[1]);
     }
+    fixture_close(&f);
+}
+
+/* The stage of which an agent was told last to take a copy; -1: of none. */
+static int copy_of(const struct fixture *f, int agent)
+{
+    for (size_t i = f->n_sent; i-- > 0;) {
+        const struct message_stage_prepare *p = &f->sent[i].m.u.stage_prepare;
+        if (f->sent[i].peer == 10 + (uint64_t)agent && f->sent[i].type == MESSAGE_STAGE_PREPARE)
+            return p->copy ? (int)p->stage : -1;
+    }
+    return -1;
+}
+
+TEST(a_copy_that_an_agent_cannot_take_goes_to_another_and_holds_up_none)
+{
+    struct fixture f;
+    fixture_open(&f);
+    for (int i = 0; i < 3; i++)
+        fixture_agent(&f, i, "k", 1e9);
+    ask_deploy(&f, "{\"agents\": \"a1,a0\", \"max_context\": 128, \"copies\": 2}");
+    stage_says(&f, 1, 1, 0, "ready", NULL, 0);
+    stage_says(&f, 0, 1, 1, "ready", NULL, 0);
+    fixture_pass_ms(&f, COPIES_AFTER_MS + 2 * COORD_TICK_MS);
+    assert_int_equal(copy_of(&f, 0), 0); /* of the first stage, which a1 runs */
+    assert_int_equal(copy_of(&f, 1), -1);
+    stage_says(&f, 0, 1, 0, "uncopied", NULL, 0);
+    fixture_pass_ms(&f, 2 * COORD_TICK_MS);
+    assert_int_equal(copy_of(&f, 1), 1); /* that of the other goes on */
+    stage_says(&f, 1, 1, 1, "copied", NULL, 0);
+    for (int s = 0; s < COPIES_AGAIN_MS / 1000 + 1; s++) {
+        beat_with(&f, 0, deployment_find(f.core, "d")->id, 1, 1, "ready");
+        beat_with(&f, 1, deployment_find(f.core, "d")->id, 1, 0, "ready");
+        fixture_say(&f, 12, fixture_key(2), &(struct message){.type = MESSAGE_HEARTBEAT});
+        fixture_pass_ms(&f, 1000);
+    }
+    assert_int_equal(copy_of(&f, 2), 0); /* another one is asked */
     fixture_close(&f);
 }
 
@@ -309,6 +347,7 @@ int main(void)
         cmocka_unit_test(progress_is_told_until_it_serves),
         cmocka_unit_test(neighbours_learn_each_others_addresses),
         cmocka_unit_test(every_hop_has_a_session_of_its_own_which_outlives_a_restart),
+        cmocka_unit_test(a_copy_that_an_agent_cannot_take_goes_to_another_and_holds_up_none),
         cmocka_unit_test(a_stage_that_fails_ends_a_first_deployment_in_its_agents_words),
         cmocka_unit_test(a_failure_is_one_whatever_its_agent_calls_it),
         cmocka_unit_test(what_older_generations_and_strangers_say_changes_nothing),
