@@ -102,6 +102,7 @@ void successor_take_over(struct coord *c, struct deployment *before, struct depl
     d->growth_counts = before->growth_counts;
     d->losses = before->losses;
     d->prefix_counts = before->prefix_counts;
+    d->spill_counts = before->spill_counts;
     d->draft_counts = before->draft_counts;
     d->handoffs = before->handoffs;
     d->peer_counts = before->peer_counts;

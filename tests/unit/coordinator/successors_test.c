@@ -67,6 +67,7 @@ static void moving(struct fixture *f, struct request_stream *s, int *before, int
     assert_string_equal(state_of(f), "serving");
     *before = agent_of(d);
     d->draft_counts.steps = 7;
+    d->spill_counts.hits = 5;
     d->answer_tokens = 1; /* room for more is taken as tokens come */
     d->ran_s = 2;
     d->targets.read_s = 3;
@@ -85,6 +86,7 @@ static void moving(struct fixture *f, struct request_stream *s, int *before, int
     fixture_pass_ms(f, COORD_TICK_MS);
     assert_ptr_equal(deployment_find(f->core, "d"), next);
     assert_true(next->ran_s == 2 && next->targets.read_s > 2);
+    assert_int_equal(next->spill_counts.hits, 5);
     struct message_sequence_open to = opened(f, *after);
     assert_int_equal(to.length, 21);
     assert_int_equal(to.sampled, 2);
