@@ -52,8 +52,12 @@ void spills_free(struct deployment *d)
     struct spills *x = d->spills;
     if (!x)
         return;
-    while (x->nodes)
-        node_remove(x, x->nodes);
+    struct spill_node *n = x->nodes, *next;
+    HASH_CLEAR(hh, x->nodes);
+    for (; n; n = next) {
+        next = n->hh.next;
+        free(n);
+    }
     free(x->stages);
     free(x);
     d->spills = NULL;

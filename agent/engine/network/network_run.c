@@ -23,7 +23,6 @@ static int steps_run(struct network_plan *p, int first, int end, struct err *e)
 static int output_give(struct network_plan *p, int i, struct ndarray *out, struct err *e)
 {
     const struct network_value *v = &p->values[p->o->outputs[i]];
-    struct network_view view = {0};
     int rc = 0;
     if (!out->type)
         rc = ndarray_make(out, v->array.type, v->array.n_dims, v->array.dims, UINT64_MAX, e);
@@ -33,7 +32,8 @@ static int output_give(struct network_plan *p, int i, struct ndarray *out, struc
         return rc;
     const void *data = v->array.data;
     if (!v->is_known) {
-        view = network_view_is(&v->view.v, LAYOUT_PLAIN) ? v->view : v->copies[LAYOUT_PLAIN];
+        struct network_view view =
+            network_view_is(&v->view.v, LAYOUT_PLAIN) ? v->view : v->copies[LAYOUT_PLAIN];
         data = (const char *)network_root_data(p, view.root) +
                (size_t)view.offset * ndarray_type_bytes(v->array.type);
     }
