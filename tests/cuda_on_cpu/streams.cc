@@ -23,11 +23,13 @@ struct CUstream_st {
     std::deque<stream_work> queue;
 };
 
+enum { RUNTIME_VERSION = 13000 };
+
 static struct {
     std::recursive_mutex lock;
     std::vector<cudaStream_t> streams;
-    bool ready, driver, lost;
-    int devices;
+    bool ready, lost;
+    int devices, driver; /* its version as CUDA counts; 0: there is none */
     uint64_t calls, call_fails, mallocs, malloc_fails;
 } box;
 
@@ -42,7 +44,7 @@ static void box_ready()
     if (box.ready)
         return;
     box.ready = true;
-    box.driver = setting("driver", 1) != 0;
+    box.driver = (int)setting("driver", RUNTIME_VERSION);
     box.devices = (int)setting("devices", 1);
     box.call_fails = setting("call_fails", 0);
     box.malloc_fails = setting("malloc_fails", 0);
@@ -54,7 +56,7 @@ static void box_ready()
 static cudaError_t call_begin()
 {
     box_ready();
-    if (!box.driver)
+    if (box.driver < RUNTIME_VERSION)
         return cudaErrorInsufficientDriver;
     box.calls++;
     box.lost = box.lost || (box.call_fails && box.calls >= box.call_fails);
@@ -71,6 +73,11 @@ void cuda_on_cpu_restart()
 {
     box.ready = box.lost = false;
     box.calls = box.mallocs = 0;
+}
+/* From the so manieth call from now on (1: the next) all fail, as when the GPU falls off the bus. */
+void cuda_on_cpu_lose(uint64_t after)
+{
+    box.call_fails = box.calls + after;
 }
 uint64_t cuda_on_cpu_calls()
 {
@@ -180,13 +187,13 @@ cudaError_t cudaDriverGetVersion(int *out)
 {
     std::lock_guard<std::recursive_mutex> held(box.lock);
     box_ready();
-    *out = box.driver ? 13000 : 0;
+    *out = box.driver;
     return cudaSuccess;
 }
 
 cudaError_t cudaRuntimeGetVersion(int *out)
 {
-    *out = 13000;
+    *out = RUNTIME_VERSION;
     return cudaSuccess;
 }
 

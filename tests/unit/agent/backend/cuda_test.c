@@ -322,6 +322,39 @@ TEST(rotations_are_those_of_the_reference)
     device_close(&d);
 }
 
+TEST(rows_times_a_number_each_are_those_of_the_reference)
+{
+    static const struct graph_op op = {.kind = OP_GATE_ROWS, .n_inputs = 2};
+    static const size_t widths[] = {1, 33, 300};
+    struct device *d = cuda_open(0);
+    for (size_t k = 0; k < 3; k++) {
+        float *x = op_random(5 * widths[k], 1, 4), *gates = op_random(5, 2, 9);
+        same(d, &(struct one_op){&op, (struct op_rows[]){{x, 5, widths[k]}, {gates, 5, 1}}, NULL, 5,
+                                 widths[k], 2e-6f});
+        free(x), free(gates);
+    }
+    device_close(&d);
+}
+
+TEST(each_id_takes_the_same_row_where_the_graph_says_so)
+{
+    static const uint32_t ids[] = {900000, 0, 6};
+    static const struct graph_op op = {
+        .kind = OP_EMBED, .n_inputs = 1, .n_weights = 1, .u.embed = {.first = 3, .same = true}};
+    struct device *d = cuda_open(0);
+    for (int i = 0; i < FORMATS; i++) {
+        size_t block = dtype_info(formats[i])->block_elements, width = block == 1 ? 33 : block;
+        float *values = op_random(4 * width, 3, 1);
+        uint8_t *bytes = malloc(4 * width * sizeof *values);
+        struct weight w = weight_make(formats[i], values, 4, width, bytes);
+        same(d, &(struct one_op){&op, (struct op_rows[]){{(const float *)(const void *)ids, 3, 1}},
+                                 (struct op_weight[]){{&w, WEIGHT_ROWS}, {NULL, WEIGHT_ROWS}}, 3,
+                                 width, 1e-6f});
+        free(values), free(bytes);
+    }
+    device_close(&d);
+}
+
 /* Rows as F16, BF16 and Q8_WIRE, there and back, as the reference has them to the bit. */
 TEST(rows_leave_and_come_in_each_format)
 {
@@ -357,29 +390,108 @@ TEST(rows_leave_and_come_in_each_format)
     device_close(&devices[0]), device_close(&devices[1]);
 }
 
+/* Neither side is float32: host to device, within it, and back, as the reference has them. */
+TEST(rows_turn_from_each_narrow_format_to_each_other)
+{
+    static const enum dtype wires[] = {DTYPE_F16, DTYPE_BF16, DTYPE_Q8_WIRE};
+    static const struct device_config plain = {.backend = "plain"};
+    struct device *devices[2] = {cuda_open(0)};
+    struct stream *reference;
+    struct err e = {0};
+    enum { ROWS = 3, WIDTH = 128, MOST = ROWS * WIDTH * sizeof(float) };
+    float *x = op_random(ROWS * WIDTH, 4, 3);
+    uint8_t first[MOST], bytes[2][MOST];
+    x[5] = 6e4f, x[70] = -1e38f, x[200] = 3e-7f, x[201] = 0;
+    assert_int_equal(device_open(&plain, &devices[1], &e), 0);
+    assert_int_equal(devices[1]->backend->stream_create(devices[1], &reference, &e), 0);
+    for (size_t i = 0; i < 9; i++) {
+        enum dtype from = wires[i / 3], to = wires[i % 3];
+        struct tensor wide = tensor_on_host(x, DTYPE_F32, ROWS, WIDTH),
+                      narrow = tensor_on_host(first, from, ROWS, WIDTH);
+        devices[1]->backend->copy(reference, &narrow, &wide);
+        memset(bytes, 0, sizeof bytes);
+        for (int k = 0; k < 2; k++) {
+            const struct backend *b = devices[k]->backend;
+            struct memory memory[2];
+            struct stream *s;
+            assert_int_equal(b->stream_create(devices[k], &s, &e), 0);
+            for (int m = 0; m < 2; m++)
+                assert_int_equal(b->memory_alloc(devices[k], MOST, &memory[m], &e), 0);
+            struct tensor given = tensor_on_host(first, from, ROWS, WIDTH),
+                          taken = tensor_on_host(bytes[k], from, ROWS, WIDTH),
+                          there = tensor_rows(memory[0], to, ROWS, WIDTH),
+                          turned = tensor_rows(memory[1], from, ROWS, WIDTH);
+            b->copy(s, &there, &given);
+            b->copy(s, &turned, &there);
+            b->copy(s, &taken, &turned);
+            assert_int_equal(b->stream_wait(s, &e), 0);
+            for (int m = 0; m < 2; m++)
+                b->memory_release(devices[k], &memory[m]);
+            b->stream_destroy(&s);
+        }
+        if (memcmp(bytes[0], bytes[1], MOST) != 0)
+            fail_msg("%s by way of %s", dtype_info(from)->name, dtype_info(to)->name);
+    }
+    free(x);
+    devices[1]->backend->stream_destroy(&reference);
+    device_close(&devices[0]), device_close(&devices[1]);
+}
+
 /* ---- attention ---- */
 
 struct cuda_attention_case {
     struct op_attention a;
     enum kv_format format;
     uint32_t first, count; /* tokens before the batch that is looked at, and in it */
+    float sink;            /* of the first head, and times its number of the others; 0: none */
 };
+
+static size_t attention_width(const struct op_attention *a)
+{
+    return (size_t)a->heads * (size_t)(a->value_dim ? a->value_dim : a->head_dim);
+}
+
+/* What was in 4 pages before is no number. */
+static void pool_spoil(struct device *d, const struct kv_group *g, const uint32_t *pages)
+{
+    const struct backend *b = d->backend;
+    const struct kv_part all = {.n_blocks = g->layout.n_blocks, .count = 4 * KV_PAGE_TOKENS};
+    size_t bytes = 4 * b->kv_page_bytes(d, &g->layout);
+    uint8_t *spoilt = malloc(bytes);
+    struct stream *s;
+    struct err e = {0};
+    memset(spoilt, 0xff, bytes);
+    assert_int_equal(b->stream_create(d, &s, &e), 0);
+    b->kv_import(s, g, pages, &all, spoilt);
+    assert_int_equal(b->stream_wait(s, &e), 0);
+    b->stream_destroy(&s);
+    free(spoilt);
+}
 
 static void attention_run(struct device *d, const struct cuda_attention_case *c, float *out,
                           uint8_t *exported)
 {
     const struct backend *b = d->backend;
     size_t hd = (size_t)c->a.head_dim, kv = (size_t)c->a.kv_heads * hd, q = (size_t)c->a.heads * hd;
+    float sinks[8];
+    for (int h = 0; h < 8; h++)
+        sinks[h] = c->sink * (float)(h + 1);
+    struct weight w = vector_make(sinks, (uint64_t)c->a.heads);
     struct err e = {0};
     struct kv_group g = {.layout = {.n_blocks = 2,
                                     .n_kv_heads = c->a.kv_heads,
                                     .head_dim = c->a.head_dim,
+                                    .value_dim = c->a.value_dim,
                                     .format = c->format,
                                     .window = c->a.window}};
-    static const uint32_t pages[] = {3, 0, 2, 1};
+    uint32_t pages[] = {3, 0, 2, 1};
     const uint32_t *by_group[] = {pages};
     assert_int_equal(b->memory_alloc(d, 4 * b->kv_page_bytes(d, &g.layout), &g.pool, &e), 0);
-    const struct graph_op op = {.kind = OP_ATTENTION, .n_inputs = 3, .u.attention = c->a};
+    pool_spoil(d, &g, pages);
+    const struct graph_op op = {.kind = OP_ATTENTION,
+                                .n_inputs = c->a.value_dim ? 2 : 3,
+                                .n_weights = c->sink != 0,
+                                .u.attention = c->a};
     for (uint32_t first = 0, n; first < c->first + c->count; first += n) {
         n = first < c->first ? c->first : c->count;
         float *rows[3] = {op_random(n * q, first + 1, 1), op_random(n * kv, first + 2, 1),
@@ -387,13 +499,19 @@ static void attention_run(struct device *d, const struct cuda_attention_case *c,
         const struct attention_run run = {
             .n_tokens = n, .first_position = first, .pages = by_group};
         const struct op_batch batch = {.runs = &run, .n_runs = 1, .kv = &g};
-        op_run_once(d, &op, (struct op_rows[]){{rows[0], n, q}, {rows[1], n, kv}, {rows[2], n, kv}},
-                    NULL, &batch, out, n, q);
+        for (uint32_t p = 0; p < kv_first_seen(c->a.window, first) / KV_PAGE_TOKENS; p++)
+            pages[p] = KV_NO_PAGE; /* given back */
+        op_run_once(
+            d, &op, (struct op_rows[]){{rows[0], n, q}, {rows[1], n, kv}, {rows[2], n, kv}},
+            (struct op_weight[]){{c->sink != 0 ? &w : NULL, WEIGHT_VECTOR}, {NULL, WEIGHT_VECTOR}},
+            &batch, out, n, attention_width(&c->a));
         for (int i = 0; i < 3; i++)
             free(rows[i]);
     }
     struct stream *s;
-    const struct kv_part part = {.n_blocks = 1, .first = 1, .count = c->first + c->count - 1};
+    uint32_t seen = kv_first_seen(c->a.window, c->first) / KV_PAGE_TOKENS * KV_PAGE_TOKENS;
+    const struct kv_part part = {
+        .n_blocks = 1, .first = seen + 1, .count = c->first + c->count - 1 - seen};
     assert_int_equal(b->stream_create(d, &s, &e), 0);
     b->kv_export(s, &g, pages, &part, exported);
     b->kv_import(s, &g, pages, &part, exported);
@@ -405,12 +523,23 @@ static void attention_run(struct device *d, const struct cuda_attention_case *c,
 TEST(attention_is_that_of_the_reference)
 {
     static const struct cuda_attention_case cases[] = {
-        {{.heads = 2, .kv_heads = 1, .head_dim = 32}, KV_F32, 0, 1},
-        {{.heads = 4, .kv_heads = 2, .head_dim = 40}, KV_F16, 62, 5},
-        {{.heads = 2, .kv_heads = 2, .head_dim = 96}, KV_Q8_0, 3, 130},
-        {{.heads = 3, .kv_heads = 1, .head_dim = 130, .cap = 3}, KV_F32, 64, 1},
-        {{.heads = 1, .kv_heads = 1, .head_dim = 257, .window = 7}, KV_F16, 10, 20},
-        {{.heads = 2, .kv_heads = 1, .head_dim = 16, .whole = true}, KV_F32, 0, 9},
+        {{.heads = 2, .kv_heads = 1, .head_dim = 32}, KV_F32, 0, 1, 0},
+        {{.heads = 4, .kv_heads = 2, .head_dim = 40}, KV_F16, 62, 5, 0},
+        {{.heads = 2, .kv_heads = 2, .head_dim = 96}, KV_Q8_0, 3, 130, 0},
+        {{.heads = 3, .kv_heads = 1, .head_dim = 130, .cap = 3}, KV_F32, 64, 1, 0},
+        {{.heads = 1, .kv_heads = 1, .head_dim = 257, .window = 7}, KV_F16, 10, 20, 0},
+        {{.heads = 2, .kv_heads = 1, .head_dim = 16, .whole = true}, KV_F32, 0, 9, 0},
+        {{.heads = 2, .kv_heads = 1, .head_dim = 20, .window = 9}, KV_F32, 150, 3, 0},
+        /* sinks: greater than any score, less than all, with windows and soft caps */
+        {{.heads = 4, .kv_heads = 2, .head_dim = 16}, KV_F32, 0, 5, 40},
+        {{.heads = 4, .kv_heads = 2, .head_dim = 16}, KV_F16, 5, 3, -40},
+        {{.heads = 2, .kv_heads = 1, .head_dim = 64, .window = 3, .cap = 2}, KV_Q8_0, 66, 2, 0.5f},
+        /* values inside keys */
+        {{.heads = 4, .kv_heads = 1, .head_dim = 24, .value_dim = 16}, KV_F32, 62, 5, 0},
+        {{.heads = 3, .kv_heads = 1, .head_dim = 72, .value_dim = 64}, KV_F16, 3, 2, 1},
+        {{.heads = 2, .kv_heads = 1, .head_dim = 96, .value_dim = 64}, KV_Q8_0, 2, 3, 0},
+        {{.heads = 2, .kv_heads = 2, .head_dim = 10, .value_dim = 3, .scale = 2}, KV_F32, 0, 4, 0},
+        {{.heads = 1, .kv_heads = 1, .head_dim = 576, .value_dim = 512}, KV_F16, 0, 3, 0},
     };
     static const struct device_config plain = {.backend = "plain"};
     struct device *devices[2] = {cuda_open(0)};
@@ -418,7 +547,7 @@ TEST(attention_is_that_of_the_reference)
     assert_int_equal(device_open(&plain, &devices[1], &e), 0);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const struct cuda_attention_case *c = &cases[i];
-        size_t n = c->count * (size_t)(c->a.heads * c->a.head_dim),
+        size_t n = c->count * attention_width(&c->a),
                most = (c->first + c->count) * (size_t)(c->a.heads * c->a.head_dim);
         float *out[2];
         uint8_t *kept[2];
@@ -435,6 +564,66 @@ TEST(attention_is_that_of_the_reference)
         for (int k = 0; k < 2; k++)
             free(out[k]), free(kept[k]);
     }
+    device_close(&devices[0]), device_close(&devices[1]);
+}
+
+/* Steps of one sequence on a stream that nobody waits for until the last, `out` [STEPS][WIDTH]. */
+enum { STEPS = 40, STEP_WIDTH = 32 };
+
+static void steps_run(struct device *d, float *out)
+{
+    const struct backend *b = d->backend;
+    static const uint32_t pages[] = {1};
+    const uint32_t *by_group[] = {pages};
+    const struct graph_op op = {.kind = OP_ATTENTION,
+                                .n_inputs = 3,
+                                .u.attention = {.heads = 1, .kv_heads = 1, .head_dim = STEP_WIDTH}};
+    const struct op_request request = {.op = &op};
+    struct kv_group g = {.layout = {.n_blocks = 1, .n_kv_heads = 1, .head_dim = STEP_WIDTH}};
+    struct device_op *ready;
+    struct stream *s;
+    struct tensor rows[STEPS][4];
+    struct err e = {0};
+    assert_int_equal(b->memory_alloc(d, 2 * b->kv_page_bytes(d, &g.layout), &g.pool, &e), 0);
+    assert_int_equal(b->stream_create(d, &s, &e), 0);
+    assert_int_equal(b->op_prepare(d, &request, &ready, &e), 0);
+    for (uint32_t i = 0; i < STEPS * 4; i++) {
+        float *x = op_random(STEP_WIDTH, i + 1, 2);
+        rows[i / 4][i % 4] = op_tensor(d, s, &(struct op_rows){x, 1, STEP_WIDTH});
+        assert_int_equal(b->stream_wait(s, &e), 0);
+        free(x);
+    }
+    for (uint32_t i = 0; i < STEPS; i++) {
+        const struct attention_run run = {.n_tokens = 1, .first_position = i, .pages = by_group};
+        const struct op_batch batch = {.runs = &run, .n_runs = 1, .kv = &g};
+        struct tensor host = tensor_on_host(out + (size_t)i * STEP_WIDTH, DTYPE_F32, 1, STEP_WIDTH);
+        b->op_run(s, ready, rows[i], &rows[i][3], &batch);
+        b->copy(s, &host, &rows[i][3]);
+    }
+    assert_int_equal(b->stream_wait(s, &e), 0);
+    float kept[STEPS * STEP_WIDTH]; /* as it is now: what follows may wait */
+    memcpy(kept, out, sizeof kept);
+    b->op_release(&ready);
+    for (uint32_t i = 0; i < STEPS * 4; i++)
+        b->memory_release(d, &rows[i / 4][i % 4].memory);
+    b->memory_release(d, &g.pool);
+    b->stream_destroy(&s);
+    memcpy(out, kept, sizeof kept);
+}
+
+TEST(steps_that_nobody_waits_for_are_those_of_the_reference)
+{
+    static const struct device_config plain = {.backend = "plain"};
+    static float out[2][STEPS * STEP_WIDTH];
+    struct device *devices[2] = {cuda_open(0)};
+    struct err e = {0};
+    assert_int_equal(device_open(&plain, &devices[1], &e), 0);
+    for (int k = 0; k < 2; k++)
+        steps_run(devices[k], out[k]);
+    for (size_t i = 0; i < STEPS * STEP_WIDTH; i++)
+        if (!(fabsf(out[0][i] - out[1][i]) <= 2e-5f))
+            fail_msg("step %zu: element %zu is %g instead of %g", i / STEP_WIDTH, i % STEP_WIDTH,
+                     (double)out[0][i], (double)out[1][i]);
     device_close(&devices[0]), device_close(&devices[1]);
 }
 
@@ -524,6 +713,18 @@ TEST(a_box_without_a_driver_or_such_a_gpu_is_told_so)
     restart();
     assert_int_equal(p->facts(0, &facts, &e), HP_EDEVICE);
     assert_non_null(strstr(e.text, "this box has no NVIDIA driver"));
+    setenv("CUDA_ON_CPU", "driver=12040", 1);
+    restart();
+    assert_int_equal(p->facts(0, &facts, &e), HP_EDEVICE);
+    assert_non_null(
+        strstr(e.text, "driver knows CUDA 12.4, and libhp-cuda.so was built with 13.0"));
+    struct device *d = NULL;
+    const struct device_config c = {.backend = "cuda", .of = p->backend};
+    assert_int_equal(device_open(&c, &d, &e), HP_EDEVICE);
+    assert_null(d);
+    setenv("CUDA_ON_CPU", "driver=13010", 1); /* newer is right */
+    restart();
+    assert_int_equal(p->facts(0, &facts, &e), 0);
     unsetenv("CUDA_ON_CPU");
     restart();
     assert_int_equal(p->facts(0, &facts, &e), 0);
@@ -535,7 +736,9 @@ TEST(a_gpu_that_falls_off_the_bus_is_an_error_at_every_call)
 {
     const struct backend *b = plugin_open()->backend;
     void (*restart)(void) = NULL;
+    uint64_t (*calls)(void) = NULL;
     *(void **)&restart = standin_symbol("cuda_on_cpu_restart");
+    *(void **)&calls = standin_symbol("cuda_on_cpu_calls");
     float x[64] = {1}, out[64];
     bool went_well = false;
     for (int fails = 1; !went_well; fails++) {
@@ -561,6 +764,7 @@ TEST(a_gpu_that_falls_off_the_bus_is_an_error_at_every_call)
             rc = b->stream_wait(s, &e);
         }
         went_well = rc == 0;
+        assert_true(!went_well || calls() < (uint64_t)fails);
         if (rc < 0) {
             assert_int_equal(e.code, HP_EDEVICE);
             assert_non_null(strstr(e.text, "illegal memory access"));
@@ -576,6 +780,48 @@ TEST(a_gpu_that_falls_off_the_bus_is_an_error_at_every_call)
     restart();
 }
 
+/* A stage that serves: the GPU is lost in the midst of a step, sooner or later in it. The step
+ * fails with CUDA's reason, so does what is asked of it after, and the process opens another. */
+TEST(a_gpu_that_is_lost_while_it_serves_fails_its_stage_and_nothing_else)
+{
+    static const uint32_t prompt[] = {1, 40, 52}, next = 9;
+    static const uint64_t later[] = {1, 2, 7, 23, 60};
+    void (*restart)(void) = NULL;
+    void (*lose)(uint64_t after) = NULL;
+    struct model *m;
+    struct err e = {0};
+    plugin_open();
+    *(void **)&restart = standin_symbol("cuda_on_cpu_restart");
+    *(void **)&lose = standin_symbol("cuda_on_cpu_lose");
+    if (model_open("examples/demo-model/demo-q8_0.gguf", &m, &e) < 0)
+        fail_msg("%s", e.text);
+    float *logits = calloc(graph_head_width(model_graph(m)), sizeof *logits);
+    for (size_t i = 0; i <= sizeof later / sizeof *later; i++) {
+        struct device *d = cuda_open(0);
+        const struct local_config c = {
+            .model = m, .device = d, .n_stages = 1, .compute = COMPUTE_F32, .max_tokens = 64};
+        struct local_chain *chain;
+        if (local_chain_open(&c, &chain, &e) < 0)
+            fail_msg("%s", e.text);
+        assert_int_equal(local_chain_run(chain, prompt, 3, 1, logits, &e), 0);
+        if (i < sizeof later / sizeof *later) {
+            lose(later[i]);
+            for (int again = 0; again < 2; again++) {
+                struct err lost = {0};
+                assert_int_equal(local_chain_run(chain, &next, 1, 1, logits, &lost), HP_EDEVICE);
+                assert_non_null(strstr(lost.text, "illegal memory access"));
+            }
+        } else {
+            assert_int_equal(local_chain_run(chain, &next, 1, 1, logits, &e), 0);
+        }
+        local_chain_close(&chain);
+        device_close(&d);
+        restart();
+    }
+    free(logits);
+    model_close(&m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -586,12 +832,17 @@ int main(void)
         cmocka_unit_test(rows_of_a_table_are_those_of_the_reference),
         cmocka_unit_test(norms_gates_and_sums_are_those_of_the_reference),
         cmocka_unit_test(rotations_are_those_of_the_reference),
+        cmocka_unit_test(rows_times_a_number_each_are_those_of_the_reference),
+        cmocka_unit_test(each_id_takes_the_same_row_where_the_graph_says_so),
         cmocka_unit_test(rows_leave_and_come_in_each_format),
+        cmocka_unit_test(rows_turn_from_each_narrow_format_to_each_other),
         cmocka_unit_test(attention_is_that_of_the_reference),
+        cmocka_unit_test(steps_that_nobody_waits_for_are_those_of_the_reference),
         cmocka_unit_test(a_model_in_stages_gives_the_tokens_of_the_reference),
         cmocka_unit_test(a_gpu_without_enough_memory_says_how_many_bytes_are_missing),
         cmocka_unit_test(a_box_without_a_driver_or_such_a_gpu_is_told_so),
         cmocka_unit_test(a_gpu_that_falls_off_the_bus_is_an_error_at_every_call),
+        cmocka_unit_test(a_gpu_that_is_lost_while_it_serves_fails_its_stage_and_nothing_else),
     };
     return cmocka_run_group_tests_name("cuda", tests, NULL, NULL);
 }
