@@ -98,7 +98,7 @@ static int readers_check(struct coord *c, const char *name, const char *agents, 
         return err_set(e, HP_EINVAL,
                        "with --prefill the name of a deployment has at most %d characters",
                        DEPLOYMENT_NAME - 1 - DEPLOYMENT_PARTNER_ENDING);
-    while (*agents) {
+    while (*agents && strcmp(agents, "auto") != 0) {
         struct deployment_range r;
         size_t n = strcspn(agents, ",");
         if (!n || n >= sizeof r.agent)

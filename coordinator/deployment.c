@@ -53,12 +53,23 @@ void deployment_partner_name(const struct deployment *d, char out[DEPLOYMENT_NAM
              d->name);
 }
 
+const char *deployment_readers(const struct deployment *d)
+{
+    if (!deployment_reads_auto(&d->spec))
+        return d->spec.prefill;
+    const json_t *apart = d->plan ? json_object_get(d->plan->document, "apart") : NULL;
+    const char *readers = json_is_true(json_object_get(apart, "chosen"))
+                              ? json_string_value(json_object_get(apart, "prefill"))
+                              : NULL;
+    return readers ? readers : "";
+}
+
 struct deployment *deployment_partner(struct coord *c, const struct deployment *d)
 {
     char name[DEPLOYMENT_NAME];
     if (d->spec.prefill_of[0])
         return deployment_find(c, d->spec.prefill_of);
-    if (!d->spec.prefill[0])
+    if (!deployment_readers(d)[0])
         return NULL;
     deployment_partner_name(d, name);
     return deployment_find(c, name);

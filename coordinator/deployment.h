@@ -121,6 +121,7 @@ struct deployment {
                       connected anew when nothing runs */
     uint64_t since_ns;         /* of this state */
     uint64_t until_ns;         /* a deadline of this state; 0: none */
+    uint64_t readers_ns;       /* when it looks next whether its prompts are read as it wants */
     uint64_t profile_until_ns; /* measurements were asked for until then; 0: not asked */
     unsigned failures;         /* in a row */
 
@@ -205,6 +206,9 @@ struct deployment *deployment_find(struct coord *c, const char *name); /* none t
 struct deployment *deployment_of_id(struct coord *c, uint64_t id);
 /* The plan that reads prompts for it, or for which it does that (prefill_plans.h); NULL: none. */
 struct deployment *deployment_partner(struct coord *c, const struct deployment *d);
+/* The agents and devices that read prompts for it, "A,B/cpu1": as --prefill names them or, of
+ * `auto`, as the plan says that it serves by. "": it reads them itself. */
+const char *deployment_readers(const struct deployment *d);
 /* What the first of these is called. */
 void deployment_partner_name(const struct deployment *d, char out[DEPLOYMENT_NAME]);
 enum { DEPLOYMENT_PARTNER_ENDING = sizeof "/prefill" - 1 };

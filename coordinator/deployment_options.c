@@ -106,6 +106,27 @@ static int prefill_kv_read(const struct deployment_spec *s, struct err *e)
                    s->prefill_kv);
 }
 
+/* Names of those that answer are the option "agents". */
+static int decode_read(struct deployment_spec *s, const char *decode, struct err *e)
+{
+    if (!decode[0])
+        return 0;
+    if (strcmp(decode, "auto") != 0)
+        return err_set(e, HP_EINVAL,
+                       "option \"decode\" is \"%.40s\"; it can be auto, and names "
+                       "of agents are the option \"agents\"",
+                       decode);
+    if (!s->prefill[0])
+        return err_set(e, HP_EINVAL,
+                       "--decode goes with --prefill, which names the agents that read prompts");
+    if (s->n_ranges)
+        return err_set(e, HP_EINVAL,
+                       "--decode auto leaves to the planner who answers, and --agents, --layers or "
+                       "--plan say it: leave one of them out");
+    s->decode_auto = !deployment_reads_auto(s); /* else all is the planner's anyway */
+    return 0;
+}
+
 static int prefix_cache_read(struct deployment_spec *s, const char *word, struct err *e)
 {
     static const char *const words[] = {"on", "shared", "off"};
@@ -152,7 +173,8 @@ int deployment_options_read(json_t *options, struct deployment_spec *out, struct
 {
     struct deployment_spec s = {.options =
                                     json_is_object(options) ? json_incref(options) : json_object()};
-    const char *agents, *layers, *compute, *wire, *kv, *prefix_cache, *speculate, *rebalance;
+    const char *agents, *layers, *compute, *wire, *kv, *prefix_cache, *speculate, *rebalance,
+        *decode;
     int rc;
     if ((rc = option_text(s.options, "agents", &agents, e)) == 0 &&
         (rc = option_text(s.options, "layers", &layers, e)) == 0 &&
@@ -165,6 +187,7 @@ int deployment_options_read(json_t *options, struct deployment_spec *out, struct
         (rc = option_text(s.options, "source_machine", &s.source_machine, e)) == 0 &&
         (rc = option_text(s.options, "source_path", &s.source_path, e)) == 0 &&
         (rc = option_text(s.options, "prefill", &s.prefill, e)) == 0 &&
+        (rc = option_text(s.options, "decode", &decode, e)) == 0 &&
         (rc = option_text(s.options, "prefill_kv", &s.prefill_kv, e)) == 0 &&
         (rc = option_text(s.options, "prefill_of", &s.prefill_of, e)) == 0 &&
         (rc = option_text(s.options, "succeeds", &s.succeeds, e)) == 0 &&
@@ -192,6 +215,7 @@ int deployment_options_read(json_t *options, struct deployment_spec *out, struct
     s.f32 = rc == 0 && strcmp(compute, "f32") == 0;
     if (rc == 0 && !kv_format_of_word(kv, s.f32, &s.kv))
         rc = err_set(e, HP_EINVAL, "--kv is \"%.40s\"; it can be auto, f16, f32 or q8_0", kv);
+    rc = rc < 0 ? rc : decode_read(&s, decode, e);
     rc = rc < 0 ? rc : prefill_kv_read(&s, e);
     rc = rc < 0 ? rc : prefix_cache_read(&s, prefix_cache, e);
     rc = rc < 0 ? rc : speculate_read(&s, speculate, e);

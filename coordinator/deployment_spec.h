@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "common/status.h"
 #include "coordinator/model_facts.h"
@@ -20,11 +21,12 @@ enum {
 #define DEPLOYMENT_LEAST_WEIGHT 0.001
 
 /* One stage as --layers or --agents names it. */
+enum { DEPLOYMENT_RANGE_AGENT = 160 };
 struct deployment_range {
-    char agent[160]; /* an agent's name (without layers: a stage on each of its devices), or the id
-                        of a device ("node/device"; of a paced agent: of the device that it stands
-                        for) */
-    int first, end;  /* [first, end); both 0 when only the agent is named */
+    char agent[DEPLOYMENT_RANGE_AGENT]; /* an agent's name (without layers: a stage on each of its
+                        devices), or the id of a device ("node/device"; of a paced agent: of the
+                        device that it stands for) */
+    int first, end;                     /* [first, end); both 0 when only the agent is named */
 };
 
 struct deployment_spec {
@@ -56,7 +58,9 @@ struct deployment_spec {
     const char *source_machine, *source_path; /* in options; "" when not given */
     const char *succeeds;   /* the deployment whose place it is to take (successors.h); "": none */
     const char *prefill_kv; /* as what these keep keys and values, in options; "": as `kv` */
-    const char *prefill;    /* agents that read its prompts, in options; "": its own */
+    const char *prefill;    /* agents that read its prompts, in options; "": its own; "auto": as
+                               the planner says (deployment_readers) */
+    bool decode_auto;       /* the planner chooses who answers among the others */
     const char *prefill_of; /* the deployment whose prompts it reads (prefill_plans.h); "": none */
 };
 
@@ -68,6 +72,10 @@ uint64_t deployment_spec_batch_tokens(const struct deployment_spec *s, const str
 static inline const char *deployment_spec_compute(const struct deployment_spec *s)
 {
     return s->f32 ? "f32" : "auto";
+}
+static inline bool deployment_reads_auto(const struct deployment_spec *s)
+{
+    return s->prefill && strcmp(s->prefill, "auto") == 0;
 }
 void deployment_spec_free(struct deployment_spec *s);
 

@@ -149,12 +149,13 @@ static const char *handoff_format(const struct deployment *d)
 static json_t *handoffs_json(const struct deployment *d)
 {
     char reader[DEPLOYMENT_NAME];
+    bool apart = deployment_readers(d)[0] != '\0';
     deployment_partner_name(d, reader);
-    return json_pack(
-        "{s:s*, s:s*, s:I, s:I, s:I, s:I, s:f}", "prefill_plan", d->spec.prefill[0] ? reader : NULL,
-        "kv", d->spec.prefill[0] ? handoff_format(d) : NULL, "done", (json_int_t)d->handoffs.done,
-        "moved", (json_int_t)d->handoffs.moved, "failed", (json_int_t)d->handoffs.failed, "bytes",
-        (json_int_t)d->handoffs.bytes, "exposed_s", d->handoffs.exposed_s);
+    return json_pack("{s:s*, s:s*, s:I, s:I, s:I, s:I, s:f}", "prefill_plan", apart ? reader : NULL,
+                     "kv", apart ? handoff_format(d) : NULL, "done", (json_int_t)d->handoffs.done,
+                     "moved", (json_int_t)d->handoffs.moved, "failed",
+                     (json_int_t)d->handoffs.failed, "bytes", (json_int_t)d->handoffs.bytes,
+                     "exposed_s", d->handoffs.exposed_s);
 }
 
 /* What others had of prompts: fetched, or computed all the same, and what was compared last. */

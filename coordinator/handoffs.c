@@ -23,8 +23,9 @@ struct deployment *handoff_reader(struct coord *c, const struct deployment *d,
 {
     bool text = s->kind == SEQUENCE_REQUEST || s->kind == SEQUENCE_GREEDY;
     size_t n = s->n_prompt - 1;
-    if (!d->spec.prefill[0] || !text || s->embeds || s->slice || s->planned || s->reads_itself ||
-        s->resumed || n < have + (size_t)HANDOFF_LEAST_TOKENS || 2 * (size_t)have > n)
+    if (!deployment_readers(d)[0] || !text || s->embeds || s->slice || s->planned ||
+        s->reads_itself || s->resumed || n < have + (size_t)HANDOFF_LEAST_TOKENS ||
+        2 * (size_t)have > n)
         return NULL;
     struct deployment *p = deployment_partner(c, d);
     bool able = p && p->state == DEPLOYMENT_SERVING && p->model == d->model && p->model->open &&

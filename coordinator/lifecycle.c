@@ -308,6 +308,16 @@ static bool succession_goes_on(struct coord *c, struct deployment *d)
     return false;
 }
 
+/* The plan that reads its prompts has ended, for another was wanted: it is made again. */
+static void readers_return(struct coord *c, struct deployment *d)
+{
+    struct err ignored;
+    if (d->listener_ask || d->heir || coord_now(c) < d->readers_ns)
+        return;
+    d->readers_ns = coord_now(c) + coord_ms(DEPLOYMENT_RETRY_MS);
+    prefill_plan_begin(c, d, &ignored);
+}
+
 static void step_serving(struct coord *c, struct deployment *d)
 {
     struct verdict v = d->rebalance ? (struct verdict){VERDICT_OK, d, {0}} : regrowth_step(c, d);
@@ -316,6 +326,7 @@ static void step_serving(struct coord *c, struct deployment *d)
         return;
     }
     copies_step(c, d);
+    readers_return(c, d);
     if (d->unclosed && d->n_active == 0) {
         d->unclosed = false;
         stages_connect(c, d);

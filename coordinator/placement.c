@@ -32,6 +32,7 @@ void placement_free(struct placement *p)
 static void placing_free(struct placement_job *p)
 {
     json_decref(p->answer.document);
+    json_decref(p->apart_said);
     arena_free(&p->arena);
     planner_inputs_release(&p->inputs);
     free(p);
@@ -164,6 +165,29 @@ static int ranges_read(struct placement_job *p, const struct deployment *d, stru
     return 0;
 }
 
+/* Devices that read prompts answer none. */
+static int readers_leave_out(struct placement_job *p, const char *readers, struct err *e)
+{
+    struct cluster *c = &p->cluster;
+    c->devices = arena_memdup(&p->arena, c->devices, (size_t)c->n_devices * sizeof *c->devices);
+    if (c->n_devices && !c->devices)
+        return err_set(e, HP_ENOMEM, "no memory for planning");
+    while (*readers) {
+        char name[DEPLOYMENT_RANGE_AGENT];
+        size_t n = strcspn(readers, ",");
+        snprintf(name, sizeof name, "%.*s", (int)n, readers);
+        struct placement_device at = placement_device_named(p->core, name);
+        int first = at.agent ? planner_inputs_device(p->inputs, at.agent->name,
+                                                     at.device < 0 ? 0 : at.device)
+                             : -1,
+            many = at.agent && at.device < 0 ? member_device_count(at.agent) : 1;
+        for (int i = first; first >= 0 && i < first + many; i++)
+            c->devices[i].memory_bytes = -1;
+        readers += n + (readers[n] == ',');
+    }
+    return 0;
+}
+
 /* ---- the work, there and back ---- */
 
 static void placing_run(struct coord_work *w)
@@ -215,6 +239,7 @@ static void last_read(const struct coord *c, struct placement_job *p, const stru
 static int own_read(struct placement_job *p, const struct deployment *d, struct err *e)
 {
     size_t n = (size_t)d->n_stages;
+    p->apart = false; /* two plans do not move together */
     p->own_devices = arena_alloc(&p->arena, n, sizeof *p->own_devices);
     p->own_ends = arena_alloc(&p->arena, n, sizeof *p->own_ends);
     if (!p->own_devices || !p->own_ends)
@@ -278,17 +303,23 @@ static int placing_create(struct coord *c, struct deployment *d, struct placemen
     /* A plan is for prompts of its length, and for its micro-batches at once. */
     p->least_sequences = d->spec.micro_batches > 1 ? (uint64_t)d->spec.micro_batches : 1;
     p->max_sequences = d->spec.max_sequences;
+    p->apart = deployment_reads_auto(&d->spec) && d->model->facts.kv_before;
+    p->ttft_s = d->spec.ttft_s;
+    p->tpot_s = d->spec.tpot_s;
+    p->answer_tokens = d->answer_tokens;
     p->most_sequences = p->max_sequences ? p->max_sequences : c->config.max_sequences;
     p->width = planner_border_width(&d->model->facts);
     p->vocabulary = d->model->facts.vocabulary;
     int rc = planner_inputs_get(c, d, &p->inputs, e);
     if (rc == 0) {
+        p->cluster = p->inputs->cluster;
         p->profile = p->inputs->profile;
         p->wire = p->inputs->wire;
         p->wire_auto = d->spec.wire_auto;
         p->border_elements = planner_border_elements(&d->model->facts);
         rc = wire_check(p, e);
         rc = rc < 0 ? rc : ranges_read(p, d, e);
+        rc = rc < 0 || !d->spec.decode_auto ? rc : readers_leave_out(p, d->spec.prefill, e);
     }
     p->paced = rc == 0 && devices_are_paced(c, p);
     if (rc == 0 && d->beside)
@@ -353,6 +384,13 @@ static int placement_plan_set(const struct deployment *d, const struct placement
     json_object_set_new(document, "wire_why",
                         json_string(p->wire_why[0] ? p->wire_why : "as was asked"));
     json_object_set_new(document, "wire_costs", json_string(wire_costs[p->wire]));
+    if (p->apart_said)
+        json_object_set(document, "apart", p->apart_said);
+    else if (deployment_reads_auto(&d->spec))
+        json_object_set_new(
+            document, "apart",
+            json_pack("{s:b, s:s}", "chosen", 0, "why",
+                      "together: what this model keeps of a sequence cannot be handed over"));
     for (size_t i = 0; d->spec.planned && i < sizeof given / sizeof *given; i++)
         json_object_set(document, given[i],
                         json_object_get(json_object_get(d->spec.options, "plan"), given[i]));

@@ -35,7 +35,10 @@ struct placement_job {
     int *last_devices, *last_ends, n_last; /* where this model's layers lay when it served last; 0:
                                               not known, or not to be asked */
     int *own_devices, *own_ends, n_own;    /* the stages that it is planned beside; 0: not so */
-    double answer_tokens;                  /* with these, of a request */
+    double answer_tokens;                  /* of a request, as it goes here; 0: not known */
+    struct cluster cluster;                /* the inputs', without room where it may not go */
+    bool apart;                            /* the search weighs whether others read its prompts */
+    double ttft_s, tpot_s;                 /* targets, for that */
     bool planned;
     int max_slice;
     uint32_t plan_tokens;
@@ -50,6 +53,7 @@ struct placement_job {
     uint64_t context, sequences;
     int tokens;
     struct placement_forecast before, after;
+    json_t *apart_said; /* planners/pipeline/apart.h; NULL: not weighed */
 };
 
 static inline uint64_t placing_round_up(uint64_t v, uint64_t to)

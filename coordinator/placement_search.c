@@ -4,6 +4,7 @@
  */
 #include "coordinator/deployment.h"
 #include "coordinator/placement_int.h"
+#include "planners/pipeline/apart.h"
 #include "transport/stage_bytes.h"
 
 /* Another layout is worth moving weights when it is faster by more than this. */
@@ -18,7 +19,7 @@
 static struct pipeline_request planner_request(const struct placement_job *p, int tokens)
 {
     return (struct pipeline_request){
-        .cluster = &p->inputs->cluster,
+        .cluster = &p->cluster,
         .profile = &p->profile,
         .tokens = tokens,
         .objective = PIPELINE_LATENCY,
@@ -62,23 +63,31 @@ double placing_beside_bytes(const struct placement_job *p, uint64_t context, uin
     return p->paced ? 0 : (double)stage_beside_bytes(&s);
 }
 
-static int ask_planner(struct placement_job *p, uint64_t context, uint64_t sequences, int tokens,
-                       struct pipeline_answer *out, struct err *e)
+/* With the room that so many sequences of whole contexts take. */
+static struct pipeline_request roomy_request(const struct placement_job *p, uint64_t context,
+                                             uint64_t sequences, int tokens)
 {
-    if (atomic_load(&p->work.canceled))
-        return err_set(e, HP_ECANCELED, "nobody waits for this plan any more");
     struct pipeline_request rq = planner_request(p, tokens);
     rq.hands_on_bytes = placing_beside_bytes(p, context, sequences, false);
     rq.last_bytes = placing_beside_bytes(p, context, sequences, true);
     rq.context_tokens = (double)placing_kv_tokens(p, context, sequences) / (double)sequences;
     rq.sequences = (double)sequences * p->inputs->stands_for;
-    int n = p->devices ? p->n_devices : p->inputs->cluster.n_devices;
+    int n = p->devices ? p->n_devices : p->cluster.n_devices;
     /* The joint search grows with the devices: less effort beyond a few, and beyond many the
      * published programmes. */
     if (!p->ends && n > 8)
         rq.effort = 0.1;
     if (!p->ends && n > 32)
         rq.method = PIPELINE_HPIPE;
+    return rq;
+}
+
+static int ask_planner(struct placement_job *p, uint64_t context, uint64_t sequences, int tokens,
+                       struct pipeline_answer *out, struct err *e)
+{
+    if (atomic_load(&p->work.canceled))
+        return err_set(e, HP_ECANCELED, "nobody waits for this plan any more");
+    struct pipeline_request rq = roomy_request(p, context, sequences, tokens);
     return pipeline_plan_make(&rq, &p->arena, out, e);
 }
 
@@ -175,7 +184,7 @@ static const char *device_text(const struct cluster *c, int device)
 
 static int explain_free(const struct placement_job *p, uint64_t context, struct err *e)
 {
-    const struct cluster *cluster = &p->inputs->cluster;
+    const struct cluster *cluster = &p->cluster;
     double weights, need = need_bytes(p, 0, p->inputs->n_layers, context, &weights), room = 0;
     char have[300] = "", a[32], b[32], w[32];
     size_t used = 0;
@@ -262,7 +271,7 @@ static void prefer_last(struct placement_job *p)
 static int forecast_make(struct placement_job *p, const struct profile *profile, const int *devices,
                          const int *ends, int n, struct placement_forecast *out, struct err *e)
 {
-    const struct cluster *own = &p->inputs->cluster;
+    const struct cluster *own = &p->cluster;
     struct cluster roomy = *own;
     struct pipeline_answer a = {0};
     roomy.devices =
@@ -296,7 +305,7 @@ static int forecasts_make(struct placement_job *p, struct err *e)
     if (!devices || !ends)
         return err_set(e, HP_ENOMEM, "no memory for planning");
     for (size_t i = 0; i < n; i++) {
-        devices[i] = cluster_find_device(&p->inputs->cluster, plan->stages[i].device);
+        devices[i] = cluster_find_device(&p->cluster, plan->stages[i].device);
         ends[i] = plan->stages[i].end_layer;
     }
     int rc =
@@ -374,11 +383,53 @@ static int fit_wire(struct placement_job *p, struct err *e)
     return rc;
 }
 
+/* ---- prompts read by devices of their own ---- */
+
+/* Weighs it with as much room for keys and values as all have together, and with half of that as
+ * long as no way apart has so much. */
+static int apart_weigh(struct placement_job *p, struct err *e)
+{
+    struct apart_answer a = {0};
+    uint64_t sequences = p->sequences, least = p->least_sequences;
+    for (int rc = 0; a.n_prefill == 0 && sequences >= least && sequences; sequences /= 2) {
+        struct pipeline_request base = roomy_request(p, p->context, sequences, p->tokens);
+        uint64_t open = placing_open_sequences(p, p->context, sequences);
+        const struct apart_request rq = {.base = &base,
+                                         .together = &p->answer.plan,
+                                         .answer_tokens = (int)p->answer_tokens,
+                                         .sequences =
+                                             open < APART_SEQUENCES ? (int)open : APART_SEQUENCES,
+                                         .ttft_s = p->ttft_s,
+                                         .tpot_s = p->tpot_s,
+                                         .slice_most_s = p->tpot_s / 2};
+        if (atomic_load(&p->work.canceled))
+            return err_set(e, HP_ECANCELED, "nobody waits for this plan any more");
+        if ((rc = apart_find(&rq, &p->arena, &a, e)) < 0)
+            return rc;
+        if (a.pays) {
+            json_decref(p->answer.document);
+            p->answer = a.decode;
+            p->sequences = sequences;
+            if (p->wire_auto)
+                plan_is_bound(p); /* says why again */
+        } else {
+            json_decref(a.decode.document);
+        }
+    }
+    p->apart_said = apart_document(&a);
+    return p->apart_said ? 0 : err_set(e, HP_ENOMEM, "no memory for planning");
+}
+
 void placing_search(struct placement_job *p)
 {
-    p->status = p->inputs->cluster.n_devices ? fit_wire(p, &p->error) : HP_EINFEASIBLE;
+    p->status = p->cluster.n_devices ? fit_wire(p, &p->error) : HP_EINFEASIBLE;
     if (p->status == 0 && p->n_last && !p->devices)
         prefer_last(p);
+    if (p->status == 0 && p->apart && (p->status = apart_weigh(p, &p->error)) < 0) {
+        json_decref(p->answer.document);
+        p->answer.document = NULL;
+        return;
+    }
     if (p->status == 0 && p->n_own && (p->status = forecasts_make(p, &p->error)) < 0) {
         json_decref(p->answer.document);
         p->answer.document = NULL;

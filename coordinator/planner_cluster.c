@@ -17,7 +17,10 @@ double planner_free_bytes(const struct coord *c, const struct deployment *d, con
     double bytes = own ? own->memory_bytes : 0;
     for (size_t i = 0; i < c->n_deployments; i++) {
         const struct deployment *other = c->deployments[i];
-        if ((other == d && !d->beside) || other->state == DEPLOYMENT_PLANNED ||
+        /* A plan that reads for one that chooses such a plan anew gives its room back. */
+        bool reads = deployment_reads_auto(&d->spec) && !d->beside &&
+                     strcmp(other->spec.prefill_of, d->name) == 0;
+        if ((other == d && !d->beside) || reads || other->state == DEPLOYMENT_PLANNED ||
             other->state == DEPLOYMENT_STOPPED)
             continue;
         for (int k = 0; k < other->n_stages; k++)

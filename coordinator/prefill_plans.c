@@ -9,11 +9,12 @@
 /* As the other's, but for where it lies. */
 static json_t *options_of(const struct deployment *d)
 {
-    static const char *const own[] = {"plan", "layers", "agents", "prefill", "prefill_kv"};
+    static const char *const own[] = {"plan",    "layers",     "agents",
+                                      "prefill", "prefill_kv", "decode"};
     json_t *o = json_copy(d->spec.options);
     for (size_t i = 0; i < sizeof own / sizeof *own; i++)
         json_object_del(o, own[i]);
-    json_object_set_new(o, "agents", json_string(d->spec.prefill));
+    json_object_set_new(o, "agents", json_string(deployment_readers(d)));
     if (d->spec.prefill_kv[0])
         json_object_set_new(o, "kv", json_string(d->spec.prefill_kv));
     json_object_set_new(o, "prefill_of", json_string(d->name));
@@ -46,7 +47,7 @@ static int plan_make(struct coord *c, struct deployment *d, struct err *e)
 bool prefill_plan_wanted(struct coord *c, const struct deployment *p)
 {
     const struct deployment *d = deployment_find(c, p->spec.prefill_of);
-    if (!d || !d->spec.prefill[0] || d->model != p->model)
+    if (!d || !deployment_readers(d)[0] || d->model != p->model)
         return false;
     json_t *options = options_of(d);
     bool same = !options || json_equal(options, p->spec.options); /* for want of memory: later */
@@ -56,7 +57,7 @@ bool prefill_plan_wanted(struct coord *c, const struct deployment *p)
 
 bool prefill_plan_begin(struct coord *c, struct deployment *d, struct err *e)
 {
-    if (!d->spec.prefill[0] || d->spec.succeeds[0] || deployment_partner(c, d))
+    if (!deployment_readers(d)[0] || d->spec.succeeds[0] || deployment_partner(c, d))
         return false;
     int rc = plan_make(c, d, e);
     if (rc < 0)

@@ -181,8 +181,10 @@ static json_t *options_of(const struct invocation *in, const char *real_path, ui
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         if (invocation_option(in, texts[i]))
             json_object_set_new(o, texts[i], json_string(invocation_option(in, texts[i])));
-    if (invocation_option(in, "decode"))
-        json_object_set_new(o, "agents", json_string(invocation_option(in, "decode")));
+    const char *decode = invocation_option(in, "decode");
+    if (decode)
+        json_object_set_new(o, strcmp(decode, "auto") == 0 ? "decode" : "agents",
+                            json_string(decode));
     if (invocation_option(in, "prefill-kv"))
         json_object_set_new(o, "prefill_kv", json_string(invocation_option(in, "prefill-kv")));
     if (invocation_option(in, "prefix-cache"))
@@ -316,6 +318,7 @@ static int run_deploy(struct invocation *in, struct err *e)
         rc = invocation_print_json(in, json_incref(result), e);
     } else if (rc == 0) {
         rc = deployment_print_stages(result, e);
+        deployment_print_apart(result);
         printf("\n%s serves; context %s tokens%s, %s uploaded\n  hpctl run %s \"Hello\"\n  curl "
                "%s%s/v1/models\n",
                string_member(result, "name"), shown_member(result, "context").s,
@@ -349,11 +352,15 @@ static const struct command_option deploy_options[] = {
     {"plan", "PLAN.json",
      "the stages of a plan on its devices (node/device), and its slices for prompts of its length",
      0},
-    {"prefill", "A,B",
+    {"prefill", "A,B|auto",
      "prompts are read by a second plan, one stage on each of these; keys and values go to the "
-     "others while they are computed",
+     "others while they are computed. auto: the planner says who reads and who answers where that "
+     "pays, for --ttft and --tpot too, and why it does or does not",
      0},
-    {"decode", "C,D", "with --prefill: the agents that answer (the same as --agents)", 0},
+    {"decode", "C,D|auto",
+     "with --prefill: the agents that answer (the same as --agents); auto: the planner's choice "
+     "among those that --prefill does not name",
+     0},
     {"prefill-kv", "auto|f16|q8_0|f32",
      "with --prefill: as what these keep keys and values (default: as --kv says); what crosses is "
      "the smaller of the two",

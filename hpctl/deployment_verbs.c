@@ -37,6 +37,13 @@ int deployment_print_stages(const json_t *deployment, struct err *e)
     return table_print(&t, NULL, e);
 }
 
+void deployment_print_apart(const json_t *deployment)
+{
+    const json_t *apart = json_object_get(json_object_get(deployment, "plan"), "apart");
+    if (apart)
+        printf("%-14s %s\n", "prefill auto", string_member(apart, "why"));
+}
+
 /* Where the stages are, in their order: an agent's name, or of one with several devices the id. */
 static void cell_agents(struct buffer *cell, const json_t *stages)
 {
@@ -191,6 +198,7 @@ static int print_deployment(const json_t *d, struct err *e)
     print_wire(json_object_get(d, "plan"));
     print_prefix_cache(json_object_get(d, "prefix_cache"));
     print_speculation(json_object_get(d, "speculation"));
+    deployment_print_apart(d);
     print_handoffs(json_object_get(d, "handoffs"));
     print_peers(json_object_get(d, "prefix_peers"));
     print_growth(json_object_get(d, "growth"));

@@ -9,4 +9,7 @@
 /* The stages of what `deployment.describe` answered, as a table. */
 int deployment_print_stages(const json_t *deployment, struct err *e);
 
+/* Whether prompts are read by agents of their own, and why, where the planner was asked. */
+void deployment_print_apart(const json_t *deployment);
+
 #endif

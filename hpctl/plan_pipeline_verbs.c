@@ -8,6 +8,7 @@
 #include "hpctl/plan_wire.h"
 #include "hpctl/timeline_files.h"
 #include "hpctl/verbs.h"
+#include "planners/pipeline/apart.h"
 #include "planners/pipeline/picture.h"
 #include "planners/pipeline/pipeline.h"
 
@@ -28,6 +29,10 @@ static const struct command_option pipeline_options[] = {
     {"cached", "N", "tokens before the prompt whose KV cache is there already (default 0)", 0},
     {"decode-tokens", "N",
      "tokens that each request makes after its prompt, for --objective throughput (default 0)", 0},
+    {"prefill", "auto",
+     "say whether prompts should be read by some devices for the others, which answer, and why", 0},
+    {"ttft", "TIME", "with --prefill: time to the first token that is to be kept", 0},
+    {"tpot", "TIME", "with --prefill: time per token that is to be kept", 0},
     {"wire", "f32|f16|bf16|q8",
      "as what rows cross between stages (default f32); the plan says it, and deploy --plan does so",
      0},
@@ -113,6 +118,38 @@ static int read_words(const struct invocation *in, struct pipeline_request *rq, 
     rq->objective = (enum pipeline_objective)objective;
     rq->partition = (enum pipeline_partition)partition;
     return 0;
+}
+
+/* ---- prompts read by devices of their own ---- */
+
+/* What `deploy --prefill auto` would weigh; said in the plan's document. */
+static int apart_add(const struct invocation *in, const struct pipeline_request *rq,
+                     struct arena *arena, struct pipeline_answer *a, struct err *e)
+{
+    static const char *const words[] = {"auto", NULL};
+    struct apart_request ask = {
+        .base = rq, .together = &a->plan, .answer_tokens = rq->decode_tokens};
+    struct apart_answer found;
+    int which, rc;
+    if ((rc = invocation_choice(in, "prefill", words, -1, &which, e)) < 0 ||
+        (rc = invocation_duration(in, "ttft", 0, &ask.ttft_s, e)) < 0 ||
+        (rc = invocation_duration(in, "tpot", 0, &ask.tpot_s, e)) < 0)
+        return rc;
+    if (which < 0 && (ask.ttft_s > 0 || ask.tpot_s > 0))
+        return err_set(e, HP_EUSAGE, "--ttft and --tpot go with --prefill auto");
+    if (which < 0)
+        return 0;
+    if (rq->method == PIPELINE_TP || rq->method == PIPELINE_GPIPE)
+        return err_set(e, HP_EUSAGE, "--prefill auto weighs plans in slices: not with --method %s",
+                       pipeline_method_names[rq->method]);
+    ask.slice_most_s = ask.tpot_s / 2;
+    if ((rc = apart_find(&ask, arena, &found, e)) < 0)
+        return rc;
+    json_decref(found.decode.document);
+    json_t *said = apart_document(&found);
+    return said && json_object_set_new(a->document, "apart", said) == 0
+               ? 0
+               : err_no_memory(e, "a plan");
 }
 
 /* ---- what a person sees ---- */
@@ -217,6 +254,9 @@ static int print_answer(const struct pipeline_request *rq, const struct pipeline
                pipeline_objective_names[rq->objective],
                a->bound > 0 ? (value - a->bound) / a->bound * 100 : 0);
     print_slices(&a->plan);
+    const json_t *apart = json_object_get(a->document, "apart");
+    if (apart)
+        printf("prefill auto: %s\n", json_string_value(json_object_get(apart, "why")));
     printf("\n");
     print_stages(a);
     int rc = print_timeline(a, e);
@@ -279,7 +319,8 @@ static int plan_pipeline_run(struct invocation *in, struct err *e)
         (rc = profile_load(profile_file, &profile, e)) == 0 &&
         (rc = plan_wire_apply(invocation_option(in, "wire"), &profile, e)) == 0 &&
         (!devices || (rc = read_devices(devices, &cluster, &arena, &rq, e)) == 0) &&
-        (rc = pipeline_plan_make(&rq, &arena, &answer, e)) == 0)
+        (rc = pipeline_plan_make(&rq, &arena, &answer, e)) == 0 &&
+        (rc = apart_add(in, &rq, &arena, &answer, e)) == 0)
         rc = give_answer(in, &rq, &answer, e);
     json_decref(answer.document);
     arena_free(&arena);

@@ -72,6 +72,17 @@ def the_answer_is_that_of_one_plan():
         assert f'hp_handoffs_total{{deployment="demo"}} {before}' in metrics and 'hp_handoffs_failed_total{deployment="demo"} 0' in metrics, metrics
         c.hpctl("undeploy", "demo")
         c.wait("both plans are gone", lambda: [d["name"] for d in c.hpctl("ps")] == ["plain"])
+        # Who reads may be the planner's choice, where it pays; why, or why not, is said.
+        c.hpctl("deploy", DEMO, "--name", "demo", "--prefill", "auto", "--decode", "a2", "--compute", "f32")
+        apart, told = c.hpctl("describe", "demo")["plan"]["apart"], c.run("describe", "demo").stdout
+        assert apart["chosen"] and apart["decode"] == "a2" and set(apart["prefill"].split(",")) <= {"a0", "a1"}, apart
+        assert "prefill auto   apart: prompts read by" in told and apart["why"] in told, told
+        assert complete(c, "demo", asked[1], max_tokens=8)["choices"] == complete(c, "plain", asked[1], max_tokens=8)["choices"] and handoffs(c)["done"] == 1
+        c.hpctl("undeploy", "demo")
+        c.hpctl("deploy", DEMO, "--name", "demo", "--prefill", "auto", "--decode", "a0,a1,a2")
+        assert not c.hpctl("describe", "demo")["plan"]["apart"]["chosen"] and "no other device" in c.run("describe", "demo").stdout
+        c.hpctl("undeploy", "demo")
+        c.wait("all plans are gone", lambda: [d["name"] for d in c.hpctl("ps")] == ["plain"])
         # The plans may keep keys and values differently: they cross in the smaller format, and the answers are near.
         right = [complete(c, "plain", ids, max_tokens=8)["choices"][0]["text"] for ids in asked[:4]]
         for keeps, reads, crosses, numbers in (("f32", "q8_0", "q8_0", 34 / 32), ("q8_0", "f32", "q8_0", 34 / 32), ("f32", "f16", "f16", 2)):

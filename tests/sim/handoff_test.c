@@ -6,6 +6,7 @@
 
 #include "coordinator/deployment.h"
 #include "coordinator/handoffs.h"
+#include "coordinator/member.h"
 #include "tests/sim/failures.h"
 
 static void deploy_wide(struct sim *s, const char *prefill, const char *decode, const char *cache,
@@ -64,6 +65,46 @@ TEST(the_two_sides_may_be_cut_in_any_way)
         is_clean_of(&s, "toy", 1000);
         sim_close(&s);
     }
+}
+
+/* A decode agent that dies takes the choice along: it is made anew over those that are left. */
+TEST(the_planner_chooses_who_reads_and_chooses_again)
+{
+    struct buffer manifest = {0};
+    struct sim s;
+    sim_open(&s, 310, 4);
+    toy_manifest("toy", &manifest);
+    int rc =
+        sim_ask_wait(&s, "deploy",
+                     json_pack("{s:s, s:{s:s, s:s, s:s, s:i}}", "name", "toy", "options", "prefill",
+                               "auto", "decode", "auto", "prefix_cache", "off", "max_sequences", 4),
+                     &manifest);
+    buffer_free(&manifest);
+    if (rc < 0)
+        fail_msg("%s", s.answer_error.text);
+    for (int round = 0; round < 2; round++) {
+        struct deployment *d = deployment_find(s.core, "toy");
+        const json_t *apart = json_object_get(d->plan->document, "apart");
+        if (!json_is_true(json_object_get(apart, "chosen")))
+            fail_msg("%s", json_string_value(json_object_get(apart, "why")));
+        const struct deployment *p = deployment_partner(s.core, d);
+        for (int i = 0; i < p->n_stages; i++)
+            for (int k = 0; k < d->n_stages; k++)
+                assert_ptr_not_equal(p->stages[i].agent, d->stages[k].agent);
+        uint64_t before = figure(&s, "done");
+        for (int i = 0; i < 6; i++)
+            request(&s, 66 + 9 * (size_t)i, 20);
+        all_finished(&s, 60000);
+        assert_true(figure(&s, "done") > before);
+        if (round)
+            break;
+        sim_agent_kill(&s, d->stages[0].agent->name[1] - '0');
+        sim_run_ms(&s, 20000);
+        if (!sim_run_until(&s, both_serve, 120000))
+            fail_msg("the two plans do not serve again");
+    }
+    is_clean_of(&s, "toy", 1000);
+    sim_close(&s);
 }
 
 TEST(a_plan_that_announces_and_never_sends_costs_time_alone)
@@ -419,6 +460,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_two_sides_may_be_cut_in_any_way),
+        cmocka_unit_test(the_planner_chooses_who_reads_and_chooses_again),
         cmocka_unit_test(a_plan_that_announces_and_never_sends_costs_time_alone),
         cmocka_unit_test(keys_and_values_that_are_lost_are_computed_again),
         cmocka_unit_test(either_side_may_die_in_the_middle),

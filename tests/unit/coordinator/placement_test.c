@@ -90,6 +90,10 @@ TEST(what_cannot_be_placed_says_why)
          ""},
         {"{\"rebalance\": \"auto\", \"prefill\": \"a1\"}", "invalid", "leave one of them out", ""},
         {"{\"prefill_kv\": \"f16\"}", "invalid", "--prefill-kv goes with --prefill", ""},
+        {"{\"decode\": \"auto\"}", "invalid", "--decode goes with --prefill", ""},
+        {"{\"decode\": \"a1\", \"prefill\": \"a0\"}", "invalid", "the option \"agents\"", ""},
+        {"{\"decode\": \"auto\", \"prefill\": \"a0\", \"agents\": \"a1\"}", "invalid",
+         "leave one of them out", ""},
         {"{\"ttft\": 0.5}", "invalid", "--ttft is a time from 1ms to 60s", ""},
         {"{\"tpot\": 60001}", "invalid", "--tpot is a time from 1ms to 60s", ""},
         {"{\"tpot\": \"20ms\"}", "invalid", "--tpot is a time from 1ms to 60s", ""},
@@ -318,26 +322,70 @@ TEST(memory_of_other_deployments_is_not_given_twice)
     fixture_close(&f);
 }
 
+/* Of a layer, with one token and with 512. */
+static void kind_takes(struct fixture *f, const char *kind, double one_s, double many_s)
+{
+    static const char table[] =
+        "{\"attn\": {\"slice\": [1, 512], \"prefix\": [0], \"seconds\": [[%g], [%g]]}, \"mlp\": "
+        "{\"slice\": [1, 512], \"prefix\": [0], \"seconds\": [[%g], [%g]]}}";
+    struct buffer blob = {0};
+    char hex[DIGEST_HEX], text[300];
+    manifest(&blob);
+    struct digest id = manifest_id(blob.data, blob.size);
+    digest_hex(&id, hex);
+    buffer_free(&blob);
+    snprintf(text, sizeof text, table, one_s, many_s, one_s, many_s);
+    profiles_set(f->core, hex, kind, "auto", json_loads(text, 0, NULL), NULL);
+}
+
+static const json_t *apart_of(const struct deployment *d)
+{
+    return json_object_get(d->plan->document, "apart");
+}
+
+/* What one reads for the other, and what is said where neither does. */
+TEST(who_reads_prompts_and_who_answers_is_the_planners_where_it_is_asked)
+{
+    static const uint32_t before[LAYERS + 1][MODEL_KV_GROUPS];
+    struct fixture f;
+    fixture_open(&f);
+    facts.kv_before = before;
+    fixture_agent(&f, 0, "slow", 8e9);
+    fixture_agent(&f, 1, "fast", 8e9);
+    kind_takes(&f, "slow", 4e-3, 0.3);
+    kind_takes(&f, "fast", 4e-3, 0.1);
+    struct deployment *d = deploy(&f, "x", "{\"prefill\": \"auto\", \"max_context\": 1024}", NULL);
+    assert_string_equal(deployment_readers(d), "a1");
+    assert_int_equal(d->n_stages, 1);
+    assert_string_equal(d->stages[0].agent->name, "a0");
+    assert_non_null(strstr(json_string_value(json_object_get(apart_of(d), "why")), "apart: "));
+    fixture_ask(&f, "undeploy", "{\"name\": \"x\"}", NULL);
+    d = deploy(&f, "y", "{\"prefill\": \"auto\", \"agents\": \"a1,a0\", \"max_context\": 512}",
+               NULL);
+    assert_string_equal(deployment_readers(d), "");
+    assert_true(json_is_false(json_object_get(apart_of(d), "chosen")));
+    assert_null(deployment_partner(f.core, d));
+    d = deploy(&f, "z", "{\"prefill\": \"a1\", \"decode\": \"auto\", \"max_context\": 512}", NULL);
+    assert_string_equal(deployment_readers(d), "a1");
+    assert_int_equal(d->n_stages, 1);
+    assert_string_equal(d->stages[0].agent->name, "a0");
+    facts.kv_before = NULL;
+    fixture_close(&f);
+    fixture_open(&f);
+    fixture_agent(&f, 0, "k", 8e9);
+    d = deploy(&f, "v", "{\"prefill\": \"auto\", \"max_context\": 512}", NULL);
+    assert_non_null(strstr(json_string_value(json_object_get(apart_of(d), "why")), "handed over"));
+    fixture_close(&f);
+}
+
 TEST(a_faster_device_gets_more_layers)
 {
     struct fixture f;
     fixture_open(&f);
     fixture_agent(&f, 0, "slow", 2e9);
     fixture_agent(&f, 1, "fast", 2e9);
-    struct buffer blob = {0};
-    manifest(&blob);
-    struct digest id = manifest_id(blob.data, blob.size);
-    char hex[DIGEST_HEX];
-    digest_hex(&id, hex);
-    buffer_free(&blob);
-    static const char table[] =
-        "{\"attn\": {\"slice\": [1, 512], \"prefix\": [0], \"seconds\": [[%g], [%g]]}, \"mlp\": "
-        "{\"slice\": [1, 512], \"prefix\": [0], \"seconds\": [[%g], [%g]]}}";
-    char slow[300], fast[300];
-    snprintf(slow, sizeof slow, table, 4e-3, 0.4, 4e-3, 0.4);
-    snprintf(fast, sizeof fast, table, 1e-3, 0.1, 1e-3, 0.1);
-    profiles_set(f.core, hex, "slow", "auto", json_loads(slow, 0, NULL), NULL);
-    profiles_set(f.core, hex, "fast", "auto", json_loads(fast, 0, NULL), NULL);
+    kind_takes(&f, "slow", 4e-3, 0.4);
+    kind_takes(&f, "fast", 1e-3, 0.1);
     struct deployment *d = deploy(&f, "x", "{\"agents\": \"a0,a1\", \"max_context\": 1024}", NULL);
     assert_non_null(d);
     assert_true(d->stages[0].end_layer >= 1 &&
@@ -559,6 +607,7 @@ int main(void)
         cmocka_unit_test(f32_needs_twice_the_room_of_bf16),
         cmocka_unit_test(what_stages_hold_for_each_other_is_planned_as_agents_count_it),
         cmocka_unit_test(memory_of_other_deployments_is_not_given_twice),
+        cmocka_unit_test(who_reads_prompts_and_who_answers_is_the_planners_where_it_is_asked),
         cmocka_unit_test(a_faster_device_gets_more_layers),
     };
     return cmocka_run_group_tests(tests, prepare_facts, NULL);
