@@ -241,8 +241,8 @@ static int runs_common(const struct agent *a, const char **names)
     return n;
 }
 
-/* Adds "runs", the kinds of operators and the number formats that its devices compute with, and
- * "kernels", what computes them and why. */
+/* Adds "runs", the kinds of operators and the number formats that its devices compute with,
+ * "kernels", what computes them and why, and "kv_spill", how much it spills of KV cache. */
 static int runs_add(struct agent *a, struct err *e)
 {
     const char *names[RUNS_MAX];
@@ -252,6 +252,11 @@ static int runs_add(struct agent *a, struct err *e)
         json_array_append_new(runs, json_string(names[i]));
     json_object_set_new(node, "runs", runs);
     json_object_set_new(node, "kernels", executor_choices(a->executors[0]));
+    if (a->spills)
+        json_object_set_new(node, "kv_spill",
+                            json_pack("{s:I, s:I}", "memory_bytes",
+                                      (json_int_t)a->config.spill_memory_bytes, "disk_bytes",
+                                      (json_int_t)a->config.spill_disk_bytes));
     char *text = json_dumps(node, JSON_COMPACT);
     json_decref(node);
     buffer_free(&a->node_json);
@@ -283,6 +288,7 @@ static int spills_open(struct agent *a, struct err *e)
     struct spill_store_config c = {.folder = folder,
                                    .memory_bytes = a->config.spill_memory_bytes,
                                    .disk_bytes = a->config.spill_disk_bytes,
+                                   .transit_bytes = a->config.spill_transit_bytes,
                                    .told = shell_on_spills,
                                    .found = shell_on_spill_found,
                                    .ctx = a};

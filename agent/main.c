@@ -196,15 +196,22 @@ static int cores_pin(const struct discover_share *share, struct err *e)
                : err_set(e, HP_EDEVICE, "cannot keep to the cores given: %s", strerror(errno));
 }
 
-/* What is spilled to memory is of the memory that the agent was given. */
+enum { SPILL_TRANSIT_PART = 16, SPILL_TRANSIT_MOST = 256 << 20 };
+
+/* What is spilled to memory is of the memory that the agent was given, and so is what is on its way
+ * there, to files, and back. */
 static int spill_memory_take(const struct agent_options *o, struct discover_share *share,
-                             struct err *e)
+                             uint64_t *transit_bytes, struct err *e)
 {
+    uint64_t some = share->memory_bytes / SPILL_TRANSIT_PART;
     if (o->spill_memory_bytes > share->memory_bytes / 2)
         return err_set(e, HP_EUSAGE,
                        "--kv-spill-memory: at most half of the agent's memory (%llu bytes)",
                        (unsigned long long)share->memory_bytes);
-    share->memory_bytes -= o->spill_memory_bytes;
+    if (!o->spill_memory_bytes && !o->spill_disk_bytes)
+        return 0;
+    *transit_bytes = some < SPILL_TRANSIT_MOST ? some : SPILL_TRANSIT_MOST;
+    share->memory_bytes -= o->spill_memory_bytes + *transit_bytes;
     return 0;
 }
 
@@ -251,7 +258,7 @@ static int program_start(int argc, char **argv, struct err *e)
     rc = rc < 0 ? rc : folder_find(&o, dir, sizeof dir, e);
     rc = rc < 0 ? rc : trust_find(&o, dir, &token, e);
     rc = rc < 0 ? rc : discover_share(o.cores, o.threads, o.memory_bytes, &c.share, e);
-    rc = rc < 0 ? rc : spill_memory_take(&o, &c.share, e);
+    rc = rc < 0 ? rc : spill_memory_take(&o, &c.share, &c.spill_transit_bytes, e);
     if (rc == 0 && o.n_devices)
         rc = discover_devices(o.devices, o.n_devices, &c.share, e);
     rc = rc < 0 ? rc : cores_pin(&c.share, e);

@@ -231,12 +231,45 @@ int spill_shelf_open(struct spill_shelf *s, struct err *e)
     return 0;
 }
 
+/* What was wanted last, in memory; NULL: nothing is. */
+static struct spill_entry *entry_newest(const struct spill_shelf *s)
+{
+    struct spill_entry *best = NULL;
+    for (size_t i = 0; i < s->n_entries; i++)
+        if (s->entries[i]->image && (!best || s->entries[i]->used > best->used))
+            best = s->entries[i];
+    return best;
+}
+
+/* Whether files that were wanted longer ago make room for it. */
+static bool disk_takes(const struct spill_shelf *s, const struct spill_entry *x)
+{
+    const struct spill_entry *oldest = entry_oldest(s, true);
+    return s->disk_bytes + x->bytes <= s->disk_limit || (oldest && oldest->used < x->used);
+}
+
+/* What was wanted last goes first. */
+static void memory_save(struct spill_shelf *s)
+{
+    uint64_t until_ns = env_now_ns(&env_real) + s->save_most_ns, written = 0;
+    struct spill_entry *x;
+    while (env_now_ns(&env_real) < until_ns && (x = entry_newest(s)) != NULL) {
+        uint64_t bytes = x->bytes;
+        if (disk_takes(s, x) && entry_to_disk(s, x))
+            written += bytes;
+        else
+            entry_remove(s, x);
+    }
+    if (s->memory_bytes)
+        log_warn("agent", "spills_not_saved",
+                 "written_bytes=%llu lost_bytes=%llu text=\"the time for it is over\"",
+                 (unsigned long long)written, (unsigned long long)s->memory_bytes);
+}
+
 void spill_shelf_close(struct spill_shelf *s, bool save)
 {
-    struct spill_entry *x;
-    while (save && (x = entry_oldest(s, false)) != NULL)
-        if (!entry_to_disk(s, x))
-            entry_remove(s, x);
+    if (save)
+        memory_save(s);
     while (s->n_entries)
         entry_free(s->entries[--s->n_entries]);
     free(s->entries);
@@ -272,8 +305,12 @@ void spill_shelf_put(struct spill_shelf *s, uint64_t slot, struct spill_image *i
     }
     struct spill_entry *has = entry_find(s, &h.identity, h.n_pages, &h.pages[h.n_pages - 1]),
                        *x = has ? NULL : entry_make(&h, i->bytes);
-    if (has)
+    if (has) { /* who spills it does not know of it, or not any more: it is told anew */
         has->used = ++s->clock;
+        has->slot = slot;
+        s->changed(s->ctx, has, !has->image, true);
+        s->changed(s->ctx, has, !has->image, false);
+    }
     if (!x || !vector_push(s->entries, s->n_entries, s->room_entries, x)) {
         if (x)
             entry_free(x);

@@ -38,6 +38,7 @@ struct spill_shelf {
     char folder[1100];
     uint64_t memory_limit, disk_limit; /* bytes */
     uint64_t memory_bytes, disk_bytes;
+    uint64_t save_most_ns;        /* that closing takes for what is in memory, but for one file */
     struct spill_entry **entries; /* [n_entries] */
     size_t n_entries, room_entries;
     uint64_t clock, dropped;
@@ -51,10 +52,12 @@ struct spill_shelf {
 /* Finds what is in the folder; the rest of *s is the caller's and stays. Files that are none of
  * this program's are removed. HP_EIO and its likes where the folder cannot be made or read. */
 int spill_shelf_open(struct spill_shelf *s, struct err *e);
-/* Frees all; with `save` what is in memory goes to files, as far as the limit allows. */
+/* Frees all; with `save` what is in memory goes to files, what was wanted last first, as far as the
+ * limit and the time allow. */
 void spill_shelf_close(struct spill_shelf *s, bool save);
 
-/* Takes the image. What the shelf has more of already, it keeps as it is. */
+/* Takes the image. What the shelf has more of already, it keeps as it is, and tells of again: as
+ * gone, and as there. */
 void spill_shelf_put(struct spill_shelf *s, uint64_t slot, struct spill_image *i);
 /* An entry whose page `n_pages` - 1 has this name, read and checked; the caller's. NULL: there is
  * none (HP_ENOENT), or no longer: a file that is cut short or changed goes (HP_EPARSE); or there is

@@ -10,8 +10,8 @@
 #include "common/log.h"
 
 enum {
-    TRANSIT_BYTES = 256 << 20, /* beyond the limit: on their way to files, or into stages */
-    TOLD_CHAINS = 64,          /* in one report */
+    SAVE_MOST_S = 20, /* of the end; service managers wait for 30 s and more */
+    TOLD_CHAINS = 64, /* in one report */
     MEASURED_BYTES = 4 << 20,
 };
 
@@ -85,7 +85,7 @@ static void store_tell(struct spill_store *s, uint64_t slot, const struct digest
 /* Of all images, those that are being read back among them. */
 static uint64_t images_most(const struct spill_store *s)
 {
-    return s->config.memory_bytes + TRANSIT_BYTES;
+    return s->config.memory_bytes + s->config.transit_bytes;
 }
 
 static void store_get(struct spill_store *s, const struct spill_want *w)
@@ -153,6 +153,7 @@ int spill_store_open(const struct spill_store_config *c, struct spill_store **ou
     event_queue_init_classes(&s->orders, sizeof(struct spill_order), places, SPILL_ORDERS);
     s->shelf = (struct spill_shelf){.memory_limit = c->memory_bytes,
                                     .disk_limit = c->disk_bytes,
+                                    .save_most_ns = SAVE_MOST_S * UINT64_C(1000000000),
                                     .counted = &s->counted,
                                     .changed = shelf_changed,
                                     .ctx = s};

@@ -30,6 +30,7 @@ struct spill_want {
 struct spill_store_config {
     const char *folder;
     uint64_t memory_bytes, disk_bytes; /* limits; both 0: there is no store */
+    uint64_t transit_bytes; /* beyond that of memory: on their way to files, or into stages */
     /* On the store's thread. */
     void (*told)(void *ctx, const struct spill_report *r);
     /* `image` is taken; NULL: why not. */
@@ -42,7 +43,7 @@ struct spill_store_config {
 int spill_store_open(const struct spill_store_config *c, struct spill_store **out, struct err *e);
 /* Nobody is told of anything, nor given back anything, from now on. NULL is nothing. */
 void spill_store_stop(struct spill_store *s);
-/* What is in memory goes to files first. NULL is nothing. */
+/* What is in memory goes to files first, for some 20 s at most. NULL is nothing. */
 void spill_store_close(struct spill_store **s);
 
 /* Room for a chain's keys and values, counted from now on. NULL: what waits for its file takes more

@@ -79,8 +79,8 @@ static struct prefix_offer offer_find(const struct coord *c, const struct deploy
     return best;
 }
 
-struct prefix_offer prefix_peer_find(struct coord *c, struct deployment *d,
-                                     const struct sequence *s, uint32_t have)
+struct prefix_offer prefix_peer_find(struct coord *c, struct deployment *d, struct sequence *s,
+                                     uint32_t have)
 {
     const struct prefix_offer none = {0};
     if (s->kind != SEQUENCE_REQUEST || s->embeds || s->resumed || s->reads_itself || s->alone ||
@@ -94,6 +94,9 @@ struct prefix_offer prefix_peer_find(struct coord *c, struct deployment *d,
            fetch_s = fetch_seconds(c, offer.from, d, offer.length) +
                      prefix_step_seconds(c, offer.from, offer.length);
     bool pays = fetch_s < worth * compute_s; /* not where either is unknown */
+    if (s->weighed[1] == offer.length)       /* it waits for room, and was said before */
+        return pays ? offer : none;
+    s->weighed[1] = offer.length;
     d->peer_counts.declined += !pays;
     d->peer_counts.last_fetch_s = isfinite(fetch_s) ? fetch_s : 0;
     d->peer_counts.last_compute_s = isfinite(compute_s) ? compute_s : 0;

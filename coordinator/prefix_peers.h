@@ -20,7 +20,7 @@ struct prefix_offer {
  * numbers as this one does are asked, so that tokens are those of an undisturbed run; whose prompts
  * a client may find there is that deployment's rule (prefixes.h). Counts what is not
  * worth fetching. */
-struct prefix_offer prefix_peer_find(struct coord *c, struct deployment *d,
-                                     const struct sequence *s, uint32_t have);
+struct prefix_offer prefix_peer_find(struct coord *c, struct deployment *d, struct sequence *s,
+                                     uint32_t have);
 
 #endif

@@ -70,6 +70,8 @@ struct sequence {
     bool spilled;             /* these are read back from where its agents spill (spills.h), */
     struct digest spill_page; /* up to the page of this name */
     bool unspilled;           /* that has failed: it is not tried again */
+    uint32_t weighed[2];      /* tokens of what was spilled, and of what others have, for which it
+                                 was last said whether they are worth reading; 0: none */
     bool stays;               /* its move to another deployment has been tried */
     bool reads_itself;        /* a handoff has failed: its prompt is read by its own stages */
     uint64_t passed; /* the deployment's `passes` in which others go before it (admission.c) */

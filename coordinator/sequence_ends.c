@@ -92,6 +92,7 @@ void sequence_begin_anew(struct coord *c, struct sequence *s)
     s->n_ids = s->n_prompt + s->n_output;
     s->share = s->shared = s->handed = s->found = 0;
     s->spilled = false;
+    s->weighed[0] = s->weighed[1] = 0;
     s->queued_ns = coord_now(c);
     if (s->resumed)
         return;
@@ -148,6 +149,7 @@ void sequence_preempt(struct coord *c, struct sequence *s)
     s->resumed = s->n_output;
     s->share = s->shared = s->handed = 0;
     s->spilled = false;
+    s->weighed[0] = s->weighed[1] = 0;
     s->queued_ns = coord_now(c);
     d->growth_counts.preempted++;
 }

@@ -11,7 +11,10 @@
 #include "coordinator/planner_profile.h"
 #include "coordinator/prefixes.h"
 
-enum { PAGES_MOST = 1 << 18 };            /* of all agents of a deployment */
+enum {
+    PAGES_MOST = 1 << 16, /* that a stage tells of: four million tokens */
+    STRIKES_MOST = 16,    /* beyond what was read back well */
+};
 static const double fixed_s = 2e-3,       /* orders, and the end of what is read */
     worth = 0.9,                          /* it has to be so much sooner there */
     memory_guess = 1e9, disk_guess = 2e8; /* bytes/s, before anything was measured */
@@ -28,6 +31,7 @@ struct spill_node {
 
 struct spill_stage {
     bool told;
+    uint32_t pages; /* nodes that have some of its own */
     double memory_bytes_per_s, disk_bytes_per_s;
     uint64_t memory_bytes, disk_bytes, dropped;
 };
@@ -35,14 +39,22 @@ struct spill_stage {
 struct spills {
     uint64_t generation;
     int n_stages;
-    struct spill_stage *stages; /* [n_stages] */
-    struct spill_node *nodes;   /* a map by name */
+    uint64_t strikes, hits_before; /* of this generation; the deployment's hits when it began */
+    struct spill_stage *stages;    /* [n_stages] */
+    struct spill_node *nodes;      /* a map by name */
 };
 
 /* ---- what agents tell ---- */
 
+static bool page_is_of(const struct spill_node *n, int stage)
+{
+    return n->of[stage].memory || n->of[stage].disk;
+}
+
 static void node_remove(struct spills *x, struct spill_node *n)
 {
+    for (int i = 0; i < x->n_stages; i++)
+        x->stages[i].pages -= page_is_of(n, i);
     HASH_DEL(x->nodes, n);
     free(n);
 }
@@ -77,6 +89,7 @@ static struct spills *spills_of(struct deployment *d)
     if (!x)
         return NULL;
     x->generation = d->generation;
+    x->hits_before = d->spill_counts.hits;
     x->n_stages = d->n_stages;
     d->spills = x;
     return x;
@@ -89,10 +102,13 @@ static struct spill_node *node_find(const struct spills *x, const struct digest 
     return n;
 }
 
-static struct spill_node *node_make(struct spills *x, const struct digest *name)
+/* For a page of this stage. NULL: it tells of too many, or there is no memory. */
+static struct spill_node *node_make(struct spills *x, int stage, const struct digest *name)
 {
     struct spill_node *n = node_find(x, name);
-    if (n || HASH_CNT(hh, x->nodes) >= PAGES_MOST)
+    if (x->stages[stage].pages >= PAGES_MOST)
+        return n && page_is_of(n, stage) ? n : NULL;
+    if (n)
         return n;
     n = calloc(1, sizeof *n + (size_t)x->n_stages * sizeof *n->of);
     if (!n)
@@ -108,7 +124,7 @@ static struct spill_node *node_make(struct spills *x, const struct digest *name)
 static bool node_is_empty(const struct spills *x, const struct spill_node *n)
 {
     for (int i = 0; i < x->n_stages; i++)
-        if (n->of[i].memory || n->of[i].disk)
+        if (page_is_of(n, i))
             return false;
     return true;
 }
@@ -117,6 +133,7 @@ static void stage_forget(struct spills *x, int stage)
 {
     for (struct spill_node *n = x->nodes, *next; n; n = next) {
         next = n->hh.next;
+        x->stages[stage].pages -= page_is_of(n, stage);
         n->of[stage] = (struct spill_count){0, 0};
         if (node_is_empty(x, n))
             node_remove(x, n);
@@ -126,14 +143,17 @@ static void stage_forget(struct spills *x, int stage)
 static void page_told(struct spills *x, int stage, const struct digest *name,
                       const struct message_spill *t)
 {
-    struct spill_node *n = t->gone ? node_find(x, name) : node_make(x, name);
+    struct spill_node *n = t->gone ? node_find(x, name) : node_make(x, stage, name);
     if (!n)
         return;
+    bool before = page_is_of(n, stage);
     uint16_t *count = t->disk ? &n->of[stage].disk : &n->of[stage].memory;
     if (!t->gone)
         *count = (uint16_t)(*count + (*count < UINT16_MAX));
     else
         *count = (uint16_t)(*count - (*count > 0));
+    x->stages[stage].pages += page_is_of(n, stage);
+    x->stages[stage].pages -= before;
     if (node_is_empty(x, n))
         node_remove(x, n);
 }
@@ -159,9 +179,9 @@ void spills_told(struct coord *c, struct member *m, const struct message_spills 
     }
     struct spill_stage *s = &x->stages[t->stage];
     *s = (struct spill_stage){
-        true,      t->memory_bytes_per_s, t->disk_bytes_per_s, t->memory_bytes, t->disk_bytes,
-        t->dropped};
-    if (t->anew)
+        true,          s->pages,  t->memory_bytes_per_s, t->disk_bytes_per_s, t->memory_bytes,
+        t->disk_bytes, t->dropped};
+    if (t->anew && s->pages)
         stage_forget(x, (int)t->stage);
     const struct message_spill *chains = t->chains.items;
     for (size_t i = 0; i < t->chains.count; i++)
@@ -174,7 +194,8 @@ static const struct spills *spills_now(const struct deployment *d)
 {
     const struct spills *x = d->spills;
     bool now = x && x->generation == d->generation && x->n_stages == d->n_stages &&
-               d->model->facts.kv_before && !d->model->facts.windows[0];
+               d->model->facts.kv_before && !d->model->facts.windows[0] &&
+               x->strikes <= STRIKES_MOST + (d->spill_counts.hits - x->hits_before);
     for (int i = 0; now && i < x->n_stages; i++)
         now = x->stages[i].told;
     return now ? x : NULL;
@@ -207,7 +228,7 @@ static double copy_seconds(const struct coord *c, const struct deployment *d,
 static bool all_have(const struct spills *x, const struct spill_node *n)
 {
     for (int i = 0; i < x->n_stages; i++)
-        if (!n->of[i].memory && !n->of[i].disk)
+        if (!page_is_of(n, i))
             return false;
     return true;
 }
@@ -229,7 +250,7 @@ static bool sequence_looks(const struct deployment *d, const struct sequence *s)
                           d->spec.prefix_cache != PREFIX_CACHE_OFF);
 }
 
-struct spill_hit spills_find(struct coord *c, struct deployment *d, const struct sequence *s,
+struct spill_hit spills_find(struct coord *c, struct deployment *d, struct sequence *s,
                              uint32_t have)
 {
     struct spill_hit hit = {0};
@@ -250,22 +271,29 @@ struct spill_hit spills_find(struct coord *c, struct deployment *d, const struct
     double compute_s = prefixes_seconds(c, d, have, length),
            read_s = copy_seconds(c, d, x, last, length);
     bool pays = read_s < worth * compute_s; /* not where either is unknown */
+    if (pays)
+        hit = (struct spill_hit){length, last->name};
+    if (s->weighed[0] == length) /* it waits for room, and was said before */
+        return hit;
+    s->weighed[0] = length;
     d->spill_counts.declined += !pays;
     d->spill_counts.last_read_s = read_s;
     d->spill_counts.last_compute_s = isfinite(compute_s) ? compute_s : 0;
     log_info("coordinator", "spilled_prefix",
              "deployment=%s tokens=%u own=%u read_s=%.4f compute_s=%.4f chosen=%s", d->name, length,
              have, read_s, compute_s, pays ? "read" : "compute");
-    if (pays)
-        hit = (struct spill_hit){length, last->name};
     return hit;
 }
 
 void spills_strike(struct deployment *d, const struct digest *page)
 {
-    struct spill_node *n = d->spills ? node_find(d->spills, page) : NULL;
+    struct spills *x = d->spills;
+    struct spill_node *n = x ? node_find(x, page) : NULL;
     if (n)
-        node_remove(d->spills, n);
+        node_remove(x, n);
+    if (x && ++x->strikes == STRIKES_MOST + 1 + (d->spill_counts.hits - x->hits_before))
+        log_warn("coordinator", "spills_not_believed", "deployment=%s strikes=%llu", d->name,
+                 (unsigned long long)x->strikes);
 }
 
 struct digest *spills_worth(struct coord *c, struct deployment *d, const struct digest *root,

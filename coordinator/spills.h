@@ -22,10 +22,11 @@ struct spill_hit {
     struct digest page; /* the name of the last of them */
 };
 /* What of a sequence's tokens is to be read back, where `have` are on the stages: nothing where
- * computing takes less time. */
-struct spill_hit spills_find(struct coord *c, struct deployment *d, const struct sequence *s,
+ * computing takes less time, which is logged and counted once for each length. */
+struct spill_hit spills_find(struct coord *c, struct deployment *d, struct sequence *s,
                              uint32_t have);
-/* A stage could not read this page back: it is not looked for again. */
+/* A stage could not read this page back: it is not looked for again until agents tell of it anew.
+ * Where that is the rule and not the exception, nothing that they tell is believed any more. */
 void spills_strike(struct deployment *d, const struct digest *page);
 
 /* Names of the whole pages among n tokens that are to be spilled, [*n_pages], the caller's. NULL:

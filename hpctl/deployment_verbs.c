@@ -69,14 +69,23 @@ static const struct table_column ps_columns[] = {
     {0},
 };
 
-static void print_prefix_cache(const json_t *p)
+/* What came of agents' memory and disks, and of other deployments, counts there. */
+static void print_prefix_cache(const json_t *p, const json_t *spills, const json_t *peers)
 {
+    double read = number_member(spills, "hits"), fetched = number_member(peers, "fetched");
     double tokens = number_member(p, "page_tokens");
     if (!p)
         return;
-    printf("%-14s %s: %s of %s requests began as others, %s tokens were not computed again\n",
+    printf("%-14s %s: %s of %s requests began as others, %s tokens were not computed again",
            "prefix_cache", string_member(p, "mode"), shown_member(p, "hits").s,
            shown_member(p, "requests").s, shown_member(p, "tokens").s);
+    if (read > 0)
+        printf("; %s began with what was spilled (%s tokens)", shown_member(spills, "hits").s,
+               shown_member(spills, "tokens").s);
+    if (fetched > 0)
+        printf("; %s with what another deployment had (%s tokens)",
+               shown_member(peers, "fetched").s, shown_member(peers, "tokens").s);
+    printf("\n");
     printf("%-14s %s of %.0f tokens: %s of one request, %s shared, %s cached of %s ended ones (%s "
            "made room)\n",
            "kv_pages", shown_member(p, "pages").s, tokens, shown_member(p, "pages_own").s,
@@ -196,7 +205,8 @@ static int print_deployment(const json_t *d, struct err *e)
         else
             printf("%-14s %s\n", keys[i], shown_member(d, keys[i]).s);
     print_wire(json_object_get(d, "plan"));
-    print_prefix_cache(json_object_get(d, "prefix_cache"));
+    print_prefix_cache(json_object_get(d, "prefix_cache"), json_object_get(d, "spills"),
+                       json_object_get(d, "prefix_peers"));
     print_speculation(json_object_get(d, "speculation"));
     deployment_print_apart(d);
     print_handoffs(json_object_get(d, "handoffs"));

@@ -56,6 +56,7 @@ def evicted_beginnings_come_back_from_memory_and_disk_and_after_a_restart():
         first = [complete(c, p) for p in prompts]
         told = c.wait("some are spilled", lambda: spills(c)["pages"] > PAGES and spills(c))
         assert told["spilled"] >= 2 and told["disk_bytes"] > 0, told
+        assert c.hpctl("node", "describe", "a0")["node"]["kv_spill"] == {"memory_bytes": 4000000, "disk_bytes": 512000000} and "kv_spill   up to 4" in c.run("node", "describe", "a0").stdout, c.run("node", "describe", "a0").stdout
         body = complete(c, prompts[0])
         told = spills(c)
         assert cached(body) == 64 * PAGES and told["hits"] == 1 and told["tokens"] == 64 * PAGES, (cached(body), told)
@@ -97,7 +98,7 @@ def a_file_that_was_changed_is_dropped_and_the_prompt_computed():
 
 @test
 def whoever_gave_way_comes_back_with_what_it_had():
-    with Cluster(agents=2, cores=1, memory="28MB", kv_spill_memory="4MB", kv_spill_disk="64MB") as c:
+    with Cluster(agents=2, cores=1, memory="30MB", kv_spill_memory="4MB", kv_spill_disk="64MB") as c:
         c.deploy("demo", DEMO, "--agents", "a0,a1", "--compute", "f32", "--max-sequences", "8", "--max-context", "512", "--prefix-cache", "off")
         prompts = [p[:180] for p in prompts_of(c, 8)]
         texts = [None] * 8

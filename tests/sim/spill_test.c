@@ -126,6 +126,7 @@ TEST(what_cannot_be_read_back_is_computed)
     assert_int_equal(c->usage.cached_tokens, 0);
     assert_int_equal(figure(&s, "failed"), 1);
     assert_int_equal(figure(&s, "hits"), 0);
+    assert_int_equal(figure(&s, "declined"), 0);
     is_clean_of(&s, "toy", 1000);
     sim_close(&s);
 }

@@ -34,6 +34,7 @@ static void shelf_open(struct spill_shelf_fixture *f, uint64_t memory, uint64_t 
     struct err e = {0};
     f->shelf = (struct spill_shelf){.memory_limit = memory,
                                     .disk_limit = disk,
+                                    .save_most_ns = UINT64_C(60000000000),
                                     .counted = &f->counted,
                                     .changed = changed,
                                     .ctx = f};
@@ -142,7 +143,9 @@ TEST(a_longer_chain_takes_the_place_of_its_beginning)
     spill_shelf_put(&f->shelf, 1, image_make(f, 11, 1));
     spill_shelf_put(&f->shelf, 1, image_make(f, 12, PAGES));
     assert_int_equal(f->shelf.n_entries, 1);
-    spill_shelf_put(&f->shelf, 1, image_make(f, 12, PAGES)); /* there already */
+    int come = f->come, gone = f->gone;
+    spill_shelf_put(&f->shelf, 2, image_make(f, 12, PAGES)); /* there already, and told again */
+    assert_true(f->come == come + 1 && f->gone == gone + 1);
     spill_shelf_put(&f->shelf, 1, image_make(f, 13, PAGES)); /* begins alike */
     assert_int_equal(f->shelf.n_entries, 2);
     spill_shelf_close(&f->shelf, false);
@@ -172,6 +175,28 @@ TEST(what_was_spilled_is_found_after_a_restart)
     assert_int_equal(f->shelf.n_entries, 0);
     assert_int_equal(files_of(f, path), 0);
     spill_shelf_close(&f->shelf, false);
+}
+
+/* What was wanted last is saved first, and no older one takes the place of a newer. */
+TEST(the_end_saves_what_was_wanted_last_and_takes_no_longer_than_it_may)
+{
+    struct spill_shelf_fixture *f = *state;
+    struct spill_image *one = image_make(f, 11, PAGES);
+    uint64_t bytes = one->bytes;
+    char path[400];
+    shelf_open(f, plenty, 2 * bytes);
+    spill_shelf_put(&f->shelf, 1, one);
+    for (int i = 2; i <= 4; i++)
+        spill_shelf_put(&f->shelf, 1, image_make(f, 11 * i, PAGES));
+    assert_true(has(f, 11));
+    spill_shelf_close(&f->shelf, true);
+    shelf_open(f, plenty, plenty);
+    assert_int_equal(f->shelf.n_entries, 2);
+    assert_true(has(f, 11) && has(f, 44));
+    spill_shelf_put(&f->shelf, 1, image_make(f, 55, PAGES));
+    f->shelf.save_most_ns = 0;
+    spill_shelf_close(&f->shelf, true);
+    assert_int_equal(files_of(f, path), 2);
 }
 
 static void file_damage(const char *path, bool cut)
@@ -225,6 +250,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_longer_chain_takes_the_place_of_its_beginning, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(what_was_spilled_is_found_after_a_restart, setup, teardown),
+        cmocka_unit_test_setup_teardown(
+            the_end_saves_what_was_wanted_last_and_takes_no_longer_than_it_may, setup, teardown),
         cmocka_unit_test_setup_teardown(a_file_that_was_damaged_is_dropped_and_counted, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(a_folder_with_other_files_is_cleaned, setup, teardown),
