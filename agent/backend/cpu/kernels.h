@@ -67,9 +67,11 @@ struct cpu_kernels {
 
     /* out[r * out_stride + c] += sum over k of x[r * x_stride + k] * w[c][k], for up to
      * DOT_MAX_ROWS rows and `cols` rows of weights, w_stride bytes apart; k <= DOT_CHUNK, a whole
-     * number of blocks of the dtype. */
+     * number of blocks of the dtype. As many bytes as the weights have are asked for from `next` on
+     * meanwhile, where it is not NULL. */
     void (*dot[DTYPE_COUNT])(const float *x, size_t x_stride, int rows, const uint8_t *w,
-                             size_t w_stride, size_t cols, size_t k, float *out, size_t out_stride);
+                             size_t w_stride, size_t cols, size_t k, const uint8_t *next,
+                             float *out, size_t out_stride);
 
     /* out[width] = in / sqrt(mean(in²) + epsilon) * weight */
     void (*rms_norm)(const float *in, const float *weight, float epsilon, size_t width, float *out);

@@ -23,9 +23,8 @@ static void in_place_chunk(const struct matmul_job *job, size_t begin, size_t en
     const struct device_weight *w = job->w;
     const struct cpu_kernels *k = job->device->kernels;
     const struct dtype_info *info = dtype_info(w->dtype);
-    const uint8_t *weights =
-        w->data + begin * w->row_bytes + k0 / info->block_elements * info->block_bytes;
-    size_t stride = w->row_bytes;
+    size_t at = k0 / info->block_elements * info->block_bytes, stride = w->row_bytes;
+    const uint8_t *weights = w->data + begin * stride + at, *next = NULL;
     enum dtype t = w->dtype;
     if (panel) {
         for (size_t c = begin; c < end; c++)
@@ -34,11 +33,13 @@ static void in_place_chunk(const struct matmul_job *job, size_t begin, size_t en
         weights = (const uint8_t *)panel;
         stride = DOT_CHUNK * sizeof(float);
         t = DTYPE_F32;
+    } else if (end + (end - begin) <= w->rows) { /* of the next group, in the order of memory */
+        next = w->data + end * stride + at * (end - begin);
     }
     for (size_t r = 0; r < job->rows; r += DOT_MAX_ROWS) {
         int rows = job->rows - r < DOT_MAX_ROWS ? (int)(job->rows - r) : DOT_MAX_ROWS;
         k->dot[t](job->x + r * job->x_row + k0, job->x_row, rows, weights, stride, end - begin, n,
-                  job->out + r * w->rows + begin, w->rows);
+                  r == 0 ? next : NULL, job->out + r * w->rows + begin, w->rows);
     }
 }
 

@@ -233,13 +233,13 @@ static void check_dot(const struct cpu_kernels *k, enum dtype t, int rows, size_
     float *x = random_floats(n * (size_t)rows, 3), *got = random_floats((size_t)rows * cols, 4),
           *want = random_floats((size_t)rows * cols, 4);
     float *alone = random_floats((size_t)rows * cols, 4);
-    k->dot[t](x, n, rows, w, row_bytes, cols, n, got, cols);
+    k->dot[t](x, n, rows, w, row_bytes, cols, n, w, got, cols);
     for (size_t i = 0; i < (size_t)rows * cols; i++)
         loop_dot(t, x + i / cols * n, w + i % cols * row_bytes, n, &want[i]);
     close_to(got, want, (size_t)rows * cols, 1e-5f, k->name);
     for (int r = 0; r < rows; r++)
         for (size_t c = 0; c < cols; c++)
-            k->dot[t](x + (size_t)r * n, n, 1, w + c * row_bytes, row_bytes, 1, n,
+            k->dot[t](x + (size_t)r * n, n, 1, w + c * row_bytes, row_bytes, 1, n, NULL,
                       alone + (size_t)r * cols + c, cols);
     assert_memory_equal(got, alone, (size_t)rows * cols * sizeof *got);
     free(memory);
