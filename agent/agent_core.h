@@ -180,6 +180,9 @@ struct agent_event {
                                        these hold as long as what stands before is the guess */
             const float *logits;    /* last stage: rows [row_width] of all n_logits, in their order;
                                        valid until the actions are done */
+            const struct score *scores; /* last stage: of each run n_scored rows of scored_width,
+                                           then, where it was sampled, 1 + n_drafts of said_width;
+                                           valid as `logits`. NULL: none */
         } batch_done;
         struct {
             uint64_t slot;

@@ -158,6 +158,12 @@ static int open_check(const struct core_stage *s, const struct message_sequence_
     if (o->pooling > POOLING_LAST || (o->pooling && !o->all_logits))
         return err_set(e, HP_EINVAL, "pooling %llu is none that is known here",
                        (unsigned long long)o->pooling);
+    if (o->said_scores > 1 + SCORE_MAX_TOP || o->prompt_scores > 1 + SCORE_MAX_TOP ||
+        (o->prompt_scores && (o->length || o->sampled || o->all_logits)))
+        return err_set(e, HP_EINVAL,
+                       "%llu scores of each token and %llu of the prompt's cannot be said of this "
+                       "sequence",
+                       (unsigned long long)o->said_scores, (unsigned long long)o->prompt_scores);
     for (size_t i = 0; core_stage_is_first(s) && i < o->prompt.count; i++)
         if (o->prompt.items[i] >= s->vocabulary)
             return err_set(e, HP_EINVAL, "token %u at position %zu is beyond the vocabulary of %u",
@@ -182,6 +188,8 @@ static int sequence_begin(struct agent_core *c, struct core_stage *s, struct mes
     struct queue_sequence q = {.id = o->sequence,
                                .owner = own,
                                .all_logits = o->all_logits,
+                               .said_width = (uint32_t)o->said_scores,
+                               .scored_width = (uint32_t)o->prompt_scores,
                                .length = (uint32_t)o->length,
                                .reserved = (uint32_t)(o->reserved ? o->reserved : o->kv_tokens),
                                .prompt = o->prompt.items,

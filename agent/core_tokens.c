@@ -37,14 +37,17 @@ static const char *token_finish(const struct core_sequence *own, uint32_t token)
 
 /* A sequence's row of the batch's message; without ids: its output ends without a token. */
 static void tokens_say(struct agent_core *c, struct core_sequence *own, struct pack_u32s ids,
-                       uint32_t n_drafts, const char *finish)
+                       const struct score *scores, uint32_t n_drafts, const char *finish)
 {
+    size_t n_scores = scores ? ids.count * own->open.said_scores : 0;
     own->ended = finish[0] != '\0';
-    c->said[c->n_said++] = (struct message_said){.sequence = own->open.sequence,
-                                                 .first = ids.count ? own->sampled - ids.count : 0,
-                                                 .ids = ids,
-                                                 .finish = finish,
-                                                 .drafts = n_drafts};
+    c->said[c->n_said++] =
+        (struct message_said){.sequence = own->open.sequence,
+                              .first = ids.count ? own->sampled - ids.count : 0,
+                              .ids = ids,
+                              .finish = finish,
+                              .drafts = n_drafts,
+                              .scores = {(const uint8_t *)scores, n_scores * sizeof *scores}};
 }
 
 static void tokens_send(struct agent_core *c, const struct core_stage *s,
@@ -80,7 +83,27 @@ static void logits_send(struct agent_core *c, struct core_stage *s, struct core_
                                          (size_t)n * s->row_width * sizeof(float)}};
     }
     if (own->open.prompt.count && run->first_position + run->n_tokens == own->open.prompt.count)
-        tokens_say(c, own, (struct pack_u32s){0}, 0, "length");
+        tokens_say(c, own, (struct pack_u32s){0}, NULL, 0, "length");
+}
+
+/* Of the prompt's tokens in the run: rows of scores, a message's worth at a time. */
+static void scores_send(struct agent_core *c, const struct core_sequence *own,
+                        const struct batch_run *run, const struct score *scores)
+{
+    size_t row_bytes = run->scored_width * sizeof *scores;
+    uint32_t step = AGENT_LOGITS_MESSAGE_BYTES / (uint32_t)row_bytes;
+    for (uint32_t i = 0; i < run->n_scored; i += step) {
+        uint32_t n = run->n_scored - i < step ? run->n_scored - i : step;
+        struct message *m = core_send(c, MESSAGE_LOGITS);
+        if (m)
+            m->u.logits = (struct message_logits){
+                own->open.deployment,
+                own->open.generation,
+                own->open.sequence,
+                run->first_position + i,
+                n,
+                {(const uint8_t *)(scores + (size_t)i * run->scored_width), n * row_bytes}};
+    }
 }
 
 /* One row for the text, which was one run. */
@@ -102,16 +125,16 @@ static void embedding_send(struct agent_core *c, struct core_stage *s, struct co
                                               0,
                                               1,
                                               {(const uint8_t *)row, s->row_width * sizeof(float)}};
-    tokens_say(c, own, (struct pack_u32s){0}, 0, "length");
+    tokens_say(c, own, (struct pack_u32s){0}, NULL, 0, "length");
 }
 
-/* What was picked for a run: at the end and where a guess was wrong the rest is nothing. `ids`: of
- * the run, where it has guesses; `room`: rows of the frame for guesses of what follows. Gives how
- * many rows it adds. */
+/* What was picked for a run: at the end and where a guess was wrong the rest is nothing. `scores`:
+ * of the same; `ids`: of the run, where it has guesses; `room`: rows of the frame for guesses of
+ * what follows. Gives how many rows it adds. */
 static uint32_t tokens_take(struct agent_core *c, struct core_stage *s, struct core_sequence *own,
                             const struct batch_run *run, const uint32_t *ids,
-                            const uint32_t *picked, uint32_t room, struct frame_token *rows,
-                            uint32_t *told)
+                            const uint32_t *picked, const struct score *scores, uint32_t room,
+                            struct frame_token *rows, uint32_t *told)
 {
     const char *finish = "";
     uint32_t n = 0;
@@ -124,7 +147,8 @@ static uint32_t tokens_take(struct agent_core *c, struct core_stage *s, struct c
         n++;
     }
     core_drafts_ran(c, s, own, run, told, n - 1);
-    tokens_say(c, own, (struct pack_u32s){told, n}, run->n_drafts, finish);
+    tokens_say(c, own, (struct pack_u32s){told, n}, run->said_width ? scores : NULL, run->n_drafts,
+               finish);
     rows[0] = (struct frame_token){.sequence = run->sequence,
                                    .token = told[n - 1],
                                    .kind = finish[0] ? FRAME_TOKEN_LAST : FRAME_TOKEN_NEXT,
@@ -139,6 +163,7 @@ void core_tokens_picked(struct agent_core *c, struct core_stage *s, const struct
     uint32_t room = FRAME_MAX_RUNS / (b->n_runs ? b->n_runs : 1) - 1; /* each has its token, too */
     const float *rows = ev->u.batch_done.logits;
     const uint32_t *picked = ev->u.batch_done.picked;
+    const struct score *scores = ev->u.batch_done.scores;
     if (!tokens_reserve(c, b->n_runs) || !pooled_reserve(c, s, b)) {
         core_batch_fail(c, s, b, HP_ENOMEM, "no memory for tokens");
         core_tokens_post(c, s, b->number, 0);
@@ -155,13 +180,17 @@ void core_tokens_picked(struct agent_core *c, struct core_stage *s, const struct
             logits_send(c, s, own, run, rows);
         if (rows)
             rows += (size_t)run->n_logits * s->row_width;
+        if (own && scores && run->n_scored)
+            scores_send(c, own, run, scores);
+        scores += scores ? (size_t)run->n_scored * run->scored_width : 0;
         if (own && !own->ended && run->sample) {
-            n += tokens_take(c, s, own, run, run->n_drafts ? b->ids + id : NULL, picked, room,
-                             c->tokens + n, c->told_ids + n_told);
+            n += tokens_take(c, s, own, run, run->n_drafts ? b->ids + id : NULL, picked, scores,
+                             room, c->tokens + n, c->told_ids + n_told);
             n_told += 1 + run->n_drafts;
         }
         if (picked)
             picked += 1 + run->n_drafts;
+        scores += scores && run->sample ? (size_t)(1 + run->n_drafts) * run->said_width : 0;
         id += run->n_tokens;
     }
     tokens_send(c, s, ev);

@@ -1,6 +1,9 @@
 /* Owns which stage has its device next, and what each executor is given. Which batch of a stage
  * runs next is engine/queue.c's. */
+#include <string.h>
+
 #include "agent/core_int.h"
+#include "common/vector.h"
 
 /* Seconds that a batch should take here; 0: nobody knows. */
 static double run_seconds(const struct core_stage *s, const struct batch *b)
@@ -24,6 +27,26 @@ static void run_keep(struct agent_core *c, const struct core_stage *s, struct co
                       AGENT_SMALL_OUTPUT_BYTES;
 }
 
+/* The tokens that follow those that are scored. False: no memory. */
+static bool targets_fill(const struct core_stage *s, struct batch *b)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < b->n_runs; i++)
+        n += b->runs[i].n_scored;
+    if (n && !vector_reserve(b->targets, b->target_capacity, n))
+        return false;
+    uint32_t *to = b->targets;
+    for (uint32_t i = 0; n && i < b->n_runs; i++) {
+        const struct batch_run *run = &b->runs[i];
+        const struct core_sequence *own = queue_sequence_find(s->queue, run->sequence)->owner;
+        if (run->n_scored)
+            memcpy(to, own->open.prompt.items + run->first_position + 1,
+                   run->n_scored * sizeof *to);
+        to += run->n_scored;
+    }
+    return true;
+}
+
 static void run_order(struct agent_core *c, const struct core_stage *s, struct core_run *r,
                       struct agent_action *a)
 {
@@ -39,7 +62,7 @@ static void run_order(struct agent_core *c, const struct core_stage *s, struct c
 
 static void run_begin(struct agent_core *c, struct core_stage *s, struct core_run *r)
 {
-    struct agent_action *a = core_act(c, AGENT_DO_RUN);
+    struct agent_action *a = targets_fill(s, &r->batch) ? core_act(c, AGENT_DO_RUN) : NULL;
     if (!a) { /* as if it had failed */
         core_release(c, r->batch.input);
         core_batch_failed(c, s, &r->batch, &(struct agent_event){.u.batch_done.status = HP_ENOMEM});

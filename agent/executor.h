@@ -57,9 +57,11 @@ struct executor_report {
     uint64_t start_ns, end_ns,
         due_ns;  /* RAN: as the clock says; when a paced device would have been done (else 0) */
     bool posted; /* RAN: the output has gone to the next stage */
-    const uint32_t *picked; /* RAN: for each run a place, and one for each of its guesses */
-    const float *logits;    /* of all rows; NULL when each is only there to be sampled from */
-    const char *tables;     /* PROFILED: JSON */
+    const uint32_t *picked;     /* RAN: for each run a place, and one for each of its guesses */
+    const float *logits;        /* of all rows; NULL when each is only there to be sampled from */
+    const struct score *scores; /* RAN: of each run n_scored rows of scored_width, then, where it
+                                   was sampled, of said_width for each place of `picked` */
+    const char *tables;         /* PROFILED: JSON */
     const struct profiler_progress *profiling; /* PROFILING */
 };
 

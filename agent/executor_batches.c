@@ -80,11 +80,15 @@ static int stage_batch_make(struct executor *x, struct flight *f, struct slot_ba
     const void *input = h->first ? (const void *)b->ids : input_rows(h, b);
     int rc = input_check(h, b, input, e);
     rc = rc < 0 ? rc : h->last ? executor_logits_take(x, f, e) : output_get(x, f, e);
+    const struct forward_scoring *scoring = NULL;
+    if (rc == 0 && h->last)
+        rc = executor_scoring_take(x, f, &scoring, e);
     if (rc < 0)
         return rc;
     *out = (struct slot_batch){.runs = b->runs,
                                .n_runs = (int)b->n_runs,
                                .input = input,
+                               .scoring = scoring,
                                .output =
                                    h->last ? (void *)f->logits->rows : output_rows(b, f->output)};
     return 0;
@@ -192,6 +196,7 @@ static void flight_report(struct executor *x, const struct flight *f,
     r.error = &f->error;
     r.seconds = (double)(r.end_ns - r.start_ns) * 1e-9;
     r.picked = f->picked;
+    r.scores = f->scores;
     r.logits = f->told && f->logits ? f->logits->rows : NULL;
     executor_tell(x, &r);
 }

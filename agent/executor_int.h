@@ -14,6 +14,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "agent/engine/forward.h"
 #include "agent/engine/slot.h"
 #include "agent/event_queue.h"
 #include "agent/executor.h"
@@ -103,6 +104,10 @@ struct flight {
     struct logit_rows kept;     /* where those are that somebody wants */
     uint32_t *picked;
     size_t picked_capacity;
+    struct score *scores; /* of each run in turn: of what is scored, then of what is picked */
+    size_t score_capacity;
+    struct logit_rows scored; /* rows that are scored, a few at a time */
+    struct forward_scoring scoring;
 };
 
 struct executor {
@@ -122,6 +127,8 @@ struct executor {
     struct logit_rows sampled[SLOT_DEPTH]; /* rows that are only sampled from */
     struct pick *picks;
     size_t pick_capacity;
+    struct scored_row *scored; /* those that are there */
+    size_t scored_capacity;
     struct paced_queue queue; /* of the device that this one stands for */
     uint64_t ended_ns;        /* when a batch was last done */
     /* loads: in their order, the first is the loader's */
@@ -179,7 +186,11 @@ void *executor_loader_thread(void *ctx);
 struct own_sampler *executor_sampler_find(struct held_slot *h, uint64_t sequence);
 /* Room for the rows of logits that the last stage gives. HP_ENOMEM beyond the agent's limit. */
 int executor_logits_take(struct executor *x, struct flight *f, struct err *e);
-/* Picks a token for each run that wants one. */
+/* Room for what is scored, and who does it: of the flight, until it is complete; NULL: nothing is.
+ * HP_ENOMEM. */
+int executor_scoring_take(struct executor *x, struct flight *f, const struct forward_scoring **out,
+                          struct err *e);
+/* Picks a token for each run that wants one, and scores it. */
 int executor_tokens_pick(struct executor *x, struct flight *f, struct err *e);
 void executor_results_free(struct executor *x);
 

@@ -1,6 +1,7 @@
 /* Owns what the last stage makes of a batch: rows of logits, and the tokens picked from them. */
 #include <stdlib.h>
 
+#include "agent/engine/scores.h"
 #include "agent/executor_int.h"
 
 _Static_assert((int)STAGE_BATCHES == (int)SLOT_DEPTH,
@@ -71,6 +72,86 @@ int executor_logits_take(struct executor *x, struct flight *f, struct err *e)
     return 0;
 }
 
+/* ---- scores ---- */
+
+/* A row of logits, and where what it says of its token goes. */
+struct scored_row {
+    const float *row;
+    size_t vocabulary;
+    uint32_t token, width;
+    struct score *out;
+};
+
+static size_t run_scores(const struct batch_run *run)
+{
+    size_t said = run->sample ? (size_t)(1 + run->n_drafts) * run->said_width : 0;
+    return (size_t)run->n_scored * run->scored_width + said;
+}
+
+static void score_part(void *ctx, uint32_t part)
+{
+    const struct scored_row *r = (const struct scored_row *)ctx + part;
+    scores_write(r->row, r->vocabulary, r->token, r->width, r->out);
+}
+
+/* Rows of the batch's tokens that are scored, from the `first` of these on. */
+static void scored_see(void *ctx, uint32_t first, uint32_t n, const float *rows)
+{
+    const struct flight *f = ctx;
+    struct executor *x = f->x;
+    const struct batch *b = f->run.batch;
+    struct score *out = f->scores;
+    uint32_t at = 0, taken = 0; /* at: of all that are scored, where the run begins */
+    for (uint32_t i = 0; i < b->n_runs && taken < n; i++) {
+        const struct batch_run *run = &b->runs[i];
+        for (; taken < n && first + taken < at + run->n_scored; taken++) {
+            uint32_t k = first + taken;
+            x->scored[taken] =
+                (struct scored_row){.row = rows + (size_t)taken * f->slot->row_width,
+                                    .vocabulary = f->slot->row_width,
+                                    .token = b->targets[k],
+                                    .width = run->scored_width,
+                                    .out = out + (size_t)(k - at) * run->scored_width};
+        }
+        at += run->n_scored;
+        out += run_scores(run);
+    }
+    x->device->backend->host_spread(x->device, taken, score_part, x->scored);
+}
+
+/* As many rows at once as memory allows. */
+static bool scored_rows_take(struct executor *x, struct flight *f, uint32_t n)
+{
+    n = n < FORWARD_LOGIT_ROWS ? n : FORWARD_LOGIT_ROWS;
+    while (n && !rows_reserve(x, &f->scored, (size_t)n * f->slot->row_width, 0))
+        n /= 2;
+    f->scoring = (struct forward_scoring){f->scored.rows, n, scored_see, f};
+    return n && room_reserve((void **)&x->scored, &x->scored_capacity, n, sizeof *x->scored);
+}
+
+int executor_scoring_take(struct executor *x, struct flight *f, const struct forward_scoring **out,
+                          struct err *e)
+{
+    const struct batch *b = f->run.batch;
+    size_t n_scores = 0;
+    uint32_t n_scored = 0;
+    for (uint32_t i = 0; i < b->n_runs; i++) {
+        n_scores += run_scores(&b->runs[i]);
+        n_scored += b->runs[i].n_scored;
+    }
+    *out = NULL;
+    if (n_scored && !b->targets)
+        return err_set(e, HP_EBUG, "a batch came without the tokens that are to be scored");
+    if ((n_scores &&
+         !room_reserve((void **)&f->scores, &f->score_capacity, n_scores, sizeof *f->scores)) ||
+        (n_scored && !scored_rows_take(x, f, n_scored)))
+        return err_set(e, HP_ENOMEM,
+                       "no memory for the scores of %u tokens within this agent's limit", n_scored);
+    if (n_scored)
+        *out = &f->scoring;
+    return 0;
+}
+
 /* ---- tokens ---- */
 
 /* The token of a run to be picked, and those after its guesses while these are right. */
@@ -81,13 +162,19 @@ struct pick {
     uint32_t *tokens;
     const uint32_t *drafts; /* [n_drafts] */
     uint32_t n_drafts;
+    struct score *scores; /* [1 + n_drafts][said_width] */
+    uint32_t said_width;
 };
 
 static void pick_part(void *ctx, uint32_t part)
 {
     struct pick *p = (struct pick *)ctx + part;
     for (uint32_t k = 0; k <= p->n_drafts; k++) {
-        p->tokens[k] = sampler_pick(p->sampler, p->row + k * p->width);
+        const float *row = p->row + k * p->width;
+        p->tokens[k] = sampler_pick(p->sampler, row);
+        if (p->said_width)
+            scores_write(row, p->width, p->tokens[k], p->said_width,
+                         p->scores + (size_t)k * p->said_width);
         if (k < p->n_drafts && p->tokens[k] != p->drafts[k])
             break;
     }
@@ -98,6 +185,7 @@ int executor_tokens_pick(struct executor *x, struct flight *f, struct err *e)
 {
     const struct batch *b = f->run.batch;
     const float *rows = f->logits->rows;
+    struct score *scores = f->scores;
     uint32_t n = 0, id = 0, places = b->n_runs, place = 0;
     for (uint32_t i = 0; i < b->n_runs; i++)
         places += b->runs[i].n_drafts;
@@ -111,6 +199,8 @@ int executor_tokens_pick(struct executor *x, struct flight *f, struct err *e)
         rows += (size_t)run->n_logits * f->slot->row_width;
         place += 1 + run->n_drafts;
         id += run->n_tokens;
+        struct score *said = scores ? scores + (size_t)run->n_scored * run->scored_width : NULL;
+        scores = scores ? scores + run_scores(run) : NULL;
         if (!run->sample)
             continue;
         struct own_sampler *s = executor_sampler_find(f->slot, run->sequence);
@@ -123,7 +213,9 @@ int executor_tokens_pick(struct executor *x, struct flight *f, struct err *e)
                           .width = f->slot->row_width,
                           .tokens = tokens,
                           .drafts = drafts,
-                          .n_drafts = run->n_drafts};
+                          .n_drafts = run->n_drafts,
+                          .scores = said,
+                          .said_width = run->said_width};
     }
     if (n == 1)
         pick_part(x->picks, 0);
@@ -137,7 +229,10 @@ void executor_results_free(struct executor *x)
     for (int i = 0; i < SLOT_DEPTH; i++) {
         free(x->flights[i].kept.rows);
         free(x->flights[i].picked);
+        free(x->flights[i].scores);
+        free(x->flights[i].scored.rows);
         free(x->sampled[i].rows);
     }
     free(x->picks);
+    free(x->scored);
 }

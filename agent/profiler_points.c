@@ -153,8 +153,10 @@ static int run_once(struct measure *m, uint32_t batch, struct grid_point p, doub
     int rc = 0;
     uint32_t open = 0;
     for (; rc == 0 && open < batch; open++) {
-        runs[open] =
-            (struct batch_run){open + 1, p.prefix, p.slice, stage_is_last(m->stage), 0, false, 0};
+        runs[open] = (struct batch_run){.sequence = open + 1,
+                                        .first_position = p.prefix,
+                                        .n_tokens = p.slice,
+                                        .n_logits = stage_is_last(m->stage)};
         rc = prefixed_open(m, open + 1, p, e);
     }
     caches_leave(m);

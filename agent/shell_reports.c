@@ -118,6 +118,7 @@ static struct agent_event ran_event(const struct executor_report *r)
     ev.u.batch_done.due_ns = r->due_ns;
     ev.u.batch_done.picked = r->picked;
     ev.u.batch_done.logits = r->logits;
+    ev.u.batch_done.scores = r->scores;
     ev.u.batch_done.posted = r->posted;
     return ev;
 }

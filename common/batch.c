@@ -28,6 +28,7 @@ void batch_free(struct batch *b)
 {
     free(b->runs);
     free(b->ids);
+    free(b->targets);
     memset(b, 0, sizeof *b);
 }
 

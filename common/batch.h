@@ -30,6 +30,9 @@ struct batch_run {
                           position before which they were right */
     uint32_t n_drafts; /* so many of its last tokens are guesses: the next run takes back those that
                           were wrong */
+    /* last stage: scores (score.h) that are said of each of its first n_scored tokens, and of each
+     * token that is picked; 0: none */
+    uint32_t n_scored, scored_width, said_width;
 };
 
 /* The arrays are the batch's own, grow as needed and are used again; zero-initialised is empty. */
@@ -40,6 +43,8 @@ struct batch {
     uint32_t *ids; /* first stage: [n_tokens]; last stage: [n_tokens], those of runs with
                       guesses are there */
     uint32_t id_capacity;
+    uint32_t *targets; /* last stage: the tokens that follow those that are scored, of all runs */
+    uint32_t target_capacity;
     /* Other stages: the frame's payload (whose it is its holder says), and what it has rows for, of
      * which `runs` may be a part. */
     void *input;

@@ -39,6 +39,19 @@ static int bias_check(const struct sampling_bias *b, uint64_t vocabulary, struct
     return 0;
 }
 
+static int late_check(const struct sampling_params *p, uint64_t vocabulary, struct err *e)
+{
+    if (p->late_ids.count > SAMPLING_MAX_LATE_IDS)
+        return err_set(e, HP_EINVAL, "min_tokens holds back %zu tokens; at most %d are allowed",
+                       p->late_ids.count, SAMPLING_MAX_LATE_IDS);
+    for (size_t i = 0; i < p->late_ids.count; i++)
+        if (p->late_ids.items[i] >= vocabulary)
+            return err_set(e, HP_EINVAL,
+                           "min_tokens holds back token %u, beyond the vocabulary of %llu",
+                           p->late_ids.items[i], (unsigned long long)vocabulary);
+    return 0;
+}
+
 int sampling_check(const struct sampling_params *p, uint64_t vocabulary, struct err *e)
 {
     struct sampling_params copy = *p;
@@ -51,7 +64,7 @@ int sampling_check(const struct sampling_params *p, uint64_t vocabulary, struct 
                      p->bias.count, SAMPLING_MAX_BIAS);
     for (size_t i = 0; rc == 0 && i < p->bias.count; i++)
         rc = bias_check(&bias[i], vocabulary, e);
-    return rc;
+    return rc < 0 ? rc : late_check(p, vocabulary, e);
 }
 
 void sampling_fill(struct sampling_params *p)
@@ -62,20 +75,37 @@ void sampling_fill(struct sampling_params *p)
             *sampling_number_of(p, n) = *sampling_number_of(&off, n);
 }
 
+/* Of nothing: NULL. False: no memory. */
+static bool list_copy(const void *from, size_t bytes, void **out)
+{
+    *out = bytes ? malloc(bytes) : NULL;
+    if (*out)
+        memcpy(*out, from, bytes);
+    return *out || !bytes;
+}
+
 int sampling_copy(struct sampling_params *to, const struct sampling_params *from, struct err *e)
 {
-    size_t bytes = from->bias.count * sizeof(struct sampling_bias);
-    void *bias = bytes ? malloc(bytes) : NULL;
+    void *bias, *late;
+    bool copied =
+             list_copy(from->bias.items, from->bias.count * sizeof(struct sampling_bias), &bias),
+         both = list_copy(from->late_ids.items, from->late_ids.count * sizeof(uint32_t), &late);
     *to = sampling_greedy;
-    if (bytes && !bias)
+    if (!copied || !both) {
+        free(bias);
+        free(late);
         return err_set(e, HP_ENOMEM, "no memory for the bias of %zu tokens", from->bias.count);
+    }
     *to = *from;
-    to->bias.items = bytes ? memcpy(bias, from->bias.items, bytes) : NULL;
+    to->bias.items = bias;
+    to->late_ids.items = late;
     return 0;
 }
 
 void sampling_free(struct sampling_params *p)
 {
     free(p->bias.items);
+    free((uint32_t *)p->late_ids.items);
     p->bias = (struct pack_list){0};
+    p->late_ids = (struct pack_u32s){0};
 }

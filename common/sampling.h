@@ -14,7 +14,7 @@
 #include "common/pack.h"
 #include "common/status.h"
 
-enum { SAMPLING_MAX_BIAS = 300 };
+enum { SAMPLING_MAX_BIAS = 300, SAMPLING_MAX_LATE_IDS = 256 };
 
 struct sampling_bias {
     uint64_t token;
@@ -29,7 +29,9 @@ struct sampling_params {
     double presence_penalty, frequency_penalty; /* over tokens of the output */
     uint64_t top_k;                             /* 0: off */
     uint64_t seed;
-    struct pack_list bias; /* struct sampling_bias; whose, the holder says */
+    uint64_t min_tokens;       /* the first so many of the output are none of `late_ids`; 0: off */
+    struct pack_list bias;     /* struct sampling_bias; whose, the holder says */
+    struct pack_u32s late_ids; /* as `bias` */
 };
 
 extern const struct sampling_params sampling_greedy; /* all else off */

@@ -19,6 +19,7 @@ enum coord_action_kind {
     COORD_WORK,        /* run `work` on another thread and call coord_worked (work.h) */
     COORD_TOKENS,      /* the callbacks of a request */
     COORD_ROW,
+    COORD_SCORES,
     COORD_FINISHED,
     COORD_FAILED,
 };
@@ -34,9 +35,10 @@ struct coord_action {
     bool passes;             /* SEND: it depends on nothing stored */
     const char *key;         /* STORE; MODEL_*: the id in hex */
     struct coord_work *work; /* WORK */
-    uint64_t request;        /* TOKENS, ROW, FINISHED, FAILED */
+    uint64_t request;        /* TOKENS, ROW, SCORES, FINISHED, FAILED */
     struct request_callbacks callbacks; /* `finished` NULL: none */
     const uint32_t *ids;                /* TOKENS: size of them; ROW: of floats, as `bytes` */
+    bool of_prompt;                     /* SCORES: `bytes` are of the prompt */
     enum request_finish finish;
     struct request_usage usage;
     const struct err *why;

@@ -170,10 +170,14 @@ int admission_request_open(struct coord *c, const struct request_spec *r, uint64
         return rc;
     }
     s->kind = SEQUENCE_REQUEST;
-    s->known = known;
+    s->known = r->prompt_scores ? 0 : known;
     s->ends = true;
     s->sampling = sampling;
     s->ignore_end = r->ignore_end;
+    s->said_width = r->said_scores;
+    s->prompt_width = r->prompt_scores;
+    if (sequence_scores(s)) /* all of it is computed, by its own stages */
+        s->alone = s->unspilled = s->reads_itself = true;
     s->callbacks = r->callbacks;
     s->fork = r->fork_of;
     s->forks = r->n_forks > 0;

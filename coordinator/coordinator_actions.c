@@ -64,6 +64,7 @@ static void action_do(struct coordinator *c, const struct coord_action *a)
     case COORD_WORK: coordinator_work_start(c, a->work); break;
     case COORD_TOKENS:
     case COORD_ROW:
+    case COORD_SCORES:
     case COORD_FINISHED:
     case COORD_FAILED: coord_action_call_back(c->core, a); break;
     }

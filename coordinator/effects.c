@@ -156,6 +156,9 @@ void effects_call_back(const struct coord_action *a)
     else if (a->kind == COORD_ROW)
         cb->row(cb->ctx, a->request, (const float *)(const void *)a->bytes,
                 a->size / sizeof(float));
+    else if (a->kind == COORD_SCORES)
+        cb->scores(cb->ctx, a->request, a->of_prompt, (const struct score *)(const void *)a->bytes,
+                   a->size / sizeof(struct score));
     else if (a->kind == COORD_FINISHED)
         cb->finished(cb->ctx, a->request, a->finish, &a->usage);
     else if (a->kind == COORD_FAILED)

@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "common/sampling.h"
+#include "common/score.h"
 
 struct model;      /* model/model.h */
 struct coord_work; /* coordinator/work.h */
@@ -65,6 +66,11 @@ struct request_callbacks {
                    const struct request_usage *usage);
     /* Of a request with `embed`, which has no tokens: the pooled row, before it is finished. */
     void (*row)(void *ctx, uint64_t request, const float *values, size_t n);
+    /* Of a request with `said_scores` or `prompt_scores`: rows of so many scores, `n` in all. Those
+     * of the prompt (of all its tokens but the first, in their order) come before any token, those
+     * of tokens right before these. */
+    void (*scores)(void *ctx, uint64_t request, bool of_prompt, const struct score *scores,
+                   size_t n);
 };
 
 struct request_spec {
@@ -74,13 +80,17 @@ struct request_spec {
     uint64_t max_tokens; /* 0: to the end of the context; more than fits is cut to what fits */
     const struct sampling_params *sampling; /* copied */
     bool ignore_end;                        /* samples on after end tokens */
-    uint64_t fork_of;   /* a request with the same prompt, opened just before: this one begins with
-                           what that one's stages have computed; 0: none */
-    uint32_t n_forks;   /* so many follow that fork of this one */
-    int32_t priority;   /* lower goes first; a key's is not below 0 */
-    bool embed;         /* an encoder's row of the prompt instead of tokens; other models refuse */
-    const char *client; /* who asks, for fair shares of the queue: "key NAME" or "address A";
-                           copied; NULL: nobody in particular */
+    uint64_t fork_of; /* a request with the same prompt, opened just before: this one begins with
+                         what that one's stages have computed; 0: none */
+    uint32_t n_forks; /* so many follow that fork of this one */
+    int32_t priority; /* lower goes first; a key's is not below 0 */
+    bool embed;       /* an encoder's row of the prompt instead of tokens; other models refuse */
+    uint32_t said_scores;   /* 1 + n: each token comes with its logarithmic probability and the n
+                               likeliest; 0: without */
+    uint32_t prompt_scores; /* the same of the prompt, which is computed as a whole then; forks are
+                               not to be asked for */
+    const char *client;     /* who asks, for fair shares of the queue: "key NAME" or "address A";
+                               copied; NULL: nobody in particular */
     struct request_callbacks callbacks;
 };
 

@@ -77,6 +77,8 @@ struct sequence {
     uint64_t passed; /* the deployment's `passes` in which others go before it (admission.c) */
     uint64_t slice;  /* of this one; 0: by the plan */
     bool planned;    /* slices by the plan, whatever its kind */
+    uint32_t said_width, prompt_width; /* scores of each token that is told, and of the prompt's */
+    size_t n_scored; /* of its prompt's tokens but the first, so many have their scores told */
     struct sampling_params sampling;
     bool ignore_end;
     bool embeds;                        /* SEQUENCE_REQUEST for a row instead of tokens */
@@ -134,6 +136,12 @@ static inline bool sequence_is_suspect(const struct sequence *s)
 static inline bool sequence_is_before(const struct sequence *a, const struct sequence *b)
 {
     return a->priority != b->priority ? a->priority < b->priority : a->request < b->request;
+}
+
+/* Whether its prompt has tokens whose scores nobody has been told. */
+static inline bool sequence_scores(const struct sequence *s)
+{
+    return s->prompt_width && s->n_scored + 1 < s->n_prompt;
 }
 
 /* It answers nobody, and is counted nowhere. */

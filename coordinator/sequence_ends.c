@@ -190,6 +190,18 @@ bool sequence_call_back_row(struct coord *c, const struct sequence *s, const uin
     return true;
 }
 
+bool sequence_call_back_scores(struct coord *c, const struct sequence *s, bool of_prompt,
+                               const uint8_t *bytes, size_t size)
+{
+    struct coord_action *a = effects_add(c, COORD_SCORES, bytes, size);
+    if (!a)
+        return false;
+    a->callbacks = s->callbacks;
+    a->request = s->request;
+    a->of_prompt = of_prompt;
+    return true;
+}
+
 /* Sequences that one question opened together: is this one (closed already) the last of them? */
 static bool asked_last(const struct sequence *s)
 {

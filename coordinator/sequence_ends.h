@@ -29,6 +29,9 @@ bool sequence_call_back(struct coord *c, const struct sequence *s, const uint32_
 /* The same for an encoder's row, f32. */
 bool sequence_call_back_row(struct coord *c, const struct sequence *s, const uint8_t *bytes,
                             size_t size);
+/* The same for scores: of the prompt's tokens, or of tokens that are told next. */
+bool sequence_call_back_scores(struct coord *c, const struct sequence *s, bool of_prompt,
+                               const uint8_t *bytes, size_t size);
 /* Its stages have lost it, or are gone: it goes to the front of the queue and begins anew with all
  * that it has told, so that nobody hears of it; but fails where that does not help. */
 void sequence_lose(struct coord *c, struct sequence *s, const struct err *why);

@@ -28,6 +28,7 @@ static struct sequence *mover_create(struct coord *c, struct deployment *heir,
     m->kind = SEQUENCE_MOVE;
     m->alone = true;
     m->ignore_end = s->ignore_end;
+    m->said_width = s->said_width;
     m->n_prompt = s->n_prompt;
     m->resumed = m->n_output = s->n_output;
     m->max_tokens = s->max_tokens;

@@ -73,6 +73,23 @@ void sequence_order_grow(struct coord *c, struct deployment *d, const struct seq
     }
 }
 
+/* Each token of a prompt that is scored meets the head: others are not to wait long for a slice. */
+enum { SCORED_SLICE_TOKENS = 256 };
+
+/* None is longer than `most` then. There is room for one a token. */
+static int slices_split(uint32_t *slices, int n, uint32_t most)
+{
+    int parts = 0;
+    for (int i = 0; i < n; i++)
+        parts += (int)((slices[i] - 1) / most) + 1;
+    for (int i = n, to = parts; i-- > 0;)
+        for (uint32_t left = slices[i], part; left; left -= part) {
+            part = (left - 1) % most + 1; /* the last one is what the others leave */
+            slices[--to] = part;
+        }
+    return parts;
+}
+
 static struct pack_u32s slices_make(const struct deployment *d, const struct sequence *s,
                                     uint32_t *room)
 {
@@ -92,6 +109,8 @@ static struct pack_u32s slices_make(const struct deployment *d, const struct seq
     } else {
         n = slices_cut(d, sequence_given(s) - s->shared, s->shared, room);
     }
+    if (sequence_scores(s))
+        n = slices_split(room, n, SCORED_SLICE_TOKENS);
     return (struct pack_u32s){room, (size_t)n};
 }
 
@@ -112,10 +131,14 @@ bool sequence_order_open(struct coord *c, struct deployment *d, const struct seq
         .all_logits = s->kind == SEQUENCE_LOGITS || s->embeds,
         .pooling = s->embeds ? d->model->facts.pooling : 0,
         .prompt_tokens =
-            s->kind == SEQUENCE_LOGITS || s->embeds || s->handed || s->resumed ? 0 : s->n_prompt,
+            s->kind == SEQUENCE_LOGITS || s->embeds || s->handed || s->resumed || sequence_scores(s)
+                ? 0
+                : s->n_prompt,
         .length = s->handed ? s->handed : s->shared,
         .share = s->share,
         .speculate = d->spec.speculate,
+        .said_scores = s->said_width,
+        .prompt_scores = sequence_scores(s) ? s->prompt_width : 0,
         .sampling = s->sampling,
     };
     if (s->spilled)

@@ -94,6 +94,37 @@ static void sequence_row(struct coord *c, struct sequence *s, const struct messa
     sequence_deadline_sign(c, s->deployment, s, false);
 }
 
+/* Scores of the prompt: those that were told before (it began anew) are not told again. */
+static void sequence_prompt_scored(struct coord *c, struct sequence *s,
+                                   const struct message_logits *l)
+{
+    size_t row_bytes = s->prompt_width * sizeof(struct score), last = s->n_prompt - 1;
+    if (l->first_position > s->n_scored || l->count > last || l->first_position > last - l->count ||
+        l->values.size != l->count * row_bytes) {
+        sequence_row_lost(c, s, "scores of the prompt were lost on their way from the last stage");
+        return;
+    }
+    size_t known = s->n_scored - (size_t)l->first_position;
+    size_t fresh = l->count > known ? (size_t)l->count - known : 0;
+    sequence_deadline_sign(c, s->deployment, s, false);
+    if (!fresh)
+        return;
+    if (!sequence_call_back_scores(c, s, true, l->values.data + known * row_bytes,
+                                   fresh * row_bytes)) {
+        sequence_fail_memory(c, s);
+        return;
+    }
+    s->n_scored += fresh;
+    if (!sequence_scores(s)) /* should it begin anew: as any other */
+        s->alone = s->unspilled = false;
+}
+
+/* Whether what is told came with what was asked for beside it. */
+static bool scores_whole(const struct sequence *s, const struct message_said *t)
+{
+    return !s->said_width || t->scores.size == t->ids.count * s->said_width * sizeof(struct score);
+}
+
 /* What became of the guesses that a step verified. */
 static void drafts_count(struct deployment *d, const struct message_said *t)
 {
@@ -208,6 +239,10 @@ static void sequence_said(struct coord *c, struct sequence *s, const struct mess
         sequence_logits_lost(c, s);
         return;
     }
+    if (sequence_scores(s) || !scores_whole(s, t)) {
+        sequence_row_lost(c, s, "scores were lost on their way from the last stage");
+        return;
+    }
     size_t known = (size_t)(s->n_output - t->first); /* told before */
     if (tokens_differ(s, t, known)) {
         sequence_correct(c, s);
@@ -238,7 +273,12 @@ static void sequence_said(struct coord *c, struct sequence *s, const struct mess
     }
     bool stopped = strcmp(t->finish, "stop") == 0;
     size_t shown = fresh - (stopped && fresh ? 1 : 0); /* the end token is not text */
-    if (s->kind == SEQUENCE_REQUEST && shown && !sequence_call_back(c, s, ids, shown)) {
+    size_t score_bytes = s->said_width * sizeof(struct score);
+    bool scored = !score_bytes || !shown || s->kind != SEQUENCE_REQUEST ||
+                  sequence_call_back_scores(c, s, false, t->scores.data + known * score_bytes,
+                                            shown * score_bytes);
+    if (s->kind == SEQUENCE_REQUEST && shown &&
+        (!scored || !sequence_call_back(c, s, ids, shown))) {
         sequence_fail_memory(c, s);
         return;
     }
@@ -276,6 +316,8 @@ void sequences_logits(struct coord *c, struct member *m, const struct message_lo
     struct sequence *s = find_active(c, m, true, l->deployment, l->generation, l->sequence);
     if (s && s->embeds)
         sequence_row(c, s, l);
+    else if (s && sequence_scores(s))
+        sequence_prompt_scored(c, s, l);
     if (!s || s->kind != SEQUENCE_LOGITS)
         return;
     struct message a = {.type = MESSAGE_ANSWER, .id = s->ask};

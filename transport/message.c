@@ -101,9 +101,13 @@ static const struct pack_field stage_state_fields[] = {GENERATION(message_stage_
                                                        TEXT(message_stage_state, text),
                                                        TEXT(message_stage_state, hint),
                                                        {0}};
-static const struct pack_field message_said_fields[] = {
-    U64(message_said, sequence), U64(message_said, first),  U32S(message_said, ids),
-    TEXT(message_said, finish),  U64(message_said, drafts), {0}};
+static const struct pack_field message_said_fields[] = {U64(message_said, sequence),
+                                                        U64(message_said, first),
+                                                        U32S(message_said, ids),
+                                                        TEXT(message_said, finish),
+                                                        U64(message_said, drafts),
+                                                        BYTES(message_said, scores),
+                                                        {0}};
 static const struct pack_field tokens_fields[] = {
     GENERATION(message_tokens),
     U64(message_tokens, made_ns),
@@ -262,6 +266,10 @@ static const struct pack_field sequence_open_fields[] = {
     U64(message_sequence_open, speculate),
     U64(message_sequence_open, reserved),
     BYTES(message_sequence_open, spilled),
+    SAMPLING(min_tokens, PACK_U64),
+    SAMPLING(late_ids, PACK_U32S),
+    U64(message_sequence_open, said_scores),
+    U64(message_sequence_open, prompt_scores),
     {0}};
 static const struct pack_field sequence_grow_fields[] = {GENERATION(message_sequence_grow),
                                                          U64(message_sequence_grow, sequence),

@@ -14,6 +14,7 @@
 
 #include "common/pack.h"
 #include "common/sampling.h"
+#include "common/score.h"
 #include "common/status.h"
 
 enum { MESSAGE_VERSION = 1 };
@@ -142,8 +143,10 @@ struct message_said { /* what came out of one sequence */
     uint64_t sequence;
     uint64_t first; /* index of the first of them in the output */
     struct pack_u32s ids;
-    const char *finish; /* "": goes on; "stop": an end token (which is among ids); "length" */
-    uint64_t drafts;    /* guesses that were verified: one less than ids were right, or said */
+    const char *finish;      /* "": goes on; "stop": an end token (which is among ids); "length" */
+    uint64_t drafts;         /* guesses that were verified: one less than ids were right, or said */
+    struct pack_span scores; /* of a sequence opened with said_scores: struct score [ids,
+                                said_scores] */
 };
 
 struct message_tokens { /* what the last stage sampled: one message a batch */
@@ -157,10 +160,12 @@ struct message_sequence_failed {
     const char *code, *text;
 };
 
-struct message_logits { /* of a sequence opened with all_logits */
+struct message_logits { /* of a sequence opened with all_logits, or with prompt_scores */
     uint64_t deployment, generation, sequence;
     uint64_t first_position, count;
-    struct pack_span values; /* f32 [count, vocabulary]; of an encoder [count, width] */
+    struct pack_span values; /* f32 [count, vocabulary]; of an encoder [count, width]; with
+                                prompt_scores struct score [count, prompt_scores], of the tokens
+                                that follow these positions in the prompt */
 };
 
 struct message_profile_result {
@@ -377,8 +382,12 @@ struct message_sequence_open { /* to every stage of the deployment; ids rise wit
                            common/batch.h); 0: nowhere */
     bool
         all_logits; /* the last stage reports logits of every prompt position instead of sampling */
-    uint64_t pooling; /* with all_logits, of an encoder: 0: every row is reported; else the last
-                         stage reports one row: 1 their mean, 2 the first, 3 the last */
+    uint64_t pooling;     /* with all_logits, of an encoder: 0: every row is reported; else the last
+                             stage reports one row: 1 their mean, 2 the first, 3 the last */
+    uint64_t said_scores; /* to the last stage: it reports so many scores (common/score.h) of each
+                             token that it samples; 0: none */
+    uint64_t prompt_scores; /* to the last stage: the same of each token of the prompt but the
+                               first; the sequence begins with none of them */
     struct sampling_params sampling; /* borrowed, as all that the message points at; what is missing
                                         on the wire is greedy's */
 };

@@ -122,6 +122,33 @@ static const uint32_t *positions_fill(struct forward *f, const struct forward_ba
     return positions;
 }
 
+/* The head, on at most FORWARD_LOGIT_ROWS of the rows that are asked for. */
+static void head_run(struct forward *f, const uint32_t *wanted, uint32_t rows, float *to,
+                     const struct op_batch *batch)
+{
+    const struct graph_section *s = section_run_plan(f->run);
+    section_run_resize(f->run, GRAPH_WANTED, rows);
+    given_write(f, GRAPH_WANTED, wanted);
+    section_run_ops(f->run, s->first_wanted_op, s->n_ops, batch);
+    section_run_copy(f->run, s->outputs, s->n_outputs, rows, DTYPE_F32, to, true);
+}
+
+/* The rows that are looked at: the next ones come once these have been. */
+static void scored_run(struct forward *f, const struct forward_batch *b,
+                       const struct op_batch *batch)
+{
+    const struct backend *backend = f->config.section.device->backend;
+    const struct forward_scoring *s = b->scoring;
+    uint32_t most = s && s->n_rows < FORWARD_LOGIT_ROWS ? s->n_rows : FORWARD_LOGIT_ROWS, rows;
+    for (uint32_t r = 0; s && r < b->n_scored_rows; r += rows) {
+        rows = b->n_scored_rows - r < most ? b->n_scored_rows - r : most;
+        head_run(f, b->scored_rows + r, rows, s->rows, batch);
+        if (backend->stream_wait(section_run_stream(f->run), b->failure) < 0)
+            return;
+        s->see(s->ctx, r, rows, s->rows);
+    }
+}
+
 /* The head, on the rows that are asked for, a few at a time. */
 static void wanted_run(struct forward *f, const struct forward_batch *b,
                        const struct op_batch *batch)
@@ -130,10 +157,7 @@ static void wanted_run(struct forward *f, const struct forward_batch *b,
     float *to = b->output;
     for (uint32_t r = 0, rows; r < b->n_logit_rows; r += rows) {
         rows = b->n_logit_rows - r < FORWARD_LOGIT_ROWS ? b->n_logit_rows - r : FORWARD_LOGIT_ROWS;
-        section_run_resize(f->run, GRAPH_WANTED, rows);
-        given_write(f, GRAPH_WANTED, b->logit_rows + r);
-        section_run_ops(f->run, s->first_wanted_op, s->n_ops, batch);
-        section_run_copy(f->run, s->outputs, s->n_outputs, rows, DTYPE_F32, to, true);
+        head_run(f, b->logit_rows + r, rows, to, batch);
         for (int i = 0; i < s->n_outputs; i++)
             to += rows * graph_value_width(&s->graph->values[s->outputs[i]]);
     }
@@ -152,10 +176,12 @@ void forward_submit(struct forward *f, const struct forward_batch *b, struct eve
     section_run_copy(f->run, s->inputs, s->n_inputs, b->rows, f->config.border,
                      (void *)(uintptr_t)b->input, false);
     section_run_ops(f->run, 0, s->first_wanted_op, &batch);
-    if (s->first_wanted_op < s->n_ops)
+    if (s->first_wanted_op < s->n_ops) {
+        scored_run(f, b, &batch);
         wanted_run(f, b, &batch);
-    else
+    } else {
         section_run_copy(f->run, s->outputs, s->n_outputs, b->rows, f->config.border, b->output,
                          true);
+    }
     f->config.section.device->backend->event_record(done, section_run_stream(f->run));
 }

@@ -34,6 +34,15 @@ struct stream *forward_stream(const struct forward *f);
 int forward_create(const struct forward_config *c, struct forward **out, struct err *e);
 void forward_destroy(struct forward **f);
 
+/* Rows whose logits are looked at and not kept. */
+struct forward_scoring {
+    float *rows; /* [n_rows, vocabulary]: room for so many at once */
+    uint32_t n_rows;
+    /* Rows `first` to first + n - 1 of the scored ones are there; on the thread that submits. */
+    void (*see)(void *ctx, uint32_t first, uint32_t n, const float *rows);
+    void *ctx;
+};
+
 struct forward_batch {
     const struct attention_run *runs; /* [n_runs] */
     int n_runs;
@@ -43,6 +52,11 @@ struct forward_batch {
     const uint32_t
         *logit_rows; /* rows whose logits are wanted; used where the layers end with the head */
     uint32_t n_logit_rows;
+    const uint32_t *scored_rows; /* the same of rows that `scoring` sees, before the others */
+    uint32_t n_scored_rows;
+    const struct forward_scoring *scoring; /* NULL: none */
+    struct err *failure; /* of the device before all of them were seen; may be NULL where none are
+                            scored */
     void *output; /* f32 [n_logit_rows, vocabulary] where they do; else the values that leave, as
                      those that enter */
     const struct kv_group *kv; /* by group */

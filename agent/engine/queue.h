@@ -56,8 +56,9 @@ struct queue_sequence {
     void *owner; /* the caller's own */
     bool ready;  /* the stage has room for it */
     bool all_logits;
-    uint32_t length;   /* tokens in the KV cache here */
-    uint32_t certain;  /* of these: tokens that are no guesses */
+    uint32_t said_width, scored_width; /* of batch_run; scored_width: of the prompt's tokens */
+    uint32_t length;                   /* tokens in the KV cache here */
+    uint32_t certain;                  /* of these: tokens that are no guesses */
     uint32_t reserved; /* tokens that it may have there now; what is beyond waits. 0: any */
     /* the first stage's part */
     const uint32_t *prompt, *slices;

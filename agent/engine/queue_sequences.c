@@ -95,6 +95,17 @@ void queue_sequence_ready(struct queue *q, uint64_t id)
         s->ready = true;
 }
 
+/* The last token of a prompt is followed by none of it. */
+static void run_score(const struct queue *q, const struct queue_sequence *s, struct batch_run *run)
+{
+    uint32_t end = run->first_position + run->n_tokens;
+    uint32_t scored = !q->config.last || !s->scored_width || !s->n_prompt ? 0 : s->n_prompt - 1;
+    end = end < scored ? end : scored;
+    run->n_scored = end > run->first_position ? end - run->first_position : 0;
+    run->scored_width = run->n_scored ? s->scored_width : 0;
+    run->said_width = run->sample ? s->said_width : 0;
+}
+
 void queue_run_append(const struct queue *q, struct batch *b, const struct batch_run *run,
                       uint32_t row)
 {
@@ -102,5 +113,6 @@ void queue_run_append(const struct queue *q, struct batch *b, const struct batch
     struct batch_run own = *run;
     own.row = row;
     own.sample = q->config.last && run->n_logits && !s->all_logits;
+    run_score(q, s, &own);
     batch_append(b, &own);
 }

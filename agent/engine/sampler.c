@@ -56,7 +56,8 @@ int sampler_create(const struct sampling_params *p, int vocabulary, const uint32
         s->seen = calloc((size_t)vocabulary, sizeof *s->seen);
         s->weights = calloc((size_t)vocabulary, sizeof *s->weights);
         s->adjusts = p->repetition_penalty != 1 || p->presence_penalty != 0 ||
-                     p->frequency_penalty != 0 || p->bias.count > 0;
+                     p->frequency_penalty != 0 || p->bias.count > 0 ||
+                     (p->min_tokens && p->late_ids.count);
         s->adjusted = s->adjusts ? calloc((size_t)vocabulary, sizeof *s->adjusted) : NULL;
     }
     if (!s || !s->in_prompt || !s->in_output || !s->candidates || !s->seen || !s->weights ||
@@ -122,6 +123,8 @@ static void logits_adjust(struct sampler *s, const float *logits)
     const struct sampling_bias *bias = p->bias.items;
     for (size_t i = 0; i < p->bias.count; i++)
         s->adjusted[bias[i].token] += (float)bias[i].bias;
+    for (size_t i = 0; s->n_picks < p->min_tokens && i < p->late_ids.count; i++)
+        s->adjusted[p->late_ids.items[i]] = -INFINITY;
 }
 
 static int keys_compare(const void *a, const void *b)

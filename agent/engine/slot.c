@@ -89,7 +89,8 @@ static int stage_slot_warm(struct slot *slot, struct err *e)
 
 static int stage_slot_submit(struct slot *s, const struct slot_batch *b, struct err *e)
 {
-    return stage_submit(stage_of(s), b->runs, b->n_runs, b->input, b->output, e);
+    return stage_submit_scoring(stage_of(s), b->runs, b->n_runs, b->input, b->output, b->scoring,
+                                e);
 }
 
 static bool stage_slot_pending(const struct slot *s, void (*over)(void *ctx), void *ctx)

@@ -12,9 +12,10 @@
 struct stage_flight {
     struct attention_run *runs; /* [max_sequences] */
     uint64_t *sequences;        /* [max_sequences]: of the runs */
-    uint32_t *ends;       /* [max_sequences]: of these, tokens that nobody takes back after it */
-    uint32_t *logit_rows; /* [max_batch_tokens] */
+    uint32_t *ends; /* [max_sequences]: of these, tokens that nobody takes back after it */
+    uint32_t *logit_rows, *scored_rows; /* [max_batch_tokens] */
     int n_runs;
+    struct err scoring; /* what failed while rows were scored */
     struct event *done;
 };
 
@@ -139,7 +140,8 @@ static int flight_make(const struct stage_config *c, struct stage_flight *f, str
     f->sequences = calloc(c->max_sequences, sizeof *f->sequences);
     f->ends = calloc(c->max_sequences, sizeof *f->ends);
     f->logit_rows = calloc(c->max_batch_tokens, sizeof *f->logit_rows);
-    if (!f->runs || !f->sequences || !f->ends || !f->logit_rows)
+    f->scored_rows = calloc(c->max_batch_tokens, sizeof *f->scored_rows);
+    if (!f->runs || !f->sequences || !f->ends || !f->logit_rows || !f->scored_rows)
         return err_set(e, HP_ENOMEM, "no memory for a stage's tables");
     return c->device->backend->event_create(c->device, &f->done, e);
 }
@@ -152,6 +154,7 @@ static void flight_free(const struct stage_config *c, struct stage_flight *f)
     free(f->sequences);
     free(f->ends);
     free(f->logit_rows);
+    free(f->scored_rows);
 }
 
 /* Whether the bytes of the files that the weights lie in could all be read. */
@@ -332,6 +335,9 @@ static int take_run(struct stage *s, struct stage_flight *f, const struct batch_
     if (run->n_logits > run->n_tokens)
         return err_set(e, HP_EINVAL, "sequence %llu asks for logits of %u of %u tokens", id,
                        run->n_logits, run->n_tokens);
+    if (run->n_scored > run->n_tokens)
+        return err_set(e, HP_EINVAL, "sequence %llu has scores of %u of %u tokens", id,
+                       run->n_scored, run->n_tokens);
     if (run->n_drafts >= run->n_tokens)
         return err_set(e, HP_EINVAL, "sequence %llu has %u tokens in its run, all guesses", id,
                        run->n_tokens);
@@ -375,6 +381,8 @@ static int take_batch(struct stage *s, struct stage_flight *f, const struct batc
         int rc = take_run(s, f, &runs[i], i, out->rows, e);
         if (rc < 0)
             return rc;
+        for (uint32_t j = 0; j < runs[i].n_scored; j++)
+            f->scored_rows[out->n_scored_rows++] = out->rows + j;
         out->rows += runs[i].n_tokens;
         for (uint32_t j = 0; j < runs[i].n_logits; j++)
             f->logit_rows[out->n_logit_rows++] = out->rows - runs[i].n_logits + j;
@@ -405,6 +413,13 @@ static void flight_settle(struct stage *s, const struct stage_flight *f)
 int stage_submit(struct stage *s, const struct batch_run *runs, int n_runs, const void *input,
                  void *output, struct err *e)
 {
+    return stage_submit_scoring(s, runs, n_runs, input, output, NULL, e);
+}
+
+int stage_submit_scoring(struct stage *s, const struct batch_run *runs, int n_runs,
+                         const void *input, void *output, const struct forward_scoring *scoring,
+                         struct err *e)
+{
     struct stage_flight *f = &s->flights[(s->oldest + s->n_flying) % STAGE_DEPTH];
     if (s->n_flying == STAGE_DEPTH)
         return err_set(e, HP_EBUSY, "%d batches are under way already", s->n_flying);
@@ -412,8 +427,12 @@ int stage_submit(struct stage *s, const struct batch_run *runs, int n_runs, cons
                                   .n_runs = n_runs,
                                   .input = input,
                                   .logit_rows = f->logit_rows,
+                                  .scored_rows = f->scored_rows,
+                                  .scoring = scoring,
+                                  .failure = &f->scoring,
                                   .output = output,
                                   .kv = s->kv.groups};
+    f->scoring = (struct err){0};
     int rc = take_batch(s, f, runs, n_runs, input, &batch, e);
     if (rc < 0) {
         flight_undo(s, f);
@@ -440,7 +459,9 @@ int stage_complete(struct stage *s, struct err *e)
     if (s->n_flying == 0)
         return err_set(e, HP_EINVAL, "no batch is under way");
     int rc = s->config.device->backend->event_wait(f->done, &failure);
-    if (rc == 0)
+    if (f->scoring.code < 0)
+        failure = f->scoring;
+    else if (rc == 0)
         weights_check(s, &failure);
     if (s->failure.code < 0)
         failure = s->failure;

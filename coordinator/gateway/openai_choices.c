@@ -257,8 +257,8 @@ static int choices_open(struct completion *c, struct err *e)
     int rc = 0;
     for (uint32_t i = first; i < first + n && rc == 0; i++) {
         struct openai_choice *choice = &c->answer.choices[i];
-        request.callbacks =
-            (struct request_callbacks){choice, on_tokens, on_finished, on_failed, NULL};
+        request.callbacks = (struct request_callbacks){
+            .ctx = choice, .tokens = on_tokens, .finished = on_finished, .failed = on_failed};
         rc = r->open(r->ctx, &request, &choice->request, e);
         choice->request = rc < 0 ? 0 : choice->request;
         request.fork_of = c->answer.choices[first].request;

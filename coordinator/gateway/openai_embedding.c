@@ -215,12 +215,13 @@ static int input_open(struct embedding_input *in, struct err *e)
     struct embedding *m = in->owner;
     const struct requests *r = m->openai->requests;
     struct request_model now;
-    struct request_spec request = {.model = m->body.name,
-                                   .prompt = (const uint32_t *)(const void *)in->text->ids.data,
-                                   .n_prompt = in->text->n_ids,
-                                   .embed = true,
-                                   .client = m->client,
-                                   .callbacks = {in, NULL, on_finished, on_failed, on_row}};
+    struct request_spec request = {
+        .model = m->body.name,
+        .prompt = (const uint32_t *)(const void *)in->text->ids.data,
+        .n_prompt = in->text->n_ids,
+        .embed = true,
+        .client = m->client,
+        .callbacks = {.ctx = in, .finished = on_finished, .failed = on_failed, .row = on_row}};
     int rc = r->find(r->ctx, m->body.name, &now, e);
     if (rc == 0 && now.serving && now.model != m->body.model)
         rc = err_set(e, HP_ESTALE, "\"%s\" was deployed anew in this moment: try again",

@@ -146,8 +146,8 @@ static struct pack_list prefill_slices(struct liar *l)
 static struct pack_list said_rows(struct liar *l)
 {
     for (size_t i = 0; i < ROWS; i++)
-        l->tokens[i] = (struct message_said){likely(l, l->sequence), draw(l, 3), words(l), text(l),
-                                             draw(l, 8)};
+        l->tokens[i] = (struct message_said){
+            likely(l, l->sequence), draw(l, 3), words(l), text(l), draw(l, 8), span(l)};
     return (struct pack_list){l->tokens, draw(l, ROWS)};
 }
 

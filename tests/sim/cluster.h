@@ -20,7 +20,8 @@ enum {
     SIM_DEVICES = 3,
     SIM_CLIENTS = 64,
     SIM_ADMIN_PEER = 1,
-    SIM_MAX_OUTPUT = 150
+    SIM_MAX_OUTPUT = 150,
+    SIM_SCORES = 4, /* of a token, at most */
 };
 
 struct sim_event;
@@ -35,6 +36,9 @@ struct sim_client {
     bool ends_early; /* `expected` closes with an end token, which is not handed out */
     bool open, finished, failed, cancelled, lost; /* lost: with its coordinator */
     struct request_usage usage;                   /* when it was finished */
+    uint32_t said_width, prompt_width;            /* scores that it asks for */
+    size_t n_scored, n_prompt_scored;             /* tokens whose scores came */
+    struct toy_memory scored;                     /* the undisturbed run, up to there */
     struct err why;
     struct sim *sim;
 };
@@ -69,6 +73,7 @@ struct sim {
     bool uploader;        /* the admin uploads what is asked for */
     bool admin_gone;      /* hpctl was interrupted */
     char token[128];
+    bool scored;    /* clients ask for scores, a third of them for those of the prompt, too */
     uint64_t wrong; /* tokens that an undisturbed run would not have given */
     uint64_t frames_sent, frames_lost, uploads, loads;
     uint64_t cached,

@@ -28,6 +28,30 @@ static void on_tokens(void *ctx, uint64_t request, const uint32_t *ids, size_t n
     }
 }
 
+/* Each position once, in order: what an undisturbed run says of the token that follows it. */
+static void on_scores(void *ctx, uint64_t request, bool of_prompt, const struct score *scores,
+                      size_t n)
+{
+    struct sim_client *c = client_of(ctx, request);
+    struct toy_memory *m = c ? &c->scored : NULL;
+    uint32_t width = !c ? 1 : of_prompt ? c->prompt_width : c->said_width;
+    while (c && !of_prompt && m->length + 1 < c->n_prompt)
+        toy_position(m, 0, TOY_LAYERS, c->prompt[m->length]);
+    for (size_t i = 0; c && width && i < n; i += width) {
+        size_t at = m->length, told = at - (c->n_prompt - 1); /* told: not of the prompt */
+        bool known = of_prompt ? at + 1 < c->n_prompt : told < c->n_expected;
+        uint32_t token = !known ? 0 : at < c->n_prompt ? c->prompt[at] : c->expected[told - 1];
+        uint32_t next = !known ? 0 : of_prompt ? c->prompt[at + 1] : c->expected[told];
+        struct score right[SIM_SCORES];
+        toy_scores(toy_position(m, 0, TOY_LAYERS, token), next, width, right);
+        c->sim->wrong +=
+            !known || n - i < width || memcmp(right, scores + i, width * sizeof *right) != 0;
+        *(of_prompt ? &c->n_prompt_scored : &c->n_scored) += 1;
+    }
+    if (c && (n == 0 || width == 0))
+        c->sim->wrong++;
+}
+
 static void on_finished(void *ctx, uint64_t request, enum request_finish finish,
                         const struct request_usage *usage)
 {
@@ -38,6 +62,8 @@ static void on_finished(void *ctx, uint64_t request, enum request_finish finish,
     c->finished = true;
     c->usage = *usage;
     size_t shown = c->n_expected - (c->ends_early ? 1 : 0);
+    c->sim->wrong += (c->said_width && c->n_scored != shown) ||
+                     (c->prompt_width && c->n_prompt_scored != c->n_prompt - 1);
     c->sim->wrong += c->n_got != shown || (finish == REQUEST_STOP) != c->ends_early ||
                      usage->output_tokens != c->n_expected;
     c->sim->cached += usage->cached_tokens;
@@ -97,6 +123,10 @@ static struct sim_client *client_open_fork(struct sim *s, struct sim_client *c, 
 {
     c->n_expected = toy_run(c->prompt, c->n_prompt, false, c->expected,
                             max_tokens < SIM_MAX_OUTPUT ? max_tokens : SIM_MAX_OUTPUT);
+    if (s->scored && !of && !n_forks) {
+        c->said_width = 1 + (uint32_t)s->n_clients % SIM_SCORES;
+        c->prompt_width = s->n_clients % 3 ? 0 : 2;
+    }
     c->ends_early = c->n_expected && c->expected[c->n_expected - 1] == TOY_END;
     struct request_spec r = {.model = name,
                              .prompt = c->prompt,
@@ -105,7 +135,13 @@ static struct sim_client *client_open_fork(struct sim *s, struct sim_client *c, 
                              .sampling = &sampling_greedy,
                              .fork_of = of,
                              .n_forks = n_forks,
-                             .callbacks = {c, on_tokens, on_finished, on_failed, NULL}};
+                             .said_scores = c->said_width,
+                             .prompt_scores = c->prompt_width,
+                             .callbacks = {.ctx = c,
+                                           .tokens = on_tokens,
+                                           .finished = on_finished,
+                                           .failed = on_failed,
+                                           .scores = on_scores}};
     if (s->requests.open(s->requests.ctx, &r, &c->request, e) < 0)
         return NULL;
     c->open = true;

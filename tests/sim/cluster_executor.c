@@ -217,7 +217,7 @@ static void guesses_forget(struct sim_sequence *q, uint32_t length)
  * remembers. */
 static bool run_one(struct sim_stage *st, const struct agent_action *act, uint32_t i,
                     const struct sim_buffer *in, struct sim_buffer *out, uint32_t *at,
-                    uint32_t *picked, uint32_t id, float **logits)
+                    uint32_t *picked, uint32_t id, float **logits, struct score **scores)
 {
     const struct batch_run *r = &act->u.run.batch->runs[i];
     struct sim_sequence *q = sequence_of(st, r->sequence);
@@ -230,9 +230,13 @@ static bool run_one(struct sim_stage *st, const struct agent_action *act, uint32
         guesses_forget(q, r->first_position);
     q->certain = r->first_position + r->n_tokens - r->n_drafts;
     const uint32_t *ids = act->u.run.batch->ids;
+    const uint32_t *targets = act->u.run.batch->targets;
+    struct score *said = *scores + (size_t)r->n_scored * r->scored_width;
     uint64_t x = 0;
-    uint32_t n_picked = 0;
+    uint32_t n_picked = 0, n_before = 0;
     bool right = true;
+    for (uint32_t k = 0; k < i; k++)
+        n_before += act->u.run.batch->runs[k].n_scored;
     for (uint32_t k = 0; k < r->n_tokens; k++) {
         x = toy_position(m, st->first, st->end, in ? in->x[r->row + k] : ids[r->row + k]);
         memcpy(q->history[m->length - 1], m->mixed, sizeof m->mixed);
@@ -242,11 +246,15 @@ static bool run_one(struct sim_stage *st, const struct agent_action *act, uint32
             (*logits)[toy_token(x)] = 1;
             *logits += TOY_VOCABULARY;
         }
+        if (k < r->n_scored)
+            toy_scores(x, targets[n_before + k], r->scored_width, *scores + k * r->scored_width);
         if (st->is_last && k + r->n_drafts + 1 >= r->n_tokens && right) {
+            toy_scores(x, toy_token(x), r->said_width, said + n_picked * r->said_width);
             picked[n_picked++] = toy_token(x);
             right = k + 1 < r->n_tokens && ids[id + k + 1] == toy_token(x);
         }
     }
+    *scores = said + (r->sample ? 1 + r->n_drafts : 0) * r->said_width;
     return true;
 }
 
@@ -275,13 +283,16 @@ static void executor_run(struct sim *s, struct sim_agent *a, const struct sim_or
                   ? calloc((size_t)act->u.run.batch->n_logits * TOY_VOCABULARY, sizeof *logits)
                   : NULL,
           *row = logits;
+    struct score *scores =
+                     calloc((size_t)act->u.run.batch->n_tokens + 1, SIM_SCORES * sizeof *scores),
+                 *next_score = scores;
     struct sim_buffer *in = act->u.run.batch->input,
                       *out = st && !st->is_last ? sim_buffer_create(a, act->u.run.batch->n_tokens)
                                                 : NULL;
     bool good = st != NULL;
     for (uint32_t i = 0; good && i < act->u.run.batch->n_runs; i++) {
         const struct batch_run *r = &act->u.run.batch->runs[i];
-        good = run_one(st, act, i, in, out, &at, picked + place, id, &row);
+        good = run_one(st, act, i, in, out, &at, picked + place, id, &row, &next_score);
         place += 1 + r->n_drafts;
         id += r->n_tokens;
     }
@@ -298,8 +309,10 @@ static void executor_run(struct sim *s, struct sim_agent *a, const struct sim_or
         sim_buffer_release(a, out);
     ev.u.batch_done.picked = picked;
     ev.u.batch_done.logits = logits;
+    ev.u.batch_done.scores = scores;
     sim_agent_event(s, a, &ev);
     free(picked);
+    free(scores);
     free(logits);
 }
 

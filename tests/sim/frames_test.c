@@ -97,6 +97,7 @@ static void one_run(uint64_t seed, struct frames_toll *t)
     struct sim s;
     struct err e;
     sim_open(&s, seed, 3);
+    s.scored = seed % 2;
     deploy(&s, agents[sim_random(&s, 4)]);
     s.network.slow_ns = 1000000 * (1 + sim_random(&s, 30));
     s.network.lose = sim_random(&s, 2) ? 0.004 : 0;

@@ -127,6 +127,7 @@ static void one_run(uint64_t seed, struct growth_toll *t)
                                                                                "off"};
     struct sim s;
     begin(&s, seed, agents[seed % 4], caches[seed / 4 % 3]);
+    s.scored = seed % 2;
     s.most_pages = 0;
     s.alike = 0.3;
     s.network.slow_ns = 1000000 * (1 + sim_random(&s, 20));

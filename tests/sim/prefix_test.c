@@ -254,6 +254,7 @@ static void one_run(uint64_t seed, struct prefix_toll *t)
     static const char *const agents[] = {NULL, "a0,a1,a2", "a2,a0", "a1"};
     struct sim s;
     sim_open(&s, seed, 3);
+    s.scored = seed % 2;
     deploy(&s, agents[sim_random(&s, 4)]);
     s.alike = 0.7;
     s.network.slow_ns = 1000000 * (1 + sim_random(&s, 20));

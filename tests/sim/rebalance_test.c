@@ -117,6 +117,7 @@ static void one_run(uint64_t seed, struct rebalance_toll *t)
 {
     struct sim s;
     deploy_narrow(&s, seed);
+    s.scored = seed % 2;
     s.network.slow_ns = 1000000 * (1 + sim_random(&s, 20));
     s.network.lose = seed % 3 ? 0 : 0.003;
     s.network.twice = 0.02;

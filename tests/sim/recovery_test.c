@@ -231,6 +231,7 @@ static void one_run(uint64_t seed, struct recovery_toll *t)
 {
     struct sim s;
     open_free(&s, seed);
+    s.scored = seed % 2;
     s.speculate = seed % 3 ? NULL : "lookup";
     if (seed % 4)
         deploy(&s, NULL);

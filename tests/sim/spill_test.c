@@ -172,6 +172,7 @@ static void one_run(uint64_t seed, struct spill_toll *t)
                                                                                "off"};
     struct sim s;
     begin(&s, seed, agents[seed % 4], caches[seed / 4 % 3], 1 + seed % 20);
+    s.scored = seed % 2;
     s.most_pages = 0;
     s.alike = 0.5;
     s.spill_flip = seed % 5 == 0 ? 0.2 : 0;

@@ -24,6 +24,13 @@ uint64_t toy_position(struct toy_memory *m, int first, int end, uint64_t x)
     return x;
 }
 
+void toy_scores(uint64_t x, uint32_t token, uint32_t width, struct score *out)
+{
+    for (uint32_t i = 0; i < width; i++)
+        out[i] = (struct score){i ? (uint32_t)((x + i) % TOY_VOCABULARY) : token % 31 + 1,
+                                -(float)(x % 1000 + i) / 8};
+}
+
 size_t toy_run(const uint32_t *prompt, size_t n, bool ignore_end, uint32_t *out, size_t max)
 {
     struct toy_memory m = {0};

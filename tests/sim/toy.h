@@ -30,6 +30,10 @@ static inline uint32_t toy_token(uint64_t x)
     return !toy_few_words || token == TOY_END ? token : token % 120 ? token % 3 : TOY_END;
 }
 
+/* What is said of a token that follows a position whose value behind the last layer is x: a row of
+ * `width` scores. */
+void toy_scores(uint64_t x, uint32_t token, uint32_t width, struct score *out);
+
 /* The undisturbed run: up to `max` tokens after the prompt, the end token included. Returns how
  * many. */
 size_t toy_run(const uint32_t *prompt, size_t n, bool ignore_end, uint32_t *out, size_t max);

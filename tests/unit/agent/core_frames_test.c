@@ -86,7 +86,7 @@ static void frame_before_its_sequence_waits_for_it(void **state)
     int input;
     join(f);
     make_ready(f, 1, 1, 2);
-    struct batch_run run = {5, 0, 4, 0, 0, false, 0};
+    struct batch_run run = {5, 0, 4, 0, 0, false, 0, 0, 0, 0};
     frame(f, 1, SESSION + 1, 1, 0, &run, 1, &input); /* even before stage_connect */
     connect_stage(f, 1, 1, 2);
     assert_null(did(f, AGENT_DO_RUN, 0));
@@ -104,7 +104,7 @@ static void frame_that_waits_for_ever_is_given_up_and_said(void **state)
     join(f);
     make_ready(f, 1, 1, 2);
     connect_stage(f, 1, 1, 2);
-    struct batch_run run = {5, 0, 4, 0, 0, false, 0};
+    struct batch_run run = {5, 0, 4, 0, 0, false, 0, 0, 0, 0};
     frame(f, 1, SESSION + 1, 1, 0, &run, 1, &input);
     uint64_t now = f->clock.now_ns / ms;
     for (uint64_t t = now; t < now + AGENT_HOLD_LIMIT_MS; t += 500) {
@@ -126,7 +126,8 @@ static void stale_foreign_and_malformed_frames_are_counted_and_given_back(void *
     make_ready(f, 2, 1, 2);
     connect_stage(f, 2, 1, 2);
     begin(f, 2, 5, 10, false);
-    struct batch_run run = {5, 0, 4, 0, 0, false, 0}, large = {5, 0, 17, 0, 0, false, 0};
+    struct batch_run run = {5, 0, 4, 0, 0, false, 0, 0, 0, 0},
+                     large = {5, 0, 17, 0, 0, false, 0, 0, 0, 0};
     frame(f, 1, SESSION + 1, 1, 0, &run, 1, &input); /* the generation before */
     assert_non_null(did(f, AGENT_DO_RELEASE, 0));
     frame(f, 2, SESSION + 1, 1, 0, &run, 1, &input); /* its token */
@@ -153,7 +154,7 @@ static void frame_that_finds_no_room_fails_its_sequence_and_its_batch_goes_on(vo
     uint32_t n = 0;
     do {
         /* None is due: what precedes them is missing. */
-        struct batch_run run = {5, 4 + n, 1, 0, 0, false, 0};
+        struct batch_run run = {5, 4 + n, 1, 0, 0, false, 0, 0, 0, 0};
         frame(f, 1, SESSION + 1, 1, n, &run, 1, &buffers[n]);
         n++;
     } while (!did(f, AGENT_DO_POST, 0) && n < 40);
@@ -167,7 +168,7 @@ static void frame_that_finds_no_room_fails_its_sequence_and_its_batch_goes_on(vo
 static void frame_of_a_sequence_that_is_not_open_yet_and_cannot_be_taken_fails_it_too(void **state)
 {
     struct core_fixture *f = *state;
-    struct batch_run run = {8, 0, 17, 0, 0, false, 0}; /* more than max_batch_tokens */
+    struct batch_run run = {8, 0, 17, 0, 0, false, 0, 0, 0, 0}; /* more than max_batch_tokens */
     int buffer;
     join(f);
     make_ready(f, 1, 1, 3);

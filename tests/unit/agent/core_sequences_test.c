@@ -72,7 +72,7 @@ static void last_stage_tells_tokens_to_both_ends_and_stops_where_it_must(void **
         connect_stage(f, 1, 1, 2);
         begin(f, 1, 5, cases[i].max_tokens, false);
         for (uint32_t k = 0; k < 3 && cases[i].finish[k]; k++) {
-            struct batch_run run = {5, k ? 5 + k : 0, k ? 1 : 6, 1, 0, false, 0};
+            struct batch_run run = {5, k ? 5 + k : 0, k ? 1 : 6, 1, 0, false, 0, 0, 0, 0};
             f->clock.now_ns += 100 * ms;
             frame(f, 1, SESSION + 1, 1, k, &run, 1, &input);
             assert_true(take_run(f));
@@ -106,7 +106,7 @@ static void sequences_of_a_batch_are_told_in_one_message(void **state)
     struct batch_run runs[3];
     for (uint64_t i = 0; i < 3; i++) {
         begin(f, 1, 5 + i, i == 2 ? 1 : 10, false);
-        runs[i] = (struct batch_run){5 + i, 0, 5, 1, 0, false, 0};
+        runs[i] = (struct batch_run){5 + i, 0, 5, 1, 0, false, 0, 0, 0, 0};
     }
     frame(f, 1, SESSION + 1, 1, 0, runs, 3, &input);
     assert_true(take_run(f));
@@ -197,7 +197,8 @@ static void closing_frees_a_sequence_before_the_next_batch(void **state)
     connect_stage(f, 1, 1, 3);
     begin(f, 1, 5, 10, false);
     begin(f, 1, 6, 10, false);
-    struct batch_run runs[2] = {{5, 0, 2, 0, 0, false, 0}, {6, 0, 2, 0, 0, false, 0}};
+    struct batch_run runs[2] = {{5, 0, 2, 0, 0, false, 0, 0, 0, 0},
+                                {6, 0, 2, 0, 0, false, 0, 0, 0, 0}};
     frame(f, 1, SESSION + 1, 1, 0, runs, 2, &input);
     assert_true(take_run(f));
     struct message m = {.type = MESSAGE_SEQUENCE_CLOSE};
@@ -282,7 +283,7 @@ static void failed_batch_ends_its_sequences_and_goes_on_empty(void **state)
     make_ready(f, 1, 1, 3);
     connect_stage(f, 1, 1, 3);
     begin(f, 1, 5, 10, false);
-    struct batch_run run = {5, 0, 4, 0, 0, false, 0};
+    struct batch_run run = {5, 0, 4, 0, 0, false, 0, 0, 0, 0};
     frame(f, 1, SESSION + 1, 1, 9, &run, 1, &input);
     assert_true(take_run(f));
     done(f, HP_EDEVICE, NULL, NULL);
@@ -337,7 +338,7 @@ static void all_logits_are_told_and_nothing_is_sampled(void **state)
     assert_false(did(f, AGENT_DO_SEQUENCE_OPEN, 0)->u.sequence_open.sampler);
     opened(f, did(f, AGENT_DO_SEQUENCE_OPEN, 0), 0);
     for (uint32_t at = 0; at < 6; at += 3) {
-        struct batch_run run = {5, at, 3, 3, 0, false, 0};
+        struct batch_run run = {5, at, 3, 3, 0, false, 0, 0, 0, 0};
         frame(f, 1, SESSION + 1, 1, at, &run, 1, &input);
         assert_true(take_run(f));
         assert_false(f->runs[0].sample);

@@ -81,7 +81,7 @@ static void arrive(struct core_fixture *f, uint64_t of, uint32_t batch, uint32_t
                              .batch = batch,
                              .n_tokens = tokens,
                              .payload_bytes = FRAME_RUN_BYTES + tokens * WIDTH * sizeof(float)};
-    struct batch_run run = {5, position, tokens, 0, 0, false, 0};
+    struct batch_run run = {5, position, tokens, 0, 0, false, 0, 0, 0, 0};
     struct agent_event ev = {.kind = AGENT_EVENT_FRAME};
     ev.u.frame.header = &h;
     ev.u.frame.runs = &run;

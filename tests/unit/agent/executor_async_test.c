@@ -8,6 +8,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "agent/engine/scores.h"
 #include "agent/executor.h"
 #include "common/env.h"
 #include "common/log.h"
@@ -33,6 +34,8 @@ struct async_fixture {
     atomic_uint n_runs;
     float *logits; /* of the last batch that asked for all */
     size_t n_logits;
+    struct score *scores; /* of the last batch */
+    size_t n_scores;
     uint32_t vocabulary;
     uint32_t ids[PROMPT];
     struct batch_run run[REPORTS];
@@ -67,6 +70,8 @@ static void ran_told(struct async_fixture *f, const struct executor_report *r)
         t->picked = r->picked[0];
     if (r->status == 0 && r->logits && f->logits)
         memcpy(f->logits, r->logits, f->n_logits * sizeof *f->logits);
+    if (r->status == 0 && r->scores && f->scores)
+        memcpy(f->scores, r->scores, f->n_scores * sizeof *f->scores);
     atomic_fetch_add(&f->n_runs, 1);
     sem_post(&f->ran);
 }
@@ -230,6 +235,63 @@ static void logits_are_those_of_one_batch_after_the_other(void **state)
     free(want);
     free(got);
     fixture_free(inline_one);
+}
+
+/* Of a prompt's tokens, and of the one that is sampled behind it: what the rows of logits say,
+ * which nobody keeps. Two runs: the scores of the second follow those of the first. */
+static void scores_are_those_of_the_logits(void **state)
+{
+    enum { PROMPT_WIDTH = 3, SAID_WIDTH = 2, SCORED = PROMPT - 1 };
+    struct async_fixture *f = *state;
+    struct sampler *sampler;
+    struct score got[2 * (SCORED * PROMPT_WIDTH + SAID_WIDTH)], want[PROMPT_WIDTH];
+    uint32_t targets[2 * SCORED], ids[2 * PROMPT];
+    f->n_logits = (size_t)PROMPT * f->vocabulary;
+    f->logits = calloc(f->n_logits, sizeof *f->logits);
+    open_sequence(f, 5, NULL);
+    order_slice(f, 5, 0, PROMPT, PROMPT);
+    wait_for(&f->ran);
+    struct batch_run runs[2];
+    for (uint64_t i = 0; i < 2; i++) {
+        assert_int_equal(
+            sampler_create(&sampling_greedy, (int)f->vocabulary, f->ids, PROMPT, &sampler, NULL),
+            0);
+        open_sequence(f, 6 + i, sampler);
+        runs[i] = (struct batch_run){.sequence = 6 + i,
+                                     .n_tokens = PROMPT,
+                                     .n_logits = 1,
+                                     .sample = true,
+                                     .n_scored = SCORED,
+                                     .scored_width = PROMPT_WIDTH,
+                                     .said_width = SAID_WIDTH};
+        memcpy(targets + i * SCORED, f->ids + 1, SCORED * sizeof *targets);
+        memcpy(ids + i * PROMPT, f->ids, PROMPT * sizeof *ids);
+    }
+    f->batch[1] = (struct batch){.runs = runs,
+                                 .n_runs = 2,
+                                 .n_tokens = 2 * PROMPT,
+                                 .n_logits = 2,
+                                 .ids = ids,
+                                 .targets = targets};
+    f->scores = got;
+    f->n_scores = sizeof got / sizeof *got;
+    executor_run(f->x, &(struct executor_run){.slot = SLOT, .ticket = 2, .batch = &f->batch[1]});
+    wait_for(&f->ran);
+    assert_int_equal(f->runs[1].status, 0);
+    const struct score *at = got;
+    for (int i = 0; i < 2; i++) {
+        for (uint32_t k = 0; k < SCORED; k++, at += PROMPT_WIDTH) {
+            scores_write(f->logits + (size_t)k * f->vocabulary, f->vocabulary, f->ids[k + 1],
+                         PROMPT_WIDTH, want);
+            assert_memory_equal(at, want, sizeof want);
+        }
+        scores_write(f->logits + (size_t)SCORED * f->vocabulary, f->vocabulary, f->runs[1].picked,
+                     SAID_WIDTH, want);
+        assert_memory_equal(at, want, SAID_WIDTH * sizeof *want);
+        assert_int_equal(at[0].id, 1); /* greedy */
+        at += SAID_WIDTH;
+    }
+    f->scores = NULL;
 }
 
 /* One greedy stream, step by step, beside a prompt in slices. */
@@ -398,6 +460,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CLAIM(the_next_batch_is_on_the_device_before_the_one_before_it_is_done),
         CLAIM(logits_are_those_of_one_batch_after_the_other),
+        CLAIM(scores_are_those_of_the_logits),
         CLAIM(tokens_are_those_of_one_batch_after_the_other),
         CLAIM(a_batch_that_fails_takes_the_one_after_it_along_in_their_order),
         CLAIM(a_batch_that_cannot_be_submitted_is_told_of_after_those_under_way),

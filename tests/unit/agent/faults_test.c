@@ -86,7 +86,7 @@ static int stage_used(void *ctx)
     struct section_need need;
     struct err e = {0};
     float out[TINY_VOCABULARY];
-    struct batch_run run = {1, 0, 5, 1, 0, false, 0};
+    struct batch_run run = {1, 0, 5, 1, 0, false, 0, 0, 0, 0};
     uint64_t before = device->backend->memory_free(device);
     (void)ctx;
     int rc = stage_footprint_of_graph(&tiny->graph, &c, &need, &e);
@@ -149,7 +149,7 @@ static int queue_used(void *ctx)
                              .flight_linger_ns = 10};
     struct queue *q = NULL;
     struct batch b = {0};
-    struct batch_run run = {1, 0, 2, 0, 0, false, 0};
+    struct batch_run run = {1, 0, 2, 0, 0, false, 0, 0, 0, 0};
     struct err e = {0};
     uint64_t dropped = 0;
     int buffers = 0, rc = queue_create(&c, &q, &e);
@@ -363,7 +363,7 @@ static void scene_sequence(struct scene *s, uint64_t id)
 
 static void scene_frame(struct scene *s, uint64_t sequence, uint32_t position, uint8_t *buffer)
 {
-    struct batch_run run = {sequence, position, 2, position == 2, 0, false, 0};
+    struct batch_run run = {sequence, position, 2, position == 2, 0, false, 0, 0, 0, 0};
     struct frame_header h = {.kind = FRAME_ACTIVATION,
                              .stage = 1,
                              .dtype = FRAME_F32,

@@ -30,9 +30,13 @@ TEST(a_copy_has_a_bias_of_its_own)
 {
     struct sampling_bias bias[] = {{3, 1}, {4, -2}};
     struct sampling_params p = sampling_greedy, copy;
+    uint32_t late[] = {7};
     p.bias = (struct pack_list){bias, 2};
+    p.late_ids = (struct pack_u32s){late, 1};
     assert_int_equal(sampling_copy(&copy, &p, NULL), 0);
     memset(bias, 0, sizeof bias);
+    late[0] = 0;
+    assert_int_equal(copy.late_ids.items[0], 7);
     assert_int_equal(copy.bias.count, 2);
     assert_true(((struct sampling_bias *)copy.bias.items)[1].bias == -2);
     sampling_free(&copy);

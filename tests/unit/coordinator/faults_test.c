@@ -86,7 +86,7 @@ static int script(void **state)
         .u.stage_state = {
             .deployment = 1, .generation = 1, .state = "ready", .code = "", .text = ""}};
     say(AGENT, false, &ready);
-    struct message_said row = {(uint64_t)1 << 32 | 1, 0, {ids, 2}, "stop", 0};
+    struct message_said row = {(uint64_t)1 << 32 | 1, 0, {ids, 2}, "stop", 0, {0}};
     struct message tokens = {.type = MESSAGE_TOKENS,
                              .u.tokens = {.deployment = 1, .generation = 1, .said = {&row, 1}}};
     say(AGENT, true, &tokens);
@@ -175,7 +175,7 @@ static void request_open(struct faults_run *r)
                              .prompt = prompt,
                              .n_prompt = 70,
                              .max_tokens = 4,
-                             .callbacks = {r, on_tokens, on_finished, on_failed, NULL}};
+                             .callbacks = {r, on_tokens, on_finished, on_failed, NULL, NULL}};
     coord_requests(r->core, &requests);
     r->opened += requests.open(requests.ctx, &q, &id, NULL) == 0;
     settle(r);

@@ -114,7 +114,7 @@ static int fork_stream(struct fixture *f, struct request_stream *s, size_t n, ui
                               .max_tokens = 3,
                               .fork_of = of,
                               .n_forks = n_forks,
-                              .callbacks = {s, on_tokens, on_finished, on_failed, NULL}};
+                              .callbacks = {s, on_tokens, on_finished, on_failed, NULL, NULL}};
     int rc = r.open(r.ctx, &rq, &s->id, &e);
     settle(f);
     return rc;

@@ -81,7 +81,7 @@ static inline int ask_urgent(struct fixture *f, struct request_stream *s, const 
                               .max_tokens = max_tokens,
                               .priority = priority,
                               .client = client,
-                              .callbacks = {s, on_tokens, on_finished, on_failed, NULL}};
+                              .callbacks = {s, on_tokens, on_finished, on_failed, NULL, NULL}};
     int rc = r.open(r.ctx, &rq, &s->id, &e);
     settle(f);
     return rc;
@@ -105,7 +105,7 @@ static inline void tokens_made(struct fixture *f, int agent, uint64_t generation
                                uint64_t made_ns)
 {
     struct message m = {.type = MESSAGE_TOKENS};
-    struct message_said said = {sequence, first, {ids, n}, finish, 0};
+    struct message_said said = {sequence, first, {ids, n}, finish, 0, {0}};
     m.u.tokens = (struct message_tokens){
         .deployment = 1, .generation = generation, .made_ns = made_ns, .said = {&said, 1}};
     struct buffer bytes = {0};

@@ -36,7 +36,7 @@ static void token(struct fixture *f, const struct message_sequence_open *to, int
                   uint64_t first, uint32_t id, const char *finish)
 {
     struct message m = {.type = MESSAGE_TOKENS};
-    struct message_said said = {to->sequence, first, {&id, 1}, finish, 0};
+    struct message_said said = {to->sequence, first, {&id, 1}, finish, 0, {0}};
     struct buffer bytes = {0};
     m.u.tokens = (struct message_tokens){
         .deployment = to->deployment, .generation = to->generation, .said = {&said, 1}};

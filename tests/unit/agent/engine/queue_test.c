@@ -263,10 +263,10 @@ TEST(a_frame_may_take_back_guesses_and_nothing_else)
     struct queue *q = queue_of(false, true, 2, 16);
     struct batch b = {0};
     assert_int_equal(open_prompt(q, 1, 1, NULL, 0), 0);
-    struct batch_run runs[] = {{1, 0, 4, 1, 0, false, 0},
-                               {1, 4, 6, 6, 0, false, 5},
-                               {1, 4, 6, 6, 0, false, 5},
-                               {1, 7, 1, 1, 0, false, 0}};
+    struct batch_run runs[] = {{1, 0, 4, 1, 0, false, 0, 0, 0, 0},
+                               {1, 4, 6, 6, 0, false, 5, 0, 0, 0},
+                               {1, 4, 6, 6, 0, false, 5, 0, 0, 0},
+                               {1, 7, 1, 1, 0, false, 0, 0, 0, 0}};
     static const char *const ran[] = {"1:0+4!", "1:4+6!", "empty", "1:7+1!"};
     for (uint32_t i = 0; i < 4; i++) {
         assert_int_equal(queue_frame_add(q, i, &runs[i], 1, runs[i].n_tokens, NULL, 0), 0);
@@ -359,7 +359,7 @@ TEST(later_stage_runs_frames_in_order_however_they_arrive)
         open_prompt(q, 1, 0, NULL, 0);
         for (uint32_t k = 0; k < 3; k++) {
             uint32_t n = (uint32_t)orders[i][k];
-            struct batch_run run = {1, n * 4, 4, n == 2, 0, false, 0};
+            struct batch_run run = {1, n * 4, 4, n == 2, 0, false, 0, 0, 0, 0};
             assert_int_equal(add(q, n, &run, 1, &buffers[n], 0), 0);
         }
         static const char *const expected[] = {"1:0+4", "1:4+4", "1:8+4!", "-"};
@@ -379,8 +379,9 @@ TEST(frame_waits_for_its_sequence_and_closed_runs_are_dropped)
     struct batch b = {0};
     char buffer;
     uint64_t dropped = 0;
-    struct batch_run runs[3] = {
-        {1, 0, 1, 1, 0, false, 0}, {2, 0, 2, 1, 0, false, 0}, {3, 0, 1, 1, 0, false, 0}};
+    struct batch_run runs[3] = {{1, 0, 1, 1, 0, false, 0, 0, 0, 0},
+                                {2, 0, 2, 1, 0, false, 0, 0, 0, 0},
+                                {3, 0, 1, 1, 0, false, 0, 0, 0, 0}};
     open_prompt(q, 1, 0, NULL, 0);
     assert_int_equal(add(q, 0, runs, 3, &buffer, 0), 0);
     assert_string_equal(step(q, &b), "-"); /* 2 and 3 are not known yet */
@@ -406,7 +407,8 @@ TEST(slices_are_handed_out_before_the_one_before_is_done)
     struct queue *q = queue_of(false, true, 2, 64);
     struct batch a = {0}, b = {0};
     uint64_t dropped = 0;
-    struct batch_run runs[2] = {{1, 0, 4, 0, 0, false, 0}, {1, 4, 4, 1, 0, false, 0}};
+    struct batch_run runs[2] = {{1, 0, 4, 0, 0, false, 0, 0, 0, 0},
+                                {1, 4, 4, 1, 0, false, 0, 0, 0, 0}};
     open_prompt(q, 1, 0, NULL, 0);
     add(q, 1, &runs[1], 1, NULL, 0);
     assert_false(queue_next(q, &a, &dropped));
@@ -426,9 +428,9 @@ TEST(frames_of_closed_sequences_make_room_at_once_and_their_batches_go_on)
     struct batch b = {0};
     uint64_t dropped = 0;
     char buffers[3];
-    struct batch_run runs[3] = {{1, 4, 1, 0, 0, false, 0},
-                                {2, 4, 1, 0, 0, false, 0},
-                                {2, 5, 1, 0, 0, false, 0}}; /* none is due */
+    struct batch_run runs[3] = {{1, 4, 1, 0, 0, false, 0, 0, 0, 0},
+                                {2, 4, 1, 0, 0, false, 0, 0, 0, 0},
+                                {2, 5, 1, 0, 0, false, 0, 0, 0, 0}}; /* none is due */
     open_prompt(q, 1, 0, NULL, 0);
     open_prompt(q, 2, 0, NULL, 0);
     for (uint32_t i = 0; i < 3; i++)
@@ -476,7 +478,8 @@ TEST(waiting_frames_are_bounded_and_given_back)
 {
     struct queue *q = queue_of(false, false, 2, 64);
     char buffer;
-    struct batch_run run = {9, 0, 1, 0, 0, false, 0}, large = {9, 0, 65, 0, 0, false, 0};
+    struct batch_run run = {9, 0, 1, 0, 0, false, 0, 0, 0, 0},
+                     large = {9, 0, 65, 0, 0, false, 0, 0, 0, 0};
     int n = 0, released = 0;
     assert_int_equal(add(q, 0, &large, 1, &buffer, 0), HP_EINVAL);
     while (add(q, (uint32_t)n, &run, 1, &buffer, 0) == 0)
@@ -492,7 +495,8 @@ TEST(run_that_nobody_opens_is_given_up_after_its_time)
     struct batch b = {0};
     char buffer;
     uint64_t ids[4];
-    struct batch_run runs[2] = {{1, 0, 1, 0, 0, false, 0}, {2, 5, 1, 0, 0, false, 0}};
+    struct batch_run runs[2] = {{1, 0, 1, 0, 0, false, 0, 0, 0, 0},
+                                {2, 5, 1, 0, 0, false, 0, 0, 0, 0}};
     open_prompt(q, 1, 0, NULL, 0);
     add(q, 0, runs, 2, &buffer, second);
     assert_int_equal(queue_deadline_ns(q), 11 * second);
@@ -590,10 +594,10 @@ TEST(short_slice_overtakes_the_long_ones_that_wait_at_a_later_stage)
 {
     struct queue *q = queue_of(false, false, 2, 64);
     struct batch b = {0};
-    struct batch_run runs[4] = {{1, 0, 40, 0, 0, false, 0},
-                                {1, 40, 40, 0, 0, false, 0},
-                                {1, 80, 40, 0, 0, false, 0},
-                                {2, 0, 7, 1, 0, false, 0}};
+    struct batch_run runs[4] = {{1, 0, 40, 0, 0, false, 0, 0, 0, 0},
+                                {1, 40, 40, 0, 0, false, 0, 0, 0, 0},
+                                {1, 80, 40, 0, 0, false, 0, 0, 0, 0},
+                                {2, 0, 7, 1, 0, false, 0, 0, 0, 0}};
     open_prompt(q, 1, 0, NULL, 0);
     open_prompt(q, 2, 0, NULL, 0);
     for (uint32_t i = 0; i < 3; i++)

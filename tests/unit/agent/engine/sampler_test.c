@@ -374,6 +374,28 @@ TEST(weights_have_the_same_bits_with_all_instructions)
     free(got);
 }
 
+TEST(an_output_does_not_end_before_it_has_its_least_tokens)
+{
+    static const uint32_t late[] = {1, 4}; /* the likeliest two */
+    for (int warm = 0; warm < 2; warm++) {
+        struct sampling_params p = sampling_greedy;
+        p.temperature = warm;
+        p.top_k = (uint64_t)warm;
+        p.min_tokens = 3;
+        p.late_ids = (struct pack_u32s){late, 2};
+        struct sampler *s = make(&p, VOCABULARY, NULL, 0);
+        sampler_accept(s, 6); /* one that was told before counts */
+        for (int i = 1; i < 5; i++)
+            assert_int_equal(sampler_pick(s, logits), i < 3 ? 3 : 1);
+        sampler_destroy(&s);
+    }
+    struct sampling_params p = sampling_greedy;
+    struct sampler *none;
+    static const uint32_t beyond[] = {VOCABULARY};
+    p.late_ids = (struct pack_u32s){beyond, 1};
+    assert_int_equal(sampler_create(&p, VOCABULARY, NULL, 0, &none, NULL), HP_EINVAL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -382,6 +404,7 @@ int main(void)
         cmocka_unit_test(a_seed_and_a_count_say_everything),
         cmocka_unit_test(penalties_move_what_they_name),
         cmocka_unit_test(bias_forces_and_forbids),
+        cmocka_unit_test(an_output_does_not_end_before_it_has_its_least_tokens),
         cmocka_unit_test(top_p_of_a_flat_distribution_keeps_its_share),
         cmocka_unit_test(extremes_do_not_break_a_draw),
         cmocka_unit_test(values_out_of_range_are_named),

@@ -49,7 +49,7 @@ TEST(result_of_weights_that_could_not_be_read_is_never_given)
         fail_msg("%s", e.text);
     const uint32_t ids[] = {1, 2, 3};
     float *out = calloc(8 * (size_t)model_config(model)->width, sizeof *out);
-    struct batch_run run = {1, 0, 3, 0, 0, false, 0};
+    struct batch_run run = {1, 0, 3, 0, 0, false, 0, 0, 0, 0};
     assert_int_equal(stage_run(stage, &run, 1, ids, out, &e), 0);
     assert_int_equal(truncate(path, 4096), 0);
     run.first_position = 3;

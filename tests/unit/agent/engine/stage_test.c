@@ -137,8 +137,9 @@ TEST(sequences_in_one_batch_do_not_touch_each_other)
     memcpy(batch, ids, 20 * sizeof *ids);
     memcpy(batch + 20, ids + 70, sizeof *ids);
     memcpy(batch + 21, ids, 30 * sizeof *ids);
-    const struct batch_run runs[] = {
-        {1, 0, 20, 1, 0, false, 0}, {2, 70, 1, 1, 0, false, 0}, {3, 0, 30, 3, 0, false, 0}};
+    const struct batch_run runs[] = {{1, 0, 20, 1, 0, false, 0, 0, 0, 0},
+                                     {2, 70, 1, 1, 0, false, 0, 0, 0, 0},
+                                     {3, 0, 30, 3, 0, false, 0, 0, 0, 0}};
     run(s, runs, 3, batch, out);
     static const uint32_t positions[] = {19, 70, 27, 28, 29};
     for (size_t i = 0; i < 5; i++)
@@ -389,8 +390,10 @@ TEST(guesses_alone_are_taken_back_and_kept_where_they_were_right)
     struct stage *s = load(config_of(0, TINY_LAYERS));
     logits_of(1, TOKENS, COMPUTE_F32, all);
     assert_int_equal(stage_sequence_open(s, 1, TOKENS, &e), 0);
-    struct batch_run run_of[] = {{1, 0, 70, 0, 0, false, 0}, {1, 70, 6, 0, 0, false, 5}},
-                     back = {1, 70, 1, 0, 0, false, 0}, none = {1, 76, 2, 0, 0, false, 2};
+    struct batch_run run_of[] = {{1, 0, 70, 0, 0, false, 0, 0, 0, 0},
+                                 {1, 70, 6, 0, 0, false, 5, 0, 0, 0}},
+                     back = {1, 70, 1, 0, 0, false, 0, 0, 0, 0},
+                     none = {1, 76, 2, 0, 0, false, 2, 0, 0, 0};
     run(s, &run_of[0], 1, ids, NULL);
     run(s, &run_of[1], 1, ids + 70, NULL);
     assert_int_equal(stage_run(s, &back, 1, ids, NULL, &e), HP_EINVAL); /* that was no guess */
@@ -476,15 +479,21 @@ TEST(batches_that_make_no_sense_change_nothing)
         bool bad_id;
         const char *says;
     } cases[] = {
-        {{{3, 0, 1, 1, 0, false, 0}}, 1, false, "sequence 3 is not open"},
-        {{{1, 0, 1, 1, 0, false, 0}}, 1, false, "position 0 does not follow"},
-        {{{1, 5, 1, 1, 0, false, 0}}, 1, false, "position 5 does not follow"},
-        {{{1, 4, 7, 1, 0, false, 0}}, 1, false, "room for 10 tokens"},
-        {{{1, 4, 0, 0, 0, false, 0}}, 1, false, "no tokens"},
-        {{{1, 4, 1, 2, 0, false, 0}}, 1, false, "asks for logits of 2"},
-        {{{1, 4, 2, 1, 0, false, 0}}, 1, true, "token 50 is beyond"},
-        {{{1, 4, 1, 1, 0, false, 0}, {1, 5, 1, 1, 0, false, 0}}, 2, false, "twice"},
-        {{{1, 4, 4, 1, 0, false, 0}, {2, 0, 5, 0, 0, false, 0}}, 2, false, "at most 8 tokens"},
+        {{{3, 0, 1, 1, 0, false, 0, 0, 0, 0}}, 1, false, "sequence 3 is not open"},
+        {{{1, 0, 1, 1, 0, false, 0, 0, 0, 0}}, 1, false, "position 0 does not follow"},
+        {{{1, 5, 1, 1, 0, false, 0, 0, 0, 0}}, 1, false, "position 5 does not follow"},
+        {{{1, 4, 7, 1, 0, false, 0, 0, 0, 0}}, 1, false, "room for 10 tokens"},
+        {{{1, 4, 0, 0, 0, false, 0, 0, 0, 0}}, 1, false, "no tokens"},
+        {{{1, 4, 1, 2, 0, false, 0, 0, 0, 0}}, 1, false, "asks for logits of 2"},
+        {{{1, 4, 2, 1, 0, false, 0, 0, 0, 0}}, 1, true, "token 50 is beyond"},
+        {{{1, 4, 1, 1, 0, false, 0, 0, 0, 0}, {1, 5, 1, 1, 0, false, 0, 0, 0, 0}},
+         2,
+         false,
+         "twice"},
+        {{{1, 4, 4, 1, 0, false, 0, 0, 0, 0}, {2, 0, 5, 0, 0, false, 0, 0, 0, 0}},
+         2,
+         false,
+         "at most 8 tokens"},
         {{{0}}, 0, false, "1 to 4 runs"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
