@@ -4,6 +4,9 @@
 #include <math.h>
 #include <string.h>
 
+/* Attention over a longer prefix at most; products beside it do not grow. */
+#define PREFIX_GROWTH 4.0
+
 void grid_begin(struct measure_grid *g, const uint32_t *slices, int n_slices,
                 const uint32_t *prefixes, int n_prefixes, double tolerance)
 {
@@ -14,6 +17,7 @@ void grid_begin(struct measure_grid *g, const uint32_t *slices, int n_slices,
     g->axes[0].n = n_slices;
     g->axes[1].n = n_prefixes;
     g->tolerance = tolerance;
+    g->stand[1] = 1; /* the first line has one point */
 }
 
 /* The cell of line `i` of an axis at `other` of the other one. */
@@ -94,12 +98,53 @@ static int point_order(const struct measure_grid *g, int k)
     return g->axis == 0 ? k : g->axes[0].n - 1 - k;
 }
 
+/* Which axis gets the coarse grid's next line. */
+static int line_axis(const struct measure_grid *g)
+{
+    bool slices = g->stand[0] < g->axes[0].n, prefixes = g->stand[1] < g->axes[1].n;
+    return slices && (g->stand[0] <= g->stand[1] || !prefixes) ? 0 : 1;
+}
+
+double grid_line_seconds(const struct measure_grid *g)
+{
+    int axis = line_axis(g), last = g->stand[axis] - 1;
+    const struct grid_axis *a = &g->axes[axis];
+    if (grid_is_whole(g) || g->line_points > 0 || g->stand[0] < (g->axes[0].n > 1 ? 2 : 1))
+        return 0;
+    double seconds = 0, growth = (double)a->at[last + 1] / fmax(a->at[last], 1);
+    for (int k = 0; k < g->stand[1 - axis]; k++)
+        seconds += axis == 0 ? g->seconds[last][k] : g->seconds[k][last];
+    return seconds * (axis == 0 ? growth : fmin(growth, PREFIX_GROWTH));
+}
+
+void grid_cut(struct measure_grid *g)
+{
+    assert(g->stand[0] >= 1);
+    for (int axis = 0; axis < GRID_AXES; axis++)
+        g->axes[axis].n = g->stand[axis];
+    g->line_points = 0;
+    doubts_begin(g);
+}
+
+static void line_tell(struct measure_grid *g, double seconds)
+{
+    int axis = line_axis(g);
+    *grid_cell(g, axis, g->stand[axis], g->line_points) = seconds;
+    if (++g->line_points < g->stand[1 - axis])
+        return;
+    g->stand[axis]++;
+    g->line_points = 0;
+    if (grid_is_whole(g))
+        doubts_begin(g);
+}
+
 bool grid_next(struct measure_grid *g, struct grid_point *out)
 {
-    int columns = g->axes[1].n;
     if (!grid_is_whole(g)) {
-        *out = (struct grid_point){g->axes[0].at[g->measured / columns],
-                                   g->axes[1].at[g->measured % columns]};
+        int axis = line_axis(g);
+        uint32_t at = g->axes[axis].at[g->stand[axis]],
+                 other = g->axes[1 - axis].at[g->line_points];
+        *out = axis == 0 ? (struct grid_point){at, other} : (struct grid_point){other, at};
         return true;
     }
     if (g->tolerance >= 1 || (!g->trying && !point_choose(g)))
@@ -125,17 +170,14 @@ static void line_insert(struct measure_grid *g)
         *grid_cell(g, g->axis, g->interval + 1, k) = g->line[k];
     /* A bend leaves half of its error on one side, a smooth curve a quarter on both. */
     a->doubt[g->interval] = a->doubt[g->interval + 1] = g->worst / 2;
-    g->measured += others;
+    g->stand[g->axis]++;
 }
 
 void grid_tell(struct measure_grid *g, double seconds)
 {
     g->points++;
     if (!grid_is_whole(g)) {
-        int columns = g->axes[1].n;
-        g->seconds[g->measured / columns][g->measured % columns] = seconds;
-        if (++g->measured == g->axes[0].n * columns)
-            doubts_begin(g);
+        line_tell(g, seconds);
         return;
     }
     assert(g->trying);

@@ -1,6 +1,7 @@
-/* Which points of a table slice x prefix to measure: a coarse grid first, then a whole new row or
- * column wherever the straight line between two of them errs most. Decides alone; whoever measures
- * asks for the next point and tells its time. */
+/* Which points of a table slice x prefix to measure: a coarse grid first, from short slices and
+ * prefixes to long ones, a row and a column in turn, then a whole new row or column wherever the
+ * straight line between two of them errs most. Decides alone; whoever measures asks for the next
+ * point and tells its time. */
 #ifndef HP_AGENT_MEASURE_GRID_H
 #define HP_AGENT_MEASURE_GRID_H
 
@@ -24,8 +25,9 @@ struct measure_grid {
     struct grid_axis axes[GRID_AXES];     /* 0: slices, 1: prefixes */
     double seconds[GRID_MOST][GRID_MOST]; /* [slice][prefix] */
     double tolerance;
-    int measured; /* points of the coarse grid so far */
-    int points;   /* of everything measured */
+    int stand[GRID_AXES]; /* of each axis so many lines are measured: the points where they cross */
+    int line_points;      /* points so far of the coarse grid's line that is being measured */
+    int points;           /* of everything measured */
     /* the row or column that is tried: between `interval` and the next of `axis` */
     bool trying;
     int axis, interval, tried;
@@ -44,8 +46,14 @@ void grid_tell(struct measure_grid *g, double seconds);
 /* The coarse grid is done: the table is whole, and stays so whenever one stops. */
 static inline bool grid_is_whole(const struct measure_grid *g)
 {
-    return g->measured >= g->axes[0].n * g->axes[1].n;
+    return g->stand[0] == g->axes[0].n && g->stand[1] == g->axes[1].n;
 }
+/* Before a line of the coarse grid: about what one run of each of its points takes, judged by the
+ * last line. 0: there is no such choice now, be it that the least table (two slices where the axis
+ * has two) does not stand yet, that a line is being measured, or that the grid is whole. */
+double grid_line_seconds(const struct measure_grid *g);
+/* Leaves out the lines of the coarse grid that do not stand yet; the least table has to. */
+void grid_cut(struct measure_grid *g);
 /* The largest doubt left. */
 double grid_error(const struct measure_grid *g);
 /* Time at any slice and prefix 0 .. largest, as a reader of the table would have it. */

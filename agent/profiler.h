@@ -32,7 +32,10 @@ struct profiler_config {
     const char *cache; /* folder of results; "" or NULL: none */
     struct device *device;
     bool f32;
-    uint64_t budget_ms; /* 0: 2000; every point of the first grid is measured whatever it says */
+    uint64_t budget_ms; /* 0: 2000. A quick look at a device so slow that it would take longer
+                           leaves out long slices and prefixes: readers go on along the last two
+                           points. Two slices are measured whatever it says, and of a fine
+                           measurement every point of the first grid */
     bool fine;          /* measured even where a result is kept; the new one takes its place */
     void (*progress)(
         void *ctx,

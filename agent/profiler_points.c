@@ -18,6 +18,8 @@ enum {
     PREFIX_BYTES = 1 << 20 /* keys and values come in pieces of so many */
 };
 #define FINE_LONG_S 0.3
+/* At least so many runs make a point. */
+#define POINT_RUNS 2
 #define FINE_TOLERANCE 0.04 /* errors of interpolation below it drown in those of measuring */
 
 static double seconds_since(uint64_t from_ns)
@@ -173,7 +175,9 @@ static int point_measure(struct measure *m, uint32_t batch, struct grid_point p,
                          struct err *e)
 {
     double samples[MAX_SAMPLES], warm;
+    uint64_t from = env_now_ns(&env_real);
     int rc = run_once(m, batch, p, &warm, e), n = 0;
+    m->around = warm > 0 ? seconds_since(from) / warm : 1;
     /* What takes long varies little. */
     int least = m->config->fine && warm < FINE_LONG_S ? FINE_LEAST_SAMPLES : 1;
     uint64_t until = env_now_ns(&env_real) + m->point_ns;
@@ -205,6 +209,15 @@ static void progress_tell(const struct measure *m, const struct measure_class *c
         m->config->progress(m->config->progress_ctx, &p);
 }
 
+/* A quick look at a slow device: the next line of its grid would take the class past its time. */
+static bool line_is_too_long(const struct measure *m, const struct measure_class *c,
+                             uint64_t until_ns)
+{
+    double line = POINT_RUNS * m->around * grid_line_seconds(&c->grid);
+    return !m->config->fine && line > 0 &&
+           (double)env_now_ns(&env_real) + line * 1e9 > (double)until_ns;
+}
+
 static int grid_measure(struct measure *m, struct measure_class *c, uint64_t until_ns,
                         struct err *e)
 {
@@ -216,6 +229,8 @@ static int grid_measure(struct measure *m, struct measure_class *c, uint64_t unt
         if (rc < 0)
             return rc;
         grid_tell(&c->grid, seconds);
+        if (line_is_too_long(m, c, until_ns))
+            grid_cut(&c->grid);
         progress_tell(m, c);
     }
     return 0;

@@ -1,11 +1,13 @@
 """The cuda backend through real agents, as the stand-in for CUDA runs it (tests/cuda_on_cpu): alone, beside CPUs, and with what goes wrong."""
 import contextlib
+import json
 import os
 import subprocess
 
-from cluster import BUILD, Cluster, DEMO, Failed
-from tap import main, test
+from cluster import BUILD, Cluster, DEMO, Failed, ROOT
+from tap import main, skip, test
 
+GOLDEN = os.path.join(os.environ.get("HP_GOLDEN", os.path.join(ROOT, "..", "shared", "golden")), "llama2")
 STANDIN = os.path.join(BUILD, "tests", "cuda_on_cpu", "libhp-cuda.so")
 
 
@@ -35,12 +37,26 @@ def gpu_beside(*args, agents=1, **env):
 
 
 @test
-def a_gpu_is_a_device_of_the_node_beside_its_cpu():
+def a_golden_model_over_gpu_and_cpu_stages_says_its_tokens():
+    if not os.path.exists(GOLDEN):
+        skip("../shared/golden is not here")
+    with open(os.path.join(GOLDEN, "expected.json")) as f:
+        prompts = json.load(f)["prompts"]
     with gpu_beside("--device", "cuda:0,mem=64MiB", "--device", "cpu") as (c, _):
-        node = c.hpctl("node", "describe", "gpu")
-        devices = {d["name"]: d for d in node["devices"]}
+        devices = {d["name"]: d for d in c.hpctl("node", "describe", "gpu")["devices"]}
         assert sorted(devices) == ["cpu", "cuda0"], devices
         assert devices["cuda0"]["memory_bytes"] == 64 << 20 and devices["cuda0"]["kind"] == "CUDA-stand-in", devices
+        d = c.deploy("golden", os.path.join(GOLDEN, "model-f32.gguf"), "--compute", "f32", "--layers", "0-1:gpu/cuda0,2-4:a0,5-7:gpu/cpu", "--max-context", "256", "--max-sequences", "4")
+        assert [s["on"] for s in d["stages"]] == ["gpu/cuda0", "a0", "gpu/cpu"], d["stages"]
+        for p in prompts[:2]:
+            got = c.hpctl("model", "greedy", "--deployment", "golden", "--ids", ",".join(map(str, p["ids"])), "--tokens", "12")["ids"]
+            assert got == p["greedy_ids"][:12], (p["text"], got)
+        asked = {"model": "golden", "prompt": [p["ids"] for p in prompts[:2]], "max_tokens": 12, "temperature": 0}
+        status, body = c.request("POST", "/v1/completions", asked)
+        assert status == 200, body
+        for p, choice in zip(prompts, body["choices"]):
+            text = c.request("POST", "/detokenize", {"model": "golden", "tokens": p["greedy_ids"][:12]})[1]["content"]
+            assert choice["text"] and choice["text"].strip() == text.strip(), (choice, text)
 
 
 @test

@@ -102,6 +102,42 @@ TEST(the_coarse_grid_alone_is_what_a_quick_look_gets)
     assert_true(grid_at(&g, 100, 5) == 2);
 }
 
+TEST(a_slow_device_gets_a_whole_table_of_what_stood_in_time)
+{
+    for (int lines = 0; lines < 5; lines++) {
+        struct measure_grid g;
+        struct grid_point p;
+        int asked = 0;
+        grid_begin(&g, slices, 4, prefixes, 3, 1);
+        while (grid_next(&g, &p)) {
+            assert_false(g.points == 1 && grid_line_seconds(&g) > 0); /* two slices come first */
+            grid_tell(&g, curved(p.slice, p.prefix));
+            if (grid_line_seconds(&g) > 0 && asked++ == lines)
+                grid_cut(&g);
+        }
+        static const int points[] = {2, 4, 6, 9, 12};
+        assert_true(grid_is_whole(&g));
+        assert_int_equal(g.points, points[lines]);
+        assert_int_equal(g.axes[0].n * g.axes[1].n, points[lines]);
+        for (int i = 0; i < g.axes[0].n; i++)
+            for (int k = 0; k < g.axes[1].n; k++)
+                assert_true(g.seconds[i][k] == curved(g.axes[0].at[i], g.axes[1].at[k]));
+    }
+}
+
+TEST(the_next_line_is_judged_by_the_last)
+{
+    struct measure_grid g;
+    struct grid_point p;
+    grid_begin(&g, slices, 4, prefixes, 1, 1);
+    for (double line = 0; grid_next(&g, &p); line = grid_line_seconds(&g)) {
+        double seconds = straight(p.slice, p.prefix);
+        assert_true(line == 0 || (line > seconds && line < 9 * seconds));
+        grid_tell(&g, seconds);
+    }
+    assert_true(grid_line_seconds(&g) == 0);
+}
+
 TEST(jumps_do_not_keep_it_busy_for_ever)
 {
     struct measure_grid g;
@@ -116,6 +152,8 @@ int main(void)
         cmocka_unit_test(what_is_straight_takes_one_look_an_interval),
         cmocka_unit_test(a_measurement_that_is_cut_short_leaves_a_whole_table),
         cmocka_unit_test(the_coarse_grid_alone_is_what_a_quick_look_gets),
+        cmocka_unit_test(a_slow_device_gets_a_whole_table_of_what_stood_in_time),
+        cmocka_unit_test(the_next_line_is_judged_by_the_last),
         cmocka_unit_test(jumps_do_not_keep_it_busy_for_ever),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

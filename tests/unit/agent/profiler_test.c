@@ -95,6 +95,46 @@ TEST(layer_that_does_not_fit_is_an_error_that_says_what_is_missing)
     buffer_free(&out);
 }
 
+static const struct backend *quick;
+
+static void slow_op_run(struct stream *s, const struct device_op *op, const struct tensor *in,
+                        const struct tensor *out, const struct op_batch *batch)
+{
+    usleep(5000);
+    quick->op_run(s, op, in, out, batch);
+}
+
+static size_t class_points(const json_t *tables, const char *name)
+{
+    const json_t *c = json_object_get(tables, name);
+    return json_array_size(json_object_get(c, "slice")) *
+           json_array_size(json_object_get(c, "prefix"));
+}
+
+TEST(slow_device_is_measured_at_two_slices_and_no_longer)
+{
+    if (demo_is_missing())
+        skip();
+    struct buffer text = {0};
+    struct err e = {0};
+    struct device *d = device_of(0);
+    struct backend slow = *d->backend;
+    quick = d->backend;
+    slow.op_run = slow_op_run;
+    d->backend = &slow;
+    struct profiler_config c = {.path = demo_model, .device = d, .budget_ms = 40};
+    if (profiler_measure(&c, &text, &e) < 0)
+        fail_msg("%s", e.text);
+    json_t *tables = json_loads(buffer_cstr(&text), 0, NULL);
+    assert_int_equal(class_points(tables, "attn"), 2);
+    assert_int_equal(class_points(tables, "mlp"), 2);
+    assert_int_equal(class_points(tables, "embed"), 2);
+    json_decref(tables);
+    d->backend = quick;
+    device_close(&d);
+    buffer_free(&text);
+}
+
 struct progress_seen {
     int points;
     double elapsed_s;
@@ -148,6 +188,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(results_are_tables_that_the_planner_reads_and_are_kept),
         cmocka_unit_test(fine_measurement_adds_points_batches_and_what_they_are_from),
+        cmocka_unit_test(slow_device_is_measured_at_two_slices_and_no_longer),
         cmocka_unit_test(layer_that_does_not_fit_is_an_error_that_says_what_is_missing),
     };
     return cmocka_run_group_tests_name("profiler", tests, NULL, NULL);
