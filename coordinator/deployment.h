@@ -71,6 +71,8 @@ struct deployment_stage {
     uint64_t batches_done, batches_ns; /* as heartbeats tell, and when that last changed */
     uint64_t batches_before; /* of those, before the deployment was idle last (lost_hop) */
     bool running;            /* works on a batch */
+    unsigned link_breaks;    /* of its link to the next stage, one soon after the other, and */
+    uint64_t link_broke_ns;  /* the last of them (broken_links.h) */
     /* Where a copy of its weights is, or is being made (copies.h). */
     char copy_on[MEMBER_NAME];
     bool copied, uncopied; /* that agent has told so */

@@ -77,6 +77,12 @@ static inline bool deployment_reads_auto(const struct deployment_spec *s)
 {
     return s->prefill && strcmp(s->prefill, "auto") == 0;
 }
+/* Whether it may go on over fewer agents than it has, or over others: it was given none by name, or
+ * those that are left have the layers of the lost one, too. */
+static inline bool deployment_spec_shrinks(const struct deployment_spec *s)
+{
+    return s->n_ranges == 0 || (s->copies > 1 && !s->with_layers);
+}
 void deployment_spec_free(struct deployment_spec *s);
 
 #endif

@@ -49,7 +49,8 @@ static void on_logits(struct coord *c, struct member *m, const struct message *m
 
 static void on_sequence_failed(struct coord *c, struct member *m, const struct message *msg)
 {
-    sequences_failed(c, m, &msg->u.sequence_failed);
+    struct verdict v = sequences_failed(c, m, &msg->u.sequence_failed);
+    lifecycle_judge(c, &v);
 }
 
 static void on_kv_state(struct coord *c, struct member *m, const struct message *msg)

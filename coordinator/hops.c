@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "common/log.h"
+#include "coordinator/broken_links.h"
 #include "coordinator/links.h"
 #include "coordinator/member.h"
 
@@ -25,6 +26,13 @@ bool hops_all_heard(const struct deployment *d)
         if (!d->stages[i].hop_heard)
             return false;
     return true;
+}
+
+void hops_give_up(struct coord *c, const struct deployment *d)
+{
+    for (int i = 0; i < d->n_stages; i++)
+        if (!d->stages[i].hop_heard)
+            broken_links_hop(c, d, i);
 }
 
 int hops_why(const struct deployment *d, struct err *e)
@@ -60,6 +68,7 @@ struct verdict hops_told(struct coord *c, struct member *m, const struct message
         return v;
     log_warn("coordinator", "hop_silent", "deployment=%s stage=%llu agent=%s seconds=%.1f", d->name,
              (unsigned long long)h->stage, m->name, h->silent_s);
+    broken_links_hop(c, d, (int)h->stage);
     v.kind = VERDICT_BREAK;
     hops_why(d, &v.why);
     return v;

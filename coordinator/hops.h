@@ -18,6 +18,8 @@ void hops_begin(struct coord *c, struct deployment *d);
 /* What an agent says of one hop; its heartbeats repeat what it hears (stage_reports.h). */
 struct verdict hops_told(struct coord *c, struct member *m, const struct message_hop_state *h);
 bool hops_all_heard(const struct deployment *d);
+/* What was not heard by now does not come: those paths are broken. */
+void hops_give_up(struct coord *c, const struct deployment *d);
 /* Names the pairs that do not hear each other, and where they should: HP_ELINK. */
 int hops_why(const struct deployment *d, struct err *e);
 

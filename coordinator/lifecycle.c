@@ -5,6 +5,7 @@
 
 #include "common/log.h"
 #include "coordinator/admission.h"
+#include "coordinator/broken_links.h"
 #include "coordinator/copies.h"
 #include "coordinator/deployment_layout.h"
 #include "coordinator/describe.h"
@@ -23,6 +24,7 @@
 #include "coordinator/rebalance.h"
 #include "coordinator/record.h"
 #include "coordinator/regrowth.h"
+#include "coordinator/sequence.h"
 #include "coordinator/sequence_ends.h"
 #include "coordinator/sequence_moves.h"
 #include "coordinator/slices.h"
@@ -52,14 +54,20 @@ static void deployment_stop(struct coord *c, struct deployment *d, const struct 
     d->until_ns = coord_now(c) + coord_ms(DEPLOYMENT_STOP_MS);
 }
 
+/* What waits here goes to the heir, which counts what was lost here when that goes on. */
+static void queue_pass_on(struct coord *c, struct deployment *d, struct deployment *heir)
+{
+    for (const struct sequence *s = d->waiting_first; s; s = s->next)
+        heir->losses.sequences += s->losses;
+    successor_queue_take(c, d, heir);
+}
+
 /* What runs here, or waits to, goes on where the heir is, or will be. */
 static void deployment_pass_on(struct coord *c, struct deployment *d, struct deployment *heir,
                                const struct err *why)
 {
-    uint64_t before = d->losses.sequences;
     sequences_lose_all(c, d, why);
-    heir->losses.sequences += d->losses.sequences - before; /* and counts them when they go on */
-    successor_queue_take(c, d, heir);
+    queue_pass_on(c, d, heir);
     deployment_stop(c, d, why);
 }
 
@@ -163,30 +171,46 @@ void lifecycle_free(struct coord *c)
 
 /* ---- one step of each state ---- */
 
+static bool layout_good(struct coord *c, const struct deployment *d, const struct stage_layout *l)
+{
+    return l && deployment_layout_usable(c, l) &&
+           !(broken_links_avoided(d) && broken_links_in(c, l));
+}
+
+static int layout_take(struct coord *c, struct deployment *d, const struct stage_layout *layout,
+                       struct err *e)
+{
+    int rc = deployment_layout_set(c, d, layout, e);
+    return rc < 0 ? rc : stages_adopt(c, d, NULL, e);
+}
+
+/* 1: it is being planned. Where there is no plan round a broken link, that link has to do. */
+static int layout_plan(struct coord *c, struct deployment *d, struct err *e)
+{
+    struct placement p;
+    regrowth_wish(d);
+    int rc = placement_make(c, d, &p, e);
+    if (rc < 0 && d->served && deployment_layout_usable(c, d->served))
+        return layout_take(c, d, d->served, e);
+    if (rc == 0) {
+        rc = stages_adopt(c, d, &p, e);
+        placement_free(&p);
+    }
+    return rc;
+}
+
 /* The layout that moves least: as it served last, or as it is; else the planner's. 1: it is being
  * planned. */
 static int layout_choose(struct coord *c, struct deployment *d, struct err *e)
 {
     int rc;
     struct stage_layout *layout = deployment_layout(d);
-    if (d->served && deployment_layout_usable(c, d->served)) {
-        rc = deployment_layout_set(c, d, d->served, e);
-        if (rc == 0)
-            rc = stages_adopt(c, d, NULL, e);
-    } else if (layout && deployment_layout_usable(c, layout)) {
-        rc = deployment_layout_set(c, d, layout,
-                                   e); /* the same stages, none of which has been told anything */
-        if (rc == 0)
-            rc = stages_adopt(c, d, NULL, e);
-    } else {
-        struct placement p;
-        regrowth_wish(d);
-        rc = placement_make(c, d, &p, e);
-        if (rc == 0) {
-            rc = stages_adopt(c, d, &p, e);
-            placement_free(&p);
-        }
-    }
+    if (layout_good(c, d, d->served))
+        rc = layout_take(c, d, d->served, e);
+    else if (layout_good(c, d, layout)) /* the same stages, none of which has been told anything */
+        rc = layout_take(c, d, layout, e);
+    else
+        rc = layout_plan(c, d, e);
     stage_layout_release(&layout);
     return rc;
 }
@@ -286,6 +310,7 @@ static void step_ready(struct coord *c, struct deployment *d)
         deployment_serve(c, d);
     } else if (coord_now(c) >= d->until_ns) {
         hops_why(d, &e);
+        hops_give_up(c, d);
         lifecycle_fail(c, d, &e);
     }
 }
@@ -349,7 +374,7 @@ static void step_last(struct coord *c, struct deployment *d)
         deployment_stop(c, d, &e);
         return;
     }
-    successor_queue_take(c, d, heir);
+    queue_pass_on(c, d, heir);
     sequences_move(c, d, heir);
     if (d->n_active > 0 && coord_now(c) < d->until_ns)
         return;

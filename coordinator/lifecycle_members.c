@@ -1,5 +1,6 @@
 #include "coordinator/lifecycle_members.h"
 
+#include "coordinator/broken_links.h"
 #include "coordinator/deployment_layout.h"
 #include "coordinator/lifecycle.h"
 #include "coordinator/stage_reports.h"
@@ -24,7 +25,7 @@ void lifecycle_member_ready(struct coord *c)
         struct stage_layout *layout =
             d->state == DEPLOYMENT_PREPARING && d->served ? deployment_layout(d) : NULL;
         if (layout && !stage_layout_same_stages(layout, d->served) &&
-            deployment_layout_usable(c, d->served)) {
+            deployment_layout_usable(c, d->served) && !broken_links_in(c, d->served)) {
             struct err e = {0};
             err_set(&e, HP_ELINK, "\"%s\" goes back to the agents that served it", d->name);
             lifecycle_break(c, d, &e);

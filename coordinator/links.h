@@ -12,7 +12,9 @@ struct member_link {
     uint64_t measured_s;                     /* Unix time */
     uint64_t due_ns;                         /* when it is to be measured (again) */
     double doubted_bytes_per_s;              /* a result that was not believed; 0: none */
-    char failure[160];                       /* why the last measurement failed; "": it did not */
+    uint64_t broken_until_ns; /* nothing is planned over it before (broken_links.h) */
+    unsigned breaks;          /* so often it was broken, one soon after the other */
+    char failure[160];        /* why the last measurement failed; "": it did not */
 };
 
 /* The row's cell, measured or not; NULL: there is none, or (links_make) no memory for it. */

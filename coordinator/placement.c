@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/log.h"
+#include "coordinator/broken_links.h"
 #include "coordinator/deployment.h"
 #include "coordinator/layouts.h"
 #include "coordinator/member.h"
@@ -139,6 +140,14 @@ static int range_add(struct placement_job *p, const struct deployment_range *r,
     return p->ranges[p->n_devices++].agent ? 0 : err_set(e, HP_ENOMEM, "no memory for planning");
 }
 
+/* Those that were named go on without it: it is lost, or does not reach the others. */
+static bool range_left_out(const struct placement_job *p, const struct deployment *d,
+                           const struct member *m)
+{
+    return m && d->served && deployment_spec_shrinks(&d->spec) &&
+           (m->state == MEMBER_LOST || broken_links_leave_out(p->core, d, m));
+}
+
 static int ranges_read(struct placement_job *p, const struct deployment *d, struct err *e)
 {
     const struct deployment_spec *s = &d->spec;
@@ -151,6 +160,8 @@ static int ranges_read(struct placement_job *p, const struct deployment *d, stru
         return err_set(e, HP_ENOMEM, "no memory for planning");
     for (int i = 0; i < s->n_ranges; i++) {
         struct placement_device at = placement_device_named(p->core, s->ranges[i].agent);
+        if (range_left_out(p, d, at.agent))
+            continue;
         int rc = range_check(d, &at, i, e), first = at.device < 0 ? 0 : at.device,
             end = rc < 0          ? 0
                   : at.device < 0 ? member_device_count(at.agent)
@@ -162,16 +173,36 @@ static int ranges_read(struct placement_job *p, const struct deployment *d, stru
     }
     if (!s->with_layers)
         p->ends = NULL;
+    if (p->n_devices == 0)
+        return err_set(e, HP_ELINK, "all agents that were asked for by name are lost");
     return 0;
 }
 
-/* Devices that read prompts answer none. */
-static int readers_leave_out(struct placement_job *p, const char *readers, struct err *e)
+/* Of its own, since the inputs are shared. */
+static int devices_own(struct placement_job *p, struct err *e)
 {
     struct cluster *c = &p->cluster;
     c->devices = arena_memdup(&p->arena, c->devices, (size_t)c->n_devices * sizeof *c->devices);
-    if (c->n_devices && !c->devices)
-        return err_set(e, HP_ENOMEM, "no memory for planning");
+    return c->n_devices && !c->devices ? err_set(e, HP_ENOMEM, "no memory for planning") : 0;
+}
+
+/* Agents that do not reach others. Where it is planned beside its stages, these stay as they are.
+ */
+static void unreached_leave_out(struct placement_job *p, struct deployment *d)
+{
+    struct cluster *c = &p->cluster;
+    for (int i = 0; i < c->n_devices; i++) {
+        const struct member *m = member_find(p->core, c->nodes[c->devices[i].node].name);
+        bool own = d->beside && m && deployment_stage_of(d, m);
+        if (m && !own && broken_links_leave_out(p->core, d, m))
+            c->devices[i].memory_bytes = -1;
+    }
+}
+
+/* Devices that read prompts answer none. */
+static void readers_leave_out(struct placement_job *p, const char *readers)
+{
+    struct cluster *c = &p->cluster;
     while (*readers) {
         char name[DEPLOYMENT_RANGE_AGENT];
         size_t n = strcspn(readers, ",");
@@ -185,7 +216,6 @@ static int readers_leave_out(struct placement_job *p, const char *readers, struc
             c->devices[i].memory_bytes = -1;
         readers += n + (readers[n] == ',');
     }
-    return 0;
 }
 
 /* ---- the work, there and back ---- */
@@ -319,7 +349,11 @@ static int placing_create(struct coord *c, struct deployment *d, struct placemen
         p->border_elements = planner_border_elements(&d->model->facts);
         rc = wire_check(p, e);
         rc = rc < 0 ? rc : ranges_read(p, d, e);
-        rc = rc < 0 || !d->spec.decode_auto ? rc : readers_leave_out(p, d->spec.prefill, e);
+        rc = rc < 0 ? rc : devices_own(p, e);
+        if (rc == 0 && d->spec.decode_auto)
+            readers_leave_out(p, d->spec.prefill);
+        if (rc == 0 && !p->devices)
+            unreached_leave_out(p, d);
     }
     p->paced = rc == 0 && devices_are_paced(c, p);
     if (rc == 0 && d->beside)

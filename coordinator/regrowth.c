@@ -1,12 +1,13 @@
 #include "coordinator/regrowth.h"
 
 #include "common/log.h"
+#include "coordinator/broken_links.h"
 #include "coordinator/member.h"
 #include "coordinator/planner_cluster.h"
 
 void regrowth_wish(struct deployment *d)
 {
-    if (!d->wish && d->served && d->spec.n_ranges == 0)
+    if (!d->wish && d->served && deployment_spec_shrinks(&d->spec))
         d->wish = stage_layout_use(d->served);
 }
 
@@ -52,7 +53,7 @@ static bool wish_is_better(const struct deployment *d)
             (w->kv_tokens > d->kv_tokens || slowest_s(w) < 0.95 * slowest_s(d->served)));
 }
 
-/* Its agents are here, have been for a while, and have room. */
+/* Its agents are here, have been for a while, reach each other, and have room. */
 static bool wish_is_possible(struct coord *c, const struct deployment *d)
 {
     for (int i = 0; i < d->wish->n_stages; i++) {
@@ -63,7 +64,7 @@ static bool wish_is_possible(struct coord *c, const struct deployment *d)
             planner_free_bytes(c, d, m, s->device) < s->memory_bytes)
             return false;
     }
-    return true;
+    return !broken_links_in(c, d->wish);
 }
 
 struct verdict regrowth_step(struct coord *c, struct deployment *d)

@@ -6,6 +6,7 @@
 #include "common/log.h"
 #include "common/vector.h"
 #include "coordinator/admission.h"
+#include "coordinator/broken_links.h"
 #include "coordinator/clocks.h"
 #include "coordinator/effects.h"
 #include "coordinator/growth.h"
@@ -364,18 +365,20 @@ static bool sequence_begins_anew(struct coord *c, struct sequence *s, int code)
     return true;
 }
 
-void sequences_failed(struct coord *c, struct member *m, const struct message_sequence_failed *f)
+struct verdict sequences_failed(struct coord *c, struct member *m,
+                                const struct message_sequence_failed *f)
 {
+    struct verdict v = {VERDICT_OK, NULL, {0}};
     struct sequence *s = find_active(c, m, false, f->deployment, f->generation, f->sequence);
     if (!s)
-        return;
+        return v;
     struct deployment *d = s->deployment;
     struct err e = {0};
     char lost[LOST_HOP_TEXT];
     int code = coord_failure_code(f->code);
     if (sequence_begins_anew(c, s, code)) {
         admission_advance(c, d);
-        return;
+        return v;
     }
     if (code == HP_ELINK) /* who waits is not to follow it into the gap */
         d->doubted_ns = coord_now(c) + coord_ms(COORD_DOUBT_MS);
@@ -386,6 +389,12 @@ void sequences_failed(struct coord *c, struct member *m, const struct message_se
     else
         sequence_fail(c, s, &e);
     both_advance(c, d);
+    v.on = d;
+    if (code == HP_ELINK && deployment_serves(d) && broken_links_told(c, d, m)) {
+        v.kind = VERDICT_BREAK;
+        v.why = e;
+    }
+    return v;
 }
 
 void sequences_kv_state(struct coord *c, struct member *m, uint64_t part,

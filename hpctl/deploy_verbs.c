@@ -395,7 +395,8 @@ static const struct command_option deploy_options[] = {
      0},
     {"copies", "1|2",
      "of each layer in agents' stores (default 1): with 2 another agent fetches it, too, once the "
-     "model serves, so that any one agent may be lost and those that are left have all of it",
+     "model serves, so that any one agent may be lost and those that are left (of --agents, where "
+     "given) have all of it",
      0},
     {"weight", "W",
      "of its share of the devices' time where other deployments have stages on them, too (default "

@@ -28,6 +28,13 @@ struct sim_event;
 struct sim_agent;
 struct sim;
 
+/* What becomes of frames on their way. */
+enum sim_path {
+    SIM_PATH_GOOD,
+    SIM_PATH_SILENT, /* none arrives, and nobody is told */
+    SIM_PATH_BREAKS, /* the link breaks with every frame that carries something */
+};
+
 /* One request and what came of it. */
 struct sim_client {
     uint64_t request;
@@ -91,6 +98,7 @@ struct sim {
         double lose, twice, late, refuse; /* chances that a frame is lost, comes twice, comes
                                              `late_ns` later, or that its post fails */
         uint64_t late_ns;
+        enum sim_path path[SIM_AGENTS][SIM_AGENTS]; /* from one agent to another */
         int lose_from; /* 1 + agent: its next frame never arrives, and nobody is told; 0: all arrive
                         */
     } network;

@@ -67,13 +67,15 @@ void sim_post(struct sim *s, struct sim_agent *a, const struct agent_action *act
     const struct sim_slot *slot = sim_slot_of(a, act->u.post.slot);
     struct sim_agent *to =
         sim_agent_at(s, act->u.post.link == AGENT_LINK_FIRST ? slot->first : slot->next);
+    bool carries = act->u.post.header.kind != FRAME_ALIVE;
+    enum sim_path path = to ? s->network.path[a->index][to->index] : SIM_PATH_GOOD;
     s->frames_sent++;
-    if (!to || chance_is(s, s->network.refuse)) {
+    if (!to || (carries && path == SIM_PATH_BREAKS) || chance_is(s, s->network.refuse)) {
         sim_buffer_release(a, act->u.post.buffer);
         sim_link_down_later(s, a, act->u.post.slot, act->u.post.link);
         return;
     }
-    if (chance_is(s, s->network.lose)) {
+    if (path == SIM_PATH_SILENT || chance_is(s, s->network.lose)) {
         sim_buffer_release(a, act->u.post.buffer);
         s->frames_lost++;
         return;

@@ -39,6 +39,28 @@ TEST(layers_are_where_they_were_asked_for)
     fixture_close(&f);
 }
 
+/* The model needs two of the three. */
+TEST(of_two_agents_whose_path_is_broken_a_plan_has_one)
+{
+    static const double memory[] = {1.6e9, 1.5e9, 1.4e9};
+    for (int paths = 1; paths <= 2; paths++) {
+        struct fixture f;
+        fixture_open(&f);
+        for (int i = 0; i < 3; i++)
+            fixture_agent(&f, i, "k", memory[i]);
+        struct member *a0 = member_find(f.core, "a0"), *a1 = member_find(f.core, "a1"),
+                      *a2 = member_find(f.core, "a2");
+        links_make(a1, a0)->broken_until_ns = UINT64_MAX; /* a1 has less memory, */
+        if (paths == 2)
+            links_make(a2, a0)->broken_until_ns = UINT64_MAX; /* and a0 two such paths */
+        struct deployment *d = deploy(&f, "x", "{\"max_context\": 128}", NULL);
+        assert_non_null(d);
+        assert_int_equal(d->n_stages, 2);
+        assert_null(deployment_stage_of(d, paths == 2 ? a0 : a1));
+        fixture_close(&f);
+    }
+}
+
 /* One that says nothing of what it runs is taken at its word. */
 TEST(an_agent_without_the_models_operators_or_formats_gets_no_layers)
 {
@@ -594,6 +616,7 @@ int main(void)
         cmocka_unit_test(layers_are_where_they_were_asked_for),
         cmocka_unit_test(activations_cross_as_was_asked_or_as_the_plan_needs_it),
         cmocka_unit_test(rows_that_are_no_whole_blocks_do_not_cross_as_q8),
+        cmocka_unit_test(of_two_agents_whose_path_is_broken_a_plan_has_one),
         cmocka_unit_test(an_agent_without_the_models_operators_or_formats_gets_no_layers),
         cmocka_unit_test(what_cannot_be_placed_says_why),
         cmocka_unit_test(an_empty_cluster_says_that_no_agent_is_ready),
