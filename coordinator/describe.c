@@ -6,6 +6,7 @@
 #include "coordinator/model_slots.h"
 #include "coordinator/prefixes.h"
 #include "coordinator/spills.h"
+#include "coordinator/targets.h"
 
 /* NULL: it has no such device now. */
 static const char *device_name(const struct member *m, int device)
@@ -177,6 +178,13 @@ static json_t *targets_json(const struct deployment *d)
                      (json_int_t)d->targets.refused, "held_back", (json_int_t)d->targets.crowded);
 }
 
+/* How prompts are cut beside running answers. */
+static json_t *beside_json(const struct deployment *d)
+{
+    return json_pack("{s:f, s:b, s:I}", "tpot_ms", targets_tpot_s(d) * 1e3, "default",
+                     d->spec.tpot_s <= 0, "tokens", (json_int_t)targets_beside_tokens(d));
+}
+
 static json_t *growth_json(const struct deployment *d)
 {
     int starved = 0;
@@ -225,6 +233,7 @@ json_t *describe_deployment(const struct deployment *d, bool with_plan)
     json_object_set_new(out, "ttft_ms", json_real(d->spec.ttft_s * 1e3));
     json_object_set_new(out, "tpot_ms", json_real(d->spec.tpot_s * 1e3));
     json_object_set_new(out, "targets", targets_json(d));
+    json_object_set_new(out, "beside", beside_json(d));
     json_object_set_new(out, "prefix_cache", prefix_cache_json(d));
     json_object_set_new(out, "speculation", speculation_json(d));
     json_object_set_new(out, "handoffs", handoffs_json(d));

@@ -400,8 +400,7 @@ static int apart_weigh(struct placement_job *p, struct err *e)
                                          .sequences =
                                              open < APART_SEQUENCES ? (int)open : APART_SEQUENCES,
                                          .ttft_s = p->ttft_s,
-                                         .tpot_s = p->tpot_s,
-                                         .slice_most_s = p->tpot_s / 2};
+                                         .tpot_s = p->tpot_s};
         if (atomic_load(&p->work.canceled))
             return err_set(e, HP_ECANCELED, "nobody waits for this plan any more");
         if ((rc = apart_find(&rq, &p->arena, &a, e)) < 0)

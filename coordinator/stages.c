@@ -11,8 +11,7 @@
 #include "coordinator/placement.h"
 #include "coordinator/planner_profile.h"
 #include "coordinator/prefixes.h"
-
-enum { STAGES_LEAST_BESIDE = 16 }; /* shorter slices read the weights for next to nothing */
+#include "coordinator/targets.h"
 
 /* Tokens are 63 bits wide, since they also travel as JSON numbers; 0 is none. */
 uint64_t stages_session_create(struct coord *c)
@@ -107,20 +106,6 @@ static double planned_trip_s_per_token(const struct deployment *d)
     return tokens ? sum / (double)tokens : 0;
 }
 
-/* Tokens of a slice that no stage is at for longer than half of the target for time per token, by
- * what the plan says of each: a step of decode comes between two. 0: no target, or no plan. */
-static uint64_t beside_tokens(const struct deployment *d)
-{
-    double slowest_s = 0;
-    for (int i = 0; i < d->n_stages; i++)
-        slowest_s = d->stages[i].compute_s > slowest_s ? d->stages[i].compute_s : slowest_s;
-    double tokens = (double)deployment_plan_tokens(d);
-    if (d->spec.tpot_s <= 0 || slowest_s <= 0 || tokens <= 0)
-        return 0;
-    double n = d->spec.tpot_s / 2 / slowest_s * tokens;
-    return n < STAGES_LEAST_BESIDE ? STAGES_LEAST_BESIDE : n < UINT32_MAX ? (uint64_t)n : 0;
-}
-
 /* What goes from stage i to the next. */
 static struct pack_list crosses_of(const struct deployment *d, int i)
 {
@@ -166,7 +151,7 @@ static void stage_prepare(struct coord *c, struct deployment *d, int i)
         .stands_for = d->spec.micro_batches > 0 ? planner_stands_for(c, d) : 0,
         .planned_s_per_token = tokens ? s->compute_s / (double)tokens : 0,
         .planned_trip_s_per_token = planned_trip_s_per_token(d),
-        .beside_tokens = beside_tokens(d),
+        .beside_tokens = targets_beside_tokens(d),
     };
     m.u.stage_prepare.peers =
         (struct pack_list){peers, peers_of(c, d, s->agent, peers, sizeof peers / sizeof *peers)};

@@ -8,6 +8,7 @@
 #include "coordinator/sequence.h"
 #include "coordinator/sequence_deadlines.h"
 #include "coordinator/shares.h"
+#include "planners/pipeline/apart.h"
 
 #define FIRST_MOST 2.0    /* run at once before anything is known */
 #define STEP_PART 0.8     /* of --tpot, that steps may take on average: some take longer */
@@ -157,4 +158,24 @@ void targets_told(struct deployment *d, const struct sequence *s, size_t fresh, 
     d->targets.steps += (double)fresh;
     if (d->targets.steps >= STEPS_OF_EACH * (double)d->n_active)
         most_adapt(d);
+}
+
+/* ---- slices beside decode ---- */
+
+double targets_tpot_s(const struct deployment *d)
+{
+    return d->spec.tpot_s > 0 ? d->spec.tpot_s : APART_TPOT_DEFAULT_S;
+}
+
+uint64_t targets_beside_tokens(const struct deployment *d)
+{
+    double slowest_s = 0, tokens = (double)deployment_plan_tokens(d);
+    bool said = d->spec.tpot_s > 0;
+    uint64_t least = said ? APART_LEAST_BESIDE : APART_LEAST_BESIDE_DEFAULT;
+    for (int i = 0; i < d->n_stages; i++)
+        slowest_s = d->stages[i].compute_s > slowest_s ? d->stages[i].compute_s : slowest_s;
+    if (slowest_s <= 0 || tokens <= 0 || (!said && (d->spec.slice || d->spec.n_slices)))
+        return 0;
+    double n = targets_tpot_s(d) / 2 / slowest_s * tokens;
+    return n < (double)least ? least : n < UINT32_MAX ? (uint64_t)n : 0;
 }

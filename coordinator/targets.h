@@ -10,7 +10,8 @@
  *   plan's times are corrected by what prompts took lately.
  *
  * A deployment where nothing runs lets everybody in, whatever it thinks. Sequences that ran before,
- * forks, embeddings and questions of hpctl are never held up here. Without targets nobody is. */
+ * forks, embeddings and questions of hpctl are never held up here. Without targets nobody is; a
+ * default of the time per token only says how long slices beside running answers may be. */
 #ifndef HP_COORDINATOR_TARGETS_H
 #define HP_COORDINATOR_TARGETS_H
 
@@ -24,6 +25,15 @@ struct coord;
 struct deployment;
 struct request_spec;
 struct sequence;
+
+/* Time per token for which slices of prompts beside running answers are cut: of --tpot, or
+ * APART_TPOT_DEFAULT_S (planners/pipeline/apart.h), which holds up nobody and limits nothing else.
+ */
+double targets_tpot_s(const struct deployment *d);
+/* Tokens of a slice that no stage is at for longer than half of that by what the plan says of each:
+ * a step of decode comes between two. 0: any, where there is no plan with measured times, or where
+ * somebody said how prompts are cut and nothing of --tpot. */
+uint64_t targets_beside_tokens(const struct deployment *d);
 
 /* A sequence is let in, and its prompt is to be read. */
 void targets_opened(struct deployment *d, struct sequence *s);

@@ -410,7 +410,7 @@ static const struct command_option deploy_options[] = {
     {"tpot", "TIME",
      "time per token, e.g. 50ms, that answers are to keep: no more run at once than that allows, "
      "and slices of prompts beside them are cut by the planner's times (default: as many as have "
-     "room, in the plan's slices)",
+     "room; slices beside them for 100ms where --slice says nothing)",
      0},
     {"upload", NULL, "send the bytes even where agents could read the file themselves", 0},
     {"wait", NULL, "return when it serves (this is what happens anyway)", 0},

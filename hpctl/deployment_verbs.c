@@ -193,6 +193,16 @@ static void print_rebalance(const json_t *r)
     printf("\n");
 }
 
+/* How prompts are cut beside running answers. */
+static void print_beside(const json_t *b)
+{
+    if (number_member(b, "tokens") > 0)
+        printf("%-14s slices of at most %s tokens, for a time per token of %s%s\n", "beside decode",
+               shown_member(b, "tokens").s, shown_seconds(number_member(b, "tpot_ms") * 1e-3).s,
+               json_is_true(json_object_get(b, "default")) ? " (default: --tpot says another)"
+                                                           : "");
+}
+
 static int print_deployment(const json_t *d, struct err *e)
 {
     static const char *const keys[] = {
@@ -205,6 +215,7 @@ static int print_deployment(const json_t *d, struct err *e)
         else
             printf("%-14s %s\n", keys[i], shown_member(d, keys[i]).s);
     print_wire(json_object_get(d, "plan"));
+    print_beside(json_object_get(d, "beside"));
     print_prefix_cache(json_object_get(d, "prefix_cache"), json_object_get(d, "spills"),
                        json_object_get(d, "prefix_peers"));
     print_speculation(json_object_get(d, "speculation"));

@@ -142,7 +142,6 @@ static int apart_add(const struct invocation *in, const struct pipeline_request 
     if (rq->method == PIPELINE_TP || rq->method == PIPELINE_GPIPE)
         return err_set(e, HP_EUSAGE, "--prefill auto weighs plans in slices: not with --method %s",
                        pipeline_method_names[rq->method]);
-    ask.slice_most_s = ask.tpot_s / 2;
     if ((rc = apart_find(&ask, arena, &found, e)) < 0)
         return rc;
     json_decref(found.decode.document);

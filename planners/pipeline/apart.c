@@ -82,14 +82,18 @@ static double busiest_s(const struct apart_search *x, const struct plan_load *l,
     return most;
 }
 
+/* For slices, at all stages but the one at which it is its turn meanwhile. */
 static double waits_s(const struct apart_search *x, const struct plan_load *l)
 {
-    double sum = 0, least = INFINITY, most = x->rq->slice_most_s;
+    bool said = x->rq->tpot_s > 0;
+    double sum = 0, least = INFINITY, most = (said ? x->rq->tpot_s : APART_TPOT_DEFAULT_S) / 2,
+           part = (said ? APART_LEAST_BESIDE : APART_LEAST_BESIDE_DEFAULT) /
+                  (double)x->rq->base->tokens;
     for (int j = 0; j < l->n; j++) {
-        double s = l->stages[j].slice_s;
-        s = most > 0 ? fmin(s, most) : s;
-        sum += s;
-        least = fmin(least, s);
+        const struct stage_load *s = &l->stages[j];
+        double t = fmin(s->slice_s, fmax(most, part * s->compute_s));
+        sum += t;
+        least = fmin(least, t);
     }
     return l->n > 1 ? sum - least : sum;
 }

@@ -25,6 +25,12 @@ enum {
 #define APART_RATE 0.9
 #define APART_LEAST_RATE 0.5
 
+/* While others answer a stage is at a slice for no longer than half of the time per token that is
+ * asked for, or of this one, but slices have so many tokens at least: shorter ones read the weights
+ * for next to nothing, and where nobody asked prompts lose little for it. */
+#define APART_TPOT_DEFAULT_S 0.1
+enum { APART_LEAST_BESIDE = 16, APART_LEAST_BESIDE_DEFAULT = 64 };
+
 struct apart_request {
     /* How all is planned together: with `devices` these answer in any case, and others may read for
      * them; without, the cluster's devices are shared out. */
@@ -32,7 +38,6 @@ struct apart_request {
     const struct plan_pipeline *together; /* what `base` has planned */
     int answer_tokens, sequences;         /* 0: the two above */
     double ttft_s, tpot_s;                /* targets; 0: any */
-    double slice_most_s; /* that a stage is at a slice for while others answer; 0: any */
 };
 
 struct apart_figures {

@@ -4,6 +4,7 @@
 #include "coordinator/api_keys.h"
 #include "coordinator/sequence.h"
 #include "coordinator/shares.h"
+#include "coordinator/targets.h"
 #include "tests/unit/coordinator/stream_fixture.h"
 
 TEST(every_stage_hears_what_it_needs_of_a_sequence)
@@ -254,6 +255,33 @@ static void finish_oldest(struct fixture *f, struct deployment *d)
     tokens(f, 0, d->generation, oldest->id, oldest->n_output, id, 1, "stop");
 }
 
+/* By what the plan says of the slowest stage: --tpot, or a default that somebody's slices go
+ * before. */
+TEST(slices_beside_answers_take_half_of_the_time_per_token)
+{
+    static const struct {
+        double stage_s, tpot_s; /* of a prompt as long as the plan's */
+        uint64_t slice, tokens; /* tokens: of 1024 in the plan */
+    } cases[] = {
+        {0.1, 0, 0, 512},    {0.1, 0, 128, 0},     {10, 0, 0, 64},  {10, 0.01, 0, 16},
+        {0.1, 0.02, 0, 102}, {0.1, 0.02, 64, 102}, {1e-9, 1, 0, 0}, {0, 0.02, 0, 0},
+    };
+    struct fixture f;
+    struct deployment *d = serving(&f);
+    struct deployment_plan plan = {.tokens = 1024}, *own = d->plan;
+    d->plan = &plan;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        for (int k = 0; k < d->n_stages; k++)
+            d->stages[k].compute_s = cases[i].stage_s;
+        d->spec.tpot_s = cases[i].tpot_s;
+        d->spec.slice = cases[i].slice;
+        if (targets_beside_tokens(d) != cases[i].tokens)
+            fail_msg("case %zu: %llu tokens", i, (unsigned long long)targets_beside_tokens(d));
+    }
+    d->plan = own;
+    fixture_close(&f);
+}
+
 static bool is_running(const struct deployment *d, const struct request_stream *s)
 {
     for (const struct sequence *q = d->active; q; q = q->next)
@@ -488,6 +516,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_stage_hears_what_it_needs_of_a_sequence),
+        cmocka_unit_test(slices_beside_answers_take_half_of_the_time_per_token),
         cmocka_unit_test(repeated_tokens_are_ignored_and_the_end_token_is_not_text),
         cmocka_unit_test(tokens_that_come_together_have_the_times_at_which_they_were_made),
         cmocka_unit_test(after_a_gap_in_the_tokens_the_stages_read_what_was_told_anew),
