@@ -5,6 +5,7 @@
 
 #include <jansson.h>
 
+#include "coordinator/gateway/answer_scores.h"
 #include "coordinator/gateway/openai_json.h"
 
 struct dialect {
@@ -20,6 +21,13 @@ struct dialect {
     void (*begin)(struct buffer *out, const struct openai_head *h, uint32_t index);
     void (*text)(struct buffer *out, const struct openai_head *h, uint32_t index, const char *text,
                  size_t n);
+    /* ... with what is said of its tokens, which is taken; NULL (both): nothing is in this dialect.
+     */
+    void (*scored)(struct buffer *out, const struct openai_head *h, uint32_t index,
+                   const char *text, size_t n, struct answer_scores *scores);
+    void (*reply_scored)(struct buffer *out, const struct openai_head *h, uint32_t index,
+                         const char *text, size_t n, const char *finish,
+                         struct answer_scores *scores);
     void (*finish)(struct buffer *out, const struct openai_head *h, uint32_t index,
                    const char *finish);
     void (*end)(struct buffer *out, const struct openai_head *h, const char *finish,

@@ -181,6 +181,34 @@ static void generate_text(struct buffer *out, const struct openai_head *h, uint3
     buffer_printf(out, ",\"done\":false}\n");
 }
 
+static void scores_write(struct buffer *out, struct answer_scores *scores)
+{
+    if (!scores->tells)
+        return;
+    buffer_printf(out, ",\"logprobs\":");
+    answer_scores_write_list(scores, out);
+}
+
+static void chat_scored(struct buffer *out, const struct openai_head *h, uint32_t index,
+                        const char *text, size_t n, struct answer_scores *scores)
+{
+    (void)index;
+    line_begin(out, h);
+    message_write(out, text, n);
+    scores_write(out, scores);
+    buffer_printf(out, ",\"done\":false}\n");
+}
+
+static void generate_scored(struct buffer *out, const struct openai_head *h, uint32_t index,
+                            const char *text, size_t n, struct answer_scores *scores)
+{
+    (void)index;
+    line_begin(out, h);
+    response_write(out, text, n);
+    scores_write(out, scores);
+    buffer_printf(out, ",\"done\":false}\n");
+}
+
 static void chat_end(struct buffer *out, const struct openai_head *h, const char *finish,
                      const struct request_usage *u)
 {
@@ -211,6 +239,22 @@ static void generate_choice(struct buffer *out, const struct openai_head *h, uin
     response_write(out, text, n);
 }
 
+static void chat_reply_scored(struct buffer *out, const struct openai_head *h, uint32_t index,
+                              const char *text, size_t n, const char *finish,
+                              struct answer_scores *scores)
+{
+    chat_choice(out, h, index, text, n, finish);
+    scores_write(out, scores);
+}
+
+static void generate_reply_scored(struct buffer *out, const struct openai_head *h, uint32_t index,
+                                  const char *text, size_t n, const char *finish,
+                                  struct answer_scores *scores)
+{
+    generate_choice(out, h, index, text, n, finish);
+    scores_write(out, scores);
+}
+
 static void reply_end(struct buffer *out, const struct openai_head *h, const char *finish,
                       const struct request_usage *u)
 {
@@ -238,6 +282,8 @@ const struct dialect dialect_ollama_chat = {
     .stopped = "stop",
     .translate = translate_chat,
     .text = chat_text,
+    .scored = chat_scored,
+    .reply_scored = chat_reply_scored,
     .end = chat_end,
     .fail = stream_fail,
     .reply_begin = line_begin,
@@ -250,6 +296,8 @@ const struct dialect dialect_ollama_generate = {
     .stopped = "stop",
     .translate = translate_generate,
     .text = generate_text,
+    .scored = generate_scored,
+    .reply_scored = generate_reply_scored,
     .end = generate_end,
     .fail = stream_fail,
     .reply_begin = line_begin,

@@ -22,8 +22,10 @@ int answer_init(struct openai_answer *a, uint32_t n, void *owner, const struct t
 
 void answer_fini(struct openai_answer *a)
 {
-    for (uint32_t i = 0; i < a->n_choices; i++)
+    for (uint32_t i = 0; i < a->n_choices; i++) {
         completion_fini(&a->choices[i].text);
+        answer_scores_fini(&a->choices[i].scores);
+    }
     free(a->choices);
     a->choices = NULL;
     a->n_choices = a->n_left = 0;
@@ -40,13 +42,20 @@ void answer_begin(struct openai_answer *a)
 /* The text that may be handed out, behind what waits to be flushed; false: there is none. */
 static bool text_event(struct openai_answer *a, struct openai_choice *c)
 {
-    size_t n;
+    const struct dialect *d = a->head.dialect;
+    struct buffer *out = http_stream_buffer(a->x);
+    size_t n, echoed = c->n_echo;
+    if (echoed)
+        d->text(out, &a->head, c->index, c->echo, echoed);
+    c->n_echo = 0;
     const char *text = completion_take(&c->text, &n);
-    if (n == 0)
-        return false;
-    a->head.dialect->text(http_stream_buffer(a->x), &a->head, c->index, text, n);
+    bool scored = d->scored && answer_scores_wait(&c->scores);
+    if (scored)
+        d->scored(out, &a->head, c->index, text, n, &c->scores);
+    else if (n)
+        d->text(out, &a->head, c->index, text, n);
     completion_forget_given(&c->text);
-    return true;
+    return n || echoed || scored;
 }
 
 bool answer_push(struct openai_answer *a, struct openai_choice *c)
@@ -60,16 +69,33 @@ static void stream_end(struct openai_answer *a)
     http_stream_end(a->x);
 }
 
+static void choice_reply(struct openai_answer *a, struct openai_choice *c, struct buffer *out)
+{
+    const struct dialect *d = a->head.dialect;
+    size_t n;
+    const char *text = completion_take(&c->text, &n);
+    struct buffer all = {0};
+    if (c->n_echo) {
+        buffer_append(&all, c->echo, c->n_echo);
+        buffer_append(&all, text, n);
+        out->failed = out->failed || all.failed;
+        text = buffer_cstr(&all);
+        n = all.size;
+    }
+    if (d->reply_scored)
+        d->reply_scored(out, &a->head, c->index, text, n, c->finish, &c->scores);
+    else
+        d->reply_choice(out, &a->head, c->index, text, n, c->finish);
+    buffer_free(&all);
+}
+
 static void whole_reply(struct openai_answer *a)
 {
     struct buffer out = {0};
     const struct dialect *d = a->head.dialect;
     d->reply_begin(&out, &a->head);
-    for (uint32_t i = 0; i < a->n_choices; i++) {
-        size_t n;
-        const char *text = completion_take(&a->choices[i].text, &n);
-        d->reply_choice(&out, &a->head, i, text, n, a->choices[i].finish);
-    }
+    for (uint32_t i = 0; i < a->n_choices; i++)
+        choice_reply(a, &a->choices[i], &out);
     d->reply_end(&out, &a->head, a->choices[0].finish, &a->usage);
     if (out.failed)
         openai_error_as(d, a->x, 503, 1, "no memory for the answer", NULL, status_word(HP_ENOMEM));

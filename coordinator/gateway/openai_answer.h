@@ -4,6 +4,7 @@
 #ifndef HP_COORDINATOR_GATEWAY_OPENAI_ANSWER_H
 #define HP_COORDINATOR_GATEWAY_OPENAI_ANSWER_H
 
+#include "coordinator/gateway/answer_scores.h"
 #include "coordinator/gateway/completion.h"
 #include "coordinator/gateway/http.h"
 #include "coordinator/gateway/openai_json.h"
@@ -14,6 +15,9 @@ struct openai_choice {
     uint64_t request;   /* the core's; 0: not begun, or over */
     const char *finish; /* NULL: it goes on */
     struct completion_text text;
+    struct answer_scores scores;
+    const char *echo; /* [n_echo], borrowed: the prompt's text, which is told first */
+    size_t n_echo;
 };
 
 struct openai_answer {

@@ -21,10 +21,6 @@ static bool is_default(const char *name, const json_t *v)
 {
     if (json_is_null(v) || json_is_false(v))
         return true;
-    if (strcmp(name, "min_tokens") == 0 || strcmp(name, "top_logprobs") == 0)
-        return json_is_integer(v) && json_integer_value(v) == 0;
-    if (strcmp(name, "logprobs") == 0 || strcmp(name, "prompt_logprobs") == 0)
-        return false;
     if (strcmp(name, "tool_choice") == 0 ||
         strcmp(name, "function_call") == 0) /* without tools nobody can choose one */
         return json_is_string(v) && (strcmp(json_string_value(v), "none") == 0 ||
@@ -48,10 +44,7 @@ static int check_unbuilt(const struct openai_body *b, const char **param, struct
                                          "functions",
                                          "function_call",
                                          "response_format",
-                                         "logprobs",
-                                         "top_logprobs",
                                          "suffix",
-                                         "echo",
                                          "audio",
                                          "modalities",
                                          "prediction",
@@ -62,8 +55,6 @@ static int check_unbuilt(const struct openai_body *b, const char **param, struct
                                          "guided_choice",
                                          "guided_grammar",
                                          "structured_outputs",
-                                         "min_tokens",
-                                         "prompt_logprobs",
                                          NULL};
     for (int i = 0; fields[i]; i++) {
         const json_t *v = json_object_get(b->root, fields[i]);
@@ -105,7 +96,7 @@ static int read_bias(struct openai_body *b, const char **param, struct err *e)
 static int read_sampling(struct openai_body *b, const char **param, struct err *e)
 {
     struct sampling_params *s = &b->sampling;
-    int64_t top_k, seed;
+    int64_t top_k, seed, min_tokens;
     int rc;
     *s = sampling_greedy;
     for (const struct sampling_number *n = sampling_numbers; n->name; n++)
@@ -114,6 +105,9 @@ static int read_sampling(struct openai_body *b, const char **param, struct err *
             return rc;
     if ((rc = body_field_whole(b->root, "top_k", -1, INT32_MAX, 0, &top_k, param, e)) < 0)
         return rc;
+    if ((rc = body_field_whole(b->root, "min_tokens", 0, INT32_MAX, 0, &min_tokens, param, e)) < 0)
+        return rc;
+    s->min_tokens = (uint64_t)min_tokens;
     if (fpclassify(s->top_p) == FP_ZERO)
         return body_field_refuse(param, "top_p", e, "must be above 0");
     s->top_k = top_k > 0 ? (uint64_t)top_k : 0;
@@ -202,6 +196,47 @@ static int read_options(struct openai_body *b, const char **param, struct err *e
     return 0;
 }
 
+/* Chats ask with "logprobs": true and "top_logprobs", completions with a number. */
+static int read_logprobs(struct openai_body *b, const char **param, struct err *e)
+{
+    const json_t *given = json_object_get(b->root, "logprobs");
+    const char *name = b->chat ? "top_logprobs" : "logprobs";
+    bool none = !given || json_is_null(given) || json_is_false(given);
+    int64_t top = 0, prompt_top;
+    int rc = b->chat ? body_field_flag(b->root, "logprobs", &b->logprobs, param, e) : 0;
+    if (rc == 0 && (b->chat || !none))
+        rc = body_field_whole(b->root, name, 0, SCORE_MAX_TOP, 0, &top, param, e);
+    rc = rc < 0 ? rc
+                : body_field_whole(b->root, "prompt_logprobs", 0, SCORE_MAX_TOP, -1, &prompt_top,
+                                   param, e);
+    if (rc < 0)
+        return rc;
+    if (b->chat && top && !b->logprobs)
+        return body_field_refuse(param, "top_logprobs", e, "needs \"logprobs\": true");
+    b->logprobs = b->chat ? b->logprobs : !none;
+    b->prompt_logprobs = prompt_top >= 0;
+    b->top = (uint32_t)top;
+    b->prompt_top = b->prompt_logprobs ? (uint32_t)prompt_top : 0;
+    if (b->prompt_logprobs && b->stream)
+        return body_field_refuse(param, "prompt_logprobs", e,
+                                 "come with a whole answer, and not with a stream");
+    return 0;
+}
+
+/* A prompt alone may be asked for, to have it told with what is said of it. */
+static int read_echo(struct openai_body *b, const char **param, struct err *e)
+{
+    json_t *most = json_object_get(b->root, "max_tokens");
+    int rc = body_field_flag(b->root, "echo", &b->echo, param, e);
+    if (rc == 0 && b->echo && b->chat)
+        return body_field_refuse(param, "echo", e, "is of /v1/completions alone");
+    if (rc == 0 && b->echo && json_is_integer(most) && json_integer_value(most) == 0) {
+        b->no_answer = b->ignore_end = true;
+        json_object_set_new(b->root, "max_tokens", json_integer(1));
+    }
+    return rc;
+}
+
 static int read_fields(struct openai_body *b, const char **param, struct err *e)
 {
     int rc;
@@ -212,7 +247,8 @@ static int read_fields(struct openai_body *b, const char **param, struct err *e)
         return body_field_refuse(param, "model", e, "is missing or not a text");
     if (!(b->model = strdup(model)))
         return err_set(e, HP_ENOMEM, "out of memory for a request");
-    if ((rc = check_unbuilt(b, param, e)) < 0 || (rc = read_options(b, param, e)) < 0 ||
+    if ((rc = check_unbuilt(b, param, e)) < 0 || (rc = read_echo(b, param, e)) < 0 ||
+        (rc = read_options(b, param, e)) < 0 || (rc = read_logprobs(b, param, e)) < 0 ||
         (rc = read_choices(b, param, e)) < 0 || (rc = read_sampling(b, param, e)) < 0 ||
         (rc = read_stops(b, param, e)) < 0 || (rc = read_stop_ids(b, param, e)) < 0 ||
         (rc = openai_prompts_read(b, param, e)) < 0)

@@ -39,6 +39,11 @@ struct openai_body {
     uint32_t stop_ids[OPENAI_MAX_STOP_IDS];
     int n_stop_ids;
     struct sampling_params sampling;
+    bool echo;            /* completions: the text begins with the prompt's */
+    bool no_answer;       /* "max_tokens": 0, of an echo */
+    bool logprobs;        /* of the answer, and of an echoed prompt; `top` likeliest with each */
+    bool prompt_logprobs; /* of the prompt, apart from the text; `prompt_top` with each */
+    uint32_t top, prompt_top;
 };
 
 /* HP_EINVAL: the text says what is wrong, and *error_param (may become NULL) names the field. The

@@ -186,10 +186,60 @@ static bool body_stops_at(const struct openai_body *b, uint32_t id)
     return false;
 }
 
+/* The ids of a choice's prompt, which are there as long as they are told of. */
+static const uint32_t *prompt_of(const struct completion *c, const struct openai_choice *choice,
+                                 size_t *n)
+{
+    const size_t *ends = (const size_t *)(const void *)c->prompt.ends.data;
+    size_t i = choice->index / c->body->n_choices, from = i ? ends[i - 1] : 0;
+    *n = ends[i] - from;
+    return (const uint32_t *)(const void *)c->prompt.ids.data + from;
+}
+
+/* The first token of a prompt follows nothing. */
+static void prompt_scores_begin(const struct completion *c, struct openai_choice *choice)
+{
+    size_t n;
+    if (choice->scores.prompt_width && !choice->scores.n_prompt)
+        answer_scores_prompt(&choice->scores, prompt_of(c, choice, &n)[0], NULL, c->body->echo);
+}
+
+static void scores_fail(struct completion *c)
+{
+    struct err e = {0};
+    err_set(&e, HP_ELIMIT,
+            "the answer would have more than %d MiB of logprobs: ask for fewer of them, or for "
+            "fewer prompts at once",
+            ANSWER_SCORES_BYTES >> 20);
+    completion_fail(c, &e);
+}
+
+static void on_scores(void *ctx, uint64_t request, bool of_prompt, const struct score *scores,
+                      size_t n)
+{
+    struct openai_choice *choice = ctx;
+    struct completion *c = choice->owner;
+    struct answer_scores *s = &choice->scores;
+    size_t n_prompt;
+    (void)request;
+    prompt_scores_begin(c, choice);
+    if (!of_prompt)
+        answer_scores_come(s, scores, n);
+    const uint32_t *ids = of_prompt ? prompt_of(c, choice, &n_prompt) : NULL;
+    for (size_t i = 0; of_prompt && i + s->prompt_width <= n && s->n_prompt < n_prompt;
+         i += s->prompt_width)
+        answer_scores_prompt(s, ids[s->n_prompt], scores + i, c->body->echo);
+    if (answer_scores_failed(s))
+        scores_fail(c);
+}
+
 static void on_tokens(void *ctx, uint64_t request, const uint32_t *ids, size_t n)
 {
     struct openai_choice *choice = ctx;
     struct completion *c = choice->owner;
+    if (c->body->no_answer)
+        return;
+    prompt_scores_begin(c, choice);
     const struct requests *r = c->openai->requests;
     struct request_usage usage = {0};
     stream_begin(c);
@@ -200,9 +250,11 @@ static void on_tokens(void *ctx, uint64_t request, const uint32_t *ids, size_t n
         if (body_stops_at(c->body, id))
             completion_finish(&choice->text);
         else
-            completion_push(&choice->text, id);
+            completion_push(&choice->text, id), answer_scores_token(&choice->scores, id);
     }
-    if (choice->text.text.failed) {
+    if (answer_scores_failed(&choice->scores)) {
+        scores_fail(c);
+    } else if (choice->text.text.failed) {
         struct err e = {0};
         err_set(&e, HP_ENOMEM, "no memory for the answer");
         completion_fail(c, &e);
@@ -219,8 +271,13 @@ static void on_finished(void *ctx, uint64_t request, enum request_finish finish,
                         const struct request_usage *usage)
 {
     struct openai_choice *choice = ctx;
+    struct completion *c = choice->owner;
+    struct request_usage told = *usage;
     (void)request;
-    choice_end(choice->owner, choice, finish == REQUEST_STOP ? "stop" : "length", usage);
+    if (c->body->no_answer)
+        told.output_tokens = 0;
+    prompt_scores_begin(c, choice);
+    choice_end(c, choice, finish == REQUEST_STOP ? "stop" : "length", &told);
 }
 
 static void on_failed(void *ctx, uint64_t request, const struct err *why,
@@ -234,10 +291,35 @@ static void on_failed(void *ctx, uint64_t request, const struct err *why,
 
 /* ---- open ---- */
 
+/* What is to be said of its tokens, and the text that stands before them. */
+static void choice_score(const struct completion *c, struct openai_choice *choice,
+                         uint32_t said_width, uint32_t prompt_width)
+{
+    const struct openai_body *b = c->body;
+    const size_t *ends = (const size_t *)(const void *)c->prompt.echo_ends.data;
+    size_t i = choice->index / b->n_choices, from = b->echo && i ? ends[i - 1] : 0;
+    choice->scores.tokenizer = choice->text.stream.tokenizer;
+    choice->scores.chat = c->answer.head.chat || c->answer.head.dialect != &dialect_openai;
+    choice->scores.tells = b->logprobs;
+    choice->scores.all = b->prompt_logprobs;
+    choice->scores.top = b->top;
+    choice->scores.prompt_top = b->prompt_top;
+    choice->scores.said_width = said_width;
+    choice->scores.prompt_width = prompt_width;
+    choice->n_echo = b->echo ? ends[i] - from : 0;
+    choice->echo = b->echo ? (const char *)c->prompt.echo.data + from : NULL;
+}
+
 /* All choices of the next prompt or none: the first one's prompt is everybody's, each draws with a
  * seed of its own. */
 static int choices_open(struct completion *c, struct err *e)
 {
+    const struct openai_body *b = c->body;
+    bool echoes = b->echo && b->logprobs;
+    uint32_t echo_top = echoes ? b->top : 0;
+    uint32_t prompt_top = echo_top > b->prompt_top ? echo_top : b->prompt_top;
+    uint32_t prompt_width = echoes || b->prompt_logprobs ? 1 + prompt_top : 0,
+             said_width = b->logprobs && !b->no_answer ? 1 + b->top : 0;
     const struct requests *r = c->openai->requests;
     uint32_t n = c->body->n_choices, first = c->n_opened;
     const size_t *ends = (const size_t *)(const void *)c->prompt.ends.data;
@@ -249,7 +331,9 @@ static int choices_open(struct completion *c, struct err *e)
         .n_prompt = ends[first / n] - from,
         .max_tokens = c->body->max_tokens,
         .sampling = &sampling,
-        .n_forks = n - 1,
+        .n_forks = prompt_width ? 0 : n - 1,
+        .said_scores = said_width,
+        .prompt_scores = prompt_width,
         .ignore_end = c->body->ignore_end,
         .priority = c->body->priority,
         .client = c->client,
@@ -257,11 +341,15 @@ static int choices_open(struct completion *c, struct err *e)
     int rc = 0;
     for (uint32_t i = first; i < first + n && rc == 0; i++) {
         struct openai_choice *choice = &c->answer.choices[i];
-        request.callbacks = (struct request_callbacks){
-            .ctx = choice, .tokens = on_tokens, .finished = on_finished, .failed = on_failed};
+        request.callbacks = (struct request_callbacks){.ctx = choice,
+                                                       .tokens = on_tokens,
+                                                       .finished = on_finished,
+                                                       .failed = on_failed,
+                                                       .scores = on_scores};
+        choice_score(c, choice, said_width, prompt_width);
         rc = r->open(r->ctx, &request, &choice->request, e);
         choice->request = rc < 0 ? 0 : choice->request;
-        request.fork_of = c->answer.choices[first].request;
+        request.fork_of = prompt_width ? 0 : c->answer.choices[first].request;
         request.n_forks = 0;
         sampling.seed++;
     }
@@ -311,7 +399,7 @@ void completion_open(struct completion *c)
     int rc = 0;
     while (rc == 0 && c->n_opened < c->answer.n_choices && choices_running(c) < CHOICES_AT_ONCE)
         rc = prompt_open(c, &e);
-    if (c->n_opened == c->answer.n_choices)
+    if (c->n_opened == c->answer.n_choices && !c->body->echo && !c->body->prompt_logprobs)
         prompt_free(&c->prompt);
     if (rc == 0 ||
         (rc == HP_EBUSY && c->n_opened > 0 &&

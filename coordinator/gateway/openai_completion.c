@@ -6,6 +6,8 @@
  *
  * A client that goes away during the first two leaves an orphan, which its worker finishes and
  * nobody hears of. */
+#include <stdlib.h>
+
 #include "coordinator/gateway/openai_completion_int.h"
 
 /* ---- encoding ---- */
@@ -60,6 +62,26 @@ static void completion_submit(struct completion *c, void (*run)(struct piece *),
     }
 }
 
+/* What would end an answer: its end tokens, and those that the body names. */
+static int late_ids_make(struct openai_body *b, const struct tokenizer *t, struct err *e)
+{
+    int n_ends = 0, most = SAMPLING_MAX_LATE_IDS - OPENAI_MAX_STOP_IDS;
+    const uint32_t *ends = tokenizer_end_ids(t, &n_ends);
+    n_ends = n_ends < most ? n_ends : most;
+    size_t n = (size_t)n_ends + (size_t)b->n_stop_ids;
+    if (!b->sampling.min_tokens || !n)
+        return 0;
+    uint32_t *ids = calloc(n, sizeof *ids);
+    if (!ids)
+        return err_set(e, HP_ENOMEM, "out of memory for a request");
+    for (int i = 0; i < n_ends; i++)
+        ids[i] = ends[i];
+    for (int i = 0; i < b->n_stop_ids; i++)
+        ids[n_ends + i] = b->stop_ids[i];
+    b->sampling.late_ids = (struct pack_u32s){ids, n};
+    return 0;
+}
+
 /* What an answer needs of the model and the body, on the loop. */
 static int completion_prepare(struct completion *c, const struct request_model *m, struct err *e)
 {
@@ -75,6 +97,8 @@ static int completion_prepare(struct completion *c, const struct request_model *
     c->answer.head.model = c->body->model;
     c->answer.head.chat = c->body->chat;
     c->answer.n_per_prompt = c->body->n_choices;
+    if ((rc = late_ids_make(c->body, t, e)) < 0)
+        return rc;
     return answer_init(&c->answer, (uint32_t)c->body->n_prompts * c->body->n_choices, c, t,
                        c->body->stops, c->body->n_stops, e);
 }

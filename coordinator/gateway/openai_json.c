@@ -68,11 +68,11 @@ static void chunk_begin(struct buffer *out, const struct openai_head *h)
     envelope_begin(out, h, h->chat ? "chat.completion.chunk" : "text_completion");
 }
 
-static void choice_end(struct buffer *out, const char *finish)
+static void choice_end(struct buffer *out, const char *finish, struct answer_scores *scores)
 {
-    text_append(out, ",\"logprobs\":null,\"finish_reason\":");
+    answer_scores_write(scores, out);
+    text_append(out, ",\"finish_reason\":");
     json_write_text(out, finish);
-    text_append(out, "}");
 }
 
 static void choice_begin(struct buffer *out, uint32_t index)
@@ -82,9 +82,11 @@ static void choice_begin(struct buffer *out, uint32_t index)
     text_append(out, number);
 }
 
-static void chunk_end(struct buffer *out, const struct openai_head *h, const char *finish)
+static void chunk_end(struct buffer *out, const struct openai_head *h, const char *finish,
+                      struct answer_scores *scores)
 {
-    choice_end(out, finish);
+    choice_end(out, finish, scores);
+    text_append(out, "}");
     text_append(out, h->include_usage ? "],\"usage\":null}\n\n" : "]}\n\n");
 }
 
@@ -93,18 +95,24 @@ void openai_event_role(struct buffer *out, const struct openai_head *h, uint32_t
     chunk_begin(out, h);
     choice_begin(out, index);
     text_append(out, ",\"delta\":{\"role\":\"assistant\",\"content\":\"\"}");
-    chunk_end(out, h, NULL);
+    chunk_end(out, h, NULL, NULL);
 }
 
 void openai_event_text(struct buffer *out, const struct openai_head *h, uint32_t index,
                        const char *text, size_t n)
+{
+    openai_event_scored(out, h, index, text, n, NULL);
+}
+
+void openai_event_scored(struct buffer *out, const struct openai_head *h, uint32_t index,
+                         const char *text, size_t n, struct answer_scores *scores)
 {
     chunk_begin(out, h);
     choice_begin(out, index);
     text_append(out, h->chat ? ",\"delta\":{\"content\":" : ",\"text\":");
     json_write_string(out, text, n);
     text_append(out, h->chat ? "}" : "");
-    chunk_end(out, h, NULL);
+    chunk_end(out, h, NULL, scores);
 }
 
 void openai_event_finish(struct buffer *out, const struct openai_head *h, uint32_t index,
@@ -113,7 +121,7 @@ void openai_event_finish(struct buffer *out, const struct openai_head *h, uint32
     chunk_begin(out, h);
     choice_begin(out, index);
     text_append(out, h->chat ? ",\"delta\":{}" : ",\"text\":\"\"");
-    chunk_end(out, h, finish);
+    chunk_end(out, h, finish, NULL);
 }
 
 static void usage_and_timings(struct buffer *out, const struct request_usage *u)
@@ -152,12 +160,22 @@ void openai_json_begin(struct buffer *out, const struct openai_head *h)
 void openai_json_choice(struct buffer *out, const struct openai_head *h, uint32_t index,
                         const char *text, size_t n, const char *finish)
 {
+    openai_json_scored(out, h, index, text, n, finish, NULL);
+}
+
+void openai_json_scored(struct buffer *out, const struct openai_head *h, uint32_t index,
+                        const char *text, size_t n, const char *finish,
+                        struct answer_scores *scores)
+{
     text_append(out, index ? "," : "");
     choice_begin(out, index);
     text_append(out, h->chat ? ",\"message\":{\"role\":\"assistant\",\"content\":" : ",\"text\":");
     json_write_string(out, text, n);
     text_append(out, h->chat ? "}" : "");
-    choice_end(out, finish);
+    choice_end(out, finish, scores);
+    if (scores)
+        answer_scores_write_prompt(scores, out);
+    text_append(out, "}");
 }
 
 void openai_json_end(struct buffer *out, const struct request_usage *u)

@@ -4,6 +4,7 @@
 #define HP_COORDINATOR_GATEWAY_OPENAI_JSON_H
 
 #include "common/bytes.h"
+#include "coordinator/gateway/answer_scores.h"
 #include "coordinator/requests.h"
 
 struct dialect; /* dialect.h */
@@ -26,6 +27,8 @@ void openai_json_error(struct buffer *out, int http_status, const char *message,
 void openai_event_role(struct buffer *out, const struct openai_head *h, uint32_t index);
 void openai_event_text(struct buffer *out, const struct openai_head *h, uint32_t index,
                        const char *text, size_t n);
+void openai_event_scored(struct buffer *out, const struct openai_head *h, uint32_t index,
+                         const char *text, size_t n, struct answer_scores *scores);
 void openai_event_finish(struct buffer *out, const struct openai_head *h, uint32_t index,
                          const char *finish);
 void openai_event_usage(struct buffer *out, const struct openai_head *h,
@@ -37,6 +40,9 @@ void openai_event_done(struct buffer *out);
 void openai_json_begin(struct buffer *out, const struct openai_head *h);
 void openai_json_choice(struct buffer *out, const struct openai_head *h, uint32_t index,
                         const char *text, size_t n, const char *finish);
+void openai_json_scored(struct buffer *out, const struct openai_head *h, uint32_t index,
+                        const char *text, size_t n, const char *finish,
+                        struct answer_scores *scores);
 void openai_json_end(struct buffer *out, const struct request_usage *u);
 
 #endif

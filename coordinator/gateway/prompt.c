@@ -100,6 +100,23 @@ static int encode_chat(struct prompt *p, const struct openai_body *b, struct mod
 
 /* ---- all ---- */
 
+/* A text as it was given; of ids what they stand for. */
+static int echo_add(struct prompt *p, const struct body_prompt *b, const struct tokenizer *t)
+{
+    int rc = 0;
+    if (b->text)
+        buffer_append(&p->echo, b->text, strlen(b->text));
+    for (size_t i = 0; !b->text && i < b->n_ids; i++) {
+        size_t n;
+        const char *bytes = tokenizer_token_bytes(t, b->ids[i], &n);
+        buffer_append(&p->echo, bytes, n);
+    }
+    buffer_append(&p->echo_ends, &p->echo.size, sizeof p->echo.size);
+    if (p->echo.failed || p->echo_ends.failed)
+        rc = err_set(&p->failure, HP_ENOMEM, "out of memory for a prompt");
+    return rc;
+}
+
 static int prompt_add(struct prompt *p, const struct openai_body *b, struct model *model,
                       const struct tokenizer *t, uint64_t context, size_t i)
 {
@@ -111,6 +128,8 @@ static int prompt_add(struct prompt *p, const struct openai_body *b, struct mode
         rc = encode_plain(p, b, t, context, b->prompts[i].text);
     else
         buffer_append(&p->ids, b->prompts[i].ids, b->prompts[i].n_ids * sizeof(uint32_t));
+    if (rc == 0 && b->echo)
+        rc = echo_add(p, &b->prompts[i], t);
     size_t end = p->ids.size / sizeof(uint32_t);
     buffer_append(&p->ends, &end, sizeof end);
     if (rc == 0 && (p->ids.failed || p->ends.failed))
@@ -133,6 +152,8 @@ void prompt_free(struct prompt *p)
 {
     buffer_free(&p->ids);
     buffer_free(&p->ends);
+    buffer_free(&p->echo);
+    buffer_free(&p->echo_ends);
 }
 
 /* In a client's words: by the name that it knows, since where the model lies here is nobody's

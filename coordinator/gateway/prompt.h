@@ -9,8 +9,10 @@
 
 /* What became of it. */
 struct prompt {
-    struct buffer ids;  /* u32 each, of all the body's prompts */
-    struct buffer ends; /* size_t each: how many ids there are up to the end of each prompt */
+    struct buffer ids;       /* u32 each, of all the body's prompts */
+    struct buffer ends;      /* size_t each: how many ids there are up to the end of each prompt */
+    struct buffer echo;      /* the texts of these prompts, where they are to be echoed */
+    struct buffer echo_ends; /* size_t each: of them in `echo` */
     int rc;
     struct err failure;
     const char *param, *code; /* of the refusal; NULL */

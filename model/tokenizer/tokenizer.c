@@ -11,6 +11,14 @@ int tokenizer_vocabulary(const struct tokenizer *t)
     return (int)t->vocabulary.n;
 }
 
+const char *tokenizer_token_bytes(const struct tokenizer *t, uint32_t id, size_t *size)
+{
+    const struct vocabulary_token *token = id < t->vocabulary.n ? &t->vocabulary.tokens[id] : NULL;
+    bool spelt = token && (token->special || !token->out);
+    *size = !token || !token->text ? 0 : spelt ? token->size : token->out_size;
+    return !*size ? "" : spelt ? token->text : token->out;
+}
+
 /* A normaliser may turn any character into the first one of a token that is looked for behind it.
  */
 static bool specials_are_normalized(const struct tokenizer *t)

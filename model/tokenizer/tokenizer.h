@@ -59,6 +59,10 @@ void token_stream_init(struct token_stream *s, const struct tokenizer *t, bool s
 void token_stream_push(struct token_stream *s, uint32_t id, struct buffer *out);
 void token_stream_finish(struct token_stream *s, struct buffer *out);
 
+/* The bytes of one token, special ones as they are spelled, whatever stands before it; the
+ * tokenizer's own. Of ids that have none: none. */
+const char *tokenizer_token_bytes(const struct tokenizer *t, uint32_t id, size_t *size);
+
 /* How many ids there are. */
 int tokenizer_vocabulary(const struct tokenizer *t);
 /* The most bytes of text that one token stands for, with what normalising may take off; white space

@@ -354,7 +354,9 @@ def client_faults_are_named_and_never_500():
             (b'{"model": "demo", "messages": [{"role": "user", "content": "x", "y": %s}]}' % nested.encode(), 200, None),
             (chat_body("word " * 2000), 400, "messages"),
             (chat_body("x", grammar="root ::= x"), 400, "grammar"),
-            (chat_body("x", min_tokens=5), 400, "min_tokens"),
+            (chat_body("x", min_tokens=-5), 400, "min_tokens"),
+            (chat_body("x", logprobs=True, top_logprobs=10**9), 400, "top_logprobs"),
+            (chat_body("x", prompt_logprobs=1e999), 400, None),
         ]
         for body, wanted, param in cases:
             status, _, answer = exchange(c.port, post(body))

@@ -1,0 +1,52 @@
+/* How likely the tokens of an answer were, and those of its prompt, as rows of JSON that grow as
+ * tokens come: OpenAI's two shapes of "logprobs", and vLLM's "prompt_logprobs". No I/O; on the
+ * loop's thread. */
+#ifndef HP_COORDINATOR_GATEWAY_ANSWER_SCORES_H
+#define HP_COORDINATOR_GATEWAY_ANSWER_SCORES_H
+
+#include <stdbool.h>
+
+#include "common/bytes.h"
+#include "common/score.h"
+#include "model/tokenizer/tokenizer.h"
+
+/* Rows of one answer together have no more bytes than this: what a request may ask for is more than
+ * a reply should be. */
+enum { ANSWER_SCORES_BYTES = 64 << 20 };
+
+struct answer_scores {
+    const struct tokenizer *tokenizer; /* borrowed; NULL: nobody asked */
+    bool chat;
+    bool tells;               /* "logprobs" is asked for: also of the prompt, where it is echoed */
+    bool all;                 /* "prompt_logprobs" is */
+    uint32_t top, prompt_top; /* the likeliest that each of the two has */
+    uint32_t said_width, prompt_width; /* scores a token that come from the core */
+    struct buffer waiting;             /* struct score: of tokens that have not come */
+    /* completions: a list each; chats: objects in `tokens` */
+    struct buffer tokens, values, tops, offsets;
+    struct buffer prompt; /* prompt_logprobs */
+    uint64_t offset;      /* of the next token, in characters of the text */
+    size_t n_prompt;      /* tokens of the prompt that are there */
+};
+
+void answer_scores_fini(struct answer_scores *s);
+/* The next token of a prompt, with its row of prompt_width (NULL: it is the first, which follows
+ * nothing). `echoed`: it stands in the answer, and its text there. */
+void answer_scores_prompt(struct answer_scores *s, uint32_t id, const struct score *row,
+                          bool echoed);
+/* Scores came: rows of tokens that come next. */
+void answer_scores_come(struct answer_scores *s, const struct score *scores, size_t n);
+/* The next token of the answer: takes its row from those that came. */
+void answer_scores_token(struct answer_scores *s, uint32_t id);
+/* No memory, or more than ANSWER_SCORES_BYTES. */
+bool answer_scores_failed(const struct answer_scores *s);
+/* Whether there is something to hand out. */
+bool answer_scores_wait(const struct answer_scores *s);
+/* `,"logprobs":{...}`: what is there, which is dropped; null where nothing was asked for. */
+void answer_scores_write(struct answer_scores *s, struct buffer *out);
+/* The rows of a chat as one list, "[...]"; dropped. */
+void answer_scores_write_list(struct answer_scores *s, struct buffer *out);
+/* `,"prompt_logprobs":[...]`, or nothing. */
+void answer_scores_write_prompt(struct answer_scores *s, struct buffer *out);
+
+#endif
