@@ -11,6 +11,8 @@ void core_batch_failed(struct agent_core *c, struct core_stage *s, const struct 
                        const struct agent_event *ev)
 {
     const struct err *e = ev->u.batch_done.error;
+    if (ev->u.batch_done.status == HP_EDEVICE)
+        core_stage_break(c, s, e); /* before its sequences: they go on elsewhere */
     core_batch_fail(c, s, b, ev->u.batch_done.status,
                     e && e->text[0] ? e->text : "the stage could not run a batch");
     if (core_stage_is_first(s))

@@ -277,6 +277,8 @@ void core_sequence_opened(struct agent_core *c, const struct agent_event *ev)
         return;
     const struct err *e = ev->u.sequence_opened.error;
     if (ev->u.sequence_opened.status < 0) {
+        if (ev->u.sequence_opened.status == HP_EDEVICE)
+            core_stage_break(c, s, e); /* as in core_batch_failed */
         core_sequence_fail(c, s, id, ev->u.sequence_opened.status,
                            e ? e->text : "the stage has no room for the sequence");
         return;

@@ -35,6 +35,7 @@ bool deployment_layout_usable(struct coord *c, const struct stage_layout *layout
         /* One that is joining just now will be ready in a moment: waiting for it is better than
          * moving. */
         if (!m || !member_device(m, layout->stages[i].device) || m->drain != MEMBER_STAYS ||
+            member_device_lost(m, layout->stages[i].device) ||
             (m->state != MEMBER_READY && m->state != MEMBER_JOINING))
             return false;
     }

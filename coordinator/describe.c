@@ -41,6 +41,8 @@ static json_t *member_devices(const struct member *m, double *memory_bytes)
         const json_t *told = member_node_told(m->node, i);
         json_object_set(row, "threads", json_object_get(told, "threads"));
         json_object_set(row, "cores", json_object_get(told, "cores"));
+        if (member_device_lost(m, i))
+            json_object_set_new(row, "lost", json_string(member_device_lost(m, i)));
         json_array_append_new(devices, row);
         *memory_bytes += own->memory_bytes;
     }

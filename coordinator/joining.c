@@ -186,6 +186,8 @@ static void member_joined(struct coord *c, struct member *m, uint64_t peer,
     m->peer = peer;
     m->heard_ns = coord_now(c);
     m->gone_ns = 0;
+    if (!j->process || j->process != m->process)
+        member_devices_find(m);
     m->process = j->process;
     m->rival = m->rival_ns = 0;
     m->rival_host[0] = 0;

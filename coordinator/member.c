@@ -73,6 +73,7 @@ static void member_free(struct member *m)
     member_node_free(&m->node);
     free(m->address);
     free(m->held);
+    member_devices_find(m);
     free(m->models);
     free(m->links);
     free(m);
@@ -115,6 +116,24 @@ void member_move(struct member *m, int to)
     log_info("coordinator", "member", "agent=%s from=%s to=%s", m->name,
              member_states[m->state].word, member_states[to].word);
     machine_move(member_states, &m->state, to);
+}
+
+void member_device_lose(struct member *m, int device, const char *why)
+{
+    char text[DEVICE_TEXT];
+    if (device < 0 || device >= MESSAGE_MAX_DEVICES || m->device_lost[device])
+        return;
+    member_device_text(m, device, text);
+    log_warn("coordinator", "device_lost", "device=%s why=\"%s\"", text, why);
+    m->device_lost[device] = strdup(why);
+}
+
+void member_devices_find(struct member *m)
+{
+    for (int i = 0; i < MESSAGE_MAX_DEVICES; i++) {
+        free(m->device_lost[i]);
+        m->device_lost[i] = NULL;
+    }
 }
 
 void member_node_set(struct member *m, struct member_node *node)

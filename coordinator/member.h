@@ -61,6 +61,8 @@ struct member {
         rival_ns;        /* another process with its key, and when that one asked first; 0: none */
     char rival_host[80]; /* "" while none was refused */
     uint64_t device_free_bytes[MESSAGE_MAX_DEVICES]; /* as the last heartbeat told */
+    char *device_lost[MESSAGE_MAX_DEVICES]; /* why it takes no stages until the agent starts again;
+                                               NULL: it works */
     uint64_t memory_free_bytes, dropped_stale, dropped_foreign, data_sent_bytes,
         data_received_bytes;
     int64_t clock_offset_ns; /* add it to the agent's clock to have ours (clocks.h) */
@@ -118,6 +120,12 @@ int member_device_find(const struct member *m, const char *name);
 /* What people call a device: the agent's name where that has one device, else "agent/device". */
 void member_device_text(const struct member *m, int device, char out[DEVICE_TEXT]);
 
+/* Why the device takes no stages; NULL: it does. */
+static inline const char *member_device_lost(const struct member *m, int device)
+{
+    return device >= 0 && device < MESSAGE_MAX_DEVICES ? m->device_lost[device] : NULL;
+}
+
 /* What the member's devices do not run of these (member_node_lacks). */
 static inline const char *member_lacks(const struct member *m, const char *const *names)
 {
@@ -126,7 +134,11 @@ static inline const char *member_lacks(const struct member *m, const char *const
 
 /* ---- setters ---- */
 
-void member_move(struct member *m, int to);                       /* enum member_presence */
+void member_move(struct member *m, int to); /* enum member_presence */
+/* The device has failed for good, as it said; and what was lost is there again: it is another
+ * process. */
+void member_device_lose(struct member *m, int device, const char *why);
+void member_devices_find(struct member *m);
 void member_node_set(struct member *m, struct member_node *node); /* takes node */
 int member_address_set(struct member *m, struct pack_span from, struct err *e);
 void member_held_set(struct member *m, const struct pack_list *held);    /* NULL: none */

@@ -90,12 +90,23 @@ static int agent_check(const struct deployment *d, const struct member *m, int i
     return 0;
 }
 
+static int device_lost_error(const struct placement_device *at, struct err *e)
+{
+    char text[DEVICE_TEXT];
+    member_device_text(at->agent, at->device, text);
+    err_set(e, HP_EDEVICE, "device \"%s\" is lost: %s", text,
+            member_device_lost(at->agent, at->device));
+    return err_hint(e, "it takes stages again when its agent is started again");
+}
+
 static int range_check(const struct deployment *d, const struct placement_device *at, int i,
                        struct err *e)
 {
     const struct deployment_spec *s = &d->spec;
     const struct deployment_range *r = &s->ranges[i];
     int rc = agent_check(d, at->agent, i, e);
+    if (rc == 0 && member_device_lost(at->agent, at->device))
+        rc = device_lost_error(at, e);
     if (rc < 0 || !s->with_layers)
         return rc;
     if (at->device < 0 && member_device_count(at->agent) > 1) {
@@ -532,7 +543,7 @@ int placement_unmeasured(struct coord *c, const struct deployment *d, struct pla
         struct member *m = c->members[i];
         for (int k = 0; n < max && member_available(m) && k < member_device_count(m); k++) {
             const char *kind = member_kind(m, k);
-            bool known = kind_is_measured(c, d, m, kind);
+            bool known = member_device_lost(m, k) || kind_is_measured(c, d, m, kind);
             for (int o = 0; o < n; o++)
                 known = known || strcmp(member_kind(out[o].agent, out[o].device), kind) == 0;
             if (!known)

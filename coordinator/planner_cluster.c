@@ -14,7 +14,7 @@ double planner_free_bytes(const struct coord *c, const struct deployment *d, con
                           int device)
 {
     const struct cluster_device *own = member_device(m, device);
-    double bytes = own ? own->memory_bytes : 0;
+    double bytes = own && !member_device_lost(m, device) ? own->memory_bytes : 0;
     for (size_t i = 0; i < c->n_deployments; i++) {
         const struct deployment *other = c->deployments[i];
         /* A plan that reads for one that chooses such a plan anew gives its room back. */

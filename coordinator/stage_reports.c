@@ -26,11 +26,14 @@ void stage_reports_tell(struct coord *c, struct deployment *d, bool now)
                              describe_stages(d)));
 }
 
-static struct verdict stage_failed(struct deployment *d, const struct member *m,
+static struct verdict stage_failed(struct deployment *d, struct member *m,
+                                   const struct deployment_stage *stage,
                                    const struct message_stage_state *s)
 {
     bool preparing = deployment_prepares(d);
     struct verdict v = {preparing ? VERDICT_FAIL : VERDICT_BREAK, d, {0}};
+    if (coord_failure_code(s->code) == HP_EDEVICE)
+        member_device_lose(m, stage->device, s->text);
     err_set(&v.why, coord_failure_code(s->code), "agent \"%s\" %s: %s", m->name,
             preparing ? "could not prepare its stage" : "lost its stage", s->text);
     if (s->hint && s->hint[0])
@@ -93,7 +96,7 @@ struct verdict stage_reports_state(struct coord *c, struct member *m,
         return fine;
     }
     if (strcmp(s->state, "failed") == 0)
-        return stage_failed(d, m, s);
+        return stage_failed(d, m, stage, s);
     stage_told(c, d, stage, s);
     return fine;
 }

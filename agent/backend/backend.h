@@ -180,13 +180,13 @@ struct backend {
 
     int (*stream_create)(struct device *d, struct stream **out, struct err *e);
     void (*stream_destroy)(struct stream **s);
-    /* Until all is done: HP_EDEVICE with the first failure since the last wait. */
+    /* Until all is done: the first failure since the last wait: HP_EDEVICE (lost), HP_ENOMEM. */
     int (*stream_wait)(struct stream *s, struct err *e);
     int (*event_create)(struct device *d, struct event **out, struct err *e);
     void (*event_destroy)(struct event **v);
     /* The event stands for the work that is on the stream now. */
     void (*event_record)(struct event *v, struct stream *s);
-    /* Until that work is done: HP_EDEVICE with the first failure of work between the event before
+    /* Until that work is done: the first failure (as above) of work between the event before
      * on this stream (or the last wait) and this one. */
     int (*event_wait)(struct event *v, struct err *e);
     /* Whether that work is still under way: then over(ctx) is called once when it is done, on a

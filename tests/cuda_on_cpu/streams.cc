@@ -4,6 +4,8 @@
 #include <deque>
 #include <functional>
 #include <mutex>
+#include <string>
+#include <unistd.h>
 #include <vector>
 
 #include "cuda_on_cpu_int.h"
@@ -31,12 +33,23 @@ static struct {
     bool ready, lost;
     int devices, driver; /* its version as CUDA counts; 0: there is none */
     uint64_t calls, call_fails, mallocs, malloc_fails;
+    std::string lost_file; /* once it is there all calls fail */
 } box;
 
 static uint64_t setting(const char *name, uint64_t otherwise)
 {
     const char *all = getenv("CUDA_ON_CPU"), *at = all ? strstr(all, name) : nullptr;
     return at && at[strlen(name)] == '=' ? strtoull(at + strlen(name) + 1, nullptr, 10) : otherwise;
+}
+
+/* The text up to the next comma. */
+static std::string setting_text(const char *name)
+{
+    const char *all = getenv("CUDA_ON_CPU"), *at = all ? strstr(all, name) : nullptr;
+    if (!at || at[strlen(name)] != '=')
+        return "";
+    at += strlen(name) + 1;
+    return std::string(at, strcspn(at, ","));
 }
 
 static void box_ready()
@@ -47,6 +60,7 @@ static void box_ready()
     box.driver = (int)setting("driver", RUNTIME_VERSION);
     box.devices = (int)setting("devices", 1);
     box.call_fails = setting("call_fails", 0);
+    box.lost_file = setting_text("lost_file");
     box.malloc_fails = setting("malloc_fails", 0);
     draw_seed(setting("seed", 1));
     memory_limit(setting("memory", (uint64_t)1 << 30));
@@ -59,7 +73,8 @@ static cudaError_t call_begin()
     if (box.driver < RUNTIME_VERSION)
         return cudaErrorInsufficientDriver;
     box.calls++;
-    box.lost = box.lost || (box.call_fails && box.calls >= box.call_fails);
+    box.lost = box.lost || (box.call_fails && box.calls >= box.call_fails) ||
+               (!box.lost_file.empty() && access(box.lost_file.c_str(), F_OK) == 0);
     return box.lost ? cudaErrorIllegalAddress : cudaSuccess;
 }
 #define CALL                                                                                       \

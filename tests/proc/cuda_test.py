@@ -3,6 +3,7 @@ import contextlib
 import json
 import os
 import subprocess
+import tempfile
 
 from cluster import BUILD, Cluster, DEMO, Failed, ROOT
 from tap import main, skip, test
@@ -76,14 +77,43 @@ def a_box_without_driver_plugin_or_memory_is_told_so():
 @test
 def a_gpu_that_is_lost_leaves_the_agent_and_its_other_devices():
     with gpu_beside("--device", "cuda:0,mem=64MiB", "--device", "cpu", CUDA_ON_CPU="call_fails=300") as (c, agent):
-        try:
-            c.deploy("demo", DEMO, "--agents", "gpu/cuda0")
-            raise AssertionError("a GPU that is lost runs a model")
-        except Failed as e:
-            assert "device cuda:0" in e.message and "illegal memory access" in e.message, e.message
+        for said_then in ("illegal memory access", "is lost"):
+            try:
+                c.deploy("demo", DEMO, "--agents", "gpu/cuda0")
+                raise AssertionError("a GPU that is lost runs a model")
+            except Failed as e:
+                assert "cuda0" in e.message.replace(":", "") and said_then in e.message, e.message
         assert agent.poll() is None, agent.poll()
+        devices = {d["name"]: d for d in c.hpctl("node", "describe", "gpu")["devices"]}
+        assert "illegal memory access" in devices["cuda0"]["lost"] and "lost" not in devices["cpu"], devices
         c.deploy("other", DEMO, "--agents", "gpu/cpu")
         assert c.answer("other", "What is in the box?")
+
+
+@test
+def an_answer_goes_on_elsewhere_when_its_gpu_is_lost():
+    if not os.path.exists(GOLDEN):
+        skip("../shared/golden is not here")
+    with open(os.path.join(GOLDEN, "expected.json")) as f:
+        prompt = json.load(f)["prompts"][1]
+    with tempfile.TemporaryDirectory() as folder:
+        lost = os.path.join(folder, "lost")
+        with gpu_beside("--device", "cuda:0,mem=64MiB", CUDA_ON_CPU="lost_file=" + lost) as (c, agent):
+            c.hpctl("node", "drain", "a0")
+            c.deploy("golden", os.path.join(GOLDEN, "model-f32.gguf"), "--compute", "f32", "--max-context", "256", "--max-sequences", "4")
+            c.hpctl("node", "undrain", "a0")
+            stream = c.stream("/v1/completions", {"model": "golden", "prompt": prompt["ids"], "max_tokens": 24, "temperature": 0})
+            text = ""
+            for event in stream.events():
+                text += event["choices"][0]["text"] if event and event.get("choices") else ""
+                if text and not os.path.exists(lost):
+                    open(lost, "w").close()
+            want = c.request("POST", "/detokenize", {"model": "golden", "tokens": prompt["greedy_ids"][:24]})[1]["content"]
+            d = c.hpctl("describe", "golden")
+            assert text.strip() == want.strip(), (text, want)
+            assert d["losses"]["places"] == 1 and "illegal memory access" in d["losses"]["last_why"], d["losses"]
+            assert [s["on"] for s in d["stages"]] == ["a0"], d["stages"]
+            assert agent.poll() is None and c.member("gpu") == "ready"
 
 
 main()

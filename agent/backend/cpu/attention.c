@@ -246,7 +246,7 @@ void cpu_attention(struct stream *s, const struct device_op *op, const struct te
                                 .q = &in[0],
                                 .out = out};
     if (!scratch_get_all(s->device, attend_scratch_floats(g->layout.head_dim) * sizeof(float))) {
-        cpu_stream_fail(s, HP_EDEVICE, "no memory for attention");
+        cpu_stream_fail(s, HP_ENOMEM, "no memory for attention");
         return;
     }
     uint32_t n_parts = 0, share = (uint32_t)(heads / g->layout.n_kv_heads);

@@ -108,7 +108,7 @@ void cpu_expert_matmul(struct stream *s, const struct device_op *op, const struc
     r.x_step = tensor_width(&in[0]) == r.inputs ? 0 : r.inputs;
     assert(tensor_width(out) == r.used * r.outputs);
     if (!gather_alloc(s->device, &r, n_experts, out->shape[0])) {
-        cpu_stream_fail(s, HP_EDEVICE, "no memory for the rows of experts");
+        cpu_stream_fail(s, HP_ENOMEM, "no memory for the rows of experts");
         return;
     }
     slots_sort(&r, &in[1], n_experts);
@@ -136,7 +136,7 @@ void cpu_head_matmul(struct stream *s, const struct device_op *op, const struct 
     float *made = scratch_get(s->device, &s->device->gathered, rows * outputs * sizeof *made);
     (void)batch;
     if (!made) {
-        cpu_stream_fail(s, HP_EDEVICE, "no memory for the rows of a head");
+        cpu_stream_fail(s, HP_ENOMEM, "no memory for the rows of a head");
         return;
     }
     for (int h = 0; h < how->heads; h++) {

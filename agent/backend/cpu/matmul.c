@@ -176,6 +176,6 @@ void cpu_matmul(struct stream *s, const struct device_op *op, const struct tenso
         threads_run(s->device->threads, job.parts.count, in_place_part, &job);
     }
     if (atomic_load(&job.failed))
-        cpu_stream_fail(s, HP_EDEVICE,
+        cpu_stream_fail(s, HP_ENOMEM,
                         "a matrix product failed: out of memory, or refused by oneDNN");
 }

@@ -286,11 +286,37 @@ static void failed_batch_ends_its_sequences_and_goes_on_empty(void **state)
     struct batch_run run = {5, 0, 4, 0, 0, false, 0, 0, 0, 0};
     frame(f, 1, SESSION + 1, 1, 9, &run, 1, &input);
     assert_true(take_run(f));
-    done(f, HP_EDEVICE, NULL, NULL);
-    assert_string_equal(said(f, MESSAGE_SEQUENCE_FAILED)->u.sequence_failed.code, "device");
+    done(f, HP_ENOMEM, NULL, NULL);
+    assert_string_equal(said(f, MESSAGE_SEQUENCE_FAILED)->u.sequence_failed.code, "no_memory");
     assert_non_null(did(f, AGENT_DO_SEQUENCE_CLOSE, 0));
     assert_int_equal(did(f, AGENT_DO_POST, 0)->u.post.header.batch, 9);
     assert_null(did(f, AGENT_DO_POST, 0)->u.post.buffer);
+}
+
+static void device_that_is_lost_loses_the_stage_before_its_sequences(void **state)
+{
+    struct core_fixture *f = *state;
+    int input;
+    join(f);
+    make_ready(f, 1, 1, 3);
+    connect_stage(f, 1, 1, 3);
+    begin(f, 1, 5, 10, false);
+    struct batch_run run = {5, 0, 4, 0, 0, false, 0, 0, 0, 0};
+    frame(f, 1, SESSION + 1, 1, 9, &run, 1, &input);
+    assert_true(take_run(f));
+    struct err lost = {.code = HP_EDEVICE, .text = "device cuda:0: gone"};
+    struct agent_event ev = {.kind = AGENT_EVENT_BATCH_DONE};
+    ev.u.batch_done.slot = f->run.u.run.slot;
+    ev.u.batch_done.ticket = f->run.u.run.ticket;
+    ev.u.batch_done.status = HP_EDEVICE;
+    ev.u.batch_done.error = &lost;
+    feed(f, &ev);
+    const struct message *stage = said(f, MESSAGE_STAGE_STATE),
+                         *sequence = said(f, MESSAGE_SEQUENCE_FAILED);
+    assert_string_equal(stage->u.stage_state.state, "failed");
+    assert_string_equal(stage->u.stage_state.code, "device");
+    assert_string_equal(stage->u.stage_state.text, lost.text);
+    assert_true(!sequence || stage < sequence);
 }
 
 static void sequences_that_cannot_live_here_are_refused_with_the_reason(void **state)
@@ -368,6 +394,7 @@ int main(void)
         CLAIM(closing_sequence_zero_closes_all_of_the_stage),
         CLAIM(a_sequence_that_is_kept_is_closed_once_more),
         CLAIM(failed_batch_ends_its_sequences_and_goes_on_empty),
+        CLAIM(device_that_is_lost_loses_the_stage_before_its_sequences),
         CLAIM(sequences_that_cannot_live_here_are_refused_with_the_reason),
         CLAIM(all_logits_are_told_and_nothing_is_sampled),
     };
