@@ -331,7 +331,7 @@ TEST(what_runs_on_a_drained_agent_goes_on_elsewhere_with_its_keys_and_values)
 
 struct handoff_toll {
     unsigned finished, failed, cancelled, lost;
-    uint64_t done, lapsed, moved;
+    uint64_t done, lapsed, moved, spilled, unspilled;
 };
 
 /* Takes an agent out of service, or back. */
@@ -391,13 +391,27 @@ static void strike(struct sim *s, uint64_t seed, bool drains)
     }
 }
 
+/* Both plans have room for so little that something makes room all the time, and is spilled. */
+static void squeeze(struct sim *s)
+{
+    static const char *const names[] = {"toy", "toy/prefill"};
+    for (int i = 0; s->core && i < 2; i++) {
+        struct deployment *d = deployment_find(s->core, names[i]);
+        if (d && d->n_stages)
+            d->kv_tokens = 12 * KV_PAGE_TOKENS;
+    }
+}
+
 static void one_run(uint64_t seed, struct handoff_toll *t)
 {
     static const char *const sides[][2] = {
         {"a0,a1", "a2,a3"}, {"a0", "a1,a2,a3"}, {"a0,a1,a2", "a3"}, {"a2,a1", "a1,a3,a0"}};
     struct sim s;
     sim_open(&s, seed, 4);
+    bool spills = seed % 4 == 1;
     s.scored = seed % 2;
+    s.most_spills = spills ? 1 + seed % 20 : 0;
+    s.spill_flip = seed % 3 ? 0 : 0.2;
     size_t k = sim_random(&s, 6);
     bool both = k < 4;
     if (both)
@@ -412,6 +426,8 @@ static void one_run(uint64_t seed, struct handoff_toll *t)
     s.network.late_ns = 40 * UINT64_C(1000000);
     for (int i = 0; i < 60; i++) {
         strike(&s, seed, !both);
+        if (spills)
+            squeeze(&s);
         sim_run_ms(&s, sim_random(&s, 3) ? sim_random(&s, 40) : sim_random(&s, 400));
         for (int a = 0; a < 4; a++)
             if (!sim_agent_alive(&s, a) && sim_random(&s, 4) == 0)
@@ -439,6 +455,8 @@ static void one_run(uint64_t seed, struct handoff_toll *t)
     t->done += figure(&s, "done");
     t->lapsed += figure(&s, "failed");
     t->moved += figure(&s, "moved");
+    t->spilled += s.spilled;
+    t->unspilled += s.unspilled;
     sim_close(&s);
 }
 
@@ -450,11 +468,15 @@ TEST(tokens_are_those_of_an_undisturbed_run_whoever_reads_and_whatever_breaks)
         one_run(seed, &t);
     printf("# seeds %llu to %llu (HP_SEED=N replays one, HP_RUNS=N makes more): %u streams "
            "finished, %u failed cleanly, %u were cancelled, %u died with their coordinator; %llu "
-           "prompts were handed over, %llu handoffs failed, %llu sequences moved while they ran\n",
+           "prompts were handed over, %llu handoffs failed, %llu sequences moved while they ran; "
+           "stages spilled %llu chains and read "
+           "back %llu\n",
            (unsigned long long)seeds.first, (unsigned long long)(seeds.first + seeds.n - 1),
            t.finished, t.failed, t.cancelled, t.lost, (unsigned long long)t.done,
-           (unsigned long long)t.lapsed, (unsigned long long)t.moved);
-    assert_true(seeds.n < 100 || (t.done > 5 * seeds.n && t.lapsed > seeds.n / 4 && t.moved > 0));
+           (unsigned long long)t.lapsed, (unsigned long long)t.moved, (unsigned long long)t.spilled,
+           (unsigned long long)t.unspilled);
+    assert_true(seeds.n < 100 || (t.done > 5 * seeds.n && t.lapsed > seeds.n / 4 && t.moved > 0 &&
+                                  t.spilled > seeds.n && t.unspilled > 0));
 }
 
 int main(void)
