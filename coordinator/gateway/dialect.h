@@ -50,7 +50,7 @@ extern const struct dialect dialect_ollama_chat;     /* POST /api/chat */
 extern const struct dialect dialect_ollama_generate; /* POST /api/generate */
 extern const struct dialect dialect_messages;        /* Anthropic's POST /v1/messages */
 
-/* GET /api/tags. */
-void ollama_write_tags(struct buffer *out, const struct request_model *models, int n);
+/* GET /api/tags, and GET /api/ps (`running`), whose rows say how long the context is. */
+void ollama_write_tags(struct buffer *out, const struct request_model *models, int n, bool running);
 
 #endif

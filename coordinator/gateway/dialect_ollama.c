@@ -308,7 +308,7 @@ const struct dialect dialect_ollama_generate = {
 
 /* ---- what there is ---- */
 
-void ollama_write_tags(struct buffer *out, const struct request_model *models, int n)
+void ollama_write_tags(struct buffer *out, const struct request_model *models, int n, bool running)
 {
     int listed = 0;
     buffer_printf(out, "{\"models\":[");
@@ -327,8 +327,14 @@ void ollama_write_tags(struct buffer *out, const struct request_model *models, i
         buffer_printf(out,
                       ",\"modified_at\":\"%s\",\"size\":0,\"digest\":\"\",\"details\":{\"format\":"
                       "\"\",\"family\":\"\",\"families\":null,\"parameter_size\":\"\","
-                      "\"quantization_level\":\"\"}}",
+                      "\"quantization_level\":\"\"}",
                       text);
+        if (running) /* what is deployed stays until it is undeployed */
+            buffer_printf(out,
+                          ",\"expires_at\":\"9999-12-31T23:59:59Z\",\"size_vram\":0,"
+                          "\"context_length\":%" PRIu64,
+                          models[i].context);
+        buffer_printf(out, "}");
     }
     buffer_printf(out, "]}");
 }

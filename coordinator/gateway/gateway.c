@@ -104,15 +104,40 @@ static void post_ollama_generate(struct gateway *g, struct http_exchange *x, con
     completion_post(g, x, &dialect_ollama_generate, true);
 }
 
-static void get_ollama_tags(struct gateway *g, struct http_exchange *x, const char *rest)
+static void ollama_list_reply(struct gateway *g, struct http_exchange *x, bool running)
 {
     struct request_model models[REQUEST_MAX_MODELS];
     struct buffer out = {0};
     int n = g->requests->models(g->requests->ctx, models, REQUEST_MAX_MODELS);
-    (void)rest;
-    ollama_write_tags(&out, models, n < REQUEST_MAX_MODELS ? n : REQUEST_MAX_MODELS);
+    ollama_write_tags(&out, models, n < REQUEST_MAX_MODELS ? n : REQUEST_MAX_MODELS, running);
     http_reply(x, 200, "application/json", buffer_cstr(&out), out.failed ? 0 : out.size);
     buffer_free(&out);
+}
+
+static void get_ollama_tags(struct gateway *g, struct http_exchange *x, const char *rest)
+{
+    (void)rest;
+    ollama_list_reply(g, x, false);
+}
+
+static void get_ollama_ps(struct gateway *g, struct http_exchange *x, const char *rest)
+{
+    (void)rest;
+    ollama_list_reply(g, x, true);
+}
+
+/* Ollama's clients look here whether anybody is there, and read no more than the status. */
+static void get_root(struct gateway *g, struct http_exchange *x, const char *rest)
+{
+    (void)g, (void)rest;
+    static const char text[] = "Ollama is running (hodgepodge " HP_VERSION ")\n";
+    http_reply(x, 200, "text/plain; charset=utf-8", text, sizeof text - 1);
+}
+
+static void post_count(struct gateway *g, struct http_exchange *x, const char *rest)
+{
+    (void)rest;
+    text_api_post(&g->openai, x, TEXT_COUNT);
 }
 
 static void post_embeddings(struct gateway *g, struct http_exchange *x, const char *rest)
@@ -155,10 +180,11 @@ static void get_version(struct gateway *g, struct http_exchange *x, const char *
 }
 
 static const struct route {
-    const char *method, *path; /* a path that ends in "/" serves what lies below it */
+    const char *method, *path; /* a path that ends in "/" serves what lies below it, but for "/" */
     void (*handle)(struct gateway *g, struct http_exchange *x, const char *rest);
     bool open; /* needs no key, and is answered to the end */
 } routes[] = {
+    {"GET", "/", get_root, true},
     {"GET", "/health", get_health, true},
     {"GET", "/ready", get_ready, true},
     {"GET", "/ready/", get_ready, true},
@@ -169,9 +195,11 @@ static const struct route {
     {"POST", "/v1/completions", post_completion, false},
     {"POST", "/v1/embeddings", post_embeddings, false},
     {"POST", "/v1/messages", post_messages, false},
+    {"POST", "/v1/messages/count_tokens", post_count, false},
     {"POST", "/api/chat", post_ollama_chat, false},
     {"POST", "/api/generate", post_ollama_generate, false},
     {"GET", "/api/tags", get_ollama_tags, false},
+    {"GET", "/api/ps", get_ollama_ps, false},
     {"GET", "/api/version", get_version, false},
     {"POST", "/tokenize", post_tokenize, false},
     {"POST", "/detokenize", post_detokenize, false},
@@ -184,6 +212,8 @@ static const struct route {
 static const char *route_rest(const struct route *route, const char *path)
 {
     size_t n = strlen(route->path);
+    if (n == 1)
+        return strcmp(route->path, path) == 0 ? path + n : NULL;
     if (strncmp(route->path, path, n) != 0)
         return NULL;
     return (route->path[n - 1] == '/') == (path[n] != '\0') ? path + n : NULL;
@@ -206,8 +236,8 @@ static const char *path_hint(const char *path)
     if (strncmp(path, "/v1/v1/", 7) == 0 || strncmp(path, "/v1/api/", 8) == 0)
         return ": give this client the address without /v1";
     if (strncmp(path, "/api/", 5) == 0)
-        return "; of Ollama's there is POST /api/chat and /api/generate, GET /api/tags and "
-               "/api/version";
+        return "; of Ollama's there is POST /api/chat and /api/generate, GET /api/tags, /api/ps "
+               "and /api/version";
     return "; there is POST /v1/chat/completions, /v1/completions, /v1/embeddings, /v1/messages, "
            "/tokenize, /detokenize and /apply-template, GET /v1/models, /props, /health, /ready "
            "and /metrics";

@@ -13,6 +13,7 @@
 
 #include "coordinator/gateway/body_fields.h"
 #include "coordinator/gateway/body_measure.h"
+#include "coordinator/gateway/dialect.h"
 #include "coordinator/gateway/json_write.h"
 #include "coordinator/gateway/openai_prompts.h"
 #include "coordinator/gateway/prompt.h"
@@ -31,6 +32,7 @@ struct text_call {
     struct buffer raw, reply;
     struct openai_body *body;
     bool with_pieces; /* each token's text, too */
+    bool empty;       /* the text is: it has no tokens */
     uint32_t *ids;    /* [n_ids]: of TEXT_DETOKENIZE */
     size_t n_ids;
     struct model *model; /* shared */
@@ -66,10 +68,15 @@ static void on_client_gone(void *ctx)
         call_destroy(c);
 }
 
+static const struct dialect *dialect_of(const struct text_call *c)
+{
+    return c->task == TEXT_COUNT ? &dialect_messages : &dialect_openai;
+}
+
 static void call_refuse(struct text_call *c, int rc, const struct err *why)
 {
-    openai_error(c->x, openai_status_of(rc), why->text, c->param,
-                 c->code ? c->code : status_word(rc));
+    openai_error_as(dialect_of(c), c->x, openai_status_of(rc), 1, why->text, c->param,
+                    c->code ? c->code : status_word(rc));
     call_destroy(c);
 }
 
@@ -124,6 +131,10 @@ static void tokens_write(struct text_call *c, const struct tokenizer *t, const s
 {
     const uint32_t *ids = (const uint32_t *)(const void *)p->ids.data;
     size_t n = p->ids.size / sizeof *ids;
+    if (c->task == TEXT_COUNT) {
+        buffer_printf(&c->reply, "{\"input_tokens\":%zu}", n);
+        return;
+    }
     buffer_printf(&c->reply, "{\"count\":%zu,\"max_model_len\":%llu,\"tokens\":[", n,
                   (unsigned long long)c->context);
     ids_write(&c->reply, ids, n);
@@ -137,8 +148,9 @@ static void tokens_write(struct text_call *c, const struct tokenizer *t, const s
 /* Texts beyond the context are counted too, up to what a body may hold. */
 static int text_tokenize(struct text_call *c, const struct tokenizer *t)
 {
-    struct prompt p;
-    prompt_make(c->body, c->model, UINT32_MAX, &p);
+    struct prompt p = {0};
+    if (!c->empty)
+        prompt_make(c->body, c->model, UINT32_MAX, &p);
     if (p.rc == 0)
         tokens_write(c, t, &p);
     c->failure = p.failure;
@@ -186,7 +198,7 @@ static void work_run(struct piece *piece)
     const struct tokenizer *t;
     struct buffer text = {0};
     c->rc = model_tokenizer(c->model, &t, &c->failure);
-    if (c->rc == 0 && c->task == TEXT_TOKENIZE) {
+    if (c->rc == 0 && (c->task == TEXT_TOKENIZE || c->task == TEXT_COUNT)) {
         c->rc = text_tokenize(c, t);
     } else if (c->rc == 0 && c->task == TEXT_DETOKENIZE) {
         c->rc = text_detokenize(c, t, &text);
@@ -272,6 +284,10 @@ static int read_tokenize(struct text_call *c, struct err *e)
     const json_t *said = json_object_get(b->root, adds);
     b->bare = content ? !asked : said && !json_is_null(said) && !asked;
     b->chat = json_object_get(b->root, "messages") != NULL;
+    const json_t *text = json_object_get(b->root, "prompt");
+    c->empty = !b->chat && json_is_string(text) && !json_string_length(text);
+    if (c->empty)
+        return 0;
     rc = openai_prompts_read(b, &c->param, e);
     return rc == 0 && b->n_prompts > 1
                ? body_field_refuse(&c->param, "prompt", e, "is one text here, not several")
@@ -288,12 +304,16 @@ static int call_read(struct text_call *c, struct err *e)
         return rc;
     if (!json_is_object(b->root))
         return err_set(e, HP_EINVAL, "the body is not a JSON object");
+    bool chat = true;
+    if (c->task == TEXT_COUNT &&
+        (rc = dialect_messages.translate(&b->root, &chat, &c->param, e)) < 0)
+        return rc;
     const json_t *model = json_object_get(b->root, "model");
     if (model && !json_is_null(model) && !json_is_string(model))
         return body_field_refuse(&c->param, "model", e, "is not a text");
     if (json_is_string(model) && !(b->model = strdup(json_string_value(model))))
         return err_set(e, HP_ENOMEM, "out of memory for a request");
-    b->chat = c->task == TEXT_TEMPLATE;
+    b->chat = c->task == TEXT_TEMPLATE || c->task == TEXT_COUNT;
     return c->task == TEXT_DETOKENIZE ? read_ids(c, e)
            : c->task == TEXT_TOKENIZE ? read_tokenize(c, e)
                                       : openai_prompts_read(b, &c->param, e);

@@ -92,6 +92,9 @@ def texts_and_tokens(c):
     messages = [{"role": "user", "content": "Hi"}]
     status, body = c.request("POST", "/apply-template", {"messages": messages})
     assert status == 200 and body["prompt"].endswith("assistant\n"), body
+    for empty in ({"prompt": ""}, {"content": ""}):
+        status, again = c.request("POST", "/tokenize", empty)
+        assert status == 200 and again["count"] == 0 and again["tokens"] == [], again
     status, again = c.request("POST", "/tokenize", {"messages": messages})
     assert status == 200 and again["tokens"] == c.request("POST", "/tokenize", {"prompt": body["prompt"]})[1]["tokens"], again
     assert again["count"] == c.chat("demo", messages, max_tokens=1)[1]["usage"]["prompt_tokens"], again
@@ -128,6 +131,9 @@ def other_dialects(c):
     assert status == 200 and body["response"] == ANSWER, body
     status, body = c.request("GET", "/api/tags")
     assert status == 200 and [m["name"] for m in body["models"]] == ["demo"], body
+    status, body = c.request("GET", "/api/ps")
+    assert status == 200 and [(m["name"], m["context_length"] > 0) for m in body["models"]] == [("demo", True)], body
+    assert [c.request(m, "/")[0] for m in ("GET", "HEAD", "POST")] == [200, 200, 405]
     for path, wrong, status in (("chat", {"format": "json"}, 400), ("chat", {"tools": [{}]}, 400), ("generate", {"images": ["x"]}, 400), ("generate", {"prompt": 5}, 400), ("chat", {"model": "none"}, 404)):
         got, body = c.request("POST", f"/api/{path}", {"model": "demo", **user, "prompt": "x", **wrong})
         assert got == status and isinstance(body["error"], str), (wrong, got, body)
@@ -141,6 +147,12 @@ def other_dialects(c):
     assert status == 200 and body["content"][0]["text"] == " " + rest[0] and body["stop_reason"] == "stop_sequence", body
     told, system = (c.request("POST", "/v1/messages", {**ask, **user, **more})[1]["usage"]["input_tokens"] for more in ({}, {"system": "Be brief."}))
     assert system > told, (system, told)
+    for fields, n in ((user, told), ({**user, "system": "Be brief."}, system)):
+        status, body = c.request("POST", "/v1/messages/count_tokens", {"model": "demo", **fields})
+        assert status == 200 and body == {"input_tokens": n}, (n, body)
+    for fields, status in (({"messages": []}, 400), ({**user, "model": "none"}, 404)):
+        got, body = c.request("POST", "/v1/messages/count_tokens", {"model": "demo", **fields})
+        assert got == status and body["type"] == "error" and body["error"]["message"], (got, body)
     events = [e for e in c.stream("/v1/messages", {**ask, **user, "max_tokens": 4}).events() if e]
     kinds = [e["type"] for e in events]
     assert kinds[:2] == ["message_start", "content_block_start"] and kinds[-3:] == ["content_block_stop", "message_delta", "message_stop"], kinds
