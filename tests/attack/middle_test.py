@@ -94,8 +94,8 @@ def listening(pid):
 class Tapped:
     """Two agents whose data ports are reached by way of men in the middle."""
 
-    def __init__(self, kind):
-        self.kind = kind
+    def __init__(self, kind, *options):
+        self.kind, self.options = kind, options
 
     def __enter__(self):
         self.file = f"/tmp/hp-divert-{os.getpid()}"
@@ -110,7 +110,7 @@ class Tapped:
         with open(self.file, "w") as out:
             for m in self.middles:
                 out.write(f"{m.port} {m.listener.getsockname()[1]}\n")
-        c.deploy("demo", DEMO, "--agents", "a0,a1", "--compute", "f32")
+        c.deploy("demo", DEMO, "--agents", "a0,a1", "--compute", "f32", *self.options)
         self.pids = [c.agent("a0")["pid"], c.agent("a1")["pid"], c.local()["coordinator"]["pid"]]
         return self
 
@@ -190,6 +190,24 @@ def over_ucx_whoever_ends_of_it_is_named_and_the_rest_goes_on():
         assert told, "the request that was hit still waits"
         status, body = told[0]
         assert body["choices"][0]["message"]["content"] == whole if status == 200 else body["error"]["message"], (status, body)
+
+
+@test
+def a_path_on_which_all_is_lost_is_planned_around():
+    """Both agents live, and the coordinator hears them."""
+    with Tapped("tcp", "--copies", "2") as t:
+        c = t.cluster
+        c.wait("all is copied", lambda: all("copy_on" in s for s in c.hpctl("describe", "demo")["stages"]))
+        status, body = t.ask()
+        assert status == 200, body
+        t.mangle(lambda got: b"")
+        began = time.monotonic()
+        status, again = t.ask()
+        print(f"# {time.monotonic() - began:.1f} s")
+        assert status == 200 and again["choices"][0]["message"]["content"] == body["choices"][0]["message"]["content"], again
+        assert time.monotonic() - began < 15 * SCALE
+        assert len({s["agent"] for s in c.hpctl("describe", "demo")["stages"]}) == 1
+        t.alive()
 
 
 main()

@@ -85,6 +85,20 @@ def streams_go_on_over_what_is_left():
 
 
 @test
+def those_that_were_named_go_on_without_the_one_that_is_lost():
+    with Cluster(agents=3, cores=1) as c:
+        c.deploy("demo", DEMO, "--agents", "a0,a1", "--compute", "f32", "--copies", "2")
+        c.wait("all is copied", lambda: all("copy_on" in s for s in c.hpctl("describe", "demo")["stages"]))
+        texts = [whole(c, STORY)]
+        readers = [Reader(c, STORY)]
+        c.wait("it has begun", lambda: readers[0].tokens > 20)
+        c.kill("a1")
+        finish(readers, texts)
+        assert used(c) == ["a0"], used(c)
+        assert readers[0].pause <= 5 * SCALE, readers[0].pause
+
+
+@test
 def agents_that_die_and_come_back_end_no_stream():
     seed = int(os.environ.get("HP_SEED", random.randrange(1 << 30)))
     print(f"# HP_SEED={seed}")
