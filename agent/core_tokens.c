@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "agent/core_int.h"
+#include "agent/engine/sampler.h"
 #include "common/vector.h"
 #include "model/pooling.h"
 
@@ -128,6 +129,17 @@ static void embedding_send(struct agent_core *c, struct core_stage *s, struct co
     tokens_say(c, own, (struct pack_u32s){0}, NULL, 0, "length");
 }
 
+/* The text of the reason stays with the sampler; the words are for its two causes. */
+static uint32_t sequence_stuck(struct agent_core *c, struct core_stage *s,
+                               const struct batch_run *run)
+{
+    core_sequence_fail(
+        c, s, run->sequence, HP_ELIMIT,
+        "the answer cannot go on: its grammar is too ambiguous at this place, or the "
+        "model's vocabulary has no token that the grammar allows");
+    return 0;
+}
+
 /* What was picked for a run: at the end and where a guess was wrong the rest is nothing. `scores`:
  * of the same; `ids`: of the run, where it has guesses; `room`: rows of the frame for guesses of
  * what follows. Gives how many rows it adds. */
@@ -139,11 +151,14 @@ static uint32_t tokens_take(struct agent_core *c, struct core_stage *s, struct c
     const char *finish = "";
     uint32_t n = 0;
     bool goes_on = true;
+    if (picked[0] == SAMPLER_NONE)
+        return sequence_stuck(c, s, run);
     while (goes_on) {
         told[n] = picked[n];
         own->sampled++;
         finish = token_finish(own, picked[n]);
-        goes_on = !finish[0] && n < run->n_drafts && picked[n] == ids[1 + n];
+        goes_on = !finish[0] && n < run->n_drafts && picked[n] == ids[1 + n] &&
+                  picked[n + 1] != SAMPLER_NONE;
         n++;
     }
     core_drafts_ran(c, s, own, run, told, n - 1);

@@ -15,6 +15,7 @@
 #include <stdatomic.h>
 
 #include "agent/engine/forward.h"
+#include "agent/engine/grammar_shelf.h"
 #include "agent/engine/slot.h"
 #include "agent/event_queue.h"
 #include "agent/executor.h"
@@ -75,8 +76,9 @@ struct held_slot {
     uint64_t sampled_bytes;       /* promised to rows that are sampled from, on the last stage */
     uint64_t receiving_bytes;     /* promised to frames on their way here */
     uint64_t reserve_bytes;
-    uint64_t counted_bytes;       /* of all three, in outputs_bytes */
-    struct own_sampler *samplers; /* by sequence */
+    uint64_t counted_bytes;         /* of all three, in outputs_bytes */
+    struct grammar_shelf *grammars; /* NULL: none yet */
+    struct own_sampler *samplers;   /* by sequence */
     size_t n_samplers, sampler_capacity;
 };
 

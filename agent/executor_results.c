@@ -172,6 +172,8 @@ static void pick_part(void *ctx, uint32_t part)
     for (uint32_t k = 0; k <= p->n_drafts; k++) {
         const float *row = p->row + k * p->width;
         p->tokens[k] = sampler_pick(p->sampler, row);
+        if (p->tokens[k] == SAMPLER_NONE)
+            break;
         if (p->said_width)
             scores_write(row, p->width, p->tokens[k], p->said_width,
                          p->scores + (size_t)k * p->said_width);

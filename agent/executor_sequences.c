@@ -14,16 +14,33 @@ static int sampler_keep(struct held_slot *h, uint64_t sequence, struct sampler *
                : err_set(e, HP_ENOMEM, "no memory for a sampler");
 }
 
+/* Only what its grammar allows is picked, where it has one. */
+static int sampler_bind(struct held_slot *h, struct sampler *sampler, struct err *e)
+{
+    struct pack_span grammar = sampler_grammar(sampler);
+    struct automaton *a = NULL;
+    if (!grammar.size)
+        return 0;
+    if (!h->grammars)
+        h->grammars = grammar_shelf_create(h->model ? model_path(h->model) : NULL, h->vocabulary);
+    int rc = h->grammars ? grammar_shelf_find(h->grammars, grammar, &a, e)
+                         : err_no_memory(e, "grammars");
+    return rc < 0 ? rc : sampler_constrain(sampler, a, e);
+}
+
 void executor_sequence_begin(struct executor *x, const struct order *o)
 {
     struct held_slot *h = executor_slot_find(x, o->u.sequence.slot);
     struct sampler *sampler = o->u.sequence.sampler;
     struct err e = {0};
-    int rc = h ? h->held->table->state_open(
-                     h->held, o->u.sequence.sequence, o->u.sequence.kv_tokens,
-                     o->u.sequence.reserved ? o->u.sequence.reserved : o->u.sequence.kv_tokens,
-                     o->u.sequence.length, o->u.sequence.share, &e)
-               : err_set(&e, HP_ENOENT, "the stage is not loaded");
+    int rc = h ? 0 : err_set(&e, HP_ENOENT, "the stage is not loaded");
+    if (rc == 0 && sampler)
+        rc = sampler_bind(h, sampler, &e);
+    if (rc == 0)
+        rc = h->held->table->state_open(h->held, o->u.sequence.sequence, o->u.sequence.kv_tokens,
+                                        o->u.sequence.reserved ? o->u.sequence.reserved
+                                                               : o->u.sequence.kv_tokens,
+                                        o->u.sequence.length, o->u.sequence.share, &e);
     if (rc == 0 && sampler) {
         rc = sampler_keep(h, o->u.sequence.sequence, sampler, &e);
         if (rc < 0)

@@ -58,6 +58,7 @@ void executor_slot_free(struct executor *x, struct held_slot *h)
     for (size_t i = 0; i < h->n_samplers; i++)
         sampler_destroy(&h->samplers[i].sampler);
     free(h->samplers);
+    grammar_shelf_destroy(&h->grammars);
     if (h->held)
         h->held->table->unload(&h->held);
     if (h->reserve)

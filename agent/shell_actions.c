@@ -49,6 +49,11 @@ static int sampler_make(const struct message_sequence_open *o, uint32_t vocabula
     size_t n_prompt = o->prompt.count - o->sampled;
     sampling_fill(&sampling);
     int rc = sampler_create(&sampling, (int)vocabulary, o->prompt.items, n_prompt, out, e);
+    if (rc == 0 && sampling.grammar.size) {
+        rc = sampler_expect(*out, o->max_tokens, o->end_ids.items, o->end_ids.count, e);
+        if (rc < 0)
+            sampler_destroy(out);
+    }
     for (size_t i = n_prompt; rc == 0 && i < o->prompt.count; i++)
         sampler_accept(*out, o->prompt.items[i]);
     return rc;

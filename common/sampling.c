@@ -86,19 +86,23 @@ static bool list_copy(const void *from, size_t bytes, void **out)
 
 int sampling_copy(struct sampling_params *to, const struct sampling_params *from, struct err *e)
 {
-    void *bias, *late;
+    void *bias, *late, *grammar;
     bool copied =
              list_copy(from->bias.items, from->bias.count * sizeof(struct sampling_bias), &bias),
-         both = list_copy(from->late_ids.items, from->late_ids.count * sizeof(uint32_t), &late);
+         second = list_copy(from->late_ids.items, from->late_ids.count * sizeof(uint32_t), &late),
+         third = list_copy(from->grammar.data, from->grammar.size, &grammar);
     *to = sampling_greedy;
-    if (!copied || !both) {
+    if (!copied || !second || !third) {
         free(bias);
         free(late);
-        return err_set(e, HP_ENOMEM, "no memory for the bias of %zu tokens", from->bias.count);
+        free(grammar);
+        return err_set(e, HP_ENOMEM, "no memory for the bias of %zu tokens and a grammar",
+                       from->bias.count);
     }
     *to = *from;
     to->bias.items = bias;
     to->late_ids.items = late;
+    to->grammar.data = grammar;
     return 0;
 }
 
@@ -106,6 +110,8 @@ void sampling_free(struct sampling_params *p)
 {
     free(p->bias.items);
     free((uint32_t *)p->late_ids.items);
+    free((void *)p->grammar.data);
     p->bias = (struct pack_list){0};
     p->late_ids = (struct pack_u32s){0};
+    p->grammar = (struct pack_span){0};
 }

@@ -32,6 +32,8 @@ struct sampling_params {
     uint64_t min_tokens;       /* the first so many of the output are none of `late_ids`; 0: off */
     struct pack_list bias;     /* struct sampling_bias; whose, the holder says */
     struct pack_u32s late_ids; /* as `bias` */
+    struct pack_span grammar;  /* what alone may be said (model/grammar/grammar.h); empty:
+                                  anything; as `bias` */
 };
 
 extern const struct sampling_params sampling_greedy; /* all else off */
@@ -57,7 +59,8 @@ int sampling_check(const struct sampling_params *p, uint64_t vocabulary, struct 
  * sense is off. */
 void sampling_fill(struct sampling_params *p);
 
-/* A copy whose bias is its own, until sampling_free. HP_ENOMEM, and then *to is greedy. */
+/* A copy whose bias and grammar are its own, until sampling_free. HP_ENOMEM, and then *to is
+ * greedy. */
 int sampling_copy(struct sampling_params *to, const struct sampling_params *from, struct err *e);
 void sampling_free(struct sampling_params *p);
 

@@ -154,6 +154,8 @@ bool sequence_order_open(struct coord *c, struct deployment *d, const struct seq
         m.u.sequence_open.prompt = first || last ? prompt : none;
         m.u.sequence_open.slices = first ? slices : none;
         m.u.sequence_open.sampled = last ? s->resumed : 0;
+        if (!last)
+            m.u.sequence_open.sampling.grammar = (struct pack_span){0};
         told = effects_send(c, d->stages[i].agent->peer, &m) && told;
     }
     free(room);

@@ -258,6 +258,7 @@ static const struct pack_field sequence_open_fields[] = {
     SAMPLING(seed, PACK_U64),
     {"bias", PACK_LIST, offsetof(struct message_sequence_open, sampling.bias), sampling_bias_fields,
      sizeof(struct sampling_bias), false, SAMPLING_MAX_BIAS},
+    SAMPLING(grammar, PACK_BYTES),
     U64(message_sequence_open, prompt_tokens),
     U64(message_sequence_open, stage),
     U64(message_sequence_open, length),

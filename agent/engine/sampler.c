@@ -16,10 +16,13 @@
 #include "agent/engine/sampler_order.h"
 #include "agent/engine/sampler_select.h"
 #include "common/env.h"
+#include "common/vector.h"
+#include "model/grammar/automaton.h"
 
 enum {
-    BLOCK = 1024, /* weights that are added together before it is known whether the draw falls
-                     among them */
+    FIT_TRIES = 8, /* picks that a grammar's end lies too far behind */
+    BLOCK = 1024,  /* weights that are added together before it is known whether the draw falls
+                      among them */
 };
 static const double DOUBT = 1e-10; /* of all mass: more than two orders of adding it can differ */
 
@@ -37,6 +40,11 @@ struct sampler {
     uint64_t *candidates; /* [vocabulary + SAMPLER_SLACK] */
     const struct sampler_kernels *kernels;
     struct sampler_order order;
+    /* of a grammar */
+    struct matcher *matcher; /* NULL: none yet */
+    uint64_t most_tokens;
+    uint32_t *ends, *before; /* before: tokens that were accepted until there is a matcher */
+    size_t n_ends, n_before, before_room;
 };
 
 /* ---- making one ---- */
@@ -57,7 +65,7 @@ int sampler_create(const struct sampling_params *p, int vocabulary, const uint32
         s->weights = calloc((size_t)vocabulary, sizeof *s->weights);
         s->adjusts = p->repetition_penalty != 1 || p->presence_penalty != 0 ||
                      p->frequency_penalty != 0 || p->bias.count > 0 ||
-                     (p->min_tokens && p->late_ids.count);
+                     (p->min_tokens && p->late_ids.count) || p->grammar.size > 0;
         s->adjusted = s->adjusts ? calloc((size_t)vocabulary, sizeof *s->adjusted) : NULL;
     }
     if (!s || !s->in_prompt || !s->in_output || !s->candidates || !s->seen || !s->weights ||
@@ -93,6 +101,9 @@ void sampler_destroy(struct sampler **self)
     free(s->seen);
     free(s->adjusted);
     free(s->weights);
+    free(s->ends);
+    free(s->before);
+    matcher_destroy(&s->matcher);
     sampling_free(&s->params);
     free(s);
 }
@@ -102,6 +113,48 @@ void sampler_accept(struct sampler *s, uint32_t token)
     if (token < (uint32_t)s->vocabulary && !s->in_output[token]++ && !s->in_prompt[token])
         s->seen[s->n_seen++] = token;
     s->n_picks++;
+    if (s->matcher)
+        matcher_accept(s->matcher, token);
+    else if (s->params.grammar.size && !vector_push(s->before, s->n_before, s->before_room, token))
+        s->most_tokens = 0; /* no memory: then nothing fits */
+}
+
+/* ---- a grammar ---- */
+
+int sampler_expect(struct sampler *s, uint64_t most_tokens, const uint32_t *ends, size_t n_ends,
+                   struct err *e)
+{
+    s->ends = calloc(n_ends + 1, sizeof *ends);
+    if (!s->ends)
+        return err_no_memory(e, "%zu tokens that end an answer", n_ends);
+    if (n_ends)
+        memcpy(s->ends, ends, n_ends * sizeof *ends);
+    s->n_ends = n_ends;
+    s->most_tokens = most_tokens;
+    return 0;
+}
+
+struct pack_span sampler_grammar(const struct sampler *s)
+{
+    return s->params.grammar;
+}
+
+int sampler_constrain(struct sampler *s, struct automaton *a, struct err *e)
+{
+    int rc = matcher_create(a, s->most_tokens, s->ends, s->n_ends, &s->matcher, e);
+    for (size_t i = 0; rc == 0 && i < s->n_before; i++)
+        matcher_accept(s->matcher, s->before[i]);
+    return rc < 0 ? rc : matcher_error(s->matcher, e);
+}
+
+static void mask_apply(float *row, const uint64_t *mask, size_t n)
+{
+    for (size_t i = 0; i < n; i += 64) {
+        uint64_t word = mask[i / 64];
+        size_t end = n - i < 64 ? n - i : 64;
+        for (size_t k = 0; word != UINT64_MAX && k < end; k++)
+            row[i + k] = word >> k & 1 ? row[i + k] : -INFINITY;
+    }
 }
 
 /* ---- drawing ---- */
@@ -364,6 +417,32 @@ static uint32_t token_sample(struct sampler *s, const float *row, float greatest
     return sample_fast(s, &token) ? token : sample_exactly(s, row, greatest);
 }
 
+static uint32_t row_pick(struct sampler *s, const float *row)
+{
+    float greatest = s->kernels->greatest(row, (size_t)s->vocabulary);
+    return s->params.temperature > 0 ? token_sample(s, row, greatest)
+                                     : token_heaviest(s, row, greatest);
+}
+
+/* What is allowed and leaves tokens enough to end; where a few picks do not, or the logits rule out
+ * all that is allowed, the next token of the shortest end. */
+static uint32_t allowed_pick(struct sampler *s, float *row)
+{
+    const uint64_t *mask = matcher_mask(s->matcher);
+    if (!mask)
+        return SAMPLER_NONE;
+    mask_apply(row, mask, (size_t)s->vocabulary);
+    for (int i = 0; i < FIT_TRIES; i++) {
+        uint32_t token = row_pick(s, row);
+        if (!(row[token] > -INFINITY))
+            break;
+        if (matcher_fits(s->matcher, token))
+            return token;
+        row[token] = -INFINITY;
+    }
+    return matcher_shortest(s->matcher);
+}
+
 uint32_t sampler_pick(struct sampler *s, const float *logits)
 {
     const float *row = logits;
@@ -371,10 +450,9 @@ uint32_t sampler_pick(struct sampler *s, const float *logits)
         logits_adjust(s, logits);
         row = s->adjusted;
     }
-    float greatest = s->kernels->greatest(row, (size_t)s->vocabulary);
-    uint32_t token = s->params.temperature > 0 ? token_sample(s, row, greatest)
-                                               : token_heaviest(s, row, greatest);
-    sampler_accept(s, token);
+    uint32_t token = s->matcher ? allowed_pick(s, s->adjusted) : row_pick(s, row);
+    if (token != SAMPLER_NONE)
+        sampler_accept(s, token);
     return token;
 }
 

@@ -1,5 +1,5 @@
-/* Logits to a token: penalties, bias, temperature, top-k, top-p, min-p, a seed. One sampler a
- * sequence; used by one thread. */
+/* Logits to a token: penalties, bias, a grammar, temperature, top-k, top-p, min-p, a seed. One
+ * sampler a sequence; used by one thread. */
 #ifndef HP_AGENT_ENGINE_SAMPLER_H
 #define HP_AGENT_ENGINE_SAMPLER_H
 
@@ -9,12 +9,24 @@
 #include "common/sampling.h"
 
 struct sampler;
+struct automaton; /* model/grammar/automaton.h */
 /* Copies the parameters. HP_EINVAL (sampling_check), HP_ENOMEM. */
 int sampler_create(const struct sampling_params *p, int vocabulary, const uint32_t *prompt,
                    size_t n_prompt, struct sampler **out, struct err *e);
 void sampler_destroy(struct sampler **s);
+/* What its parameters' grammar needs beside them: tokens that the answer may have, and those that
+ * end it (copied). Before any token is accepted. HP_ENOMEM. */
+int sampler_expect(struct sampler *s, uint64_t most_tokens, const uint32_t *ends, size_t n_ends,
+                   struct err *e);
+/* The grammar of its parameters. */
+struct pack_span sampler_grammar(const struct sampler *s);
+/* From now on it picks what the grammar's automaton allows, which outlives it; tokens that were
+ * accepted before are told to it. As matcher_create. */
+int sampler_constrain(struct sampler *s, struct automaton *a, struct err *e);
+
 /* Picks from logits [vocabulary] (left as they are) and counts the token as output. The n-th pick
- * of a seed depends on seed and n alone. */
+ * of a seed depends on seed and n alone. SAMPLER_NONE: the grammar cannot go on (matcher_error). */
+#define SAMPLER_NONE UINT32_MAX
 uint32_t sampler_pick(struct sampler *s, const float *logits);
 /* Counts a token as output without drawing it (a sequence that is rebuilt). */
 void sampler_accept(struct sampler *s, uint32_t token);

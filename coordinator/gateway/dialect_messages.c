@@ -40,6 +40,14 @@ static bool messages_move(json_t *to, const json_t *from)
     return fine;
 }
 
+/* output_config.format, or output_format as it was called before. */
+static bool format_move(json_t *to, const json_t *from)
+{
+    json_t *format = json_object_get(json_object_get(from, "output_config"), "format");
+    format = format ? format : json_object_get(from, "output_format");
+    return !format || json_is_null(format) || json_object_set(to, "response_format", format) == 0;
+}
+
 static int messages_translate(json_t **root, bool *chat, const char **param, struct err *e)
 {
     const json_t *thinking = json_object_get(json_object_get(*root, "thinking"), "type");
@@ -48,7 +56,8 @@ static int messages_translate(json_t **root, bool *chat, const char **param, str
         return body_field_refuse(param, "thinking", e,
                                  "this server does not support it yet; leave it out");
     json_t *to = json_object();
-    if (!to || !fields_move(to, *root, names) || !messages_move(to, *root)) {
+    if (!to || !fields_move(to, *root, names) || !messages_move(to, *root) ||
+        !format_move(to, *root)) {
         json_decref(to);
         return err_set(e, HP_ENOMEM, "out of memory for a request");
     }

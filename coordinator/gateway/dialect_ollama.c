@@ -55,22 +55,32 @@ static bool think_move(json_t *to, json_t *think)
     return json_object_set_new(to, "chat_template_kwargs", json_pack("{s:O}", name, think)) == 0;
 }
 
+/* "json", or a schema. */
+static bool format_move(json_t *to, json_t *format)
+{
+    const char *word = json_string_value(format);
+    if (!format || json_is_null(format) || (word && !*word))
+        return true;
+    json_t *made =
+        word ? json_pack("{s:s}", "type", strcmp(word, "json") == 0 ? "json_object" : word)
+             : json_pack("{s:s, s:{s:O}}", "type", "json_schema", "json_schema", "schema", format);
+    return json_object_set_new(to, "response_format", made) == 0;
+}
+
 /* What both paths share; `to` has the messages or the prompt already. */
 static int ollama_fields(const json_t *from, json_t *to, const char **param, struct err *e)
 {
     const json_t *options = json_object_get(from, "options");
     const json_t *most = json_object_get(options, "num_predict");
     json_t *stream = json_object_get(from, "stream");
-    int rc = ollama_refuse(from, "format", param, e);
-    if (rc < 0)
-        return rc;
     if (options && !json_is_null(options) && !json_is_object(options))
         return body_field_refuse(param, "options", e, "must be an object");
     bool fine = json_object_set_new(to, "model", model_named(json_object_get(from, "model"))) == 0;
     fine = fine && json_object_set(to, "stream",
                                    stream && !json_is_null(stream) ? stream : json_true()) == 0;
     fine = fine && fields_move(to, options, option_names) && fields_move(to, from, body_names) &&
-           think_move(to, json_object_get(from, "think"));
+           think_move(to, json_object_get(from, "think")) &&
+           format_move(to, json_object_get(from, "format"));
     if (fine && json_is_integer(most) && json_integer_value(most) > 0)
         fine = json_object_set(to, "max_tokens", (json_t *)most) == 0;
     return fine ? 0 : err_set(e, HP_ENOMEM, "out of memory for a request");

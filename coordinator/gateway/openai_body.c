@@ -10,6 +10,7 @@
 #include "common/json.h"
 #include "coordinator/gateway/body_fields.h"
 #include "coordinator/gateway/body_measure.h"
+#include "coordinator/gateway/openai_grammar.h"
 #include "coordinator/gateway/openai_prompts.h"
 
 enum { MAX_CHOICES = 128 };
@@ -25,10 +26,6 @@ static bool is_default(const char *name, const json_t *v)
         strcmp(name, "function_call") == 0) /* without tools nobody can choose one */
         return json_is_string(v) && (strcmp(json_string_value(v), "none") == 0 ||
                                      strcmp(json_string_value(v), "auto") == 0);
-    if (strcmp(name, "response_format") == 0) {
-        const json_t *type = json_object_get(v, "type");
-        return json_is_string(type) && strcmp(json_string_value(type), "text") == 0;
-    }
     if (strcmp(name, "modalities") == 0 && json_array_size(v) == 1)
         return json_is_string(json_array_get(v, 0)) &&
                strcmp(json_string_value(json_array_get(v, 0)), "text") == 0;
@@ -39,23 +36,9 @@ static bool is_default(const char *name, const json_t *v)
 
 static int check_unbuilt(const struct openai_body *b, const char **param, struct err *e)
 {
-    static const char *const fields[] = {"tools",
-                                         "tool_choice",
-                                         "functions",
-                                         "function_call",
-                                         "response_format",
-                                         "suffix",
-                                         "audio",
-                                         "modalities",
-                                         "prediction",
-                                         "grammar",
-                                         "json_schema",
-                                         "guided_json",
-                                         "guided_regex",
-                                         "guided_choice",
-                                         "guided_grammar",
-                                         "structured_outputs",
-                                         NULL};
+    static const char *const fields[] = {"tools",         "tool_choice", "functions",
+                                         "function_call", "suffix",      "audio",
+                                         "modalities",    "prediction",  NULL};
     for (int i = 0; fields[i]; i++) {
         const json_t *v = json_object_get(b->root, fields[i]);
         if (v && !is_default(fields[i], v))
@@ -115,7 +98,8 @@ static int read_sampling(struct openai_body *b, const char **param, struct err *
     if ((rc = body_field_whole(b->root, "seed", INT64_MIN, INT64_MAX, 0, &seed, param, e)) < 0)
         return rc;
     s->seed = given && !json_is_null(given) ? (uint64_t)seed : env_random_u64(&env_real);
-    return read_bias(b, param, e);
+    rc = openai_grammar_read(b->root, &s->grammar, param, e);
+    return rc < 0 ? rc : read_bias(b, param, e);
 }
 
 /* ---- text ---- */

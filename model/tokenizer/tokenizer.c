@@ -19,6 +19,19 @@ const char *tokenizer_token_bytes(const struct tokenizer *t, uint32_t id, size_t
     return !*size ? "" : spelt ? token->text : token->out;
 }
 
+const char *tokenizer_token_text(const struct tokenizer *t, uint32_t id, size_t *size)
+{
+    const struct vocabulary_token *token = id < t->vocabulary.n ? &t->vocabulary.tokens[id] : NULL;
+    bool stands = token && token->text && token->out && !token->special;
+    *size = stands ? token->out_size : 0;
+    return stands ? token->out : "";
+}
+
+bool tokenizer_drops_first_space(const struct tokenizer *t)
+{
+    return t->strip_leading_space && !t->first_as_spelled;
+}
+
 /* A normaliser may turn any character into the first one of a token that is looked for behind it.
  */
 static bool specials_are_normalized(const struct tokenizer *t)

@@ -62,6 +62,11 @@ void token_stream_finish(struct token_stream *s, struct buffer *out);
 /* The bytes of one token, special ones as they are spelled, whatever stands before it; the
  * tokenizer's own. Of ids that have none: none. */
 const char *tokenizer_token_bytes(const struct tokenizer *t, uint32_t id, size_t *size);
+/* The bytes that a token stands for in an answer, the tokenizer's own; of special tokens, and of
+ * ids that have none, none. */
+const char *tokenizer_token_text(const struct tokenizer *t, uint32_t id, size_t *size);
+/* Whether decoding drops a space that a text begins with. */
+bool tokenizer_drops_first_space(const struct tokenizer *t);
 
 /* How many ids there are. */
 int tokenizer_vocabulary(const struct tokenizer *t);

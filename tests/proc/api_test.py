@@ -14,9 +14,44 @@ with open(os.path.join(ROOT, "examples", "demo-model", "answers.json")) as f:
 def the_api_keeps_its_contract():
     with Cluster(agents=2, cores=1) as c:
         c.deploy("demo", DEMO, "--agents", "a0,a1", "--compute", "f32", "--max-context", "512")
-        for check in (models, completions, chat_forms, several_prompts, continued_turns, texts_and_tokens, other_dialects, stops_and_limits, sampling, refusals, hang_up, metrics):
+        for check in (models, completions, chat_forms, several_prompts, continued_turns, texts_and_tokens, other_dialects, structured, stops_and_limits, sampling, refusals, hang_up, metrics):
             check(c)
             print(f"# {check.__name__}", flush=True)
+
+
+PERSON = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 12}, "age": {"type": "integer", "minimum": 0, "maximum": 120}, "likes": {"type": "array", "items": {"enum": ["tea", "cake"]}, "maxItems": 3}}, "required": ["name", "age", "likes"], "additionalProperties": False}
+
+
+def is_person(text):
+    p = json.loads(text)
+    return list(p) == ["name", "age", "likes"] and len(p["name"]) <= 12 and isinstance(p["age"], int) and 0 <= p["age"] <= 120 and len(p["likes"]) <= 3 and set(p["likes"]) <= {"tea", "cake"}
+
+
+def structured(c):
+    """Whatever is sampled, the answer is what was asked for, and ends."""
+    schema = {"response_format": {"type": "json_schema", "json_schema": {"name": "person", "strict": True, "schema": PERSON}}}
+    status, body = c.chat("demo", QUESTION, n=8, seed=5, temperature=2, max_tokens=90, **schema)
+    assert status == 200, body
+    for choice in body["choices"]:
+        assert choice["finish_reason"] == "stop" and is_person(choice["message"]["content"]), choice
+    for fields in ({"temperature": 0}, {"temperature": 1, "top_k": 5, "top_p": 0.5, "repetition_penalty": 1.5}, {"temperature": 2, "logit_bias": {str(i): 100 for i in range(40)}}, {"temperature": 1, "min_p": 0.5, "seed": 3}):
+        status, body = c.chat("demo", QUESTION, max_tokens=200, **fields, **schema)
+        assert status == 200 and is_person(body["choices"][0]["message"]["content"]), (fields, body)
+    for fields, fits in (({"guided_regex": "[a-c]{3}-\\d+"}, lambda t: t[3] == "-" and t[4:].isdigit()), ({"guided_choice": ["yes", "no, never"]}, lambda t: t in ("yes", "no, never")),
+                         ({"grammar": 'root ::= "<" item ">"\nitem ::= [0-9]+ | root'}, lambda t: t.strip("<>").isdigit()), ({"structured_outputs": {"regex": "x{2,4}"}}, lambda t: t.strip("x") == "" and 2 <= len(t) <= 4),
+                         ({"response_format": {"type": "json_object"}}, lambda t: isinstance(json.loads(t), dict)), ({"guided_json": json.dumps(PERSON)}, is_person), ({"json_schema": {"const": [1, "a"]}}, lambda t: t == '[1,"a"]')):
+        status, body = c.request("POST", "/v1/completions", {"model": "demo", "prompt": QUESTION, "temperature": 2, "max_tokens": 60, **fields})
+        assert status == 200 and fits(body["choices"][0]["text"]), (fields, body)
+    status, body = c.request("POST", "/api/chat", {"model": "demo", "messages": [{"role": "user", "content": QUESTION}], "stream": False, "format": PERSON, "options": {"num_predict": 90}})
+    assert status == 200 and is_person(body["message"]["content"]), body
+    status, body = c.request("POST", "/v1/messages", {"model": "demo", "max_tokens": 90, "messages": [{"role": "user", "content": QUESTION}], "output_config": {"format": {"type": "json_schema", "schema": PERSON}}})
+    assert status == 200 and is_person(body["content"][0]["text"]), body
+    for fields, param, words in (({"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {"properties": {"a": {"not": {}}}}}}}, "response_format", "response_format.json_schema.schema.properties.a: \"not\" is not supported"),
+                                 ({"guided_regex": "(a)\\1"}, "guided_regex", "reference to a group"), ({"grammar": "root ::= root"}, "grammar", "no end"), ({"guided_choice": []}, "guided_choice", "a list of strings"),
+                                 ({"guided_regex": "a", "grammar": "x"}, "grammar", "give one"), ({"guided_regex": "a", "ignore_eos": True}, "ignore_eos", "ends with it"), ({"response_format": {"type": "xml"}}, "response_format", "json_object"),
+                                 ({**schema, "max_tokens": 3}, None, "max_tokens is 3; the shortest text that the grammar allows has")):
+        status, body = c.chat("demo", QUESTION, **fields)
+        assert status == 400 and body["error"].get("param") == param and words in body["error"]["message"], (fields, body)
 
 
 def models(c):
@@ -134,7 +169,7 @@ def other_dialects(c):
     status, body = c.request("GET", "/api/ps")
     assert status == 200 and [(m["name"], m["context_length"] > 0) for m in body["models"]] == [("demo", True)], body
     assert [c.request(m, "/")[0] for m in ("GET", "HEAD", "POST")] == [200, 200, 405]
-    for path, wrong, status in (("chat", {"format": "json"}, 400), ("chat", {"tools": [{}]}, 400), ("generate", {"images": ["x"]}, 400), ("generate", {"prompt": 5}, 400), ("chat", {"model": "none"}, 404)):
+    for path, wrong, status in (("chat", {"format": "xml"}, 400), ("chat", {"tools": [{}]}, 400), ("generate", {"images": ["x"]}, 400), ("generate", {"prompt": 5}, 400), ("chat", {"model": "none"}, 404)):
         got, body = c.request("POST", f"/api/{path}", {"model": "demo", **user, "prompt": "x", **wrong})
         assert got == status and isinstance(body["error"], str), (wrong, got, body)
 

@@ -1,0 +1,139 @@
+#include "coordinator/gateway/openai_grammar.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "coordinator/gateway/body_fields.h"
+#include "model/grammar/grammar_source.h"
+
+struct grammar_fields {
+    const json_t *root;
+    const char **param, *used; /* used: the field that asked for one already */
+    struct buffer out;
+    struct err *e;
+};
+
+/* False: it is not there. */
+static bool field_there(const json_t *of, const char *name, const json_t **out)
+{
+    *out = json_object_get(of, name);
+    return *out && !json_is_null(*out) && !json_is_false(*out);
+}
+
+static int field_use(struct grammar_fields *f, const char *field)
+{
+    *f->param = field;
+    if (f->used)
+        return err_set(f->e, HP_EINVAL, "%s: %s holds the answer to something already; give one",
+                       field, f->used);
+    f->used = field;
+    return 0;
+}
+
+/* vLLM's clients send schemas as texts, too. */
+static int schema_use(struct grammar_fields *f, const json_t *schema, const char *field)
+{
+    json_t *parsed =
+        json_is_string(schema)
+            ? json_loads(json_string_value(schema), JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, NULL)
+            : NULL;
+    int rc = json_is_string(schema) && !parsed
+                 ? err_set(f->e, HP_EINVAL, "%s: the text is no JSON", field)
+             : schema ? grammar_source_schema(parsed ? parsed : schema, field, &f->out, f->e)
+                      : err_set(f->e, HP_EINVAL, "%s: a schema is missing", field);
+    json_decref(parsed);
+    return rc;
+}
+
+static int text_use(struct grammar_fields *f, const json_t *text, const char *field, bool regular)
+{
+    if (!json_is_string(text))
+        return err_set(f->e, HP_EINVAL, "%s: must be a text", field);
+    return regular ? grammar_source_regular(json_string_value(text), json_string_length(text),
+                                            field, &f->out, f->e)
+                   : grammar_source_gbnf(json_string_value(text), json_string_length(text), field,
+                                         &f->out, f->e);
+}
+
+static int format_use(struct grammar_fields *f, const json_t *format)
+{
+    const char *type = json_string_value(json_object_get(format, "type"));
+    const json_t *outer = json_object_get(format, "json_schema"), *schema;
+    if (type && strcmp(type, "text") == 0)
+        return 0;
+    int rc = field_use(f, "response_format");
+    if (rc < 0)
+        return rc;
+    if (type && strcmp(type, "json_schema") == 0) {
+        if (field_there(outer, "schema", &schema))
+            return schema_use(f, schema, "response_format.json_schema.schema");
+        return schema_use(f, json_object_get(format, "schema"), "response_format.schema");
+    }
+    if (type && strcmp(type, "json_object") == 0)
+        return field_there(format, "schema", &schema)
+                   ? schema_use(f, schema, "response_format.schema")
+                   : grammar_source_json("response_format", &f->out, f->e);
+    return err_set(f->e, HP_EINVAL,
+                   "response_format.type: must be text, json_object or json_schema");
+}
+
+/* Each of vLLM's ways, by the names that its older and its newer clients have for it. */
+static int ways_use(struct grammar_fields *f, const json_t *of, const char *const names[5],
+                    const char *field)
+{
+    const json_t *v;
+    int rc = 0;
+    for (int i = 0; i < 5 && rc == 0; i++) {
+        if (!names[i] || !field_there(of, names[i], &v))
+            continue;
+        rc = field_use(f, field ? field : names[i]);
+        if (rc < 0)
+            break;
+        rc = i == 0   ? schema_use(f, v, names[i])
+             : i == 1 ? text_use(f, v, names[i], true)
+             : i == 2 ? grammar_source_choices(v, names[i], &f->out, f->e)
+             : i == 3 ? text_use(f, v, names[i], false)
+                      : grammar_source_json(names[i], &f->out, f->e);
+    }
+    return rc;
+}
+
+static int fields_use(struct grammar_fields *f)
+{
+    static const char *const guided[5] = {"guided_json", "guided_regex", "guided_choice",
+                                          "guided_grammar", NULL},
+                             *const structured[5] = {"json", "regex", "choice", "grammar",
+                                                     "json_object"},
+                             *const llama[5] = {"json_schema", NULL, NULL, "grammar", NULL};
+    const json_t *v;
+    int rc = field_there(f->root, "response_format", &v) ? format_use(f, v) : 0;
+    rc = rc < 0 ? rc : ways_use(f, f->root, guided, NULL);
+    rc = rc < 0 ? rc : ways_use(f, f->root, llama, NULL);
+    if (rc == 0 && field_there(f->root, "structured_outputs", &v)) {
+        if (field_there(v, "structural_tag", &v))
+            return body_field_refuse(f->param, "structured_outputs", f->e,
+                                     "structural_tag is not supported");
+        rc = ways_use(f, json_object_get(f->root, "structured_outputs"), structured,
+                      "structured_outputs");
+    }
+    if (rc == 0 && f->used && json_is_true(json_object_get(f->root, "ignore_eos")))
+        rc = body_field_refuse(f->param, "ignore_eos", f->e,
+                               "an answer that is held to a grammar ends with it");
+    return rc;
+}
+
+int openai_grammar_read(const json_t *root, struct pack_span *out, const char **param,
+                        struct err *e)
+{
+    struct grammar_fields f = {.root = root, .param = param, .e = e};
+    int rc = fields_use(&f);
+    if (rc < 0) {
+        buffer_free(&f.out);
+        if (e && rc != HP_ENOMEM) /* whatever it is, the request is what has to change */
+            e->code = HP_EINVAL;
+        return rc == HP_ENOMEM ? rc : HP_EINVAL;
+    }
+    *param = NULL;
+    *out = (struct pack_span){f.out.data, f.out.size};
+    return 0;
+}

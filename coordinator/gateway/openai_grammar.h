@@ -1,0 +1,17 @@
+/* What a request's answer is held to: response_format, and what vLLM's and llama-server's clients
+ * say (guided_*, structured_outputs, grammar, json_schema). No I/O, any thread. */
+#ifndef HP_COORDINATOR_GATEWAY_OPENAI_GRAMMAR_H
+#define HP_COORDINATOR_GATEWAY_OPENAI_GRAMMAR_H
+
+#include <jansson.h>
+
+#include "common/pack.h"
+#include "common/status.h"
+
+/* The grammar of a body as it goes to agents (model/grammar/grammar_source.h); empty where it asks
+ * for none. *out is freed with free(). HP_EINVAL, naming the field in *param and the place within a
+ * schema in the text; HP_ENOMEM. */
+int openai_grammar_read(const json_t *root, struct pack_span *out, const char **param,
+                        struct err *e);
+
+#endif

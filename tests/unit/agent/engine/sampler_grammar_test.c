@@ -1,0 +1,114 @@
+/* What is sampled under a grammar: allowed, whole within its tokens, and the same when it is begun
+ * anew with the tokens said so far. */
+#include <math.h>
+
+#include "agent/engine/grammar_shelf.h"
+#include "agent/engine/sampler.h"
+#include "tests/unit/model/grammar/grammar_fixture.h"
+
+enum { MOST = 30 };
+
+static const struct sampling_params kinds[] = {
+    {.top_p = 1, .repetition_penalty = 1},
+    {.temperature = 2, .top_p = 1, .repetition_penalty = 1, .seed = 7},
+    {.temperature = 0.7, .top_p = 0.5, .repetition_penalty = 1.3, .top_k = 3, .seed = 8},
+    {.temperature = 1, .top_p = 1, .min_p = 0.9, .repetition_penalty = 1, .seed = 9},
+};
+
+static struct sampler *sampler_of(const struct sampling_params *kind, const struct buffer *wire,
+                                  struct automaton *a, const uint32_t *said, size_t n_said)
+{
+    struct sampling_params p = *kind;
+    struct sampler *s = NULL;
+    uint32_t end = FIXTURE_END;
+    p.grammar = (struct pack_span){wire->data, wire->size};
+    struct token_tree *t = fixture_tree();
+    assert_int_equal(sampler_create(&p, (int)t->vocabulary, NULL, 0, &s, NULL), 0);
+    token_tree_destroy(&t);
+    assert_int_equal(sampler_expect(s, MOST, &end, 1, NULL), 0);
+    for (size_t i = 0; i < n_said; i++)
+        sampler_accept(s, said[i]);
+    assert_int_equal(sampler_constrain(s, a, NULL), 0);
+    return s;
+}
+
+TEST(what_is_sampled_is_allowed_and_goes_on_where_it_was)
+{
+    const char pattern[] = "[ab]{3,}-[0-9]+;";
+    struct token_tree *t = fixture_tree();
+    struct buffer wire = {0};
+    float *logits = calloc(t->vocabulary, sizeof *logits);
+    assert_int_equal(grammar_source_regular(pattern, sizeof pattern - 1, "regex", &wire, NULL), 0);
+    struct automaton *a = fixture_automaton(&wire, t);
+    for (uint32_t i = 0; i < t->vocabulary; i++)
+        logits[i] = i == 'z' ? 50 : i == '?' ? NAN : (float)sin(i);
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+        uint32_t said[MOST] = {0};
+        size_t n = 0;
+        struct sampler *s = sampler_of(&kinds[k], &wire, a, NULL, 0);
+        do {
+            struct sampler *anew = sampler_of(&kinds[k], &wire, a, said, n);
+            assert_true(n < MOST);
+            said[n] = sampler_pick(s, logits);
+            assert_int_equal(sampler_pick(anew, logits), said[n]);
+            sampler_destroy(&anew);
+        } while (said[n++] != FIXTURE_END);
+        struct matcher *m = NULL;
+        uint32_t end = FIXTURE_END;
+        assert_int_equal(matcher_create(a, MOST, &end, 1, &m, NULL), 0);
+        for (size_t i = 0; i < n; i++)
+            matcher_accept(m, said[i]);
+        assert_int_equal(matcher_error(m, NULL), 0);
+        assert_true(matcher_whole(m));
+        matcher_destroy(&m);
+        sampler_destroy(&s);
+    }
+    automaton_destroy(&a);
+    token_tree_destroy(&t);
+    buffer_free(&wire);
+    free(logits);
+}
+
+/* Nothing that is allowed has a likelihood: the shortest end is said. */
+TEST(logits_that_rule_out_all_that_is_allowed_do_not_matter)
+{
+    struct token_tree *t = fixture_tree();
+    struct buffer wire = {0};
+    float *logits = calloc(t->vocabulary, sizeof *logits);
+    for (uint32_t i = 0; i < t->vocabulary; i++)
+        logits[i] = -INFINITY;
+    assert_int_equal(grammar_source_regular("xy", 2, "regex", &wire, NULL), 0);
+    struct automaton *a = fixture_automaton(&wire, t);
+    struct sampler *s = sampler_of(&kinds[1], &wire, a, NULL, 0);
+    assert_int_equal(sampler_pick(s, logits), 'x');
+    assert_int_equal(sampler_pick(s, logits), 'y');
+    assert_int_equal(sampler_pick(s, logits), FIXTURE_END);
+    sampler_destroy(&s);
+    automaton_destroy(&a);
+    token_tree_destroy(&t);
+    buffer_free(&wire);
+    free(logits);
+}
+
+TEST(a_stage_without_a_tokenizer_refuses_grammars)
+{
+    struct buffer wire = {0};
+    struct automaton *a = NULL;
+    struct err e = {0};
+    assert_int_equal(grammar_source_regular("xy", 2, "regex", &wire, NULL), 0);
+    struct grammar_shelf *s = grammar_shelf_create(NULL, 300);
+    assert_int_equal(grammar_shelf_find(s, (struct pack_span){wire.data, wire.size}, &a, &e),
+                     HP_EUNSUPPORTED);
+    grammar_shelf_destroy(&s);
+    buffer_free(&wire);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_sampled_is_allowed_and_goes_on_where_it_was),
+        cmocka_unit_test(logits_that_rule_out_all_that_is_allowed_do_not_matter),
+        cmocka_unit_test(a_stage_without_a_tokenizer_refuses_grammars),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,339 @@
+/* What grammars allow, and what they refuse: regular expressions, choices, GBNF, calls of tools. */
+#include "tests/unit/model/grammar/grammar_fixture.h"
+
+static int made(struct buffer *out, const char *kind, const char *text, struct err *e)
+{
+    return strcmp(kind, "regular") == 0
+               ? grammar_source_regular(text, strlen(text), "regex", out, e)
+               : grammar_source_gbnf(text, strlen(text), "grammar", out, e);
+}
+
+static const struct {
+    const char *kind, *text;
+    const char *yes[4], *no[4];
+} allowed[] = {
+    {"regular", "a+b?", {"a", "aab", "aaa"}, {"", "b", "abb"}},
+    {"regular", "^(?:yes|no)$", {"yes", "no"}, {"yesno", "ye"}},
+    {"regular", "[^a-c]{2,3}", {"de", "xyz"}, {"d", "ab", "xyzw"}},
+    {"regular", "\\d{3}-\\d{4}", {"123-4567"}, {"123-456", "1234567"}},
+    {"regular", "[\\w.]+@x", {"a.b_9@x"}, {"@x", "a b@x"}},
+    {"regular", "caf\\u00e9|日.", {"café", "日本", "日a"}, {"cafe", "日"}},
+    {"regular", "(a*)*b", {"b", "aaab"}, {"a", "aa"}},
+    {"regular", "a{2}{3}", {"aaaaaa"}, {"aaaaa", "aaaaaaa"}},
+    {"regular", "x{,2}|\\.\\{", {"x{,2}", ".{"}, {"x", "xx"}},
+    {"regular", "[]x]+?", {"]", "x]"}, {""}},
+    {"gbnf", "root ::= \"a\" b* # c\nb ::= [0-9]\n", {"a", "a1", "a12"}, {"", "1", "ab"}},
+    {"gbnf", "root ::= (\"x\" | \"y\"){2,3}", {"xy", "yyx"}, {"x", "xyxy"}},
+    {"gbnf", "root ::= \"(\" root \")\" | \"\"", {"", "()", "((()))"}, {"(", "())"}},
+    {"gbnf",
+     "root ::= e\ne ::= t (\"+\" t)*\nt ::= \"1\" | \"[\" e \"]\"",
+     {"1", "1+1", "[1+[1]]+1"},
+     {"+", "[1", "1+"}},
+    {"gbnf", "root ::= [^\\x00-\\x1F\"\\\\]+ \"\\n\"\n", {"ab\n", "é\n"}, {"\n", "a\"\n"}},
+    {"gbnf", "root ::=\n  \"a\"\n  | \"b\" .?\n", {"a", "b", "bé"}, {"ab", ""}},
+};
+
+TEST(grammars_allow_what_they_say)
+{
+    struct token_tree *t = fixture_tree();
+    for (size_t i = 0; i < sizeof allowed / sizeof *allowed; i++) {
+        struct buffer wire = {0};
+        struct err e = {0};
+        int rc = made(&wire, allowed[i].kind, allowed[i].text, &e);
+        if (rc < 0)
+            fail_msg("%s: %s", allowed[i].text, e.text);
+        struct automaton *a = fixture_automaton(&wire, t);
+        for (int k = 0; k < 4 && allowed[i].yes[k]; k++)
+            if (!fixture_allows(a, allowed[i].yes[k]))
+                fail_msg("%s does not allow %s", allowed[i].text, allowed[i].yes[k]);
+        for (int k = 0; k < 4 && allowed[i].no[k]; k++)
+            if (fixture_allows(a, allowed[i].no[k]))
+                fail_msg("%s allows %s", allowed[i].text, allowed[i].no[k]);
+        for (uint64_t seed = 1; seed < 20; seed++) {
+            char *text = fixture_text(a, t, 40, seed);
+            if (!fixture_allows(a, text))
+                fail_msg("%s does not allow what was drawn from it: %s", allowed[i].text, text);
+            free(text);
+        }
+        automaton_destroy(&a);
+        buffer_free(&wire);
+    }
+    token_tree_destroy(&t);
+}
+
+static const struct {
+    const char *kind, *text, *why;
+    int code;
+} refused[] = {
+    {"regular", "a(?=b)", "look-around", HP_EUNSUPPORTED},
+    {"regular", "(a)\\1", "reference to a group", HP_EUNSUPPORTED},
+    {"regular", "\\bword", "\\b", HP_EUNSUPPORTED},
+    {"regular", "\\p{L}", "\\p", HP_EUNSUPPORTED},
+    {"regular", "a**(", "no )", HP_EPARSE},
+    {"regular", "[a", "no ]", HP_EPARSE},
+    {"regular", "a{3,2}", "wrong way round", HP_EPARSE},
+    {"regular", "*", "nothing to repeat", HP_EPARSE},
+    {"regular", "a)", "too many", HP_EPARSE},
+    {"regular", "((a{1000}){1000}){1000}", "explodes", HP_ELIMIT},
+    {"regular", "a{70000}", "repeats more than", HP_ELIMIT},
+    {"regular", "[^\\u0000-\\uFFFF]{0}\\u{110000}", "escape", HP_EPARSE},
+    {"gbnf", "root ::= \"a\" root", "has no end", HP_EINVAL},
+    {"gbnf", "root ::= root \"a\" | \"b\"", "\"root\" of the grammar calls itself", HP_EINVAL},
+    {"gbnf", "root ::= a\na ::= b a \"x\" | \"y\"\nb ::= \"z\"?", "calls itself", HP_EINVAL},
+    {"gbnf", "root ::= missing", "no rule \"missing\"", HP_EINVAL},
+    {"gbnf", "other ::= \"a\"", "no rule \"root\"", HP_EINVAL},
+    {"gbnf", "root ::= \"a\nb\"", "line 1: a literal has no closing", HP_EPARSE},
+    {"gbnf", "root ::= \"a\"\nroot ::= \"b\"", "line 2: this rule is there already", HP_EPARSE},
+    {"gbnf", "root = \"a\"", "line 1: ::= is expected", HP_EPARSE},
+    {"gbnf", "root ::= [z-a]", "a class has a range", HP_EPARSE},
+    {"gbnf",
+     "root ::= a a a a a a a a\na ::= b b b b b b b b\nb ::= c c c c c c c c\nc ::= d d d d d d d "
+     "d\n"
+     "d ::= e e e e e e e e\ne ::= f f f f f f f f\nf ::= g g g g g g g g\ng ::= \"12345678\"",
+     "shortest text", HP_ELIMIT},
+};
+
+TEST(what_cannot_be_done_is_refused_by_name)
+{
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        struct buffer wire = {0};
+        struct err e = {0};
+        int rc = made(&wire, refused[i].kind, refused[i].text, &e);
+        if (rc != refused[i].code || !strstr(e.text, refused[i].why) ||
+            (strncmp(e.text, "regex: ", 7) != 0 && strncmp(e.text, "grammar: ", 9) != 0))
+            fail_msg("%s: %d %s", refused[i].text, rc, e.text);
+        buffer_free(&wire);
+    }
+}
+
+static char *repeated(const char *text, size_t n)
+{
+    size_t size = strlen(text);
+    char *all = malloc(n * size + 1);
+    assert_non_null(all);
+    for (size_t i = 0; i < n; i++)
+        memcpy(all + i * size, text, size);
+    all[n * size] = '\0';
+    return all;
+}
+
+TEST(hostile_grammars_are_refused_soon)
+{
+    static const struct {
+        const char *kind, *part;
+        size_t n;
+    } hostile[] = {
+        {"regular", "(", 100000},     {"regular", "(a", 8000},
+        {"regular", "a{9999}", 2000}, {"gbnf", "root ::= (", 20000},
+        {"gbnf", "(", 100000},        {"gbnf", "a ::= [a-z]{65536}\n", 2},
+        {"regular", "(.*)*", 3000},   {"regular", "[^a]|", 3000},
+    };
+    for (size_t i = 0; i < sizeof hostile / sizeof *hostile; i++) {
+        char *text = repeated(hostile[i].part, hostile[i].n);
+        struct buffer wire = {0};
+        struct err e = {0};
+        uint64_t from = env_now_ns(&env_real);
+        int rc = made(&wire, hostile[i].kind, text, &e);
+        uint64_t ms = (env_now_ns(&env_real) - from) / 1000000;
+        if (ms > 1000) /* 50 at rest */
+            fail_msg("%s took %llu ms", hostile[i].part, (unsigned long long)ms);
+        if (rc < 0)
+            assert_true(strlen(e.text) > 10);
+        buffer_free(&wire);
+        free(text);
+    }
+}
+
+/* Each 'a' can be any of the stars'. */
+TEST(what_would_backtrack_takes_no_time)
+{
+    const char pattern[] = "(a*)*(a*)*(a|a)*(aa|a)*b";
+    struct token_tree *t = fixture_tree();
+    struct buffer wire = {0};
+    assert_int_equal(grammar_source_regular(pattern, sizeof pattern - 1, "regex", &wire, NULL), 0);
+    struct automaton *a = fixture_automaton(&wire, t);
+    char *text = repeated("a", 20000);
+    assert_false(fixture_allows(a, text));
+    text[19999] = 'b';
+    assert_true(fixture_allows(a, text));
+    free(text);
+    automaton_destroy(&a);
+    token_tree_destroy(&t);
+    buffer_free(&wire);
+}
+
+/* Every stack of returns is another: 2^n of them. */
+TEST(a_grammar_that_is_too_ambiguous_fails_its_sequence)
+{
+    const char text[] = "root ::= \"a\" root \"b\" | \"a\" root \"c\" | \"d\"";
+    struct token_tree *t = fixture_tree();
+    struct buffer wire = {0};
+    struct matcher *m = NULL;
+    struct err e = {0};
+    uint32_t end = FIXTURE_END;
+    assert_int_equal(grammar_source_gbnf(text, sizeof text - 1, "grammar", &wire, &e), 0);
+    struct automaton *a = fixture_automaton(&wire, t);
+    assert_int_equal(matcher_create(a, 1000, &end, 1, &m, &e), 0);
+    for (int i = 0; i < 40; i++)
+        matcher_accept(m, 'a');
+    assert_null(matcher_mask(m));
+    assert_int_equal(matcher_error(m, &e), HP_ELIMIT);
+    assert_non_null(strstr(e.text, "too ambiguous"));
+    matcher_destroy(&m);
+    automaton_destroy(&a);
+    token_tree_destroy(&t);
+    buffer_free(&wire);
+}
+
+TEST(too_few_tokens_are_refused_with_the_number_it_takes)
+{
+    struct token_tree *t = fixture_tree();
+    struct buffer wire = {0};
+    struct matcher *m = NULL;
+    struct err e = {0};
+    uint32_t end = FIXTURE_END;
+    assert_int_equal(grammar_source_regular("hello world!", 12, "regex", &wire, &e), 0);
+    struct automaton *a = fixture_automaton(&wire, t);
+    assert_int_equal(matcher_create(a, 2, &end, 1, &m, &e), HP_EINVAL);
+    assert_non_null(strstr(e.text, "max_tokens is 2; the shortest text that the grammar allows has "
+                                   "3 tokens"));
+    assert_int_equal(matcher_create(a, 3, &end, 1, &m, &e), 0);
+    matcher_destroy(&m);
+    assert_int_equal(matcher_create(a, 3, NULL, 0, &m, &e), HP_EINVAL);
+    automaton_destroy(&a);
+    token_tree_destroy(&t);
+    buffer_free(&wire);
+}
+
+TEST(a_mask_allows_a_token_where_its_bytes_are_allowed_and_no_other)
+{
+    struct token_tree *t = fixture_tree();
+    struct buffer wire = {0};
+    uint32_t end = FIXTURE_END;
+    assert_int_equal(grammar_source_json("response_format", &wire, NULL), 0);
+    struct automaton *a = fixture_automaton(&wire, t);
+    for (uint64_t seed = 1; seed < 8; seed++) {
+        char *text = fixture_text(a, t, 60, seed);
+        struct matcher *m = NULL;
+        assert_int_equal(matcher_create(a, 1 << 20, &end, 1, &m, NULL), 0);
+        for (size_t i = 0; text[i]; i++) {
+            const uint64_t *mask = matcher_mask(m);
+            for (uint32_t token = 0; token < t->vocabulary; token += 1 + token % 7) {
+                if (token == end)
+                    continue;
+                struct matcher *other = NULL; /* goes the same way, then this token's bytes */
+                assert_int_equal(matcher_create(a, 1 << 20, &end, 1, &other, NULL), 0);
+                for (size_t k = 0; k < i; k++)
+                    matcher_accept(other, (uint8_t)text[k]);
+                for (uint32_t k = t->offsets[token]; k < t->offsets[token + 1]; k++)
+                    matcher_accept(other, (uint8_t)t->bytes[k]);
+                assert_int_equal(mask[token / 64] >> token % 64 & 1,
+                                 matcher_error(other, NULL) == 0);
+                matcher_destroy(&other);
+            }
+            matcher_accept(m, (uint8_t)text[i]);
+        }
+        matcher_destroy(&m);
+        free(text);
+    }
+    automaton_destroy(&a);
+    token_tree_destroy(&t);
+    buffer_free(&wire);
+}
+
+TEST(calls_of_tools_follow_their_trigger_alone)
+{
+    static const struct grammar_call call = {"{\"name\": \"f\", \"arguments\": ", NULL, "}</call>"};
+    static const struct {
+        bool required, parallel;
+        const char *text;
+        bool allowed;
+    } cases[] = {
+        {false, false, "Hello <ca", true},
+        {false, false, "<<call>{\"name\": \"f\", \"arguments\": {}}</call>", true},
+        {false, false, "<call>", false},
+        {false, false, "<call>{\"name\": \"g\"", false},
+        {false, false, "x<call>{\"name\": \"f\", \"arguments\": {\"a\":1}}</call> and", false},
+        {false, true, "x<call>{\"name\": \"f\", \"arguments\": {\"a\":1}}</call> and", true},
+        {true, false, "Hello", false},
+        {true, false, "<call>{\"name\": \"f\", \"arguments\": {}}</call>", true},
+        {true, true,
+         "<call>{\"name\": \"f\", \"arguments\": {}}</call>\n<call>{\"name\": \"f\", "
+         "\"arguments\": {}}</call>",
+         true},
+    };
+    struct token_tree *t = fixture_tree();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct grammar_calls calls = {"<call>", &call, 1, cases[i].required, cases[i].parallel};
+        struct buffer wire = {0};
+        assert_int_equal(grammar_source_calls(&calls, "tools", &wire, NULL), 0);
+        struct automaton *a = fixture_automaton(&wire, t);
+        if (fixture_allows(a, cases[i].text) != cases[i].allowed)
+            fail_msg("case %zu: %s", i, cases[i].text);
+        automaton_destroy(&a);
+        buffer_free(&wire);
+    }
+    token_tree_destroy(&t);
+}
+
+TEST(choices_allow_their_texts)
+{
+    struct token_tree *t = fixture_tree();
+    struct buffer wire = {0};
+    struct err e = {0};
+    json_t *texts = json_pack("[s,s,s]", "yes", "no", "yes, but");
+    assert_int_equal(grammar_source_choices(texts, "guided_choice", &wire, &e), 0);
+    struct automaton *a = fixture_automaton(&wire, t);
+    assert_true(fixture_allows(a, "yes") && fixture_allows(a, "yes, but"));
+    assert_false(fixture_allows(a, "yes, ") || fixture_allows(a, "maybe"));
+    automaton_destroy(&a);
+    buffer_free(&wire);
+    json_array_clear(texts);
+    assert_int_equal(grammar_source_choices(texts, "guided_choice", &wire, &e), HP_EINVAL);
+    json_decref(texts);
+    token_tree_destroy(&t);
+}
+
+/* Bytes of a peer: each cut and each flipped bit is refused, or is a grammar. */
+TEST(a_damaged_grammar_is_refused_or_harmless)
+{
+    struct token_tree *t = fixture_tree();
+    struct buffer wire = {0};
+    assert_int_equal(grammar_source_json("response_format", &wire, NULL), 0);
+    for (size_t i = 0; i < wire.size; i += 7) {
+        struct grammar *g = NULL;
+        struct automaton *a = NULL;
+        struct matcher *m = NULL;
+        struct err e = {0};
+        uint32_t end = FIXTURE_END;
+        assert_true(grammar_read(wire.data, i, &g, &e) < 0);
+        wire.data[i] ^= (uint8_t)(1 << i % 8);
+        if (grammar_read(wire.data, wire.size, &g, &e) == 0) {
+            assert_int_equal(automaton_create(&g, t, &a, &e), 0);
+            if (matcher_create(a, 100, &end, 1, &m, &e) == 0)
+                matcher_mask(m);
+            matcher_destroy(&m);
+            automaton_destroy(&a);
+        }
+        wire.data[i] ^= (uint8_t)(1 << i % 8);
+    }
+    buffer_free(&wire);
+    token_tree_destroy(&t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(grammars_allow_what_they_say),
+        cmocka_unit_test(what_cannot_be_done_is_refused_by_name),
+        cmocka_unit_test(hostile_grammars_are_refused_soon),
+        cmocka_unit_test(what_would_backtrack_takes_no_time),
+        cmocka_unit_test(a_grammar_that_is_too_ambiguous_fails_its_sequence),
+        cmocka_unit_test(too_few_tokens_are_refused_with_the_number_it_takes),
+        cmocka_unit_test(a_mask_allows_a_token_where_its_bytes_are_allowed_and_no_other),
+        cmocka_unit_test(calls_of_tools_follow_their_trigger_alone),
+        cmocka_unit_test(choices_allow_their_texts),
+        cmocka_unit_test(a_damaged_grammar_is_refused_or_harmless),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
