@@ -259,9 +259,10 @@ lint: ## static analysis: clang-tidy and cppcheck (LINT="--seconds 150" bounds c
 
 PREFIX ?= /usr/local
 SHARE = $(DESTDIR)$(PREFIX)/share
-install: all ## install programs, manual pages and completion under PREFIX (/usr/local)
+install: all ## install programs, manual pages, completion and what `make cuda` has built under PREFIX (/usr/local)
 	install -d $(DESTDIR)$(PREFIX)/bin $(SHARE)/bash-completion/completions $(SHARE)/man/man1 $(SHARE)/man/man8
 	install -m 755 $(PROGRAMS) $(DESTDIR)$(PREFIX)/bin
+	$(if $(wildcard $(BUILD)/libhp-cuda.so),install -D -m 755 $(BUILD)/libhp-cuda.so $(DESTDIR)$(PREFIX)/lib/hodgepodge/libhp-cuda.so)
 	$(BUILD)/hpctl completion bash > $(SHARE)/bash-completion/completions/hpctl
 	$(BUILD)/hpctl man $(SHARE)/man/man1
 	tools/man_page $(BUILD)/hp-agent "a node of a Hodgepodge cluster" > $(SHARE)/man/man8/hp-agent.8

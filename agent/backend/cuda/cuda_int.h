@@ -63,7 +63,8 @@ struct cuda_op {
 };
 
 /* memory.c */
-/* HP_EDEVICE in words: what was done, and what CUDA says. */
+/* In words: what was done, and what CUDA says. HP_EDEVICE, for the GPU is lost; but want of memory
+ * is HP_ENOMEM. */
 int cuda_fail(int code, const struct cuda_device *d, const char *what, struct err *e);
 /* Of the device, counted; not zeroed. HP_ENOMEM says how many bytes are missing. */
 int cuda_take(struct cuda_device *d, uint64_t bytes, const char *what, void **out, struct err *e);

@@ -5,8 +5,9 @@
 
 int cuda_fail(int code, const struct cuda_device *d, const char *what, struct err *e)
 {
-    return err_set(e, HP_EDEVICE, "device cuda:%d: %s: %s (CUDA error %d)", d->ordinal, what,
-                   gpu_error_text(code), code);
+    return err_set(e, code == GPU_NO_MEMORY ? HP_ENOMEM : HP_EDEVICE,
+                   "device cuda:%d: %s: %s (CUDA error %d)", d->ordinal, what, gpu_error_text(code),
+                   code);
 }
 
 uint64_t cuda_memory_free(const struct device *device)

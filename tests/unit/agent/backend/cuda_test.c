@@ -780,6 +780,38 @@ TEST(a_gpu_that_falls_off_the_bus_is_an_error_at_every_call)
     restart();
 }
 
+/* Scratch that there is no room for ends what runs; the GPU is there all the same. */
+TEST(want_of_memory_while_it_computes_is_no_lost_gpu)
+{
+    void (*restart)(void) = NULL;
+    const struct backend *b = plugin_open()->backend;
+    struct device *d;
+    struct stream *s;
+    struct memory m;
+    struct err e = {0};
+    float x[64] = {1, 2, 3};
+    uint16_t out[64];
+    *(void **)&restart = standin_symbol("cuda_on_cpu_restart");
+    setenv("CUDA_ON_CPU", "malloc_fails=2", 1); /* the first is the tensor's */
+    restart();
+    d = cuda_open(0);
+    assert_int_equal(b->stream_create(d, &s, &e), 0);
+    assert_int_equal(b->memory_alloc(d, sizeof x, &m, &e), 0);
+    struct tensor t = tensor_rows(m, DTYPE_F32, 1, 64), from = tensor_on_host(x, DTYPE_F32, 1, 64),
+                  to = tensor_on_host(out, DTYPE_F16, 1, 64);
+    b->copy(s, &t, &from);
+    b->copy(s, &to, &t);
+    assert_int_equal(b->stream_wait(s, &e), HP_ENOMEM);
+    assert_non_null(strstr(e.text, "memory"));
+    b->copy(s, &to, &t);
+    assert_int_equal(b->stream_wait(s, &e), 0);
+    b->memory_release(d, &m);
+    b->stream_destroy(&s);
+    device_close(&d);
+    unsetenv("CUDA_ON_CPU");
+    restart();
+}
+
 /* A stage that serves: the GPU is lost in the midst of a step, sooner or later in it. The step
  * fails with CUDA's reason, so does what is asked of it after, and the process opens another. */
 TEST(a_gpu_that_is_lost_while_it_serves_fails_its_stage_and_nothing_else)
@@ -842,6 +874,7 @@ int main(void)
         cmocka_unit_test(a_gpu_without_enough_memory_says_how_many_bytes_are_missing),
         cmocka_unit_test(a_box_without_a_driver_or_such_a_gpu_is_told_so),
         cmocka_unit_test(a_gpu_that_falls_off_the_bus_is_an_error_at_every_call),
+        cmocka_unit_test(want_of_memory_while_it_computes_is_no_lost_gpu),
         cmocka_unit_test(a_gpu_that_is_lost_while_it_serves_fails_its_stage_and_nothing_else),
     };
     return cmocka_run_group_tests_name("cuda", tests, NULL, NULL);
