@@ -46,6 +46,15 @@ static json_t *model_named(const json_t *model)
     return name ? json_stringn(name, n) : json_null();
 }
 
+int ollama_name_read(json_t *root)
+{
+    const json_t *model = json_object_get(root, "model");
+    model = model ? model : json_object_get(root, "name");
+    return !json_is_string(model) || json_object_set_new(root, "model", model_named(model)) == 0
+               ? 0
+               : HP_ENOMEM;
+}
+
 /* true and false are Qwen3's word, the others gpt-oss's. */
 static bool think_move(json_t *to, json_t *think)
 {

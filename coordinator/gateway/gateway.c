@@ -134,6 +134,12 @@ static void get_root(struct gateway *g, struct http_exchange *x, const char *res
     http_reply(x, 200, "text/plain; charset=utf-8", text, sizeof text - 1);
 }
 
+static void post_ollama_show(struct gateway *g, struct http_exchange *x, const char *rest)
+{
+    (void)rest;
+    text_api_post(&g->openai, x, TEXT_SHOW);
+}
+
 static void post_count(struct gateway *g, struct http_exchange *x, const char *rest)
 {
     (void)rest;
@@ -198,6 +204,7 @@ static const struct route {
     {"POST", "/v1/messages/count_tokens", post_count, false},
     {"POST", "/api/chat", post_ollama_chat, false},
     {"POST", "/api/generate", post_ollama_generate, false},
+    {"POST", "/api/show", post_ollama_show, false},
     {"GET", "/api/tags", get_ollama_tags, false},
     {"GET", "/api/ps", get_ollama_ps, false},
     {"GET", "/api/version", get_version, false},
@@ -236,7 +243,8 @@ static const char *path_hint(const char *path)
     if (strncmp(path, "/v1/v1/", 7) == 0 || strncmp(path, "/v1/api/", 8) == 0)
         return ": give this client the address without /v1";
     if (strncmp(path, "/api/", 5) == 0)
-        return "; of Ollama's there is POST /api/chat and /api/generate, GET /api/tags, /api/ps "
+        return "; of Ollama's there is POST /api/chat, /api/generate and /api/show, GET /api/tags, "
+               "/api/ps "
                "and /api/version";
     return "; there is POST /v1/chat/completions, /v1/completions, /v1/embeddings, /v1/messages, "
            "/tokenize, /detokenize and /apply-template, GET /v1/models, /props, /health, /ready "

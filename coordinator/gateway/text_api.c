@@ -33,6 +33,7 @@ struct text_call {
     struct openai_body *body;
     bool with_pieces; /* each token's text, too */
     bool empty;       /* the text is: it has no tokens */
+    bool embeds;      /* the model makes rows */
     uint32_t *ids;    /* [n_ids]: of TEXT_DETOKENIZE */
     size_t n_ids;
     struct model *model; /* shared */
@@ -70,7 +71,9 @@ static void on_client_gone(void *ctx)
 
 static const struct dialect *dialect_of(const struct text_call *c)
 {
-    return c->task == TEXT_COUNT ? &dialect_messages : &dialect_openai;
+    return c->task == TEXT_COUNT  ? &dialect_messages
+           : c->task == TEXT_SHOW ? &dialect_ollama_chat
+                                  : &dialect_openai;
 }
 
 static void call_refuse(struct text_call *c, int rc, const struct err *why)
@@ -192,6 +195,21 @@ static int text_detokenize(struct text_call *c, const struct tokenizer *t, struc
     return 0;
 }
 
+/* What Ollama's clients look for: the template, what the model can do and how long its context is.
+ */
+static void show_write(struct text_call *c)
+{
+    buffer_printf(&c->reply, "{\"modelfile\":\"\",\"parameters\":\"\",\"template\":");
+    json_write_text(&c->reply, model_chat_template(c->model));
+    buffer_printf(
+        &c->reply,
+        ",\"details\":{\"parent_model\":\"\",\"format\":\"\",\"family\":\"\",\"families\":"
+        "null,\"parameter_size\":\"\",\"quantization_level\":\"\"},\"model_info\":{"
+        "\"hodgepodge.context_length\":%llu,\"hodgepodge.vocab_size\":%u},"
+        "\"capabilities\":[\"%s\"]}",
+        (unsigned long long)c->context, c->vocabulary, c->embeds ? "embedding" : "completion");
+}
+
 static void work_run(struct piece *piece)
 {
     struct text_call *c = call_of(piece);
@@ -200,6 +218,8 @@ static void work_run(struct piece *piece)
     c->rc = model_tokenizer(c->model, &t, &c->failure);
     if (c->rc == 0 && (c->task == TEXT_TOKENIZE || c->task == TEXT_COUNT)) {
         c->rc = text_tokenize(c, t);
+    } else if (c->rc == 0 && c->task == TEXT_SHOW) {
+        show_write(c);
     } else if (c->rc == 0 && c->task == TEXT_DETOKENIZE) {
         c->rc = text_detokenize(c, t, &text);
     } else if (c->rc == 0) {
@@ -308,15 +328,18 @@ static int call_read(struct text_call *c, struct err *e)
     if (c->task == TEXT_COUNT &&
         (rc = dialect_messages.translate(&b->root, &chat, &c->param, e)) < 0)
         return rc;
+    if (c->task == TEXT_SHOW && ollama_name_read(b->root) < 0)
+        return err_set(e, HP_ENOMEM, "out of memory for a request");
     const json_t *model = json_object_get(b->root, "model");
     if (model && !json_is_null(model) && !json_is_string(model))
         return body_field_refuse(&c->param, "model", e, "is not a text");
     if (json_is_string(model) && !(b->model = strdup(json_string_value(model))))
         return err_set(e, HP_ENOMEM, "out of memory for a request");
     b->chat = c->task == TEXT_TEMPLATE || c->task == TEXT_COUNT;
-    return c->task == TEXT_DETOKENIZE ? read_ids(c, e)
-           : c->task == TEXT_TOKENIZE ? read_tokenize(c, e)
-                                      : openai_prompts_read(b, &c->param, e);
+    return c->task == TEXT_SHOW         ? 0
+           : c->task == TEXT_DETOKENIZE ? read_ids(c, e)
+           : c->task == TEXT_TOKENIZE   ? read_tokenize(c, e)
+                                        : openai_prompts_read(b, &c->param, e);
 }
 
 static void parse_run(struct piece *p)
@@ -339,6 +362,7 @@ static int model_take(struct text_call *c, struct err *e)
     c->model = model_share(m.model);
     c->context = m.context;
     c->vocabulary = m.vocabulary;
+    c->embeds = m.embeds;
     return 0;
 }
 

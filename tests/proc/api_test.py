@@ -168,6 +168,10 @@ def other_dialects(c):
     assert status == 200 and [m["name"] for m in body["models"]] == ["demo"], body
     status, body = c.request("GET", "/api/ps")
     assert status == 200 and [(m["name"], m["context_length"] > 0) for m in body["models"]] == [("demo", True)], body
+    for name in ({"model": "demo:latest"}, {"name": "demo"}):
+        status, body = c.request("POST", "/api/show", name)
+        assert status == 200 and "message" in body["template"] and body["capabilities"] == ["completion"] and body["model_info"]["hodgepodge.context_length"] > 0, body
+    assert c.request("POST", "/api/show", {"model": "none"})[0] == 404
     assert [c.request(m, "/")[0] for m in ("GET", "HEAD", "POST")] == [200, 200, 405]
     for path, wrong, status in (("chat", {"format": "xml"}, 400), ("chat", {"tools": [{}]}, 400), ("generate", {"images": ["x"]}, 400), ("generate", {"prompt": 5}, 400), ("chat", {"model": "none"}, 404)):
         got, body = c.request("POST", f"/api/{path}", {"model": "demo", **user, "prompt": "x", **wrong})
@@ -249,7 +253,7 @@ def refusals(c):
     refused(completion, b'{"model": "demo", "prompt": "\xff\xfe"}', 400, "UTF-8")
     status, body = c.request("GET", "/v1/chat/completions")
     assert status == 405, body
-    for path, word in (("/nowhere", "/v1/messages"), ("/v1/v1/messages", "without /v1"), ("/api/show", "/api/chat"), ("/models", "below /v1")):
+    for path, word in (("/nowhere", "/v1/messages"), ("/v1/v1/messages", "without /v1"), ("/api/pull", "/api/chat"), ("/models", "below /v1")):
         status, body = c.request("GET", path)
         assert status == 404 and word in body["error"]["message"], (path, body)
 
