@@ -135,6 +135,7 @@ static int answer_ask(const struct invocation *in, struct context *where, const 
         json_object_set_new(body, "prompt", json_string(raw));
     else
         json_object_set(body, "messages", messages);
+    json_object_set_new(body, "reasoning_format", json_string("none")); /* shown as it comes */
     int rc = add_sampling(in, body, e);
     if (rc < 0) {
         json_decref(body);

@@ -293,6 +293,11 @@ const char *model_chat_template(const struct model *m)
     return m->chat.source;
 }
 
+const char *model_tool_template(const struct model *m)
+{
+    return m->tool_chat.source ? m->tool_chat.source : m->chat.source;
+}
+
 const struct model_file *model_files(const struct model *m, int *count)
 {
     *count = m->n_files;

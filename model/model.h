@@ -79,7 +79,8 @@ int model_chat_render(struct model *m, const json_t *messages, bool add_generati
 /* Makes tokenizer and template now, so that afterwards any thread may tokenize and render. A
  * template that does not compile is no failure here; every rendering fails, in the same words. */
 int model_text_prepare(struct model *m, struct err *e);
-/* The template's source, or NULL. */
+/* The template's source, or NULL; and that of the one that is run where there are tools. */
 const char *model_chat_template(const struct model *m);
+const char *model_tool_template(const struct model *m);
 
 #endif

@@ -18,6 +18,18 @@ bool completion_add_stop(struct completion_text *c, const char *stop)
     return c->stops[c->n_stops] && ++c->n_stops;
 }
 
+bool completion_keep(struct completion_text *c, const char *token)
+{
+    struct buffer ids = {0};
+    struct err ignored = {0};
+    int rc = tokenizer_encode(c->stream.tokenizer, token, strlen(token), false, &ids, &ignored);
+    bool good = rc != HP_ENOMEM && !ids.failed, one = rc == 0 && ids.size == sizeof(uint32_t);
+    if (good && one && (good = c->n_kept < COMPLETION_MAX_KEPT))
+        memcpy(&c->kept[c->n_kept++], ids.data, sizeof(uint32_t));
+    buffer_free(&ids);
+    return good;
+}
+
 void completion_fini(struct completion_text *c)
 {
     for (int i = 0; i < c->n_stops; i++)
@@ -48,7 +60,12 @@ void completion_push(struct completion_text *c, uint32_t id)
     if (c->stopped)
         return;
     size_t before = c->text.size;
+    bool skips = c->stream.skip_special;
+    for (int i = 0; i < c->n_kept; i++)
+        if (c->kept[i] == id)
+            c->stream.skip_special = false;
     token_stream_push(&c->stream, id, &c->text);
+    c->stream.skip_special = skips;
     find_stop(c, before);
 }
 

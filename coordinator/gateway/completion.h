@@ -10,7 +10,7 @@
 #include "common/bytes.h"
 #include "model/tokenizer/tokenizer.h"
 
-enum { COMPLETION_MAX_STOPS = 16, COMPLETION_MAX_STOP_BYTES = 1024 };
+enum { COMPLETION_MAX_STOPS = 16, COMPLETION_MAX_STOP_BYTES = 1024, COMPLETION_MAX_KEPT = 4 };
 
 struct completion_text {
     struct token_stream stream;
@@ -19,6 +19,8 @@ struct completion_text {
     size_t given;       /* bytes of it that were handed out */
     char *stops[COMPLETION_MAX_STOPS];
     int n_stops;
+    uint32_t kept[COMPLETION_MAX_KEPT]; /* special tokens that are written as text */
+    int n_kept;
     bool stopped; /* a stop string was found */
 };
 
@@ -26,6 +28,9 @@ struct completion_text {
 void completion_init(struct completion_text *c, const struct tokenizer *t, bool skip_special);
 /* Copies. False when there are too many, it is empty or too long, or memory ran out. */
 bool completion_add_stop(struct completion_text *c, const char *stop);
+/* If this text is one token, it is written even where it is special. False: no memory, or more than
+ * COMPLETION_MAX_KEPT. */
+bool completion_keep(struct completion_text *c, const char *token);
 void completion_fini(struct completion_text *c);
 
 /* Takes one more token. */

@@ -17,17 +17,19 @@ struct dialect {
      * HP_EINVAL names the field in *param; HP_ENOMEM. NULL: they are OpenAI's. Any thread. */
     int (*translate)(json_t **root, bool *chat, const char **param, struct err *e);
     /* A stream: the beginning of a choice, its text, its end; then the end of all. `finish` is
-     * "stop", "length" or `stopped`; at the end that of the first choice. */
+     * "stop", "length", "tool_calls" or `stopped`; at the end that of the first choice. */
     void (*begin)(struct buffer *out, const struct openai_head *h, uint32_t index);
     void (*text)(struct buffer *out, const struct openai_head *h, uint32_t index, const char *text,
                  size_t n);
-    /* ... with what is said of its tokens, which is taken; NULL (both): nothing is in this dialect.
-     */
+    /* ... with what is said of its tokens, which is taken; NULL: nothing is in this dialect. */
     void (*scored)(struct buffer *out, const struct openai_head *h, uint32_t index,
                    const char *text, size_t n, struct answer_scores *scores);
-    void (*reply_scored)(struct buffer *out, const struct openai_head *h, uint32_t index,
-                         const char *text, size_t n, const char *finish,
-                         struct answer_scores *scores);
+    /* Pieces of its reasoning, and calls of functions, each whole. NULL (both): answers are text
+     * and nothing else. */
+    void (*reasoning)(struct buffer *out, const struct openai_head *h, uint32_t index,
+                      const char *text, size_t n);
+    void (*call)(struct buffer *out, const struct openai_head *h, uint32_t index,
+                 const struct openai_call *call);
     void (*finish)(struct buffer *out, const struct openai_head *h, uint32_t index,
                    const char *finish);
     void (*end)(struct buffer *out, const struct openai_head *h, const char *finish,
@@ -37,7 +39,7 @@ struct dialect {
     /* A whole reply, in this order; choices from 0 on. */
     void (*reply_begin)(struct buffer *out, const struct openai_head *h);
     void (*reply_choice)(struct buffer *out, const struct openai_head *h, uint32_t index,
-                         const char *text, size_t n, const char *finish);
+                         const struct openai_message *m, const char *finish);
     void (*reply_end)(struct buffer *out, const struct openai_head *h, const char *finish,
                       const struct request_usage *u);
     /* A refusal; param and code may be NULL. */

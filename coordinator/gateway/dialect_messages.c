@@ -9,16 +9,10 @@
 
 /* ---- fields ---- */
 
-static const struct field_name names[] = {{"model", "model"},
-                                          {"max_tokens", "max_tokens"},
-                                          {"stop_sequences", "stop"},
-                                          {"stream", "stream"},
-                                          {"temperature", "temperature"},
-                                          {"top_p", "top_p"},
-                                          {"top_k", "top_k"},
-                                          {"tools", "tools"},
-                                          {"metadata", "metadata"},
-                                          {0}};
+static const struct field_name names[] = {
+    {"model", "model"},   {"max_tokens", "max_tokens"},   {"stop_sequences", "stop"},
+    {"stream", "stream"}, {"temperature", "temperature"}, {"top_p", "top_p"},
+    {"top_k", "top_k"},   {"metadata", "metadata"},       {0}};
 
 /* The system's words come first; an assistant's turn at the end is gone on with. */
 static bool messages_move(json_t *to, const json_t *from)
@@ -54,6 +48,9 @@ static int messages_translate(json_t **root, bool *chat, const char **param, str
     *chat = true;
     if (json_is_string(thinking) && strcmp(json_string_value(thinking), "disabled") != 0)
         return body_field_refuse(param, "thinking", e,
+                                 "this server does not support it yet; leave it out");
+    if (field_asks(*root, "tools"))
+        return body_field_refuse(param, "tools", e,
                                  "this server does not support it yet; leave it out");
     json_t *to = json_object();
     if (!to || !fields_move(to, *root, names) || !messages_move(to, *root) ||
@@ -127,11 +124,11 @@ static void stream_end(struct buffer *out, const struct openai_head *h, const ch
 }
 
 static void reply_choice(struct buffer *out, const struct openai_head *h, uint32_t index,
-                         const char *text, size_t n, const char *finish)
+                         const struct openai_message *m, const char *finish)
 {
     (void)h, (void)index, (void)finish;
     buffer_printf(out, "{\"type\":\"text\",\"text\":");
-    json_write_string(out, text, n);
+    json_write_string(out, m->text, m->n);
     buffer_printf(out, "}]");
 }
 

@@ -21,11 +21,8 @@ static const struct field_name option_names[] = {{"temperature", "temperature"},
                                                  {"presence_penalty", "presence_penalty"},
                                                  {"frequency_penalty", "frequency_penalty"},
                                                  {0}};
-static const struct field_name body_names[] = {{"tools", "tools"},
-                                               {"suffix", "suffix"},
-                                               {"logprobs", "logprobs"},
-                                               {"top_logprobs", "top_logprobs"},
-                                               {0}};
+static const struct field_name body_names[] = {
+    {"suffix", "suffix"}, {"logprobs", "logprobs"}, {"top_logprobs", "top_logprobs"}, {0}};
 
 static int ollama_refuse(const json_t *root, const char *name, const char **param, struct err *e)
 {
@@ -82,6 +79,9 @@ static int ollama_fields(const json_t *from, json_t *to, const char **param, str
     const json_t *options = json_object_get(from, "options");
     const json_t *most = json_object_get(options, "num_predict");
     json_t *stream = json_object_get(from, "stream");
+    int rc = ollama_refuse(from, "tools", param, e);
+    if (rc < 0)
+        return rc;
     if (options && !json_is_null(options) && !json_is_object(options))
         return body_field_refuse(param, "options", e, "must be an object");
     bool fine = json_object_set_new(to, "model", model_named(json_object_get(from, "model"))) == 0;
@@ -245,33 +245,19 @@ static void generate_end(struct buffer *out, const struct openai_head *h, const 
 }
 
 static void chat_choice(struct buffer *out, const struct openai_head *h, uint32_t index,
-                        const char *text, size_t n, const char *finish)
+                        const struct openai_message *m, const char *finish)
 {
     (void)h, (void)index, (void)finish;
-    message_write(out, text, n);
+    message_write(out, m->text, m->n);
+    scores_write(out, m->scores);
 }
 
 static void generate_choice(struct buffer *out, const struct openai_head *h, uint32_t index,
-                            const char *text, size_t n, const char *finish)
+                            const struct openai_message *m, const char *finish)
 {
     (void)h, (void)index, (void)finish;
-    response_write(out, text, n);
-}
-
-static void chat_reply_scored(struct buffer *out, const struct openai_head *h, uint32_t index,
-                              const char *text, size_t n, const char *finish,
-                              struct answer_scores *scores)
-{
-    chat_choice(out, h, index, text, n, finish);
-    scores_write(out, scores);
-}
-
-static void generate_reply_scored(struct buffer *out, const struct openai_head *h, uint32_t index,
-                                  const char *text, size_t n, const char *finish,
-                                  struct answer_scores *scores)
-{
-    generate_choice(out, h, index, text, n, finish);
-    scores_write(out, scores);
+    response_write(out, m->text, m->n);
+    scores_write(out, m->scores);
 }
 
 static void reply_end(struct buffer *out, const struct openai_head *h, const char *finish,
@@ -302,7 +288,6 @@ const struct dialect dialect_ollama_chat = {
     .translate = translate_chat,
     .text = chat_text,
     .scored = chat_scored,
-    .reply_scored = chat_reply_scored,
     .end = chat_end,
     .fail = stream_fail,
     .reply_begin = line_begin,
@@ -316,7 +301,6 @@ const struct dialect dialect_ollama_generate = {
     .translate = translate_generate,
     .text = generate_text,
     .scored = generate_scored,
-    .reply_scored = generate_reply_scored,
     .end = generate_end,
     .fail = stream_fail,
     .reply_begin = line_begin,

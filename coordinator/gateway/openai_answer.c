@@ -1,7 +1,10 @@
 #include "coordinator/gateway/openai_answer.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 
+#include "common/env.h"
 #include "coordinator/gateway/dialect.h"
 #include "coordinator/gateway/openai.h"
 
@@ -20,11 +23,26 @@ int answer_init(struct openai_answer *a, uint32_t n, void *owner, const struct t
     return good ? 0 : err_set(e, HP_ENOMEM, "out of memory for a request");
 }
 
+int answer_expect(struct openai_answer *a, const struct answer_rules *rules, struct err *e)
+{
+    const char *kept[] = {
+        rules->reasons ? REASONING_BEGIN : NULL, rules->reasons ? REASONING_END : NULL,
+        rules->format ? rules->format->begin : NULL, rules->format ? rules->format->end : NULL};
+    bool good = true;
+    for (uint32_t i = 0; i < a->n_choices; i++) {
+        answer_reader_init(&a->choices[i].reader, rules);
+        for (size_t k = 0; k < sizeof kept / sizeof *kept && good; k++)
+            good = !kept[k] || completion_keep(&a->choices[i].text, kept[k]);
+    }
+    return good ? 0 : err_set(e, HP_ENOMEM, "out of memory for a request");
+}
+
 void answer_fini(struct openai_answer *a)
 {
     for (uint32_t i = 0; i < a->n_choices; i++) {
         completion_fini(&a->choices[i].text);
         answer_scores_fini(&a->choices[i].scores);
+        answer_reader_free(&a->choices[i].reader);
     }
     free(a->choices);
     a->choices = NULL;
@@ -39,28 +57,121 @@ void answer_begin(struct openai_answer *a)
     http_stream_flush(a->x);
 }
 
-/* The text that may be handed out, behind what waits to be flushed; false: there is none. */
-static bool text_event(struct openai_answer *a, struct openai_choice *c)
+/* ---- what a choice is made of: into a stream, or into a whole message ---- */
+
+struct choice_parts {
+    struct openai_answer *answer;
+    struct openai_choice *choice;
+    struct buffer text, reasoning, calls; /* of a whole message */
+};
+
+static bool scores_wait(const struct openai_answer *a, const struct openai_choice *c)
 {
+    return a->head.dialect->scored && answer_scores_wait(&c->scores);
+}
+
+static void on_text(void *ctx, const char *text, size_t n)
+{
+    struct choice_parts *p = ctx;
+    struct openai_answer *a = p->answer;
     const struct dialect *d = a->head.dialect;
-    struct buffer *out = http_stream_buffer(a->x);
-    size_t n, echoed = c->n_echo;
-    if (echoed)
-        d->text(out, &a->head, c->index, c->echo, echoed);
+    struct openai_choice *c = p->choice;
+    if (!a->stream)
+        buffer_append(&p->text, text, n);
+    else if (scores_wait(a, c))
+        d->scored(http_stream_buffer(a->x), &a->head, c->index, text, n, &c->scores);
+    else
+        d->text(http_stream_buffer(a->x), &a->head, c->index, text, n);
+    a->told = true;
+}
+
+static void on_reasoning(void *ctx, const char *text, size_t n)
+{
+    struct choice_parts *p = ctx;
+    struct openai_answer *a = p->answer;
+    if (a->stream)
+        a->head.dialect->reasoning(http_stream_buffer(a->x), &a->head, p->choice->index, text, n);
+    else
+        buffer_append(&p->reasoning, text, n);
+    a->told = true;
+}
+
+/* Nine letters and digits where templates take no others; their first is not always 0. */
+static void call_name(char *out, size_t size, bool is_short)
+{
+    static const char digits[] = "abcdefghijklmnopqrstuvwxyz0123456789";
+    uint64_t drawn = env_random_u64(&env_real);
+    if (!is_short) {
+        snprintf(out, size, "call_%016" PRIx64, drawn);
+        return;
+    }
+    for (int i = 0; i < 9; i++, drawn /= sizeof digits - 1)
+        out[i] = digits[drawn % (sizeof digits - 1)];
+    out[9] = '\0';
+}
+
+static void on_call(void *ctx, const struct tool_call *call)
+{
+    struct choice_parts *p = ctx;
+    struct openai_answer *a = p->answer;
+    const struct answer_reader *r = &p->choice->reader;
+    char id[32];
+    call_name(id, sizeof id, r->rules.format->short_ids);
+    struct openai_call told = {(uint32_t)r->n_calls - 1, id, call->name, call->arguments,
+                               call->n_arguments};
+    if (a->stream)
+        a->head.dialect->call(http_stream_buffer(a->x), &a->head, p->choice->index, &told);
+    else
+        openai_json_call(&p->calls, &told);
+    a->told = true;
+}
+
+/* The prompt's text, which comes first. */
+static void echo_tell(struct choice_parts *p, struct openai_choice *c)
+{
+    const struct openai_answer *a = p->answer;
+    if (a->stream)
+        a->head.dialect->text(http_stream_buffer(a->x), &a->head, c->index, c->echo, c->n_echo);
+    else
+        buffer_append(&p->text, c->echo, c->n_echo);
+    p->answer->told = true;
     c->n_echo = 0;
+}
+
+/* The text that may be handed out, and with `over` all that is left, behind what waits to be
+ * flushed. */
+static void text_read(struct choice_parts *p, struct openai_choice *c, bool over)
+{
+    const struct answer_sink sink = {p, on_text, on_reasoning, on_call};
+    size_t n;
+    if (c->n_echo > 0)
+        echo_tell(p, c);
     const char *text = completion_take(&c->text, &n);
-    bool scored = d->scored && answer_scores_wait(&c->scores);
-    if (scored)
-        d->scored(out, &a->head, c->index, text, n, &c->scores);
-    else if (n)
-        d->text(out, &a->head, c->index, text, n);
+    if (n > 0)
+        answer_reader_push(&c->reader, text, n, &sink);
     completion_forget_given(&c->text);
-    return n || echoed || scored;
+    if (over)
+        answer_reader_finish(&c->reader, &sink);
+}
+
+static void text_event(struct openai_answer *a, struct openai_choice *c, bool over)
+{
+    struct choice_parts parts = {.answer = a, .choice = c};
+    text_read(&parts, c, over);
+    if (scores_wait(a, c)) /* of tokens without text */
+        on_text(&parts, "", 0);
 }
 
 bool answer_push(struct openai_answer *a, struct openai_choice *c)
 {
-    return !text_event(a, c) || http_stream_flush(a->x);
+    a->told = false;
+    text_event(a, c, false);
+    return !a->told || http_stream_flush(a->x);
+}
+
+static const char *finish_of(const struct openai_choice *c)
+{
+    return c->reader.n_calls > 0 && strcmp(c->finish, "stop") == 0 ? "tool_calls" : c->finish;
 }
 
 static void stream_end(struct openai_answer *a)
@@ -69,34 +180,29 @@ static void stream_end(struct openai_answer *a)
     http_stream_end(a->x);
 }
 
-static void choice_reply(struct openai_answer *a, struct openai_choice *c, struct buffer *out)
-{
-    const struct dialect *d = a->head.dialect;
-    size_t n;
-    const char *text = completion_take(&c->text, &n);
-    struct buffer all = {0};
-    if (c->n_echo) {
-        buffer_append(&all, c->echo, c->n_echo);
-        buffer_append(&all, text, n);
-        out->failed = out->failed || all.failed;
-        text = buffer_cstr(&all);
-        n = all.size;
-    }
-    if (d->reply_scored)
-        d->reply_scored(out, &a->head, c->index, text, n, c->finish, &c->scores);
-    else
-        d->reply_choice(out, &a->head, c->index, text, n, c->finish);
-    buffer_free(&all);
-}
-
 static void whole_reply(struct openai_answer *a)
 {
     struct buffer out = {0};
     const struct dialect *d = a->head.dialect;
     d->reply_begin(&out, &a->head);
-    for (uint32_t i = 0; i < a->n_choices; i++)
-        choice_reply(a, &a->choices[i], &out);
-    d->reply_end(&out, &a->head, a->choices[0].finish, &a->usage);
+    for (uint32_t i = 0; i < a->n_choices; i++) {
+        struct openai_choice *c = &a->choices[i];
+        struct choice_parts p = {.answer = a, .choice = c};
+        text_read(&p, c, true);
+        struct openai_message m = {.text = buffer_cstr(&p.text),
+                                   .n = p.text.size,
+                                   .reasoning = buffer_cstr(&p.reasoning),
+                                   .n_reasoning = p.reasoning.size,
+                                   .calls = buffer_cstr(&p.calls),
+                                   .n_calls = p.calls.size,
+                                   .scores = &c->scores};
+        d->reply_choice(&out, &a->head, i, &m, finish_of(c));
+        out.failed |= p.text.failed | p.reasoning.failed | p.calls.failed | c->reader.held.failed;
+        buffer_free(&p.text);
+        buffer_free(&p.reasoning);
+        buffer_free(&p.calls);
+    }
+    d->reply_end(&out, &a->head, finish_of(&a->choices[0]), &a->usage);
     if (out.failed)
         openai_error_as(d, a->x, 503, 1, "no memory for the answer", NULL, status_word(HP_ENOMEM));
     else
@@ -135,12 +241,14 @@ bool answer_choice_end(struct openai_answer *a, struct openai_choice *c, const c
     usage_add(a, c, usage);
     bool last = --a->n_left == 0;
     if (a->stream) {
-        text_event(a, c);
+        text_event(a, c, true);
+        if (c->reader.held.failed)
+            return false;
         if (d->finish)
-            d->finish(http_stream_buffer(a->x), &a->head, c->index, finish);
+            d->finish(http_stream_buffer(a->x), &a->head, c->index, finish_of(c));
         if (!last)
             return http_stream_flush(a->x);
-        d->end(http_stream_buffer(a->x), &a->head, a->choices[0].finish, &a->usage);
+        d->end(http_stream_buffer(a->x), &a->head, finish_of(&a->choices[0]), &a->usage);
         stream_end(a);
     } else if (last) {
         whole_reply(a);
@@ -152,7 +260,7 @@ void answer_fail(struct openai_answer *a, int http_status, const struct err *why
 {
     for (uint32_t i = 0; i < a->n_choices; i++) {
         completion_finish(&a->choices[i].text); /* what was held back is a prefix of the answer */
-        text_event(a, &a->choices[i]);
+        text_event(a, &a->choices[i], true);
     }
     a->head.dialect->fail(http_stream_buffer(a->x), http_status, why->text, status_word(why->code));
     stream_end(a);

@@ -4,6 +4,7 @@
 #ifndef HP_COORDINATOR_GATEWAY_OPENAI_ANSWER_H
 #define HP_COORDINATOR_GATEWAY_OPENAI_ANSWER_H
 
+#include "coordinator/gateway/answer_reader.h"
 #include "coordinator/gateway/answer_scores.h"
 #include "coordinator/gateway/completion.h"
 #include "coordinator/gateway/http.h"
@@ -18,12 +19,14 @@ struct openai_choice {
     struct answer_scores scores;
     const char *echo; /* [n_echo], borrowed: the prompt's text, which is told first */
     size_t n_echo;
+    struct answer_reader reader; /* of the text: what it is made of */
 };
 
 struct openai_answer {
     struct http_exchange *x; /* borrowed */
     struct openai_head head;
     bool stream;
+    bool told; /* something went into the stream since the caller made this false */
     struct openai_choice *choices; /* [n_choices] */
     uint32_t n_choices, n_left;    /* n_left: of those that are not over */
     uint32_t n_per_prompt;         /* the choices of a prompt follow each other */
@@ -34,6 +37,8 @@ struct openai_answer {
 /* n choices with these stop strings, none of which has begun. HP_ENOMEM; answer_fini either way. */
 int answer_init(struct openai_answer *a, uint32_t n, void *owner, const struct tokenizer *t,
                 char *const *stops, int n_stops, struct err *e);
+/* What is looked for in the text, before any has come; names and format are borrowed. HP_ENOMEM. */
+int answer_expect(struct openai_answer *a, const struct answer_rules *rules, struct err *e);
 void answer_fini(struct openai_answer *a);
 
 /* Heads of a stream's choices. */

@@ -12,6 +12,7 @@
 #include "coordinator/gateway/body_measure.h"
 #include "coordinator/gateway/openai_grammar.h"
 #include "coordinator/gateway/openai_prompts.h"
+#include "coordinator/gateway/tools_body.h"
 
 enum { MAX_CHOICES = 128 };
 
@@ -22,8 +23,7 @@ static bool is_default(const char *name, const json_t *v)
 {
     if (json_is_null(v) || json_is_false(v))
         return true;
-    if (strcmp(name, "tool_choice") == 0 ||
-        strcmp(name, "function_call") == 0) /* without tools nobody can choose one */
+    if (strcmp(name, "function_call") == 0) /* without functions nobody can choose one */
         return json_is_string(v) && (strcmp(json_string_value(v), "none") == 0 ||
                                      strcmp(json_string_value(v), "auto") == 0);
     if (strcmp(name, "modalities") == 0 && json_array_size(v) == 1)
@@ -36,9 +36,8 @@ static bool is_default(const char *name, const json_t *v)
 
 static int check_unbuilt(const struct openai_body *b, const char **param, struct err *e)
 {
-    static const char *const fields[] = {"tools",         "tool_choice", "functions",
-                                         "function_call", "suffix",      "audio",
-                                         "modalities",    "prediction",  NULL};
+    static const char *const fields[] = {"functions",  "function_call", "suffix", "audio",
+                                         "modalities", "prediction",    NULL};
     for (int i = 0; fields[i]; i++) {
         const json_t *v = json_object_get(b->root, fields[i]);
         if (v && !is_default(fields[i], v))
@@ -221,6 +220,23 @@ static int read_echo(struct openai_body *b, const char **param, struct err *e)
     return rc;
 }
 
+/* As llama-server has it: "none" leaves reasoning in the text. */
+static int read_reasoning(struct openai_body *b, const char **param, struct err *e)
+{
+    static const char *const known[] = {"none", "auto", "deepseek"};
+    const json_t *v = json_object_get(b->root, "reasoning_format");
+    bool given = v && !json_is_null(v), fits = !given;
+    b->splits_reasoning = true;
+    for (size_t i = 0; i < sizeof known / sizeof *known && given; i++)
+        if (json_is_string(v) && strcmp(json_string_value(v), known[i]) == 0) {
+            fits = true;
+            b->splits_reasoning = i > 0;
+        }
+    return fits ? 0
+                : body_field_refuse(param, "reasoning_format", e,
+                                    "may be \"none\", \"auto\" or \"deepseek\"");
+}
+
 static int read_fields(struct openai_body *b, const char **param, struct err *e)
 {
     int rc;
@@ -235,7 +251,7 @@ static int read_fields(struct openai_body *b, const char **param, struct err *e)
         (rc = read_options(b, param, e)) < 0 || (rc = read_logprobs(b, param, e)) < 0 ||
         (rc = read_choices(b, param, e)) < 0 || (rc = read_sampling(b, param, e)) < 0 ||
         (rc = read_stops(b, param, e)) < 0 || (rc = read_stop_ids(b, param, e)) < 0 ||
-        (rc = openai_prompts_read(b, param, e)) < 0)
+        (rc = read_reasoning(b, param, e)) < 0 || (rc = openai_prompts_read(b, param, e)) < 0)
         return rc;
     if (b->n_prompts * b->n_choices > OPENAI_MAX_ANSWERS)
         return body_field_refuse(param, "n", e,
@@ -302,6 +318,7 @@ void openai_body_destroy(struct openai_body **out)
     if (!b)
         return;
     openai_body_drop_prompt(b);
+    tools_body_free(b);
     for (int i = 0; i < b->n_stops; i++)
         free(b->stops[i]);
     sampling_free(&b->sampling);

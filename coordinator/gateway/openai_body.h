@@ -6,6 +6,7 @@
 #include <jansson.h>
 
 #include "coordinator/gateway/completion.h"
+#include "coordinator/gateway/tool_call.h"
 #include "coordinator/requests.h"
 
 enum {
@@ -21,13 +22,18 @@ struct body_prompt {
 };
 
 struct openai_body {
-    json_t *root; /* owns `messages`, `template_extra` and texts */
+    json_t *root; /* owns `messages`, `tools`, `template_extra` and texts */
     bool chat, stream, include_usage, ignore_end, literal_specials;
     char *model;
-    json_t *messages;       /* chat: an array whose contents are plain strings */
-    json_t *template_extra; /* chat: more variables for the template, or NULL */
-    bool continues;         /* chat: the answer goes on with the last message */
-    bool opens_turn;        /* chat: the template writes what begins the assistant's turn */
+    json_t *messages;             /* chat: an array whose contents are plain strings */
+    json_t *template_extra;       /* chat: more variables for the template, or NULL */
+    json_t *tools;                /* chat: what the template is told of functions, or NULL */
+    struct tool_names tool_names; /* of the body's tools */
+    bool one_call;                /* at most one call is told */
+    bool offers_tools;            /* the model may call functions */
+    bool splits_reasoning;        /* chat: unless `reasoning_format` is "none" */
+    bool continues;               /* chat: the answer goes on with the last message */
+    bool opens_turn;              /* chat: the template writes what begins the assistant's turn */
     bool bare; /* no chat: the tokenizer's own first and last tokens are not added to a text */
     struct body_prompt *prompts; /* [n_prompts]; NULL of a chat, which has one */
     size_t n_prompts;

@@ -243,7 +243,6 @@ static void on_tokens(void *ctx, uint64_t request, const uint32_t *ids, size_t n
     const struct requests *r = c->openai->requests;
     struct request_usage usage = {0};
     stream_begin(c);
-    c->spoke = true;
     size_t read = 0; /* what was sampled behind the end is not used */
     while (read < n && !choice->text.stopped) {
         uint32_t id = ids[read++];
@@ -254,7 +253,7 @@ static void on_tokens(void *ctx, uint64_t request, const uint32_t *ids, size_t n
     }
     if (answer_scores_failed(&choice->scores)) {
         scores_fail(c);
-    } else if (choice->text.text.failed) {
+    } else if (choice->text.text.failed || choice->reader.held.failed) {
         struct err e = {0};
         err_set(&e, HP_ENOMEM, "no memory for the answer");
         completion_fail(c, &e);
@@ -264,6 +263,8 @@ static void on_tokens(void *ctx, uint64_t request, const uint32_t *ids, size_t n
         choice_end(c, choice, c->answer.head.dialect->stopped, &usage);
     } else if (c->answer.stream && !answer_push(&c->answer, choice)) {
         completion_give_up(c);
+    } else {
+        c->spoke |= c->answer.told; /* a call that grows tells nothing */
     }
 }
 

@@ -8,6 +8,7 @@
  * nobody hears of. */
 #include <stdlib.h>
 
+#include "coordinator/gateway/body_fields.h"
 #include "coordinator/gateway/openai_completion_int.h"
 
 /* ---- encoding ---- */
@@ -36,13 +37,32 @@ static bool completion_returned(struct completion *c, const struct err *why)
     return false;
 }
 
+/* What is to be looked for in the answer. */
+static int answer_expected(struct completion *c, struct err *e)
+{
+    const struct openai_body *b = c->body;
+    const char *source =
+        b->offers_tools ? model_tool_template(c->model) : model_chat_template(c->model);
+    struct answer_rules rules = {
+        .format = b->offers_tools ? tool_format_of(source) : NULL,
+        .names = &b->tool_names,
+        .one_call = b->one_call,
+        .reasons = b->chat && b->splits_reasoning && !b->logprobs && !b->sampling.grammar.size &&
+                   c->answer.head.dialect->reasoning && template_knows_reasoning(source),
+        .begun = c->prompt.reasons};
+    return answer_expect(&c->answer, &rules, e);
+}
+
 static void encode_done(struct piece *p, const struct err *why)
 {
     struct completion *c = completion_of(p);
+    struct err e = {0};
     if (!completion_returned(c, why))
         return;
     if (c->prompt.rc < 0) {
         completion_refuse(c, c->prompt.rc, c->prompt.failure.text, c->prompt.param, c->prompt.code);
+    } else if (answer_expected(c, &e) < 0) {
+        completion_refuse(c, e.code, e.text, NULL, NULL);
     } else {
         c->answer.head.prompt_tokens = c->prompt.ids.size / sizeof(uint32_t);
         completion_open(c);
@@ -88,6 +108,10 @@ static int completion_prepare(struct completion *c, const struct request_model *
     const struct tokenizer *t;
     int rc = model_text_prepare(m->model, e);
     rc = rc < 0 ? rc : model_tokenizer(m->model, &t, e);
+    if (rc == 0 && c->body->offers_tools && !tool_format_of(model_tool_template(m->model)))
+        rc = body_field_refuse(&c->param, "tools", e,
+                               "this model's chat template has no calls in a form that this server "
+                               "reads (Hermes', LLaMA 3's or Mistral's)");
     if (rc < 0)
         return rc;
     c->model = model_share(m->model);
@@ -119,7 +143,7 @@ static void completion_parsed(struct completion *c, size_t bytes)
     } else if ((rc = openai_body_check(c->body, m.vocabulary, &c->param, &e)) < 0) {
         completion_refuse(c, rc, e.text, c->param, NULL);
     } else if ((rc = completion_prepare(c, &m, &e)) < 0) {
-        completion_refuse(c, rc, e.text, NULL, NULL);
+        completion_refuse(c, rc, e.text, c->param, NULL);
     } else {
         completion_submit(c, encode_run, encode_done, bytes);
     }

@@ -115,6 +115,45 @@ void openai_event_scored(struct buffer *out, const struct openai_head *h, uint32
     chunk_end(out, h, NULL, scores);
 }
 
+void openai_event_reasoning(struct buffer *out, const struct openai_head *h, uint32_t index,
+                            const char *text, size_t n)
+{
+    chunk_begin(out, h);
+    choice_begin(out, index);
+    text_append(out, ",\"delta\":{\"reasoning_content\":");
+    json_write_string(out, text, n);
+    text_append(out, "}");
+    chunk_end(out, h, NULL, NULL);
+}
+
+static void call_write(struct buffer *out, const struct openai_call *call)
+{
+    text_append(out, "\"id\":");
+    json_write_text(out, call->id);
+    text_append(out, ",\"type\":\"function\",\"function\":{\"name\":");
+    json_write_text(out, call->name);
+    text_append(out, ",\"arguments\":");
+    json_write_string(out, call->arguments, call->n_arguments);
+    text_append(out, "}}");
+}
+
+void openai_event_call(struct buffer *out, const struct openai_head *h, uint32_t index,
+                       const struct openai_call *call)
+{
+    chunk_begin(out, h);
+    choice_begin(out, index);
+    buffer_printf(out, ",\"delta\":{\"tool_calls\":[{\"index\":%" PRIu32 ",", call->index);
+    call_write(out, call);
+    text_append(out, "]}");
+    chunk_end(out, h, NULL, NULL);
+}
+
+void openai_json_call(struct buffer *out, const struct openai_call *call)
+{
+    text_append(out, call->index ? ",{" : "{");
+    call_write(out, call);
+}
+
 void openai_event_finish(struct buffer *out, const struct openai_head *h, uint32_t index,
                          const char *finish)
 {
@@ -158,23 +197,28 @@ void openai_json_begin(struct buffer *out, const struct openai_head *h)
 }
 
 void openai_json_choice(struct buffer *out, const struct openai_head *h, uint32_t index,
-                        const char *text, size_t n, const char *finish)
-{
-    openai_json_scored(out, h, index, text, n, finish, NULL);
-}
-
-void openai_json_scored(struct buffer *out, const struct openai_head *h, uint32_t index,
-                        const char *text, size_t n, const char *finish,
-                        struct answer_scores *scores)
+                        const struct openai_message *m, const char *finish)
 {
     text_append(out, index ? "," : "");
     choice_begin(out, index);
     text_append(out, h->chat ? ",\"message\":{\"role\":\"assistant\",\"content\":" : ",\"text\":");
-    json_write_string(out, text, n);
+    if (m->n_calls && !m->n)
+        text_append(out, "null");
+    else
+        json_write_string(out, m->text, m->n);
+    if (m->n_reasoning) {
+        text_append(out, ",\"reasoning_content\":");
+        json_write_string(out, m->reasoning, m->n_reasoning);
+    }
+    if (m->n_calls) {
+        text_append(out, ",\"tool_calls\":[");
+        buffer_append(out, m->calls, m->n_calls);
+        text_append(out, "]");
+    }
     text_append(out, h->chat ? "}" : "");
-    choice_end(out, finish, scores);
-    if (scores)
-        answer_scores_write_prompt(scores, out);
+    choice_end(out, finish, m->scores);
+    if (m->scores)
+        answer_scores_write_prompt(m->scores, out);
     text_append(out, "}");
 }
 

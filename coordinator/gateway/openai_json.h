@@ -19,6 +19,25 @@ struct openai_head {
     uint64_t prompt_tokens;
 };
 
+/* A call of a function. */
+struct openai_call {
+    uint32_t index; /* among the calls of its choice */
+    const char *id, *name;
+    const char *arguments; /* JSON, n_arguments bytes */
+    size_t n_arguments;
+};
+
+/* A whole answer. */
+struct openai_message {
+    const char *text;
+    size_t n;
+    const char *reasoning; /* n_reasoning bytes; 0: none */
+    size_t n_reasoning;
+    const char *calls; /* openai_json_call of each, n_calls bytes; 0: none */
+    size_t n_calls;
+    struct answer_scores *scores; /* of its tokens, which are taken */
+};
+
 /* `{"error": ...}`; param and code may be NULL. */
 void openai_json_error(struct buffer *out, int http_status, const char *message, const char *param,
                        const char *code);
@@ -29,6 +48,10 @@ void openai_event_text(struct buffer *out, const struct openai_head *h, uint32_t
                        const char *text, size_t n);
 void openai_event_scored(struct buffer *out, const struct openai_head *h, uint32_t index,
                          const char *text, size_t n, struct answer_scores *scores);
+void openai_event_reasoning(struct buffer *out, const struct openai_head *h, uint32_t index,
+                            const char *text, size_t n);
+void openai_event_call(struct buffer *out, const struct openai_head *h, uint32_t index,
+                       const struct openai_call *call);
 void openai_event_finish(struct buffer *out, const struct openai_head *h, uint32_t index,
                          const char *finish);
 void openai_event_usage(struct buffer *out, const struct openai_head *h,
@@ -39,10 +62,9 @@ void openai_event_done(struct buffer *out);
 /* The whole reply, in this order; choices from 0 on. */
 void openai_json_begin(struct buffer *out, const struct openai_head *h);
 void openai_json_choice(struct buffer *out, const struct openai_head *h, uint32_t index,
-                        const char *text, size_t n, const char *finish);
-void openai_json_scored(struct buffer *out, const struct openai_head *h, uint32_t index,
-                        const char *text, size_t n, const char *finish,
-                        struct answer_scores *scores);
+                        const struct openai_message *m, const char *finish);
+/* One of m->calls, behind those that are there. */
+void openai_json_call(struct buffer *out, const struct openai_call *call);
 void openai_json_end(struct buffer *out, const struct request_usage *u);
 
 #endif

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "coordinator/gateway/body_fields.h"
+#include "coordinator/gateway/tools_body.h"
 
 #define PROMPT_TYPES "must be a text, a list of token ids, or a list of either"
 
@@ -156,10 +157,12 @@ static int read_prompts(struct openai_body *b, const char **param, struct err *e
 
 int openai_prompts_read(struct openai_body *b, const char **param, struct err *e)
 {
-    if (!b->chat)
-        return read_prompts(b, param, e);
+    int rc = tools_body_read(b, param, e);
+    if (rc < 0 || !b->chat)
+        return rc < 0 ? rc : read_prompts(b, param, e);
     b->n_prompts = 1;
-    int rc = read_messages(b, param, e);
+    rc = read_messages(b, param, e);
+    rc = rc < 0 ? rc : tools_body_messages(b, param, e);
     return rc < 0 ? rc : read_template_fields(b, param, e);
 }
 
@@ -169,6 +172,6 @@ void openai_prompts_free(struct openai_body *b)
         free(b->prompts[i].ids);
     free(b->prompts);
     json_decref(b->root);
-    b->root = b->messages = b->template_extra = NULL;
+    b->root = b->messages = b->tools = b->template_extra = NULL;
     b->prompts = NULL;
 }

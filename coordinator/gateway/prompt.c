@@ -69,12 +69,44 @@ static int text_cut_at_mark(struct buffer *text, struct err *e)
     return 0;
 }
 
+/* More variables for the template, with the tools; NULL: no memory. */
+static json_t *variables_with_tools(const struct openai_body *b)
+{
+    json_t *all = b->template_extra ? json_copy(b->template_extra) : json_object();
+    if (all && json_object_set(all, "tools", b->tools) == 0)
+        return all;
+    json_decref(all);
+    return NULL;
+}
+
+static int chat_render(const struct openai_body *b, struct model *model, struct buffer *out,
+                       struct err *e)
+{
+    if (!b->tools)
+        return model_chat_render(model, b->messages, b->opens_turn, b->template_extra, out, e);
+    json_t *extra = variables_with_tools(b);
+    int rc = extra ? model_chat_render(model, b->messages, b->opens_turn, extra, out, e)
+                   : err_set(e, HP_ENOMEM, "out of memory for a prompt");
+    json_decref(extra);
+    return rc;
+}
+
+/* Whether the answer goes on with reasoning that the prompt has begun. */
+static bool text_begins_reasoning(struct buffer *text)
+{
+    const char *all = buffer_cstr(text);
+    size_t n = text->size, word = strlen(REASONING_BEGIN);
+    while (n > 0 && strchr(" \t\r\n", all[n - 1]))
+        n--;
+    return n >= word && memcmp(all + n - word, REASONING_BEGIN, word) == 0;
+}
+
 int prompt_render(const struct openai_body *b, struct model *model, struct buffer *out,
                   struct err *e)
 {
     int rc = b->continues ? last_content_mark(b, e) : 0;
     if (rc == 0)
-        rc = model_chat_render(model, b->messages, b->opens_turn, b->template_extra, out, e);
+        rc = chat_render(b, model, out, e);
     if (rc == 0 && out->failed)
         rc = err_set(e, HP_ENOMEM, "out of memory for a prompt");
     return rc == 0 && b->continues ? text_cut_at_mark(out, e) : rc;
@@ -87,6 +119,7 @@ static int encode_chat(struct prompt *p, const struct openai_body *b, struct mod
     struct literal_mark mark;
     int rc = b->literal_specials ? literal_mark(b->messages, t, &mark, &p->failure) : 0;
     rc = rc < 0 ? rc : prompt_render(b, model, &text, &p->failure);
+    p->reasons = rc == 0 && text_begins_reasoning(&text);
     if (rc == 0 && b->literal_specials)
         rc = literal_unmark(&text, &mark, &spans, &p->failure);
     if (rc == 0)

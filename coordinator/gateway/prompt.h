@@ -13,6 +13,7 @@ struct prompt {
     struct buffer ends;      /* size_t each: how many ids there are up to the end of each prompt */
     struct buffer echo;      /* the texts of these prompts, where they are to be echoed */
     struct buffer echo_ends; /* size_t each: of them in `echo` */
+    bool reasons;            /* it ends with what begins the answer's reasoning */
     int rc;
     struct err failure;
     const char *param, *code; /* of the refusal; NULL */

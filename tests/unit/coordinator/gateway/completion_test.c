@@ -109,6 +109,8 @@ TEST(bodies_are_refused_by_the_field_that_is_wrong)
          "stop_token_ids"},
         {false, "{\"model\": \"m\", \"prompt\": \"x\", \"tool_choice\": \"required\"}",
          "tool_choice"},
+        {false, "{\"model\": \"m\", \"prompt\": \"x\", \"reasoning_format\": \"bold\"}",
+         "reasoning_format"},
         {false, "{\"model\": \"m\", \"prompt\": \"\\u0000\"}", NULL},
         {false, "nonsense", NULL},
         {false, "{\"model\": \"m\", \"prompt\": \"\xff\"}", NULL},

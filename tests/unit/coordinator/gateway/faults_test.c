@@ -132,7 +132,8 @@ static int replies(void *ctx)
     const char *text = completion_take(&c, &n);
     openai_event_text(&out, &h, 0, text, n);
     openai_json_begin(&out, &h);
-    openai_json_choice(&out, &h, 0, text, n, "stop");
+    struct openai_message m = {.text = text, .n = n};
+    openai_json_choice(&out, &h, 0, &m, "stop");
     openai_json_end(&out, &usage);
     openai_json_error(&out, 400, "wrong", "field", NULL);
     fine = fine && !out.failed && !c.text.failed;

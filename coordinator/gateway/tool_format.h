@@ -1,0 +1,28 @@
+/* How models write calls of tools: a row each. Which one a model speaks is told by the text of its
+ * chat template. Source: the templates that the models are published with. Pure: any thread. */
+#ifndef HP_COORDINATOR_GATEWAY_TOOL_FORMAT_H
+#define HP_COORDINATOR_GATEWAY_TOOL_FORMAT_H
+
+#include <stdbool.h>
+
+struct tool_format {
+    const char *name;
+    const char *signs[2];  /* a template that has one of them speaks it ... */
+    const char *foreign;   /* ... unless it has this, too; NULL: nothing */
+    const char *begin;     /* what stands before the calls */
+    const char *end;       /* what stands behind each; NULL: nothing */
+    const char *arguments; /* the member of a call that holds them */
+    bool list;             /* calls stand in an array */
+    bool whole;            /* calls are the whole answer, and `begin` may be missing */
+    bool short_ids;        /* its template takes ids of nine letters and digits alone */
+};
+
+/* NULL: none that is known; `source` may be NULL. */
+const struct tool_format *tool_format_of(const char *source);
+
+/* What reasoning stands between, and whether a template knows of it. */
+#define REASONING_BEGIN "<think>"
+#define REASONING_END "</think>"
+bool template_knows_reasoning(const char *source);
+
+#endif

@@ -1,0 +1,163 @@
+#include "coordinator/gateway/tools_body.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "coordinator/gateway/body_fields.h"
+#include "coordinator/gateway/body_measure.h"
+
+enum {
+    MAX_TOOLS = 1024,
+    MAX_NAME_BYTES = 256,
+    /* Of all calls of a body: their text is read into a tree of its own, up to 60 times as large.
+     */
+    MAX_ARGUMENTS_BYTES = 2 << 20,
+};
+
+static int no_memory(struct err *e)
+{
+    return err_set(e, HP_ENOMEM, "out of memory for a request");
+}
+
+static bool is_word(const json_t *v, const char *word)
+{
+    return json_is_string(v) && strcmp(json_string_value(v), word) == 0;
+}
+
+/* ---- what is offered ---- */
+
+static int read_tool(struct openai_body *b, const json_t *tool, const char **param, struct err *e)
+{
+    const json_t *function = json_object_get(tool, "function");
+    const json_t *parameters = json_object_get(function, "parameters");
+    const char *name = json_string_value(json_object_get(function, "name"));
+    if (!is_word(json_object_get(tool, "type"), "function") || !json_is_object(function))
+        return body_field_refuse(param, "tools", e,
+                                 "each must be {\"type\": \"function\", \"function\": {..}}");
+    if (!name || !*name || strlen(name) > MAX_NAME_BYTES)
+        return body_field_refuse(param, "tools", e,
+                                 "a function's \"name\" must be a text of 1 to 256 bytes");
+    if (parameters && !json_is_null(parameters) && !json_is_object(parameters))
+        return body_field_refuse(param, "tools", e,
+                                 "a function's \"parameters\" must be an object");
+    if (json_is_true(json_object_get(function, "strict")))
+        return body_field_refuse(param, "tools", e,
+                                 "\"strict\" is not supported yet: calls are what the model "
+                                 "writes; leave it out");
+    if (!(b->tool_names.items[b->tool_names.n] = strdup(name)))
+        return no_memory(e);
+    b->tool_names.n++;
+    return 0;
+}
+
+static int read_tools(struct openai_body *b, json_t *tools, const char **param, struct err *e)
+{
+    size_t n = json_array_size(tools);
+    int rc = 0;
+    if (!json_is_array(tools) || n > MAX_TOOLS)
+        return body_field_refuse(param, "tools", e, "must be a list of at most 1024 functions");
+    b->tool_names.items = calloc(n + 1, sizeof *b->tool_names.items);
+    if (!b->tool_names.items)
+        return no_memory(e);
+    for (size_t i = 0; i < n && rc == 0; i++)
+        rc = read_tool(b, json_array_get(tools, i), param, e);
+    b->tools = n ? tools : NULL;
+    return rc;
+}
+
+int tools_body_read(struct openai_body *b, const char **param, struct err *e)
+{
+    json_t *tools = json_object_get(b->root, "tools");
+    const json_t *choice = json_object_get(b->root, "tool_choice");
+    const json_t *parallel = json_object_get(b->root, "parallel_tool_calls");
+    if (choice && !json_is_null(choice) && !is_word(choice, "auto") && !is_word(choice, "none"))
+        return body_field_refuse(param, "tool_choice", e,
+                                 "may be \"auto\" or \"none\": this server cannot make a model "
+                                 "call a function yet");
+    if (parallel && !json_is_null(parallel) && !json_is_boolean(parallel))
+        return body_field_refuse(param, "parallel_tool_calls", e, "must be true or false");
+    b->one_call = json_is_false(parallel);
+    if (!tools || json_is_null(tools))
+        return 0;
+    if (!b->chat && json_array_size(tools))
+        return body_field_refuse(param, "tools", e, "only chats have tools");
+    int rc = read_tools(b, tools, param, e);
+    if (is_word(choice, "none"))
+        b->tools = NULL;
+    b->offers_tools = b->tools != NULL;
+    if (rc == 0 && b->offers_tools && b->logprobs)
+        return body_field_refuse(param, "logprobs", e,
+                                 "are not told where functions are offered: what is a call is "
+                                 "no text any more");
+    if (rc == 0 && b->offers_tools && b->sampling.grammar.size)
+        return body_field_refuse(param, "tools", e,
+                                 "cannot be offered beside a structured answer: one excludes the "
+                                 "other");
+    return rc;
+}
+
+/* ---- calls in messages ---- */
+
+static int read_arguments(json_t *function, size_t *bytes, const char **param, struct err *e)
+{
+    json_t *arguments = json_object_get(function, "arguments"), *tree = NULL;
+    struct err why = {0};
+    size_t n = json_string_length(arguments);
+    if (json_is_object(arguments))
+        return 0;
+    if (!json_is_string(arguments))
+        return body_field_refuse(param, "messages", e,
+                                 "a call's \"arguments\" must be a JSON object as a text");
+    if ((*bytes += n) > MAX_ARGUMENTS_BYTES)
+        return body_field_refuse(param, "messages", e,
+                                 "calls have more than 2 MiB of arguments together");
+    int rc = n ? body_measure_load(json_string_value(arguments), n, &tree, &why) : 0;
+    if (rc == HP_ENOMEM || (!n && !(tree = json_object())))
+        return no_memory(e);
+    if (rc < 0 || !json_is_object(tree)) {
+        json_decref(tree);
+        return body_field_refuse(param, "messages", e,
+                                 "a call's \"arguments\" are not a JSON object");
+    }
+    return json_object_set_new(function, "arguments", tree) == 0 ? 0 : no_memory(e);
+}
+
+static int read_calls(const json_t *calls, size_t *bytes, const char **param, struct err *e)
+{
+    int rc = 0;
+    for (size_t i = 0; i < json_array_size(calls) && rc == 0; i++) {
+        json_t *function = json_object_get(json_array_get(calls, i), "function");
+        const char *name = json_string_value(json_object_get(function, "name"));
+        rc = name && *name ? read_arguments(function, bytes, param, e)
+                           : body_field_refuse(param, "messages", e,
+                                               "a call in \"tool_calls\" needs a \"function\" "
+                                               "with a \"name\"");
+    }
+    return rc;
+}
+
+int tools_body_messages(struct openai_body *b, const char **param, struct err *e)
+{
+    json_t *message;
+    size_t i, bytes = 0;
+    int rc = 0;
+    json_array_foreach(b->messages, i, message)
+    {
+        const json_t *calls = json_object_get(message, "tool_calls");
+        if (rc == 0 && calls && !json_is_null(calls) && !json_is_array(calls))
+            rc = body_field_refuse(param, "messages", e, "\"tool_calls\" must be a list");
+        if (rc == 0 && json_array_size(calls) == 0)
+            json_object_del(message, "tool_calls");
+        else if (rc == 0)
+            rc = read_calls(calls, &bytes, param, e);
+    }
+    return rc;
+}
+
+void tools_body_free(struct openai_body *b)
+{
+    for (size_t i = 0; i < b->tool_names.n; i++)
+        free(b->tool_names.items[i]);
+    free(b->tool_names.items);
+    b->tool_names = (struct tool_names){0};
+}

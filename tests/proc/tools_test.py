@@ -1,0 +1,180 @@
+"""Calls of functions and reasoning from end to end: models that say one thing whatever they are asked, in the words of each format, before raw HTTP and,
+where it is installed, before the OpenAI client."""
+import json
+import os
+import sys
+import tempfile
+
+import numpy as np
+
+from cluster import Cluster, DEMO, ROOT
+from tap import main, test
+
+sys.path.insert(0, os.path.join(ROOT, "tests", "models"))
+from formats import I32, STRING
+from make_models import make_weights, write_gguf
+from tokenizers import ByteBpe
+
+GO = "<|go|>"
+HISTORY = """{%- for m in messages %}{{ '<|start|>' + m.role + '\\n' + m.content }}{% if m.tool_calls is defined %}{% for call in m.tool_calls -%}
+<tool_call>{"name": {{ call.function.name | tojson }}, "arguments": {{ call.function.arguments | tojson }}}</tool_call>{% endfor %}{% endif %}{{ '<|end|>' }}{% endfor -%}
+{%- if add_generation_prompt %}{{ '<|go|>' }}{% endif %}"""
+TOOLS = "{%- if tools %}{{ '<|start|>system\\n' }}{% for tool in tools %}{{ tool | tojson }}{% endfor %}{{ '<|end|>' }}{% endif %}"
+WEATHER = {"type": "function", "function": {"name": "weather", "description": "How it is outside", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}}
+NOW = {"type": "function", "function": {"name": "now"}}
+
+
+class Script(ByteBpe):
+    """Whatever it reads, after GO come these pieces, each a token; those in `hidden` are control tokens."""
+
+    def __init__(self, pieces, hidden):
+        self.pieces, self.hidden = pieces, hidden
+        self.specials = [*ByteBpe.specials, GO, *pieces]
+        super().__init__(0)
+
+    def gguf_keys(self):
+        kinds = [1 if t not in self.specials else 4 if t in self.pieces and t not in self.hidden else 3 for t in self.tokens]
+        return [("tokenizer.ggml.token_type", I32, kinds) if k[0] == "tokenizer.ggml.token_type" else k for k in super().gguf_keys()]
+
+
+def script_write(path, pieces, mark, hidden=()):
+    """A model whose blocks do nothing: the last token alone says which is next."""
+    t = Script(pieces, hidden)
+    n = len(t.tokens)
+    c = {"name": "script", "tokenizer": t, "template": "{# " + mark + " #}" + TOOLS + (HISTORY if "<tool_call>" in mark else HISTORY.replace("tool_call>", "call>")), "width": -(-n // 32) * 32, "blocks": 2, "heads": 2, "kv_heads": 2, "head_dim": 16,
+         "mlp": 32, "tied": False, "rope_theta": 10000.0, "epsilon": 1e-6, "context": 2048, "hub_type": "llama", "base": "F32"}
+    weights = make_weights(c, n, np.random.default_rng(1))
+    for name, array in weights.items():
+        array[:] = 1 if array.ndim == 1 else 0
+    walk = [t.ids[x] for x in (GO, *pieces, t.eos)]
+    weights["model.embed_tokens.weight"][np.arange(n), np.arange(n)] = 1
+    for token, following in zip(walk, walk[1:]):
+        weights["lm_head.weight"][following, token] = 9
+    write_gguf(path, c, weights, n, "F32")
+
+
+def asked(c, name, **fields):
+    body = {"model": name, "messages": [{"role": "user", "content": "Hi"}], "temperature": 0, "max_tokens": 60, "tools": [WEATHER, NOW], **fields}
+    status, reply = c.request("POST", "/v1/chat/completions", body)
+    assert status == 200, reply
+    whole, finish = reply["choices"][0]["message"], reply["choices"][0]["finish_reason"]
+    streamed = {"content": "", "reasoning": "", "calls": [], "finish": None}
+    for event in c.stream("/v1/chat/completions", {**body, "stream": True}).events():
+        for choice in event["choices"] if event else []:
+            delta = choice["delta"]
+            streamed["content"] += delta.get("content") or ""
+            streamed["reasoning"] += delta.get("reasoning_content", "")
+            streamed["finish"] = choice["finish_reason"] or streamed["finish"]
+            for call in delta.get("tool_calls", []):
+                assert call["index"] == len(streamed["calls"]) and call["type"] == "function" and call["id"], call
+                streamed["calls"].append(call["function"])
+    calls = [x["function"] for x in whole.get("tool_calls", [])]
+    assert streamed == {"content": whole["content"] or "", "reasoning": whole.get("reasoning_content", ""), "calls": calls, "finish": finish}, (streamed, reply)
+    return whole, finish
+
+
+def functions(message):
+    return [(x["function"]["name"], json.loads(x["function"]["arguments"])) for x in message["tool_calls"]]
+
+
+@test
+def functions_are_called_in_each_format():
+    with tempfile.TemporaryDirectory() as at, Cluster(agents=1, cores=1) as c:
+        def deployed(name, pieces, mark, hidden=()):
+            path = os.path.join(at, name + ".gguf")
+            script_write(path, pieces, mark, hidden)
+            c.deploy(name, path, "--compute", "f32")
+
+        deployed("hermes", ["<think>", "\nWhere", " is it?\n", "</think>", "\n\nLet me see.\n", "<tool_call>", '\n{"name": "wea', 'ther", "arguments": {"city": ',
+                            '"Ulm"}}\n', "</tool_call>\n<tool", '_call>{"name": "now"}</tool_call> '], "<tool_call> <think></think>", ["<tool_call>"])
+        deployed("mistral", ["[TOOL_CALLS]", ' [{"name": "weather", "arguments"', ': {"city": "Ulm"}},', ' {"name": "now", "arguments": {}}]'], "[TOOL_CALLS]", ["[TOOL_CALLS]"])
+        deployed("llama", ["<|python_tag|>", '{"name": "weather", ', '"parameters": {"city": "Ulm"}}', '; {"name": "now", "parameters": {}}'], "<|python_tag|>", ["<|python_tag|>"])
+        called = [("weather", {"city": "Ulm"}), ("now", {})]
+        for name in ("hermes", "mistral", "llama"):
+            message, finish = asked(c, name)
+            assert "tool_calls" in message and functions(message) == called and finish == "tool_calls", (name, message, finish)
+            assert message["content"] == ("Let me see." if name == "hermes" else None), message
+            assert message.get("reasoning_content") == ("Where is it?" if name == "hermes" else None), message
+            message, _ = asked(c, name, parallel_tool_calls=False)
+            assert functions(message) == called[:1], message
+            message, finish = asked(c, name, tools=[NOW] if name != "hermes" else None)
+            assert "tool_calls" not in message and "weather" in message["content"] and finish == "stop", (name, message)
+            assert "tool_calls" not in asked(c, name, tool_choice="none")[0]
+        assert all(len(x["id"]) == 9 for x in asked(c, "mistral")[0]["tool_calls"])
+        assert asked(c, "hermes", max_tokens=8)[1] == "length"
+        assert asked(c, "hermes", reasoning_format="none", tools=None)[0]["content"].startswith("<think>\nWhere")
+        two = c.request("POST", "/v1/chat/completions", {"model": "hermes", "messages": [{"role": "user", "content": "x"}], "n": 2, "tools": [NOW], "temperature": 0})[1]
+        assert [[f["function"]["name"] for f in x["message"]["tool_calls"]] for x in two["choices"]] == [["now"]] * 2, two
+        for check in (templates, refusals, others, with_the_client):
+            check(c)
+
+
+TURNS = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": None, "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "weather", "arguments": '{"city": "Ulm"}'}}]},
+         {"role": "tool", "tool_call_id": "c1", "content": "rain"}]
+
+
+def templates(c):
+    """What was called and answered reaches the template: arguments as an object, functions as they were given."""
+    status, body = c.request("POST", "/apply-template", {"model": "hermes", "messages": TURNS, "tools": [WEATHER]})
+    said = body["prompt"]
+    assert status == 200 and said.startswith("<|start|>system\n{") and '"How it is outside"' in said, body
+    assert '<tool_call>{"name": "weather", "arguments": {"city": "Ulm"}}</tool_call><|end|><|start|>tool\nrain<|end|><|go|>' in said, said
+    without = c.request("POST", "/apply-template", {"model": "hermes", "messages": TURNS, "tools": [WEATHER], "tool_choice": "none"})[1]["prompt"]
+    assert "outside" not in without and "rain" in without, without
+    assert asked(c, "hermes", messages=TURNS)[1] == "tool_calls"
+
+
+def refusals(c):
+    def refused(param, word, model="hermes", path="/v1/chat/completions", **fields):
+        status, body = c.request("POST", path, {"model": model, "messages": [{"role": "user", "content": "Hi"}], "tools": [WEATHER], **fields})
+        assert status == 400 and (param is None or body["error"]["param"] == param) and word in json.dumps(body), (word, status, body)
+
+    refused("tool_choice", "cannot make", tool_choice="required")
+    refused("tool_choice", "cannot make", tool_choice={"type": "function", "function": {"name": "weather"}})
+    refused("tools", "name", tools=[{"type": "function", "function": {}}])
+    refused("tools", "function", tools=[{"type": "web_search"}])
+    refused("logprobs", "functions are offered", logprobs=True)
+    refused("tools", "strict", tools=[{"type": "function", "function": {"name": "now", "strict": True}}])
+    refused("tools", "at most 1024", tools=[NOW] * 1025)
+    for arguments in ("{", "[]", 5, "[" * 100000, '{"a": "\\u0000"}'):
+        refused("messages", "arguments", messages=[{"role": "assistant", "tool_calls": [{"function": {"name": "now", "arguments": arguments}}]}])
+    refused("messages", "2 MiB", messages=[{"role": "assistant", "tool_calls": [{"function": {"name": "now", "arguments": json.dumps({"a": "x" * 2 ** 21})}}]}])
+    refused("messages", "tool_calls", messages=[{"role": "assistant", "tool_calls": 5}])
+    refused(None, "tools", path="/api/chat")
+    refused(None, "tools", path="/v1/messages")
+    c.deploy("demo", DEMO, "--compute", "f32")
+    refused("tools", "chat template has no calls", model="demo")
+
+
+def others(c):
+    """Where a dialect has no word for reasoning it stays in the text, and a terminal shows it."""
+    reply = c.request("POST", "/api/chat", {"model": "hermes", "messages": [{"role": "user", "content": "Hi"}], "stream": False, "options": {"temperature": 0}})[1]
+    assert reply["message"]["content"].startswith("<think>\nWhere"), reply
+    assert c.hpctl("run", "hermes", "Hi", "--temperature", "0")["text"].startswith("<think>\nWhere")
+
+
+def with_the_client(c):
+    try:
+        import openai
+    except ImportError:
+        print("# the OpenAI client is not installed: raw HTTP alone")
+        return
+    client = openai.OpenAI(base_url=f"http://127.0.0.1:{c.port}/v1", api_key="none", max_retries=0)
+    fields = {"model": "hermes", "messages": TURNS[:1], "tools": [WEATHER, NOW], "temperature": 0}
+    message = client.chat.completions.create(**fields).choices[0].message
+    assert [x.function.name for x in message.tool_calls] == ["weather", "now"] and message.reasoning_content == "Where is it?", message
+    turns = [*TURNS[:1], message, *({"role": "tool", "tool_call_id": x.id, "content": "rain"} for x in message.tool_calls)]
+    assert client.chat.completions.create(**{**fields, "messages": turns}).choices[0].finish_reason == "tool_calls"
+    with client.chat.completions.stream(**fields) as stream:
+        for _ in stream:
+            pass
+        final = stream.get_final_completion().choices[0]
+    assert [json.loads(x.function.arguments) for x in final.message.tool_calls] == [{"city": "Ulm"}, {}] and final.finish_reason == "tool_calls", final
+    try:
+        client.chat.completions.create(**fields, tool_choice="required")
+        raise AssertionError("nothing was refused")
+    except openai.BadRequestError as e:
+        assert e.param == "tool_choice", e
+
+
+main()
