@@ -5,6 +5,7 @@
 
 #include "hpctl/client.h"
 #include "hpctl/model_manifest.h"
+#include "hpctl/profile_onnx.h"
 #include "hpctl/progress.h"
 #include "hpctl/shown.h"
 #include "hpctl/table.h"
@@ -145,8 +146,18 @@ static int print_profile(const json_t *profile, struct err *e)
 
 static int run_profile(struct invocation *in, struct err *e)
 {
+    static const char *const local_alone[] = {"batches", "dim", "kind", "blocks"};
     struct progress_bar bar;
     json_t *profile = NULL;
+    if (invocation_flag(in, "local"))
+        return profile_onnx(in, e);
+    const char *ending = strrchr(in->arguments[0], '.');
+    if (ending && strcmp(ending, ".onnx") == 0)
+        return err_set(e, HP_EUSAGE, "%s: ONNX models are measured on this machine: add --local",
+                       in->arguments[0]);
+    for (size_t i = 0; i < sizeof local_alone / sizeof *local_alone; i++)
+        if (invocation_option(in, local_alone[i]))
+            return err_set(e, HP_EUSAGE, "--%s goes with --local, for ONNX models", local_alone[i]);
     progress_init(&bar, in->json);
     int rc = profile_ask(in, &bar, &profile, e);
     progress_end(&bar);
@@ -165,6 +176,11 @@ static const struct command_option profile_options[] = {
     {"budget", "S", "seconds that each may take (default 20)", 0},
     {"compute", "auto|f32", "as the model would be deployed (default auto)", 0},
     {"context", "NAME", "of the cluster (default: the current one)", 0},
+    {"local", NULL, "an ONNX model, on one core of this machine, without a cluster", 0},
+    {"batches", "1,2,4", "with --local: batch sizes (1,2,4,8, or the model's own)", 0},
+    {"dim", "NAME=N,..", "with --local: sizes that the model leaves free", 0},
+    {"kind", "K", "with --local: the kind of device that one core is (cpu-core)", 0},
+    {"blocks", "N", "with --local: group layers into so many blocks (10)", 0},
     {0},
 };
 
@@ -173,7 +189,11 @@ static const struct command_option profile_options[] = {
     "coarse grid and adds points where the straight line between "                                 \
     "two errs most, until the budget ends. The result is hp-profile/1 with the device, its "       \
     "libraries and driver as `source`, and is kept: deployments of this "                          \
-    "model plan with it. Agents that hold stages are not measured."
+    "model plan with it. Agents that hold stages are not measured.\n"                              \
+    "With --local an ONNX model is measured batch by batch on one core of this machine, until "    \
+    "times are known to 2 % or the budget ends, and its layers are grouped as by `profile "        \
+    "split`, where few bytes cross: what `plan pools` and `simulate` read. The blocks' sum is "    \
+    "held against whole runs."
 
 const struct command profile_model_verbs[] = {
     {
@@ -184,7 +204,8 @@ const struct command profile_model_verbs[] = {
         .summary = "measure what a model's layers cost on the cluster's devices",
         .details = PROFILE_DETAILS,
         .examples = "  hpctl profile model llama.gguf -o profile.json\n  hpctl profile model "
-                    "llama.gguf --nodes attic,cellar --budget 60 -o profile.json",
+                    "llama.gguf --nodes attic,cellar --budget 60 -o profile.json\n"
+                    "  hpctl profile model resnet50.onnx --local --batches 1,2,4 -o resnet.json",
         .options = profile_options,
         .run = run_profile,
         .makes_file = true,

@@ -250,4 +250,39 @@ def json_has_the_arrays_too():
             assert np.allclose(np.array(array["data"]), arrays[name].ravel())
 
 
+def profiled(model, *options):
+    return subprocess.run([HPCTL, "profile", "model", model, *options], capture_output=True, text=True, timeout=60)
+
+
+@test
+def a_profile_of_a_model_is_planned_and_simulated():
+    with tempfile.TemporaryDirectory() as at:
+        profile, plan, cluster, workload = (os.path.join(at, n) for n in ("profile.json", "plan.json", "cluster.json", "workload.json"))
+        run = profiled(golden("models", "resnet-ts11", "model.onnx"), "--local", "--batches", "1,4", "--blocks", "5", "--budget", "0.5", "-o", profile)
+        assert run.returncode == 0 and "the blocks' sum is" in run.stdout, run
+        made = json.load(open(profile))
+        assert len(made["layers"]) == 5 and [m["batch"] for m in made["measured"]] == [1, 4], made
+        for i, m in enumerate(made["measured"]):
+            blocks = sum(table["seconds"][0][i] for table in made["latency"]["cpu-core"].values())
+            assert abs(blocks / m["sum_s"] - 1) < 1e-6, (blocks, m)
+        json.dump({"format": "hp-cluster/1", "pools": [{"kind": "cpu-core", "count": 4, "devices_per_node": 1}],
+                   "nic": {"bandwidth_bytes_per_s": 1.25e9, "latency_s": 0}}, open(cluster, "w"))
+        json.dump({"format": "hp-workload/1", "models": [{"name": "resnet", "profile": profile, "weight": 1, "slo_s": 1}], "slo_margin": 0.4, "max_stages": 2,
+                   "pipelines_per_assignment": 0, "shares": {"cpu-core": [1]}}, open(workload, "w"))
+        for command in (["plan", "pools", "-o", plan], ["simulate", plan, "--load", "0.5"]):
+            run = subprocess.run([HPCTL, *command, "--cluster", cluster, "--workload", workload], capture_output=True, text=True, timeout=60)
+            assert run.returncode == 0, run
+
+
+@test
+def a_profile_names_what_it_lacks():
+    bert = golden("models", "bert-ts17", "model.onnx")
+    for options, says in ((["--local"], "(s) has no size"), (["--local", "--dim", "s"], "NAME=SIZE"), (["--local", "--batches", "2,1"], "must rise"),
+                          ([], "add --local"), (["--local", "--blocks", "0"], "out of range")):
+        run = profiled(bert, *options)
+        assert run.returncode != 0 and says in run.stderr, (options, run)
+    run = profiled(bert, "--local", "--dim", "s=16", "--batches", "2", "--budget", "0.2", "-o", "json")
+    assert run.returncode == 0 and json.loads(run.stdout)["measured"][0]["batch"] == 2, run
+
+
 main()

@@ -7,6 +7,7 @@
 #define HP_AGENT_ENGINE_NETWORK_NETWORK_PLAN_H
 
 #include "agent/backend/cpu/nn.h"
+#include "common/env.h"
 #include "model/onnx/network.h"
 
 /* Who reads a value: nodes first[v] to first[v + 1] of `nodes`. */
@@ -44,6 +45,17 @@ int network_plan_run_cut(struct network_plan *p, int n_stages, const struct ndar
 int network_plan_run_at(struct network_plan *p, const int *cuts, int n_cuts,
                         const struct ndarray *const *inputs, struct ndarray *outputs,
                         struct err *e);
+
+/* The same whole, with a look at the clock at its begin (stamps_ns[0]) and after every step
+ * (stamps_ns[steps]; inputs count for the first step, outputs for the last). */
+int network_plan_run_timed(struct network_plan *p, const struct env *env, uint64_t *stamps_ns,
+                           const struct ndarray *const *inputs, struct ndarray *outputs,
+                           struct err *e);
+
+/* Bytes that a stage hands on that ends before step `at`, of 1 to steps - 1. */
+uint64_t network_plan_crossing(const struct network_plan *p, int at);
+/* The node that a step does; -1: it moves what a node needs. */
+int network_plan_node(const struct network_plan *p, int step);
 
 struct network_plan_facts {
     int steps, reference_steps;

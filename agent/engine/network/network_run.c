@@ -61,6 +61,29 @@ int network_plan_run(struct network_plan *p, const struct ndarray *const *inputs
     return rc < 0 ? rc : onnx_check(p->o, e);
 }
 
+int network_plan_run_timed(struct network_plan *p, const struct env *env, uint64_t *stamps_ns,
+                           const struct ndarray *const *inputs, struct ndarray *outputs,
+                           struct err *e)
+{
+    int rc = 0;
+    nn_begin(p->nn);
+    stamps_ns[0] = env_now_ns(env);
+    inputs_put(p, inputs);
+    for (int i = 0; i < p->n_steps && rc == 0; i++) {
+        rc = steps_run(p, i, i + 1, e);
+        stamps_ns[i + 1] = env_now_ns(env);
+    }
+    rc = rc < 0 ? rc : outputs_give(p, outputs, e);
+    rc = rc < 0 ? rc : onnx_check(p->o, e);
+    stamps_ns[p->n_steps] = env_now_ns(env);
+    return rc;
+}
+
+int network_plan_node(const struct network_plan *p, int step)
+{
+    return p->steps[step].node;
+}
+
 /* ---- cut ---- */
 
 /* What was made before step `at` and is used from there on. */
@@ -69,7 +92,7 @@ static bool root_crosses(const struct network_root *r, int at)
     return !r->fixed && r->first < at && r->last >= at;
 }
 
-static uint64_t crossing_bytes(const struct network_plan *p, int at)
+uint64_t network_plan_crossing(const struct network_plan *p, int at)
 {
     uint64_t bytes = 0;
     for (int i = 0; i < p->n_roots; i++)
@@ -86,7 +109,7 @@ static int cut_near(const struct network_plan *p, int wanted, int span, int firs
     for (int at = wanted - span; at <= wanted + span; at++) {
         if (at <= first || at >= end)
             continue;
-        uint64_t bytes = crossing_bytes(p, at);
+        uint64_t bytes = network_plan_crossing(p, at);
         if (best < 0 || bytes < least) {
             best = at;
             least = bytes;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "agent/backend/cpu/nn_loops.h"
+#include "agent/engine/network/network_profile.h"
 #include "tests/unit/agent/engine/small_network.h"
 
 enum { OUTPUTS = 3 };
@@ -131,6 +132,56 @@ TEST(a_graph_cut_before_any_step_or_all_of_them_gives_the_same_bits)
     network_plan_free(&p);
     network_facts_free(&facts);
     nn_destroy(&nn);
+    network_close(&n);
+    buffer_free(&file);
+}
+
+/* A clock that goes on by a microsecond with every look at it. */
+static uint64_t counted_ns(void *ctx)
+{
+    uint64_t *looks = ctx;
+    return ++*looks * 1000;
+}
+
+TEST(a_profile_has_what_each_layer_takes_and_hands_on)
+{
+    struct buffer file = small_network_file();
+    struct onnx_network *n = network_of(&file, UINT32_MAX);
+    uint64_t looks = 0, weights = 0;
+    const struct env env = {.ctx = &looks, .now_ns = counted_ns};
+    const struct network_profile_dim side = {"", 24};
+    struct network_profile_ask ask = {.env = &env,
+                                      .batches = {1, 3},
+                                      .n_batches = 2,
+                                      .dims = &side,
+                                      .n_dims = 1,
+                                      .budget_s = 1,
+                                      .spread = 0.02};
+    struct network_profile p;
+    struct err e = {0};
+    if (network_profile_measure(n, &ask, &p, &e) < 0)
+        fail_msg("%s", e.text);
+    assert_true(p.n_layers > 10);
+    for (int b = 0; b < 2; b++) {
+        double sum = 0;
+        for (int i = 0; i < p.n_layers; i++) {
+            assert_true(b > 0 || p.seconds[i * 2] >= 0.9e-6); /* a step at least */
+            sum += p.seconds[i * 2 + b];
+        }
+        assert_true(fabs(sum - p.runs[b].sum_s) < 1e-12);
+        assert_true(fabs(p.runs[b].whole_s - 1e-6) < 1e-12); /* two looks */
+        assert_true(p.runs[b].spread < 1e-9);
+        assert_int_equal(p.runs[b].n_runs, 11);
+    }
+    for (int i = 0; i < p.n_layers; i++) {
+        assert_true(p.layers[i].output_bytes > 0);
+        weights += p.layers[i].param_bytes;
+    }
+    assert_true(weights >= 4 * (3 * 24 * 9 + 24 * 9 + 24 * 8 * 2 + 24 * 24 + 24 * 10));
+    network_profile_free(&p);
+    ask.n_dims = 0;
+    assert_int_equal(network_profile_measure(n, &ask, &p, &e), HP_EINVAL);
+    assert_non_null(strstr(e.text, "input x: its dimension 2 (without a name) has no size"));
     network_close(&n);
     buffer_free(&file);
 }
@@ -315,6 +366,7 @@ int main(void)
         cmocka_unit_test(engine_agrees_with_the_reference_in_every_size),
         cmocka_unit_test(a_cut_graph_gives_the_same_bits),
         cmocka_unit_test(a_graph_cut_before_any_step_or_all_of_them_gives_the_same_bits),
+        cmocka_unit_test(a_profile_has_what_each_layer_takes_and_hands_on),
         cmocka_unit_test(sizes_that_depend_on_what_inputs_hold_are_left_to_the_reference),
         cmocka_unit_test(what_does_not_fit_is_named_and_leaves_no_output),
         cmocka_unit_test(memory_beyond_the_limit_is_refused),

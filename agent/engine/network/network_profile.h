@@ -1,0 +1,57 @@
+/* What a network's layers take on one core of this machine, batch by batch: hp-profile/1's figures.
+ *
+ * A layer is what stands between two places at which the planned network can be cut. Runs with a
+ * look at the clock after each step take turns with runs without, so that the layers' sum can be
+ * held against the whole. */
+#ifndef HP_AGENT_ENGINE_NETWORK_NETWORK_PROFILE_H
+#define HP_AGENT_ENGINE_NETWORK_NETWORK_PROFILE_H
+
+#include "agent/engine/network/network_plan.h"
+
+enum { NETWORK_PROFILE_BATCHES = 32 };
+
+/* The size of a free dimension. */
+struct network_profile_dim {
+    const char *symbol;
+    int64_t size;
+};
+
+struct network_profile_ask {
+    const struct env *env; /* whose clock counts */
+    int64_t batches[NETWORK_PROFILE_BATCHES];
+    int n_batches; /* rising */
+    const struct network_profile_dim *dims;
+    int n_dims;
+    double budget_s; /* all batches together */
+    double spread;   /* stop when a run's time is known to this part of it, such as 0.02 */
+};
+
+struct network_profile_layer {
+    const char *name; /* of its first node, which the network owns; may be "" */
+    const char *op;
+    uint64_t param_bytes, output_bytes; /* of the smallest batch, all its samples */
+};
+
+struct network_profile_runs {
+    double whole_s, sum_s; /* a run without and with looks at the clock */
+    double spread;         /* twice the standard error of the worse known, as a part of it */
+    int n_runs;            /* of each kind */
+};
+
+struct network_profile {
+    struct network_profile_layer *layers;
+    double *seconds; /* [n_layers * n_batches], layer by layer */
+    struct network_profile_runs runs[NETWORK_PROFILE_BATCHES];
+    int n_layers, n_batches;
+};
+
+/* The first dimension of every input is the batch; where one is fixed, `batches` is that size
+ * alone. HP_EINVAL: a batch that the model does not take, a free dimension without a size (named);
+ * HP_EUNSUPPORTED: sizes depend on what inputs hold, so nothing can be planned; HP_ENOMEM, and
+ * what runs fail with. On failure nothing is left to free. Blocks for the budget and longer where
+ * eleven pairs of runs take longer. */
+int network_profile_measure(const struct onnx_network *n, const struct network_profile_ask *ask,
+                            struct network_profile *out, struct err *e);
+void network_profile_free(struct network_profile *p);
+
+#endif

@@ -1,0 +1,251 @@
+#include "hpctl/profile_onnx.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "agent/engine/network/network_profile.h"
+#include "common/host_limits.h"
+#include "common/profile.h"
+#include "hpctl/shown.h"
+#include "hpctl/table.h"
+#include "planners/pools/split.h"
+
+enum { MOST_DIMS = 16, MOST_SIZE = 1 << 20 };
+
+static const double SPREAD = 0.02;
+
+struct onnx_profile {
+    struct onnx_network *network;
+    struct network_profile_ask ask;
+    struct network_profile_dim dims[MOST_DIMS];
+    char symbols[MOST_DIMS][128];
+    struct network_profile measured;
+    const char *model, *kind;
+    uint64_t blocks;
+};
+
+static int size_read(const char *option, const char *text, int64_t *size, const char **end,
+                     struct err *e)
+{
+    char *stop = NULL;
+    errno = 0;
+    long long v = *text >= '0' && *text <= '9' ? strtoll(text, &stop, 10) : 0;
+    if (v < 1 || v > MOST_SIZE || errno || (*stop != ',' && *stop != '\0'))
+        return err_set(e, HP_EUSAGE, "--%s: \"%.20s\" is no size of 1 to %d", option, text,
+                       MOST_SIZE);
+    *size = v;
+    *end = *stop == ',' ? stop + 1 : stop;
+    return 0;
+}
+
+static int batches_read(const char *text, struct network_profile_ask *ask, struct err *e)
+{
+    do {
+        int n = ask->n_batches;
+        if (n == NETWORK_PROFILE_BATCHES)
+            return err_set(e, HP_EUSAGE, "--batches: more than %d", NETWORK_PROFILE_BATCHES);
+        int rc = size_read("batches", text, &ask->batches[n], &text, e);
+        if (rc < 0)
+            return rc;
+        if (n > 0 && ask->batches[n] <= ask->batches[n - 1])
+            return err_set(e, HP_EUSAGE, "--batches: %lld after %lld; they must rise",
+                           (long long)ask->batches[n], (long long)ask->batches[n - 1]);
+        ask->n_batches++;
+    } while (*text);
+    return 0;
+}
+
+/* "seq=128,width=64"; "=64" is for those that the file does not name. */
+static int dims_read(const char *text, struct onnx_profile *p, struct err *e)
+{
+    while (text && *text) {
+        const char *equals = strchr(text, '=');
+        size_t n = equals ? (size_t)(equals - text) : 0;
+        int at = p->ask.n_dims;
+        if (!equals || n >= sizeof *p->symbols || at == MOST_DIMS)
+            return err_set(e, HP_EUSAGE, "--dim: \"%.40s\" is not NAME=SIZE,.. of at most %d names",
+                           text, MOST_DIMS);
+        memcpy(p->symbols[at], text, n);
+        p->dims[at].symbol = p->symbols[at];
+        int rc = size_read("dim", equals + 1, &p->dims[at].size, &text, e);
+        if (rc < 0)
+            return rc;
+        p->ask.n_dims++;
+    }
+    p->ask.dims = p->dims;
+    return 0;
+}
+
+/* Without --batches: the model's own where it is fixed, else 1, 2, 4 and 8. */
+static void batches_default(const struct onnx *o, struct network_profile_ask *ask)
+{
+    const struct onnx_value *v = o->n_inputs ? &o->values[o->inputs[0]] : NULL;
+    if (v && v->n_dims > 0 && v->dims[0].size > 0) {
+        ask->batches[ask->n_batches++] = v->dims[0].size;
+        return;
+    }
+    for (int64_t b = 1; b <= 8; b *= 2)
+        ask->batches[ask->n_batches++] = b;
+}
+
+static int options_read(const struct invocation *in, struct onnx_profile *p, struct err *e)
+{
+    const char *batches = invocation_option(in, "batches");
+    int rc = invocation_number(in, "budget", 20, &p->ask.budget_s, e);
+    rc = rc < 0 ? rc : invocation_u64(in, "blocks", 10, &p->blocks, e);
+    if (rc == 0 && (!(p->ask.budget_s > 0) || p->ask.budget_s > 3600))
+        rc = err_set(e, HP_EUSAGE, "--budget: %g is not above 0 and at most 3600 seconds",
+                     p->ask.budget_s);
+    if (rc == 0 && (p->blocks < 1 || p->blocks > SPLIT_MAX_BLOCKS))
+        rc = err_set(e, HP_EUSAGE, "--blocks: %llu is out of range: 1 to %d",
+                     (unsigned long long)p->blocks, SPLIT_MAX_BLOCKS);
+    rc = rc < 0 || !batches ? rc : batches_read(batches, &p->ask, e);
+    rc = rc < 0 ? rc : dims_read(invocation_option(in, "dim"), p, e);
+    const char *path = in->arguments[0], *slash = strrchr(path, '/');
+    p->model = slash ? slash + 1 : path;
+    p->kind = invocation_option_or(in, "kind", "cpu-core");
+    p->ask.env = &env_real;
+    p->ask.spread = SPREAD;
+    return rc;
+}
+
+/* ---- hp-profile/1 ---- */
+
+static json_t *layers_json(const struct onnx_profile *p)
+{
+    json_t *layers = json_array();
+    char name[200];
+    for (int i = 0; i < p->measured.n_layers; i++) {
+        const struct network_profile_layer *l = &p->measured.layers[i];
+        double samples = (double)p->ask.batches[0];
+        snprintf(name, sizeof name, "%d.%.180s", i, l->name[0] ? l->name : l->op);
+        json_array_append_new(layers, json_pack("{s:s, s:s, s:f, s:f}", "name", name, "class", name,
+                                                "param_bytes", (double)l->param_bytes,
+                                                "output_bytes", (double)l->output_bytes / samples));
+    }
+    return layers;
+}
+
+static json_t *table_json(const struct onnx_profile *p, int layer)
+{
+    json_t *batches = json_array(), *seconds = json_array();
+    for (int b = 0; b < p->ask.n_batches; b++) {
+        json_array_append_new(batches, json_integer(p->ask.batches[b]));
+        json_array_append_new(seconds,
+                              json_real(p->measured.seconds[layer * p->measured.n_batches + b]));
+    }
+    return json_pack("{s:[i], s:o, s:[o]}", "share", 1, "batch", batches, "seconds", seconds);
+}
+
+static json_t *fine_json(const struct onnx_profile *p)
+{
+    json_t *layers = layers_json(p), *classes = json_object();
+    for (int i = 0; i < p->measured.n_layers; i++)
+        json_object_set_new(classes, string_member(json_array_get(layers, (size_t)i), "class"),
+                            table_json(p, i));
+    return json_pack("{s:s, s:s, s:o, s:{s:o}}", "format", "hp-profile/1", "model", p->model,
+                     "layers", layers, "latency", p->kind, classes);
+}
+
+/* How far the layers' sum is from the whole, batch by batch. */
+static json_t *runs_json(const struct onnx_profile *p)
+{
+    json_t *list = json_array();
+    for (int b = 0; b < p->ask.n_batches; b++) {
+        const struct network_profile_runs *r = &p->measured.runs[b];
+        json_array_append_new(list,
+                              json_pack("{s:I, s:f, s:f, s:f, s:f, s:i}", "batch",
+                                        (json_int_t)p->ask.batches[b], "whole_s", r->whole_s,
+                                        "sum_s", r->sum_s, "sum_error", r->sum_s / r->whole_s - 1,
+                                        "spread", r->spread, "runs", r->n_runs));
+    }
+    return list;
+}
+
+/* The profile of the blocks; `fine` is released. */
+static int blocks_make(const struct onnx_profile *p, json_t *fine, json_t **blocks, struct err *e)
+{
+    struct profile read = {0};
+    struct split s;
+    int n = p->measured.n_layers;
+    struct json_at at = {.value = fine, .file = p->model};
+    int rc = profile_from_json(&at, &read, e);
+    rc =
+        rc < 0 ? rc : pools_split(&read, n < (int)p->blocks ? n : (int)p->blocks, 0.5, NULL, &s, e);
+    if (rc == 0) {
+        *blocks = pools_split_profile(&read, &s);
+        rc = *blocks ? 0 : err_no_memory(e, "a profile");
+    }
+    if (rc == 0)
+        json_object_set_new(*blocks, "measured", runs_json(p));
+    profile_free(&read);
+    json_decref(fine);
+    return rc;
+}
+
+/* ---- what a person sees ---- */
+
+static int blocks_print(const struct onnx_profile *p, const json_t *blocks, struct err *e)
+{
+    static const struct table_column columns[] = {{"BLOCK", NULL, NULL},
+                                                  {">HANDS ON, A SAMPLE", NULL, NULL},
+                                                  {">SMALLEST BATCH", NULL, NULL},
+                                                  {">LARGEST BATCH", NULL, NULL},
+                                                  {0}};
+    struct table *t = table_create(columns);
+    const json_t *classes = json_object_get(json_object_get(blocks, "latency"), p->kind), *layer;
+    size_t i;
+    json_array_foreach(json_object_get(blocks, "layers"), i, layer)
+    {
+        const json_t *row = json_array_get(
+            json_object_get(json_object_get(classes, string_member(layer, "class")), "seconds"), 0);
+        table_cell(t, "%s", string_member(layer, "name"));
+        table_cell(t, "%.3g MB", number_member(layer, "output_bytes") / 1e6);
+        table_cell(t, "%s", shown_seconds(json_number_value(json_array_get(row, 0))).s);
+        table_cell(
+            t, "%s",
+            shown_seconds(json_number_value(json_array_get(row, json_array_size(row) - 1))).s);
+    }
+    int rc = table_print(&t, "nothing was measured", e);
+    for (int b = 0; b < p->ask.n_batches; b++) {
+        const struct network_profile_runs *r = &p->measured.runs[b];
+        printf("batch %lld: %s whole, the blocks' sum is %+.1f %% off; known to %.1f %% after %d "
+               "runs%s\n",
+               (long long)p->ask.batches[b], shown_seconds(r->whole_s).s,
+               100 * (r->sum_s / r->whole_s - 1), 100 * r->spread, r->n_runs,
+               r->spread > SPREAD ? ": others use this machine, or --budget is short" : "");
+    }
+    return rc;
+}
+
+int profile_onnx(struct invocation *in, struct err *e)
+{
+    struct onnx_profile p = {0};
+    json_t *blocks = NULL;
+    uint64_t memory;
+    int rc = options_read(in, &p, e);
+    if (rc < 0)
+        return rc;
+    if (!host_memory_free("", &memory))
+        memory = host_memory_default();
+    rc = network_open(in->arguments[0], memory, &p.network, e);
+    if (rc < 0)
+        return rc;
+    if (p.ask.n_batches == 0)
+        batches_default(network_onnx(p.network), &p.ask);
+    rc = network_profile_measure(p.network, &p.ask, &p.measured, e);
+    if (rc < 0)
+        err_at(e, "%s", in->arguments[0]);
+    rc = rc < 0 ? rc : blocks_make(&p, fine_json(&p), &blocks, e);
+    if (rc == 0 && !in->json)
+        rc = blocks_print(&p, blocks, e);
+    if (rc == 0 && (in->json || in->output))
+        rc = invocation_print_json(in, json_incref(blocks), e);
+    json_decref(blocks);
+    network_profile_free(&p.measured);
+    network_close(&p.network);
+    return rc;
+}
