@@ -27,6 +27,7 @@ extern const struct command plan_coldstart_verbs[];
 extern const struct command model_run_verbs[];
 extern const struct command embed_verbs[];
 extern const struct command onnx_verbs[];
+extern const struct command onnx_serve_verbs[];
 extern const struct command model_verbs[];
 extern const struct command model_convert_verbs[];
 extern const struct command self_verbs[];

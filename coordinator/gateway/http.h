@@ -46,8 +46,9 @@ struct http_exchange;
 struct http_request {
     const char *method, *path; /* the path is decoded: any bytes but NUL */
     const char *host, *origin, *content_type;
-    const char *bearer; /* the Authorization header's token, else x-api-key */
-    const char *client; /* address, without the port */
+    const char *bearer;          /* the Authorization header's token, else x-api-key */
+    const char *inference_bytes; /* Inference-Header-Content-Length: how much of the body is JSON */
+    const char *client;          /* address, without the port */
     bool has_body, length_known;
     uint64_t body_bytes; /* where length_known */
 };

@@ -221,6 +221,7 @@ static void request_fill(struct http_exchange *x, const char *url, const char *m
         .origin = header_value(c, "Origin"),
         .content_type = header_value(c, "Content-Type"),
         .bearer = bearer_of(c),
+        .inference_bytes = header_value(c, "Inference-Header-Content-Length"),
         .client = x->client,
         .length_known = f->encodings == 0,
         .body_bytes = f->lengths ? strtoull(header_value(c, "Content-Length"), NULL, 10) : 0,

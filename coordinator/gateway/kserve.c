@@ -1,0 +1,313 @@
+#include "coordinator/gateway/kserve.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "coordinator/gateway/json_write.h"
+
+enum { MODEL_NAME_BYTES = 256 };
+
+/* ---- answers ---- */
+
+static void json_reply(struct http_exchange *x, int status, struct buffer *body)
+{
+    if (body->failed)
+        http_reply(x, 503, "application/json", "{\"error\":\"no memory\"}", 21);
+    else
+        http_reply(x, status, "application/json", body->data, body->size);
+    buffer_free(body);
+}
+
+void kserve_error(struct http_exchange *x, int http_status, const char *text)
+{
+    struct buffer out = {0};
+    buffer_printf(&out, "{\"error\":");
+    json_write_text(&out, text);
+    buffer_printf(&out, "}");
+    json_reply(x, http_status, &out);
+}
+
+void kserve_fail(struct http_exchange *x, const struct err *e)
+{
+    switch (e->code) {
+    case HP_EINVAL:
+    case HP_EPARSE:
+    case HP_EUNSUPPORTED: kserve_error(x, 400, e->text); break;
+    case HP_ELIMIT: kserve_error(x, 413, e->text); break;
+    case HP_EBUSY:
+    case HP_ENOMEM:
+    case HP_ECANCELED:
+        http_header(x, "Retry-After", "1");
+        kserve_error(x, 503, e->text);
+        break;
+    default: kserve_error(x, 500, e->text);
+    }
+}
+
+void kserve_answer(struct http_exchange *x, struct buffer *answer, size_t json_bytes)
+{
+    char length[32];
+    bool binary = json_bytes < answer->size;
+    snprintf(length, sizeof length, "%zu", json_bytes);
+    if (answer->failed) {
+        kserve_error(x, 503, "no memory for the answer");
+    } else {
+        if (binary)
+            http_header(x, "Inference-Header-Content-Length", length);
+        if (!http_reply_large(x, 200, binary ? "application/octet-stream" : "application/json",
+                              answer))
+            kserve_error(x, 503, "too many answers wait for their clients to take them");
+    }
+    buffer_free(answer);
+}
+
+/* ---- paths ---- */
+
+enum kserve_verb {
+    KSERVE_NONE,
+    KSERVE_SERVER,
+    KSERVE_HEALTH,
+    KSERVE_INDEX,
+    KSERVE_STATISTICS,
+    KSERVE_METADATA,
+    KSERVE_READY,
+    KSERVE_MODEL_STATISTICS,
+    KSERVE_INFER
+};
+
+struct kserve_path {
+    enum kserve_verb verb;
+    bool post;
+    char model[MODEL_NAME_BYTES]; /* "": of none */
+    const char *version;          /* NULL: none is named */
+};
+
+static const struct {
+    const char *path;
+    enum kserve_verb verb;
+    bool post;
+} server_paths[] =
+    {
+        {"/v2", KSERVE_SERVER, false},
+        {"/v2/", KSERVE_SERVER, false},
+        {"/v2/health/live", KSERVE_HEALTH, false},
+        {"/v2/health/ready", KSERVE_HEALTH, false},
+        {"/v2/models/stats", KSERVE_STATISTICS, false},
+        {"/v2/repository/index", KSERVE_INDEX, true},
+},
+  model_paths[] = {
+      {"", KSERVE_METADATA, false},
+      {"/ready", KSERVE_READY, false},
+      {"/stats", KSERVE_MODEL_STATISTICS, false},
+      {"/infer", KSERVE_INFER, true},
+};
+
+static struct kserve_path path_read(const char *path)
+{
+    static const char below[] = "/v2/models/", versions[] = "/versions/";
+    struct kserve_path p = {0};
+    for (size_t i = 0; i < sizeof server_paths / sizeof *server_paths; i++)
+        if (strcmp(path, server_paths[i].path) == 0) {
+            p.verb = server_paths[i].verb;
+            p.post = server_paths[i].post;
+            return p;
+        }
+    if (strncmp(path, below, sizeof below - 1) != 0)
+        return p;
+    const char *name = path + sizeof below - 1, *rest = name + strcspn(name, "/");
+    if (rest == name || rest - name >= MODEL_NAME_BYTES)
+        return p;
+    memcpy(p.model, name, (size_t)(rest - name));
+    if (strncmp(rest, versions, sizeof versions - 1) == 0) {
+        p.version = rest + sizeof versions - 1;
+        rest = p.version + strcspn(p.version, "/");
+    }
+    for (size_t i = 0; i < sizeof model_paths / sizeof *model_paths; i++)
+        if (strcmp(rest, model_paths[i].path) == 0) {
+            p.verb = model_paths[i].verb;
+            p.post = model_paths[i].post;
+        }
+    return p;
+}
+
+static const struct infer_model *model_find(const struct kserve_backend *k, const char *name)
+{
+    const struct infer_model *models[KSERVE_MAX_MODELS];
+    int n = k->models(k->ctx, models);
+    for (int i = 0; i < n; i++)
+        if (strcmp(models[i]->name, name) == 0)
+            return models[i];
+    return NULL;
+}
+
+/* True: the request names a model that is there, or none. */
+static bool path_check(const struct kserve_backend *k, struct http_exchange *x,
+                       const struct kserve_path *p, const struct http_request *r)
+{
+    char text[480];
+    bool is_post = strcmp(r->method, "POST") == 0;
+    if (p->verb == KSERVE_NONE) {
+        snprintf(text, sizeof text,
+                 "there is nothing at %.160s; KServe's v2 protocol lies below /v2", r->path);
+        kserve_error(x, 404, text);
+    } else if (is_post != p->post ||
+               (!is_post && strcmp(r->method, "GET") != 0 && strcmp(r->method, "HEAD") != 0)) {
+        http_header(x, "Allow", p->post ? "POST" : "GET, HEAD");
+        snprintf(text, sizeof text, "%.160s takes %s, not %.16s", r->path, p->post ? "POST" : "GET",
+                 r->method);
+        kserve_error(x, 405, text);
+    } else if (p->model[0] && !model_find(k, p->model)) {
+        snprintf(text, sizeof text, "there is no model \"%.200s\"", p->model);
+        kserve_error(x, 404, text);
+    } else if (p->version && strncmp(p->version, "1", strcspn(p->version, "/")) != 0) {
+        snprintf(text, sizeof text, "model \"%.200s\" has version 1 alone", p->model);
+        kserve_error(x, 404, text);
+    } else {
+        return true;
+    }
+    return false;
+}
+
+uint64_t kserve_begin(const struct kserve_backend *k, struct http_exchange *x,
+                      const struct http_request *r)
+{
+    struct kserve_path p = path_read(r->path);
+    if (!path_check(k, x, &p, r))
+        return 0;
+    return p.verb == KSERVE_INFER ? infer_body_limit(model_find(k, p.model)) : KSERVE_BODY_BYTES;
+}
+
+/* ---- what is there ---- */
+
+static void server_reply(struct http_exchange *x)
+{
+    struct buffer out = {0};
+    buffer_printf(&out, "{\"name\":\"hodgepodge\",\"version\":\"" HP_VERSION
+                        "\",\"extensions\":[\"binary_tensor_data\",\"model_repository\","
+                        "\"statistics\"]}");
+    json_reply(x, 200, &out);
+}
+
+static void index_reply(const struct kserve_backend *k, struct http_exchange *x)
+{
+    const struct infer_model *models[KSERVE_MAX_MODELS];
+    struct buffer out = {0};
+    int n = k->models(k->ctx, models);
+    buffer_printf(&out, "[");
+    for (int i = 0; i < n; i++) {
+        buffer_printf(&out, "%s{\"name\":", i ? "," : "");
+        json_write_text(&out, models[i]->name);
+        buffer_printf(&out, ",\"version\":\"1\",\"state\":\"READY\",\"reason\":\"\"}");
+    }
+    buffer_printf(&out, "]");
+    json_reply(x, 200, &out);
+}
+
+static void count_write(struct buffer *out, const char *name, const struct kserve_count *c)
+{
+    buffer_printf(out, "\"%s\":{\"count\":%llu,\"ns\":%llu}", name, (unsigned long long)c->count,
+                  (unsigned long long)c->ns);
+}
+
+static void statistics_write(const struct kserve_backend *k, const struct infer_model *m,
+                             struct buffer *out)
+{
+    const struct kserve_statistics s = k->statistics(k->ctx, m);
+    const struct {
+        const char *name;
+        const struct kserve_count *count;
+    } counts[] = {{"success", &s.success},       {"fail", &s.fail},
+                  {"queue", &s.queue},           {"compute_input", &s.input},
+                  {"compute_infer", &s.compute}, {"compute_output", &s.output}};
+    buffer_printf(out, "{\"name\":");
+    json_write_text(out, m->name);
+    buffer_printf(out,
+                  ",\"version\":\"1\",\"last_inference\":%llu,\"inference_count\":%llu,"
+                  "\"execution_count\":%llu,\"inference_stats\":{",
+                  (unsigned long long)s.last_ms, (unsigned long long)s.inferences,
+                  (unsigned long long)s.success.count);
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        buffer_printf(out, "%s", i ? "," : "");
+        count_write(out, counts[i].name, counts[i].count);
+    }
+    buffer_printf(out, "},\"batch_stats\":[]}");
+}
+
+static void statistics_reply(const struct kserve_backend *k, struct http_exchange *x,
+                             const char *name)
+{
+    const struct infer_model *models[KSERVE_MAX_MODELS];
+    struct buffer out = {0};
+    int n = k->models(k->ctx, models), said = 0;
+    buffer_printf(&out, "{\"model_stats\":[");
+    for (int i = 0; i < n; i++)
+        if (!name[0] || strcmp(name, models[i]->name) == 0) {
+            buffer_printf(&out, "%s", said++ ? "," : "");
+            statistics_write(k, models[i], &out);
+        }
+    buffer_printf(&out, "]}");
+    json_reply(x, 200, &out);
+}
+
+/* ---- requests ---- */
+
+/* Inference-Header-Content-Length, or SIZE_MAX. */
+static bool inference_bytes_read(const char *text, size_t *out)
+{
+    char *end = NULL;
+    *out = SIZE_MAX;
+    if (!text)
+        return true;
+    errno = 0;
+    unsigned long long n = isdigit((unsigned char)text[0]) ? strtoull(text, &end, 10) : 0;
+    if (!end || *end || errno != 0 || n >= SIZE_MAX)
+        return false;
+    *out = (size_t)n;
+    return true;
+}
+
+static void infer_begin(const struct kserve_backend *k, struct http_exchange *x, const char *name)
+{
+    size_t json_bytes;
+    const struct infer_model *m = model_find(k, name);
+    if (!m)
+        kserve_error(x, 404, "the model is not there any more");
+    else if (!inference_bytes_read(http_request_of(x)->inference_bytes, &json_bytes))
+        kserve_error(x, 400, "Inference-Header-Content-Length is not a number of bytes");
+    else
+        k->infer(k->ctx, x, m, json_bytes);
+}
+
+static void metadata_reply(const struct kserve_backend *k, struct http_exchange *x,
+                           const char *name)
+{
+    struct buffer out = {0};
+    const struct infer_model *m = model_find(k, name);
+    if (!m) {
+        kserve_error(x, 404, "the model is not there any more");
+        return;
+    }
+    infer_metadata_write(m, &out);
+    json_reply(x, 200, &out);
+}
+
+void kserve_request(const struct kserve_backend *k, struct http_exchange *x,
+                    const struct http_request *r)
+{
+    struct kserve_path p = path_read(r->path);
+    switch (p.verb) {
+    case KSERVE_SERVER: server_reply(x); break;
+    case KSERVE_INDEX: index_reply(k, x); break;
+    case KSERVE_STATISTICS:
+    case KSERVE_MODEL_STATISTICS: statistics_reply(k, x, p.model); break;
+    case KSERVE_METADATA: metadata_reply(k, x, p.model); break;
+    case KSERVE_INFER: infer_begin(k, x, p.model); break;
+    case KSERVE_READY:
+    case KSERVE_HEALTH:
+    case KSERVE_NONE: http_reply(x, 200, "application/json", "{}", 2);
+    }
+}

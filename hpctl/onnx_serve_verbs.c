@@ -1,0 +1,474 @@
+/* `hpctl model serve`: an ONNX model behind the KServe v2 protocol, on this machine without a
+ * cluster. The loop takes requests, one worker at a time reads, computes and writes. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <time.h>
+
+#include "agent/engine/network/network_engine.h"
+#include "common/env.h"
+#include "common/host_limits.h"
+#include "common/json.h"
+#include "coordinator/gateway/kserve.h"
+#include "coordinator/gateway/listen_address.h"
+#include "coordinator/gateway/origin.h"
+#include "hpctl/shown.h"
+#include "hpctl/verbs.h"
+#include "model/onnx/network.h"
+
+enum {
+    FREE_INPUT_BYTES = 64 << 20, /* of all inputs, where the model leaves sizes free */
+    WAITING_BYTES = 512 << 20,   /* of bodies that wait for their turn */
+    BODIES_AT_ONCE = 8,
+    FLUSH_MS = 1000, /* that clients have to take their answers when it ends */
+    NAME_BYTES = 200
+};
+
+struct onnx_serve;
+
+/* A request from its body to its answer. */
+struct onnx_job {
+    struct onnx_serve *serve;
+    struct http_exchange *x; /* NULL: the client is gone */
+    struct onnx_job *next;
+    struct buffer body, answer;
+    size_t body_bytes, json_bytes, answer_json_bytes;
+    uint64_t came_ns, begun_ns, read_ns, computed_ns, written_ns;
+    uint64_t samples;
+    int status;
+    struct err error;
+};
+
+struct onnx_serve {
+    struct onnx_network *network; /* NULL once the engine has it */
+    struct network_engine *engine;
+    struct ndarray *outputs; /* of a run, all zero between two: the worker's */
+    char name[NAME_BYTES];
+    struct infer_model model;
+    struct kserve_statistics statistics;
+    struct kserve_backend backend;
+    struct http_server *http;
+    uv_loop_t loop;
+    uv_signal_t stop_signals[2];
+    uv_work_t work;
+    struct onnx_job *running, *first, *last; /* first to last: those that wait */
+    size_t waiting_bytes;
+    uint64_t most_waiting, waiting;
+    bool is_stopping;
+};
+
+/* ---- the worker ---- */
+
+static void outputs_free(struct onnx_serve *s)
+{
+    for (int i = 0; s->outputs && i < s->model.n_outputs; i++)
+        ndarray_free(&s->outputs[i]);
+}
+
+static void answer_make(struct onnx_job *j, const struct infer_request *r)
+{
+    j->answer_json_bytes = infer_answer_write(&j->serve->model, r, j->serve->outputs, &j->answer);
+    j->written_ns = env_now_ns(&env_real);
+}
+
+static void job_run(struct onnx_job *j)
+{
+    struct onnx_serve *s = j->serve;
+    struct infer_request r = {0};
+    const struct ndarray **inputs = calloc((size_t)s->model.n_inputs + 1, sizeof *inputs);
+    j->begun_ns = env_now_ns(&env_real);
+    j->status = inputs ? infer_request_read(&s->model, &j->body, j->json_bytes, &r, &j->error)
+                       : err_no_memory(&j->error, "a request");
+    j->read_ns = env_now_ns(&env_real);
+    for (int i = 0; j->status == 0 && i < r.n_inputs; i++)
+        inputs[i] = &r.inputs[i];
+    if (j->status == 0 && r.n_inputs > 0 && s->model.inputs[0].n_dims > 0 &&
+        s->model.inputs[0].dims[0] < 0)
+        j->samples = (uint64_t)r.inputs[0].dims[0];
+    if (j->status == 0)
+        j->status = network_engine_run(s->engine, 1, inputs, s->outputs, &j->error);
+    j->computed_ns = env_now_ns(&env_real);
+    if (j->status == 0)
+        answer_make(j, &r);
+    infer_request_free(&r);
+    outputs_free(s);
+    free(inputs);
+}
+
+static void on_work(uv_work_t *work)
+{
+    job_run(((struct onnx_serve *)work->data)->running);
+}
+
+/* ---- the loop ---- */
+
+static void job_free(struct onnx_job *j)
+{
+    buffer_free(&j->body);
+    buffer_free(&j->answer);
+    free(j);
+}
+
+static void count_add(struct kserve_count *c, uint64_t from_ns, uint64_t to_ns)
+{
+    c->count++;
+    c->ns += to_ns - from_ns;
+}
+
+static void job_count(struct kserve_statistics *s, const struct onnx_job *j)
+{
+    if (j->status < 0) {
+        count_add(&s->fail, j->came_ns, j->computed_ns);
+        return;
+    }
+    count_add(&s->success, j->came_ns, j->written_ns);
+    count_add(&s->queue, j->came_ns, j->begun_ns);
+    count_add(&s->input, j->begun_ns, j->read_ns);
+    count_add(&s->compute, j->read_ns, j->computed_ns);
+    count_add(&s->output, j->computed_ns, j->written_ns);
+    s->inferences += j->samples;
+    s->last_ms = (uint64_t)time(NULL) * 1000;
+}
+
+static void worker_start(struct onnx_serve *s);
+
+static void on_worked(uv_work_t *work, int status)
+{
+    struct onnx_serve *s = work->data;
+    struct onnx_job *j = s->running;
+    s->running = NULL;
+    if (status == 0)
+        job_count(&s->statistics, j);
+    else
+        j->status = err_set(&j->error, HP_ECANCELED, "the server is stopping");
+    if (j->x && j->status < 0)
+        kserve_fail(j->x, &j->error);
+    else if (j->x)
+        kserve_answer(j->x, &j->answer, j->answer_json_bytes);
+    job_free(j);
+    worker_start(s);
+}
+
+static void worker_start(struct onnx_serve *s)
+{
+    while (!s->running && s->first && !s->is_stopping) {
+        struct onnx_job *j = s->first;
+        s->first = j->next;
+        s->waiting--;
+        s->waiting_bytes -= j->body_bytes;
+        if (!j->x) { /* nobody waits for it any more */
+            job_free(j);
+            continue;
+        }
+        s->running = j;
+        s->work.data = s;
+        if (uv_queue_work(&s->loop, &s->work, on_work, on_worked) < 0) {
+            s->running = NULL;
+            kserve_error(j->x, 503, "no thread took the request");
+            job_free(j);
+        }
+    }
+}
+
+static void on_gone(void *ctx)
+{
+    ((struct onnx_job *)ctx)->x = NULL;
+}
+
+static void backend_infer(void *ctx, struct http_exchange *x, const struct infer_model *m,
+                          size_t json_bytes)
+{
+    struct onnx_serve *s = ctx;
+    struct onnx_job *j = calloc(1, sizeof *j);
+    (void)m; /* there is one */
+    if (!j || s->is_stopping || s->waiting >= s->most_waiting ||
+        (s->waiting > 0 && s->waiting_bytes > WAITING_BYTES)) {
+        http_header(x, "Retry-After", "1");
+        kserve_error(x, 503, j ? "too many requests wait: try again later" : "no memory");
+        free(j);
+        return;
+    }
+    *j = (struct onnx_job){.serve = s,
+                           .x = x,
+                           .body = http_take_body(x),
+                           .json_bytes = json_bytes,
+                           .samples = 1,
+                           .came_ns = env_now_ns(&env_real)};
+    j->body_bytes = j->body.size;
+    http_on_gone(x, on_gone, j);
+    if (s->first)
+        s->last->next = j;
+    else
+        s->first = j;
+    s->last = j;
+    s->waiting++;
+    s->waiting_bytes += j->body_bytes;
+    worker_start(s);
+}
+
+static int backend_models(void *ctx, const struct infer_model **out)
+{
+    out[0] = &((struct onnx_serve *)ctx)->model;
+    return 1;
+}
+
+static struct kserve_statistics backend_statistics(void *ctx, const struct infer_model *m)
+{
+    (void)m; /* there is one */
+    return ((struct onnx_serve *)ctx)->statistics;
+}
+
+/* ---- who may ask ---- */
+
+/* Pages of other sites do not: a browser sends forms and plain text to anybody without asking. */
+static const char *stranger_why(const struct http_request *r)
+{
+    static const struct origin_names none = {0};
+    static const char *const types[] = {"application/json", "application/octet-stream"};
+    size_t n = r->content_type ? strcspn(r->content_type, "; \t") : 0;
+    if ((r->host && !host_is_own(r->host, &none)) ||
+        (r->origin && !origin_is_own(r->origin, &none)))
+        return "pages of other hosts may not use this server";
+    for (size_t i = 0; r->content_type && i < sizeof types / sizeof *types; i++)
+        if (strlen(types[i]) == n && strncasecmp(types[i], r->content_type, n) == 0)
+            return NULL;
+    return r->content_type && strcmp(r->method, "POST") == 0
+               ? "Content-Type must be application/json or application/octet-stream"
+               : NULL;
+}
+
+static uint64_t on_begin(void *ctx, struct http_exchange *x, const struct http_request *r)
+{
+    struct onnx_serve *s = ctx;
+    const char *why = stranger_why(r);
+    if (!why)
+        return kserve_begin(&s->backend, x, r);
+    kserve_error(x, 403, why);
+    return 0;
+}
+
+static void on_request(void *ctx, struct http_exchange *x, const struct http_request *r)
+{
+    kserve_request(&((struct onnx_serve *)ctx)->backend, x, r);
+}
+
+static void on_refused(void *ctx, struct http_exchange *x, int http_status, const char *why)
+{
+    char text[256];
+    struct onnx_serve *s = ctx;
+    snprintf(text, sizeof text, "%s: up to %llu bytes are taken", why,
+             (unsigned long long)infer_body_limit(&s->model));
+    kserve_error(x, http_status, http_status == 413 ? text : why);
+}
+
+/* ---- start and end ---- */
+
+static void tensors_fill(const struct onnx *o, const int *values, int n, struct infer_tensor *out)
+{
+    for (int i = 0; i < n; i++) {
+        const struct onnx_value *v = &o->values[values[i]];
+        out[i] = (struct infer_tensor){.name = v->name, .type = v->type, .n_dims = v->n_dims};
+        if (v->n_dims > ND_DIMS_MAX)
+            out[i].n_dims = -1;
+        for (int d = 0; d < out[i].n_dims; d++)
+            out[i].dims[d] = v->dims[d].size;
+    }
+}
+
+/* What a request's inputs may have: what they have where the model says it, else a bound. */
+static uint64_t inputs_limit(const struct infer_model *m)
+{
+    uint64_t all = 0;
+    for (int i = 0; i < m->n_inputs; i++) {
+        struct ndarray a;
+        const struct infer_tensor *t = &m->inputs[i];
+        if (t->type == 0 || ndarray_shape(&a, t->type, t->n_dims, t->dims, NULL) < 0)
+            return FREE_INPUT_BYTES;
+        all += ndarray_bytes(&a);
+        if (all > FREE_INPUT_BYTES)
+            return all > UINT32_MAX ? UINT32_MAX : all;
+    }
+    return all;
+}
+
+static int model_fill(struct onnx_serve *s, struct err *e)
+{
+    const struct onnx *o = network_onnx(s->network);
+    struct infer_tensor *inputs = calloc((size_t)o->n_inputs + 1, sizeof *inputs);
+    struct infer_tensor *outputs = calloc((size_t)o->n_outputs + 1, sizeof *outputs);
+    s->model = (struct infer_model){.name = s->name,
+                                    .inputs = inputs,
+                                    .outputs = outputs,
+                                    .n_inputs = o->n_inputs,
+                                    .n_outputs = o->n_outputs};
+    s->outputs = calloc((size_t)o->n_outputs + 1, sizeof *s->outputs);
+    if (!inputs || !outputs || !s->outputs)
+        return err_no_memory(e, "a model's tensors");
+    tensors_fill(o, o->inputs, o->n_inputs, inputs);
+    tensors_fill(o, o->outputs, o->n_outputs, outputs);
+    s->model.limit_bytes = inputs_limit(&s->model);
+    return 0;
+}
+
+static int name_read(const struct invocation *in, char name[NAME_BYTES], struct err *e)
+{
+    const char *file = strrchr(in->arguments[0], '/');
+    file = file ? file + 1 : in->arguments[0];
+    const char *given = invocation_option_or(in, "name", file);
+    size_t n = strlen(given);
+    if (given == file && n > 5 && strcmp(file + n - 5, ".onnx") == 0)
+        n -= 5;
+    if (n == 0 || n >= NAME_BYTES || memchr(given, '/', n))
+        return err_set(e, HP_EUSAGE, "--name: a name has 1 to %d bytes and no \"/\"",
+                       NAME_BYTES - 1);
+    snprintf(name, NAME_BYTES, "%.*s", (int)n, given);
+    return 0;
+}
+
+static int serve_open(const struct invocation *in, struct onnx_serve *s, struct err *e)
+{
+    uint64_t memory;
+    int rc = invocation_u64(in, "waiting", 64, &s->most_waiting, e);
+    rc = rc < 0 ? rc : name_read(in, s->name, e);
+    if (!host_memory_free("", &memory))
+        memory = host_memory_default();
+    rc = rc < 0 ? rc : network_open(in->arguments[0], memory, &s->network, e);
+    rc = rc < 0 ? rc : model_fill(s, e);
+    return rc < 0 ? rc : network_engine_open(&s->network, &s->engine, e);
+}
+
+static void serve_close(struct onnx_serve *s)
+{
+    outputs_free(s);
+    free(s->outputs);
+    free((void *)(uintptr_t)s->model.inputs);
+    free((void *)(uintptr_t)s->model.outputs);
+    network_engine_close(&s->engine);
+    network_close(&s->network);
+}
+
+/* What waits is refused; what runs is answered before the program ends. */
+static void on_signal(uv_signal_t *signal, int number)
+{
+    struct onnx_serve *s = signal->data;
+    (void)number; /* both stop it */
+    s->is_stopping = true;
+    while (s->first) {
+        struct onnx_job *j = s->first;
+        s->first = j->next;
+        if (j->x)
+            kserve_error(j->x, 503, "the server is stopping");
+        job_free(j);
+    }
+    uv_stop(&s->loop);
+}
+
+static int started_print(const struct invocation *in, const struct onnx_serve *s, const char *host,
+                         struct err *e)
+{
+    char at[HOST_BYTES + 32];
+    bool is_v6 = strchr(host, ':') != NULL;
+    snprintf(at, sizeof at, "http://%s%s%s:%d", is_v6 ? "[" : "", host, is_v6 ? "]" : "",
+             http_port(s->http));
+    int rc = 0;
+    if (in->json || in->output)
+        rc = invocation_print_json(
+            in, json_pack("{s:s, s:o}", "http", at, "model", json_text(s->name)), e);
+    else
+        printf("%s is served at %s/v2/models/%s; ^C ends it\n", in->arguments[0], at, s->name);
+    fflush(stdout);
+    return rc;
+}
+
+static int signals_start(struct onnx_serve *s, struct err *e)
+{
+    static const int numbers[] = {SIGINT, SIGTERM};
+    for (int i = 0; i < 2; i++) {
+        s->stop_signals[i].data = s;
+        if (uv_signal_init(&s->loop, &s->stop_signals[i]) < 0 ||
+            uv_signal_start(&s->stop_signals[i], on_signal, numbers[i]) < 0)
+            return err_set(e, HP_EIO, "signals cannot be waited for");
+    }
+    return 0;
+}
+
+static void on_walk(uv_handle_t *handle, void *ctx)
+{
+    (void)ctx; /* nothing is left of what it would be for */
+    if (!uv_is_closing(handle))
+        uv_close(handle, NULL);
+}
+
+/* What runs is computed to its end, and clients take what was answered, for a while. */
+static void answers_flush(struct onnx_serve *s)
+{
+    uint64_t until_ns = env_now_ns(&env_real) + FLUSH_MS * 1000000ull;
+    while (s->running ||
+           (http_figures(s->http).exchanges > 0 && env_now_ns(&env_real) < until_ns)) {
+        uv_run(&s->loop, UV_RUN_NOWAIT);
+        nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
+    }
+}
+
+static int serve_run(const struct invocation *in, struct onnx_serve *s, struct err *e)
+{
+    char host[HOST_BYTES];
+    int port = 0;
+    int rc = listen_address_read(invocation_option_or(in, "listen", "127.0.0.1:0"), host, &port, e);
+    if (rc < 0)
+        return rc;
+    if (!host_is_loopback(host))
+        return err_set(e, HP_EUSAGE,
+                       "--listen: %s is not of loopback: this server asks nobody for a key", host);
+    if (uv_loop_init(&s->loop) < 0)
+        return err_no_memory(e, "a loop");
+    struct http_handler handler = {s, on_begin, on_request, on_refused};
+    struct http_limits limits = {.bodies_bytes = BODIES_AT_ONCE * infer_body_limit(&s->model)};
+    s->backend = (struct kserve_backend){s, backend_models, backend_statistics, backend_infer};
+    rc = signals_start(s, e);
+    rc = rc < 0 ? rc : http_start(&s->loop, host, port, &limits, &handler, &s->http, e);
+    rc = rc < 0 ? rc : started_print(in, s, host, e);
+    if (rc == 0)
+        uv_run(&s->loop, UV_RUN_DEFAULT);
+    if (s->http)
+        answers_flush(s);
+    if (s->http)
+        http_stop(&s->http);
+    uv_walk(&s->loop, on_walk, NULL);
+    uv_run(&s->loop, UV_RUN_DEFAULT);
+    uv_loop_close(&s->loop);
+    return rc;
+}
+
+static int serve_verb(struct invocation *in, struct err *e)
+{
+    struct onnx_serve s = {0};
+    int rc = serve_open(in, &s, e);
+    rc = rc < 0 ? rc : serve_run(in, &s, e);
+    serve_close(&s);
+    return rc;
+}
+
+static const struct command_option serve_options[] = {
+    {"name", "NAME", "the model's name in paths (the file's stem)", 0},
+    {"listen", "HOST:PORT", "an address of loopback; port 0 is any free one (127.0.0.1:0)", 0},
+    {"waiting", "N", "requests that may wait; more are answered with 503 (64)", 0},
+    {0},
+};
+
+const struct command onnx_serve_verbs[] = {
+    {.path = "model serve",
+     .arguments = "MODEL.onnx",
+     .min_arguments = 1,
+     .max_arguments = 1,
+     .summary = "an ONNX model over HTTP, by the KServe v2 protocol",
+     .details = "Serves on this machine alone, until it is interrupted: metadata, readiness, "
+                "infer with JSON and with binary tensors, repository index and statistics, below "
+                "/v2. Requests run one after the other. tritonclient[http] works as it is.",
+     .examples = "  hpctl model serve resnet50.onnx --listen 127.0.0.1:8000\n"
+                 "  hpctl model serve resnet50.onnx --name resnet -o json",
+     .options = serve_options,
+     .run = serve_verb},
+    {0},
+};
