@@ -103,17 +103,26 @@ static unsigned connections_allowed(unsigned asked)
     return asked && asked < most ? asked : (unsigned)most;
 }
 
+/* A path is a text that ends with its first zero byte: one that is written down stays as it is, so
+ * that "/%00" is no "/". */
+static size_t path_unescape(void *ctx, struct MHD_Connection *connection, char *text)
+{
+    (void)ctx, (void)connection;
+    return strstr(text, "%00") ? strlen(text) : MHD_http_unescape(text);
+}
+
 static struct MHD_Daemon *daemon_start(struct http_server *s)
 {
-    return MHD_start_daemon(
-        MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, http_exchange_on_request, s,
-        MHD_OPTION_LISTEN_SOCKET, s->socket, MHD_OPTION_NOTIFY_COMPLETED,
-        http_exchange_on_completed, s, MHD_OPTION_NOTIFY_CONNECTION, http_deadline_on_connection, s,
-        MHD_OPTION_URI_LOG_CALLBACK, http_deadline_on_first_line, s, MHD_OPTION_CONNECTION_LIMIT,
-        s->limits.connections, MHD_OPTION_PER_IP_CONNECTION_LIMIT,
-        s->limits.connections_per_address, MHD_OPTION_CONNECTION_TIMEOUT,
-        (unsigned)HTTP_IDLE_MS / 1000, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
-        (size_t)CONNECTION_MEMORY_BYTES, MHD_OPTION_END);
+    return MHD_start_daemon(MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL,
+                            http_exchange_on_request, s, MHD_OPTION_LISTEN_SOCKET, s->socket,
+                            MHD_OPTION_NOTIFY_COMPLETED, http_exchange_on_completed, s,
+                            MHD_OPTION_NOTIFY_CONNECTION, http_deadline_on_connection, s,
+                            MHD_OPTION_URI_LOG_CALLBACK, http_deadline_on_first_line, s,
+                            MHD_OPTION_CONNECTION_LIMIT, s->limits.connections,
+                            MHD_OPTION_PER_IP_CONNECTION_LIMIT, s->limits.connections_per_address,
+                            MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)HTTP_IDLE_MS / 1000,
+                            MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_MEMORY_BYTES,
+                            MHD_OPTION_UNESCAPE_CALLBACK, path_unescape, NULL, MHD_OPTION_END);
 }
 
 static void handles_start(struct http_server *s, int epoll_fd)

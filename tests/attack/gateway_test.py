@@ -225,7 +225,7 @@ def any_bytes(c):
     body = json.dumps({"model": "x" * 99 + "\u00e9", "messages": [{"role": "user", "content": "x"}]}, ensure_ascii=False).encode()
     status, _, answer = exchange(c.port, post(body))
     assert status == 404 and json.loads(answer)["error"]["code"] == "model_not_found", answer
-    for path in ("/%ff", "/v1/models/%ff%fe", "/%00", "/" + "%c3" * 200, "/ready/%ff"):
+    for path in ("/%ff", "/v1/models/%ff%fe", "/%00", "/health%00", "/" + "%c3" * 200, "/ready/%ff"):
         status, _, answer = exchange(c.port, head("GET", path))
         assert status in (404, 503), (path, status)
         assert json.loads(answer), (path, answer)
