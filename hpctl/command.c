@@ -7,6 +7,7 @@
 
 #include "common/json.h"
 #include "hpctl/command_help.h"
+#include "hpctl/suggestion.h"
 
 /* How many words of argv the path of `c` is, when they are its path; else 0. */
 static int words_matched(const struct command *c, int argc, char **argv)
@@ -70,6 +71,33 @@ static int option_of_letter(const struct command *c, int letter)
     return -1;
 }
 
+static void options_near(const struct command_option *list, const char *typed, size_t n,
+                         struct suggestion *s)
+{
+    size_t distance;
+    for (int i = 0; list && list[i].name; i++)
+        if (suggestion_distance(typed, n, list[i].name, strlen(list[i].name), &distance))
+            suggestion_offer(s, list[i].name, distance);
+}
+
+/* `word` is what getopt refused; only of long options is it known which one. */
+static int option_unknown(const struct command *c, const char *word, bool no_value, struct err *e)
+{
+    struct suggestion near = {0};
+    err_set(e, HP_EUSAGE, "hpctl %s: option %s %s", c->path, word,
+            no_value ? "lacks its value"
+            : optopt ? "is unknown, or takes no value"
+                     : "is unknown");
+    if (!no_value && !optopt && strncmp(word, "--", 2) == 0) {
+        size_t n = strcspn(word + 2, "=");
+        options_near(c->options, word + 2, n, &near);
+        options_near(command_common_options, word + 2, n, &near);
+    }
+    if (near.best)
+        return err_hint(e, "did you mean --%s? see `hpctl %s --help`", near.best, c->path);
+    return err_hint(e, "see `hpctl %s --help`", c->path);
+}
+
 /* 0: run it; 1: help was asked for; negative: usage error. */
 static int invocation_parse(int argc, char **argv, int words, struct invocation *in, struct err *e)
 {
@@ -84,13 +112,8 @@ static int invocation_parse(int argc, char **argv, int words, struct invocation 
         int got = getopt_long(argc, argv, letters, long_options, NULL);
         if (got < 0)
             break;
-        if (got == '?' || got == ':') {
-            err_set(e, HP_EUSAGE, "hpctl %s: option %s %s", in->command->path, argv[optind - 1],
-                    got == ':' ? "lacks its value"
-                    : optopt   ? "is unknown, or takes no value"
-                               : "is unknown");
-            return err_hint(e, "see `hpctl %s --help`", in->command->path);
-        }
+        if (got == '?' || got == ':')
+            return option_unknown(in->command, argv[optind - 1], got == ':', e);
         int which = got < OWN_OPTION ? option_of_letter(in->command, got) : got;
         if (which == COMMON_OPTION + 1)
             return 1;
@@ -178,7 +201,54 @@ static void words_usual(int argc, char **argv)
     }
 }
 
-static int verb_unknown(int argc, char **argv, struct err *e)
+/* How far the first words of argv are from a verb's; false: one of them is none of its words. */
+static bool verb_distance(const struct command *c, int argc, char **argv, size_t *out)
+{
+    size_t one;
+    int word = 1;
+    *out = 0;
+    for (const char *at = c->path; *at; word++) {
+        size_t n = strcspn(at, " ");
+        if (word >= argc || !suggestion_distance(argv[word], strlen(argv[word]), at, n, &one))
+            return false;
+        *out += one;
+        at += n + (at[n] == ' ');
+    }
+    return true;
+}
+
+static bool word_begins_verbs(const char *word, const struct command *const *tables)
+{
+    size_t n = strlen(word);
+    for (const struct command *const *t = tables; *t; t++)
+        for (const struct command *c = *t; c->path; c++)
+            if (strncmp(c->path, word, n) == 0 && c->path[n] == ' ')
+                return true;
+    return false;
+}
+
+/* The nearest verb, the first of several; else, where argv[1] begins none and ends one alone,
+ * that one. */
+static const char *verb_meant(int argc, char **argv, const struct command *const *tables)
+{
+    struct suggestion near = {0}, ends = {0};
+    size_t distance, n_ends = 0;
+    for (const struct command *const *t = tables; *t; t++)
+        for (const struct command *c = *t; c->path; c++) {
+            const char *last = strrchr(c->path, ' ');
+            if (verb_distance(c, argc, argv, &distance))
+                suggestion_offer(&near, c->path, distance);
+            if (last && strcmp(last + 1, argv[1]) == 0) {
+                suggestion_offer(&ends, c->path, 0);
+                n_ends++;
+            }
+        }
+    return near.best                                            ? near.best
+           : n_ends == 1 && !word_begins_verbs(argv[1], tables) ? ends.best
+                                                                : NULL;
+}
+
+static int verb_unknown(int argc, char **argv, const struct command *const *tables, struct err *e)
 {
     if (argv[1][0] == '-') {
         err_set(e, HP_EUSAGE, "hpctl takes a verb first, and options after it: not \"%s\"",
@@ -189,6 +259,11 @@ static int verb_unknown(int argc, char **argv, struct err *e)
     bool more = argc > 2 && argv[2][0] != '-';
     err_set(e, HP_EUSAGE, "there is no verb \"%s%s%s\"", argv[1], more ? " " : "",
             more ? argv[2] : "");
+    const char *meant = verb_meant(argc, argv, tables);
+    if (meant)
+        return err_hint(e, "did you mean `hpctl %s`? `hpctl --help` lists the verbs", meant);
+    if (word_begins_verbs(argv[1], tables))
+        return err_hint(e, "`hpctl %s --help` lists the verbs that begin so", argv[1]);
     return err_hint(e, "`hpctl --help` lists the verbs");
 }
 
@@ -210,7 +285,7 @@ int command_main(int argc, char **argv, const struct command *const *tables)
             command_print_overview(stdout, tables, NULL);
             return 0;
         }
-        verb_unknown(argc, argv, &e);
+        verb_unknown(argc, argv, tables, &e);
         return error_report(HP_EUSAGE, &e, json);
     }
     int rc = invocation_parse(argc, argv, words, &in, &e);

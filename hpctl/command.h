@@ -2,7 +2,7 @@
  * the manual come from the rows.
  *
  * A file of verbs (`plan_pools_verbs.c`) exports one NULL-terminated table; verbs.c lists the
- * tables. */
+ * tables. One without verbs, whose last row has a summary, is the heading of those behind it. */
 #ifndef HP_HPCTL_COMMAND_H
 #define HP_HPCTL_COMMAND_H
 

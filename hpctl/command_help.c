@@ -39,12 +39,17 @@ void command_print_overview(FILE *out, const struct command *const *tables, cons
 {
     fprintf(out, "usage: hpctl VERB [options]\n\nHodgepodge serves large models on the mixed "
                  "machines that people already own.\n\n");
-    for (; *tables; tables++)
-        for (const struct command *c = *tables; c->path; c++)
+    for (const struct command *const *t = tables; *t; t++) {
+        if (!under && !(*t)->path && (*t)->summary)
+            fprintf(out, "%s%s:\n", t == tables ? "" : "\n", (*t)->summary);
+        for (const struct command *c = *t; c->path; c++)
             if (!under || strncmp(c->path, under, strlen(under)) == 0)
                 fprintf(out, "  %-22s %s\n", c->path, c->summary);
+    }
     fprintf(out, "\n`hpctl VERB --help` shows a verb's options and examples; `-o json` gives JSON "
-                 "everywhere.\n");
+                 "everywhere.\nExit codes: 0 done, 1 failed, 2 wrong usage, 3 no coordinator "
+                 "answers, 4 no such thing, 5 not allowed,\n6 no plan exists or none fits, 7 out "
+                 "of time, 130 interrupted.\n");
 }
 
 /* ---- completion ---- */

@@ -7,6 +7,7 @@
 
 #include "hpctl/command.h"
 #include "hpctl/command_help.h"
+#include "hpctl/suggestion.h"
 #include "hpctl/verbs.h"
 #include "tests/test.h"
 
@@ -149,6 +150,8 @@ static const struct command table[] = {
      .options = options,
      .run = see,
      .makes_file = true},
+    {.path = "group one", .summary = "s", .run = see},
+    {.path = "other group", .summary = "s", .run = see},
     {0},
 };
 static const struct command *const tables[] = {table, NULL};
@@ -235,6 +238,88 @@ TEST(a_mistake_is_named)
     }
 }
 
+TEST(what_was_meant_by_a_misspelt_word_is_said)
+{
+    static const struct {
+        const char *line, *says;
+    } cases[] = {
+        {"hpctl see --siez", "did you mean --size?"},
+        {"hpctl see --siez=3", "did you mean --size?"},
+        {"hpctl see --outputs", "did you mean --output?"},
+        {"hpctl see --nothing", NULL},
+        {"hpctl sea a", "did you mean `hpctl see`?"},
+        {"hpctl se all", "did you mean `hpctl see`?"},
+        {"hpctl all", "did you mean `hpctl see all`?"},
+        {"hpctl group onee", "did you mean `hpctl group one`?"},
+        {"hpctl group nothing", NULL}, /* no "other group": "group" begins verbs itself */
+        {"hpctl nothing", NULL},
+        {"hpctl s", NULL},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        assert_int_equal(run_line(cases[i].line), 2);
+        const char *meant = strstr(said, "did you mean");
+        if (!meant != !cases[i].says ||
+            (meant && strncmp(meant, cases[i].says, strlen(cases[i].says)) != 0))
+            fail_msg("%s: %s", cases[i].line, said);
+    }
+}
+
+TEST(words_are_near_by_letters_that_lack_are_too_many_or_swapped)
+{
+    static const struct {
+        const char *typed, *word;
+        size_t distance; /* 99: not near */
+    } cases[] = {
+        {"chta", "chat", 1},
+        {"deplyo", "deploy", 1},
+        {"undploy", "undeploy", 1},
+        {"desc", "describe", 1},
+        {"de", "deploy", 99},
+        {"pipelien", "pipeline", 1},
+        {"rebalanec", "rebalance", 1},
+        {"lst", "ls", 1},
+        {"xx", "ls", 99},
+        {"l", "ls", 99},
+        {"", "ls", 99},
+        {"stop", "topo", 99},
+        {"coldtsrat", "coldstart", 2},
+        {"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+         99},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        size_t distance = 99;
+        if (!suggestion_distance(cases[i].typed, strlen(cases[i].typed), cases[i].word,
+                                 strlen(cases[i].word), &distance))
+            distance = 99;
+        if (distance != cases[i].distance)
+            fail_msg("%s, %s: %zu", cases[i].typed, cases[i].word, distance);
+    }
+}
+
+TEST(help_lists_each_verb_once_below_a_heading_that_a_group_does_without)
+{
+    char *text = NULL;
+    size_t n = 0, lines = 0, verbs = 0;
+    FILE *out = open_memstream(&text, &n);
+    command_print_overview(out, command_tables, NULL);
+    fclose(out);
+    const char *heading = strstr(text, "\nplanning:\n");
+    assert_non_null(heading);
+    assert_non_null(strstr(heading, "\n  plan pools "));
+    for (const char *at = text; (at = strstr(at, "\n  ")); at++)
+        lines++;
+    for (const struct command *const *t = command_tables; *t; t++)
+        for (const struct command *c = *t; c->path; c++)
+            verbs++;
+    assert_int_equal(lines, verbs);
+    free(text);
+    out = open_memstream(&text, &n);
+    command_print_overview(out, command_tables, "plan ");
+    fclose(out);
+    assert_null(strstr(text, "planning:"));
+    free(text);
+}
+
 TEST(help_and_version_are_found_where_other_programs_have_them)
 {
     assert_int_equal(run_line("hpctl help see all"), 0);
@@ -290,6 +375,9 @@ int main(void)
         cmocka_unit_test(the_longest_path_is_the_verb),
         cmocka_unit_test(minus_o_is_json_or_a_file),
         cmocka_unit_test(a_mistake_is_named),
+        cmocka_unit_test(what_was_meant_by_a_misspelt_word_is_said),
+        cmocka_unit_test(words_are_near_by_letters_that_lack_are_too_many_or_swapped),
+        cmocka_unit_test(help_lists_each_verb_once_below_a_heading_that_a_group_does_without),
         cmocka_unit_test(help_and_version_are_found_where_other_programs_have_them),
         cmocka_unit_test(mistakes_have_exit_code_2_and_failures_their_own),
         cmocka_unit_test(every_verb_has_a_summary_and_examples_of_it),
