@@ -215,6 +215,13 @@ static int layout_choose(struct coord *c, struct deployment *d, struct err *e)
     return rc;
 }
 
+/* Those that were named may be on their way back to a coordinator that has just been started. */
+static bool agents_awaited(const struct coord *c, const struct deployment *d, const struct err *e)
+{
+    return e->code == HP_ELINK && !d->served &&
+           coord_now(c) < c->started_ns + coord_ms(DEPLOYMENT_AGENTS_MS);
+}
+
 static void step_planned(struct coord *c, struct deployment *d)
 {
     struct err e = {0};
@@ -225,7 +232,7 @@ static void step_planned(struct coord *c, struct deployment *d)
     if (!d->model->open || profiling_awaited(c, d))
         return;
     int rc = layout_choose(c, d, &e);
-    if (rc > 0)
+    if (rc > 0 || (rc < 0 && agents_awaited(c, d, &e)))
         return;
     if (rc < 0) {
         lifecycle_fail(c, d, &e);

@@ -238,6 +238,27 @@ TEST(a_coordinator_that_is_killed_while_it_prepares_goes_on_after_its_restart)
     }
 }
 
+TEST(a_deploy_that_comes_before_the_agents_after_a_restart_waits_for_them)
+{
+    struct sim s;
+    sim_open(&s, 47, 3);
+    struct buffer manifest = {0};
+    toy_manifest("toy", &manifest);
+    deploy(&s, "a0,a1,a2"); /* the weights are on their agents */
+    assert_int_equal(sim_ask_wait(&s, "undeploy", json_pack("{s:s}", "name", "toy"), NULL), 0);
+    sim_coordinator_kill(&s);
+    sim_run_ms(&s, 700);
+    sim_coordinator_start(&s);
+    assert_int_equal(
+        sim_ask_wait(&s, "deploy",
+                     json_pack("{s:s, s:{s:s}}", "name", "toy", "options", "agents", "a0,a1,a2"),
+                     &manifest),
+        0);
+    buffer_free(&manifest);
+    serves_and_is_clean(&s, 1000);
+    sim_close(&s);
+}
+
 /* An agent and then the coordinator die under streams and come back. */
 static uint64_t trace_of(uint64_t seed)
 {
@@ -429,6 +450,7 @@ int main(void)
         cmocka_unit_test(
             streams_of_a_coordinator_that_died_end_though_their_deployment_does_not_serve),
         cmocka_unit_test(a_coordinator_that_is_killed_while_it_prepares_goes_on_after_its_restart),
+        cmocka_unit_test(a_deploy_that_comes_before_the_agents_after_a_restart_waits_for_them),
         cmocka_unit_test(a_seed_replays_to_the_last_byte),
         cmocka_unit_test(a_broken_connection_ends_streams_and_keeps_weights),
         cmocka_unit_test(broken_data_links_end_streams_and_are_made_anew),
