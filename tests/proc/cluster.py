@@ -30,6 +30,14 @@ class Failed(Exception):
         super().__init__(f"exit {rc}: {self.code}: {self.message} ({stderr.strip()[-300:]})")
 
 
+def ended(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as f:
+            return f.read().rsplit(")", 1)[1].split()[0] in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
 class Cluster:
     def __init__(self, agents=3, **options):
         self.folder = tempfile.mkdtemp(prefix="hp-test-")
@@ -108,6 +116,8 @@ class Cluster:
     def kill(self, name, which=signal.SIGKILL):
         pid = self.local()["coordinator"]["pid"] if name == "coordinator" else self.agent(name)["pid"]
         os.kill(pid, which)
+        if which == signal.SIGKILL:
+            self.wait(f"{name} is no more", lambda: ended(pid))
         return pid
 
     def member(self, name):
