@@ -197,7 +197,8 @@ void core_tokens_picked(struct agent_core *c, struct core_stage *s, const struct
             rows += (size_t)run->n_logits * s->row_width;
         if (own && scores && run->n_scored)
             scores_send(c, own, run, scores);
-        scores += scores ? (size_t)run->n_scored * run->scored_width : 0;
+        if (scores)
+            scores += (size_t)run->n_scored * run->scored_width;
         if (own && !own->ended && run->sample) {
             n += tokens_take(c, s, own, run, run->n_drafts ? b->ids + id : NULL, picked, scores,
                              room, c->tokens + n, c->told_ids + n_told);
@@ -205,7 +206,8 @@ void core_tokens_picked(struct agent_core *c, struct core_stage *s, const struct
         }
         if (picked)
             picked += 1 + run->n_drafts;
-        scores += scores && run->sample ? (size_t)(1 + run->n_drafts) * run->said_width : 0;
+        if (scores && run->sample)
+            scores += (size_t)(1 + run->n_drafts) * run->said_width;
         id += run->n_tokens;
     }
     tokens_send(c, s, ev);

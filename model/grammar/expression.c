@@ -155,7 +155,7 @@ uint32_t expression_rule_add(struct expressions *x, const char *name)
     char *copy = arena_take(x, n + 1, 1);
     if (!copy)
         return 0;
-    memcpy(copy, name, n);
+    memcpy(copy, name, n + 1);
     r.name = copy;
     if (!vector_push(x->rules, x->n_rules, x->rule_room, r)) {
         expression_fail(x, HP_ENOMEM, "no memory for a grammar's rules");
