@@ -197,6 +197,21 @@ void grid_tell(struct measure_grid *g, double seconds)
     }
 }
 
+void grid_settle(struct measure_grid *g)
+{
+    assert(grid_is_whole(g));
+    for (int i = g->axes[0].n; i-- > 0;)
+        for (int k = g->axes[1].n; k-- > 0;) {
+            double more = INFINITY;
+            if (i + 1 < g->axes[0].n)
+                more = g->seconds[i + 1][k];
+            if (k + 1 < g->axes[1].n)
+                more = fmin(more, g->seconds[i][k + 1]);
+            if (g->seconds[i][k] > GRID_DISTURBED * more)
+                g->seconds[i][k] = more;
+        }
+}
+
 double grid_error(const struct measure_grid *g)
 {
     double most = 0;

@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 enum { GRID_MOST = 24, GRID_AXES = 2 }; /* points of an axis; slices and prefixes */
+#define GRID_DISTURBED 1.25 /* kernels change between slices: a little longer may be true */
 
 struct grid_axis {
     uint32_t at[GRID_MOST];
@@ -54,6 +55,10 @@ static inline bool grid_is_whole(const struct measure_grid *g)
 double grid_line_seconds(const struct measure_grid *g);
 /* Leaves out the lines of the coarse grid that do not stand yet; the least table has to. */
 void grid_cut(struct measure_grid *g);
+/* The grid is whole: a point that took much longer (GRID_DISTURBED) than one of a longer slice
+ * behind no shorter a prefix, or the other way round, was disturbed, and takes its time: less work
+ * cannot take longer. */
+void grid_settle(struct measure_grid *g);
 /* The largest doubt left. */
 double grid_error(const struct measure_grid *g);
 /* Time at any slice and prefix 0 .. largest, as a reader of the table would have it. */

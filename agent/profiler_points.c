@@ -15,6 +15,7 @@ enum {
     FINE_BATCH_PREFIX = 2048,
     FINE_POINT_MS = 60,
     FINE_LEAST_SAMPLES = 3,
+    FINE_LONG_SAMPLES = 2,
     PREFIX_BYTES = 1 << 20 /* keys and values come in pieces of so many */
 };
 #define FINE_LONG_S 0.3
@@ -178,8 +179,8 @@ static int point_measure(struct measure *m, uint32_t batch, struct grid_point p,
     uint64_t from = env_now_ns(&env_real);
     int rc = run_once(m, batch, p, &warm, e), n = 0;
     m->around = warm > 0 ? seconds_since(from) / warm : 1;
-    /* What takes long varies little. */
-    int least = m->config->fine && warm < FINE_LONG_S ? FINE_LEAST_SAMPLES : 1;
+    /* What takes long varies little, but for the box being taken away. */
+    int least = !m->config->fine ? 1 : warm < FINE_LONG_S ? FINE_LEAST_SAMPLES : FINE_LONG_SAMPLES;
     uint64_t until = env_now_ns(&env_real) + m->point_ns;
     while (rc == 0 && n < MAX_SAMPLES && (n < least || env_now_ns(&env_real) < until)) {
         if (m->config->between)
@@ -191,7 +192,7 @@ static int point_measure(struct measure *m, uint32_t batch, struct grid_point p,
     if (rc < 0)
         return rc;
     qsort(samples, (size_t)n, sizeof *samples, compare_doubles);
-    *seconds = samples[n / 2];
+    *seconds = samples[(n - 1) / 2];
     m->points++;
     return 0;
 }
@@ -348,6 +349,8 @@ static int class_measure(struct measure *m, struct measure_class *c, uint64_t un
         return rc;
     rc = buffers_make(m, tokens, e);
     rc = rc < 0 ? rc : grid_measure(m, c, until_ns, e);
+    if (rc == 0)
+        grid_settle(&c->grid);
     json_t *table = grid_table(&c->grid, m->config->fine);
     if (rc == 0 && batch > 1)
         rc = batches_measure(m, c, batch_prefix, table, e);

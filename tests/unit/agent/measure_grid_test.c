@@ -125,6 +125,27 @@ TEST(a_slow_device_gets_a_whole_table_of_what_stood_in_time)
     }
 }
 
+/* The box was taken away for some milliseconds while one point was measured. */
+TEST(what_was_disturbed_takes_no_longer_than_what_does_more)
+{
+    for (int disturbed = 0; disturbed < 12; disturbed++) {
+        struct measure_grid g;
+        measure(&g, curved, 10000, 1);
+        int at = disturbed / 3, behind = disturbed % 3;
+        bool last = at == 3 && behind == 2; /* nothing does more */
+        double *point = &g.seconds[at][behind], truth = *point;
+        *point = 1000 * truth;
+        grid_settle(&g);
+        double more = at < 3 ? g.seconds[at + 1][behind] : INFINITY;
+        more = behind < 2 ? fmin(more, g.seconds[at][behind + 1]) : more;
+        assert_true(*point == (last ? 1000 * truth : more));
+        *point = truth;
+        for (int i = 0; i < 4; i++)
+            for (int k = 0; k < 3; k++)
+                assert_true(g.seconds[i][k] == curved(g.axes[0].at[i], g.axes[1].at[k]));
+    }
+}
+
 TEST(the_next_line_is_judged_by_the_last)
 {
     struct measure_grid g;
@@ -153,6 +174,7 @@ int main(void)
         cmocka_unit_test(a_measurement_that_is_cut_short_leaves_a_whole_table),
         cmocka_unit_test(the_coarse_grid_alone_is_what_a_quick_look_gets),
         cmocka_unit_test(a_slow_device_gets_a_whole_table_of_what_stood_in_time),
+        cmocka_unit_test(what_was_disturbed_takes_no_longer_than_what_does_more),
         cmocka_unit_test(the_next_line_is_judged_by_the_last),
         cmocka_unit_test(jumps_do_not_keep_it_busy_for_ever),
     };
