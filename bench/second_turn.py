@@ -71,8 +71,8 @@ def turns(c, o, link, model, draw):
     c.deploy_on(link, [(model, name, "--agents", agents, "--max-context", "2112", "--max-sequences", "4") for name, agents in places])
     for name, _ in places:
         first_token(c, name, draw(600))  # warms up
-    for what, before, length in CASES:
-        for n, (name, _) in enumerate(places):
+    for n, (name, _) in enumerate(places):  # what three that share cores teach of their kind comes last
+        for what, before, length in CASES:
             whole, first, second, plan = [], [], [], []
             for _ in range(o.repeat):
                 ids = draw(length)
