@@ -1,7 +1,7 @@
 /* The gateway's share of the worker threads (requests.h's `work`). What takes long (templates,
- * tokenizers, the JSON of large bodies) waits here for its turn, bounded, in two lanes: one large
- * piece at a time, and beside it small ones, which do not wait for large ones. All on the loop's
- * thread but `run`. */
+ * tokenizers, grammars, the JSON of large bodies) waits here for its turn, bounded, in two lanes:
+ * one large piece at a time, and beside it small ones, which do not wait for large ones. All on the
+ * loop's thread but `run`. */
 #ifndef HP_COORDINATOR_GATEWAY_LANES_H
 #define HP_COORDINATOR_GATEWAY_LANES_H
 

@@ -97,8 +97,8 @@ static int read_sampling(struct openai_body *b, const char **param, struct err *
     if ((rc = body_field_whole(b->root, "seed", INT64_MIN, INT64_MAX, 0, &seed, param, e)) < 0)
         return rc;
     s->seed = given && !json_is_null(given) ? (uint64_t)seed : env_random_u64(&env_real);
-    rc = openai_grammar_read(b->root, &s->grammar, param, e);
-    return rc < 0 ? rc : read_bias(b, param, e);
+    b->structured = openai_grammar_asked(b->root);
+    return read_bias(b, param, e);
 }
 
 /* ---- text ---- */

@@ -44,6 +44,7 @@ struct openai_body {
     int n_stops;
     uint32_t stop_ids[OPENAI_MAX_STOP_IDS];
     int n_stop_ids;
+    bool structured; /* the answer is held to a grammar, which is made of `root` with the prompt */
     struct sampling_params sampling;
     bool echo;            /* completions: the text begins with the prompt's */
     bool no_answer;       /* "max_tokens": 0, of an echo */

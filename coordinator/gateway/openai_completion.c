@@ -1,7 +1,8 @@
 /* A completion from its body to the last byte of its answer:
  *
  *     parsing    the body becomes fields (at once when it is small, else on a worker thread)
- *     encoding   the prompt becomes tokens (on a worker thread)
+ *     encoding   the prompt becomes tokens, and what the answer is held to a grammar (on a worker
+ *                thread)
  *     open       the core has its choices: tokens come, until each is finished or one has failed
  *
  * A client that goes away during the first two leaves an orphan, which its worker finishes and
@@ -145,7 +146,9 @@ static void completion_parsed(struct completion *c, size_t bytes)
     } else if ((rc = completion_prepare(c, &m, &e)) < 0) {
         completion_refuse(c, rc, e.text, c->param, NULL);
     } else {
-        completion_submit(c, encode_run, encode_done, bytes);
+        /* A grammar takes long to make, whatever its body's size. */
+        bool is_large = c->body->structured && bytes < LANES_LARGE_BYTES;
+        completion_submit(c, encode_run, encode_done, is_large ? LANES_LARGE_BYTES : bytes);
     }
 }
 

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "coordinator/gateway/body_fields.h"
+#include "coordinator/gateway/body_measure.h"
 #include "model/grammar/grammar_source.h"
 
 struct grammar_fields {
@@ -30,17 +31,20 @@ static int field_use(struct grammar_fields *f, const char *field)
     return 0;
 }
 
-/* vLLM's clients send schemas as texts, too. */
+/* vLLM's clients send schemas as texts, too, which are measured as bodies are. */
 static int schema_use(struct grammar_fields *f, const json_t *schema, const char *field)
 {
-    json_t *parsed =
-        json_is_string(schema)
-            ? json_loads(json_string_value(schema), JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, NULL)
-            : NULL;
-    int rc = json_is_string(schema) && !parsed
-                 ? err_set(f->e, HP_EINVAL, "%s: the text is no JSON", field)
-             : schema ? grammar_source_schema(parsed ? parsed : schema, field, &f->out, f->e)
-                      : err_set(f->e, HP_EINVAL, "%s: a schema is missing", field);
+    json_t *parsed = NULL;
+    struct err why = {0};
+    int rc = !schema                  ? err_set(f->e, HP_EINVAL, "%s: a schema is missing", field)
+             : json_is_string(schema) ? body_measure_load(json_string_value(schema),
+                                                          json_string_length(schema), &parsed, &why)
+                                      : 0;
+    if (why.code < 0)
+        rc = err_set(f->e, why.code, "%s: the text is no JSON that is taken here: %s", field,
+                     why.text);
+    if (rc == 0)
+        rc = grammar_source_schema(parsed ? parsed : schema, field, &f->out, f->e);
     json_decref(parsed);
     return rc;
 }
@@ -122,7 +126,23 @@ static int fields_use(struct grammar_fields *f)
     return rc;
 }
 
-int openai_grammar_read(const json_t *root, struct pack_span *out, const char **param,
+bool openai_grammar_asked(const json_t *root)
+{
+    static const char *const names[] = {"guided_json",       "guided_regex",   "guided_choice",
+                                        "json_schema",       "guided_grammar", "grammar",
+                                        "structured_outputs"};
+    const json_t *v;
+    const char *type;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (field_there(root, names[i], &v))
+            return true;
+    if (!field_there(root, "response_format", &v))
+        return false;
+    type = json_string_value(json_object_get(v, "type"));
+    return !type || strcmp(type, "text") != 0;
+}
+
+int openai_grammar_make(const json_t *root, struct pack_span *out, const char **param,
                         struct err *e)
 {
     struct grammar_fields f = {.root = root, .param = param, .e = e};

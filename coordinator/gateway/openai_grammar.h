@@ -8,10 +8,12 @@
 #include "common/pack.h"
 #include "common/status.h"
 
+/* Whether a body asks for a grammar. Takes no time to speak of. */
+bool openai_grammar_asked(const json_t *root);
 /* The grammar of a body as it goes to agents (model/grammar/grammar_source.h); empty where it asks
- * for none. *out is freed with free(). HP_EINVAL, naming the field in *param and the place within a
- * schema in the text; HP_ENOMEM. */
-int openai_grammar_read(const json_t *root, struct pack_span *out, const char **param,
+ * for none. Takes up to a tenth of a second: not for the loop. *out is freed with free().
+ * HP_EINVAL, naming the field in *param and the place within a schema in the text; HP_ENOMEM. */
+int openai_grammar_make(const json_t *root, struct pack_span *out, const char **param,
                         struct err *e);
 
 #endif

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "coordinator/gateway/literal.h"
+#include "coordinator/gateway/openai_grammar.h"
 
 /* OpenAI's own sentence: frameworks look for it, to shorten the conversation. */
 static int refuse_length(struct prompt *p, const struct openai_body *b, uint64_t context, size_t n,
@@ -204,10 +205,14 @@ static void failure_tell(struct err *e, const struct model *model, const char *c
 void prompt_make(struct openai_body *b, struct model *model, uint64_t context, struct prompt *out)
 {
     *out = (struct prompt){0};
-    out->rc = prompt_fill(out, b, model, context);
-    if (out->rc < 0)
+    if (b->structured)
+        out->rc = openai_grammar_make(b->root, &b->sampling.grammar, &out->param, &out->failure);
+    bool prompted = out->rc == 0;
+    if (prompted)
+        out->rc = prompt_fill(out, b, model, context);
+    if (prompted && out->rc < 0)
         failure_tell(&out->failure, model, b->model);
-    if (out->rc == HP_EINVAL && !out->param)
+    if (prompted && out->rc == HP_EINVAL && !out->param)
         out->param = b->chat ? "messages" : "prompt";
     openai_body_drop_prompt(b);
 }

@@ -26,7 +26,8 @@ int prompt_render(const struct openai_body *b, struct model *model, struct buffe
 
 void prompt_free(struct prompt *p);
 
-/* Fills `out` and frees what the body holds of the prompt. A prompt that cannot fit into `context`
+/* Fills `out`, and the grammar of the body's sampling where one is asked for, and frees what the
+ * body holds of the prompt. A prompt that cannot fit into `context`
  * is refused by its bytes before it is tokenized, with the code and in the words that clients know
  * ("context_length_exceeded"). */
 void prompt_make(struct openai_body *b, struct model *model, uint64_t context, struct prompt *out);

@@ -89,7 +89,7 @@ int tools_body_read(struct openai_body *b, const char **param, struct err *e)
         return body_field_refuse(param, "logprobs", e,
                                  "are not told where functions are offered: what is a call is "
                                  "no text any more");
-    if (rc == 0 && b->offers_tools && b->sampling.grammar.size)
+    if (rc == 0 && b->offers_tools && b->structured)
         return body_field_refuse(param, "tools", e,
                                  "cannot be offered beside a structured answer: one excludes the "
                                  "other");

@@ -42,8 +42,10 @@ static void *arena_take(struct expressions *x, size_t count, size_t size)
 static struct expression *expression_make(struct expressions *x, enum expression_kind kind)
 {
     struct expression *e = arena_take(x, 1, sizeof *e);
-    if (e)
+    if (e) {
         e->kind = kind;
+        e->depth = 1;
+    }
     return e;
 }
 
@@ -91,6 +93,16 @@ const struct expression *expression_set(struct expressions *x, struct char_set *
     return e;
 }
 
+/* False: it is too deep with this part. */
+static bool depth_add(struct expressions *x, struct expression *e, const struct expression *part)
+{
+    if (part->depth >= EXPRESSION_MAX_DEPTH)
+        return expression_fail(x, HP_ELIMIT, "the grammar is nested too deeply") != NULL;
+    if (e->depth <= part->depth)
+        e->depth = (uint16_t)(part->depth + 1);
+    return true;
+}
+
 static const struct expression *parts_make(struct expressions *x, enum expression_kind kind,
                                            const struct expression *const *parts, size_t n)
 {
@@ -105,6 +117,9 @@ static const struct expression *parts_make(struct expressions *x, enum expressio
         return NULL;
     if (n)
         memcpy(copy, parts, n * sizeof *parts);
+    for (size_t i = 0; i < n; i++)
+        if (!depth_add(x, e, parts[i]))
+            return NULL;
     e->parts = copy;
     e->count = n;
     return e;
@@ -134,7 +149,7 @@ const struct expression *expression_repeat(struct expressions *x, const struct e
         return body;
     struct expression *e = expression_make(x, EXPRESSION_REPEAT);
     const struct expression **part = e ? arena_take(x, 1, sizeof *part) : NULL;
-    if (!part)
+    if (!part || !depth_add(x, e, body))
         return NULL;
     *part = body;
     e->parts = part;
@@ -218,25 +233,36 @@ static int64_t text_length(const struct expression *e)
     return n;
 }
 
+/* False: too much has been looked at. */
+static bool step_take(struct expressions *x)
+{
+    if (x->n_steps++ >= EXPRESSION_MAX_STEPS)
+        expression_fail(x, HP_ELIMIT, "texts of a length are too hard to find in it");
+    return x->status == 0;
+}
+
 /* Characters that a text of it has: at least, at most (EXPRESSION_FOREVER: no bound). Where a rule
- * is part of it nothing is known: 0, and no bound. */
-static void expression_lengths(const struct expression *e, int64_t *least, int64_t *most)
+ * is part of it nothing is known: 0, and no bound. Nothing is said once something has failed. */
+static void expression_lengths(struct expressions *x, const struct expression *e, int64_t *least,
+                               int64_t *most)
 {
     int64_t low, high;
     *least = *most = 0;
+    if (!step_take(x))
+        return;
     switch (e->kind) {
     case EXPRESSION_TEXT: *least = *most = text_length(e); return;
     case EXPRESSION_CHARS: *least = *most = 1; return;
     case EXPRESSION_RULE: *most = EXPRESSION_FOREVER; return;
     case EXPRESSION_REPEAT:
-        expression_lengths(e->parts[0], &low, &high);
+        expression_lengths(x, e->parts[0], &low, &high);
         *least = length_times(low, e->least);
         *most = length_times(high, e->most);
         return;
     case EXPRESSION_SEQUENCE:
     case EXPRESSION_CHOICE:
         for (size_t i = 0; i < e->count; i++) {
-            expression_lengths(e->parts[i], &low, &high);
+            expression_lengths(x, e->parts[i], &low, &high);
             if (e->kind == EXPRESSION_SEQUENCE) {
                 *least = length_sum(*least, low);
                 *most = length_sum(*most, high);
@@ -270,13 +296,13 @@ static const struct expression *repeat_fit(struct expressions *x, const struct e
                                            int64_t least, int64_t most)
 {
     int64_t low, high, from, to;
-    expression_lengths(e->parts[0], &low, &high);
+    expression_lengths(x, e->parts[0], &low, &high);
     const struct expression *body = e->parts[0];
     if (low == 0) { /* what may be nothing is one thing at least, or not there */
         body = expression_fit(x, body, 1, most);
         if (!body)
             return least == 0 && e->least == 0 ? expression_sequence(x, NULL, 0) : NULL;
-        expression_lengths(body, &low, &high);
+        expression_lengths(x, body, &low, &high);
     }
     if (low != high) { /* the shortest of them */
         body = expression_fit(x, body, low, low);
@@ -284,6 +310,8 @@ static const struct expression *repeat_fit(struct expressions *x, const struct e
             return NULL;
         high = low;
     }
+    if (x->status < 0)
+        return NULL;
     from = (least + low - 1) / low;
     to = most < 0 ? e->most : most / low;
     from = from < e->least ? e->least : from;
@@ -306,7 +334,7 @@ static const struct expression *sequence_fit(struct expressions *x, const struct
         return NULL;
     int64_t *high = low + e->count;
     for (size_t i = 0; i < e->count; i++) {
-        expression_lengths(e->parts[i], &low[i], &high[i]);
+        expression_lengths(x, e->parts[i], &low[i], &high[i]);
         sum = length_sum(sum, low[i]);
         flexible += high[i] != low[i];
     }
@@ -341,7 +369,9 @@ const struct expression *expression_fit(struct expressions *x, const struct expr
     int64_t low, high;
     if (!e)
         return NULL;
-    expression_lengths(e, &low, &high);
+    expression_lengths(x, e, &low, &high);
+    if (x->status < 0)
+        return NULL;
     if (length_within(low, high, least, most))
         return e;
     if ((most >= 0 && low > most) || (high >= 0 && high < least))

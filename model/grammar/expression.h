@@ -20,6 +20,8 @@ enum {
     EXPRESSION_MAX_REPEAT = 1 << 16,
     EXPRESSION_MAX_BYTES = 32 << 20, /* of all trees of a builder */
     EXPRESSION_MAX_RULES = 1 << 14,
+    EXPRESSION_MAX_DEPTH = 1000,    /* expressions in each other */
+    EXPRESSION_MAX_STEPS = 1 << 20, /* of all that expression_fit looks at */
 };
 
 enum expression_kind {
@@ -33,7 +35,8 @@ enum expression_kind {
 
 struct expression {
     enum expression_kind kind;
-    bool quoted; /* CHARS: as JSON writes it within a string */
+    bool quoted;    /* CHARS: as JSON writes it within a string */
+    uint16_t depth; /* 1: it has no parts */
     uint32_t rule;
     int32_t least, most;                   /* REPEAT; most may be EXPRESSION_FOREVER */
     size_t count;                          /* TEXT: bytes; CHARS: ranges; SEQUENCE, CHOICE: parts */
@@ -51,7 +54,7 @@ struct expression_rule {
 struct expressions {
     struct arena arena;
     struct expression_rule *rules; /* the first is where texts begin */
-    size_t n_rules, rule_room;
+    size_t n_rules, rule_room, n_steps;
     int status;
     struct err error;
 };
@@ -96,7 +99,8 @@ void expression_list_add(struct expressions *x, struct expression_list *l,
                          const struct expression *e);
 
 /* Texts of it that have least to most (EXPRESSION_FOREVER) characters: all of them, or some where
- * all could not be said; NULL without a failure where none was found. */
+ * all could not be said; NULL without a failure where none was found. HP_ELIMIT: it takes more than
+ * EXPRESSION_MAX_STEPS. */
 const struct expression *expression_fit(struct expressions *x, const struct expression *e,
                                         int64_t least, int64_t most);
 

@@ -143,7 +143,7 @@ static const struct expression *others_make(struct other_name *o, size_t from, s
     bool whole = from < to && o->names[from][depth] == '\0';
     if (!whole)
         expression_list_add(x, &choice, expression_word(x, ""));
-    if (depth >= LONGEST_NAME) { /* no longer ones */
+    if (depth >= LONGEST_NAME || x->status < 0) { /* no longer ones */
         char_set_free(&all);
         return expression_choice(x, choice.items, choice.count);
     }

@@ -31,6 +31,8 @@ static bool keywords_check(struct schema_reader *r, const json_t *schema, const 
     if (of && !(json_is_number(of) && json_number_value(of) == 1))
         return schema_fail(r, HP_EUNSUPPORTED, path, "\"multipleOf\" is not supported but of 1") !=
                NULL;
+    if (json_array_size(json_object_get(schema, "type")) > 7)
+        return schema_fail(r, HP_EINVAL, path, "type names more types than there are") != NULL;
     const json_t *properties = json_object_get(schema, "properties");
     if (properties && !json_is_object(properties))
         return schema_fail(r, HP_EINVAL, path, "properties is an object") != NULL;
@@ -236,6 +238,10 @@ static struct schema_rule *rule_find(struct schema_reader *r, const json_t *sche
     struct schema_rule *rule = NULL;
     char *text = json_dumps(schema, JSON_COMPACT | JSON_ENCODE_ANY | JSON_SORT_KEYS);
     size_t n = text ? strlen(text) : 0;
+    if (!schema_work(r, n / 32)) {
+        free(text);
+        return NULL;
+    }
     HASH_FIND(hh, r->rules, text, n, rule);
     *is_new = !rule;
     if (!rule && ((r->bytes += n) > SCHEMA_MAX_BYTES || ++r->parts > SCHEMA_MAX_PARTS))

@@ -84,6 +84,8 @@ static enum schema_truth members_hold(struct schema_reader *r, const json_t *sch
     const char *name;
     json_t *item;
     size_t i;
+    if (!schema_work(r, json_array_size(json_object_get(schema, "required"))))
+        return SCHEMA_UNKNOWN;
     json_array_foreach(json_object_get(schema, "required"), i,
                        item) if (json_is_string(item) &&
                                  !json_object_get(value, json_string_value(item))) return SCHEMA_NO;
@@ -154,14 +156,18 @@ static bool keyword_unclear(const json_t *schema)
     return false;
 }
 
-static bool value_listed(const json_t *list, const json_t *value)
+/* 1 and 1.0 are one value. */
+static bool values_equal(struct schema_reader *r, const json_t *a, const json_t *b)
 {
-    json_t *item;
-    size_t i;
-    json_array_foreach((json_t *)list, i,
-                       item) if (json_equal(item, (json_t *)value) ||
-                                 (json_is_number(item) && json_is_number(value) &&
-                                  json_number_value(item) == json_number_value(value))) return true;
+    bool numbers = json_is_number(a) && json_is_number(b);
+    return schema_same(r, a, b) || (numbers && json_number_value(a) == json_number_value(b));
+}
+
+static bool value_listed(struct schema_reader *r, const json_t *list, const json_t *value)
+{
+    for (size_t i = 0; i < json_array_size(list) && r->status == 0; i++)
+        if (values_equal(r, json_array_get(list, i), value))
+            return true;
     return false;
 }
 
@@ -170,7 +176,7 @@ enum schema_truth schema_holds(struct schema_reader *r, const json_t *schema, co
 {
     const json_t *only, *list, *ways;
     schema = depth < DEEPEST ? schema_resolve(r, schema, "") : NULL;
-    if (!schema)
+    if (!schema || !schema_work(r, 1))
         return SCHEMA_UNKNOWN;
     if (json_is_boolean(schema))
         return truth_of(json_is_true(schema));
@@ -178,11 +184,9 @@ enum schema_truth schema_holds(struct schema_reader *r, const json_t *schema, co
         return SCHEMA_NO;
     enum schema_truth t = bounds_hold(schema, value);
     if ((only = json_object_get(schema, "const")) != NULL)
-        t = truth_and(t, truth_of(json_equal((json_t *)only, (json_t *)value) ||
-                                  (json_is_number(only) && json_is_number(value) &&
-                                   json_number_value(only) == json_number_value(value))));
+        t = truth_and(t, truth_of(values_equal(r, only, value)));
     if ((list = json_object_get(schema, "enum")) != NULL)
-        t = truth_and(t, truth_of(value_listed(list, value)));
+        t = truth_and(t, truth_of(value_listed(r, list, value)));
     if (json_is_object(value))
         t = truth_and(t, members_hold(r, schema, value, depth));
     if (json_is_array(value))
@@ -206,12 +210,12 @@ static const json_t *values_of(const json_t *schema, json_t **made)
 /* All values of a list are none of the other's. */
 static bool values_apart(struct schema_reader *r, const json_t *a, const json_t *b)
 {
-    json_t *made, *value;
+    json_t *made;
     const json_t *list = values_of(a, &made);
     size_t i;
     bool apart = list != NULL;
-    json_array_foreach((json_t *)list, i, value) apart =
-        apart && schema_holds(r, b, value, 0) == SCHEMA_NO;
+    for (i = 0; apart && i < json_array_size(list); i++)
+        apart = schema_holds(r, b, json_array_get(list, i), 0) == SCHEMA_NO;
     json_decref(made);
     return apart;
 }
@@ -241,6 +245,8 @@ static bool members_apart(struct schema_reader *r, const json_t *a, const json_t
     size_t i;
     json_array_foreach(json_object_get(a, "required"), i, item)
     {
+        if (!schema_work(r, 1 + json_array_size(json_object_get(b, "required"))))
+            return false;
         const char *name = json_is_string(item) ? json_string_value(item) : "";
         const json_t *own = json_object_get(json_object_get(a, "properties"), name),
                      *other = json_object_get(json_object_get(b, "properties"), name);

@@ -24,7 +24,7 @@ struct schema_reader {
     const char *field;
     struct schema_rule *rules;
     json_t *kept; /* array: schemas that were made */
-    size_t bytes, parts;
+    size_t bytes, parts, work;
     int depth;
     int status;
     struct err *e;
@@ -33,6 +33,12 @@ struct schema_reader {
 /* The first failure counts; the text begins with field and path. Gives NULL. */
 void *schema_fail(struct schema_reader *r, int code, const char *path, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
+
+/* Counts what is looked at, some of which grows with the square of a schema and faster. False: that
+ * was too much, and failed. */
+bool schema_work(struct schema_reader *r, size_t n);
+/* json_equal, counted; false as well where it failed. */
+bool schema_same(struct schema_reader *r, const json_t *a, const json_t *b);
 
 /* The schema that is meant, without $ref and allOf: itself, or one that is made. NULL: failed. */
 const json_t *schema_resolve(struct schema_reader *r, const json_t *schema, const char *path);

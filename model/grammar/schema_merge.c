@@ -21,6 +21,48 @@ void *schema_fail(struct schema_reader *r, int code, const char *path, const cha
     return NULL;
 }
 
+bool schema_work(struct schema_reader *r, size_t n)
+{
+    r->work += n;
+    if (r->work > SCHEMA_MAX_WORK)
+        schema_fail(r, HP_ELIMIT, "", "the schema is too involved: it takes too long to read");
+    return r->status == 0;
+}
+
+static bool arrays_same(struct schema_reader *r, const json_t *a, const json_t *b)
+{
+    bool same = json_array_size(a) == json_array_size(b);
+    for (size_t i = 0; same && i < json_array_size(a); i++)
+        same = schema_same(r, json_array_get(a, i), json_array_get(b, i));
+    return same;
+}
+
+static bool objects_same(struct schema_reader *r, const json_t *a, const json_t *b)
+{
+    bool same = json_object_size(a) == json_object_size(b);
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)a, key, value)
+    {
+        const json_t *other = same ? json_object_get(b, key) : NULL;
+        same = other && schema_same(r, value, other);
+        if (!same)
+            break;
+    }
+    return same;
+}
+
+bool schema_same(struct schema_reader *r, const json_t *a, const json_t *b)
+{
+    if (!schema_work(r, 1) || !a || !b || json_typeof(a) != json_typeof(b))
+        return false;
+    if (json_is_array(a))
+        return arrays_same(r, a, b);
+    if (json_is_object(a))
+        return objects_same(r, a, b);
+    return json_equal((json_t *)a, (json_t *)b);
+}
+
 /* Kept until the reader ends. */
 static json_t *schema_keep(struct schema_reader *r, json_t *made)
 {
@@ -33,6 +75,8 @@ static json_t *schema_keep(struct schema_reader *r, json_t *made)
 
 json_t *schema_without(struct schema_reader *r, const json_t *schema, const char *const *names)
 {
+    if (!schema_work(r, json_object_size(schema)))
+        return NULL;
     json_t *copy = schema_keep(r, json_copy((json_t *)schema));
     for (; copy && *names; names++)
         json_object_del(copy, *names);
@@ -90,11 +134,10 @@ static const json_t *reference_find(struct schema_reader *r, const char *referen
 
 /* ---- two as one ---- */
 
-static json_t *both_of(const json_t *a, const json_t *b)
+static json_t *both_of(struct schema_reader *r, const json_t *a, const json_t *b)
 {
-    return json_equal((json_t *)a, (json_t *)b)
-               ? json_incref((json_t *)a)
-               : json_pack("{s:[O,O]}", "allOf", (json_t *)a, (json_t *)b);
+    return schema_same(r, a, b) ? json_incref((json_t *)a)
+                                : json_pack("{s:[O,O]}", "allOf", (json_t *)a, (json_t *)b);
 }
 
 static json_t *types_of(const json_t *type)
@@ -102,12 +145,16 @@ static json_t *types_of(const json_t *type)
     return json_is_string(type) ? json_pack("[O]", (json_t *)type) : json_incref((json_t *)type);
 }
 
+static bool type_covers(const char *have, const char *type)
+{
+    return strcmp(have, type) == 0 || (strcmp(have, "number") == 0 && strcmp(type, "integer") == 0);
+}
+
 static bool type_listed(const json_t *types, const char *type)
 {
     for (size_t i = 0; i < json_array_size(types); i++) {
         const char *have = json_string_value(json_array_get(types, i));
-        if (have && (strcmp(have, type) == 0 ||
-                     (strcmp(have, "number") == 0 && strcmp(type, "integer") == 0)))
+        if (have && type_covers(have, type))
             return true;
     }
     return false;
@@ -116,10 +163,8 @@ static bool type_listed(const json_t *types, const char *type)
 bool schema_is_type(const json_t *schema, const char *type)
 {
     const json_t *is = json_object_get(schema, "type");
-    json_t *types = is ? types_of(is) : NULL;
-    bool listed = !types || type_listed(types, type);
-    json_decref(types);
-    return listed;
+    return !is ||
+           (json_is_string(is) ? type_covers(json_string_value(is), type) : type_listed(is, type));
 }
 
 static json_t *types_both(const json_t *a, const json_t *b)
@@ -138,30 +183,29 @@ static json_t *types_both(const json_t *a, const json_t *b)
     return made;
 }
 
-static json_t *lists_both(const json_t *a, const json_t *b)
+static bool value_among(struct schema_reader *r, const json_t *list, const json_t *value)
+{
+    for (size_t i = 0; i < json_array_size(list) && r->status == 0; i++)
+        if (schema_same(r, value, json_array_get(list, i)))
+            return true;
+    return false;
+}
+
+static json_t *lists_both(struct schema_reader *r, const json_t *a, const json_t *b)
 {
     json_t *made = json_array(), *item;
-    size_t i, k;
-    json_array_foreach((json_t *)a, i, item) for (k = 0; k < json_array_size(b);
-                                                  k++) if (json_equal(item, json_array_get(b, k)))
-    {
+    size_t i;
+    json_array_foreach((json_t *)a, i, item) if (value_among(r, b, item))
         json_array_append(made, item);
-        break;
-    }
     return made;
 }
 
-static json_t *required_both(const json_t *a, const json_t *b)
+static json_t *required_both(struct schema_reader *r, const json_t *a, const json_t *b)
 {
     json_t *made = json_copy((json_t *)a), *item;
-    size_t i, k;
-    json_array_foreach((json_t *)b, i, item)
-    {
-        for (k = 0; k < json_array_size(a) && !json_equal(item, json_array_get(a, k)); k++)
-            ;
-        if (k == json_array_size(a))
-            json_array_append(made, item);
-    }
+    size_t i;
+    json_array_foreach((json_t *)b, i, item) if (!value_among(r, a, item))
+        json_array_append(made, item);
     return made;
 }
 
@@ -172,20 +216,20 @@ static const json_t *member_of(const json_t *schema, const char *name)
     return own ? own : json_object_get(schema, "additionalProperties");
 }
 
-static json_t *properties_both(const json_t *a, const json_t *b)
+static json_t *properties_both(struct schema_reader *r, const json_t *a, const json_t *b)
 {
     json_t *made = json_object(), *value;
     const char *name;
     json_object_foreach(json_object_get(a, "properties"), name, value)
     {
         const json_t *other = member_of(b, name);
-        json_object_set_new(made, name, other ? both_of(value, other) : json_incref(value));
+        json_object_set_new(made, name, other ? both_of(r, value, other) : json_incref(value));
     }
     json_object_foreach(json_object_get(b, "properties"), name, value)
     {
         const json_t *other = member_of(a, name);
         if (!json_object_get(made, name))
-            json_object_set_new(made, name, other ? both_of(other, value) : json_incref(value));
+            json_object_set_new(made, name, other ? both_of(r, other, value) : json_incref(value));
     }
     return made;
 }
@@ -203,7 +247,7 @@ static const json_t *rest_of(const json_t *schema)
 }
 
 /* Items by place, and those behind. */
-static void items_both(json_t *made, const json_t *a, const json_t *b)
+static void items_both(struct schema_reader *r, json_t *made, const json_t *a, const json_t *b)
 {
     const json_t *pa = prefix_of(a), *pb = prefix_of(b), *ra = rest_of(a), *rb = rest_of(b);
     size_t na = json_array_size(pa), nb = json_array_size(pb);
@@ -211,14 +255,15 @@ static void items_both(json_t *made, const json_t *a, const json_t *b)
     for (size_t i = 0; i < na || i < nb; i++) {
         const json_t *x = i < na ? json_array_get(pa, i) : ra,
                      *y = i < nb ? json_array_get(pb, i) : rb;
-        json_array_append_new(prefix, x && y ? both_of(x, y) : json_incref((json_t *)(x ? x : y)));
+        json_array_append_new(prefix,
+                              x && y ? both_of(r, x, y) : json_incref((json_t *)(x ? x : y)));
     }
     if (json_array_size(prefix))
         json_object_set(made, "prefixItems", prefix);
     json_decref(prefix);
     if (ra || rb)
         json_object_set_new(made, "items",
-                            ra && rb ? both_of(ra, rb) : json_incref((json_t *)(ra ? ra : rb)));
+                            ra && rb ? both_of(r, ra, rb) : json_incref((json_t *)(ra ? ra : rb)));
 }
 
 /* A list of ways, each with the other's. */
@@ -240,7 +285,8 @@ static bool key_is(const char *key, const char *const *list)
 }
 
 /* What both say of one keyword; NULL: they cannot be joined. */
-static json_t *keyword_both(const char *key, const json_t *a, const json_t *b)
+static json_t *keyword_both(struct schema_reader *r, const char *key, const json_t *a,
+                            const json_t *b)
 {
     static const char *const highest[] = {"minimum",  "exclusiveMinimum", "minLength",
                                           "minItems", "minProperties",    NULL};
@@ -251,7 +297,7 @@ static json_t *keyword_both(const char *key, const json_t *a, const json_t *b)
         "$defs", "definitions", "readOnly", "writeOnly", "deprecated", "format", NULL};
     bool numbers = json_is_number(a) && json_is_number(b);
     double x = json_number_value(a), y = json_number_value(b);
-    if (json_equal((json_t *)a, (json_t *)b) || key_is(key, annotations))
+    if (key_is(key, annotations) || schema_same(r, a, b))
         return json_incref((json_t *)a);
     if (numbers && key_is(key, highest))
         return json_incref((json_t *)(x > y ? a : b));
@@ -260,11 +306,11 @@ static json_t *keyword_both(const char *key, const json_t *a, const json_t *b)
     if (strcmp(key, "type") == 0)
         return types_both(a, b);
     if (strcmp(key, "enum") == 0)
-        return lists_both(a, b);
+        return lists_both(r, a, b);
     if (strcmp(key, "required") == 0)
-        return required_both(a, b);
+        return required_both(r, a, b);
     if (strcmp(key, "additionalProperties") == 0)
-        return both_of(a, b);
+        return both_of(r, a, b);
     if (strcmp(key, "anyOf") == 0 || strcmp(key, "oneOf") == 0)
         return ways_both(key, a, b);
     return NULL;
@@ -277,7 +323,11 @@ static const json_t *objects_both(struct schema_reader *r, const json_t *a, cons
                                         NULL};
     json_t *made = schema_keep(r, json_object()), *value;
     const char *key;
-    if (!made)
+    size_t size = json_object_size(a) + json_object_size(b) + json_array_size(prefix_of(a)) +
+                  json_array_size(prefix_of(b)) +
+                  json_object_size(json_object_get(a, "properties")) +
+                  json_object_size(json_object_get(b, "properties"));
+    if (!made || !schema_work(r, size))
         return NULL;
     if (json_object_get(b, "unevaluatedProperties") || json_object_get(b, "unevaluatedItems"))
         return schema_fail(r, HP_EUNSUPPORTED, path,
@@ -288,7 +338,7 @@ static const json_t *objects_both(struct schema_reader *r, const json_t *a, cons
         const json_t *other = json_object_get(b, key);
         if (key_is(key, apart))
             continue;
-        json_t *both = other ? keyword_both(key, value, other) : json_incref(value);
+        json_t *both = other ? keyword_both(r, key, value, other) : json_incref(value);
         if (!both)
             return schema_fail(r, HP_EUNSUPPORTED, path,
                                "two values of \"%.60s\" hold at once, which cannot be merged", key);
@@ -297,12 +347,12 @@ static const json_t *objects_both(struct schema_reader *r, const json_t *a, cons
     json_object_foreach((json_t *)b, key,
                         value) if (!key_is(key, apart) && !json_object_get(made, key))
         json_object_set(made, key, value);
-    json_t *properties = properties_both(a, b);
+    json_t *properties = properties_both(r, a, b);
     if (json_object_size(properties) || json_object_get(a, "properties") ||
         json_object_get(b, "properties"))
         json_object_set(made, "properties", properties);
     json_decref(properties);
-    items_both(made, a, b);
+    items_both(r, made, a, b);
     return made;
 }
 
@@ -318,7 +368,7 @@ const json_t *schema_both(struct schema_reader *r, const json_t *a, const json_t
     if (json_is_false(b) || json_is_true(a))
         return b;
     const json_t *ca = json_object_get(a, "const"), *cb = json_object_get(b, "const");
-    if (ca && cb && !json_equal((json_t *)ca, (json_t *)cb))
+    if (ca && cb && !schema_same(r, ca, cb))
         return schema_keep(r, json_false());
     return objects_both(r, a, b, path);
 }
@@ -327,7 +377,7 @@ const json_t *schema_resolve(struct schema_reader *r, const json_t *schema, cons
 {
     static const char *const without_ref[] = {"$ref", "$defs", "definitions", NULL},
                              *const without_all[] = {"allOf", NULL};
-    if (r->status < 0)
+    if (!schema_work(r, 1 + json_array_size(json_object_get(schema, "type"))))
         return NULL;
     if (json_is_boolean(schema))
         return schema;

@@ -35,6 +35,8 @@ static bool name_required(const json_t *schema, const char *name)
 static bool member_add(struct object_reader *o, const char *name, const json_t *schema)
 {
     char path[512];
+    if (!schema_work(o->r, 1 + json_array_size(json_object_get(o->schema, "required")) / 8))
+        return false;
     bool required = name_required(o->schema, name);
     json_t *key = json_string(name);
     snprintf(path, sizeof path, "%.300s.properties.%.100s", o->path, name);
@@ -67,6 +69,8 @@ static bool members_read(struct object_reader *o)
     json_array_foreach((json_t *)required, i, item)
     {
         bool known = !json_is_string(item) || json_object_get(properties, json_string_value(item));
+        if (!schema_work(o->r, o->n_members / 8))
+            return false;
         for (size_t k = 0; k < o->n_members && !known; k++)
             known = strcmp(o->members[k].name, json_string_value(item)) == 0;
         if (!known && !member_add(o, json_string_value(item), more ? more : any))

@@ -104,7 +104,6 @@ TEST(bodies_are_refused_by_the_field_that_is_wrong)
          "{\"model\": \"m\", \"messages\": [{\"role\": \"user\", \"content\": \"x\"}], "
          "\"chat_template_kwargs\": {\"tools\": []}}",
          "chat_template_kwargs"},
-        {false, "{\"model\": \"m\", \"prompt\": \"x\", \"grammar\": \"root ::= x\"}", "grammar"},
         {false, "{\"model\": \"m\", \"prompt\": \"x\", \"stop_token_ids\": [-1]}",
          "stop_token_ids"},
         {false, "{\"model\": \"m\", \"prompt\": \"x\", \"tool_choice\": \"required\"}",

@@ -82,6 +82,36 @@ static struct model *bare_open(char path[64])
     return m;
 }
 
+/* It may take a tenth of a second, so no loop waits for it. */
+TEST(a_grammar_is_made_with_the_prompt_and_refused_by_its_field)
+{
+    struct model *m = demo_open();
+    static const struct {
+        const char *fields, *param;
+    } cases[] = {
+        {"\"grammar\": \"root ::= x\"", "grammar"},
+        {"\"guided_regex\": \"(\"", "guided_regex"},
+        {"\"response_format\": {\"type\": \"json_schema\", \"json_schema\": {\"schema\": "
+         "{\"type\": 1}}}",
+         "response_format"},
+        {"\"guided_json\": \"[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[\"",
+         "guided_json"},
+        {"\"guided_json\": {}, \"ignore_eos\": true", "ignore_eos"},
+        {"\"guided_json\": {}", NULL},
+        {"\"response_format\": {\"type\": \"text\"}", NULL},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char body[400];
+        snprintf(body, sizeof body, "{\"model\": \"m\", \"prompt\": \"x\", %s}", cases[i].fields);
+        struct prompt p = made(m, false, body, CONTEXT);
+        if (p.rc != (cases[i].param ? HP_EINVAL : 0) ||
+            (cases[i].param && (!p.param || strcmp(p.param, cases[i].param) != 0)))
+            fail_msg("%s: %d %s %s", cases[i].fields, p.rc, p.param ? p.param : "", p.failure.text);
+        prompt_free(&p);
+    }
+    model_close(&m);
+}
+
 TEST(a_model_without_a_template_is_named_as_its_clients_know_it)
 {
     char path[64];
@@ -318,6 +348,7 @@ TEST(a_shared_model_lives_until_its_last_owner_closes_it)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_grammar_is_made_with_the_prompt_and_refused_by_its_field),
         cmocka_unit_test(a_model_without_a_template_is_named_as_its_clients_know_it),
         cmocka_unit_test(specials_in_a_content_are_text_where_that_is_asked_for),
         cmocka_unit_test(an_answer_goes_on_with_the_last_message_where_that_is_asked_for),

@@ -195,9 +195,65 @@ static json_t *wide(int n)
     return root;
 }
 
+/* n values of either list, each of which is compared with all of the other, or of the same. */
+static json_t *squared(const char *outer, const char *inner, int n)
+{
+    json_t *a = json_array(), *b = json_array();
+    for (int i = 0; i < n; i++) {
+        json_array_append_new(a, strcmp(outer, "oneOf") == 0 ? json_pack("{s:i}", inner, i)
+                                                             : json_sprintf("a%d", i));
+        json_array_append_new(b, json_sprintf("b%d", i));
+    }
+    return strcmp(outer, "oneOf") == 0
+               ? json_pack("{s:o,s:o}", "oneOf", a, "x", b)
+               : json_pack("{s:[{s:o},{s:o}]}", "allOf", inner, a, inner, b);
+}
+
+/* Each of a list's types is all of the members. */
+static json_t *many_types(int n)
+{
+    json_t *root = wide(300), *types = json_array();
+    for (int i = 0; i < n; i++)
+        json_array_append_new(types, json_string("object"));
+    json_object_set_new(root, "type", types);
+    return root;
+}
+
+/* Many ways to the same members, each written anew. */
+static json_t *many_ways(int n)
+{
+    json_t *ways = json_array();
+    for (int i = 0; i < n; i++)
+        json_array_append_new(ways, json_pack("{s:s,s:i}", "$ref", "#/$defs/x", "title", i));
+    return json_pack("{s:{s:o},s:o}", "$defs", "x", wide(900), "anyOf", ways);
+}
+
+/* A pattern that is repeated in itself, and a length. */
+static json_t *repeats(int n)
+{
+    struct buffer text = {0};
+    buffer_printf(&text, "^a");
+    for (int i = 0; i < n; i++)
+        buffer_append(&text, "*", 1);
+    json_t *root = json_pack("{s:s,s:s,s:i,s:i}", "type", "string", "pattern", buffer_cstr(&text),
+                             "minLength", 3, "maxLength", 100);
+    buffer_free(&text);
+    return root;
+}
+
 TEST(schemas_that_explode_are_refused_soon)
 {
-    json_t *hostile[] = {doubling(false), doubling(true), deep(1000), wide(900), wide(5000)};
+    json_t *hostile[] = {doubling(false),
+                         doubling(true),
+                         deep(1000),
+                         wide(900),
+                         wide(5000),
+                         squared("oneOf", "const", 5000),
+                         squared("allOf", "enum", 5000),
+                         squared("allOf", "required", 5000),
+                         many_types(100000),
+                         many_ways(3000),
+                         repeats(16000)};
     for (size_t i = 0; i < sizeof hostile / sizeof *hostile; i++) {
         struct buffer wire = {0};
         struct err e = {0};
