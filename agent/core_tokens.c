@@ -135,7 +135,7 @@ static uint32_t sequence_stuck(struct agent_core *c, struct core_stage *s,
 {
     core_sequence_fail(
         c, s, run->sequence, HP_ELIMIT,
-        "the answer cannot go on: its grammar is too ambiguous at this place, or the "
+        "the answer cannot go on: its grammar is too ambiguous or takes too long here, or the "
         "model's vocabulary has no token that the grammar allows");
     return 0;
 }

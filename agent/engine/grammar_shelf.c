@@ -124,5 +124,7 @@ int grammar_shelf_find(struct grammar_shelf *s, struct pack_span grammar, struct
             return rc;
     }
     *out = s->list[s->n_list - 1].automaton;
+    for (size_t k = 0; k < s->n_list; k++) /* what grows behind their making has its bound, too */
+        automaton_keep(s->list[k].automaton, GRAMMAR_SHELF_BYTES / 2 / s->n_list);
     return 0;
 }

@@ -7,11 +7,14 @@
 #include "common/vector.h"
 #include "model/grammar/automaton_int.h"
 
+enum { MOST_SHORTEST = 1 << 16 }; /* bytes of a shortest text whose tokens are counted */
+
 struct matcher {
     struct automaton *automaton;
     struct matcher *next, **self; /* in the automaton's list */
     uint32_t at;                  /* configuration */
     uint64_t left;                /* tokens that may still come */
+    uint64_t effort;              /* that it may still cost (MATCHER_EFFORT) */
     bool ended;
     uint32_t *ends;
     size_t n_ends;
@@ -48,6 +51,7 @@ int automaton_create(struct grammar **g, const struct token_tree *tree, struct a
     *g = NULL;
     a->tree = tree;
     a->n_words = tree->vocabulary / 64 + 1;
+    a->kept_bytes = AUTOMATON_KEPT_BYTES;
     lead_add(a);
     int rc = configurations_init(&a->c, a->grammar, e);
     if (rc < 0) {
@@ -87,12 +91,20 @@ bool automaton_idle(struct automaton *a)
     return idle;
 }
 
+void automaton_keep(struct automaton *a, size_t bytes)
+{
+    size_t least = bytes < AUTOMATON_LEAST_BYTES ? AUTOMATON_LEAST_BYTES : bytes;
+    pthread_mutex_lock(&a->lock);
+    a->kept_bytes = least < AUTOMATON_KEPT_BYTES ? least : AUTOMATON_KEPT_BYTES;
+    pthread_mutex_unlock(&a->lock);
+}
+
 size_t automaton_bytes(struct automaton *a)
 {
     pthread_mutex_lock(&a->lock);
     size_t bytes = configurations_bytes(&a->c) + a->n_slots * a->n_words * sizeof(uint64_t) +
                    a->grammar->n_edges * sizeof *a->grammar->edges +
-                   a->grammar->n_states * (2 * sizeof(uint32_t) + 3);
+                   a->grammar->n_states * (2 * sizeof(uint32_t) + 3) + a->text_room;
     for (uint32_t i = 0; i < a->n_slots; i++)
         bytes += a->slots[i].exit_room * sizeof *a->slots[i].exits;
     pthread_mutex_unlock(&a->lock);
@@ -112,55 +124,89 @@ static void status_take(struct matcher *m)
     if (c->status == HP_ELIMIT)
         matcher_fail(m, HP_ELIMIT,
                      "the grammar is too ambiguous: at one place it can be read in more than 8192 "
-                     "ways, or its states need more than 48 MiB");
+                     "ways, its states need more than 48 MiB, or they take too long to find");
     else if (c->status < 0)
         matcher_fail(m, c->status, "no memory for a grammar's states");
     c->status = 0;
 }
 
-/* ---- forgetting ---- */
+/* ---- what it costs ---- */
 
-/* The places of all matchers, stacks spelled out: state, depth, states to go back to, top first. */
-static bool places_save(const struct automaton *a, struct buffer *out)
+/* A call of this matcher begins, and ends: what it finds is paid from what the matcher has. */
+static void effort_begin(struct matcher *m)
 {
-    const struct configurations *c = &a->c;
-    for (const struct matcher *m = a->matchers; m; m = m->next) {
-        const struct configuration *k = &c->list[m->at];
-        buffer_append(out, &k->count, sizeof k->count);
-        for (uint32_t i = 0; i < k->count; i++) {
-            uint64_t place = c->places[k->first + i];
-            uint32_t head[2] = {(uint32_t)(place >> 32), c->frames[(uint32_t)place].depth};
-            buffer_append(out, head, sizeof head);
-            for (uint32_t s = (uint32_t)place; s != STACK_BOTTOM; s = c->frames[s].below)
-                buffer_append(out, &c->frames[s].back, sizeof(uint32_t));
-        }
-    }
-    return !out->failed;
+    m->automaton->c.effort = 0;
+    m->automaton->c.effort_most = m->effort;
 }
 
-static uint32_t place_load(struct configurations *c, struct reader *r, uint32_t *stack)
+static void effort_end(struct matcher *m)
 {
-    uint32_t state = reader_u32(r), depth = reader_u32(r);
-    const uint8_t *backs = reader_take(r, (size_t)depth * sizeof(uint32_t));
-    *stack = STACK_BOTTOM;
-    for (uint32_t i = depth; backs && i-- > 0;) {
-        uint32_t back;
-        memcpy(&back, backs + i * sizeof back, sizeof back);
-        *stack = frame_find(c, back, *stack);
+    uint64_t spent = m->automaton->c.effort;
+    m->effort -= spent < m->effort ? spent : m->effort;
+}
+
+/* ---- forgetting ---- */
+
+/* What the matchers stand on: frames (number, back, below) from the bottom up, and places. */
+struct saved_places {
+    uint32_t *frames_made; /* [n_frames]: while they are saved, whether one is needed; then, where
+                              it is now */
+    struct buffer frames, places;
+};
+
+static void saved_free(struct saved_places *s)
+{
+    free(s->frames_made);
+    buffer_free(&s->frames);
+    buffer_free(&s->places);
+}
+
+static bool places_save(struct automaton *a, struct saved_places *s)
+{
+    struct configurations *c = &a->c;
+    s->frames_made = calloc(c->n_frames, sizeof *s->frames_made);
+    if (!s->frames_made)
+        return false;
+    for (const struct matcher *m = a->matchers; m; m = m->next) {
+        const struct configuration *k = &c->list[m->at];
+        buffer_append(&s->places, &k->count, sizeof k->count);
+        if (k->count)
+            buffer_append(&s->places, c->places + k->first, k->count * sizeof *c->places);
+        for (uint32_t i = 0; i < k->count; i++)
+            for (uint32_t f = (uint32_t)c->places[k->first + i]; !s->frames_made[f] && f;
+                 f = c->frames[f].below)
+                s->frames_made[f] = 1;
     }
-    return state;
+    for (uint32_t f = 1; f < c->n_frames; f++) /* each stands on one before it */
+        if (s->frames_made[f]) {
+            uint32_t frame[3] = {f, c->frames[f].back, c->frames[f].below};
+            buffer_append(&s->frames, frame, sizeof frame);
+        }
+    c->effort += c->n_frames + s->places.size / sizeof *c->places;
+    return !s->frames.failed && !s->places.failed;
+}
+
+static void frames_load(struct configurations *c, struct saved_places *s)
+{
+    struct reader r = reader_of(s->frames.data, s->frames.size);
+    s->frames_made[STACK_BOTTOM] = STACK_BOTTOM;
+    while (r.at < r.size) {
+        uint32_t number = reader_u32(&r), back = reader_u32(&r), below = reader_u32(&r);
+        s->frames_made[number] = frame_find(c, back, s->frames_made[below]);
+    }
 }
 
 /* The places that read, and the whole text: nothing follows from them that is not among them. */
-static void places_load(struct automaton *a, const struct buffer *from)
+static void places_load(struct automaton *a, struct saved_places *s)
 {
-    struct reader r = reader_of(from->data, from->size);
+    struct reader r = reader_of(s->places.data, s->places.size);
+    frames_load(&a->c, s);
     for (struct matcher *m = a->matchers; m; m = m->next) {
         uint32_t n = reader_u32(&r);
         configuration_begin(&a->c);
         for (uint32_t i = 0; i < n; i++) {
-            uint32_t stack, state = place_load(&a->c, &r, &stack);
-            configuration_add(&a->c, state, stack);
+            uint64_t place = reader_u64(&r);
+            configuration_add(&a->c, (uint32_t)(place >> 32), s->frames_made[(uint32_t)place]);
         }
         m->at = configuration_end(&a->c);
         if (a->c.status < 0)
@@ -171,8 +217,8 @@ static void places_load(struct automaton *a, const struct buffer *from)
 /* To be called before something is found, never between. */
 static void automaton_trim(struct automaton *a)
 {
-    struct buffer saved = {0};
-    if (configurations_bytes(&a->c) > AUTOMATON_KEPT_BYTES && places_save(a, &saved)) {
+    struct saved_places saved = {0};
+    if (configurations_bytes(&a->c) > a->kept_bytes && places_save(a, &saved)) {
         automaton_masks_forget(a);
         if (configurations_clear(&a->c))
             places_load(a, &saved);
@@ -182,7 +228,7 @@ static void automaton_trim(struct automaton *a)
                 m->at = CONFIGURATION_DEAD;
             }
     }
-    buffer_free(&saved);
+    saved_free(&saved);
 }
 
 /* ---- the shortest way ---- */
@@ -191,6 +237,7 @@ static void automaton_trim(struct automaton *a)
 static size_t shortest_find(struct automaton *a, uint32_t at)
 {
     size_t n = a->c.list[at].least;
+    a->c.effort += n;
     if (!vector_reserve(a->text, a->text_room, n + 1)) {
         a->c.status = HP_ENOMEM;
         return 0;
@@ -209,7 +256,7 @@ static size_t shortest_find(struct automaton *a, uint32_t at)
 static uint64_t tokens_count(struct automaton *a, uint32_t at, uint64_t most)
 {
     uint64_t n = 0;
-    if (a->c.list[at].least / TOKEN_TREE_DEEPEST > most)
+    if (a->c.list[at].least / TOKEN_TREE_DEEPEST > most || a->c.list[at].least > MOST_SHORTEST)
         return UINT64_MAX;
     size_t size = shortest_find(a, at), used = 0;
     for (size_t i = 0; i < size; i += used, n++)
@@ -250,10 +297,17 @@ static void matcher_link(struct matcher *m)
 static void matcher_begin(struct matcher *m)
 {
     struct automaton *a = m->automaton;
+    effort_begin(m);
     automaton_trim(a);
     m->at = text_start(a);
     status_take(m);
-    if (m->status == 0 && !text_fits(a, m->at, m->left)) {
+    uint32_t least = a->c.list[m->at].least;
+    if (m->status == 0 && !text_fits(a, m->at, m->left) && least > MOST_SHORTEST) {
+        m->status = err_set(&m->error, HP_EINVAL,
+                            "max_tokens is %llu; the shortest text that the grammar allows has %u "
+                            "bytes",
+                            (unsigned long long)m->left, least);
+    } else if (m->status == 0 && !text_fits(a, m->at, m->left)) {
         uint64_t n = tokens_count(a, m->at, UINT64_MAX - 1);
         if (a->c.status == 0 && n == UINT64_MAX)
             m->status = err_set(&m->error, HP_EINVAL,
@@ -266,6 +320,7 @@ static void matcher_begin(struct matcher *m)
                                 (unsigned long long)m->left, (unsigned long long)n + 1);
     }
     status_take(m);
+    effort_end(m);
 }
 
 int matcher_create(struct automaton *a, uint64_t most_tokens, const uint32_t *ends, size_t n_ends,
@@ -286,6 +341,7 @@ int matcher_create(struct automaton *a, uint64_t most_tokens, const uint32_t *en
     }
     m->automaton = a;
     m->left = most_tokens;
+    m->effort = MATCHER_EFFORT;
     for (size_t i = 0; i < n_ends; i++)
         if (ends[i] < a->tree->vocabulary)
             m->ends[m->n_ends++] = ends[i];
@@ -337,9 +393,11 @@ const uint64_t *matcher_mask(struct matcher *m)
     if (m->status < 0)
         return NULL;
     pthread_mutex_lock(&a->lock);
+    effort_begin(m);
     automaton_trim(a);
     const uint64_t *words = m->ended || m->status < 0 ? NULL : automaton_mask(a, m->at);
     status_take(m);
+    effort_end(m);
     if (words)
         memcpy(m->words, words, bytes);
     else
@@ -375,8 +433,10 @@ bool matcher_fits(struct matcher *m, uint32_t token)
     if (m->status < 0 || m->ended || token_ends(m, token))
         return true;
     pthread_mutex_lock(&a->lock);
+    effort_begin(m);
     bool fits = m->left && text_fits(a, token_step(a, m->at, token), m->left - 1);
     status_take(m);
+    effort_end(m);
     pthread_mutex_unlock(&a->lock);
     return fits;
 }
@@ -389,6 +449,7 @@ uint32_t matcher_shortest(struct matcher *m)
     if (m->status < 0)
         return TOKEN_NONE;
     pthread_mutex_lock(&a->lock);
+    effort_begin(m);
     if (m->ended || a->c.list[m->at].least == 0) {
         token = m->ends[0];
     } else {
@@ -396,6 +457,7 @@ uint32_t matcher_shortest(struct matcher *m)
         token = token_tree_longest(a->tree, a->text, n, &used);
     }
     status_take(m);
+    effort_end(m);
     if (m->status == 0 && token == TOKEN_NONE)
         matcher_fail(m, HP_EINVAL, "no token of the model's vocabulary goes on with the grammar");
     pthread_mutex_unlock(&a->lock);
@@ -408,6 +470,9 @@ void matcher_accept(struct matcher *m, uint32_t token)
     if (m->status < 0 || m->ended)
         return;
     pthread_mutex_lock(&a->lock);
+    m->effort += MATCHER_TOKEN_EFFORT;
+    m->effort = m->effort < MATCHER_EFFORT ? m->effort : MATCHER_EFFORT;
+    effort_begin(m);
     automaton_trim(a);
     if (token_ends(m, token) && a->c.list[m->at].whole) {
         m->ended = true;
@@ -418,6 +483,7 @@ void matcher_accept(struct matcher *m, uint32_t token)
             matcher_fail(m, HP_EINVAL, "a token came that the grammar does not allow");
     }
     m->left -= m->left > 0;
+    effort_end(m);
     pthread_mutex_unlock(&a->lock);
 }
 

@@ -8,7 +8,9 @@
  *
  * An automaton is shared by the matchers of all sequences under its grammar, from any thread: calls
  * take turns. What it keeps is bounded: beyond AUTOMATON_KEPT_BYTES all but the matchers' own
- * configurations is forgotten and found anew. */
+ * configurations is forgotten and found anew. So is what a matcher costs: whoever finds something
+ * pays for it, and who has paid more than its tokens bring in fails (HP_ELIMIT), so that a grammar
+ * that explodes does not hold up others. */
 #ifndef HP_MODEL_GRAMMAR_AUTOMATON_H
 #define HP_MODEL_GRAMMAR_AUTOMATON_H
 
@@ -23,6 +25,10 @@ enum {
     AUTOMATON_KEPT_BYTES = 12 << 20, /* configurations and stacks */
     AUTOMATON_MASK_BYTES = 8 << 20,  /* masks */
     AUTOMATON_MAX_PLACES = 8192,     /* of a configuration: beyond it a grammar is too ambiguous */
+    AUTOMATON_LEAST_BYTES = 1 << 20, /* that it keeps, however many there are */
+    /* In steps of some 5 ns: */
+    MATCHER_EFFORT = 8 << 20,       /* at once */
+    MATCHER_TOKEN_EFFORT = 1 << 18, /* for each token */
 };
 
 struct automaton;
@@ -34,6 +40,8 @@ bool automaton_idle(struct automaton *a);
 void automaton_destroy(struct automaton **a);
 /* Bytes that it keeps now. */
 size_t automaton_bytes(struct automaton *a);
+/* Of AUTOMATON_KEPT_BYTES it keeps no more than this, or AUTOMATON_LEAST_BYTES. */
+void automaton_keep(struct automaton *a, size_t bytes);
 
 /* One sequence's way through a grammar. Between calls it belongs to one thread at a time. */
 struct matcher;

@@ -52,6 +52,8 @@ struct configurations {
     /* while a set is made */
     uint64_t *work, *seen;
     uint32_t *seen_turn, turn, n_work;
+    /* What a call has looked at, in places and steps of some nanoseconds each, and may. */
+    uint64_t effort, effort_most;
     int status; /* why the set could not be made: HP_ELIMIT, HP_ENOMEM */
 };
 
@@ -100,6 +102,7 @@ struct automaton {
     struct matcher *matchers;
     char *text; /* the shortest text that was looked for last */
     size_t text_room;
+    size_t kept_bytes; /* configurations and stacks that are kept at most */
 };
 
 /* The mask of a configuration, [n_words]; NULL: c.status says why. */

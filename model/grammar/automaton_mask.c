@@ -34,7 +34,7 @@ static void tree_walk(struct automaton *a, uint32_t start, uint32_t from, uint32
     uint32_t depth = from < to ? t->nodes[from].depth : 0u;
     if (from < to)
         at[depth - 1] = start;
-    for (uint32_t i = from; i < to && c->status == 0;) {
+    for (uint32_t i = from; i < to && c->status == 0; c->effort++) {
         struct token_node node = t->nodes[i];
         if (node.plain_path && node.plain != 255 && node.depth + node.plain <= run) {
             if (node.depth + node.plain > set)

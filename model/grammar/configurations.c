@@ -8,7 +8,8 @@
 enum {
     SEEN_SLOTS = 4 * AUTOMATON_MAX_PLACES,
     FIRST_SLOTS = 1024,
-    HARD_FACTOR = 4, /* of AUTOMATON_KEPT_BYTES, within one call */
+    HARD_FACTOR = 4,  /* of AUTOMATON_KEPT_BYTES, within one call */
+    STEP_EFFORT = 20, /* of a step that has to be found, whatever it leads to */
     SATURATED = 1 << 30
 };
 
@@ -91,6 +92,7 @@ static void place_add(struct configurations *c, uint32_t state, uint32_t stack)
 {
     uint64_t place = place_of(state, stack);
     uint32_t at = (uint32_t)number_mix(place) & (SEEN_SLOTS - 1);
+    c->effort += 2;
     for (; c->seen_turn[at] == c->turn; at = (at + 1) & (SEEN_SLOTS - 1))
         if (c->seen[at] == place)
             return;
@@ -112,6 +114,7 @@ static void state_follow(struct configurations *c, uint32_t state, uint32_t stac
         else
             place_add(c, c->frames[stack].back, c->frames[stack].below);
     }
+    c->effort += g->first[state + 1] - g->first[state];
     for (uint32_t i = g->first[state]; i < g->first[state + 1]; i++) {
         const struct grammar_edge *edge = &g->edges[i];
         if (edge->kind == GRAMMAR_BYTES || g->least[edge->to] == GRAMMAR_NEVER)
@@ -154,6 +157,7 @@ static uint32_t places_keep(struct configurations *c)
             c->work[n++] = c->work[i];
     }
     if (n > 16) {
+        c->effort += 8 * (uint64_t)n;
         qsort(c->work, n, sizeof *c->work, places_compare);
         return n;
     }
@@ -254,12 +258,18 @@ uint32_t configuration_step(struct configurations *c, uint32_t from, uint8_t byt
         return c->steps[at];
     const struct grammar *g = c->grammar;
     struct configuration k = c->list[from];
+    c->effort += STEP_EFFORT;
+    if (c->effort > c->effort_most) {
+        c->status = c->status ? c->status : HP_ELIMIT;
+        return CONFIGURATION_DEAD;
+    }
     configuration_begin(c);
     for (uint32_t i = 0; i < k.count; i++) {
         uint64_t place = c->places[k.first + i];
         uint32_t state = (uint32_t)(place >> 32);
         if (state == STATE_WHOLE)
             continue;
+        c->effort += 1 + g->first[state + 1] - g->first[state];
         for (uint32_t edge = g->first[state]; edge < g->first[state + 1]; edge++)
             if (g->edges[edge].kind == GRAMMAR_BYTES && g->edges[edge].low <= byte &&
                 byte <= g->edges[edge].high)
@@ -288,9 +298,9 @@ uint32_t configuration_run(struct configurations *c, uint32_t from, uint32_t mos
 }
 
 /* The deepest frame that both stand on. */
-static uint32_t frame_shared(const struct configurations *c, uint32_t a, uint32_t b)
+static uint32_t frame_shared(struct configurations *c, uint32_t a, uint32_t b)
 {
-    while (a != b) {
+    for (; a != b; c->effort++) {
         if (c->frames[a].depth >= c->frames[b].depth && a != STACK_BOTTOM)
             a = c->frames[a].below;
         else
@@ -303,6 +313,7 @@ static uint32_t frame_shared(const struct configurations *c, uint32_t a, uint32_
 static uint32_t stack_lift(struct configurations *c, uint32_t stack, uint32_t shared)
 {
     uint32_t n = c->frames[stack].depth - c->frames[shared].depth, made = STACK_BOTTOM;
+    c->effort += 2 * n + (uint64_t)n * n / 2;
     for (uint32_t i = n; i > 0; i--) { /* from below; what is lifted is shallow */
         uint32_t at = stack;
         for (uint32_t k = 1; k < i; k++)

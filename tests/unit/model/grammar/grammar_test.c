@@ -185,6 +185,83 @@ TEST(a_grammar_that_is_too_ambiguous_fails_its_sequence)
     buffer_free(&wire);
 }
 
+/* Thousands of places at each character, and as many others at the next: within what is kept, but
+ * others wait while they are found. */
+TEST(a_grammar_that_takes_too_long_fails_its_sequence_and_not_the_others)
+{
+    const char pattern[] = "(.?){1200}(a|b)";
+    struct token_tree *t = fixture_tree();
+    struct buffer wire = {0};
+    struct matcher *m = NULL, *other = NULL;
+    struct err e = {0};
+    uint32_t end = FIXTURE_END, n = 0;
+    assert_int_equal(grammar_source_regular(pattern, sizeof pattern - 1, "regex", &wire, &e), 0);
+    struct automaton *a = fixture_automaton(&wire, t);
+    assert_int_equal(matcher_create(a, 4000, &end, 1, &m, &e), 0);
+    for (; n < 1000 && matcher_mask(m); n++)
+        matcher_accept(m, 'c');
+    assert_int_equal(matcher_error(m, &e), HP_ELIMIT);
+    assert_true(n > 1 && n < 1000);
+    assert_int_equal(matcher_create(a, 4000, &end, 1, &other, &e), 0);
+    assert_non_null(matcher_mask(other));
+    matcher_destroy(&other);
+    matcher_destroy(&m);
+    automaton_destroy(&a);
+    token_tree_destroy(&t);
+    buffer_free(&wire);
+}
+
+/* A text of two million bytes that forty bytes of rules say. */
+TEST(a_shortest_text_that_is_far_too_long_is_not_looked_for)
+{
+    struct token_tree *t = fixture_tree();
+    struct buffer wire = {0}, text = {0};
+    struct matcher *m = NULL;
+    struct err e = {0};
+    uint32_t end = FIXTURE_END;
+    buffer_printf(&text, "root ::= r0\n");
+    for (int i = 0; i < 21; i++)
+        buffer_printf(&text, "r%d ::= r%d r%d\n", i, i + 1, i + 1);
+    buffer_printf(&text, "r21 ::= [ab]\n");
+    assert_int_equal(grammar_source_gbnf((const char *)text.data, text.size, "grammar", &wire, &e),
+                     0);
+    struct automaton *a = fixture_automaton(&wire, t);
+    assert_int_equal(matcher_create(a, 100, &end, 1, &m, &e), HP_EINVAL);
+    assert_non_null(strstr(e.text, "has 2097152 bytes"));
+    assert_true(automaton_bytes(a) < 1 << 20);
+    automaton_destroy(&a);
+    token_tree_destroy(&t);
+    buffer_free(&wire);
+    buffer_free(&text);
+}
+
+/* Stacks share what they stand on, also while they are kept and all else is forgotten. */
+TEST(deep_stacks_of_many_places_are_kept_as_one)
+{
+    const char text[] = "root ::= \"(\" root \")\" | .{0,200}";
+    struct token_tree *t = fixture_tree();
+    struct buffer wire = {0};
+    struct matcher *m = NULL;
+    struct err e = {0};
+    uint32_t end = FIXTURE_END;
+    assert_int_equal(grammar_source_gbnf(text, sizeof text - 1, "grammar", &wire, &e), 0);
+    struct automaton *a = fixture_automaton(&wire, t);
+    automaton_keep(a, 0);
+    assert_int_equal(matcher_create(a, 1 << 20, &end, 1, &m, &e), 0);
+    for (int i = 0; i < 4000; i++)
+        matcher_accept(m, '(');
+    for (int i = 0; i < 100; i++)
+        matcher_accept(m, 'x');
+    assert_int_equal(matcher_error(m, &e), 0);
+    for (int i = 0; i < 4000; i++)
+        matcher_accept(m, ')');
+    assert_true(matcher_whole(m));
+    matcher_destroy(&m);
+    automaton_destroy(&a);
+    token_tree_destroy(&t);
+    buffer_free(&wire);
+}
+
 TEST(too_few_tokens_are_refused_with_the_number_it_takes)
 {
     struct token_tree *t = fixture_tree();
@@ -329,6 +406,9 @@ int main(void)
         cmocka_unit_test(hostile_grammars_are_refused_soon),
         cmocka_unit_test(what_would_backtrack_takes_no_time),
         cmocka_unit_test(a_grammar_that_is_too_ambiguous_fails_its_sequence),
+        cmocka_unit_test(a_grammar_that_takes_too_long_fails_its_sequence_and_not_the_others),
+        cmocka_unit_test(a_shortest_text_that_is_far_too_long_is_not_looked_for),
+        cmocka_unit_test(deep_stacks_of_many_places_are_kept_as_one),
         cmocka_unit_test(too_few_tokens_are_refused_with_the_number_it_takes),
         cmocka_unit_test(a_mask_allows_a_token_where_its_bytes_are_allowed_and_no_other),
         cmocka_unit_test(calls_of_tools_follow_their_trigger_alone),
