@@ -212,15 +212,14 @@ void answer_scores_token(struct answer_scores *s, uint32_t id)
 
 bool answer_scores_failed(const struct answer_scores *s)
 {
-    const struct buffer *all[] = {&s->waiting, &s->tokens,  &s->values,
-                                  &s->tops,    &s->offsets, &s->prompt};
-    size_t bytes = 0;
-    bool failed = false;
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-        bytes += all[i]->size;
-        failed = failed || all[i]->failed;
-    }
-    return failed || bytes > ANSWER_SCORES_BYTES;
+    return s->waiting.failed || s->tokens.failed || s->values.failed || s->tops.failed ||
+           s->offsets.failed || s->prompt.failed;
+}
+
+size_t answer_scores_bytes(const struct answer_scores *s)
+{
+    return s->waiting.size + s->tokens.size + s->values.size + s->tops.size + s->offsets.size +
+           s->prompt.size;
 }
 
 /* ---- what goes out ---- */

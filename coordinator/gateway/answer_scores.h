@@ -10,9 +10,9 @@
 #include "common/score.h"
 #include "model/tokenizer/tokenizer.h"
 
-/* Rows of one answer together have no more bytes than this: what a request may ask for is more than
- * a reply should be. */
-enum { ANSWER_SCORES_BYTES = 64 << 20 };
+/* Rows of one reply together have no more bytes than this, and those of all replies that are being
+ * made: what a request may ask for is more than a reply should be. */
+enum { ANSWER_SCORES_BYTES = 64 << 20, ANSWER_SCORES_ALL_BYTES = 256 << 20 };
 
 struct answer_scores {
     const struct tokenizer *tokenizer; /* borrowed; NULL: nobody asked */
@@ -27,6 +27,7 @@ struct answer_scores {
     struct buffer prompt; /* prompt_logprobs */
     uint64_t offset;      /* of the next token, in characters of the text */
     size_t n_prompt;      /* tokens of the prompt that are there */
+    size_t counted_bytes; /* of all this, as its owner last counted them */
 };
 
 void answer_scores_fini(struct answer_scores *s);
@@ -38,8 +39,9 @@ void answer_scores_prompt(struct answer_scores *s, uint32_t id, const struct sco
 void answer_scores_come(struct answer_scores *s, const struct score *scores, size_t n);
 /* The next token of the answer: takes its row from those that came. */
 void answer_scores_token(struct answer_scores *s, uint32_t id);
-/* No memory, or more than ANSWER_SCORES_BYTES. */
+/* There was no memory for some of it. */
 bool answer_scores_failed(const struct answer_scores *s);
+size_t answer_scores_bytes(const struct answer_scores *s);
 /* Whether there is something to hand out. */
 bool answer_scores_wait(const struct answer_scores *s);
 /* `,"logprobs":{...}`: what is there, which is dropped; null where nothing was asked for. */

@@ -23,6 +23,7 @@ struct openai {
     struct completion *open;      /* those that have not been answered */
     struct embedding *embeddings; /* the same */
     struct latency latency;       /* of what was completed */
+    size_t scores_bytes;          /* of logprobs that all open completions hold */
 };
 
 /* POST /v1/chat/completions (`chat`) and /v1/completions, and their likes in other dialects, which

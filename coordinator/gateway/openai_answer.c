@@ -8,6 +8,8 @@
 #include "coordinator/gateway/dialect.h"
 #include "coordinator/gateway/openai.h"
 
+enum { LARGE_REPLY_BYTES = 1 << 20 }; /* from here on a reply is not copied, but counted */
+
 int answer_init(struct openai_answer *a, uint32_t n, void *owner, const struct tokenizer *t,
                 char *const *stops, int n_stops, struct err *e)
 {
@@ -205,8 +207,12 @@ static void whole_reply(struct openai_answer *a)
     d->reply_end(&out, &a->head, finish_of(&a->choices[0]), &a->usage);
     if (out.failed)
         openai_error_as(d, a->x, 503, 1, "no memory for the answer", NULL, status_word(HP_ENOMEM));
-    else
+    else if (out.size < LARGE_REPLY_BYTES)
         http_reply(a->x, 200, "application/json", out.data, out.size);
+    else if (!http_reply_large(a->x, 200, "application/json", &out))
+        openai_error_as(d, a->x, 503, 1,
+                        "too many large answers wait for their clients: try again later", NULL,
+                        status_word(HP_EBUSY));
     buffer_free(&out);
 }
 

@@ -46,6 +46,8 @@ static void completion_orphan(struct completion *c)
     if (c->next)
         c->next->link = c->link;
     *c->link = c->next;
+    c->openai->scores_bytes -= c->scores_bytes;
+    c->scores_bytes = 0;
     c->x = NULL;
     c->openai = NULL;
 }
@@ -204,14 +206,29 @@ static void prompt_scores_begin(const struct completion *c, struct openai_choice
         answer_scores_prompt(&choice->scores, prompt_of(c, choice, &n)[0], NULL, c->body->echo);
 }
 
-static void scores_fail(struct completion *c)
+/* Counts what a choice holds now. False: that is too much, and the completion has failed. */
+static bool scores_count(struct completion *c, struct openai_choice *choice)
 {
     struct err e = {0};
-    err_set(&e, HP_ELIMIT,
-            "the answer would have more than %d MiB of logprobs: ask for fewer of them, or for "
-            "fewer prompts at once",
-            ANSWER_SCORES_BYTES >> 20);
-    completion_fail(c, &e);
+    size_t bytes = answer_scores_bytes(&choice->scores), before = choice->scores.counted_bytes;
+    choice->scores.counted_bytes = bytes;
+    c->scores_bytes += bytes - before;
+    c->openai->scores_bytes += bytes - before;
+    if (answer_scores_failed(&choice->scores))
+        err_set(&e, HP_ENOMEM, "no memory for the answer's logprobs");
+    else if (c->scores_bytes > ANSWER_SCORES_BYTES)
+        err_set(&e, HP_ELIMIT,
+                "the answer would have more than %d MiB of logprobs: ask for fewer of them, or for "
+                "fewer prompts at once",
+                ANSWER_SCORES_BYTES >> 20);
+    else if (bytes > before && c->openai->scores_bytes > ANSWER_SCORES_ALL_BYTES)
+        err_set(&e, HP_EBUSY,
+                "answers with logprobs that are being made have more than %d MiB together: try "
+                "again later",
+                ANSWER_SCORES_ALL_BYTES >> 20);
+    if (e.code < 0)
+        completion_fail(c, &e);
+    return e.code == 0;
 }
 
 static void on_scores(void *ctx, uint64_t request, bool of_prompt, const struct score *scores,
@@ -229,8 +246,7 @@ static void on_scores(void *ctx, uint64_t request, bool of_prompt, const struct 
     for (size_t i = 0; of_prompt && i + s->prompt_width <= n && s->n_prompt < n_prompt;
          i += s->prompt_width)
         answer_scores_prompt(s, ids[s->n_prompt], scores + i, c->body->echo);
-    if (answer_scores_failed(s))
-        scores_fail(c);
+    scores_count(c, choice);
 }
 
 static void on_tokens(void *ctx, uint64_t request, const uint32_t *ids, size_t n)
@@ -251,9 +267,9 @@ static void on_tokens(void *ctx, uint64_t request, const uint32_t *ids, size_t n
         else
             completion_push(&choice->text, id), answer_scores_token(&choice->scores, id);
     }
-    if (answer_scores_failed(&choice->scores)) {
-        scores_fail(c);
-    } else if (choice->text.text.failed || choice->reader.held.failed) {
+    if (!scores_count(c, choice))
+        return;
+    if (choice->text.text.failed || choice->reader.held.failed) {
         struct err e = {0};
         err_set(&e, HP_ENOMEM, "no memory for the answer");
         completion_fail(c, &e);

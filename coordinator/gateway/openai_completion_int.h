@@ -30,8 +30,9 @@ struct completion {
     uint32_t retry_after_s;
     struct prompt prompt;
     struct patience
-        patience;      /* while the core's queue is full and nothing of this request is in it */
-    uint32_t n_opened; /* of the answer's choices */
+        patience;        /* while the core's queue is full and nothing of this request is in it */
+    uint32_t n_opened;   /* of the answer's choices */
+    size_t scores_bytes; /* of logprobs that its choices hold */
     struct openai_answer answer;
 };
 
