@@ -61,7 +61,9 @@ static int request_add(struct load_plan *p, const struct load_request *r, struct
     if (p->n >= LOAD_MAX_REQUESTS)
         return err_set(e, HP_ELIMIT, "more than %d requests: a lower --rate, or fewer --seconds",
                        LOAD_MAX_REQUESTS);
-    return vector_push(p->requests, p->n, p->room, *r) ? 0 : err_no_memory(e, "a request");
+    struct load_request own = *r;
+    own.prompt = p->n;
+    return vector_push(p->requests, p->n, p->room, own) ? 0 : err_no_memory(e, "a request");
 }
 
 static int arrivals_draw(const struct load_options *o, struct load_plan *p, struct err *e)
@@ -218,6 +220,29 @@ int load_plan_make(const struct load_options *o, struct load_plan *out, struct e
     return rc;
 }
 
+int load_plan_repeat(const struct load_options *o, size_t n_prompts, size_t n,
+                     struct load_plan *out, struct err *e)
+{
+    uint64_t random = o->seed * UINT64_C(0x9E3779B97F4A7C15) + 1;
+    int rc = 0;
+    *out = (struct load_plan){.seconds = o->seconds};
+    for (size_t i = 0; rc == 0 && i < n; i++) {
+        struct load_request r = {0};
+        if (i < n_prompts) {
+            r.prompt_tokens = length_draw(&o->prompt, &random);
+            r.answer_tokens = length_draw(&o->answer, &random);
+        } else {
+            r = out->requests[i % n_prompts];
+        }
+        rc = request_add(out, &r, e);
+        if (rc == 0)
+            out->requests[i].prompt = i % n_prompts;
+    }
+    if (rc < 0)
+        load_plan_free(out);
+    return rc;
+}
+
 void load_plan_free(struct load_plan *p)
 {
     free(p->requests);
@@ -228,7 +253,8 @@ void load_prompt_write(const struct load_plan *p, size_t index, uint64_t seed, u
                        uint32_t vocabulary, struct buffer *out)
 {
     uint32_t first = vocabulary > FIRST_PLAIN_ID ? FIRST_PLAIN_ID : 0;
-    uint64_t shared = seed, own = seed ^ ((uint64_t)index + 1) * UINT64_C(0xD1B54A32D192ED03);
+    uint64_t shared = seed,
+             own = seed ^ ((uint64_t)p->requests[index].prompt + 1) * UINT64_C(0xD1B54A32D192ED03);
     for (uint32_t t = 0; t < p->requests[index].prompt_tokens; t++) {
         double u = random_unit(t < common ? &shared : &own);
         buffer_printf(out, "%c%u", t ? ',' : '[', first + (uint32_t)(u * (vocabulary - first)));

@@ -37,6 +37,7 @@ struct load_options {
 struct load_request {
     double at_s; /* after the start */
     uint32_t prompt_tokens, answer_tokens;
+    size_t prompt; /* which: requests of one number and length ask the same */
 };
 
 struct load_plan {
@@ -50,6 +51,10 @@ struct load_plan {
  * and lines of other deployments are left out. Without lengths they are drawn. HP_ENOENT, HP_EIO;
  * HP_EPARSE names the line; HP_ELIMIT: more than LOAD_MAX_REQUESTS; HP_EINVAL: not one request. */
 int load_plan_make(const struct load_options *o, struct load_plan *out, struct err *e);
+/* For clients that ask one after the other: `n` requests whose times are 0 and that ask the same
+ * `n_prompts` (1 or more) again and again, with answers as long each time. HP_ENOMEM, HP_ELIMIT. */
+int load_plan_repeat(const struct load_options *o, size_t n_prompts, size_t n,
+                     struct load_plan *out, struct err *e);
 void load_plan_free(struct load_plan *p);
 
 /* Appends the prompt of request `index` as a JSON array of ids below `vocabulary`: the first

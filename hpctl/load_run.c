@@ -104,13 +104,17 @@ static int on_event(void *ctx, const char *data, size_t n, struct err *e)
     if (!event)
         return err_set(e, HP_EPROTO, "an event that is not JSON");
     const json_t *choice = json_array_get(json_object_get(event, "choices"), 0);
-    size_t text_bytes = json_string_length(json_object_get(choice, "text"));
+    const json_t *text = json_object_get(choice, "text");
+    size_t text_bytes = json_string_length(text);
     bool last = json_is_string(json_object_get(choice, "finish_reason"));
     int rc = json_object_get(event, "error") ? http_error_of(event, 200, e) : 0;
     if (rc == 0 && to->first_s == 0 && (last || text_bytes))
         to->first_s = now_s; /* an answer may have no text */
     if (rc == 0 && last)
         to->end_s = now_s;
+    if (rc == 0 && text_bytes && s->driver->run->heard)
+        s->driver->run->heard(s->driver->run->ctx, s->index, json_string_value(text), text_bytes,
+                              now_s);
     if (rc == 0 && json_is_object(json_object_get(event, "usage")))
         usage_take(to, event);
     json_decref(event);
@@ -250,11 +254,28 @@ static void messages_take(struct load_driver *d)
     }
 }
 
+/* Whether there are requests that are still to be sent. */
+static bool more_come(const struct load_driver *d, size_t next, double now_s)
+{
+    const struct load_plan *p = d->run->plan;
+    return next < p->n && (!d->run->clients || now_s < p->seconds);
+}
+
+/* Whether the next request is to be sent now. */
+static bool next_is_due(const struct load_driver *d, size_t next, double now_s)
+{
+    return more_come(d, next, now_s) &&
+           (d->run->clients ? d->n_open < d->run->clients
+                            : d->run->plan->requests[next].at_s <= now_s);
+}
+
 /* How long the loop may sleep: until the next arrival, or until it looks around again. */
 static int sleep_ms(const struct load_driver *d, size_t next, double now_s)
 {
     const struct load_plan *p = d->run->plan;
-    double until_ms = next < p->n ? (p->requests[next].at_s - now_s) * 1e3 : MOST_WAIT_MS;
+    double until_ms = MOST_WAIT_MS;
+    if (!d->run->clients && next < p->n)
+        until_ms = (p->requests[next].at_s - now_s) * 1e3;
     return until_ms <= 0 ? 0 : until_ms > MOST_WAIT_MS ? MOST_WAIT_MS : (int)until_ms;
 }
 
@@ -265,11 +286,11 @@ static int driver_loop(struct load_driver *d, struct err *e)
     size_t next = 0;
     double shown_s = 0, now_s = 0;
     int running, rc = 0;
-    while (rc == 0 && !interrupted && (next < p->n || d->n_open > 0)) {
+    while (rc == 0 && !interrupted && (more_come(d, next, now_s) || d->n_open > 0)) {
         now_s = driver_now_s(d);
-        while (rc == 0 && next < p->n && p->requests[next].at_s <= now_s)
+        while (rc == 0 && next_is_due(d, next, now_s))
             rc = request_send(d, next++, e);
-        if (next == p->n && now_s > p->seconds + r->patience_s)
+        if (!more_come(d, next, now_s) && now_s > p->seconds + r->patience_s)
             break;
         if (r->progress && now_s - shown_s > PROGRESS_MS * 1e-3) {
             shown_s = now_s;
@@ -278,7 +299,7 @@ static int driver_loop(struct load_driver *d, struct err *e)
         if (rc == 0 && curl_multi_perform(d->multi, &running) != CURLM_OK)
             rc = err_no_memory(e, "requests");
         messages_take(d);
-        if (next < p->n || d->n_open > 0)
+        if (more_come(d, next, now_s) || d->n_open > 0)
             curl_multi_poll(d->multi, NULL, 0, sleep_ms(d, next, driver_now_s(d)), NULL);
     }
     r->seconds = driver_now_s(d);

@@ -1,6 +1,6 @@
 /* Drives a deployment by a plan of requests (load_plan.h) over the HTTP API, each as a stream of
- * its own. Open loop: a request is sent when it arrives, however many are open, and none is sent
- * again. */
+ * its own, and none is sent again. Open loop: a request is sent when it arrives, however many are
+ * open. Closed loop: so many clients send the plan's requests one after the other. */
 #ifndef HP_HPCTL_LOAD_RUN_H
 #define HP_HPCTL_LOAD_RUN_H
 
@@ -40,6 +40,9 @@ struct load_run {
     uint32_t vocabulary, common;
     size_t most_open;
     double patience_s; /* after the last arrival */
+    size_t clients;    /* 0: open loop; else they send until plan->seconds have passed */
+    /* May be NULL: text of the answer of request `index` has come. */
+    void (*heard)(void *ctx, size_t index, const char *text, size_t n, double now_s);
     /* Called four times a second, may be NULL: seconds since the start, how many are open. */
     void (*progress)(void *ctx, double now_s, size_t open);
     void *ctx;

@@ -5,13 +5,13 @@
 #include <string.h>
 
 #include "common/names.h"
-#include "hpctl/http_client.h"
 #include "hpctl/load_report.h"
+#include "hpctl/load_target.h"
 #include "hpctl/progress.h"
 #include "hpctl/shown.h"
 #include "hpctl/verbs.h"
 
-enum { UNKNOWN_VOCABULARY = 256, NAME_BYTES = 64 };
+enum { NAME_BYTES = 64 };
 
 struct load_session {
     struct context where;
@@ -81,46 +81,6 @@ static int read_options(const struct invocation *in, struct load_session *j, str
     return 0;
 }
 
-/* ---- the deployment ---- */
-
-/* Every request must fit the context: else its refusal would say nothing of the load. */
-static int plan_check(const struct load_plan *p, uint64_t context, struct err *e)
-{
-    for (size_t i = 0; i < p->n; i++) {
-        const struct load_request *r = &p->requests[i];
-        if ((uint64_t)r->prompt_tokens + r->answer_tokens > context) {
-            err_set(e, HP_EINVAL,
-                    "request %zu has a prompt of %u tokens and an answer of %u: the deployment's "
-                    "context is %llu",
-                    i + 1, r->prompt_tokens, r->answer_tokens, (unsigned long long)context);
-            return err_hint(e, "lower the upper ends of --prompt-tokens and --answer-tokens");
-        }
-    }
-    return 0;
-}
-
-static int model_ask(struct load_session *j, struct err *e)
-{
-    char path[NAME_BYTES + 16];
-    json_t *model = NULL;
-    snprintf(path, sizeof path, "/v1/models/%s", j->run.deployment);
-    int rc = http_get(&j->where, path, &model, e);
-    const char *state = string_member(model, "state");
-    json_int_t vocabulary = json_integer_value(json_object_get(model, "vocabulary"));
-    if (rc == 0 && strcmp(state, "serving") != 0)
-        rc = err_set(e, HP_ESTALE, "\"%s\" does not serve now (%s)", j->run.deployment, state);
-    if (rc == 0 && strcmp(string_member(model, "task"), "embed") == 0) {
-        err_set(e, HP_EINVAL, "\"%s\" makes embeddings, and a load is of answers",
-                j->run.deployment);
-        rc = err_hint(e, "name a deployment of a model that writes text (hpctl ps)");
-    }
-    if (rc == 0)
-        rc = plan_check(&j->plan, (uint64_t)number_member(model, "max_model_len"), e);
-    j->run.vocabulary = vocabulary > 0 ? (uint32_t)vocabulary : UNKNOWN_VOCABULARY;
-    json_decref(model);
-    return rc;
-}
-
 /* ---- the verb ---- */
 
 static void show_progress(void *ctx, double now_s, size_t open)
@@ -160,7 +120,7 @@ static int load_verb(struct invocation *in, struct err *e)
     progress_init(&j.progress, in->json);
     j.run.progress = show_progress;
     j.run.ctx = &j;
-    rc = model_ask(&j, e);
+    rc = load_target_ask(&j.where, &j.run, e);
     if (rc == 0)
         rc = load_run(&j.run, e);
     progress_end(&j.progress);

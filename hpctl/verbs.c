@@ -19,6 +19,7 @@ const struct command *const command_tables[] = {
     rebalance_verbs,
     chat_verbs,
     load_verbs,
+    chaos_verbs,
     HEADING("clusters, their agents and keys"),
     context_verbs,
     init_verbs,

@@ -10,6 +10,7 @@ extern const struct command deployment_verbs[];
 extern const struct command rebalance_verbs[];
 extern const struct command chat_verbs[];
 extern const struct command load_verbs[];
+extern const struct command chaos_verbs[];
 extern const struct command context_verbs[];
 extern const struct command init_verbs[];
 extern const struct command cluster_verbs[];

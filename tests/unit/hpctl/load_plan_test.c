@@ -177,7 +177,7 @@ static size_t ids_of(const struct load_plan *p, size_t index, uint32_t common, u
 
 TEST(prompts_have_their_length_a_common_beginning_and_nothing_else_in_common)
 {
-    struct load_request requests[2] = {{0, 50, 1}, {0, 60, 1}};
+    struct load_request requests[2] = {{0, 50, 1, 0}, {0, 60, 1, 1}};
     struct load_plan p = {.requests = requests, .n = 2};
     uint32_t a[64], b[64];
     size_t same = 0;

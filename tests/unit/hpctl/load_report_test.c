@@ -29,7 +29,7 @@ static void bed_make(struct report_bed *b)
                              .report = {.ttft_s = INFINITY, .tpot_s = INFINITY}};
     for (int i = 0; i < REQUESTS; i++) {
         double at_s = 0.1 * i, step_s = 1e-3 * (i + 1);
-        b->requests[i] = (struct load_request){at_s, 20, 11};
+        b->requests[i] = (struct load_request){at_s, 20, 11, (size_t)i};
         b->results[i] = (struct load_result){.outcome = LOAD_DONE,
                                              .cause = -1,
                                              .sent_s = at_s,

@@ -1,0 +1,161 @@
+#include "hpctl/chaos_faults.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <time.h>
+
+#include "common/env.h"
+#include "hpctl/local_members.h"
+#include "hpctl/local_process.h"
+#include "hpctl/progress.h"
+
+/* A slow agent runs SLOW_RUNS_MS of every SLOW_PERIOD_MS. */
+enum { LOOK_MS = 10, SLOW_PERIOD_MS = 100, SLOW_RUNS_MS = 10, MOST_STARTS = 5 };
+
+static double faults_now_s(const struct chaos_faults *f)
+{
+    return (double)(env_now_ns(&env_real) - f->start_ns) * 1e-9;
+}
+
+static void pause_ms(int ms)
+{
+    nanosleep(&(struct timespec){.tv_nsec = ms * 1000000L}, NULL);
+}
+
+/* Waits until then, or until it is to stop. */
+static void wait_until(const struct chaos_faults *f, double at_s)
+{
+    while (!atomic_load(&f->stop) && faults_now_s(f) < at_s)
+        pause_ms(LOOK_MS);
+}
+
+struct victim {
+    struct local_agent *agent; /* NULL: the coordinator */
+    pid_t pid;
+    uint64_t started;
+};
+
+static struct victim victim_of(const struct chaos_faults *f, const struct chaos_fault *fault)
+{
+    struct local_cluster *c = f->cluster;
+    struct local_agent *a = fault->agent < 0 ? NULL : &c->agents[fault->agent];
+    return (struct victim){a, a ? a->pid : c->coordinator_pid,
+                           a ? a->started : c->coordinator_started};
+}
+
+static void victim_kill(const struct victim *v)
+{
+    kill(v->pid, SIGKILL);
+    while (local_process_is_alive(v->pid, v->started)) {
+        waitpid(v->pid, NULL, WNOHANG); /* where it is a child of this hpctl */
+        pause_ms(1);
+    }
+}
+
+/* A coordinator that starts at the same time may not answer yet. */
+static int victim_start(const struct chaos_faults *f, const struct victim *v, struct err *e)
+{
+    int rc = HP_EBUSY;
+    for (int i = 0; rc < 0 && i < MOST_STARTS; i++) {
+        if (i)
+            pause_ms(500);
+        rc = v->agent ? local_start_again(f->cluster, v->agent, e)
+                      : local_start_coordinator(f->cluster, e);
+    }
+    return rc == 0 ? local_save(f->cluster, e) : rc;
+}
+
+static void victim_slow(const struct chaos_faults *f, const struct victim *v, double until_s)
+{
+    while (!atomic_load(&f->stop) && faults_now_s(f) < until_s) {
+        kill(v->pid, SIGSTOP);
+        pause_ms(SLOW_PERIOD_MS - SLOW_RUNS_MS);
+        kill(v->pid, SIGCONT);
+        pause_ms(SLOW_RUNS_MS);
+    }
+}
+
+static int files_bound(const struct victim *v, rlim_t bytes, struct err *e)
+{
+    struct rlimit limit;
+    if (prlimit(v->pid, RLIMIT_FSIZE, NULL, &limit) == 0) {
+        limit.rlim_cur = bytes < limit.rlim_max ? bytes : limit.rlim_max;
+        if (prlimit(v->pid, RLIMIT_FSIZE, &limit, NULL) == 0)
+            return 0;
+    }
+    return err_set(e, HP_EDENIED, "cannot bound the files of process %d", (int)v->pid);
+}
+
+static int fault_do(struct chaos_faults *f, const struct chaos_fault *fault, const struct victim *v,
+                    struct err *e)
+{
+    double until_s = fault->begun_s + fault->for_s;
+    int rc = 0;
+    switch (fault->kind) {
+    case CHAOS_KILL:
+    case CHAOS_KILL_COORDINATOR:
+        victim_kill(v);
+        wait_until(f, until_s);
+        return victim_start(f, v, e);
+    case CHAOS_STOP:
+    case CHAOS_STOP_COORDINATOR:
+        kill(v->pid, SIGSTOP);
+        wait_until(f, until_s);
+        kill(v->pid, SIGCONT);
+        return 0;
+    case CHAOS_SLOW: victim_slow(f, v, until_s); return 0;
+    default:
+        rc = files_bound(v, 0, e);
+        wait_until(f, until_s);
+        return rc == 0 ? files_bound(v, RLIM_INFINITY, e) : rc;
+    }
+}
+
+/* Until each has been heard of once more and is ready. */
+static int agents_settle(const struct chaos_faults *f)
+{
+    struct progress_bar quiet;
+    struct err ignored;
+    int rc = 0;
+    progress_init(&quiet, true);
+    for (int i = 0; rc == 0 && i < f->cluster->n_agents; i++)
+        rc = local_wait_ready(f->cluster, &f->cluster->agents[i], &quiet, &ignored);
+    return rc;
+}
+
+static void *faults_run(void *ctx)
+{
+    struct chaos_faults *f = ctx;
+    double healed_s = 0;
+    for (size_t i = 0; i < f->script->n; i++) {
+        struct chaos_fault *fault = &f->script->faults[i];
+        struct err e = {0};
+        wait_until(f, fault->at_s);
+        if (atomic_load(&f->stop))
+            break;
+        struct victim v = victim_of(f, fault);
+        fault->begun_s = faults_now_s(f);
+        if (!local_process_is_alive(v.pid, v.started))
+            snprintf(fault->why, sizeof fault->why, "it had ended by itself");
+        else if (fault_do(f, fault, &v, &e) < 0)
+            snprintf(fault->why, sizeof fault->why, "%s", e.text);
+        fault->healed_s = healed_s = faults_now_s(f);
+    }
+    f->settled_s = agents_settle(f) == 0 ? faults_now_s(f) - healed_s : -1;
+    return NULL;
+}
+
+int chaos_faults_start(struct chaos_faults *f, struct err *e)
+{
+    atomic_init(&f->stop, false);
+    return pthread_create(&f->thread, NULL, faults_run, f) == 0 ? 0 : err_no_memory(e, "faults");
+}
+
+void chaos_faults_end(struct chaos_faults *f, bool now)
+{
+    if (now)
+        atomic_store(&f->stop, true);
+    pthread_join(f->thread, NULL);
+}
