@@ -69,7 +69,7 @@ struct verdict hops_told(struct coord *c, struct member *m, const struct message
     log_warn("coordinator", "hop_silent", "deployment=%s stage=%llu agent=%s seconds=%.1f", d->name,
              (unsigned long long)h->stage, m->name, h->silent_s);
     broken_links_hop(c, d, (int)h->stage);
-    v.kind = VERDICT_BREAK;
+    v.kind = VERDICT_CUT;
     hops_why(d, &v.why);
     return v;
 }

@@ -83,7 +83,7 @@ static void neighbours_stop(struct coord *c, struct deployment *d, const struct 
             deployment_pass_on(c, c->deployments[i], d, why);
 }
 
-void lifecycle_break(struct coord *c, struct deployment *d, const struct err *why)
+static void place_break(struct coord *c, struct deployment *d, const struct err *why, bool cut)
 {
     struct deployment *heir = deployment_of_id(c, d->heir);
     if (heir && heir->state < DEPLOYMENT_STOPPING) {
@@ -98,11 +98,18 @@ void lifecycle_break(struct coord *c, struct deployment *d, const struct err *wh
     d->why = *why;
     d->returns = d->returns || deployment_serves(d);
     losses_place_lost(c, d, why);
-    sequences_lose_place(c, d, why);
+    if (!cut)
+        sequences_suspect(d);
+    sequences_lose_all(c, d, why);
     neighbours_stop(c, d, why);
     stage_uploads_end(c, d);
     lifecycle_move(c, d, DEPLOYMENT_BROKEN);
     deployment_retry(c, d);
+}
+
+void lifecycle_break(struct coord *c, struct deployment *d, const struct err *why)
+{
+    place_break(c, d, why, false);
 }
 
 static void lifecycle_fail(struct coord *c, struct deployment *d, const struct err *why)
@@ -134,7 +141,9 @@ void lifecycle_judge(struct coord *c, const struct verdict *v)
     if (v->kind == VERDICT_FAIL)
         lifecycle_fail(c, v->on, &v->why);
     else if (v->kind == VERDICT_BREAK)
-        lifecycle_break(c, v->on, &v->why);
+        place_break(c, v->on, &v->why, false);
+    else if (v->kind == VERDICT_CUT)
+        place_break(c, v->on, &v->why, true);
 }
 
 void lifecycle_undeploy(struct coord *c, struct deployment *d, uint64_t peer, uint64_t ask)

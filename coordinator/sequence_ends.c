@@ -341,11 +341,10 @@ void sequence_lose(struct coord *c, struct sequence *s, const struct err *why)
     sequence_begin_anew(c, s);
 }
 
-void sequences_lose_place(struct coord *c, struct deployment *d, const struct err *why)
+void sequences_suspect(struct deployment *d)
 {
     for (struct sequence *s = d->active; s; s = s->next)
         s->places++;
-    sequences_lose_all(c, d, why);
 }
 
 void sequences_lose_all(struct coord *c, struct deployment *d, const struct err *why)

@@ -35,8 +35,9 @@ bool sequence_call_back_scores(struct coord *c, const struct sequence *s, bool o
 /* Its stages have lost it, or are gone: it goes to the front of the queue and begins anew with all
  * that it has told, so that nobody hears of it; but fails where that does not help. */
 void sequence_lose(struct coord *c, struct sequence *s, const struct err *why);
-/* The same for all that run, with which an agent went, and without. */
-void sequences_lose_place(struct coord *c, struct deployment *d, const struct err *why);
+/* Of all that run, one may have ended the agent that was just lost. */
+void sequences_suspect(struct deployment *d);
+/* Loses all that run. */
 void sequences_lose_all(struct coord *c, struct deployment *d, const struct err *why);
 /* Ends what is open, and the queue, with an error. */
 void sequences_fail_all(struct coord *c, struct deployment *d, const struct err *why);

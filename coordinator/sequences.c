@@ -391,7 +391,7 @@ struct verdict sequences_failed(struct coord *c, struct member *m,
     both_advance(c, d);
     v.on = d;
     if (code == HP_ELINK && deployment_serves(d) && broken_links_told(c, d, m)) {
-        v.kind = VERDICT_BREAK;
+        v.kind = VERDICT_CUT;
         v.why = e;
     }
     return v;

@@ -8,6 +8,7 @@ enum verdict_kind {
     VERDICT_OK,
     VERDICT_FAIL,  /* this attempt to prepare the deployment failed */
     VERDICT_BREAK, /* the deployment cannot go on as it is: it is planned anew */
+    VERDICT_CUT,   /* the same, for want of a path between agents that live: no request ended one */
 };
 
 struct deployment;

@@ -14,7 +14,7 @@ TESTS = ["unit/coordinator/sequences", "sim/recovery", "sim/failures", "sim/plag
 # What it is, file, what stands there, what takes its place (once).
 FAULTS = [
     ("stages are not told that a sequence begins anew", "coordinator/sequence_ends.c", "    sequence_order_close(c, d, s->id, 0);\n    s->n_ids = 0;", "    s->n_ids = 0;"),
-    ("what a lost agent had open is forgotten at its stages and nowhere else", "coordinator/lifecycle.c", "    sequences_lose_place(c, d, why);", ""),
+    ("what a lost agent had open is forgotten at its stages and nowhere else", "coordinator/lifecycle.c", "    sequences_lose_all(c, d, why);", ""),
     ("tokens that were told before are told again", "coordinator/sequences.c", "size_t known = (size_t)(s->n_output - t->first);", "size_t known = 0;"),
     ("a gap in the tokens is not seen", "coordinator/sequences.c", "if (t->first > s->n_output) {", "if (t->first > s->n_output + 1000) {"),
     ("any agent may say tokens", "coordinator/sequences.c", "mine = mine || d->stages[i].agent == m;", "mine = mine || m;"),

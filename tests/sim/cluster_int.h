@@ -82,6 +82,7 @@ struct sim_slot { /* links of a slot, by address */
     uint64_t slot;
     int device;
     char next[32], first[32];
+    bool gap[2]; /* by link: it was silent for a while, and what went there is lost */
 };
 
 struct sim_order {

@@ -64,13 +64,17 @@ static void frame_send(struct sim *s, const struct sim_agent *a, const struct ag
 
 void sim_post(struct sim *s, struct sim_agent *a, const struct agent_action *act)
 {
-    const struct sim_slot *slot = sim_slot_of(a, act->u.post.slot);
+    struct sim_slot *slot = sim_slot_of(a, act->u.post.slot);
+    bool *gap = &slot->gap[act->u.post.link == AGENT_LINK_FIRST];
     struct sim_agent *to =
         sim_agent_at(s, act->u.post.link == AGENT_LINK_FIRST ? slot->first : slot->next);
     bool carries = act->u.post.header.kind != FRAME_ALIVE;
     enum sim_path path = to ? s->network.path[a->index][to->index] : SIM_PATH_GOOD;
     s->frames_sent++;
-    if (!to || (carries && path == SIM_PATH_BREAKS) || chance_is(s, s->network.refuse)) {
+    /* A connection gives nothing out of order: behind a gap it breaks. */
+    bool behind = *gap && path != SIM_PATH_SILENT;
+    *gap = (*gap && !behind) || (carries && path == SIM_PATH_SILENT);
+    if (!to || behind || (carries && path == SIM_PATH_BREAKS) || chance_is(s, s->network.refuse)) {
         sim_buffer_release(a, act->u.post.buffer);
         sim_link_down_later(s, a, act->u.post.slot, act->u.post.link);
         return;
