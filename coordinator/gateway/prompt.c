@@ -6,6 +6,8 @@
 #include "coordinator/gateway/literal.h"
 #include "coordinator/gateway/openai_grammar.h"
 
+enum { GRAMMARS_BYTES = 16 << 20 }; /* of the answers to one prompt together */
+
 /* OpenAI's own sentence: frameworks look for it, to shorten the conversation. */
 static int refuse_length(struct prompt *p, const struct openai_body *b, uint64_t context, size_t n,
                          const char *unit)
@@ -202,11 +204,25 @@ static void failure_tell(struct err *e, const struct model *model, const char *c
         snprintf(e->text + n, sizeof e->text - n, "; %s", e->hint);
 }
 
+/* Each answer's sequence brings it along. */
+static int grammar_fill(struct prompt *p, struct openai_body *b)
+{
+    int rc = openai_grammar_make(b->root, &b->sampling.grammar, &p->param, &p->failure);
+    size_t bytes = rc < 0 ? 0 : b->sampling.grammar.size;
+    if (bytes * b->n_choices <= GRAMMARS_BYTES)
+        return rc;
+    p->param = "n";
+    return err_set(&p->failure, HP_EINVAL,
+                   "n: %u answers that are held to a grammar of %zu bytes are too many; at most "
+                   "%zu are allowed",
+                   b->n_choices, bytes, GRAMMARS_BYTES / bytes);
+}
+
 void prompt_make(struct openai_body *b, struct model *model, uint64_t context, struct prompt *out)
 {
     *out = (struct prompt){0};
     if (b->structured)
-        out->rc = openai_grammar_make(b->root, &b->sampling.grammar, &out->param, &out->failure);
+        out->rc = grammar_fill(out, b);
     bool prompted = out->rc == 0;
     if (prompted)
         out->rc = prompt_fill(out, b, model, context);

@@ -92,6 +92,23 @@ static bool point_hex(struct regular *r, int n, uint32_t *out)
     return n ? read == n : read > 0 && char_take(r, '}');
 }
 
+/* uHHHH, or both halves of a surrogate pair. */
+static bool point_pair(struct regular *r, uint32_t *out)
+{
+    uint32_t low = 0;
+    if (!point_hex(r, 4, out))
+        return false;
+    size_t at = r->at;
+    if (*out < 0xD800 || *out >= 0xDC00 || !text_ahead(r, "\\u"))
+        return true;
+    r->at += 2;
+    if (point_hex(r, 4, &low) && low >= 0xDC00 && low < 0xE000)
+        *out = 0x10000 + ((*out - 0xD800) << 10) + (low - 0xDC00);
+    else
+        r->at = at;
+    return true;
+}
+
 static bool point_escape(struct regular *r, char c, uint32_t *out)
 {
     static const char letters[] = "tnrfv0", means[] = "\t\n\r\f\v\0";
@@ -103,7 +120,7 @@ static bool point_escape(struct regular *r, char c, uint32_t *out)
     if (c == 'x')
         return point_hex(r, 2, out);
     if (c == 'u')
-        return char_take(r, '{') ? point_hex(r, 0, out) : point_hex(r, 4, out);
+        return char_take(r, '{') ? point_hex(r, 0, out) : point_pair(r, out);
     *out = (unsigned char)c;
     return c && !(c >= '1' && c <= '9') && !(c >= 'a' && c <= 'z') && !(c >= 'A' && c <= 'Z') &&
            (unsigned char)c < 0x80;
@@ -249,6 +266,8 @@ static const struct expression *atom_read(struct regular *r)
         return regular_fail(r, HP_EPARSE, "there is nothing to repeat");
     if (!point_read(r, &point))
         return escape_refused(r);
+    if (point >= 0xD800 && point < 0xE000)
+        return regular_fail(r, HP_EPARSE, "half of a surrogate pair is no character");
     return chars_make(r, &(struct char_range){point, point}, 1);
 }
 

@@ -97,6 +97,7 @@ TEST(a_grammar_is_made_with_the_prompt_and_refused_by_its_field)
         {"\"guided_json\": \"[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[\"",
          "guided_json"},
         {"\"guided_json\": {}, \"ignore_eos\": true", "ignore_eos"},
+        {"\"guided_json\": {\"type\": \"string\", \"minLength\": 20000}, \"n\": 128", "n"},
         {"\"guided_json\": {}", NULL},
         {"\"response_format\": {\"type\": \"text\"}", NULL},
     };
