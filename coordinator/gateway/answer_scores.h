@@ -12,7 +12,7 @@
 
 /* Rows of one reply together have no more bytes than this, and those of all replies that are being
  * made: what a request may ask for is more than a reply should be. */
-enum { ANSWER_SCORES_BYTES = 64 << 20, ANSWER_SCORES_ALL_BYTES = 256 << 20 };
+enum { ANSWER_SCORES_BYTES = 32 << 20, ANSWER_SCORES_ALL_BYTES = 256 << 20 };
 
 struct answer_scores {
     const struct tokenizer *tokenizer; /* borrowed; NULL: nobody asked */

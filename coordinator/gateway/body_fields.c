@@ -20,7 +20,8 @@ int body_field_number(const json_t *root, const char *name, double min, double m
     double got = json_number_value(v);
     if (!isfinite(got) || got < min || got > max) {
         *param = name;
-        return err_set(e, HP_EINVAL, "%s: %g is not between %g and %g", name, got, min, max);
+        return err_set(e, HP_EINVAL, "%s: %.15g is not between %.15g and %.15g", name, got, min,
+                       max);
     }
     *out = got;
     return 0;

@@ -21,7 +21,8 @@ struct liar {
     void *socket;
     uint64_t random;
     char long_text[LONG_TEXT];
-    uint64_t deployment, generation, sequence; /* that were heard of last */
+    uint64_t deployment, generation, sequence;     /* that were heard of last */
+    uint64_t said_scores, prompt_scores, n_prompt; /* of this sequence */
     unsigned long said, heard;
     struct message_held_stage held[ROWS];
     struct message_model models[ROWS];
@@ -82,6 +83,9 @@ static const char *text(struct liar *l)
                            "ok",
                            "stop",
                            "length",
+                           "link",
+                           "device",
+                           "limit",
                            "demo",
                            "a0",
                            "\x1b[2J\r\n",
@@ -99,6 +103,16 @@ static struct pack_span span(struct liar *l)
     for (size_t i = 0; i < 64; i++)
         l->bytes[i] = (uint8_t)draw(l, 256);
     return (struct pack_span){l->bytes, sizes[draw(l, sizeof sizes / sizeof *sizes)]};
+}
+
+/* Rows of scores of the right size, mostly, with tokens that nobody has and numbers that are none;
+ * not aligned. */
+static struct pack_span scores(struct liar *l, uint64_t n, uint64_t width)
+{
+    uint64_t size = n * width * sizeof(struct score), most = sizeof l->bytes - 1;
+    for (size_t i = 0; i < sizeof l->bytes; i += 1 + draw(l, 9))
+        l->bytes[i] = draw(l, 4) ? (uint8_t)draw(l, 256) : 0xFF;
+    return draw(l, 8) && size <= most ? (struct pack_span){l->bytes + 1, (size_t)size} : span(l);
 }
 
 static struct pack_u32s words(struct liar *l)
@@ -145,9 +159,15 @@ static struct pack_list prefill_slices(struct liar *l)
 
 static struct pack_list said_rows(struct liar *l)
 {
-    for (size_t i = 0; i < ROWS; i++)
-        l->tokens[i] = (struct message_said){
-            likely(l, l->sequence), draw(l, 3), words(l), text(l), draw(l, 8), span(l)};
+    for (size_t i = 0; i < ROWS; i++) {
+        struct pack_u32s ids = words(l);
+        l->tokens[i] = (struct message_said){likely(l, l->sequence),
+                                             draw(l, 3),
+                                             ids,
+                                             text(l),
+                                             draw(l, 8),
+                                             scores(l, ids.count, l->said_scores)};
+    }
     return (struct pack_list){l->tokens, draw(l, ROWS)};
 }
 
@@ -216,9 +236,11 @@ static void lie(struct liar *l)
     case MESSAGE_SEQUENCE_FAILED:
         m.u.sequence_failed = (struct message_sequence_failed){d, g, s, text(l), text(l)};
         break;
-    case MESSAGE_LOGITS:
-        m.u.logits = (struct message_logits){d, g, s, number(l), number(l), span(l)};
+    case MESSAGE_LOGITS: {
+        uint64_t first = likely(l, draw(l, 4)), n = likely(l, draw(l, l->n_prompt + 1));
+        m.u.logits = (struct message_logits){d, g, s, first, n, scores(l, n, l->prompt_scores)};
         break;
+    }
     case MESSAGE_PROFILE_RESULT:
         m.u.profile_result =
             (struct message_profile_result){span(l), text(l), text(l), text(l), text(l)};
@@ -269,6 +291,9 @@ static void obey(struct liar *l, const struct message *order)
                                                    order->u.stage_connect.stage, true, 0};
     } else if (order->type == MESSAGE_SEQUENCE_OPEN) {
         l->sequence = order->u.sequence_open.sequence;
+        l->said_scores = order->u.sequence_open.said_scores;
+        l->prompt_scores = order->u.sequence_open.prompt_scores;
+        l->n_prompt = order->u.sequence_open.prompt.count;
     }
     if (m.type)
         say(l, &m);

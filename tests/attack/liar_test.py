@@ -13,6 +13,7 @@ from tap import main, test
 MIB = 1 << 20
 SEED = int(os.environ.get("HP_SEED", "61"))
 PROMPT = {"model": "demo", "prompt": "Once upon a time", "temperature": 0, "max_tokens": 100, "ignore_eos": True}
+SCORED = {"logprobs": 3, "prompt_logprobs": 5, "echo": True}
 
 
 def memory(pid):
@@ -88,9 +89,10 @@ def a_liar_within_a_deployment_fails_it_with_a_reason_until_it_is_removed():
                 began = time.monotonic()
                 try:
                     c.hpctl("deploy", DEMO, "--name", "both", "--agents", "a0,a1", "--compute", "f32", timeout=60)
-                    status, body = c.request("POST", "/v1/completions", dict(PROMPT, model="both"), timeout=60)
-                    codes.append(status)
-                    assert status == 200 or body["error"]["message"], body
+                    for fields in ({}, SCORED):
+                        status, body = c.request("POST", "/v1/completions", dict(PROMPT, model="both", **fields), timeout=60)
+                        codes.append(status)
+                        assert status == 200 or body["error"]["message"], body
                 except Failed as e:
                     codes.append(e.code)
                     assert e.message, e
