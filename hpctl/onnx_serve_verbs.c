@@ -1,5 +1,6 @@
 /* `hpctl model serve`: an ONNX model behind the KServe v2 protocol, on this machine without a
  * cluster. The loop takes requests, one worker at a time reads, computes and writes. */
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +22,7 @@ enum {
     FREE_INPUT_BYTES = 64 << 20, /* of all inputs, where the model leaves sizes free */
     WAITING_BYTES = 512 << 20,   /* of bodies that wait for their turn */
     BODIES_AT_ONCE = 8,
+    STOP_MS = 5000,  /* what runs has to come to its end when the server ends */
     FLUSH_MS = 1000, /* that clients have to take their answers when it ends */
     NAME_BYTES = 200
 };
@@ -55,6 +57,7 @@ struct onnx_serve {
     struct onnx_job *running, *first, *last; /* first to last: those that wait */
     size_t waiting_bytes;
     uint64_t most_waiting, waiting;
+    atomic_bool gives_up; /* what runs: nobody waits for it any more */
     bool is_stopping;
 };
 
@@ -162,6 +165,7 @@ static void worker_start(struct onnx_serve *s)
             continue;
         }
         s->running = j;
+        atomic_store(&s->gives_up, false);
         s->work.data = s;
         if (uv_queue_work(&s->loop, &s->work, on_work, on_worked) < 0) {
             s->running = NULL;
@@ -173,7 +177,10 @@ static void worker_start(struct onnx_serve *s)
 
 static void on_gone(void *ctx)
 {
-    ((struct onnx_job *)ctx)->x = NULL;
+    struct onnx_job *j = ctx;
+    j->x = NULL;
+    if (j->serve->running == j)
+        atomic_store(&j->serve->gives_up, true);
 }
 
 static void backend_infer(void *ctx, struct http_exchange *x, const struct infer_model *m,
@@ -335,6 +342,8 @@ static int serve_open(const struct invocation *in, struct onnx_serve *s, struct 
         memory = host_memory_default();
     rc = rc < 0 ? rc : network_open(in->arguments[0], memory, &s->network, e);
     rc = rc < 0 ? rc : model_fill(s, e);
+    if (rc == 0)
+        network_stop_on(s->network, &s->gives_up);
     return rc < 0 ? rc : network_engine_open(&s->network, &s->engine, e);
 }
 
@@ -348,7 +357,8 @@ static void serve_close(struct onnx_serve *s)
     network_close(&s->network);
 }
 
-/* What waits is refused; what runs is answered before the program ends. */
+/* What waits is refused; what runs is answered before the program ends, if that takes no longer
+ * than STOP_MS. */
 static void on_signal(uv_signal_t *signal, int number)
 {
     struct onnx_serve *s = signal->data;
@@ -403,9 +413,12 @@ static void on_walk(uv_handle_t *handle, void *ctx)
 /* What runs is computed to its end, and clients take what was answered, for a while. */
 static void answers_flush(struct onnx_serve *s)
 {
-    uint64_t until_ns = env_now_ns(&env_real) + FLUSH_MS * 1000000ull;
-    while (s->running ||
-           (http_figures(s->http).exchanges > 0 && env_now_ns(&env_real) < until_ns)) {
+    uint64_t now = env_now_ns(&env_real), stop_ns = now + STOP_MS * 1000000ull,
+             until_ns = now + FLUSH_MS * 1000000ull;
+    while (s->running || (http_figures(s->http).exchanges > 0 && now < until_ns)) {
+        now = env_now_ns(&env_real);
+        if (now > stop_ns)
+            atomic_store(&s->gives_up, true);
         uv_run(&s->loop, UV_RUN_NOWAIT);
         nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
     }

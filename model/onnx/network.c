@@ -16,6 +16,7 @@ struct onnx_network {
     int *last_reader;                       /* by value: node; -1: none; n_nodes: the caller */
     uint64_t limit_bytes;
     int n_folded;
+    const atomic_bool *stop; /* NULL: nobody stops runs */
 };
 
 /* Values while a stage runs. */
@@ -387,6 +388,18 @@ static void state_drop(const struct onnx_network *n, struct state *s, int node)
     }
 }
 
+void network_stop_on(struct onnx_network *n, const atomic_bool *stop)
+{
+    n->stop = stop;
+}
+
+int network_stopped(const struct onnx_network *n, struct err *e)
+{
+    return n->stop && atomic_load_explicit(n->stop, memory_order_relaxed)
+               ? err_set(e, HP_ECANCELED, "the run was given up")
+               : 0;
+}
+
 static int stages_run(const struct onnx_network *n, int n_stages, struct state *s, struct err *e)
 {
     int n_run = network_run_nodes(n), rc = 0, stage = 1, first = 0, cut = -1;
@@ -405,6 +418,7 @@ static int stages_run(const struct onnx_network *n, int n_stages, struct state *
             cut = -1;
             stage++;
         }
+        rc = rc < 0 ? rc : network_stopped(n, e);
         if (rc == 0 && !n->is_folded[i])
             rc = node_run(n, s, i, s->arrays, e);
         if (rc == 0)

@@ -4,6 +4,8 @@
 #ifndef HP_MODEL_ONNX_NETWORK_H
 #define HP_MODEL_ONNX_NETWORK_H
 
+#include <stdatomic.h>
+
 #include "common/status.h"
 #include "model/files/onnx.h"
 #include "model/ndarray.h"
@@ -46,6 +48,12 @@ struct onnx_call network_call(const struct onnx_network *n, int node,
  * `in` holds, and no data. */
 int network_node_run(const struct onnx_network *n, int node, const struct ndarray *const *in,
                      bool shapes_only, struct ndarray *outputs, struct err *e);
+
+/* Runs end with HP_ECANCELED behind the node at which this becomes true (any thread may set it); it
+ * outlives the network. */
+void network_stop_on(struct onnx_network *n, const atomic_bool *stop);
+/* 0, or HP_ECANCELED. */
+int network_stopped(const struct onnx_network *n, struct err *e);
 
 /* Runs all nodes in `n_stages` stages. inputs[n_inputs] in the graph's order, which stay the
  * caller's; outputs[n_outputs], all zero, become the caller's, to free. HP_EINVAL: an input of

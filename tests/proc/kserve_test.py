@@ -191,6 +191,25 @@ np.savez(sys.argv[3], **{f"{case}/{n}": a for n, a in results[0].items()})
 
 
 @test
+def who_hangs_up_is_not_computed_for():
+    with Server("fcn-dy20") as s:
+        shape = [400000, 3, 1, 1]
+        size = 4 * int(np.prod(shape))
+        head = json.dumps({"inputs": [{"name": "x", "shape": shape, "datatype": "FP32", "parameters": {"binary_data_size": size}}]}).encode()
+        waits = []
+        for hangs_up in (True, False):
+            c = http.client.HTTPConnection(s.address, timeout=30)
+            c.request("POST", "/v2/models/m/infer", head + bytes(size), {"Inference-Header-Content-Length": str(len(head))})
+            time.sleep(0.1)
+            if hangs_up:
+                c.close()
+            began = time.monotonic()
+            s.infer({"x": np.zeros((1, 3, 8, 8), np.float32)}, True)
+            waits.append(time.monotonic() - began)
+        assert waits[0] < waits[1] / 2, waits
+
+
+@test
 def an_unmodified_tritonclient_gets_the_known_answer():
     with Server("resnet-ts11") as s:
         made = os.path.join(os.environ.get("TMPDIR", "/tmp"), f"kserve-{os.getpid()}.npz")

@@ -15,8 +15,10 @@ static void inputs_put(struct network_plan *p, const struct ndarray *const *inpu
 static int steps_run(struct network_plan *p, int first, int end, struct err *e)
 {
     int rc = 0;
-    for (int i = first; i < end && rc == 0; i++)
-        rc = p->steps[i].run(p, &p->steps[i], e);
+    for (int i = first; i < end && rc == 0; i++) {
+        rc = network_stopped(p->network, e);
+        rc = rc < 0 ? rc : p->steps[i].run(p, &p->steps[i], e);
+    }
     return rc;
 }
 
