@@ -1,9 +1,10 @@
-/* Bodies of completion requests: any bytes from a client. What is refused must be told in valid
- * JSON, whatever it quotes. */
+/* Bodies of completion requests, and the grammars that they ask for: any bytes from a client. What
+ * is refused must be told in valid JSON, whatever it quotes. */
 #include <stdlib.h>
 
 #include "coordinator/gateway/dialect.h"
 #include "coordinator/gateway/openai_body.h"
+#include "coordinator/gateway/openai_grammar.h"
 #include "coordinator/gateway/openai_json.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -20,6 +21,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         if (openai_body_read((const char *)data, size, dialects[i]->translate, i > 0, &b, &param,
                              &e) == 0) {
             openai_json_error(&text, 404, b->model, NULL, NULL);
+            if (b->structured)
+                openai_grammar_make(b->root, &b->sampling.grammar, &param, &e);
             openai_body_drop_prompt(b);
             openai_body_destroy(&b);
         } else {
