@@ -28,6 +28,7 @@ const struct command *const command_tables[] = {
     topo_verbs,
     doctor_verbs,
     bench_verbs,
+    bench_model_verbs,
     HEADING("planning"),
     plan_verbs,
     plan_pipeline_verbs,

@@ -17,6 +17,7 @@ extern const struct command cluster_verbs[];
 extern const struct command topo_verbs[];
 extern const struct command doctor_verbs[];
 extern const struct command bench_verbs[];
+extern const struct command bench_model_verbs[];
 extern const struct command plan_verbs[];
 extern const struct command plan_pipeline_verbs[];
 extern const struct command plan_pools_verbs[];

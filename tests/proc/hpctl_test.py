@@ -425,4 +425,23 @@ def local_down_waits_for_the_streams_that_its_coordinator_drains():
         assert "signal=" in open(os.path.join(c.folder, "state", "coordinator", "log")).read()
 
 
+
+@test
+def a_box_is_measured_without_a_cluster():
+    def bench(*args):
+        done = subprocess.run([os.path.join(BUILD, "hpctl"), "bench", *args], capture_output=True, text=True, timeout=120 * SCALE)
+        return done.returncode, done.stdout, done.stderr
+
+    rc, out, said = bench(DEMO, "--prompt", "40", "--answer", "5", "--batch", "1,3", "--depth", "20", "--repeat", "2", "--threads", "1", "-o", "json")
+    assert rc == 0, said
+    r = json.loads(out)
+    assert [(x["test"], x["tokens"], x["batch"], x["depth"]) for x in r["rows"]] == [("prompt", 40, 1, 20), ("answer", 5, 1, 20), ("answer", 5, 3, 20)], r
+    assert all(0 < x["least"] <= x["tokens_per_s"] <= x["most"] for x in r["rows"]) and "1 thread" in r["device"] and r["bytes"] > 1 << 20, r
+    rc, out, said = bench(DEMO, "--prompt", "0", "--answer", "3", "--repeat", "1", "--compute", "f32", "--kv", "q8_0")
+    assert rc == 0 and "answer" in out and "prompt" not in out.split("\n", 2)[2], (out, said)
+    for args, code, says in (((DEMO, "--prompt", "5000"), 1, "context of"), ((DEMO, "--batch", "1,99"), 2, "--batch"), ((DEMO, "--prompt", "0", "--answer", "0"), 2, "nothing"), (("/nowhere.gguf",), 4, "/nowhere.gguf")):
+        rc, out, said = bench(*args)
+        assert rc == code and says in said, (args, rc, said)
+
+
 main()
