@@ -46,3 +46,13 @@ void block_lanes_put(enum dtype t, size_t lanes, const uint8_t *rows, size_t n_r
         for (size_t l = 0; l < n_rows; l++)
             lane_put(&o, lanes, l, rows + l * row_bytes + b * o.bytes, out + b * lanes * o.bytes);
 }
+
+void plain_side_put(size_t piece, size_t lanes, const uint8_t *rows, size_t n_rows,
+                    size_t row_bytes, uint8_t *out)
+{
+    if (n_rows < lanes)
+        memset(out, 0, lanes * row_bytes);
+    for (size_t at = 0; at < row_bytes; at += piece)
+        for (size_t r = 0; r < n_rows; r++)
+            memcpy(out + at * lanes + r * piece, rows + r * row_bytes + at, piece);
+}

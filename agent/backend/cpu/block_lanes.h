@@ -22,6 +22,10 @@ enum { BLOCK_LANES_MAX = 16 };
 /* A group of n_rows rows, at most `lanes`, of n_blocks blocks each, row_bytes apart, into `out`. */
 void block_lanes_put(enum dtype t, size_t lanes, const uint8_t *rows, size_t n_rows,
                      size_t row_bytes, size_t n_blocks, uint8_t *out);
+/* The same for rows of plain formats: `piece` bytes of each of `lanes` rows in turn; row_bytes is a
+ * multiple of piece. */
+void plain_side_put(size_t piece, size_t lanes, const uint8_t *rows, size_t n_rows,
+                    size_t row_bytes, uint8_t *out);
 /* Rows that lie in memory for so many. */
 static inline size_t block_lanes_rows(size_t lanes, size_t rows)
 {

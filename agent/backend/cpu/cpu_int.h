@@ -50,7 +50,7 @@ struct device_weight {
     const uint8_t *data;          /* in place: rows of the file; else owned */
     size_t rows, columns;         /* [outputs, inputs]; a vector has one row */
     size_t row_bytes;             /* in place, blocks */
-    size_t lanes;                 /* rows of blocks that lie side by side; else 0 */
+    size_t lanes;                 /* rows that lie side by side; 0: none */
     size_t padded_columns;        /* of a panel */
     uint64_t owned_bytes;         /* of `data`, when it is ours */
     struct device_weight **parts; /* [n_parts]: of experts; the rest is empty then */

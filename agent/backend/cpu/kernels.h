@@ -14,6 +14,7 @@
 
 enum {
     DOT_MAX_ROWS = 4,     /* rows of x that one call of `dot` takes */
+    SIDE_ROWS = 4,        /* rows of weights of plain formats that lie side by side */
     DOT_CHUNK = 512,      /* inputs whose products are summed before they are added to the output */
     PANEL_OUTPUTS = 64,   /* outputs side by side in a packed bf16 panel */
     PANEL_INPUTS = 32,    /* a panel's inputs are padded to a multiple of this */
@@ -72,6 +73,15 @@ struct cpu_kernels {
     void (*dot[DTYPE_COUNT])(const float *x, size_t x_stride, int rows, const uint8_t *w,
                              size_t w_stride, size_t cols, size_t k, const uint8_t *next,
                              float *out, size_t out_stride);
+
+    /* Plain formats whose rows lie side by side (plain_side_put): `side_values` values of each of
+     * SIDE_ROWS rows in turn. `dot_side` adds to as many outputs what `dot` would, to the bit;
+     * `unpack_side` makes rows of k floats, out_stride apart. k is a multiple of side_values. NULL
+     * where a format has no such kernel. */
+    size_t side_values;
+    void (*dot_side[DTYPE_COUNT])(const float *x, size_t x_stride, int rows, const uint8_t *w,
+                                  size_t k, float *out, size_t out_stride);
+    void (*unpack_side[DTYPE_COUNT])(const uint8_t *w, size_t k, float *out, size_t out_stride);
 
     /* out[width] = in / sqrt(mean(in²) + epsilon) * weight */
     void (*rms_norm)(const float *in, const float *weight, float epsilon, size_t width, float *out);

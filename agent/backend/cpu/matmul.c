@@ -16,31 +16,90 @@ enum {
     ROW_SPLIT = 16,    /* threads share out rows rather than outputs when each gets so many */
 };
 
-/* Outputs [begin, end) of a group of outputs, all rows, for inputs [k0, k0 + n). */
-static void in_place_chunk(const struct matmul_job *job, size_t begin, size_t end, size_t k0,
-                           size_t n, float *panel)
+/* The byte of a row of weights at which those of input k0 begin. */
+static size_t in_place_at(const struct device_weight *w, size_t k0)
+{
+    const struct dtype_info *info = dtype_info(w->dtype);
+    return k0 / info->block_elements * info->block_bytes;
+}
+
+/* Rows [c, c + n) of weights as floats, DOT_CHUNK apart, whole groups of those side by side. */
+static void in_place_unpack(const struct matmul_job *job, size_t c, size_t n_rows, size_t k0,
+                            size_t n, float *panel)
 {
     const struct device_weight *w = job->w;
     const struct cpu_kernels *k = job->device->kernels;
-    const struct dtype_info *info = dtype_info(w->dtype);
-    size_t at = k0 / info->block_elements * info->block_bytes, stride = w->row_bytes;
-    const uint8_t *weights = w->data + begin * stride + at, *next = NULL;
-    enum dtype t = w->dtype;
-    if (panel) {
-        for (size_t c = begin; c < end; c++)
-            kernels_unpack(k, t, weights + (c - begin) * stride, n,
-                           panel + (c - begin) * DOT_CHUNK);
-        weights = (const uint8_t *)panel;
-        stride = DOT_CHUNK * sizeof(float);
-        t = DTYPE_F32;
-    } else if (end + (end - begin) <= w->rows) { /* of the next group, in the order of memory */
-        next = w->data + end * stride + at * (end - begin);
+    size_t at = in_place_at(w, k0), side = w->lanes ? w->lanes : 1;
+    for (size_t i = 0; i < n_rows; i += side) {
+        const uint8_t *rows = w->data + (c + i) * w->row_bytes + at * side;
+        if (w->lanes)
+            k->unpack_side[w->dtype](rows, n, panel + i * DOT_CHUNK, DOT_CHUNK);
+        else
+            kernels_unpack(k, w->dtype, rows, n, panel + i * DOT_CHUNK);
     }
+}
+
+/* Outputs [begin, end) of all rows by floats of their weights, for inputs [k0, k0 + n). */
+static void in_place_many(const struct matmul_job *job, size_t begin, size_t end, size_t k0,
+                          size_t n, float *panel)
+{
+    in_place_unpack(job, begin, end - begin, k0, n, panel);
     for (size_t r = 0; r < job->rows; r += DOT_MAX_ROWS) {
         int rows = job->rows - r < DOT_MAX_ROWS ? (int)(job->rows - r) : DOT_MAX_ROWS;
-        k->dot[t](job->x + r * job->x_row + k0, job->x_row, rows, weights, stride, end - begin, n,
-                  r == 0 ? next : NULL, job->out + r * w->rows + begin, w->rows);
+        job->device->kernels->dot[DTYPE_F32](job->x + r * job->x_row + k0, job->x_row, rows,
+                                             (const uint8_t *)panel, DOT_CHUNK * sizeof *panel,
+                                             end - begin, n, NULL,
+                                             job->out + r * job->w->rows + begin, job->w->rows);
     }
+}
+
+/* A group of rows side by side, of which the last may be short of some. */
+static void in_place_side(const struct matmul_job *job, size_t begin, size_t end, size_t k0,
+                          size_t n)
+{
+    const struct device_weight *w = job->w;
+    const uint8_t *group = w->data + begin * w->row_bytes + in_place_at(w, k0) * w->lanes;
+    for (size_t r = 0; r < job->rows; r += DOT_MAX_ROWS) {
+        int rows = job->rows - r < DOT_MAX_ROWS ? (int)(job->rows - r) : DOT_MAX_ROWS;
+        const float *x = job->x + r * job->x_row + k0;
+        float *out = job->out + r * w->rows + begin, all[DOT_MAX_ROWS * SIDE_ROWS] = {0};
+        if (end - begin == w->lanes) {
+            job->device->kernels->dot_side[w->dtype](x, job->x_row, rows, group, n, out, w->rows);
+            continue;
+        }
+        job->device->kernels->dot_side[w->dtype](x, job->x_row, rows, group, n, all, SIDE_ROWS);
+        for (size_t i = 0; i < (size_t)rows; i++)
+            for (size_t c = 0; c < end - begin; c++)
+                out[i * w->rows + c] += all[i * SIDE_ROWS + c];
+    }
+}
+
+/* Outputs [begin, end) of a group of outputs, all rows, for inputs [k0, k0 + n). */
+static void in_place_few(const struct matmul_job *job, size_t begin, size_t end, size_t k0,
+                         size_t n)
+{
+    const struct device_weight *w = job->w;
+    size_t at = in_place_at(w, k0), stride = w->row_bytes;
+    const uint8_t *weights = w->data + begin * stride + at, *next = NULL;
+    if (end + (end - begin) <= w->rows) /* of the next group, in the order of memory */
+        next = w->data + end * stride + at * (end - begin);
+    for (size_t r = 0; r < job->rows; r += DOT_MAX_ROWS) {
+        int rows = job->rows - r < DOT_MAX_ROWS ? (int)(job->rows - r) : DOT_MAX_ROWS;
+        job->device->kernels->dot[w->dtype](job->x + r * job->x_row + k0, job->x_row, rows, weights,
+                                            stride, end - begin, n, r == 0 ? next : NULL,
+                                            job->out + r * w->rows + begin, w->rows);
+    }
+}
+
+static void in_place_chunk(const struct matmul_job *job, size_t begin, size_t end, size_t k0,
+                           size_t n, float *panel)
+{
+    if (panel)
+        in_place_many(job, begin, end, k0, n, panel);
+    else if (job->w->lanes)
+        in_place_side(job, begin, end, k0, n);
+    else
+        in_place_few(job, begin, end, k0, n);
 }
 
 /* Whether weights are unpacked first: for many rows, and where no kernel reads the format. */
@@ -53,7 +112,7 @@ static bool in_place_unpacks(const struct cpu_device *d, const struct device_wei
  * is unpacked of them stays in the first cache; for many rows many, which serve all of these. */
 static size_t in_place_group(size_t rows)
 {
-    return rows >= IN_PLACE_PANEL_ROWS ? PANEL_OUTPUTS : 4;
+    return rows >= IN_PLACE_PANEL_ROWS ? PANEL_OUTPUTS : SIDE_ROWS;
 }
 
 static void in_place_part(void *ctx, int thread, uint32_t part)

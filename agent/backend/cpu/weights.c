@@ -4,7 +4,7 @@
  * summed in a fixed order (kernels.h), so that a result does not depend on the batch, and decode
  * reads no more bytes than the file has. This is `--compute f32`, where rows are mapped and never
  * copied, and `auto` of plain formats on CPUs without bf16 arithmetic, where large matrices move
- * into huge pages.
+ * into huge pages and some rows lie side by side there (kernels.h: the same bits come out).
  *
  * Blocks: the quantised rows of the file, in memory of our own and some of them side by side
  * (block_lanes.h). Decode multiplies them as integers (matmul_few.c); prefill makes panels of them
@@ -56,6 +56,21 @@ static enum weight_form form_of(const struct cpu_device *d, const struct weight 
     return d->onednn ? FORM_PANELS_BF16 : FORM_IN_PLACE;
 }
 
+/* How many rows of a matrix lie side by side; 0: each for itself. */
+static size_t lanes_of(const struct cpu_device *d, const struct weight *w, enum weight_use use,
+                       bool f32)
+{
+    enum weight_form form = form_of(d, w, use, f32);
+    if (form == FORM_BLOCKS)
+        return d->kernels->blocks->lanes;
+    bool own = form == FORM_IN_PLACE && !f32 && use == WEIGHT_MATMUL && w->stored == WEIGHT_PLAIN &&
+               weight_rows(w, use) * weight_columns(w, use) >= BF16_LEAST_VALUES;
+    return own && d->kernels->dot_side[w->dtype] &&
+                   weight_columns(w, use) % d->kernels->side_values == 0
+               ? SIDE_ROWS
+               : 0;
+}
+
 static uint64_t parts_resident_bytes(const struct device *d, const struct weight *w,
                                      enum weight_use use, bool f32)
 {
@@ -71,11 +86,12 @@ uint64_t cpu_weight_resident_bytes(const struct device *device, const struct wei
     const struct cpu_device *d = (const struct cpu_device *)device;
     if (w->n_parts > 0)
         return parts_resident_bytes(device, w, use, f32);
-    size_t rows = weight_rows(w, use), columns = weight_columns(w, use);
+    size_t rows = weight_rows(w, use), columns = weight_columns(w, use),
+           lanes = lanes_of(d, w, use, f32);
     switch (form_of(d, w, use, f32)) {
-    case FORM_BLOCKS: rows = block_lanes_rows(d->kernels->blocks->lanes, rows); /* fall through */
+    case FORM_BLOCKS:
     case FORM_IN_PLACE:
-        return rows *
+        return (lanes ? block_lanes_rows(lanes, rows) : rows) *
                (columns / dtype_info(w->dtype)->block_elements * dtype_info(w->dtype)->block_bytes);
     case FORM_F32: return rows * columns * sizeof(float);
     case FORM_PANELS_BF16:
@@ -212,29 +228,42 @@ static int load_panels(struct cpu_device *d, const struct weight *source, struct
                                     : 0;
 }
 
-/* `panels` gets the rows of the source, of blocks in groups side by side. */
+/* n rows from r on, at most a group, side by side. */
+static void group_put(const struct pack_job *job, size_t r, size_t n)
+{
+    const struct device_weight *w = job->w;
+    const struct dtype_info *info = dtype_info(w->dtype);
+    const uint8_t *rows = job->source->data + r * w->row_bytes;
+    uint8_t *to = (uint8_t *)(void *)job->panels + r * w->row_bytes;
+    if (w->form == FORM_BLOCKS)
+        block_lanes_put(w->dtype, w->lanes, rows, n, w->row_bytes, w->row_bytes / info->block_bytes,
+                        to);
+    else
+        plain_side_put(job->device->kernels->side_values * info->block_bytes, w->lanes, rows, n,
+                       w->row_bytes, to);
+}
+
+/* `panels` gets the rows of the source, in groups side by side where they lie so. */
 static void rows_part(void *ctx, int thread, uint32_t part)
 {
     struct pack_job *job = ctx;
     const struct device_weight *w = job->w;
     size_t r = parts_begin(&job->parts, part), end = parts_end(&job->parts, part),
            begin = r * w->row_bytes, bytes = end * w->row_bytes - begin;
-    uint8_t *to = (uint8_t *)(void *)job->panels;
     (void)thread;
     for (; w->lanes && r < end; r += w->lanes)
-        block_lanes_put(w->dtype, w->lanes, job->source->data + r * w->row_bytes,
-                        end - r < w->lanes ? end - r : w->lanes, w->row_bytes,
-                        w->row_bytes / dtype_info(w->dtype)->block_bytes, to + r * w->row_bytes);
+        group_put(job, r, end - r < w->lanes ? end - r : w->lanes);
     if (!w->lanes)
-        memcpy(to + begin, job->source->data + begin, bytes);
+        memcpy((uint8_t *)(void *)job->panels + begin, job->source->data + begin, bytes);
     release_pages(job->source, begin, bytes);
 }
 
 /* In memory of our own: huge pages, which decode reads 1.5 times as fast. */
 static int load_rows(struct cpu_device *d, const struct weight *source, struct device_weight *w,
-                     size_t lanes, struct err *e)
+                     struct err *e)
 {
     struct pack_job job = {.device = d, .source = source, .w = w};
+    size_t lanes = w->lanes;
     uint64_t bytes = (lanes ? block_lanes_rows(lanes, w->rows) : w->rows) * w->row_bytes;
     void *memory;
     int rc = cpu_memory_alloc(d, bytes, source->name, &memory, e);
@@ -242,7 +271,6 @@ static int load_rows(struct cpu_device *d, const struct weight *source, struct d
         return rc;
     w->data = memory;
     w->owned_bytes = bytes;
-    w->lanes = lanes;
     job.panels = memory;
     job.parts = threads_parts(d->threads, w->rows, lanes ? lanes : 1, 0);
     threads_run(d->threads, job.parts.count, rows_part, &job);
@@ -335,9 +363,9 @@ static int load_in_form(struct cpu_device *d, const struct weight *source, struc
     if (w->form == FORM_PANELS_BF16)
         return load_panels(d, source, w, e);
     if (w->form == FORM_BLOCKS)
-        return load_rows(d, source, w, d->kernels->blocks->lanes, e);
+        return load_rows(d, source, w, e);
     if (own)
-        return load_rows(d, source, w, 0, e);
+        return load_rows(d, source, w, e);
     w->data = source->data;
     if (w->of_rows) /* few of them are ever read: those come back */
         release_pages(source, 0, source->bytes);
@@ -407,6 +435,7 @@ int cpu_weight_load(struct device *device, const struct weight *source, enum wei
     w->rows = weight_rows(source, use);
     w->columns = weight_columns(source, use);
     w->row_bytes = w->columns / info->block_elements * info->block_bytes;
+    w->lanes = lanes_of(d, source, use, f32);
     bool own = !f32 && use == WEIGHT_MATMUL && w->rows * w->columns >= BF16_LEAST_VALUES;
     rc = use == WEIGHT_MATMUL_TURNED || source->stored != WEIGHT_PLAIN
              ? load_copied(d, source, w, e)

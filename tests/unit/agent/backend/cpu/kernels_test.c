@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "agent/backend/cpu/block_lanes.h"
 #include "agent/backend/cpu/kernels.h"
 #include "agent/backend/plain/loops.h"
 #include "common/env.h"
@@ -260,6 +261,48 @@ TEST(inner_products_match_and_do_not_depend_on_the_batch)
                     for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++)
                         if (lengths[i] % dtype_info((enum dtype)t)->block_elements == 0)
                             check_dot(k, (enum dtype)t, rows, cols, lengths[i]);
+    }
+}
+
+static void check_side(const struct cpu_kernels *k, enum dtype t, int rows, size_t n)
+{
+    size_t row_bytes = n * dtype_info(t)->block_bytes, outputs = (size_t)rows * SIDE_ROWS;
+    uint8_t *memory, *w = random_weights(t, n * SIDE_ROWS, n, &memory),
+                     *side = calloc(SIDE_ROWS, row_bytes);
+    float *x = random_floats(n * (size_t)rows, 3), *got = random_floats(outputs, 4),
+          *want = random_floats(outputs, 4), *row = random_floats(n, 5),
+          *unpacked = random_floats(SIDE_ROWS * (n + 1), 6);
+    assert_non_null(side);
+    plain_side_put(k->side_values * dtype_info(t)->block_bytes, SIDE_ROWS, w, SIDE_ROWS, row_bytes,
+                   side);
+    k->dot_side[t](x, n, rows, side, n, got, SIDE_ROWS);
+    k->dot[t](x, n, rows, w, row_bytes, SIDE_ROWS, n, NULL, want, SIDE_ROWS);
+    assert_memory_equal(got, want, outputs * sizeof *got);
+    k->unpack_side[t](side, n, unpacked, n + 1);
+    for (size_t c = 0; c < SIDE_ROWS; c++) {
+        kernels_unpack(k, t, w + c * row_bytes, n, row);
+        assert_memory_equal(unpacked + c * (n + 1), row, n * sizeof *row);
+    }
+    free(memory);
+    free(side);
+    free(x);
+    free(got);
+    free(want);
+    free(row);
+    free(unpacked);
+}
+
+TEST(rows_side_by_side_give_the_bits_of_rows_each_for_itself)
+{
+    for (int l = 0; l < LEVELS; l++) {
+        const struct cpu_kernels *k = level(levels[l]);
+        for (int t = 0; k && t < DTYPE_WEIGHT_COUNT; t++)
+            for (int rows = 1; k->dot_side[t] && rows <= DOT_MAX_ROWS; rows++)
+                for (size_t n = k->side_values; n <= DOT_CHUNK; n *= 2)
+                    check_side(k, (enum dtype)t, rows, n);
+        if (k)
+            assert_true(k->dot_side[DTYPE_F32] && k->dot_side[DTYPE_F16] &&
+                        k->dot_side[DTYPE_BF16]);
     }
 }
 
@@ -649,6 +692,7 @@ int main(void)
         cmocka_unit_test(rows_are_narrowed_to_nearest_even_and_saturate),
         cmocka_unit_test(rows_cross_in_bytes_with_the_largest_of_each_block_kept),
         cmocka_unit_test(inner_products_match_and_do_not_depend_on_the_batch),
+        cmocka_unit_test(rows_side_by_side_give_the_bits_of_rows_each_for_itself),
         cmocka_unit_test(norms_and_activations_match_at_any_width),
         cmocka_unit_test(activations_of_extreme_values_stay_finite),
         cmocka_unit_test(attention_matches_and_does_not_depend_on_the_tile),
