@@ -10,7 +10,7 @@
 #include "common/env.h"
 #include "coordinator/gateway/http_int.h"
 
-enum { DEADLINE_CHECK_MS = 500, CONNECTION_MEMORY_BYTES = 32768, RUNS_IN_A_ROW = 8 };
+enum { DEADLINE_CHECK_MS = 500, CONNECTION_MEMORY_BYTES = 32768 };
 
 /* ---- the daemon on the loop ---- */
 
@@ -31,13 +31,13 @@ static void run_daemon(struct http_server *s)
 
 static void on_timer(uv_timer_t *timer)
 {
-    run_daemon(timer->data);
+    ((struct http_server *)timer->data)->work = true;
 }
 
 static void on_poll(uv_poll_t *poll, int status, int events)
 {
     (void)status, (void)events;
-    run_daemon(poll->data);
+    ((struct http_server *)poll->data)->work = true;
 }
 
 /* After descriptors ran out MHD listens again only when it is run, and then nothing may ever wake
@@ -45,13 +45,15 @@ static void on_poll(uv_poll_t *poll, int status, int events)
 static void on_deadlines(uv_timer_t *timer)
 {
     http_deadline_check(timer);
-    run_daemon(timer->data);
+    on_timer(timer);
 }
 
+/* Once in a turn of the loop, whatever there is to do: each run takes a request or two of every
+ * connection that has some waiting, and others on the loop have their turn between two. */
 static void on_prepare(uv_prepare_t *prepare)
 {
     struct http_server *s = prepare->data;
-    for (int i = 0; s->work && i < RUNS_IN_A_ROW; i++)
+    if (s->work)
         run_daemon(s);
     if (s->work)
         uv_timer_start(&s->timer, on_timer, 0, 0);

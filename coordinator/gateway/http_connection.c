@@ -2,10 +2,10 @@
 
 void http_exchange_wake(struct http_exchange *x)
 {
-    if (x->suspended) {
-        x->suspended = false;
-        MHD_resume_connection(x->connection);
-    }
+    if (!x->suspended)
+        return; /* the daemon comes to it by itself */
+    x->suspended = false;
+    MHD_resume_connection(x->connection);
     x->server->work = true;
 }
 

@@ -64,7 +64,7 @@ struct http_server {
     struct MHD_Daemon *daemon;
     uv_poll_t poll;
     uv_timer_t timer, deadlines;
-    uv_prepare_t prepare; /* runs the daemon when something was resumed since */
+    uv_prepare_t prepare; /* runs the daemon, once in a turn, when there is work */
     int port, handles, socket, n_lingering;
     struct lingering *lingering;
     bool work, stopping;
