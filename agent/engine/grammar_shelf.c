@@ -63,6 +63,8 @@ static int tree_make(struct grammar_shelf *s, struct err *e)
     rc = rc < 0 ? rc : token_tree_of_tokenizer(t, s->vocabulary, &s->tree, e);
     if (m)
         model_close(&m);
+    if (rc < 0 && e) /* clients read it, whom no folder here concerns */
+        err_rename(e, s->path, "the model's file");
     return rc;
 }
 
