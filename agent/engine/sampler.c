@@ -144,6 +144,10 @@ int sampler_constrain(struct sampler *s, struct automaton *a, struct err *e)
     int rc = matcher_create(a, s->most_tokens, s->ends, s->n_ends, &s->matcher, e);
     for (size_t i = 0; rc == 0 && i < s->n_before; i++)
         matcher_accept(s->matcher, s->before[i]);
+    if (rc == 0) { /* a megabyte and more, which nobody reads again */
+        free((void *)s->params.grammar.data);
+        s->params.grammar = (struct pack_span){0};
+    }
     return rc < 0 ? rc : matcher_error(s->matcher, e);
 }
 

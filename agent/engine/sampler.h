@@ -18,7 +18,7 @@ void sampler_destroy(struct sampler **s);
  * end it (copied). Before any token is accepted. HP_ENOMEM. */
 int sampler_expect(struct sampler *s, uint64_t most_tokens, const uint32_t *ends, size_t n_ends,
                    struct err *e);
-/* The grammar of its parameters. */
+/* The grammar of its parameters, until it is constrained. */
 struct pack_span sampler_grammar(const struct sampler *s);
 /* From now on it picks what the grammar's automaton allows, which outlives it; tokens that were
  * accepted before are told to it. As matcher_create. */
