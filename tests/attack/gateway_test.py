@@ -326,6 +326,9 @@ def large_prompts_and_bodies_hold_nobody_up():
             "7 MB of numbers": b'{"model": "demo", "x": [' + b"1," * (7 * MIB // 2) + b'1], "messages": []}',
             "deep lists": b'{"model": "demo", "x": ' + b"[" * (7 * MIB) + b"}",
             "900 000 lists": b'{"model": "demo", "x": [' + b"[]," * 440000 + b'[]], "messages": [{"role": "user", "content": "x"}], "n": 1000}',
+            "a schema of 4000 ways": chat_body("x", guided_json={"oneOf": [{"const": i} for i in range(4000)]}),
+            "a pattern of 4000 places": chat_body("x", guided_regex="(.?){4000}(a|b)", max_tokens=500, temperature=1),
+            "a shortest text of 2 MB": chat_body("x", grammar="root ::= r0\n" + "".join(f"r{i} ::= r{i + 1} r{i + 1}\n" for i in range(21)) + "r21 ::= [ab]"),
         }
         for name, body in bodies.items():
             beside_a_stream(c, name, body)
