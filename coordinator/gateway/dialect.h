@@ -8,13 +8,17 @@
 #include "coordinator/gateway/answer_scores.h"
 #include "coordinator/gateway/openai_json.h"
 
+/* What a body asks for that has no prompt: that the model is there, or may go. */
+enum { DIALECT_LOAD = 1, DIALECT_UNLOAD = 2 };
+
 struct dialect {
     const char *stream_type; /* Content-Type */
     const char *pulse;       /* what a stream tells that has nothing to tell; NULL: nothing */
     const char *stopped;     /* how an answer finished that a stop string ended */
     const char *id_prefix;   /* of an answer's name; NULL: OpenAI's two */
-    /* Makes OpenAI's fields of *root (which it replaces) and says whether they are a chat's.
-     * HP_EINVAL names the field in *param; HP_ENOMEM. NULL: they are OpenAI's. Any thread. */
+    /* Makes OpenAI's fields of *root (which it replaces) and says whether they are a chat's;
+     * DIALECT_LOAD and DIALECT_UNLOAD where nothing is to be answered. HP_EINVAL names the field in
+     * *param; HP_ENOMEM. NULL: they are OpenAI's. Any thread. */
     int (*translate)(json_t **root, bool *chat, const char **param, struct err *e);
     /* A stream: the beginning of a choice, its text, its end; then the end of all. `finish` is
      * "stop", "length", "tool_calls" or `stopped`; at the end that of the first choice. */

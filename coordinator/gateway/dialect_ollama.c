@@ -68,7 +68,7 @@ static bool format_move(json_t *to, json_t *format)
     if (!format || json_is_null(format) || (word && !*word))
         return true;
     json_t *made =
-        word ? json_pack("{s:s}", "type", strcmp(word, "json") == 0 ? "json_object" : word)
+        word ? json_pack("{s:s}", "type", "json_object")
              : json_pack("{s:s, s:{s:O}}", "type", "json_schema", "json_schema", "schema", format);
     return json_object_set_new(to, "response_format", made) == 0;
 }
@@ -84,6 +84,9 @@ static int ollama_fields(const json_t *from, json_t *to, const char **param, str
         return rc;
     if (options && !json_is_null(options) && !json_is_object(options))
         return body_field_refuse(param, "options", e, "must be an object");
+    const char *format = json_string_value(json_object_get(from, "format"));
+    if (format && *format && strcmp(format, "json") != 0)
+        return body_field_refuse(param, "format", e, "must be \"json\" or a JSON schema");
     bool fine = json_object_set_new(to, "model", model_named(json_object_get(from, "model"))) == 0;
     fine = fine && json_object_set(to, "stream",
                                    stream && !json_is_null(stream) ? stream : json_true()) == 0;
@@ -108,11 +111,26 @@ static int ollama_replace(json_t **root, json_t *to, const char **param, struct 
     return 0;
 }
 
+/* Without anything to answer a model is asked to be there, or may go: what is deployed stays either
+ * way. The fields are checked as those of others, with a stand-in for the prompt. */
+static int translate_load(json_t **root, const char **param, struct err *e)
+{
+    const json_t *keep = json_object_get(*root, "keep_alive");
+    const char *text = json_string_value(keep);
+    bool leaves = (json_is_number(keep) && json_number_value(keep) == 0) ||
+                  (text && *text && strspn(text, "0hms") == strlen(text));
+    json_t *to = json_pack("{s:[{s:s, s:s}]}", "messages", "role", "user", "content", "-");
+    int rc = ollama_replace(root, to, param, e);
+    return rc < 0 ? rc : leaves ? DIALECT_UNLOAD : DIALECT_LOAD;
+}
+
 static int translate_chat(json_t **root, bool *chat, const char **param, struct err *e)
 {
     json_t *messages = json_object_get(*root, "messages"), *message;
     size_t i;
     *chat = true;
+    if (!field_asks(*root, "messages"))
+        return translate_load(root, param, e);
     json_array_foreach(messages, i, message)
     {
         if (field_asks(message, "images"))
@@ -131,8 +149,12 @@ static int translate_generate(json_t **root, bool *chat, const char **param, str
         if (rc < 0)
             return rc;
     }
-    if (!json_is_string(prompt) || !json_string_length(prompt))
-        return body_field_refuse(param, "prompt", e, prompt ? "must be a text" : "is missing");
+    if (!field_asks(*root, "prompt")) {
+        *chat = true;
+        return translate_load(root, param, e);
+    }
+    if (!json_is_string(prompt))
+        return body_field_refuse(param, "prompt", e, "must be a text");
     if (!*chat)
         return ollama_replace(root, json_pack("{s:O}", "prompt", prompt), param, e);
     json_t *messages = json_array();

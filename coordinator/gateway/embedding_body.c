@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "coordinator/gateway/body_measure.h"
+#include "coordinator/gateway/dialect.h"
 #include "coordinator/gateway/json_write.h"
 #include "model/pooling.h"
 
@@ -89,6 +90,15 @@ static int fields_take(struct embedding_body *b)
 {
     if (!json_is_object(b->root))
         return err_set(&b->failure, HP_EINVAL, "the body is not a JSON object");
+    if (b->form != EMBEDDING_OPENAI && ollama_name_read(b->root) < 0)
+        return err_set(&b->failure, HP_ENOMEM, "out of memory for a request");
+    if (b->form == EMBEDDING_OLLAMA_ONE) {
+        json_t *prompt = json_object_get(b->root, "prompt");
+        if (!json_is_string(prompt))
+            return field_refuse(b, "prompt", "is missing or not a text");
+        if (json_object_set(b->root, "input", prompt) < 0)
+            return err_set(&b->failure, HP_ENOMEM, "out of memory for a request");
+    }
     const char *name = json_string_value(json_object_get(b->root, "model"));
     const json_t *form = json_object_get(b->root, "encoding_format");
     const char *word = form && !json_is_null(form) ? json_string_value(form) : "float";
@@ -165,12 +175,29 @@ static void row_write(const struct embedding_body *b, const struct embedding_tex
     buffer_append(out, "]", 1);
 }
 
+static void ollama_write(const struct embedding_body *b, struct buffer *out)
+{
+    bool one = b->form == EMBEDDING_OLLAMA_ONE;
+    buffer_printf(out, one ? "{\"embedding\":" : "{\"embeddings\":[");
+    for (size_t i = 0; i < b->n_texts; i++) {
+        buffer_printf(out, "%s", i ? "," : "");
+        row_write(b, &b->texts[i], out);
+    }
+    buffer_printf(out, one ? ",\"model\":" : "],\"model\":");
+    json_write_text(out, b->name);
+    buffer_printf(out, ",\"prompt_eval_count\":%llu}", (unsigned long long)b->prompt_tokens);
+}
+
 void embedding_body_write(struct embedding_body *b, struct buffer *out)
 {
+    for (size_t i = 0; i < b->n_texts && b->normalised; i++)
+        pooling_normalise(b->texts[i].row, b->width);
+    if (b->form != EMBEDDING_OPENAI) {
+        ollama_write(b, out);
+        return;
+    }
     buffer_printf(out, "{\"object\":\"list\",\"data\":[");
     for (size_t i = 0; i < b->n_texts; i++) {
-        if (b->normalised)
-            pooling_normalise(b->texts[i].row, b->width);
         buffer_printf(out, "%s{\"object\":\"embedding\",\"index\":%zu,\"embedding\":", i ? "," : "",
                       i);
         row_write(b, &b->texts[i], out);

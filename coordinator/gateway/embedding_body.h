@@ -1,5 +1,5 @@
 /* The body of a request for embeddings, and the answer's: from JSON to tokens, from rows to JSON.
- * Only openai_embedding.c includes this. No I/O and nothing shared: any thread may work on one. */
+ * Only openai_embedding.c works with it. No I/O and nothing shared: any thread may work on one. */
 #ifndef HP_COORDINATOR_GATEWAY_EMBEDDING_BODY_H
 #define HP_COORDINATOR_GATEWAY_EMBEDDING_BODY_H
 
@@ -13,6 +13,13 @@
 
 enum { EMBEDDING_MAX_TEXTS = 2048 };
 
+/* Whose fields, and whose answer. */
+enum embedding_form {
+    EMBEDDING_OPENAI,
+    EMBEDDING_OLLAMA,     /* POST /api/embed */
+    EMBEDDING_OLLAMA_ONE, /* POST /api/embeddings, the older one: a "prompt" and one row */
+};
+
 /* One text, or one list of ids. */
 struct embedding_text {
     struct buffer ids; /* u32 each; freed when they are in the core */
@@ -25,6 +32,7 @@ struct embedding_body {
     json_t *root; /* until its inputs are taken */
     char *name;   /* of the model */
     bool base64;
+    enum embedding_form form;
     /* What the loop knows of the model, before the inputs are taken. */
     struct model *model; /* shared */
     bool normalised;

@@ -140,18 +140,41 @@ static void post_ollama_show(struct gateway *g, struct http_exchange *x, const c
     text_api_post(&g->openai, x, TEXT_SHOW);
 }
 
+static void post_ollama_pull(struct gateway *g, struct http_exchange *x, const char *rest)
+{
+    (void)rest;
+    text_api_post(&g->openai, x, TEXT_PULL);
+}
+
 static void post_count(struct gateway *g, struct http_exchange *x, const char *rest)
 {
     (void)rest;
     text_api_post(&g->openai, x, TEXT_COUNT);
 }
 
-static void post_embeddings(struct gateway *g, struct http_exchange *x, const char *rest)
+static void embedding_post(struct gateway *g, struct http_exchange *x, enum embedding_form form)
 {
     char client[REQUEST_CLIENT_BYTES];
-    (void)rest;
     access_client(&g->access, http_request_of(x), client);
-    openai_embed(&g->openai, x, client);
+    openai_embed(&g->openai, x, form, client);
+}
+
+static void post_embeddings(struct gateway *g, struct http_exchange *x, const char *rest)
+{
+    (void)rest;
+    embedding_post(g, x, EMBEDDING_OPENAI);
+}
+
+static void post_ollama_embed(struct gateway *g, struct http_exchange *x, const char *rest)
+{
+    (void)rest;
+    embedding_post(g, x, EMBEDDING_OLLAMA);
+}
+
+static void post_ollama_embedding(struct gateway *g, struct http_exchange *x, const char *rest)
+{
+    (void)rest;
+    embedding_post(g, x, EMBEDDING_OLLAMA_ONE);
 }
 
 static void post_tokenize(struct gateway *g, struct http_exchange *x, const char *rest)
@@ -204,7 +227,10 @@ static const struct route {
     {"POST", "/v1/messages/count_tokens", post_count, false},
     {"POST", "/api/chat", post_ollama_chat, false},
     {"POST", "/api/generate", post_ollama_generate, false},
+    {"POST", "/api/embed", post_ollama_embed, false},
+    {"POST", "/api/embeddings", post_ollama_embedding, false},
     {"POST", "/api/show", post_ollama_show, false},
+    {"POST", "/api/pull", post_ollama_pull, false},
     {"GET", "/api/tags", get_ollama_tags, false},
     {"GET", "/api/ps", get_ollama_ps, false},
     {"GET", "/api/version", get_version, false},
@@ -243,9 +269,8 @@ static const char *path_hint(const char *path)
     if (strncmp(path, "/v1/v1/", 7) == 0 || strncmp(path, "/v1/api/", 8) == 0)
         return ": give this client the address without /v1";
     if (strncmp(path, "/api/", 5) == 0)
-        return "; of Ollama's there is POST /api/chat, /api/generate and /api/show, GET /api/tags, "
-               "/api/ps "
-               "and /api/version";
+        return "; of Ollama's there is POST /api/chat, /api/generate, /api/embed, /api/embeddings, "
+               "/api/show and /api/pull, GET /api/tags, /api/ps and /api/version";
     return "; there is POST /v1/chat/completions, /v1/completions, /v1/embeddings, /v1/messages, "
            "/tokenize, /detokenize and /apply-template, GET /v1/models, /props, /health, /ready "
            "and /metrics";

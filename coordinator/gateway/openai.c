@@ -1,6 +1,8 @@
 #include "coordinator/gateway/openai.h"
 
 #include <stdio.h>
+#include <string.h>
+#include <time.h>
 
 #include "coordinator/gateway/dialect.h"
 #include "coordinator/gateway/json_write.h"
@@ -42,18 +44,37 @@ void openai_error_as(const struct dialect *d, struct http_exchange *x, int http_
     buffer_free(&text);
 }
 
+/* Clients read errors in the shape of the API whose path they asked, also where there is nothing.
+ */
+static const struct dialect *dialect_of_path(const char *path)
+{
+    if (path && strncmp(path, "/api/", 5) == 0)
+        return &dialect_ollama_chat;
+    return path && strncmp(path, "/v1/messages", 12) == 0 ? &dialect_messages : &dialect_openai;
+}
+
 void openai_error(struct http_exchange *x, int http_status, const char *message, const char *param,
                   const char *code)
 {
-    openai_error_as(&dialect_openai, x, http_status, RETRY_AFTER_S, message, param, code);
+    openai_error_as(dialect_of_path(http_request_of(x)->path), x, http_status, RETRY_AFTER_S,
+                    message, param, code);
 }
 
 /* ---- models ---- */
 
+/* OpenAI's fields and Anthropic's: neither's clients mind the other's. */
 static void model_row(struct buffer *out, const struct request_model *m)
 {
+    struct tm t;
+    time_t at = (time_t)m->created_s;
+    char day[40] = "";
+    if (gmtime_r(&at, &t))
+        strftime(day, sizeof day, "%Y-%m-%dT%H:%M:%SZ", &t);
     buffer_printf(out, "{\"id\":");
     json_write_text(out, m->name);
+    buffer_printf(out, ",\"type\":\"model\",\"display_name\":");
+    json_write_text(out, m->name);
+    buffer_printf(out, ",\"created_at\":\"%s\"", day);
     buffer_printf(out,
                   ",\"object\":\"model\",\"created\":%llu,\"owned_by\":\"hodgepodge\",\"max_model_"
                   "len\":%llu,\"vocabulary\":%u,\"task\":\"%s\",\"state\":",
@@ -73,7 +94,7 @@ static void models_list(const struct requests *r, struct buffer *out)
             buffer_printf(out, "%s", listed++ ? "," : "");
             model_row(out, &models[i]);
         }
-    buffer_printf(out, "]}");
+    buffer_printf(out, "],\"has_more\":false}");
 }
 
 void openai_models(const struct requests *r, struct http_exchange *x, const char *name)

@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <uv.h>
 
+#include "coordinator/gateway/embedding_body.h"
 #include "coordinator/gateway/http.h"
 #include "coordinator/gateway/lanes.h"
 #include "coordinator/gateway/latency.h"
@@ -31,8 +32,9 @@ struct openai {
  * asks, for fair shares. */
 void openai_complete(struct openai *o, struct http_exchange *x, const struct dialect *d, bool chat,
                      const char *client);
-/* POST /v1/embeddings: takes the exchange's body. */
-void openai_embed(struct openai *o, struct http_exchange *x, const char *client);
+/* POST /v1/embeddings, and Ollama's: takes the exchange's body. */
+void openai_embed(struct openai *o, struct http_exchange *x, enum embedding_form form,
+                  const char *client);
 /* Ends every embedding that is open with this error. */
 void openai_embeddings_fail(struct openai *o, const struct err *why);
 /* GET /v1/models, and /v1/models/NAME when `name` is not NULL. */
@@ -47,8 +49,9 @@ void openai_fail_all(struct openai *o, const struct err *why);
 enum { OPENAI_PULSE_MS = 1000 };
 void openai_pulse(struct openai *o);
 
-/* {"error": {"message", "type", "param", "code"}} with an HTTP status; `param` and `code` may be
- * NULL. Any bytes may stand in the texts. */
+/* {"error": {"message", "type", "param", "code"}} with an HTTP status, or what the clients of
+ * Ollama's and Anthropic's paths read; `param` and `code` may be NULL. Any bytes may stand in the
+ * texts. */
 void openai_error(struct http_exchange *x, int http_status, const char *message, const char *param,
                   const char *code);
 /* The same in another dialect's words, where it is known when a refusal that passes (429, 503) has

@@ -272,7 +272,7 @@ int openai_body_read(const char *body, size_t n,
     b->chat = chat;
     int rc = body_measure_load(body, n, &b->root, e);
     if (rc == 0 && translate && json_is_object(b->root))
-        rc = translate(&b->root, &b->chat, error_param, e);
+        b->loads = rc = translate(&b->root, &b->chat, error_param, e);
     rc = rc < 0 ? rc : read_fields(b, error_param, e);
     if (rc < 0)
         openai_body_destroy(&b);

@@ -23,6 +23,7 @@ struct body_prompt {
 
 struct openai_body {
     json_t *root; /* owns `messages`, `tools`, `template_extra` and texts */
+    int loads;    /* DIALECT_LOAD, DIALECT_UNLOAD: its prompt is none; else 0 */
     bool chat, stream, include_usage, ignore_end, literal_specials;
     char *model;
     json_t *messages;             /* chat: an array whose contents are plain strings */

@@ -128,6 +128,24 @@ static int completion_prepare(struct completion *c, const struct request_model *
                        c->body->stops, c->body->n_stops, e);
 }
 
+/* There was no prompt: the model is there, which is all that the answer says. */
+static void completion_loaded(struct completion *c)
+{
+    const struct dialect *d = c->answer.head.dialect;
+    const char *reason = c->body->loads == DIALECT_UNLOAD ? "unload" : "load";
+    struct answer_scores none = {0};
+    struct openai_message empty = {.text = "", .scores = &none};
+    struct request_usage nothing = {0};
+    struct buffer out = {0};
+    c->answer.head.model = c->body->model;
+    d->reply_begin(&out, &c->answer.head);
+    d->reply_choice(&out, &c->answer.head, 0, &empty, reason);
+    d->reply_end(&out, &c->answer.head, reason, &nothing);
+    http_reply(c->x, 200, "application/json", buffer_cstr(&out), out.failed ? 0 : out.size);
+    buffer_free(&out);
+    completion_destroy(c);
+}
+
 static void completion_parsed(struct completion *c, size_t bytes)
 {
     const struct requests *r = c->openai->requests;
@@ -141,6 +159,8 @@ static void completion_parsed(struct completion *c, size_t bytes)
     } else if (!m.serving && !m.waits) {
         c->retry_after_s = m.retry_after_s;
         completion_refuse(c, openai_not_serving(&m, &e), e.text, "model", m.state);
+    } else if (c->body->loads) {
+        completion_loaded(c);
     } else if ((rc = openai_body_check(c->body, m.vocabulary, &c->param, &e)) < 0) {
         completion_refuse(c, rc, e.text, c->param, NULL);
     } else if ((rc = completion_prepare(c, &m, &e)) < 0) {

@@ -328,7 +328,8 @@ static void parse_done(struct piece *p, const struct err *why)
         embedding_parsed(m, p->bytes);
 }
 
-void openai_embed(struct openai *o, struct http_exchange *x, const char *client)
+void openai_embed(struct openai *o, struct http_exchange *x, enum embedding_form form,
+                  const char *client)
 {
     struct embedding *m = calloc(1, sizeof *m);
     if (!m) {
@@ -336,6 +337,7 @@ void openai_embed(struct openai *o, struct http_exchange *x, const char *client)
         return;
     }
     *m = (struct embedding){.openai = o, .x = x, .next = o->embeddings, .link = &o->embeddings};
+    m->body.form = form;
     strncpy(m->client, client, sizeof m->client - 1);
     if (m->next)
         m->next->link = &m->next;

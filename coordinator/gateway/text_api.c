@@ -69,11 +69,16 @@ static void on_client_gone(void *ctx)
         call_destroy(c);
 }
 
+static bool call_speaks_ollama(const struct text_call *c)
+{
+    return c->task == TEXT_SHOW || c->task == TEXT_PULL;
+}
+
 static const struct dialect *dialect_of(const struct text_call *c)
 {
-    return c->task == TEXT_COUNT  ? &dialect_messages
-           : c->task == TEXT_SHOW ? &dialect_ollama_chat
-                                  : &dialect_openai;
+    return c->task == TEXT_COUNT   ? &dialect_messages
+           : call_speaks_ollama(c) ? &dialect_ollama_chat
+                                   : &dialect_openai;
 }
 
 static void call_refuse(struct text_call *c, int rc, const struct err *why)
@@ -220,6 +225,8 @@ static void work_run(struct piece *piece)
         c->rc = text_tokenize(c, t);
     } else if (c->rc == 0 && c->task == TEXT_SHOW) {
         show_write(c);
+    } else if (c->rc == 0 && c->task == TEXT_PULL) {
+        buffer_printf(&c->reply, "{\"status\":\"success\"}\n");
     } else if (c->rc == 0 && c->task == TEXT_DETOKENIZE) {
         c->rc = text_detokenize(c, t, &text);
     } else if (c->rc == 0) {
@@ -253,12 +260,13 @@ static int model_pick(const struct requests *r, const char *name, struct request
                       const char **code, struct err *e)
 {
     if (!name) {
-        int n = r->models(r->ctx, out, 1);
+        struct request_model first[2];
+        int n = r->models(r->ctx, first, 2);
         if (n != 1)
             return err_set(e, n ? HP_EINVAL : HP_ENOENT,
-                           n ? "model: there are %d deployments: say which one"
-                             : "model: nothing is deployed here",
-                           n);
+                           n ? "model: there are several deployments: say which one"
+                             : "model: nothing is deployed here");
+        *out = first[0];
     } else if (r->find(r->ctx, name, out, e) < 0) {
         *code = e->code == HP_ENOENT ? "model_not_found" : NULL;
         return e->code;
@@ -328,7 +336,7 @@ static int call_read(struct text_call *c, struct err *e)
     if (c->task == TEXT_COUNT &&
         (rc = dialect_messages.translate(&b->root, &chat, &c->param, e)) < 0)
         return rc;
-    if (c->task == TEXT_SHOW && ollama_name_read(b->root) < 0)
+    if (call_speaks_ollama(c) && ollama_name_read(b->root) < 0)
         return err_set(e, HP_ENOMEM, "out of memory for a request");
     const json_t *model = json_object_get(b->root, "model");
     if (model && !json_is_null(model) && !json_is_string(model))
@@ -336,7 +344,7 @@ static int call_read(struct text_call *c, struct err *e)
     if (json_is_string(model) && !(b->model = strdup(json_string_value(model))))
         return err_set(e, HP_ENOMEM, "out of memory for a request");
     b->chat = c->task == TEXT_TEMPLATE || c->task == TEXT_COUNT;
-    return c->task == TEXT_SHOW         ? 0
+    return call_speaks_ollama(c)        ? 0
            : c->task == TEXT_DETOKENIZE ? read_ids(c, e)
            : c->task == TEXT_TOKENIZE   ? read_tokenize(c, e)
                                         : openai_prompts_read(b, &c->param, e);

@@ -171,9 +171,27 @@ def other_dialects(c):
     for name in ({"model": "demo:latest"}, {"name": "demo"}):
         status, body = c.request("POST", "/api/show", name)
         assert status == 200 and "message" in body["template"] and body["capabilities"] == ["completion"] and body["model_info"]["hodgepodge.context_length"] > 0, body
-    assert c.request("POST", "/api/show", {"model": "none"})[0] == 404
+    for path in ("show", "pull", "embed", "chat"):
+        status, body = c.request("POST", f"/api/{path}", {"model": "none", "input": "x"})
+        assert status == 404 and '"none" is deployed here' in body["error"], (path, body)
+    for path, fields, said in (("generate", {}, "load"), ("generate", {"prompt": "", "keep_alive": 0}, "unload"), ("chat", {"messages": []}, "load"), ("chat", {"keep_alive": "0s"}, "unload")):
+        status, body = c.request("POST", f"/api/{path}", {"model": "demo:latest", **fields})
+        assert status == 200 and body["done"] and body["done_reason"] == said and body["model"] == "demo", (path, fields, body)
+        assert body.get("response", "") == "" and body.get("message", {"content": ""})["content"] == "", body
+    for name in ({"model": "demo"}, {"name": "demo:latest", "stream": False}):
+        assert c.request("POST", "/api/pull", name) == (200, {"status": "success"})
+    # What is told before a body is read has the shape of the path's API, too.
+    for method, path, kind, status in (("POST", "/api/nothing", "application/json", 404), ("GET", "/api/chat", "application/json", 405), ("POST", "/api/show", "text/plain", 415)):
+        got, body = c.request(method, path, "{}", {"Content-Type": kind})
+        assert got == status and isinstance(body["error"], str), (path, got, body)
+    for method, path, status in (("POST", "/v1/messages/nothing", 404), ("GET", "/v1/messages", 405)):
+        got, body = c.request(method, path, "{}")
+        assert got == status and body["type"] == "error" and body["error"]["message"], (path, got, body)
+    listed = c.request("GET", "/v1/models")[1]
+    assert not listed["has_more"] and listed["data"][0]["type"] == "model" and listed["data"][0]["display_name"] == "demo" and listed["data"][0]["created_at"].endswith("Z"), listed
     assert [c.request(m, "/")[0] for m in ("GET", "HEAD", "POST")] == [200, 200, 405]
-    for path, wrong, status in (("chat", {"format": "xml"}, 400), ("chat", {"tools": [{}]}, 400), ("generate", {"images": ["x"]}, 400), ("generate", {"prompt": 5}, 400), ("chat", {"model": "none"}, 404)):
+    assert c.request("POST", "/api/chat", {"model": "demo", **user, "format": "xml"})[1]["error"].startswith("format: must be")
+    for path, wrong, status in (("chat", {"tools": [{}]}, 400), ("generate", {"images": ["x"]}, 400), ("generate", {"prompt": 5}, 400), ("chat", {"model": "none"}, 404)):
         got, body = c.request("POST", f"/api/{path}", {"model": "demo", **user, "prompt": "x", **wrong})
         assert got == status and isinstance(body["error"], str), (wrong, got, body)
 
@@ -253,9 +271,9 @@ def refusals(c):
     refused(completion, b'{"model": "demo", "prompt": "\xff\xfe"}', 400, "UTF-8")
     status, body = c.request("GET", "/v1/chat/completions")
     assert status == 405, body
-    for path, word in (("/nowhere", "/v1/messages"), ("/v1/v1/messages", "without /v1"), ("/api/pull", "/api/chat"), ("/models", "below /v1")):
+    for path, word in (("/nowhere", "/v1/messages"), ("/v1/v1/messages", "without /v1"), ("/api/push", "/api/chat"), ("/models", "below /v1")):
         status, body = c.request("GET", path)
-        assert status == 404 and word in body["error"]["message"], (path, body)
+        assert status == 404 and word in json.dumps(body["error"]), (path, body)
 
 
 def hang_up(c):

@@ -54,6 +54,15 @@ def claims(c, prompts, rows):
     assert status == 200 and len(body["data"]) == 10 * len(prompts), body
     for i, d in enumerate(body["data"]):
         close(d["embedding"], rows[i % len(rows)])
+    status, body = c.request("POST", "/api/embed", {"model": "sense:latest", "input": texts[:2]})
+    assert status == 200 and body["model"] == "sense" and body["prompt_eval_count"] == sum(len(p["ids"]) for p in prompts[:2]), body
+    for row, wanted in zip(body["embeddings"], rows):
+        close(row, wanted)
+    status, body = c.request("POST", "/api/embeddings", {"model": "sense", "prompt": texts[0]})
+    close(body["embedding"], rows[0])
+    for path in ("/api/embed", "/api/embeddings"):
+        status, body = c.request("POST", path, {"model": "sense"})
+        assert status == 400 and "is missing" in body["error"], body
 
 
 @test

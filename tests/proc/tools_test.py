@@ -122,6 +122,9 @@ def templates(c):
     without = c.request("POST", "/apply-template", {"model": "hermes", "messages": TURNS, "tools": [WEATHER], "tool_choice": "none"})[1]["prompt"]
     assert "outside" not in without and "rain" in without, without
     assert asked(c, "hermes", messages=TURNS)[1] == "tool_calls"
+    for method, path, body in (("POST", "/tokenize", {"prompt": "x"}), ("POST", "/api/show", {}), ("GET", "/props", None)):
+        status, reply = c.request(method, path, body)
+        assert status == 400 and "say which one" in json.dumps(reply), (path, reply)
 
 
 def refusals(c):

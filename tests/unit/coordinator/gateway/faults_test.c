@@ -41,21 +41,26 @@ static const struct {
     const struct dialect *dialect;
     const char *body;
     size_t n_messages;
+    int loads;
 } others[] = {
     {&dialect_ollama_chat,
      "{\"model\": \"m:latest\", \"messages\": [{\"role\": \"user\", \"content\": \"x\"}], "
      "\"options\": {\"num_predict\": 7, \"stop\": [\"a\"]}, \"think\": false}",
-     1},
+     1, 0},
     {&dialect_ollama_generate,
      "{\"model\": \"m\", \"prompt\": \"x\", \"system\": \"y\", \"options\": {\"num_predict\": 7, "
      "\"stop\": \"a\"}}",
-     2},
+     2, 0},
+    {&dialect_ollama_chat,
+     "{\"model\": \"m\", \"messages\": [], \"keep_alive\": 0, \"options\": {\"num_predict\": 7, "
+     "\"stop\": \"a\"}}",
+     1, DIALECT_UNLOAD},
     {&dialect_messages,
      "{\"model\": \"m\", \"system\": \"y\", \"messages\": [{\"role\": \"user\", \"content\": "
      "\"x\"}, "
      "{\"role\": \"assistant\", \"content\": \"z\"}], \"max_tokens\": 7, \"stop_sequences\": "
      "[\"a\"], \"stream\": true}",
-     3},
+     3, 0},
 };
 enum { OTHERS = sizeof others / sizeof *others };
 
@@ -71,12 +76,14 @@ static int translations(void *ctx)
         /* A copy that lacks memory lacks members. */
         bool copied = root && json_object_size(root) == json_object_size(bodies_read[i]);
         rc = copied ? others[i].dialect->translate(&root, &chat, &param, &e) : HP_ENOMEM;
-        if (rc == 0 &&
-            (!chat || strcmp(json_string_value(json_object_get(root, "model")), "m") != 0 ||
+        if (rc >= 0 &&
+            (rc != others[i].loads || !chat ||
+             strcmp(json_string_value(json_object_get(root, "model")), "m") != 0 ||
              json_integer_value(json_object_get(root, "max_tokens")) != 7 ||
              !json_is_true(json_object_get(root, "stream")) || !json_object_get(root, "stop") ||
              json_array_size(json_object_get(root, "messages")) != others[i].n_messages))
             rc = HP_EBUG;
+        rc = rc > 0 ? 0 : rc;
         json_decref(root);
     }
     return rc;
