@@ -14,6 +14,7 @@
 #include "coordinator/gateway/kserve.h"
 #include "coordinator/gateway/listen_address.h"
 #include "coordinator/gateway/origin.h"
+#include "hpctl/run_times.h"
 #include "hpctl/shown.h"
 #include "hpctl/verbs.h"
 #include "model/onnx/network.h"
@@ -24,7 +25,8 @@ enum {
     BODIES_AT_ONCE = 8,
     STOP_MS = 5000,  /* what runs has to come to its end when the server ends */
     FLUSH_MS = 1000, /* that clients have to take their answers when it ends */
-    NAME_BYTES = 200
+    NAME_BYTES = 200,
+    SLO_MOST_S = 1000000
 };
 
 struct onnx_serve;
@@ -36,7 +38,9 @@ struct onnx_job {
     struct onnx_job *next;
     struct buffer body, answer;
     size_t body_bytes, json_bytes, answer_json_bytes;
-    uint64_t came_ns, begun_ns, read_ns, computed_ns, written_ns;
+    uint64_t came_ns, taken_ns; /* the loop's; taken: from the queue */
+    struct run_guess guess;     /* of its run, as of then */
+    uint64_t begun_ns, read_ns, computed_ns, written_ns;
     uint64_t samples;
     int status;
     struct err error;
@@ -56,10 +60,35 @@ struct onnx_serve {
     uv_work_t work;
     struct onnx_job *running, *first, *last; /* first to last: those that wait */
     size_t waiting_bytes;
-    uint64_t most_waiting, waiting;
+    uint64_t most_waiting, waiting, waiting_ns; /* waiting_ns: guessed of those that wait */
+    uint64_t slo_ns;                            /* 0: none */
+    struct run_times times;
     atomic_bool gives_up; /* what runs: nobody waits for it any more */
     bool is_stopping;
 };
+
+/* ---- deadlines ---- */
+
+/* HP_ETIMEOUT: having spent so much, it is not done within the limit. A guess that alone is above
+ * the limit must be sure: else it would never be measured again. */
+static int deadline_check(struct onnx_job *j, uint64_t spent_ns, uint64_t limit_ns,
+                          const char *limit_name)
+{
+    bool is_late = spent_ns + j->guess.ns > limit_ns;
+    if (limit_ns == 0 || !is_late || (j->guess.ns > limit_ns && !j->guess.is_sure))
+        return 0;
+    return err_set(&j->error, HP_ETIMEOUT,
+                   "too late: %.1f ms of waiting and about %.1f ms of running are more than the "
+                   "%.1f ms of %s",
+                   (double)spent_ns / 1e6, (double)j->guess.ns / 1e6, (double)limit_ns / 1e6,
+                   limit_name);
+}
+
+static int timeout_check(struct onnx_job *j, const struct infer_request *r)
+{
+    uint64_t most_us = UINT64_MAX / 4000, us = r->timeout_us < most_us ? r->timeout_us : most_us;
+    return deadline_check(j, j->begun_ns - j->came_ns, us * 1000, "the request's timeout");
+}
 
 /* ---- the worker ---- */
 
@@ -84,6 +113,7 @@ static void job_run(struct onnx_job *j)
     j->status = inputs ? infer_request_read(&s->model, &j->body, j->json_bytes, &r, &j->error)
                        : err_no_memory(&j->error, "a request");
     j->read_ns = env_now_ns(&env_real);
+    j->status = j->status < 0 ? j->status : timeout_check(j, &r);
     for (int i = 0; j->status == 0 && i < r.n_inputs; i++)
         inputs[i] = &r.inputs[i];
     if (j->status == 0 && r.n_inputs > 0 && s->model.inputs[0].n_dims > 0 &&
@@ -134,6 +164,14 @@ static void job_count(struct kserve_statistics *s, const struct onnx_job *j)
     s->last_ms = (uint64_t)time(NULL) * 1000;
 }
 
+/* Of a request that was not run: with the error that it has. */
+static void job_refuse(struct onnx_serve *s, struct onnx_job *j)
+{
+    count_add(&s->statistics.fail, j->came_ns, env_now_ns(&env_real));
+    kserve_fail(j->x, &j->error);
+    job_free(j);
+}
+
 static void worker_start(struct onnx_serve *s);
 
 static void on_worked(uv_work_t *work, int status)
@@ -143,7 +181,9 @@ static void on_worked(uv_work_t *work, int status)
     s->running = NULL;
     if (status == 0)
         job_count(&s->statistics, j);
-    else
+    if (status == 0 && j->status == 0)
+        run_times_note(&s->times, j->body_bytes, j->written_ns - j->begun_ns, j->written_ns);
+    else if (status < 0)
         j->status = err_set(&j->error, HP_ECANCELED, "the server is stopping");
     if (j->x && j->status < 0)
         kserve_fail(j->x, &j->error);
@@ -160,8 +200,15 @@ static void worker_start(struct onnx_serve *s)
         s->first = j->next;
         s->waiting--;
         s->waiting_bytes -= j->body_bytes;
+        s->waiting_ns -= j->guess.ns;
+        j->taken_ns = env_now_ns(&env_real);
+        j->guess = run_times_guess(&s->times, j->body_bytes, j->taken_ns);
         if (!j->x) { /* nobody waits for it any more */
             job_free(j);
+            continue;
+        }
+        if (deadline_check(j, j->taken_ns - j->came_ns, s->slo_ns, "--slo") < 0) {
+            job_refuse(s, j);
             continue;
         }
         s->running = j;
@@ -179,8 +226,20 @@ static void on_gone(void *ctx)
 {
     struct onnx_job *j = ctx;
     j->x = NULL;
-    if (j->serve->running == j)
+    if (j->serve->running == j) {
         atomic_store(&j->serve->gives_up, true);
+    } else {
+        j->serve->waiting_ns -= j->guess.ns;
+        j->guess.ns = 0;
+    }
+}
+
+/* How long a request that comes now waits for those before it. */
+static uint64_t waiting_guess(const struct onnx_serve *s, uint64_t now_ns)
+{
+    const struct onnx_job *r = s->running;
+    uint64_t end_ns = r ? r->taken_ns + r->guess.ns : 0;
+    return s->waiting_ns + (end_ns > now_ns ? end_ns - now_ns : 0);
 }
 
 static void backend_infer(void *ctx, struct http_exchange *x, const struct infer_model *m,
@@ -203,6 +262,11 @@ static void backend_infer(void *ctx, struct http_exchange *x, const struct infer
                            .samples = 1,
                            .came_ns = env_now_ns(&env_real)};
     j->body_bytes = j->body.size;
+    j->guess = run_times_guess(&s->times, j->body_bytes, j->came_ns);
+    if (deadline_check(j, waiting_guess(s, j->came_ns), s->slo_ns, "--slo") < 0) {
+        job_refuse(s, j);
+        return;
+    }
     http_on_gone(x, on_gone, j);
     if (s->first)
         s->last->next = j;
@@ -211,6 +275,7 @@ static void backend_infer(void *ctx, struct http_exchange *x, const struct infer
     s->last = j;
     s->waiting++;
     s->waiting_bytes += j->body_bytes;
+    s->waiting_ns += j->guess.ns;
     worker_start(s);
 }
 
@@ -336,7 +401,10 @@ static int name_read(const struct invocation *in, char name[NAME_BYTES], struct 
 static int serve_open(const struct invocation *in, struct onnx_serve *s, struct err *e)
 {
     uint64_t memory;
+    double slo_s = 0;
     int rc = invocation_u64(in, "waiting", 64, &s->most_waiting, e);
+    rc = rc < 0 ? rc : invocation_duration(in, "slo", 0, &slo_s, e);
+    s->slo_ns = (uint64_t)(slo_s < SLO_MOST_S ? slo_s * 1e9 : SLO_MOST_S * 1e9);
     rc = rc < 0 ? rc : name_read(in, s->name, e);
     if (!host_memory_free("", &memory))
         memory = host_memory_default();
@@ -467,6 +535,10 @@ static const struct command_option serve_options[] = {
     {"name", "NAME", "the model's name in paths (the file's stem)", 0},
     {"listen", "HOST:PORT", "an address of loopback; port 0 is any free one (127.0.0.1:0)", 0},
     {"waiting", "N", "requests that may wait; more are answered with 503 (64)", 0},
+    {"slo", "TIME",
+     "a request that by what was measured would take longer, waiting included, is refused at once "
+     "with 429, e.g. 50ms (none)",
+     0},
     {0},
 };
 
@@ -478,9 +550,10 @@ const struct command onnx_serve_verbs[] = {
      .summary = "an ONNX model over HTTP, by the KServe v2 protocol",
      .details = "Serves on this machine alone, until it is interrupted: metadata, readiness, "
                 "infer with JSON and with binary tensors, repository index and statistics, below "
-                "/v2. Requests run one after the other. tritonclient[http] works as it is.",
+                "/v2. Requests run one after the other; with --slo, or a timeout of their own, "
+                "those that would be late are refused. tritonclient[http] works as it is.",
      .examples = "  hpctl model serve resnet50.onnx --listen 127.0.0.1:8000\n"
-                 "  hpctl model serve resnet50.onnx --name resnet -o json",
+                 "  hpctl model serve resnet50.onnx --name resnet --slo 50ms -o json",
      .options = serve_options,
      .run = serve_verb},
     {0},

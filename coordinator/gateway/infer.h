@@ -38,6 +38,7 @@ struct infer_model {
 
 struct infer_request {
     char id[INFER_ID_BYTES]; /* "": none */
+    uint64_t timeout_us;     /* from the request to its answer; 0: none */
     struct ndarray *inputs;  /* [n_inputs], in the model's order; some lie in `body` */
     int n_inputs;
     int *outputs; /* [n_outputs]: which of the model's, in the order of the answer */

@@ -320,6 +320,16 @@ static int id_read(struct infer_request *r, const json_t *id, struct err *e)
     return 0;
 }
 
+/* As Triton's clients say it, in microseconds. */
+static int timeout_read(struct infer_request *r, const json_t *timeout, struct err *e)
+{
+    if (timeout && (!json_is_integer(timeout) || json_integer_value(timeout) < 0))
+        return err_set(e, HP_EINVAL,
+                       "parameters: timeout must be a number of microseconds, 0 for none");
+    r->timeout_us = (uint64_t)json_integer_value(timeout);
+    return 0;
+}
+
 /* ---- the body ---- */
 
 static int root_read(struct infer_reading *b, const json_t *root, struct err *e)
@@ -331,6 +341,7 @@ static int root_read(struct infer_reading *b, const json_t *root, struct err *e)
         json_integer_value(json_object_get(parameters, "sequence_id")) != 0)
         return err_set(e, HP_EUNSUPPORTED, "parameters: sequences are not kept here");
     int rc = id_read(b->r, json_object_get(root, "id"), e);
+    rc = rc < 0 ? rc : timeout_read(b->r, json_object_get(parameters, "timeout"), e);
     rc = rc < 0 ? rc : outputs_read(b, root, e);
     return rc < 0 ? rc : inputs_read(b, json_object_get(root, "inputs"), e);
 }

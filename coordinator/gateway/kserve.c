@@ -38,6 +38,10 @@ void kserve_fail(struct http_exchange *x, const struct err *e)
     case HP_EPARSE:
     case HP_EUNSUPPORTED: kserve_error(x, 400, e->text); break;
     case HP_ELIMIT: kserve_error(x, 413, e->text); break;
+    case HP_ETIMEOUT:
+        http_header(x, "Retry-After", "1");
+        kserve_error(x, 429, e->text);
+        break;
     case HP_EBUSY:
     case HP_ENOMEM:
     case HP_ECANCELED:

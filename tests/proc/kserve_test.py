@@ -55,7 +55,7 @@ class Server:
         names = sorted({n.split("/")[0] for n in self.given.files})
         return {c: tuple({n.split("/", 1)[1]: z[n] for n in z.files if n.startswith(c + "/")} for z in (self.given, self.expected)) for c in names}
 
-    def infer(self, inputs, binary, **more):
+    def body(self, inputs, binary, more):
         tensors, tail = [], b""
         for name, a in inputs.items():
             t = {"name": name, "shape": list(a.shape), "datatype": TYPES[str(a.dtype)]}
@@ -65,9 +65,15 @@ class Server:
             else:
                 t["data"] = a.tolist()
             tensors.append(t)
-        head = json.dumps({"inputs": tensors, "parameters": {"binary_data_output": binary}, **more}).encode()
-        headers = {"Inference-Header-Content-Length": str(len(head))} if binary else {}
-        status, data, got = self.ask("POST", "/v2/models/m/infer", head + tail, headers)
+        head = json.dumps({"inputs": tensors, "parameters": {"binary_data_output": binary, **more.pop("parameters", {})}, **more}).encode()
+        return head + tail, {"Inference-Header-Content-Length": str(len(head))} if binary else {}
+
+    def try_infer(self, inputs, **more):
+        status, data, headers = self.ask("POST", "/v2/models/m/infer", *self.body(inputs, True, more))
+        return status, "" if status == 200 else json.loads(data)["error"], headers
+
+    def infer(self, inputs, binary, **more):
+        status, data, got = self.ask("POST", "/v2/models/m/infer", *self.body(inputs, binary, more))
         assert status == 200, (status, data)
         at = int(got.get("Inference-Header-Content-Length", len(data)))
         answer, outputs = json.loads(data[:at]), {}
@@ -156,6 +162,59 @@ def what_lies_is_refused_at_once_with_field_and_reason():
         assert s.ask("POST", "/v2/models/m/infer", "{}", {"Content-Type": "text/plain"})[0] == 403
         inputs, expected = next(iter(s.cases().values()))
         close(s.infer(inputs, True)[1], expected)
+
+
+@test
+def a_request_that_would_be_too_late_is_refused_with_what_it_would_take():
+    with Server("resnet-ts11") as s:
+        inputs = next(iter(s.cases().values()))[0]
+        for _ in range(3):
+            s.infer(inputs, True)
+        status, why, headers = s.try_infer(inputs, parameters={"timeout": 1})
+        assert status == 429 and "too late" in why and "the request's timeout" in why and headers["Retry-After"] == "1", (status, why)
+        assert s.try_infer(inputs, parameters={"timeout": 60 * 10**6})[0] == 200
+        assert s.try_infer(inputs, parameters={"timeout": 0})[0] == 200
+        assert s.try_infer(inputs, parameters={"timeout": 2**62})[0] == 200
+        for bad in ("1", -1, 0.5, [1]):
+            status, why, _ = s.try_infer(inputs, parameters={"timeout": bad})
+            assert status == 400 and "timeout" in why, (bad, status, why)
+
+
+@test
+def what_is_never_in_time_is_refused_but_measured_again_when_that_is_long_ago():
+    with Server("resnet-ts11", "--slo", "0.05ms") as s:
+        inputs = next(iter(s.cases().values()))[0]
+        seen = [s.try_infer(inputs) for _ in range(20)]
+        assert [status for status, _, _ in seen].count(200) >= 3, "what was not measured is let through"
+        late = [why for status, why, _ in seen if status == 429]
+        assert late and all("of --slo" in why and "of running" in why for why in late), seen
+        until = time.monotonic() + 10
+        while s.try_infer(inputs)[0] != 200:
+            assert time.monotonic() < until, "it is refused for ever"
+            time.sleep(0.1)
+
+
+@test
+def more_than_can_be_done_in_time_is_refused_and_the_rest_waits_no_longer_than_the_target():
+    inputs = {"x": np.zeros((2000, 3, 1, 1), np.float32)}
+    with Server("fcn-dy20") as s:
+        took = []
+        for _ in range(4):
+            began = time.monotonic()
+            s.infer(inputs, True)
+            took.append(time.monotonic() - began)
+    slo = 8 * sorted(took)[2]
+    with Server("fcn-dy20", "--slo", f"{slo:.3f}s") as s, concurrent.futures.ThreadPoolExecutor(40) as pool:
+        for _ in range(3):
+            s.try_infer(inputs)
+        before = json.loads(s.ask("GET", "/v2/models/m/stats")[1])["model_stats"][0]["inference_stats"]
+        statuses = [job.result()[0] for job in [pool.submit(s.try_infer, inputs) for _ in range(80)]]
+        stats = json.loads(s.ask("GET", "/v2/models/m/stats")[1])["model_stats"][0]["inference_stats"]
+        done, waited = (stats["queue"][k] - before["queue"][k] for k in ("count", "ns"))
+        print(f"# {statuses.count(200)} answered, {statuses.count(429)} refused; {waited / 1e6 / max(done, 1):.0f} ms of waiting")
+        assert set(statuses) <= {200, 429} and 429 in statuses and 200 in statuses, statuses
+        assert done == statuses.count(200) and stats["fail"]["count"] - before["fail"]["count"] == statuses.count(429)
+        assert waited <= done * slo * 1e9
 
 
 CLIENT = """
