@@ -151,8 +151,10 @@ static int open_check(const struct core_stage *s, const struct message_sequence_
                        "which %llu were sampled",
                        o->prompt.count, (unsigned long long)o->kv_tokens,
                        (unsigned long long)o->length, (unsigned long long)o->sampled);
-    if (o->spilled.size && (o->spilled.size != DIGEST_BYTES || o->share || !o->length ||
-                            o->length % KV_PAGE_TOKENS || !spills))
+    bool both = o->share && o->spilled.size; /* then some of each, in whole pages */
+    if ((o->spilled.size && (o->spilled.size != DIGEST_BYTES || !o->length ||
+                             o->length % KV_PAGE_TOKENS || !spills)) ||
+        both != (o->shared > 0) || (both && o->shared >= o->length) || o->shared % KV_PAGE_TOKENS)
         return err_set(e, HP_EINVAL, "%llu tokens of the sequence are not spilled here",
                        (unsigned long long)o->length);
     if (o->pooling > POOLING_LAST || (o->pooling && !o->all_logits))
@@ -201,7 +203,7 @@ static int sequence_begin(struct agent_core *c, struct core_stage *s, struct mes
         core_sequence_free(own);
         return rc;
     }
-    own->awaits_kv = o->length && !o->share;
+    own->awaits_kv = o->length && (!o->share || o->shared);
     own->kv_ns = env_now_ns(c->env);
     own->kv_left = UINT32_MAX;
     core_drafts_begin(s, own);

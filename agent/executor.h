@@ -115,6 +115,7 @@ struct executor_opening {
     uint32_t kv_tokens; /* that it may become */
     uint32_t reserved;  /* of these, now; 0: all */
     uint32_t length;    /* that it begins with: of sequence `share`, or imported where that is 0 */
+    uint32_t shared; /* with `share`: so many of them are that one's, the others imported; 0: all */
     uint64_t share;
     struct sampler *sampler; /* taken; NULL: none */
 };

@@ -28,6 +28,19 @@ static int sampler_bind(struct held_slot *h, struct sampler *sampler, struct err
     return rc < 0 ? rc : sampler_constrain(sampler, a, e);
 }
 
+static int sequence_open(struct slot *s, const struct executor_opening *o, struct err *e)
+{
+    uint32_t begun = o->shared ? o->shared : o->length;
+    int rc = s->table->state_open(s, o->sequence, o->kv_tokens,
+                                  o->reserved ? o->reserved : o->kv_tokens, begun, o->share, e);
+    if (rc < 0 || begun == o->length)
+        return rc;
+    rc = s->table->state_await(s, o->sequence, o->length, e);
+    if (rc < 0)
+        s->table->state_close(s, o->sequence);
+    return rc;
+}
+
 void executor_sequence_begin(struct executor *x, const struct order *o)
 {
     struct held_slot *h = executor_slot_find(x, o->u.sequence.slot);
@@ -37,10 +50,7 @@ void executor_sequence_begin(struct executor *x, const struct order *o)
     if (rc == 0 && sampler)
         rc = sampler_bind(h, sampler, &e);
     if (rc == 0)
-        rc = h->held->table->state_open(h->held, o->u.sequence.sequence, o->u.sequence.kv_tokens,
-                                        o->u.sequence.reserved ? o->u.sequence.reserved
-                                                               : o->u.sequence.kv_tokens,
-                                        o->u.sequence.length, o->u.sequence.share, &e);
+        rc = sequence_open(h->held, &o->u.sequence, &e);
     if (rc == 0 && sampler) {
         rc = sampler_keep(h, o->u.sequence.sequence, sampler, &e);
         if (rc < 0)

@@ -6,15 +6,8 @@
 #include "common/env.h"
 #include "common/log.h"
 
-static bool shape_has_window(const struct kv_shape *s)
-{
-    for (uint32_t g = 0; g < s->n_groups; g++)
-        if (s->groups[g].window)
-            return true;
-    return false;
-}
-
-/* What the stage has of the chain, page by page. */
+/* What the stage has of the chain, page by page: of layers with a window what the next token sees.
+ * HP_EINVAL where some of that is gone. */
 static int pages_export(struct slot *s, uint64_t sequence, const struct spill_head *h, uint8_t *out,
                         struct err *e)
 {
@@ -36,8 +29,6 @@ static int chain_give(struct executor *x, const struct executor_spill *k, struct
     struct spill_head head = {k->identity, k->n_pages, k->pages,
                               h->held->table->state_shape(h->held)};
     uint8_t *keys;
-    if (shape_has_window(&head.shape)) /* what stands before it is gone */
-        return err_set(e, HP_EUNSUPPORTED, "layers with a window keep no whole chain");
     struct spill_image *i = spill_store_image(x->config.spills, &head, &keys);
     if (!i)
         return err_set(e, HP_ENOMEM, "no room for %llu bytes",

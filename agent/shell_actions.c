@@ -76,6 +76,7 @@ static void sequence_open(struct agent *a, const struct agent_action *act)
                                                           .kv_tokens = (uint32_t)o->kv_tokens,
                                                           .reserved = (uint32_t)o->reserved,
                                                           .length = (uint32_t)o->length,
+                                                          .shared = (uint32_t)o->shared,
                                                           .share = o->share,
                                                           .sampler = sampler});
         return;

@@ -85,7 +85,12 @@ static struct spill_entry *entry_make(const struct spill_head *h, uint64_t bytes
     }
     memcpy(pages, h->pages, h->n_pages * sizeof *pages);
     *x = (struct spill_entry){
-        .identity = h->identity, .n_pages = h->n_pages, .pages = pages, .bytes = bytes};
+        .identity = h->identity,
+        .n_pages = h->n_pages,
+        .least = spill_file_least(h),
+        .pages = pages,
+        .bytes = bytes,
+    };
     return x;
 }
 
@@ -281,7 +286,8 @@ void spill_shelf_close(struct spill_shelf *s, bool save)
 static bool entry_covers(const struct spill_entry *x, const struct digest *identity,
                          uint32_t n_pages, const struct digest *page)
 {
-    return x->n_pages >= n_pages && memcmp(&x->identity, identity, sizeof *identity) == 0 &&
+    return x->n_pages >= n_pages && x->least <= n_pages &&
+           memcmp(&x->identity, identity, sizeof *identity) == 0 &&
            memcmp(&x->pages[n_pages - 1], page, sizeof *page) == 0;
 }
 

@@ -26,7 +26,7 @@ void spill_image_release(struct spill_image *i);
 
 struct spill_entry {
     struct digest identity;
-    uint32_t n_pages;
+    uint32_t n_pages, least; /* least: spill_file_least */
     struct digest *pages;
     uint64_t bytes;
     struct spill_image *image; /* NULL: it is in its file */
@@ -59,7 +59,8 @@ void spill_shelf_close(struct spill_shelf *s, bool save);
 /* Takes the image. What the shelf has more of already, it keeps as it is, and tells of again: as
  * gone, and as there. */
 void spill_shelf_put(struct spill_shelf *s, uint64_t slot, struct spill_image *i);
-/* An entry whose page `n_pages` - 1 has this name, read and checked; the caller's. NULL: there is
+/* An entry of a chain whose page `n_pages` - 1 has this name, and with so many pages of which a
+ * sequence may begin, read and checked; the caller's. NULL: there is
  * none (HP_ENOENT), or no longer: a file that is cut short or changed goes (HP_EPARSE); or there is
  * no memory for it (HP_ENOMEM), and it stays. */
 struct spill_image *spill_shelf_get(struct spill_shelf *s, const struct digest *identity,

@@ -50,8 +50,9 @@ static void store_report(struct spill_store *s, uint64_t slot, bool anew,
 
 static struct message_spill spill_row(const struct spill_entry *x, bool disk, bool gone)
 {
+    size_t n = x->n_pages - x->least + 1; /* with fewer none may begin */
     return (struct message_spill){
-        {(const uint8_t *)x->pages, x->n_pages * sizeof *x->pages}, disk, gone};
+        {(const uint8_t *)(x->pages + x->least - 1), n * sizeof *x->pages}, disk, gone};
 }
 
 static void shelf_changed(void *ctx, const struct spill_entry *x, bool disk, bool gone)

@@ -16,7 +16,8 @@ struct layer_facts {
     uint64_t state_bytes_per_token, output_bytes_per_token;
     double flops_per_token;
     uint64_t expert_bytes; /* of param_bytes: of these a token reads only the experts it takes */
-    int experts, experts_used;           /* 0: no mixture */
+    int experts, experts_used; /* 0: no mixture */
+    uint32_t window; /* of its attentions, the widest: so many tokens' state is kept; 0: of all */
     uint64_t kept_bytes, kept_f32_bytes; /* what a device holds of them with compute `auto` and
                                             `f32`, by their number formats; 0: not known */
 };

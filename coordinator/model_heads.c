@@ -221,6 +221,20 @@ static void windows_fill(const struct graph *g, uint32_t windows[MODEL_WINDOWS +
     }
 }
 
+/* The widest of a layer's attentions; 0: one of them sees all. */
+static uint32_t layer_window(const struct graph *g, const struct graph_layer *l)
+{
+    uint32_t most = 0;
+    for (int i = 0; i < l->n_ops; i++) {
+        const struct graph_op *op = &g->ops[l->first_op + i];
+        if (op->kind == OP_ATTENTION && !op->u.attention.window)
+            return 0;
+        if (op->kind == OP_ATTENTION && op->u.attention.window > most)
+            most = op->u.attention.window;
+    }
+    return most;
+}
+
 static uint32_t odd_head(const struct graph *g)
 {
     for (int i = 0; i < g->n_ops; i++)
@@ -290,6 +304,7 @@ static int facts_fill(struct model *m, struct arena *arena, struct model_facts *
                                          .expert_bytes = l->expert_bytes,
                                          .experts = l->experts,
                                          .experts_used = l->experts_used,
+                                         .window = layer_window(g, l),
                                          .state_bytes_per_token = l->state_bytes_per_token,
                                          .output_bytes_per_token = l->output_bytes_per_token,
                                          .flops_per_token = l->flops_per_token};

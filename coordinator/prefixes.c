@@ -196,7 +196,7 @@ void prefixes_begin(const struct coord *c, struct deployment *d, const struct se
                          .running = s,
                          .n = sequence_given(s),
                          .settled = (uint32_t)(s->n_prompt + s->max_tokens),
-                         .rest = sequence_given(s) - s->shared,
+                         .rest = sequence_given(s) - sequence_had(s),
                          .hidden = hidden,
                          .root = chain_names_root(c, d, s),
                          .used_ns = coord_now(c)};
@@ -223,9 +223,7 @@ static uint32_t ids_common(const uint32_t *a, const uint32_t *b, uint32_t most)
     return n;
 }
 
-/* Whether a sequence may begin with its first `length` tokens: all that the next one sees through a
- * window is there. */
-static bool prefix_reaches(const struct deployment *d, const struct prefix *p, uint32_t length)
+bool prefix_reaches(const struct deployment *d, const struct prefix *p, uint32_t length)
 {
     for (const uint32_t *w = d->model->facts.windows; *w; w++)
         if (kv_first_seen(*w, length) / KV_PAGE_TOKENS <

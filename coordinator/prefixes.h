@@ -61,6 +61,9 @@ void prefixes_ready(struct deployment *d, struct sequence *s);
  * nothing beyond what they told. */
 uint32_t prefixes_end(const struct coord *c, struct deployment *d, struct sequence *s, bool whole);
 
+/* Whether a sequence may begin with the prefix's first `length` tokens: all that the next one sees
+ * through a window is there. */
+bool prefix_reaches(const struct deployment *d, const struct prefix *p, uint32_t length);
 /* Another sequence that is kept and that this one has all of; NULL: none. */
 struct prefix *prefixes_covered(const struct deployment *d, uint64_t sequence);
 /* The one that is kept and whose loss costs least (but for `except`): what computing its pages anew

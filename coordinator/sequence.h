@@ -65,9 +65,10 @@ struct sequence {
     uint64_t awaits;           /* a sequence whose prompt it waits for, to share it; 0: none */
     bool alone;                /* sharing has failed: it is opened without */
     struct handoff *handoff;   /* another plan reads its prompt, or it reads one; NULL: none */
-    uint32_t handed;          /* so many of its tokens come with their keys and values from there */
-    uint32_t found;           /* of these, so many were not computed for it */
-    bool spilled;             /* these are read back from where its agents spill (spills.h), */
+    uint32_t handed; /* up to so many of its tokens, those behind the shared ones come with their
+                        keys and values from there */
+    uint32_t found;  /* of these, so many were not computed for it */
+    bool spilled;    /* these are read back from where its agents spill (spills.h), */
     struct digest spill_page; /* up to the page of this name */
     bool unspilled;           /* that has failed: it is not tried again */
     uint32_t weighed[2];      /* tokens of what was spilled, and of what others have, for which it
@@ -109,6 +110,11 @@ static inline bool sequence_may_share(const struct sequence *s)
 static inline uint32_t sequence_given(const struct sequence *s)
 {
     return (uint32_t)(s->n_prompt + s->resumed);
+}
+/* Of these, so many are there before it begins: shared, or brought from elsewhere. */
+static inline uint32_t sequence_had(const struct sequence *s)
+{
+    return s->handed > s->shared ? s->handed : s->shared;
 }
 /* Whether it takes room as its tokens come. */
 static inline bool sequence_grows(const struct sequence *s)

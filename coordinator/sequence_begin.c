@@ -51,28 +51,38 @@ static void sequence_hand_over(struct coord *c, struct sequence *s, struct seque
         sequence_fail_memory(c, s);
 }
 
-/* Opens it with what its agents have spilled. False: there is no room now. */
-static bool sequence_read_back(struct coord *c, struct deployment *d, struct sequence *s,
-                               const struct spill_hit *spilled)
+/* Whole pages of what its stages have that can stand before others that are read back. */
+static struct prefix_hit hit_whole(const struct deployment *d, const struct prefix_hit *hit)
 {
-    struct prefix_hit none = {0};
-    if (!sequence_room_make(c, d, s, &none))
+    struct prefix_hit whole = {.from = hit->from,
+                               .length = hit->length / KV_PAGE_TOKENS * KV_PAGE_TOKENS};
+    return whole.length && prefix_reaches(d, hit->from, whole.length) ? whole
+                                                                      : (struct prefix_hit){0};
+}
+
+/* Opens it with what its agents have spilled, behind what its stages have. False: there is no room
+ * now. */
+static bool sequence_read_back(struct coord *c, struct deployment *d, struct sequence *s,
+                               const struct spill_hit *spilled, struct prefix_hit *own)
+{
+    if (!sequence_room_make(c, d, s, own))
         return false;
     s->handed = spilled->length;
     s->spill_page = spilled->page;
     s->spilled = true;
-    s->found = s->opened_ns ? s->found : spilled->length;
-    sequence_open(c, d, s, &none);
+    s->found = s->opened_ns ? s->found : spilled->length - own->length;
+    sequence_open(c, d, s, own);
     return true;
 }
 
 enum sequence_start sequence_begin(struct coord *c, struct deployment *d, struct sequence *s,
                                    const struct prefix_hit *hit)
 {
-    struct prefix_hit own, none = {0}; /* all of its tokens come: it has no page of others */
-    struct spill_hit spilled = spills_find(c, d, s, hit->length);
-    if (spilled.length && sequence_may_fit(d, s, &none))
-        return sequence_read_back(c, d, s, &spilled) ? SEQUENCE_BEGUN : SEQUENCE_NO_ROOM;
+    struct prefix_hit own, none = {0}, /* all of its tokens come: it has no page of others */
+        whole = hit_whole(d, hit);
+    struct spill_hit spilled = spills_find(c, d, s, hit->length, whole.length);
+    if (spilled.length && sequence_may_fit(d, s, &whole))
+        return sequence_read_back(c, d, s, &spilled, &whole) ? SEQUENCE_BEGUN : SEQUENCE_NO_ROOM;
     struct deployment *reader = handoff_reader(c, d, s, hit->length);
     struct prefix_offer offer = {reader, (uint32_t)s->n_prompt - 1};
     if (!reader)

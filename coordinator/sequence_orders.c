@@ -94,7 +94,7 @@ static struct pack_u32s slices_make(const struct deployment *d, const struct seq
                                     uint32_t *room)
 {
     int n = 0;
-    if (s->handed) { /* all others come */
+    if (s->handed) { /* all others come, or are shared */
         n = slices_cut(d, sequence_given(s) - s->handed, s->handed, room);
     } else if (s->embeds) {
         room[n++] = (uint32_t)s->n_prompt; /* each token sees all of them */
@@ -136,6 +136,7 @@ bool sequence_order_open(struct coord *c, struct deployment *d, const struct seq
                 : s->n_prompt,
         .length = s->handed ? s->handed : s->shared,
         .share = s->share,
+        .shared = s->spilled ? s->shared : 0,
         .speculate = d->spec.speculate,
         .said_scores = s->said_width,
         .prompt_scores = sequence_scores(s) ? s->prompt_width : 0,

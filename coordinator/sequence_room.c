@@ -80,7 +80,7 @@ void sequence_open(struct coord *c, struct deployment *d, struct sequence *s,
         s->cached = s->shared;
         s->opened_ns = coord_now(c);
     } else {
-        d->growth_counts.recomputed += sequence_given(s) - s->shared - s->handed;
+        d->growth_counts.recomputed += sequence_given(s) - sequence_had(s);
     }
     if (first && !sequence_is_silent(s)) {
         c->counts.opened++;

@@ -216,7 +216,7 @@ static void spilled_count(struct deployment *d, struct sequence *s)
 {
     s->spilled = false;
     d->spill_counts.hits++;
-    d->spill_counts.tokens += s->handed;
+    d->spill_counts.tokens += s->handed - s->shared;
     d->spill_counts.swaps += s->resumed > 0;
 }
 
@@ -344,6 +344,8 @@ static bool sequence_begins_anew(struct coord *c, struct sequence *s, int code)
                  (unsigned long long)s->id);
         d->spill_counts.failed++;
         d->prefix_counts.requests -= sequence_may_share(s);
+        d->prefix_counts.hits -= s->shared > 0;
+        d->prefix_counts.tokens -= s->shared;
         spills_strike(d, &s->spill_page);
         sequence_begin_anew(c, s);
         s->unspilled = true;

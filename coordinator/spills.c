@@ -194,7 +194,7 @@ static const struct spills *spills_now(const struct deployment *d)
 {
     const struct spills *x = d->spills;
     bool now = x && x->generation == d->generation && x->n_stages == d->n_stages &&
-               d->model->facts.kv_before && !d->model->facts.windows[0] &&
+               d->model->facts.kv_before &&
                x->strikes <= STRIKES_MOST + (d->spill_counts.hits - x->hits_before);
     for (int i = 0; now && i < x->n_stages; i++)
         now = x->stages[i].told;
@@ -210,17 +210,28 @@ static double rate_of(const struct spill_stage *s, bool disk)
     return rate;
 }
 
-/* Of copying so many tokens on all stages, one after the other; of pages that lie where this one
- * does, or in memory (NULL). */
+/* That a layer keeps of tokens [from, to), where the next one stands behind them. */
+static double layer_bytes(const struct coord *c, const struct deployment *d, int layer,
+                          uint32_t from, uint32_t to)
+{
+    uint32_t seen =
+        kv_first_seen(d->model->facts.layers[layer].window, to) / KV_PAGE_TOKENS * KV_PAGE_TOKENS;
+    return planner_state_bytes_per_token(c, d, layer) * (to - (from > seen ? from : seen));
+}
+
+/* Of copying tokens [from, to) on all stages, one after the other; of pages that lie where this one
+ * does, or in memory (NULL). A file is read as a whole. */
 static double copy_seconds(const struct coord *c, const struct deployment *d,
-                           const struct spills *x, const struct spill_node *at, uint32_t tokens)
+                           const struct spills *x, const struct spill_node *at, uint32_t from,
+                           uint32_t to)
 {
     double sum = fixed_s;
     for (int i = 0; i < x->n_stages; i++) {
+        bool disk = at && !at->of[i].memory;
         double bytes = 0;
         for (int l = d->stages[i].first_layer; l < d->stages[i].end_layer; l++)
-            bytes += planner_state_bytes_per_token(c, d, l) * tokens;
-        sum += bytes / rate_of(&x->stages[i], at && !at->of[i].memory);
+            bytes += layer_bytes(c, d, l, disk ? 0 : from, to);
+        sum += bytes / rate_of(&x->stages[i], disk);
     }
     return sum;
 }
@@ -250,26 +261,39 @@ static bool sequence_looks(const struct deployment *d, const struct sequence *s)
                           d->spec.prefix_cache != PREFIX_CACHE_OFF);
 }
 
+/* The last page of a sequence's tokens that all stages have, and how many pages that is; NULL:
+ * there is none. With windows those before it may be there or not. */
+static const struct spill_node *pages_find(const struct coord *c, const struct deployment *d,
+                                           const struct spills *x, const struct sequence *s,
+                                           uint32_t *n_pages)
+{
+    const struct spill_node *last = NULL, *n;
+    struct digest name = chain_names_root(c, d, s);
+    uint32_t most = (sequence_given(s) - 1) / KV_PAGE_TOKENS;
+    for (uint32_t i = 0; i < most; i++) {
+        name = chain_names_next(&name, s->prompt + (size_t)i * KV_PAGE_TOKENS);
+        if ((n = page_find(x, &name)) != NULL) {
+            last = n;
+            *n_pages = i + 1;
+        } else if (!d->model->facts.windows[0]) {
+            break;
+        }
+    }
+    return last;
+}
+
 struct spill_hit spills_find(struct coord *c, struct deployment *d, struct sequence *s,
-                             uint32_t have)
+                             uint32_t have, uint32_t kept)
 {
     struct spill_hit hit = {0};
     const struct spills *x = sequence_looks(d, s) ? spills_now(d) : NULL;
-    const struct spill_node *last = NULL, *n;
-    if (!x || !x->nodes)
-        return hit;
-    struct digest name = chain_names_root(c, d, s);
-    uint32_t most = (sequence_given(s) - 1) / KV_PAGE_TOKENS, pages = 0;
-    for (; pages < most; pages++, last = n) {
-        name = chain_names_next(&name, s->prompt + (size_t)pages * KV_PAGE_TOKENS);
-        if ((n = page_find(x, &name)) == NULL)
-            break;
-    }
+    uint32_t pages = 0;
+    const struct spill_node *last = x && x->nodes ? pages_find(c, d, x, s, &pages) : NULL;
     uint32_t length = pages * KV_PAGE_TOKENS;
     if (!last || length <= have)
         return hit;
     double compute_s = prefixes_seconds(c, d, have, length),
-           read_s = copy_seconds(c, d, x, last, length);
+           read_s = copy_seconds(c, d, x, last, kept, length);
     bool pays = read_s < worth * compute_s; /* not where either is unknown */
     if (pays)
         hit = (struct spill_hit){length, last->name};
@@ -280,8 +304,8 @@ struct spill_hit spills_find(struct coord *c, struct deployment *d, struct seque
     d->spill_counts.last_read_s = read_s;
     d->spill_counts.last_compute_s = isfinite(compute_s) ? compute_s : 0;
     log_info("coordinator", "spilled_prefix",
-             "deployment=%s tokens=%u own=%u read_s=%.4f compute_s=%.4f chosen=%s", d->name, length,
-             have, read_s, compute_s, pays ? "read" : "compute");
+             "deployment=%s tokens=%u own=%u kept=%u read_s=%.4f compute_s=%.4f chosen=%s", d->name,
+             length, have, kept, read_s, compute_s, pays ? "read" : "compute");
     return hit;
 }
 
@@ -296,6 +320,16 @@ void spills_strike(struct deployment *d, const struct digest *page)
                  (unsigned long long)x->strikes);
 }
 
+/* Whether a sequence of n tokens still has all that the one behind its whole pages sees. */
+static bool pages_whole(const struct deployment *d, size_t n)
+{
+    uint32_t length = (uint32_t)n, whole = length / KV_PAGE_TOKENS * KV_PAGE_TOKENS;
+    for (const uint32_t *w = d->model->facts.windows; *w; w++)
+        if (kv_first_seen(*w, whole) / KV_PAGE_TOKENS < kv_first_seen(*w, length) / KV_PAGE_TOKENS)
+            return false;
+    return true;
+}
+
 struct digest *spills_worth(struct coord *c, struct deployment *d, const struct digest *root,
                             const uint32_t *ids, size_t n, uint32_t *n_pages)
 {
@@ -304,9 +338,9 @@ struct digest *spills_worth(struct coord *c, struct deployment *d, const struct 
     if (!x || !pages || d->state != DEPLOYMENT_SERVING)
         return NULL;
     /* It goes there and comes back. */
-    double copies_s = 2 * copy_seconds(c, d, x, NULL, pages * KV_PAGE_TOKENS),
+    double copies_s = 2 * copy_seconds(c, d, x, NULL, 0, pages * KV_PAGE_TOKENS),
            compute_s = prefixes_seconds(c, d, 0, pages * KV_PAGE_TOKENS);
-    bool pays = copies_s < worth * compute_s;
+    bool pays = copies_s < worth * compute_s && pages_whole(d, n);
     struct digest *names = pays ? calloc(pages, sizeof *names) : NULL;
     if (!names) {
         d->spill_counts.given_up += !pays;

@@ -21,17 +21,19 @@ struct spill_hit {
     uint32_t length;    /* of the prompt's tokens, whole pages; 0: nothing */
     struct digest page; /* the name of the last of them */
 };
-/* What of a sequence's tokens is to be read back, where `have` are on the stages: nothing where
- * computing takes less time, which is logged and counted once for each length. */
+/* What of a sequence's tokens is to be read back, where `have` are on the stages and the first
+ * `kept` of these, whole pages, can be shared with what is read: nothing where computing the others
+ * takes less time, which is logged and counted once for each length. */
 struct spill_hit spills_find(struct coord *c, struct deployment *d, struct sequence *s,
-                             uint32_t have);
+                             uint32_t have, uint32_t kept);
 /* A stage could not read this page back: it is not looked for again until agents tell of it anew.
  * Where that is the rule and not the exception, nothing that they tell is believed any more. */
 void spills_strike(struct deployment *d, const struct digest *page);
 
 /* Names of the whole pages among n tokens that are to be spilled, [*n_pages], the caller's. NULL:
  * none; computing them again takes less time than copying, they are spilled already, some agent
- * spills nothing, or there is no memory. */
+ * spills nothing, of layers with a window something that a token behind them sees is gone by now,
+ * or there is no memory. */
 struct digest *spills_worth(struct coord *c, struct deployment *d, const struct digest *root,
                             const uint32_t *ids, size_t n, uint32_t *n_pages);
 

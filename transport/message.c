@@ -271,6 +271,7 @@ static const struct pack_field sequence_open_fields[] = {
     SAMPLING(late_ids, PACK_U32S),
     U64(message_sequence_open, said_scores),
     U64(message_sequence_open, prompt_scores),
+    U64(message_sequence_open, shared),
     {0}};
 static const struct pack_field sequence_grow_fields[] = {GENERATION(message_sequence_grow),
                                                          U64(message_sequence_grow, sequence),

@@ -374,8 +374,10 @@ struct message_sequence_open { /* to every stage of the deployment; ids rise wit
                           values are there before; slices are of the others */
     uint64_t share;    /* the sequence of this stage that they are shared with; 0: they are sent to
                           each stage (kv_import) */
-    struct pack_span spilled; /* they are neither: this agent reads back what it has spilled. The
+    struct pack_span spilled; /* they are not sent: this agent reads back what it has spilled. The
                                  name of the last of their pages (32 bytes, as in `spills`) */
+    uint64_t shared;  /* with spilled and share: so many of them, whole pages, are shared, and those
+                         behind them are read back */
     uint64_t sampled; /* to the last stage: so many of the prompt's last tokens were sampled before,
                          and count as output */
     uint64_t speculate; /* to the last stage: where it guesses tokens (enum speculate of

@@ -302,10 +302,11 @@ static int sequence_make(struct kv_cache *c, uint64_t id, uint32_t max_tokens, u
     return 0;
 }
 
-/* Pages for what it begins with; all that stands in them is awaited. */
+/* Pages for what it begins with; all that stands in them is awaited, but for those that
+ * are lent. */
 static int beginning_take(struct kv_cache *c, struct kv_sequence *s, struct err *e)
 {
-    size_t n = 0;
+    size_t n = 0, at = 0;
     for (int g = 0; g < c->kinds.n; g++) {
         if (c->pools[g].n_pages && !pages_take(c, s, g, (uint32_t)pages_of(s->began)))
             return pages_missing(e);
@@ -313,8 +314,10 @@ static int beginning_take(struct kv_cache *c, struct kv_sequence *s, struct err 
     }
     if (n > UINT32_MAX || (s->awaited = malloc(n ? n : 1)) == NULL)
         return err_set(e, HP_ENOMEM, "no memory for a sequence of %u tokens", s->began);
-    memset(s->awaited, 1, n);
-    s->n_awaited = (uint32_t)n;
+    for (int g = 0; g < c->kinds.n; g++)
+        for (int b = 0; b < c->groups[g].layout.n_blocks; b++)
+            for (uint32_t page = s->held[g].first; page < s->held[g].end; page++)
+                s->n_awaited += s->awaited[at++] = page >= s->lent;
     return 0;
 }
 
@@ -326,6 +329,27 @@ static int sequence_open_empty(struct kv_cache *c, uint64_t id, uint32_t max_tok
     if (rc == 0 && length && (rc = beginning_take(c, s, e)) < 0)
         kv_cache_close(c, id);
     return rc;
+}
+
+int kv_cache_await(struct kv_cache *c, uint64_t id, uint32_t length, struct err *e)
+{
+    struct kv_sequence *s = kv_cache_find(c, id);
+    if (!s)
+        return err_set(e, HP_ENOENT, "sequence %llu is not open", (unsigned long long)id);
+    if (s->holding.kept || s->awaited || s->length != s->began || s->length % KV_PAGE_TOKENS ||
+        length <= s->length || kv_pages_for(length) > s->holding.n_pages || length > s->max_tokens)
+        return err_set(e, HP_EINVAL, "sequence %llu of %u tokens cannot begin with %u",
+                       (unsigned long long)id, s->length, length);
+    s->lent = s->began / KV_PAGE_TOKENS;
+    for (int g = 0; g < c->kinds.n; g++) { /* what a later token does not see goes */
+        uint32_t first = first_page(c, g, length);
+        struct kv_pages *held = &s->held[g];
+        pages_leave(c, s, g, held->first, first < held->end ? first : held->end);
+        held->first = first;
+        held->end = first > held->end ? first : held->end;
+    }
+    s->length = s->settled = s->began = length;
+    return beginning_take(c, s, e);
 }
 
 static int share_check(const struct kv_cache *c, uint64_t from, uint32_t length, struct err *e)

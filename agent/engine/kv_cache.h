@@ -36,6 +36,7 @@ struct kv_sequence {
     uint32_t max_tokens; /* that it may become; its holding says what is reserved */
     uint32_t reach;      /* with what it was opened as that */
     uint32_t began;      /* with so many tokens */
+    uint32_t lent;       /* pages: of these, the first ones, which others have, too */
     uint8_t *awaited;    /* of what it began with, what has not been imported (kv_transfer.h) */
     uint32_t n_awaited;
     uint32_t *places;                     /* what the lists lie in; NULL: the slot is free */
@@ -83,6 +84,10 @@ int kv_cache_open(struct kv_cache *c, uint64_t id, uint32_t max_tokens, uint32_t
  * has given back what a token after these would see). */
 int kv_cache_open_some(struct kv_cache *c, uint64_t id, uint32_t max_tokens, uint32_t reserved,
                        uint32_t length, uint64_t from, struct err *e);
+/* A sequence that was just opened with whole pages begins with `length` tokens, at most those that
+ * are reserved: keys and values of the others are to be imported. HP_ENOENT, HP_EINVAL, HP_EBUSY,
+ * HP_ENOMEM: then it is to be closed. */
+int kv_cache_await(struct kv_cache *c, uint64_t id, uint32_t length, struct err *e);
 /* Counts `tokens` for an open one, if these are more. HP_EINVAL: not open, kept, or beyond what it
  * may become; HP_EBUSY, HP_ENOMEM: then nothing has changed. */
 int kv_cache_reserve(struct kv_cache *c, uint64_t id, uint32_t tokens, struct err *e);

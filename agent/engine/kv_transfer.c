@@ -104,6 +104,9 @@ int kv_transfer_import(struct kv_cache *c, struct stream *stream, uint64_t seque
                        r->first, end - 1);
     if (part_awaited(c, s, (int)r->group, &part, false) == 0)
         return 0;
+    if (r->first / KV_PAGE_TOKENS < s->lent)
+        return err_set(e, HP_EINVAL, "the first %u pages of sequence %llu are others', too",
+                       s->lent, (unsigned long long)sequence);
     b->kv_import(stream, &c->groups[r->group], s->pages[r->group], &part, data);
     rc = b->stream_wait(stream, e);
     if (rc == 0)

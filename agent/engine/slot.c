@@ -109,6 +109,11 @@ static int stage_state_open(struct slot *s, uint64_t sequence, uint32_t max_toke
     return stage_sequence_open_some(stage_of(s), sequence, max_tokens, reserved, length, share, e);
 }
 
+static int stage_state_await(struct slot *s, uint64_t sequence, uint32_t length, struct err *e)
+{
+    return stage_sequence_await(stage_of(s), sequence, length, e);
+}
+
 static int stage_state_reserve(struct slot *s, uint64_t sequence, uint32_t tokens, struct err *e)
 {
     return stage_sequence_reserve(stage_of(s), sequence, tokens, e);
@@ -154,6 +159,7 @@ static const struct slot_table stage_table = {.name = "stage",
                                               .pending = stage_slot_pending,
                                               .complete = stage_slot_complete,
                                               .state_open = stage_state_open,
+                                              .state_await = stage_state_await,
                                               .state_reserve = stage_state_reserve,
                                               .state_close = stage_state_close,
                                               .state_keep = stage_state_keep,
@@ -242,6 +248,12 @@ static int graph_state_open(struct slot *s, uint64_t sequence, uint32_t max_toke
     return no_state(e);
 }
 
+static int graph_state_await(struct slot *s, uint64_t sequence, uint32_t length, struct err *e)
+{
+    (void)s, (void)sequence, (void)length;
+    return no_state(e);
+}
+
 static int graph_state_reserve(struct slot *s, uint64_t sequence, uint32_t tokens, struct err *e)
 {
     (void)s, (void)sequence, (void)tokens;
@@ -292,6 +304,7 @@ static const struct slot_table graph_table = {.name = "graph",
                                               .pending = graph_slot_pending,
                                               .complete = graph_slot_complete,
                                               .state_open = graph_state_open,
+                                              .state_await = graph_state_await,
                                               .state_reserve = graph_state_reserve,
                                               .state_close = graph_state_close,
                                               .state_keep = graph_state_keep,

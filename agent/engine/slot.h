@@ -52,11 +52,13 @@ struct slot_table {
     int (*submit)(struct slot *s, const struct slot_batch *b, struct err *e);
     bool (*pending)(const struct slot *s, void (*over)(void *ctx), void *ctx);
     int (*complete)(struct slot *s, struct err *e);
-    /* What sequences keep: as stage_sequence_open_some, stage_sequence_reserve,
+    /* What sequences keep: as stage_sequence_open_some, stage_sequence_await,
+     * stage_sequence_reserve,
      * stage_sequence_close, stage_sequence_keep, stage_kv_shape, stage_kv_export, stage_kv_import
      * and stage_kv_awaited say. HP_EUNSUPPORTED where nothing is kept. */
     int (*state_open)(struct slot *s, uint64_t sequence, uint32_t max_tokens, uint32_t reserved,
                       uint32_t length, uint64_t share, struct err *e);
+    int (*state_await)(struct slot *s, uint64_t sequence, uint32_t length, struct err *e);
     int (*state_reserve)(struct slot *s, uint64_t sequence, uint32_t tokens, struct err *e);
     void (*state_close)(struct slot *s, uint64_t sequence);
     void (*state_keep)(struct slot *s, uint64_t sequence, uint32_t length);

@@ -16,6 +16,23 @@ static uint64_t whole_bytes(const struct spill_head *h)
     return kv_shape_whole_bytes(&h->shape, h->n_pages * KV_PAGE_TOKENS);
 }
 
+static uint32_t page_seen(uint32_t window, uint32_t n_pages)
+{
+    return kv_first_seen(window, n_pages * KV_PAGE_TOKENS) / KV_PAGE_TOKENS;
+}
+
+uint32_t spill_file_least(const struct spill_head *h)
+{
+    uint32_t least = 1;
+    for (uint32_t g = 0; g < h->shape.n_groups; g++) {
+        uint32_t window = h->shape.groups[g].window;
+        while (h->shape.groups[g].n_blocks && least < h->n_pages &&
+               page_seen(window, least) < page_seen(window, h->n_pages))
+            least++;
+    }
+    return least;
+}
+
 uint64_t spill_file_bytes(const struct spill_head *h)
 {
     return head_bytes(h->shape.n_groups, h->n_pages) + whole_bytes(h) + DIGEST_BYTES;

@@ -18,6 +18,9 @@ struct spill_head {
     struct kv_shape shape;
 };
 
+/* With so many of its first pages a sequence may begin, and with any more up to all of them: of
+ * layers with a window the file has what a token behind all of them sees. */
+uint32_t spill_file_least(const struct spill_head *h);
 /* Bytes of the file. */
 uint64_t spill_file_bytes(const struct spill_head *h);
 /* Makes the file in an empty buffer, but for keys and values, for which it returns room (in the

@@ -265,6 +265,11 @@ int stage_sequence_open_some(struct stage *s, uint64_t sequence, uint32_t max_to
                   : kv_cache_open_some(&s->kv, sequence, max_tokens, reserved, length, share, e);
 }
 
+int stage_sequence_await(struct stage *s, uint64_t sequence, uint32_t length, struct err *e)
+{
+    return kv_cache_await(&s->kv, sequence, length, e);
+}
+
 int stage_sequence_reserve(struct stage *s, uint64_t sequence, uint32_t tokens, struct err *e)
 {
     return kv_cache_reserve(&s->kv, sequence, tokens, e);

@@ -69,6 +69,8 @@ int stage_sequence_open_at(struct stage *s, uint64_t sequence, uint32_t max_toke
 /* As kv_cache_open_some and kv_cache_reserve. */
 int stage_sequence_open_some(struct stage *s, uint64_t sequence, uint32_t max_tokens,
                              uint32_t reserved, uint32_t length, uint64_t share, struct err *e);
+/* As kv_cache_await. */
+int stage_sequence_await(struct stage *s, uint64_t sequence, uint32_t length, struct err *e);
 int stage_sequence_reserve(struct stage *s, uint64_t sequence, uint32_t tokens, struct err *e);
 void stage_sequence_close(struct stage *s, uint64_t sequence); /* of an unknown one: nothing */
 /* A sequence runs no more, and its first `length` tokens stay for others to begin with

@@ -3,9 +3,10 @@ import os
 import signal
 import threading
 
-from cluster import Cluster, DEMO
-from tap import main, test
+from cluster import Cluster, DEMO, ROOT
+from tap import main, skip, test
 
+WINDOWED = os.path.join(os.environ.get("HP_SHARED", os.path.join(ROOT, "..", "shared")), "golden-families", "gemma3", "model-f32.gguf")
 STORY = "Once upon a time there was a little cluster that learned to answer. " * 4
 # Prompts so long that computing them takes longer than copying, however fast the machine is.
 OPTIONS = ("--compute", "f32", "--max-sequences", "2", "--max-context", "2048")
@@ -62,14 +63,22 @@ def evicted_beginnings_come_back_from_memory_and_disk_and_after_a_restart():
         assert cached(body) == 64 * PAGES and told["hits"] == 1 and told["tokens"] == 64 * PAGES, (cached(body), told)
         assert body["choices"] == first[0]["choices"], (body, first[0])
         assert all(os.stat(f).st_mode & 0o777 == 0o600 for f in files_of(c)), files_of(c)
+        # Another prompt keeps its first 60 %: those stay where they are, and the others are read back.
+        complete(c, prompts[1][:1200] + prompts[3][:100], max_tokens=1)
+        before = spills(c)
+        body = complete(c, prompts[1])
+        told = spills(c)
+        assert cached(body) == 64 * PAGES and told["hits"] == before["hits"] + 1, (cached(body), before, told)
+        assert told["tokens"] == before["tokens"] + 64 * (PAGES - 1200 // 64), (before, told)
+        assert body["choices"] == first[1]["choices"], (body, first[1])
         # An agent is started anew: what it had in memory was saved.
         restart(c, "a1")
         c.wait("it is found again", lambda: spills(c)["pages"] > PAGES)
         body = complete(c, prompts[1])
         assert cached(body) == 64 * PAGES and body["choices"] == first[1]["choices"], (cached(body), body)
         metrics = c.request("GET", "/metrics")[1]
-        assert 'hp_spill_hits_total{deployment="demo"} 2' in metrics, metrics
-        assert "2 sequences began with some (%d tokens" % (128 * PAGES) in c.run("describe", "demo").stdout
+        assert 'hp_spill_hits_total{deployment="demo"} 4' in metrics, metrics
+        assert "4 sequences began with some (%d tokens" % (told["tokens"] + 64 * PAGES) in c.run("describe", "demo").stdout
 
 
 @test
@@ -94,6 +103,28 @@ def a_file_that_was_changed_is_dropped_and_the_prompt_computed():
         told = spills(c)
         assert cached(body) == 0 and told["failed"] == 1 and told["dropped"] == 1 and told["hits"] == 0, (cached(body), told)
         assert body["choices"] == first[0]["choices"], (body, first[0])
+
+
+@test
+def what_a_window_sees_is_spilled_and_comes_back():
+    if not os.path.exists(WINDOWED):
+        skip("no models of families here")
+    with Cluster(agents=2, cores=1, kv_spill_memory="1MB", kv_spill_disk="64MB") as c:
+        c.deploy("demo", WINDOWED, "--agents", "a0,a1", "--compute", "f32", "--max-sequences", "2")
+        prompts = [[3 + (i * i + k * 7 + i * k) % 400 for i in range(449)] for k in range(5)]
+        first = [complete(c, p, max_tokens=8) for p in prompts]
+        c.wait("all but two are spilled", lambda: spills(c)["pages"] == 3)  # each is of use as a whole
+        for i in (0, 1):
+            body = complete(c, prompts[i], max_tokens=8)
+            assert cached(body) == 448 and body["choices"] == first[i]["choices"], (cached(body), body, first[i])
+        body = complete(c, prompts[0][:300] + [5] * 150, max_tokens=8)
+        told = spills(c)
+        assert cached(body) == 0 and told["hits"] == 2 and told["failed"] == 0, (cached(body), told)
+        # Near the end of a page the window has left what the page's beginning sees.
+        complete(c, prompts[0][:440], max_tokens=22)
+        for p in prompts[1:3]:
+            complete(c, p, max_tokens=8)
+        assert spills(c)["given_up"] > told["given_up"], (spills(c), told)
 
 
 @test

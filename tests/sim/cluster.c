@@ -13,6 +13,18 @@ static const uint64_t msec = 1000000;
 
 /* ---- running ---- */
 
+/* With windows where the test says so. */
+static struct model_facts sim_toy_facts(const struct sim *s, struct layer_facts layers[TOY_LAYERS])
+{
+    struct model_facts facts = toy_facts;
+    memcpy(layers, facts.layers, TOY_LAYERS * sizeof *layers);
+    for (int i = 0; i < TOY_LAYERS; i++)
+        layers[i].window = s->window;
+    facts.layers = layers;
+    facts.windows[0] = s->window;
+    return facts;
+}
+
 static void core_event(struct sim *s, struct sim_event *ev)
 {
     if (!s->core || ev->incarnation != s->core_incarnation)
@@ -26,7 +38,9 @@ static void core_event(struct sim *s, struct sim_event *ev)
     } else if (ev->kind == EVENT_STORED) {
         sim_disk_stored(s, ev);
     } else if (ev->kind == EVENT_MODEL) {
-        coord_model_opened(s->core, ev->key, &toy_facts, NULL);
+        struct layer_facts layers[TOY_LAYERS];
+        struct model_facts facts = sim_toy_facts(s, layers);
+        coord_model_opened(s->core, ev->key, &facts, NULL);
     } else {
         struct sim_agent *a = s->agents[ev->agent];
         if (a->peer != ev->peer)

@@ -87,6 +87,7 @@ struct sim {
         missed; /* tokens that requests had from others; beginnings that were not there */
     const char *speculate; /* option of the deployments; NULL: none */
     double alike;       /* chance that a prompt begins as another request's prompt and answer did */
+    uint32_t window;    /* of all layers of what is deployed; 0: none */
     size_t most_spills; /* chains that an agent spills; 0: none */
     uint64_t spilled, unspilled; /* chains, by stages; read back */
     double spill_flip;           /* chance that what is read back is not what was written */

@@ -104,6 +104,7 @@ static void action_do(struct sim *s, struct sim_agent *a, const struct agent_act
                                          .ticket = act->u.sequence_open.ticket,
                                          .sequence = act->u.sequence_open.open->sequence,
                                          .share = act->u.sequence_open.open->share,
+                                         .shared = (uint32_t)act->u.sequence_open.open->shared,
                                          .tokens = (uint32_t)act->u.sequence_open.open->reserved,
                                          .length = (uint32_t)act->u.sequence_open.open->length});
         break;

@@ -99,6 +99,11 @@ struct sim_sequence *sim_sequence_of(struct sim_agent *a, uint64_t slot, uint64_
     return sequence_of(stage_of(a, slot), id);
 }
 
+uint32_t sim_first_seen(const struct sim *s, uint32_t length)
+{
+    return kv_first_seen(s->window, length) / KV_PAGE_TOKENS * KV_PAGE_TOKENS;
+}
+
 static void sequence_free(struct sim_stage *st, struct sim_sequence *q)
 {
     kv_account_close(&st->kv, &q->holding);
@@ -115,12 +120,12 @@ void sim_stage_free(struct sim_stage *st)
 }
 
 /* Closes it, or keeps so many tokens. */
-static void sequence_end(struct sim_stage *st, uint64_t id, uint32_t keep)
+static void sequence_end(const struct sim *s, struct sim_stage *st, uint64_t id, uint32_t keep)
 {
     struct sim_sequence *q = sequence_of(st, id);
     if (!q)
         return;
-    if (keep && keep <= q->memory.length) {
+    if (keep && keep <= q->memory.length && sim_first_seen(s, keep) >= q->gone) {
         q->certain = q->memory.length = keep;
         memcpy(q->memory.mixed, q->history[keep - 1], sizeof q->memory.mixed);
         kv_account_keep(&st->kv, &q->holding, keep);
@@ -136,7 +141,7 @@ void sim_kept_forget(struct sim *s, int agent)
     for (size_t k = 0; k < a->n_stages; k++)
         for (size_t i = a->stages[k].n_sequences; i-- > 0;)
             if (a->stages[k].sequences[i].holding.kept)
-                sequence_end(&a->stages[k], a->stages[k].sequences[i].memory.id, 0);
+                sequence_end(s, &a->stages[k], a->stages[k].sequences[i].memory.id, 0);
 }
 
 static uint64_t most_pages(const struct sim *s, const struct sim_stage *st)
@@ -150,12 +155,14 @@ static int sequence_begin(struct sim *s, struct sim_stage *st, const struct sim_
 {
     struct sim_sequence *from = o->share ? sequence_of(st, o->share) : NULL,
                         q = {.memory = {.id = o->sequence, .length = o->length},
-                             .certain = o->length};
-    if (o->share && (!from || from->memory.length < o->length)) {
+                             .certain = o->length,
+                             .gone = sim_first_seen(s, o->length)};
+    uint32_t shared = !from ? 0 : o->shared ? o->shared : o->length;
+    if (o->share &&
+        (!from || from->memory.length < shared || sim_first_seen(s, shared) < from->gone)) {
         s->missed++;
         return HP_ENOENT;
     }
-    uint32_t shared = from ? o->length : 0;
     if (st->kv.used + kv_account_need(o->tokens, shared) > most_pages(s, st)) {
         s->wrong++;
         return HP_EBUSY;
@@ -164,13 +171,15 @@ static int sequence_begin(struct sim *s, struct sim_stage *st, const struct sim_
     bool counted = q.history && kv_account_open(&st->kv, &q.holding, o->tokens,
                                                 from ? &from->holding : NULL, shared);
     assert(counted);
-    if (o->length && !from) {
+    if (shared < o->length) {
         q.came = calloc(TOY_CONTEXT, sizeof *q.came);
         assert(q.came);
-        q.n_awaited = o->length * (uint32_t)(st->end - st->first);
+        q.n_awaited =
+            (o->length - (shared > q.gone ? shared : q.gone)) * (uint32_t)(st->end - st->first);
     }
     if (from) {
-        memcpy(q.history, from->history, o->length * sizeof *q.history);
+        q.lent = shared;
+        memcpy(q.history, from->history, shared * sizeof *q.history);
         memcpy(q.memory.mixed, q.history[o->length - 1], sizeof q.memory.mixed);
     }
     st->sequences = realloc(st->sequences, (st->n_sequences + 1) * sizeof *st->sequences);
@@ -215,8 +224,8 @@ static void guesses_forget(struct sim_sequence *q, uint32_t length)
 
 /* One run of a batch through the toy's layers; false where it does not continue what the stage
  * remembers. */
-static bool run_one(struct sim_stage *st, const struct agent_action *act, uint32_t i,
-                    const struct sim_buffer *in, struct sim_buffer *out, uint32_t *at,
+static bool run_one(const struct sim *s, struct sim_stage *st, const struct agent_action *act,
+                    uint32_t i, const struct sim_buffer *in, struct sim_buffer *out, uint32_t *at,
                     uint32_t *picked, uint32_t id, float **logits, struct score **scores)
 {
     const struct batch_run *r = &act->u.run.batch->runs[i];
@@ -253,6 +262,10 @@ static bool run_one(struct sim_stage *st, const struct agent_action *act, uint32
             picked[n_picked++] = toy_token(x);
             right = k + 1 < r->n_tokens && ids[id + k + 1] == toy_token(x);
         }
+    }
+    if (sim_first_seen(s, q->certain) > q->gone) { /* whoever uses it gives wrong tokens */
+        q->gone = sim_first_seen(s, q->certain);
+        memset(q->history, 0xAA, q->gone * sizeof *q->history);
     }
     *scores = said + (r->sample ? 1 + r->n_drafts : 0) * r->said_width;
     return true;
@@ -292,7 +305,7 @@ static void executor_run(struct sim *s, struct sim_agent *a, const struct sim_or
     bool good = st != NULL;
     for (uint32_t i = 0; good && i < act->u.run.batch->n_runs; i++) {
         const struct batch_run *r = &act->u.run.batch->runs[i];
-        good = run_one(st, act, i, in, out, &at, picked + place, id, &row, &next_score);
+        good = run_one(s, st, act, i, in, out, &at, picked + place, id, &row, &next_score);
         place += 1 + r->n_drafts;
         id += r->n_tokens;
     }
@@ -327,7 +340,7 @@ static void executor_load(struct sim *s, struct sim_agent *a, const struct sim_o
                                 .width_in = TOY_WIDTH,
                                 .width_out = TOY_WIDTH,
                                 .vocabulary = TOY_VOCABULARY,
-                                .kv = {.n_groups = 1, .groups = {{first, n, 0, 8, false}}}};
+                                .kv = {.n_groups = 1, .groups = {{first, n, s->window, 8, false}}}};
     sim_agent_event(s, a, &ev);
 }
 
@@ -345,7 +358,7 @@ void sim_executor_done(struct sim *s, struct sim_agent *a, int device)
         sequence_grow(s, sequence_of(st, o.sequence), st, &o);
     } else if (o.kind == AGENT_DO_SEQUENCE_CLOSE) {
         if (st)
-            sequence_end(st, o.sequence, o.length);
+            sequence_end(s, st, o.sequence, o.length);
     } else if (o.kind == AGENT_DO_SEQUENCE_OPEN) {
         executor_open(s, a, &o);
     } else if (o.kind == AGENT_DO_RUN) {

@@ -64,6 +64,8 @@ struct sim_sequence { /* on a stage */
     uint64_t (*history)[TOY_LAYERS]; /* [TOY_CONTEXT]: what it remembered after each position */
     struct kv_holding holding;
     uint32_t certain;         /* of its tokens, those that are no guesses */
+    uint32_t gone;            /* its first ones, which no window sees any more */
+    uint32_t lent;            /* those that it has of another */
     uint32_t n_awaited;       /* keys and values that have not come, */
     bool (*came)[TOY_LAYERS]; /* [TOY_CONTEXT]: and those that have */
 };
@@ -88,6 +90,7 @@ struct sim_slot { /* links of a slot, by address */
 struct sim_order {
     enum agent_action_kind kind;
     uint64_t slot, ticket, sequence, share;
+    uint32_t shared;                /* of length; 0 with share: all */
     uint32_t tokens, length;        /* of SEQUENCE_OPEN, GROW: reserved; CLOSE: length to keep */
     const struct agent_action *run; /* copied action; what it points at holds until it is done */
     struct kv_range kv;             /* KV_IMPORT, KV_EXPORT */
@@ -106,8 +109,8 @@ struct sim_executor {
 
 /* What an agent has spilled of a chain: on disk, so that it stays when the agent dies. */
 struct sim_spill {
-    struct digest identity, *pages; /* [n_pages] */
-    uint32_t n_pages;
+    struct digest identity, *pages;  /* [n_pages] */
+    uint32_t n_pages, least;         /* a sequence begins with so many of them, or more */
     uint64_t slot;                   /* of the stage that hears of it */
     uint64_t (*history)[TOY_LAYERS]; /* of all its tokens */
 };
@@ -190,6 +193,8 @@ void sim_buffer_release(struct sim_agent *a, void *buffer);
 void sim_order_add(struct sim *s, struct sim_agent *a, struct sim_order order);
 void sim_executor_done(struct sim *s, struct sim_agent *a, int device);
 void sim_load_begin(struct sim *s, struct sim_agent *a, const struct agent_action *act);
+/* The first token of the first page that one behind so many sees. */
+uint32_t sim_first_seen(const struct sim *s, uint32_t length);
 struct sim_sequence *sim_sequence_of(struct sim_agent *a, uint64_t slot, uint64_t id);
 struct sim_buffer *sim_buffer_create(struct sim_agent *a, uint32_t n);
 

@@ -31,8 +31,9 @@ static void spill_told(struct sim *s, struct sim_agent *a, uint64_t slot, bool a
 
 static struct message_spill row_of(const struct sim_spill *p, bool gone)
 {
+    size_t n = p->n_pages - p->least + 1;
     return (struct message_spill){
-        {(const uint8_t *)p->pages, p->n_pages * sizeof *p->pages}, true, gone};
+        {(const uint8_t *)(p->pages + p->least - 1), n * sizeof *p->pages}, true, gone};
 }
 
 void sim_spills_tell(struct sim *s, struct sim_agent *a, const struct agent_action *act)
@@ -83,7 +84,7 @@ static size_t spill_find(const struct sim_agent *a, const struct digest *identit
 {
     size_t i = 0;
     while (i < a->n_spills && (memcmp(&a->spills[i].identity, identity, sizeof *identity) != 0 ||
-                               a->spills[i].n_pages < n_pages ||
+                               a->spills[i].n_pages < n_pages || a->spills[i].least > n_pages ||
                                memcmp(&a->spills[i].pages[n_pages - 1], page, sizeof *page) != 0))
         i++;
     return i;
@@ -93,16 +94,19 @@ static void spill_out(struct sim *s, struct sim_agent *a, const struct sim_order
 {
     const struct sim_sequence *q = sim_sequence_of(a, o->slot, o->sequence);
     uint32_t tokens = o->length * KV_PAGE_TOKENS;
-    if (!q || q->n_awaited || q->memory.length < tokens ||
+    if (!q || q->n_awaited || q->memory.length < tokens || sim_first_seen(s, tokens) < q->gone ||
         spill_find(a, &o->identity, o->length, &o->pages[o->length - 1]) < a->n_spills)
         return;
     struct sim_spill p = {.identity = o->identity,
                           .pages = malloc(o->length * sizeof *p.pages),
                           .n_pages = o->length,
+                          .least = 1,
                           .slot = o->slot,
                           .history = calloc(tokens, sizeof *p.history)};
     a->spills = realloc(a->spills, (a->n_spills + 1) * sizeof *a->spills);
     assert(a->spills && p.pages && p.history);
+    while (sim_first_seen(s, p.least * KV_PAGE_TOKENS) < sim_first_seen(s, tokens))
+        p.least++;
     memcpy(p.pages, o->pages, o->length * sizeof *p.pages);
     memcpy(p.history, q->history, tokens * sizeof *p.history);
     a->spills[a->n_spills++] = p;
@@ -123,7 +127,8 @@ static int spill_in(struct sim *s, struct sim_agent *a, const struct sim_order *
         spill_drop(s, a, i);
         return HP_EPARSE;
     }
-    memcpy(q->history, a->spills[i].history, q->memory.length * sizeof *q->history);
+    memcpy(q->history + q->lent, a->spills[i].history + q->lent,
+           (q->memory.length - q->lent) * sizeof *q->history);
     memcpy(q->memory.mixed, q->history[q->memory.length - 1], sizeof q->memory.mixed);
     q->n_awaited = 0;
     s->unspilled++;

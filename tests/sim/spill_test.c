@@ -19,6 +19,8 @@ static void finished(struct sim *s)
 
 enum { PAGES = 12 };
 
+static uint32_t windowed; /* of what is deployed next */
+
 /* A deployment that is planned anew has more room, and one learns how long answers are. */
 static void narrow(struct sim *s)
 {
@@ -35,6 +37,7 @@ static void begin(struct sim *s, uint64_t seed, const char *agents, const char *
     struct buffer manifest = {0};
     sim_open(s, seed, 3);
     s->most_spills = most_spills;
+    s->window = windowed;
     toy_manifest("toy", &manifest);
     json_t *options =
         json_pack("{s:s, s:i, s:i}", "prefix_cache", prefix_cache, "slice", 8, "max_sequences", 12);
@@ -114,6 +117,65 @@ TEST(a_kept_beginning_is_read_back_also_after_its_agents_were_killed)
     }
 }
 
+/* Somebody else keeps the first page alone. */
+TEST(what_is_kept_and_what_is_spilled_of_a_prompt_are_used_together)
+{
+    static const char *const agents[] = {"a1", "a0,a1,a2"};
+    for (int k = 0; k < 2; k++) {
+        struct sim s;
+        struct err e = {0};
+        begin(&s, 60 + (uint64_t)k, agents[k], "on", 64);
+        struct sim_client *first = request(&s, 130, 12);
+        finished(&s);
+        evict(&s);
+        assert_int_equal(figure(&s, "hits"), 0);
+        assert_non_null(sim_request_after(&s, first, 70, 1, &e));
+        finished(&s);
+        assert_int_equal(figure(&s, "hits"), 1);
+        assert_int_equal(figure(&s, "tokens"), 64);
+        uint64_t shared = sim_described(&s, "prefix_cache", "tokens");
+        struct sim_client *c = sim_request_after(&s, first, 150, 8, &e);
+        assert_non_null(c);
+        finished(&s);
+        assert_int_equal(figure(&s, "hits"), 2);
+        assert_int_equal(figure(&s, "tokens"), 64 + 64);
+        assert_int_equal(sim_described(&s, "prefix_cache", "tokens"), shared + 64);
+        assert_int_equal(c->usage.cached_tokens, 128);
+        is_clean_of(&s, "toy", 1000);
+        sim_close(&s);
+    }
+}
+
+/* Of what a window has left behind nothing is there; what it still sees is spilled, and a sequence
+ * begins with exactly so many pages. */
+TEST(what_a_window_sees_is_spilled_and_read_back)
+{
+    static const uint32_t windows[] = {20, 64, 65, 100, 128, 300};
+    for (size_t k = 0; k < 2 * sizeof windows / sizeof *windows; k++) {
+        struct sim s;
+        struct err e = {0};
+        windowed = windows[k / 2];
+        begin(&s, 70 + k, k % 2 ? "a0,a1,a2" : "a1", "on", 64);
+        windowed = 0;
+        struct sim_client *first = request(&s, 130, 12); /* 141 are kept */
+        finished(&s);
+        evict(&s);
+        assert_true(figure(&s, "spilled") > 0);
+        struct sim_client *shorter = sim_request_after(&s, first, 70, 8, &e);
+        assert_non_null(shorter);
+        finished(&s);
+        struct sim_client *c = sim_request_after(&s, first, 150, 8, &e);
+        assert_non_null(c);
+        finished(&s);
+        assert_int_equal(c->usage.cached_tokens, 128);
+        assert_int_equal(shorter->usage.cached_tokens > 0, windows[k / 2] > 65);
+        assert_int_equal(figure(&s, "failed"), 0);
+        assert_int_equal(s.missed, 0);
+        is_clean_of(&s, "toy", 1000);
+        sim_close(&s);
+    }
+}
+
 TEST(what_cannot_be_read_back_is_computed)
 {
     struct sim s;
@@ -171,7 +233,9 @@ static void one_run(uint64_t seed, struct spill_toll *t)
                                                                                "on", "shared",
                                                                                "off"};
     struct sim s;
+    windowed = seed % 3 ? 0 : 20 + (uint32_t)(seed / 3 % 200);
     begin(&s, seed, agents[seed % 4], caches[seed / 4 % 3], 1 + seed % 20);
+    windowed = 0;
     s.scored = seed % 2;
     s.most_pages = 0;
     s.alike = 0.5;
@@ -234,6 +298,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_sequence_that_gave_way_is_read_back),
         cmocka_unit_test(a_kept_beginning_is_read_back_also_after_its_agents_were_killed),
+        cmocka_unit_test(what_is_kept_and_what_is_spilled_of_a_prompt_are_used_together),
+        cmocka_unit_test(what_a_window_sees_is_spilled_and_read_back),
         cmocka_unit_test(what_cannot_be_read_back_is_computed),
         cmocka_unit_test(tokens_are_those_of_an_undisturbed_run_whatever_is_spilled_and_read_back),
     };

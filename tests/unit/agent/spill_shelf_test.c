@@ -242,6 +242,47 @@ TEST(a_folder_with_other_files_is_cleaned)
     spill_shelf_close(&f->shelf, false);
 }
 
+/* Of a layer with a window there is what a token behind the last page sees. */
+TEST(a_chain_is_found_at_lengths_that_its_windows_reach)
+{
+    static const struct {
+        uint32_t window, n_pages, least;
+    } cases[] = {{0, 4, 1},   {20, 4, 4},  {64, 4, 4}, {65, 4, 4},
+                 {193, 4, 4}, {194, 4, 1}, {20, 1, 1}, {1000, 4, 1}};
+    struct spill_shelf_fixture *f = *state;
+    struct err e = {0};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct digest pages[4];
+        for (uint32_t k = 0; k < 4; k++)
+            pages[k] = name_of((int)i, k);
+        struct spill_head h = {
+            identity,
+            cases[i].n_pages,
+            pages,
+            {.n_groups = 2,
+             .groups = {{0, 1, 0, 32, KV_F16}, {0, 1, cases[i].window, 32, KV_F16}}}};
+        uint8_t *keys;
+        shelf_open(f, plenty, plenty);
+        struct spill_image *one = spill_image_make(&h, &f->counted, &keys);
+        spill_shelf_put(&f->shelf, 1, one);
+        assert_int_equal(f->shelf.entries[0]->least, cases[i].least);
+        for (int again = 0; again < 2; again++) {
+            for (uint32_t n = 1; n <= cases[i].n_pages; n++) {
+                struct spill_image *got =
+                    spill_shelf_get(&f->shelf, &identity, n, &pages[n - 1], &e);
+                assert_int_equal(got != NULL, n >= cases[i].least);
+                spill_image_release(got);
+            }
+            spill_shelf_close(&f->shelf, true);
+            shelf_open(f, plenty, plenty); /* from its file */
+            assert_int_equal(f->shelf.n_entries, 1);
+        }
+        spill_shelf_close(&f->shelf, false);
+        shelf_open(f, 0, 0); /* goes */
+        spill_shelf_close(&f->shelf, false);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -250,6 +291,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_longer_chain_takes_the_place_of_its_beginning, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(what_was_spilled_is_found_after_a_restart, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_chain_is_found_at_lengths_that_its_windows_reach, setup,
+                                        teardown),
         cmocka_unit_test_setup_teardown(
             the_end_saves_what_was_wanted_last_and_takes_no_longer_than_it_may, setup, teardown),
         cmocka_unit_test_setup_teardown(a_file_that_was_damaged_is_dropped_and_counted, setup,

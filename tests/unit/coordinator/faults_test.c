@@ -15,8 +15,8 @@ enum { SAID = 32, AGENT = 10, ADMIN = 1 };
 static const char admin_key[] = "admin-key-of-forty-characters-0123456789",
                   agent_key[] = "agent-00-key-of-forty-characters-0123456";
 static const struct layer_facts layers[] = {
-    {"embed", "embed", 1000, 500, 0, 8, 0, 0, 0, 0, 0, 0},
-    {"blk.0.mlp", "mlp", 8000, 4000, 64, 8, 8000, 0, 0, 0, 0, 0}};
+    {"embed", "embed", 1000, 500, 0, 8, 0, 0, 0, 0, 0, 0, 0},
+    {"blk.0.mlp", "mlp", 8000, 4000, 64, 8, 8000, 0, 0, 0, 0, 0, 0}};
 static const uint32_t ends[] = {2};
 static const struct model_facts facts = {.architecture = "toy",
                                          .layers = layers,

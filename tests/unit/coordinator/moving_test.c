@@ -25,7 +25,8 @@ static void deploy(struct fixture *f, const char *options)
     char arguments[400];
     for (int i = 0; i < LAYERS; i++)
         layers[i] = (struct layer_facts){
-            "layer", i % 2 ? "attn" : "mlp", 100000000, 100000000, 1000, 4096, 2e8, 0, 0, 0, 0, 0};
+            "layer", i % 2 ? "attn" : "mlp", 100000000, 100000000, 1000, 4096, 2e8, 0, 0, 0, 0, 0,
+            0};
     manifest_encode(&m, &blob);
     f->facts = &facts;
     snprintf(arguments, sizeof arguments, "{\"name\": \"d\", \"options\": %s}", options);

@@ -4,8 +4,8 @@
 #include "tests/unit/coordinator/core_fixture.h"
 
 static const struct layer_facts layers[] = {
-    {"embed", "embed", 4 << 20, 2 << 20, 0, 8, 0, 0, 0, 0, 0, 0},
-    {"blk.0.mlp", "mlp", 40 << 20, 20 << 20, 0, 8, 8000, 0, 0, 0, 0, 0}};
+    {"embed", "embed", 4 << 20, 2 << 20, 0, 8, 0, 0, 0, 0, 0, 0, 0},
+    {"blk.0.mlp", "mlp", 40 << 20, 20 << 20, 0, 8, 8000, 0, 0, 0, 0, 0, 0}};
 static const struct model_facts facts = {.architecture = "toy",
                                          .layers = layers,
                                          .n_layers = 2,

@@ -471,6 +471,34 @@ TEST(ranges_that_are_not_there_are_refused)
     cache_close(&f);
 }
 
+/* It takes pages for what comes alone, and gives up those that no window sees any more. */
+TEST(pages_of_another_and_those_that_come_are_counted_once)
+{
+    struct cache_fixture f;
+    struct err e = {0};
+    uint8_t data[2 * PAGE * 2 * 6 * sizeof(float) * 2] = {0};
+    cache_open(&f, 2000, 4);
+    assert_int_equal(kv_cache_open(&f.c, 1, 400, 0, NULL), 0);
+    assert_int_equal(grow(&f, 1, 130), 0);
+    write_all(&f, 1, 0, 130, 5);
+    uint32_t before = pages_out(&f, 0), windowed = pages_out(&f, 1);
+    assert_int_equal(kv_cache_open_some(&f.c, 2, 400, 320, 128, 1, &e), 0);
+    assert_int_equal(kv_cache_await(&f.c, 2, 321, &e), HP_EINVAL); /* not reserved */
+    assert_int_equal(kv_cache_await(&f.c, 2, 256, &e), 0);
+    assert_int_equal(pages_out(&f, 0), before + 2);
+    assert_int_equal(pages_out(&f, 1),
+                     windowed + 2); /* from token 157 on: its page, and one more */
+    assert_int_equal(kv_cache_find(&f.c, 2)->n_awaited, 2 * 2 + 2);
+    struct kv_range all = range_of(0, 256), page = range_of(64, 64);
+    assert_int_equal(kv_transfer_import(&f.c, f.s, 2, &all, data, &e), HP_EINVAL);
+    assert_int_equal(kv_transfer_import(&f.c, f.s, 2, &page, data, &e), 0); /* is there */
+    assert_int_equal(first_byte(&f, 1, 70), 5);
+    kv_cache_close(&f.c, 2);
+    assert_int_equal(pages_out(&f, 0), before);
+    assert_int_equal(pages_out(&f, 1), windowed);
+    cache_close(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -485,6 +513,7 @@ int main(void)
         cmocka_unit_test(chance_neither_loses_a_page_nor_runs_out_of_them),
         cmocka_unit_test(what_a_sequence_begins_with_is_awaited_until_all_of_it_has_come),
         cmocka_unit_test(a_sequence_grows_within_what_is_reserved_and_no_further),
+        cmocka_unit_test(pages_of_another_and_those_that_come_are_counted_once),
         cmocka_unit_test(ranges_that_are_not_there_are_refused),
     };
     return cmocka_run_group_tests_name("kv_cache", tests, NULL, NULL);

@@ -203,6 +203,61 @@ TEST(a_sequence_that_moves_with_its_kv_goes_on_as_before)
     windows_set(0);
 }
 
+/* Page by page; of the first `lent` tokens other bytes, which change nothing. */
+static void kv_fill(struct stage *from, struct stage *to, uint64_t id, uint32_t lent)
+{
+    struct kv_shape shape = stage_kv_shape(to);
+    struct kv_cursor at = {0};
+    struct kv_range r;
+    struct err e = {0};
+    void *data = calloc(2, 20000);
+    while (kv_shape_next(&shape, 128, 1, &at, &r)) {
+        assert_int_equal(stage_kv_export(from, 1, &r, data, &e), 0);
+        if (r.first < lent)
+            memset(data, 0xAA, 20000); /* nobody else's page changes */
+        assert_int_equal(stage_kv_import(to, id, &r, data, &e), 0);
+    }
+    free(data);
+}
+
+TEST(a_sequence_begins_with_pages_of_another_and_with_some_that_come)
+{
+    static float all[TOKENS * V], out[TOKENS * V];
+    static const uint32_t windows[] = {0, 30, 64, 100};
+    for (size_t w = 0; w < sizeof windows / sizeof *windows; w++) {
+        windows_set(windows[w]);
+        struct stage *from = load(config_of(0, TINY_LAYERS)), *to = load(config_of(0, TINY_LAYERS));
+        struct err e = {0};
+        logits_of(1, TOKENS, COMPUTE_F32, all);
+        assert_int_equal(stage_sequence_open(from, 1, TOKENS, &e), 0);
+        assert_int_equal(stage_sequence_open(to, 1, TOKENS, &e), 0);
+        struct batch_run whole = {.sequence = 1, .n_tokens = 128},
+                         some = {.sequence = 1, .n_tokens = 70};
+        run(from, &whole, 1, ids, NULL);
+        run(to, &some, 1, ids, NULL);
+        assert_int_equal(stage_sequence_open_at(to, 2, TOKENS, 64, 1, &e), 0);
+        assert_int_equal(stage_sequence_await(to, 2, 64, &e), HP_EINVAL);
+        assert_int_equal(stage_sequence_await(to, 2, TOKENS + 1, &e), HP_EINVAL);
+        assert_int_equal(stage_sequence_await(to, 3, 128, &e), HP_ENOENT);
+        assert_int_equal(stage_sequence_await(to, 2, 128, &e), 0);
+        assert_int_equal(stage_sequence_await(to, 2, 130, &e), HP_EINVAL);
+        assert_true(stage_kv_awaited(to, 2) > 0);
+        kv_fill(from, to, 2, 64);
+        assert_int_equal(stage_kv_awaited(to, 2), 0);
+        struct batch_run next = {
+            .sequence = 2, .first_position = 128, .n_tokens = 22, .n_logits = 22};
+        run(to, &next, 1, ids + 128, out);
+        assert_memory_equal(out, all + 128 * V, 22 * V * sizeof *out);
+        struct batch_run own = {
+            .sequence = 1, .first_position = 70, .n_tokens = 80, .n_logits = 80};
+        run(to, &own, 1, ids + 70, out);
+        assert_memory_equal(out, all + 70 * V, 80 * V * sizeof *out);
+        stage_unload(&from);
+        stage_unload(&to);
+    }
+    windows_set(0);
+}
+
 /* Over stages that are cut elsewhere: what of a block lies where is found by its number. */
 TEST(kv_moves_between_stages_that_are_cut_differently)
 {
@@ -652,6 +707,7 @@ int main(void)
         cmocka_unit_test(auto_is_near_float32),
         cmocka_unit_test(sequences_in_one_batch_do_not_touch_each_other),
         cmocka_unit_test(a_sequence_that_moves_with_its_kv_goes_on_as_before),
+        cmocka_unit_test(a_sequence_begins_with_pages_of_another_and_with_some_that_come),
         cmocka_unit_test(kv_moves_between_stages_that_are_cut_differently),
         cmocka_unit_test(float32_logits_within_a_window_are_the_same_over_any_stages_and_slices),
         cmocka_unit_test(
