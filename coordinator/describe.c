@@ -49,6 +49,19 @@ static json_t *member_devices(const struct member *m, double *memory_bytes)
     return devices;
 }
 
+/* What it has spilled of KV cache, and what it may; NULL: it spills nothing. */
+static json_t *member_spills(const struct member *m)
+{
+    const json_t *limits = m->node ? json_object_get(m->node->told, "kv_spill") : NULL;
+    if (!limits)
+        return NULL;
+    return json_pack("{s:I, s:f, s:I, s:f}", "memory_bytes", (json_int_t)m->spilled_memory_bytes,
+                     "memory_limit_bytes",
+                     json_number_value(json_object_get(limits, "memory_bytes")), "disk_bytes",
+                     (json_int_t)m->spilled_disk_bytes, "disk_limit_bytes",
+                     json_number_value(json_object_get(limits, "disk_bytes")));
+}
+
 json_t *describe_member(const struct coord *c, const struct member *m, bool whole)
 {
     double memory_bytes = 0;
@@ -60,6 +73,9 @@ json_t *describe_member(const struct coord *c, const struct member *m, bool whol
         (json_int_t)m->memory_free_bytes, "devices", devices, "stages", member_stages(c, m));
     if (m->heard_ns)
         json_object_set_new(out, "heard_s", json_real((double)(coord_now(c) - m->heard_ns) * 1e-9));
+    json_t *spills = member_spills(m);
+    if (spills)
+        json_object_set_new(out, "kv_spill", spills);
     if (m->rival_host[0])
         json_object_set_new(out, "key_also_on", json_string(m->rival_host));
     if (!whole)

@@ -63,6 +63,7 @@ struct member {
     uint64_t device_free_bytes[MESSAGE_MAX_DEVICES]; /* as the last heartbeat told */
     char *device_lost[MESSAGE_MAX_DEVICES]; /* why it takes no stages until the agent starts again;
                                                NULL: it works */
+    uint64_t spilled_memory_bytes, spilled_disk_bytes; /* as it told last (spills.h) */
     uint64_t memory_free_bytes, dropped_stale, dropped_foreign, data_sent_bytes,
         data_received_bytes;
     int64_t clock_offset_ns; /* add it to the agent's clock to have ours (clocks.h) */

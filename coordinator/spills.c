@@ -15,6 +15,7 @@ enum {
     PAGES_MOST = 1 << 16, /* that a stage tells of: four million tokens */
     STRIKES_MOST = 16,    /* beyond what was read back well */
 };
+static const uint64_t TOLD_MOST = UINT64_C(1) << 53;
 static const double fixed_s = 2e-3,       /* orders, and the end of what is read */
     worth = 0.9,                          /* it has to be so much sooner there */
     memory_guess = 1e9, disk_guess = 2e8; /* bytes/s, before anything was measured */
@@ -167,6 +168,12 @@ static void chain_told(struct spills *x, int stage, const struct message_spill *
     }
 }
 
+/* What several agents tell adds up to a number that people can read, whatever one says. */
+static uint64_t count_of(uint64_t told)
+{
+    return told < TOLD_MOST ? told : TOLD_MOST;
+}
+
 void spills_told(struct coord *c, struct member *m, const struct message_spills *t)
 {
     struct deployment *d = deployment_of_id(c, t->deployment);
@@ -178,9 +185,15 @@ void spills_told(struct coord *c, struct member *m, const struct message_spills 
         return;
     }
     struct spill_stage *s = &x->stages[t->stage];
-    *s = (struct spill_stage){
-        true,          s->pages,  t->memory_bytes_per_s, t->disk_bytes_per_s, t->memory_bytes,
-        t->disk_bytes, t->dropped};
+    *s = (struct spill_stage){true,
+                              s->pages,
+                              t->memory_bytes_per_s,
+                              t->disk_bytes_per_s,
+                              count_of(t->memory_bytes),
+                              count_of(t->disk_bytes),
+                              count_of(t->dropped)};
+    m->spilled_memory_bytes = s->memory_bytes;
+    m->spilled_disk_bytes = s->disk_bytes;
     if (t->anew && s->pages)
         stage_forget(x, (int)t->stage);
     const struct message_spill *chains = t->chains.items;

@@ -36,6 +36,19 @@ static void cell_devices(struct buffer *cell, const json_t *devices)
         buffer_printf(cell, "%s%s", i ? ", " : "", string_member(d, "kind"));
 }
 
+/* "1 MB of 4 MB, 0 B of 1 GB": in memory and on disk, of what it may. */
+static void cell_spills(struct buffer *cell, const json_t *spill)
+{
+    static const char *const names[][2] = {{"memory_bytes", "memory_limit_bytes"},
+                                           {"disk_bytes", "disk_limit_bytes"}};
+    for (int i = 0; spill && i < 2; i++)
+        buffer_printf(cell, "%s%s of %s", i ? ", " : "",
+                      shown_bytes(number_member(spill, names[i][0])).s,
+                      shown_bytes(number_member(spill, names[i][1])).s);
+    if (!spill)
+        buffer_printf(cell, "-");
+}
+
 static const struct table_column node_columns[] = {
     {"NAME", "name", NULL},
     {"STATE", "state", NULL},
@@ -44,6 +57,7 @@ static const struct table_column node_columns[] = {
     {">MEMORY", "memory_bytes", cell_bytes},
     {">FREE", "memory_free_bytes", cell_bytes},
     {">STAGES", "stages", cell_count},
+    {"KV SPILLED", "kv_spill", cell_spills},
     {">HEARD", "heard_s", cell_seconds},
     {"VERSION", "program", NULL},
     {0},

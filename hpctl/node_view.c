@@ -29,12 +29,14 @@ static void head_write(const json_t *node, struct buffer *out)
              shown_of("%s sent, %s received", shown_bytes(number_member(node, "data_sent_bytes")).s,
                       shown_bytes(number_member(node, "data_received_bytes")).s)
                  .s);
-    const json_t *spill = json_object_get(json_object_get(node, "node"), "kv_spill");
+    const json_t *spill = json_object_get(node, "kv_spill");
     if (spill)
         head_row(out, "kv_spill",
-                 shown_of("up to %s in memory, %s on disk",
+                 shown_of("%s of %s in memory, %s of %s on disk",
                           shown_bytes(number_member(spill, "memory_bytes")).s,
-                          shown_bytes(number_member(spill, "disk_bytes")).s)
+                          shown_bytes(number_member(spill, "memory_limit_bytes")).s,
+                          shown_bytes(number_member(spill, "disk_bytes")).s,
+                          shown_bytes(number_member(spill, "disk_limit_bytes")).s)
                      .s);
     head_row(out, "dropped",
              shown_of("%s late and %s foreign frames, since it joined",

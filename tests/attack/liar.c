@@ -15,7 +15,13 @@
 #include "transport/data_address.h"
 #include "transport/message.h"
 
-enum { ROWS = 40, LONG_TEXT = 6000, SAYS_AT_ONCE = 4 };
+enum {
+    ROWS = 40,
+    LONG_TEXT = 6000,
+    SAYS_AT_ONCE = 4,
+    PAGES = 1000, /* of a chain */
+    PAGE_BYTES = 32
+};
 
 struct liar {
     void *socket;
@@ -30,6 +36,9 @@ struct liar {
     struct message_said tokens[ROWS];
     uint32_t words[ROWS];
     uint8_t bytes[4096];
+    struct message_spill chains[ROWS];
+    uint8_t pages[PAGES * PAGE_BYTES];
+    uint64_t n_heard_bytes;   /* the first ones of these: names that an order had */
     struct pack_span address; /* of a data endpoint that nobody has */
 };
 
@@ -157,6 +166,22 @@ static struct pack_list prefill_slices(struct liar *l)
     return (struct pack_list){l->slices, draw(l, ROWS)};
 }
 
+/* Chains that nobody has: names without end, the same again, names that are cut, and those of an
+ * order that was not obeyed. */
+static struct pack_list chains(struct liar *l)
+{
+    static const size_t sizes[] = {0, 1, 31, 32, 33, 64, 320, 6400, PAGES * PAGE_BYTES};
+    for (size_t i = l->n_heard_bytes; i < sizeof l->pages; i += PAGE_BYTES)
+        l->pages[i] = (uint8_t)draw(l, 256), l->pages[i + 1] = (uint8_t)draw(l, 256);
+    for (size_t i = 0; i < ROWS; i++) {
+        size_t size = sizes[draw(l, sizeof sizes / sizeof *sizes)];
+        if (l->n_heard_bytes && draw(l, 2))
+            size = (size_t)l->n_heard_bytes;
+        l->chains[i] = (struct message_spill){{l->pages, size}, draw(l, 2), !draw(l, 4)};
+    }
+    return (struct pack_list){l->chains, draw(l, 8) ? draw(l, 4) : draw(l, ROWS)};
+}
+
 static struct pack_list said_rows(struct liar *l)
 {
     for (size_t i = 0; i < ROWS; i++) {
@@ -222,7 +247,7 @@ static void heartbeat(struct liar *l)
 static void lie(struct liar *l)
 {
     struct message m = {.type = (enum message_type)(
-                            MESSAGE_HEARTBEAT + draw(l, MESSAGE_KV_STATE - MESSAGE_HEARTBEAT + 1)),
+                            MESSAGE_HEARTBEAT + draw(l, MESSAGE_SPILLS - MESSAGE_HEARTBEAT + 1)),
                         .id = number(l)};
     uint64_t d = likely(l, l->deployment), g = likely(l, l->generation), s = likely(l, l->sequence);
     switch (m.type) {
@@ -266,6 +291,10 @@ static void lie(struct liar *l)
         m.u.kv_state =
             (struct message_kv_state){d, g, draw(l, 4), s, text(l), number(l), text(l), text(l)};
         break;
+    case MESSAGE_SPILLS:
+        m.u.spills = (struct message_spills){d,       g,       draw(l, 4), !draw(l, 8), chains(l),
+                                             real(l), real(l), number(l),  number(l),   number(l)};
+        break;
     default: return;
     }
     say(l, &m);
@@ -294,6 +323,11 @@ static void obey(struct liar *l, const struct message *order)
         l->said_scores = order->u.sequence_open.said_scores;
         l->prompt_scores = order->u.sequence_open.prompt_scores;
         l->n_prompt = order->u.sequence_open.prompt.count;
+    } else if (order->type == MESSAGE_SEQUENCE_SPILL) {
+        const struct pack_span *p = &order->u.sequence_spill.pages;
+        l->n_heard_bytes =
+            (p->size < sizeof l->pages ? p->size : sizeof l->pages) / PAGE_BYTES * PAGE_BYTES;
+        memcpy(l->pages, p->data, (size_t)l->n_heard_bytes);
     }
     if (m.type)
         say(l, &m);

@@ -45,8 +45,9 @@ class Liar:
         return said.strip()
 
 
-def text(c):
-    status, body = c.request("POST", "/v1/completions", PROMPT)
+def text(c, n_ids=0, k=0):
+    prompt = {"prompt": [3 + (i * i + 7 * k + i * k) % 500 for i in range(n_ids)]} if n_ids else {}
+    status, body = c.request("POST", "/v1/completions", dict(PROMPT, **prompt))
     assert status == 200, body
     return body["choices"][0]["text"]
 
@@ -77,10 +78,10 @@ def a_liar_beside_a_deployment_changes_nothing_in_it():
 
 @test
 def a_liar_within_a_deployment_fails_it_with_a_reason_until_it_is_removed():
-    with Cluster(agents=2, cores=1) as c:
+    with Cluster(agents=2, cores=1, kv_spill_memory="8MB") as c:
         pid = c.local()["coordinator"]["pid"]
-        c.deploy("demo", DEMO, "--agents", "a0", "--compute", "f32")
-        whole = text(c)
+        c.deploy("demo", DEMO, "--agents", "a0", "--compute", "f32", "--max-sequences", "1", "--max-context", "1024")
+        whole, spilled, before = text(c), [text(c, 900, k) for k in range(2)], memory(pid)
         for round_ in range(2):
             liar = Liar(c, "a1", 8, SEED + 100 + round_)
             c.wait("the liar was let in", lambda: c.member("a1") in ("ready", "joined", "suspect"), 10)
@@ -98,10 +99,13 @@ def a_liar_within_a_deployment_fails_it_with_a_reason_until_it_is_removed():
                     assert e.message, e
                 assert time.monotonic() - began < 60 * SCALE
                 assert text(c) == whole
+                assert [text(c, 900, k) for k in range(2)] == spilled  # each makes room for the other
                 if "both" in [d["name"] for d in c.hpctl("ps")]:
                     c.run("undeploy", "both")  # which may have gone meanwhile
             print(f"# seed {SEED + 100 + round_}: {liar.end()}; deployments with it: {codes}")
-            assert codes
+            grown = memory(pid) - before
+            assert codes and grown < 200 * MIB, (codes, grown)
+            assert c.hpctl("describe", "demo")["spills"]["failed"] == 0 and c.run("node", "ls").returncode == 0
             assert os.path.exists(f"/proc/{pid}")
             c.hpctl("local", "start", "--agent", "a1")
             c.wait("a1 is back", lambda: c.member("a1") == "ready", 30)

@@ -57,7 +57,11 @@ def evicted_beginnings_come_back_from_memory_and_disk_and_after_a_restart():
         first = [complete(c, p) for p in prompts]
         told = c.wait("some are spilled", lambda: spills(c)["pages"] > PAGES and spills(c))
         assert told["spilled"] >= 2 and told["disk_bytes"] > 0, told
-        assert c.hpctl("node", "describe", "a0")["node"]["kv_spill"] == {"memory_bytes": 4000000, "disk_bytes": 512000000} and "kv_spill   up to 4" in c.run("node", "describe", "a0").stdout, c.run("node", "describe", "a0").stdout
+        nodes = {n["name"]: n["kv_spill"] for n in c.hpctl("node", "ls")}
+        assert all(n["memory_limit_bytes"] == 4000000 and n["disk_limit_bytes"] == 512000000 for n in nodes.values()), nodes
+        assert sum(n["memory_bytes"] for n in nodes.values()) == told["memory_bytes"] and sum(n["disk_bytes"] for n in nodes.values()) == told["disk_bytes"], (nodes, told)
+        assert c.hpctl("node", "describe", "a0")["kv_spill"] == nodes["a0"] and " of 4" in c.run("node", "describe", "a0").stdout, c.run("node", "describe", "a0").stdout
+        assert "KV SPILLED" in c.run("node", "ls").stdout and " of 512" in c.run("node", "ls").stdout, c.run("node", "ls").stdout
         body = complete(c, prompts[0])
         told = spills(c)
         assert cached(body) == 64 * PAGES and told["hits"] == 1 and told["tokens"] == 64 * PAGES, (cached(body), told)

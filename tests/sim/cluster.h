@@ -90,6 +90,7 @@ struct sim {
     uint32_t window;    /* of all layers of what is deployed; 0: none */
     size_t most_spills; /* chains that an agent spills; 0: none */
     uint64_t spilled, unspilled; /* chains, by stages; read back */
+    double spill_lie;            /* chance that a stage tells of a chain that it does not have */
     double spill_flip;           /* chance that what is read back is not what was written */
     uint64_t most_pages;         /* of KV cache on a stage; 0: what it was told to have */
     struct {

@@ -97,6 +97,12 @@ static void spill_out(struct sim *s, struct sim_agent *a, const struct sim_order
     if (!q || q->n_awaited || q->memory.length < tokens || sim_first_seen(s, tokens) < q->gone ||
         spill_find(a, &o->identity, o->length, &o->pages[o->length - 1]) < a->n_spills)
         return;
+    if ((double)sim_random(s, 1000) < s->spill_lie * 1000) {
+        struct message_spill lie = {
+            {(const uint8_t *)o->pages, o->length * sizeof *o->pages}, true, false};
+        spill_told(s, a, o->slot, false, &lie, 1);
+        return;
+    }
     struct sim_spill p = {.identity = o->identity,
                           .pages = malloc(o->length * sizeof *p.pages),
                           .n_pages = o->length,

@@ -193,6 +193,31 @@ TEST(what_cannot_be_read_back_is_computed)
     sim_close(&s);
 }
 
+/* One of three says that it has what it has not, again and again: in the end nothing that is told
+ * of this deployment is believed. */
+TEST(who_tells_of_what_it_has_not_costs_no_token_and_little_time)
+{
+    struct sim s;
+    struct err e = {0};
+    struct sim_client *first[10];
+    begin(&s, 90, "a0,a1,a2", "on", 64);
+    s.spill_lie = 0.4; /* some of three: nearly no chain is whole */
+    for (int round = 0; round < 5; round++) {
+        for (int i = 0; i < 6; i++)
+            if (!round)
+                first[i] = request(&s, 130, 12);
+            else
+                assert_non_null(sim_request_after(&s, first[i], 145, 2, &e));
+        finished(&s);
+        evict(&s);
+    }
+    assert_true(figure(&s, "failed") > 0);
+    assert_true(figure(&s, "failed") <= 17 + figure(&s, "hits"));
+    assert_int_equal(s.wrong, 0);
+    is_clean_of(&s, "toy", 1000);
+    sim_close(&s);
+}
+
 static void strike(struct sim *s, uint64_t seed)
 {
     struct err e;
@@ -240,6 +265,7 @@ static void one_run(uint64_t seed, struct spill_toll *t)
     s.most_pages = 0;
     s.alike = 0.5;
     s.spill_flip = seed % 5 == 0 ? 0.2 : 0;
+    s.spill_lie = seed % 7 == 0 ? 0.2 : 0;
     s.network.slow_ns = 1000000 * (1 + sim_random(&s, 20));
     s.network.late = 0.05;
     s.network.late_ns = 40 * UINT64_C(1000000);
@@ -301,6 +327,7 @@ int main(void)
         cmocka_unit_test(what_is_kept_and_what_is_spilled_of_a_prompt_are_used_together),
         cmocka_unit_test(what_a_window_sees_is_spilled_and_read_back),
         cmocka_unit_test(what_cannot_be_read_back_is_computed),
+        cmocka_unit_test(who_tells_of_what_it_has_not_costs_no_token_and_little_time),
         cmocka_unit_test(tokens_are_those_of_an_undisturbed_run_whatever_is_spilled_and_read_back),
     };
     return cmocka_run_group_tests_name("spill", tests, NULL, NULL);
