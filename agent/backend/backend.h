@@ -123,7 +123,7 @@ struct device_config {
 /* How a device does one kind of work, and why so, for people. */
 enum { DEVICE_CHOICE_WORD = 48, DEVICE_CHOICE_TEXT = 192, DEVICE_CHOICES_MAX = 8 };
 struct device_choice {
-    char what[DEVICE_CHOICE_WORD]; /* "quantised, up to 19 rows" */
+    char what[DEVICE_CHOICE_WORD]; /* "quantised, few rows" */
     char how[DEVICE_CHOICE_WORD];  /* "8-bit integers, VNNI" */
     char why[DEVICE_CHOICE_TEXT];
 };

@@ -30,15 +30,30 @@ static void instructions_say(const struct cpu_device *d, struct device_choice *o
     choice_add(out, room, n, "instructions", d->kernels->name, why);
 }
 
+/* "; from 8 rows on Q3_K Q6_K" behind `out`, where that holds of any format. */
+static void formats_say(const struct cpu_device *d, size_t rows, char *out, size_t size)
+{
+    size_t n = strlen(out), begin = n;
+    for (int t = 0; t < DTYPE_WEIGHT_COUNT; t++) {
+        if (!d->kernels->blocks->dot[t] || matmul_panel_rows(d, (enum dtype)t) != rows)
+            continue;
+        if (n == begin && n < size)
+            n += (size_t)snprintf(out + n, size - n, "; from %zu rows on", rows);
+        if (n < size)
+            n += (size_t)snprintf(out + n, size - n, " %s", dtype_info((enum dtype)t)->name);
+    }
+}
+
 static void quantised_say(const struct cpu_device *d, struct device_choice *out, int room, int *n)
 {
     const char *how = d->kernels == &kernels_avx2 ? "8-bit integers, AVX2" : "8-bit integers, VNNI";
-    char what[DEVICE_CHOICE_WORD];
-    snprintf(what, sizeof what, "quantised, up to %d rows", BLOCKS_PANEL_ROWS - 1);
-    choice_add(out, room, n, what, how, "reads each byte of the file's blocks once for a few rows");
-    snprintf(what, sizeof what, "quantised, from %d rows on", BLOCKS_PANEL_ROWS);
-    choice_add(out, room, n, what, how,
-               "bytes are taken out of their blocks once for all rows, a few outputs at a time");
+    char why[DEVICE_CHOICE_TEXT];
+    choice_add(out, room, n, "quantised, few rows", how,
+               "reads each byte of the file's blocks once for a few rows");
+    snprintf(why, sizeof why, "bytes leave their blocks once for all rows");
+    for (size_t rows = 1; rows <= BLOCKS_PANEL_ROWS_MOST; rows++)
+        formats_say(d, rows, why, sizeof why);
+    choice_add(out, room, n, "quantised, more rows", how, why);
 }
 
 /* What the system does where huge pages are asked for: "always", "madvise" or "never". */

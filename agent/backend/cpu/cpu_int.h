@@ -119,8 +119,9 @@ int cpu_weight_load(struct device *d, const struct weight *w, enum weight_use us
 void cpu_weight_free(struct device *d, struct device_weight **w);
 
 /* From so many rows on, weights in blocks are made panels of bytes: with fewer, making them takes
- * longer than they save (measured: between 8 and 26 rows, by format). */
-enum { BLOCKS_PANEL_ROWS = 20 };
+ * longer than they save. By instructions and format, as measured (docs/measurements.md). */
+size_t matmul_panel_rows(const struct cpu_device *d, enum dtype t); /* matmul_blocks.c */
+enum { BLOCKS_PANEL_ROWS_MOST = 20 };
 /* Of so few rows, quantised. */
 static inline size_t matmul_few_bytes(size_t rows, size_t columns)
 {

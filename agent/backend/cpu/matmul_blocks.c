@@ -170,10 +170,24 @@ static bool tiles_make(struct matmul_job *job)
     return true;
 }
 
+size_t matmul_panel_rows(const struct cpu_device *d, enum dtype t)
+{
+    static const uint8_t avx512
+        [DTYPE_COUNT] =
+            {[DTYPE_Q3_K] = 8,    [DTYPE_Q6_K] = 8,  [DTYPE_Q2_K] = 12, [DTYPE_Q5_K] = 12,
+             [DTYPE_Q4_0] = 12,   [DTYPE_Q5_0] = 12, [DTYPE_Q5_1] = 12, [DTYPE_IQ4_NL] = 12,
+             [DTYPE_IQ4_XS] = 12, [DTYPE_MXFP4] = 12},
+  avx2[DTYPE_COUNT] = {
+      [DTYPE_Q3_K] = 8, [DTYPE_Q5_K] = 8,  [DTYPE_Q6_K] = 8,  [DTYPE_Q4_0] = 8, [DTYPE_Q5_0] = 8,
+      [DTYPE_Q5_1] = 8, [DTYPE_MXFP4] = 8, [DTYPE_Q4_K] = 12, [DTYPE_Q4_1] = 12};
+    size_t rows = (d->kernels->blocks == &blocks_avx2 ? avx2 : avx512)[t];
+    return rows ? rows : BLOCKS_PANEL_ROWS_MOST;
+}
+
 void matmul_blocks(struct matmul_job *job)
 {
     struct cpu_device *d = job->device;
-    if (job->rows < BLOCKS_PANEL_ROWS) {
+    if (job->rows < matmul_panel_rows(d, job->w->dtype)) {
         matmul_blocks_few(job);
         return;
     }

@@ -123,7 +123,7 @@ uint64_t cpu_matmul_scratch_bytes(const struct device *device, const struct weig
              bf16 = rows * weight_padded(columns) * sizeof(uint16_t),
              bytes = form == FORM_PANELS_BF16 ? bf16 : 0;
     if (form == FORM_BLOCKS) { /* the greater of what few rows and many rows take */
-        uint64_t few = rows < BLOCKS_PANEL_ROWS ? rows : BLOCKS_PANEL_ROWS - 1;
+        uint64_t most = matmul_panel_rows(d, w->dtype), few = rows < most ? rows : most - 1;
         bytes = matmul_few_bytes(few, columns);
         if (few < rows && matmul_tiles_bytes(rows, columns) > bytes)
             bytes = matmul_tiles_bytes(rows, columns);

@@ -118,7 +118,7 @@ static void check_rows(struct device *d, const struct matrix *m, struct device_w
 
 static void check_matrix(struct device *d, const struct matrix *m, bool f32)
 {
-    static const size_t rows[] = {1, 2, 5, 19, 20, 70};
+    static const size_t rows[] = {1, 2, 5, 7, 8, 12, 19, 20, 70};
     const struct backend *b = d->backend;
     struct device_weight *w;
     struct err e = {0};
