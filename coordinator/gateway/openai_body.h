@@ -32,6 +32,9 @@ struct openai_body {
     struct tool_names tool_names; /* of the body's tools */
     bool one_call;                /* at most one call is told */
     bool offers_tools;            /* the model may call functions */
+    bool must_call;               /* ... and nothing else */
+    bool holds_calls;             /* calls are held to a grammar (tools_grammar.h) */
+    const char *forced_name;      /* the one that may be called, of `tool_names`; NULL: any */
     bool splits_reasoning;        /* chat: unless `reasoning_format` is "none" */
     bool continues;               /* chat: the answer goes on with the last message */
     bool opens_turn;              /* chat: the template writes what begins the assistant's turn */

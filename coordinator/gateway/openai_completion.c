@@ -44,13 +44,13 @@ static int answer_expected(struct completion *c, struct err *e)
     const struct openai_body *b = c->body;
     const char *source =
         b->offers_tools ? model_tool_template(c->model) : model_chat_template(c->model);
-    struct answer_rules rules = {
-        .format = b->offers_tools ? tool_format_of(source) : NULL,
-        .names = &b->tool_names,
-        .one_call = b->one_call,
-        .reasons = b->chat && b->splits_reasoning && !b->logprobs && !b->sampling.grammar.size &&
-                   c->answer.head.dialect->reasoning && template_knows_reasoning(source),
-        .begun = c->prompt.reasons};
+    struct answer_rules rules = {.format = b->offers_tools ? tool_format_of(source) : NULL,
+                                 .names = &b->tool_names,
+                                 .one_call = b->one_call,
+                                 .reasons = b->chat && b->splits_reasoning && !b->structured &&
+                                            c->answer.head.dialect->reasoning &&
+                                            template_knows_reasoning(source),
+                                 .begun = c->prompt.reasons};
     return answer_expect(&c->answer, &rules, e);
 }
 
@@ -167,7 +167,7 @@ static void completion_parsed(struct completion *c, size_t bytes)
         completion_refuse(c, rc, e.text, c->param, NULL);
     } else {
         /* A grammar takes long to make, whatever its body's size. */
-        bool is_large = c->body->structured && bytes < LANES_LARGE_BYTES;
+        bool is_large = (c->body->structured || c->body->holds_calls) && bytes < LANES_LARGE_BYTES;
         completion_submit(c, encode_run, encode_done, is_large ? LANES_LARGE_BYTES : bytes);
     }
 }

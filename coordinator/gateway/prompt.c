@@ -5,6 +5,7 @@
 
 #include "coordinator/gateway/literal.h"
 #include "coordinator/gateway/openai_grammar.h"
+#include "coordinator/gateway/tools_grammar.h"
 
 enum { GRAMMARS_BYTES = 16 << 20 }; /* of the answers to one prompt together */
 
@@ -204,18 +205,32 @@ static void failure_tell(struct err *e, const struct model *model, const char *c
         snprintf(e->text + n, sizeof e->text - n, "; %s", e->hint);
 }
 
-/* Each answer's sequence brings it along. */
-static int grammar_fill(struct prompt *p, struct openai_body *b)
+/* Each answer's sequence brings its grammar along. */
+static int grammar_bound(struct prompt *p, const struct openai_body *b)
 {
-    int rc = openai_grammar_make(b->root, &b->sampling.grammar, &p->param, &p->failure);
-    size_t bytes = rc < 0 ? 0 : b->sampling.grammar.size;
+    size_t bytes = b->sampling.grammar.size;
     if (bytes * b->n_choices <= GRAMMARS_BYTES)
-        return rc;
+        return 0;
     p->param = "n";
     return err_set(&p->failure, HP_EINVAL,
                    "n: %u answers that are held to a grammar of %zu bytes are too many; at most "
                    "%zu are allowed",
                    b->n_choices, bytes, GRAMMARS_BYTES / bytes);
+}
+
+static int grammar_fill(struct prompt *p, struct openai_body *b)
+{
+    int rc = openai_grammar_make(b->root, &b->sampling.grammar, &p->param, &p->failure);
+    return rc < 0 ? rc : grammar_bound(p, b);
+}
+
+/* Behind the prompt: whether its end has begun the reasoning is known then. */
+static int calls_hold(struct prompt *p, struct openai_body *b, const struct model *model)
+{
+    const char *source = model_tool_template(model);
+    int rc = tools_grammar_make(b, tool_format_of(source), template_knows_reasoning(source),
+                                p->reasons, &b->sampling.grammar, &p->param, &p->failure);
+    return rc < 0 ? rc : grammar_bound(p, b);
 }
 
 void prompt_make(struct openai_body *b, struct model *model, uint64_t context, struct prompt *out)
@@ -226,6 +241,8 @@ void prompt_make(struct openai_body *b, struct model *model, uint64_t context, s
     bool prompted = out->rc == 0;
     if (prompted)
         out->rc = prompt_fill(out, b, model, context);
+    if (prompted && out->rc == 0 && b->holds_calls)
+        out->rc = calls_hold(out, b, model);
     if (prompted && out->rc < 0)
         failure_tell(&out->failure, model, b->model);
     if (prompted && out->rc == HP_EINVAL && !out->param)

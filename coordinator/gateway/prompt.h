@@ -26,7 +26,8 @@ int prompt_render(const struct openai_body *b, struct model *model, struct buffe
 
 void prompt_free(struct prompt *p);
 
-/* Fills `out`, and the grammar of the body's sampling where one is asked for, and frees what the
+/* Fills `out`, and the grammar of the body's sampling where one is asked for (or its calls are
+ * held, to a format that the model's template has), and frees what the
  * body holds of the prompt. A prompt that cannot fit into `context`
  * is refused by its bytes before it is tokenized, with the code and in the words that clients know
  * ("context_length_exceeded"). */

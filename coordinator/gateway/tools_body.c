@@ -30,6 +30,7 @@ static int read_tool(struct openai_body *b, const json_t *tool, const char **par
 {
     const json_t *function = json_object_get(tool, "function");
     const json_t *parameters = json_object_get(function, "parameters");
+    const json_t *strict = json_object_get(function, "strict");
     const char *name = json_string_value(json_object_get(function, "name"));
     if (!is_word(json_object_get(tool, "type"), "function") || !json_is_object(function))
         return body_field_refuse(param, "tools", e,
@@ -40,10 +41,10 @@ static int read_tool(struct openai_body *b, const json_t *tool, const char **par
     if (parameters && !json_is_null(parameters) && !json_is_object(parameters))
         return body_field_refuse(param, "tools", e,
                                  "a function's \"parameters\" must be an object");
-    if (json_is_true(json_object_get(function, "strict")))
+    if (strict && !json_is_null(strict) && !json_is_boolean(strict))
         return body_field_refuse(param, "tools", e,
-                                 "\"strict\" is not supported yet: calls are what the model "
-                                 "writes; leave it out");
+                                 "a function's \"strict\" must be true or false");
+    b->holds_calls |= json_is_true(strict);
     if (!(b->tool_names.items[b->tool_names.n] = strdup(name)))
         return no_memory(e);
     b->tool_names.n++;
@@ -65,35 +66,69 @@ static int read_tools(struct openai_body *b, json_t *tools, const char **param, 
     return rc;
 }
 
+/* Which one has to be called. */
+static int read_forced(struct openai_body *b, const json_t *choice, const char **param,
+                       struct err *e)
+{
+    const char *name =
+        json_string_value(json_object_get(json_object_get(choice, "function"), "name"));
+    b->must_call = b->holds_calls = true;
+    if (!b->tools)
+        return body_field_refuse(param, "tool_choice", e,
+                                 "nothing can be called: \"tools\" are missing");
+    for (size_t i = 0; name && i < b->tool_names.n; i++)
+        if (strcmp(b->tool_names.items[i], name) == 0)
+            b->forced_name = b->tool_names.items[i];
+    return b->forced_name || !name ? 0
+                                   : body_field_refuse(param, "tool_choice", e,
+                                                       "names a function that \"tools\" do not "
+                                                       "have");
+}
+
+/* What cannot be had together. */
+static int check_offer(const struct openai_body *b, const char **param, struct err *e)
+{
+    if (b->structured)
+        return body_field_refuse(param, "tools", e,
+                                 "cannot be offered beside a structured answer: one excludes the "
+                                 "other");
+    if (b->holds_calls && b->ignore_end)
+        return body_field_refuse(param, "ignore_eos", e,
+                                 "an answer whose calls are held to a grammar ends with it");
+    return 0;
+}
+
+/* "required", or one function: {"type": "function", "function": {"name": ..}}. */
+static bool forces_call(const json_t *choice)
+{
+    const json_t *name = json_object_get(json_object_get(choice, "function"), "name");
+    return is_word(choice, "required") ||
+           (is_word(json_object_get(choice, "type"), "function") && json_is_string(name));
+}
+
 int tools_body_read(struct openai_body *b, const char **param, struct err *e)
 {
     json_t *tools = json_object_get(b->root, "tools");
     const json_t *choice = json_object_get(b->root, "tool_choice");
     const json_t *parallel = json_object_get(b->root, "parallel_tool_calls");
-    if (choice && !json_is_null(choice) && !is_word(choice, "auto") && !is_word(choice, "none"))
+    bool forces = forces_call(choice);
+    if (choice && !json_is_null(choice) && !is_word(choice, "auto") && !is_word(choice, "none") &&
+        !forces)
         return body_field_refuse(param, "tool_choice", e,
-                                 "may be \"auto\" or \"none\": this server cannot make a model "
-                                 "call a function yet");
+                                 "may be \"auto\", \"none\", \"required\" or a function: "
+                                 "{\"type\": \"function\", \"function\": {\"name\": ..}}");
     if (parallel && !json_is_null(parallel) && !json_is_boolean(parallel))
         return body_field_refuse(param, "parallel_tool_calls", e, "must be true or false");
     b->one_call = json_is_false(parallel);
-    if (!tools || json_is_null(tools))
-        return 0;
     if (!b->chat && json_array_size(tools))
         return body_field_refuse(param, "tools", e, "only chats have tools");
-    int rc = read_tools(b, tools, param, e);
+    int rc = tools && !json_is_null(tools) ? read_tools(b, tools, param, e) : 0;
     if (is_word(choice, "none"))
         b->tools = NULL;
     b->offers_tools = b->tools != NULL;
-    if (rc == 0 && b->offers_tools && b->logprobs)
-        return body_field_refuse(param, "logprobs", e,
-                                 "are not told where functions are offered: what is a call is "
-                                 "no text any more");
-    if (rc == 0 && b->offers_tools && b->structured)
-        return body_field_refuse(param, "tools", e,
-                                 "cannot be offered beside a structured answer: one excludes the "
-                                 "other");
-    return rc;
+    b->holds_calls &= b->offers_tools;
+    rc = rc == 0 && forces ? read_forced(b, choice, param, e) : rc;
+    return rc == 0 && b->offers_tools ? check_offer(b, param, e) : rc;
 }
 
 /* ---- calls in messages ---- */

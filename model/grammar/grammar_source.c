@@ -97,88 +97,15 @@ int grammar_source_gbnf(const char *text, size_t size, const char *field, struct
     return source_write(&x, rc, field, out, e);
 }
 
-/* ---- calls of tools ---- */
-
-/* Bytes in which `trigger` does not stand, up to where it does: the automaton of Knuth, Morris and
- * Pratt, a rule a state. `found`: what follows it; elsewhere the text may end. Gives the rule of
- * the first state. */
-static uint32_t trigger_rules(struct expressions *x, const char *trigger,
-                              const struct expression *found)
-{
-    enum { MOST = 256 };
-    size_t n = strlen(trigger), back[MOST + 1] = {0};
-    uint32_t first = (uint32_t)x->n_rules;
-    if (n > MOST) {
-        expression_fail(x, HP_ELIMIT, "what a call begins with has more than %d bytes", MOST);
-        return 0;
-    }
-    for (size_t i = 0; i < n; i++)
-        expression_rule_add(x, "text");
-    for (size_t i = 1, k = 0; i < n; i++) {
-        while (k && trigger[i] != trigger[k])
-            k = back[k - 1];
-        k += trigger[i] == trigger[k];
-        back[i] = k;
-    }
-    for (size_t state = 0; state < n; state++) {
-        struct expression_list l = {0};
-        expression_list_add(x, &l, expression_word(x, ""));
-        for (int byte = 0; byte < 256; byte++) {
-            size_t k = state;
-            char c = (char)byte;
-            while (k && trigger[k] != c)
-                k = back[k - 1];
-            k += trigger[k] == c;
-            expression_list_add(
-                x, &l,
-                EXPRESSION_SEQUENCE_OF(x, expression_text(x, &c, 1),
-                                       k == n ? found : expression_rule(x, first + (uint32_t)k)));
-        }
-        expression_rule_set(x, first + (uint32_t)state, expression_choice(x, l.items, l.count));
-    }
-    return first;
-}
-
-static const struct expression *call_expression(struct json_text *t, const struct grammar_call *c,
-                                                const char *field, struct err *e)
-{
-    const struct expression *schema =
-        c->schema ? schema_expression(t, c->schema, field, e) : json_text_part(t, JSON_TEXT_OBJECT);
-    return EXPRESSION_SEQUENCE_OF(t->x, expression_word(t->x, c->begin), schema,
-                                  expression_word(t->x, c->end));
-}
-
 int grammar_source_calls(const struct grammar_calls *calls, const char *field, struct buffer *out,
                          struct err *e)
 {
     struct expressions x = {0};
     struct json_text t = {.x = &x};
-    struct expression_list l = {0};
     struct err why = {0};
-    uint32_t root = expression_rule_add(&x, "answer"), call = expression_rule_add(&x, "call");
-    char name[256];
-    for (size_t i = 0; i < calls->n_calls && why.code == 0; i++) {
-        snprintf(name, sizeof name, "%.200s[%zu]", field, i);
-        expression_list_add(&x, &l, call_expression(&t, &calls->calls[i], name, &why));
-    }
-    if (why.code == 0 && (!calls->n_calls || calls->n_calls > GRAMMAR_SOURCE_MAX_CALLS))
-        err_set(&why, HP_ELIMIT, "%s: 1 to %d of them can be called", field,
-                GRAMMAR_SOURCE_MAX_CALLS);
-    if (why.code < 0)
-        return source_write(&x, err_set(e, why.code, "%s", why.text), field, out, e);
-    expression_rule_set(&x, call, expression_choice(&x, l.items, l.count));
-    const struct expression *one = expression_rule(&x, call), *text = NULL,
-                            *trigger = expression_word(&x, calls->trigger);
-    bool free_text = calls->trigger[0] && (!calls->required || calls->parallel);
-    if (free_text) {
-        uint32_t behind = expression_rule_add(&x, "behind");
-        text = expression_rule(&x, trigger_rules(&x, calls->trigger, expression_rule(&x, behind)));
-        expression_rule_set(&x, behind,
-                            calls->parallel ? EXPRESSION_SEQUENCE_OF(&x, one, text) : one);
-    }
-    if (!free_text || calls->required)
-        text = EXPRESSION_SEQUENCE_OF(&x, trigger, one,
-                                      calls->parallel && text ? text : expression_word(&x, ""));
-    expression_rule_set(&x, root, text);
-    return source_write(&x, builder_status(&x, field, e), field, out, e);
+    uint32_t root = expression_rule_add(&x, "answer");
+    const struct expression *body = calls_expression(&t, calls, field, &why);
+    expression_rule_set(&x, root, body);
+    int rc = why.code < 0 ? err_set(e, why.code, "%s", why.text) : builder_status(&x, field, e);
+    return source_write(&x, rc, field, out, e);
 }

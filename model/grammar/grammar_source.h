@@ -9,8 +9,7 @@
 
 #include "common/bytes.h"
 #include "common/status.h"
-
-enum { GRAMMAR_SOURCE_MAX_CALLS = 128 };
+#include "model/grammar/calls.h"
 
 /* Any JSON object. */
 int grammar_source_json(const char *field, struct buffer *out, struct err *e);
@@ -27,21 +26,7 @@ int grammar_source_choices(const json_t *texts, const char *field, struct buffer
 int grammar_source_gbnf(const char *text, size_t size, const char *field, struct buffer *out,
                         struct err *e);
 
-/* Calls of tools: anything, until `trigger` stands there; then the beginning of one of the calls,
- * JSON of its schema, and its end. With `required` the text begins with the trigger; with
- * `parallel` text and calls may go on behind, else it ends with the first call. Where the trigger
- * is empty (as for whole answers that are a call) `required` is meant. */
-struct grammar_call {
-    const char *begin;    /* behind the trigger: {"name": "f", "arguments": */
-    const json_t *schema; /* NULL: any object */
-    const char *end;      /* }\n</tool_call> */
-};
-struct grammar_calls {
-    const char *trigger; /* <tool_call>\n */
-    const struct grammar_call *calls;
-    size_t n_calls;
-    bool required, parallel;
-};
+/* Answers with calls of tools (calls.h). */
 int grammar_source_calls(const struct grammar_calls *calls, const char *field, struct buffer *out,
                          struct err *e);
 

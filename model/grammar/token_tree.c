@@ -158,23 +158,58 @@ int token_tree_make(const struct token_text *texts, uint32_t vocabulary, struct 
     return 0;
 }
 
+/* Special tokens, as they stand in the tree: all in `names`. */
+static bool specials_add(const struct tokenizer *t, struct token_text *texts, uint32_t n,
+                         struct buffer *names)
+{
+    static const char mark = (char)TOKEN_SPECIAL_BYTE;
+    int n_ends;
+    const uint32_t *ends = tokenizer_end_ids(t, &n_ends);
+    for (uint32_t i = 0; i < n; i++) {
+        size_t size;
+        const char *bytes = tokenizer_token_bytes(t, i, &size);
+        bool ends_answer = false;
+        for (int k = 0; k < n_ends; k++)
+            ends_answer |= ends[k] == i;
+        if (texts[i].size || !size || ends_answer || memchr(bytes, TOKEN_SPECIAL_BYTE, size))
+            continue;
+        buffer_append(names, &mark, 1);
+        buffer_append(names, bytes, size);
+        texts[i].size = (uint32_t)size + 1;
+    }
+    size_t at = 0;
+    for (uint32_t i = 0; i < n && !names->failed; i++)
+        if (texts[i].size && !texts[i].bytes) {
+            texts[i].bytes = (const char *)names->data + at;
+            at += texts[i].size;
+        }
+    return !names->failed;
+}
+
 int token_tree_of_tokenizer(const struct tokenizer *t, uint32_t vocabulary, struct token_tree **out,
                             struct err *e)
 {
     struct token_text *texts = calloc(vocabulary + 1u, sizeof *texts);
-    uint32_t n = 0;
+    struct buffer names = {0};
+    uint32_t known = (uint32_t)tokenizer_vocabulary(t), n = 0;
     if (!texts)
         return err_no_memory(e, "the texts of %u tokens", vocabulary);
-    for (uint32_t i = 0; i < vocabulary && i < (uint32_t)tokenizer_vocabulary(t); i++) {
+    known = known < vocabulary ? known : vocabulary;
+    for (uint32_t i = 0; i < known; i++) {
         size_t size;
-        texts[i].bytes = tokenizer_token_text(t, i, &size);
-        texts[i].size = (uint32_t)size;
+        const char *bytes = tokenizer_token_text(t, i, &size);
+        if (size && memchr(bytes, TOKEN_SPECIAL_BYTE, size)) /* in no UTF-8, and would pass for */
+            continue;                                        /* a special token's beginning */
+        texts[i] = (struct token_text){size ? bytes : NULL, (uint32_t)size};
         n += size > 0;
     }
-    int rc = n ? token_tree_make(texts, vocabulary, out, e)
-               : err_set(e, HP_EUNSUPPORTED,
-                         "the model's file has no tokenizer, so its tokens cannot be held to a "
-                         "grammar");
+    int rc = !specials_add(t, texts, known, &names)
+                 ? err_no_memory(e, "the texts of %u tokens", vocabulary)
+             : n ? token_tree_make(texts, vocabulary, out, e)
+                 : err_set(e, HP_EUNSUPPORTED,
+                           "the model's file has no tokenizer, so its tokens cannot be held to a "
+                           "grammar");
+    buffer_free(&names);
     free(texts);
     if (rc == 0)
         (*out)->drops_first_space = tokenizer_drops_first_space(t);

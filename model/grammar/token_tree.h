@@ -16,6 +16,8 @@ enum {
     TOKEN_TREE_SETS = 4
 };
 #define TOKEN_NONE UINT32_MAX
+/* Stands before the text of special tokens, so that no text in UTF-8 can be one of them. */
+#define TOKEN_SPECIAL_BYTE 0xFF
 
 struct token_node {
     uint32_t skip;  /* the node behind all that lie below */
@@ -47,8 +49,9 @@ struct token_text {
 };
 int token_tree_make(const struct token_text *texts, uint32_t vocabulary, struct token_tree **out,
                     struct err *e);
-/* Of all tokens that stand for text; special ones are left out. Ids beyond the tokenizer's, up to
- * `vocabulary`, have none. HP_EUNSUPPORTED: the tokenizer knows no texts. */
+/* Of all tokens that stand for text, and of special ones as TOKEN_SPECIAL_BYTE and how they are
+ * spelled; those that end answers, or have this byte themselves, are left out. Ids beyond the
+ * tokenizer's, up to `vocabulary`, have none. HP_EUNSUPPORTED: the tokenizer knows no texts. */
 int token_tree_of_tokenizer(const struct tokenizer *t, uint32_t vocabulary, struct token_tree **out,
                             struct err *e);
 void token_tree_destroy(struct token_tree **t);

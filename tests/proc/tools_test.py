@@ -105,8 +105,50 @@ def functions_are_called_in_each_format():
         assert asked(c, "hermes", reasoning_format="none", tools=None)[0]["content"].startswith("<think>\nWhere")
         two = c.request("POST", "/v1/chat/completions", {"model": "hermes", "messages": [{"role": "user", "content": "x"}], "n": 2, "tools": [NOW], "temperature": 0})[1]
         assert [[f["function"]["name"] for f in x["message"]["tool_calls"]] for x in two["choices"]] == [["now"]] * 2, two
-        for check in (templates, refusals, others, with_the_client):
+        for check in (forced, scored, templates, refusals, others, with_the_client):
             check(c)
+
+
+STRICT = {"type": "object", "properties": {"city": {"type": "string", "maxLength": 8}, "days": {"type": "integer", "minimum": 1, "maximum": 7}}, "required": ["city", "days"], "additionalProperties": False}
+
+
+def fits(call):
+    arguments = json.loads(call["function"]["arguments"])
+    if call["function"]["name"] == "now":
+        return arguments == {}
+    return set(arguments) == {"city", "days"} and len(arguments["city"]) <= 8 and arguments["days"] in range(1, 8)
+
+
+def forced(c):
+    """Calls that have to be, of functions with schemas, whatever the model would say, and those that need not be with strict ones."""
+    tools = [{"type": "function", "function": {"name": "weather", "parameters": STRICT}}, NOW]
+    strict = [{"type": "function", "function": {**t["function"], "strict": True}} for t in tools]
+    n = 0
+    for name in ("hermes", "mistral", "llama"):
+        calls = functions(asked(c, name, tool_choice="required")[0])
+        assert name == "hermes" or calls[0] == ("weather", {"city": "Ulm"}), calls  # its own words, which fit
+        for choice, offered in (("required", tools), ({"type": "function", "function": {"name": "weather"}}, tools), ("auto", strict)):
+            body = {"model": name, "messages": TURNS[:1], "tools": offered, "tool_choice": choice, "temperature": 2, "n": 24, "max_tokens": 150, "seed": 1}
+            status, reply = c.request("POST", "/v1/chat/completions", body)
+            assert status == 200, reply
+            for x in reply["choices"]:
+                calls = x["message"].get("tool_calls", [])
+                n += len(calls)
+                assert all(map(fits, calls)) and (calls and not x["message"]["content"] or choice == "auto"), x
+                assert not isinstance(choice, dict) or {f["function"]["name"] for f in calls} == {"weather"}, x
+    assert n > 200, n
+    message, finish = asked(c, "hermes", tool_choice="required", parallel_tool_calls=False)
+    assert len(message["tool_calls"]) == 1 and finish == "tool_calls" and message["reasoning_content"] == "Where is it?", message
+
+
+def scored(c):
+    """Every token is told of with what is likely, also those of calls and of reasoning."""
+    body = {"model": "hermes", "messages": TURNS[:1], "tools": [WEATHER, NOW], "temperature": 0, "logprobs": True}
+    whole = c.request("POST", "/v1/chat/completions", body)[1]
+    rows = whole["choices"][0]["logprobs"]["content"]
+    assert len(whole["choices"][0]["message"]["tool_calls"]) == 2 and len(rows) + 1 >= whole["usage"]["completion_tokens"] > 8, whole
+    told = [r for e in c.stream("/v1/chat/completions", {**body, "stream": True}).events() if e for x in e["choices"] if x.get("logprobs") for r in x["logprobs"]["content"]]
+    assert told == rows, (told, rows)
 
 
 TURNS = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": None, "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "weather", "arguments": '{"city": "Ulm"}'}}]},
@@ -132,12 +174,16 @@ def refusals(c):
         status, body = c.request("POST", path, {"model": model, "messages": [{"role": "user", "content": "Hi"}], "tools": [WEATHER], **fields})
         assert status == 400 and (param is None or body["error"]["param"] == param) and word in json.dumps(body), (word, status, body)
 
-    refused("tool_choice", "cannot make", tool_choice="required")
-    refused("tool_choice", "cannot make", tool_choice={"type": "function", "function": {"name": "weather"}})
+    refused("tool_choice", "may be", tool_choice={"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": []}})
+    refused("tool_choice", "do not have", tool_choice={"type": "function", "function": {"name": "now"}})
+    refused("tool_choice", "missing", tool_choice="required", tools=None)
+    refused(None, "tokens", tool_choice="required", max_tokens=5)
     refused("tools", "name", tools=[{"type": "function", "function": {}}])
     refused("tools", "function", tools=[{"type": "web_search"}])
-    refused("logprobs", "functions are offered", logprobs=True)
-    refused("tools", "strict", tools=[{"type": "function", "function": {"name": "now", "strict": True}}])
+    refused("tools", "must be true or false", tools=[{"type": "function", "function": {"name": "now", "strict": 5}}])
+    odd = {"name": "now", "parameters": {"type": "object", "properties": {"x": {"not": {}}}}}
+    refused("tools", "tools[1].parameters.properties.x", tools=[WEATHER, {"type": "function", "function": {**odd, "strict": True}}])
+    assert asked(c, "mistral", tools=[{"type": "function", "function": odd}], tool_choice="required")[0]["tool_calls"]
     refused("tools", "at most 1024", tools=[NOW] * 1025)
     for arguments in ("{", "[]", 5, "[" * 100000, '{"a": "\\u0000"}'):
         refused("messages", "arguments", messages=[{"role": "assistant", "tool_calls": [{"function": {"name": "now", "arguments": arguments}}]}])
@@ -173,8 +219,10 @@ def with_the_client(c):
             pass
         final = stream.get_final_completion().choices[0]
     assert [json.loads(x.function.arguments) for x in final.message.tool_calls] == [{"city": "Ulm"}, {}] and final.finish_reason == "tool_calls", final
+    named = client.chat.completions.create(**fields, tool_choice={"type": "function", "function": {"name": "now"}}).choices[0].message
+    assert {(x.function.name, x.function.arguments) for x in named.tool_calls} == {("now", "{}")}, named
     try:
-        client.chat.completions.create(**fields, tool_choice="required")
+        client.chat.completions.create(**fields, tool_choice={"type": "function", "function": {"name": "other"}})
         raise AssertionError("nothing was refused")
     except openai.BadRequestError as e:
         assert e.param == "tool_choice", e

@@ -321,30 +321,88 @@ TEST(a_mask_allows_a_token_where_its_bytes_are_allowed_and_no_other)
     buffer_free(&wire);
 }
 
-TEST(calls_of_tools_follow_their_trigger_alone)
+#define CALL "{\"name\": \"f\", \"arguments\": {}}"
+
+/* Marks of three families; what reasons does so between <t> and </t>. */
+static const struct grammar_call call_of_f = {.begin = "{\"name\": \"f\", \"arguments\": ",
+                                              .end = "}"};
+static struct grammar_calls calls_of(char family, bool required, bool parallel, char reasons)
 {
-    static const struct grammar_call call = {"{\"name\": \"f\", \"arguments\": ", NULL, "}</call>"};
+    struct grammar_calls c = {.trigger = "<call>",
+                              .open = family == 'm' ? "[" : "",
+                              .between = family == 'm'   ? ", "
+                                         : family == 'l' ? "; "
+                                                         : NULL,
+                              .close = family == 'm'   ? "]"
+                                       : family == 'h' ? "</call>"
+                                                       : "",
+                              .calls = &call_of_f,
+                              .n_calls = 1,
+                              .whole = family == 'l',
+                              .required = required,
+                              .parallel = parallel,
+                              .reasoning_begin = reasons ? "<t>" : NULL,
+                              .reasoning_end = reasons ? "</t>" : NULL,
+                              .reasoning_begun = reasons == 'b'};
+    return c;
+}
+
+TEST(calls_of_tools_stand_where_they_may)
+{
     static const struct {
+        char family;
         bool required, parallel;
+        char reasons; /* 0, 'r' easons, has 'b' egun */
         const char *text;
         bool allowed;
     } cases[] = {
-        {false, false, "Hello <ca", true},
-        {false, false, "<<call>{\"name\": \"f\", \"arguments\": {}}</call>", true},
-        {false, false, "<call>", false},
-        {false, false, "<call>{\"name\": \"g\"", false},
-        {false, false, "x<call>{\"name\": \"f\", \"arguments\": {\"a\":1}}</call> and", false},
-        {false, true, "x<call>{\"name\": \"f\", \"arguments\": {\"a\":1}}</call> and", true},
-        {true, false, "Hello", false},
-        {true, false, "<call>{\"name\": \"f\", \"arguments\": {}}</call>", true},
-        {true, true,
-         "<call>{\"name\": \"f\", \"arguments\": {}}</call>\n<call>{\"name\": \"f\", "
-         "\"arguments\": {}}</call>",
-         true},
+        {'h', false, false, 0, "Hello <ca", true},
+        {'h', false, false, 0, "<<call>" CALL "</call>", true},
+        {'h', false, false, 0, "\xFF<call>\n" CALL "\n\xFF</call>", true},
+        {'h', false, false, 0, "<call>", false},
+        {'h', false, false, 0, "<call>{\"name\": \"g\"", false},
+        {'h', false, false, 0, "x<call>" CALL "</call> and", false},
+        {'h', false, true, 0, "x<call>" CALL "</call> and", true},
+        {'h', false, true, 'r', "<t> <call> </t>x<call>" CALL "</call>", true},
+        {'h', false, true, 'r', "<t> </t>x<call>y", false},
+        {'h', false, true, 'b', "<call> ", true},
+        {'h', true, false, 0, "Hello", false},
+        {'h', true, false, 0, "", false},
+        {'h', true, false, 0, "<call>" CALL "</call>", true},
+        {'h', true, false, 0, "<call>" CALL "</call><call>" CALL "</call>", false},
+        {'h', true, true, 0, "<call>" CALL "</call>\n<call>" CALL "</call>", true},
+        {'h', true, true, 0, "<call>" CALL "</call> and", false},
+        {'h', true, true, 'r', "<call>" CALL "</call>", true},
+        {'h', true, true, 'r', "<t>x</u></t>\n<call>" CALL "</call>", true},
+        {'h', true, true, 'r', "<t>x</u>", false},
+        {'h', true, true, 'b', "<call></t><call>" CALL "</call>", true},
+        {'h', true, true, 'b', "<call>" CALL "</call>", false},
+        {'m', true, true, 0, "<call> [" CALL ", " CALL "]", true},
+        {'m', true, false, 0, "<call>[" CALL "]", true},
+        {'m', true, false, 0, "<call>[" CALL ", " CALL "]", false},
+        {'m', false, false, 0, "Text. <call>[" CALL "]", true},
+        {'m', false, false, 0, "Text. <call>" CALL, false},
+        {'l', true, true, 0, CALL "; " CALL, true},
+        {'l', true, true, 0, "\xFF<call>" CALL, true},
+        {'l', true, true, 0, "x", false},
+        {'l', true, false, 0, CALL "; " CALL, false},
+        {'l', false, true, 0, "x " CALL, true},
+        {'l', false, true, 0, " <cal {", true},
+        {'l', false, true, 0, "", true},
+        {'l', false, true, 0, "\n" CALL "; " CALL, true},
+        {'l', false, true, 0, "{\"name\": \"g\"", false},
+        {'l', false, true, 0, " <call>x", false},
+        {'l', false, true, 'r', "<t>x</t>x", true},
+        {'l', false, true, 'r', "<t>x</t>{x", false},
+        {'l', false, true, 'r', "<t>x", true},
+        {'l', false, true, 'b', "{x", true},
+        {'l', false, true, 'b', "{x</t>" CALL, true},
+        {'l', false, true, 'b', "{x</t>{x", false},
     };
     struct token_tree *t = fixture_tree();
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct grammar_calls calls = {"<call>", &call, 1, cases[i].required, cases[i].parallel};
+        struct grammar_calls calls =
+            calls_of(cases[i].family, cases[i].required, cases[i].parallel, cases[i].reasons);
         struct buffer wire = {0};
         assert_int_equal(grammar_source_calls(&calls, "tools", &wire, NULL), 0);
         struct automaton *a = fixture_automaton(&wire, t);
@@ -354,6 +412,28 @@ TEST(calls_of_tools_follow_their_trigger_alone)
         buffer_free(&wire);
     }
     token_tree_destroy(&t);
+}
+
+TEST(schemas_of_calls_that_nothing_fits_are_refused_unless_lenient)
+{
+    struct grammar_call two[] = {call_of_f, call_of_f};
+    struct grammar_calls calls = calls_of('h', true, true, 0);
+    json_t *schema = json_pack("{s:{}}", "not");
+    struct buffer wire = {0};
+    struct err e = {0};
+    two[1].schema = schema;
+    two[1].place = 1;
+    calls.calls = two;
+    calls.n_calls = 2;
+    assert_int_equal(grammar_source_calls(&calls, "tools", &wire, &e), HP_EUNSUPPORTED);
+    if (!strstr(e.text, "tools[1].parameters: \"not\""))
+        fail_msg("%s", e.text);
+    two[1].lenient = true;
+    assert_int_equal(grammar_source_calls(&calls, "tools", &wire, &e), 0);
+    calls.n_calls = 0;
+    assert_int_equal(grammar_source_calls(&calls, "tools", &wire, &e), HP_ELIMIT);
+    buffer_free(&wire);
+    json_decref(schema);
 }
 
 TEST(choices_allow_their_texts)
@@ -414,7 +494,8 @@ int main(void)
         cmocka_unit_test(deep_stacks_of_many_places_are_kept_as_one),
         cmocka_unit_test(too_few_tokens_are_refused_with_the_number_it_takes),
         cmocka_unit_test(a_mask_allows_a_token_where_its_bytes_are_allowed_and_no_other),
-        cmocka_unit_test(calls_of_tools_follow_their_trigger_alone),
+        cmocka_unit_test(calls_of_tools_stand_where_they_may),
+        cmocka_unit_test(schemas_of_calls_that_nothing_fits_are_refused_unless_lenient),
         cmocka_unit_test(choices_allow_their_texts),
         cmocka_unit_test(a_damaged_grammar_is_refused_or_harmless),
     };

@@ -1,0 +1,236 @@
+#include "model/grammar/calls.h"
+
+#include <string.h>
+
+#include "model/grammar/schema.h"
+#include "model/grammar/token_tree.h"
+
+/* A mark as text, or as a special token. */
+static const struct expression *mark_expression(struct expressions *x, const char *mark)
+{
+    static const char special[] = {(char)TOKEN_SPECIAL_BYTE};
+    return EXPRESSION_SEQUENCE_OF(
+        x, EXPRESSION_CHOICE_OF(x, expression_word(x, ""), expression_text(x, special, 1)),
+        expression_word(x, mark));
+}
+
+/* ---- text ---- */
+
+/* Bytes in which `mark` does not stand, up to where it does: the automaton of Knuth, Morris and
+ * Pratt, a rule a state. `found`: what follows it; with `may_end` the text may end elsewhere. */
+static const struct expression *until_mark(struct expressions *x, const char *mark,
+                                           const struct expression *found, bool may_end)
+{
+    size_t n = strlen(mark), back[GRAMMAR_MAX_MARK_BYTES + 1] = {0};
+    uint32_t first = (uint32_t)x->n_rules;
+    if (n > GRAMMAR_MAX_MARK_BYTES)
+        return expression_fail(x, HP_ELIMIT, "a mark of calls has more than %d bytes",
+                               GRAMMAR_MAX_MARK_BYTES);
+    for (size_t i = 0; i < n; i++)
+        expression_rule_add(x, "text");
+    for (size_t i = 1, k = 0; i < n; i++) {
+        while (k && mark[i] != mark[k])
+            k = back[k - 1];
+        k += mark[i] == mark[k];
+        back[i] = k;
+    }
+    for (size_t state = 0; state < n; state++) {
+        struct expression_list l = {0};
+        if (may_end)
+            expression_list_add(x, &l, expression_word(x, ""));
+        for (int byte = 0; byte < 256; byte++) {
+            size_t k = state;
+            char c = (char)byte;
+            while (k && mark[k] != c)
+                k = back[k - 1];
+            k += mark[k] == c;
+            expression_list_add(
+                x, &l,
+                EXPRESSION_SEQUENCE_OF(x, expression_text(x, &c, 1),
+                                       k == n ? found : expression_rule(x, first + (uint32_t)k)));
+        }
+        expression_rule_set(x, first + (uint32_t)state, expression_choice(x, l.items, l.count));
+    }
+    return expression_rule(x, first);
+}
+
+static const struct expression *any_text(struct expressions *x)
+{
+    struct expression_list l = {0};
+    uint32_t rule = expression_rule_add(x, "any");
+    expression_list_add(x, &l, expression_word(x, ""));
+    for (int byte = 0; byte < 256; byte++) {
+        char c = (char)byte;
+        expression_list_add(
+            x, &l, EXPRESSION_SEQUENCE_OF(x, expression_text(x, &c, 1), expression_rule(x, rule)));
+    }
+    expression_rule_set(x, rule, expression_choice(x, l.items, l.count));
+    return expression_rule(x, rule);
+}
+
+enum { MOST_WORDS = 3 };
+
+/* A tree of words: a rule for each of their beginnings. */
+struct word_tree {
+    const char *words[MOST_WORDS];
+    size_t n_words;
+    uint32_t first; /* of the rules: one for each word and each length of its beginning */
+};
+
+static uint32_t word_rule(const struct word_tree *t, size_t word, size_t length)
+{
+    for (size_t i = 0; i < word; i++)
+        if (strncmp(t->words[i], t->words[word], length) == 0)
+            word = i;
+    return t->first + (uint32_t)(word * GRAMMAR_MAX_MARK_BYTES + length);
+}
+
+/* What may follow the first `length` bytes of a word, so that none of the words stands there. */
+static const struct expression *word_missed(struct expressions *x, const struct word_tree *t,
+                                            size_t word, size_t length,
+                                            const struct expression *rest)
+{
+    struct expression_list l = {0};
+    expression_list_add(x, &l, expression_word(x, ""));
+    for (int byte = 0; byte < 256; byte++) {
+        const struct expression *next = rest;
+        char c = (char)byte;
+        bool space = length == 0 && c && strchr(" \t\r\n", c);
+        bool here = length > 0 || byte != TOKEN_SPECIAL_BYTE;
+        for (size_t i = 0; i < t->n_words && c; i++)
+            if (strncmp(t->words[i], t->words[word], length) == 0 && t->words[i][length] == c) {
+                here &= t->words[i][length + 1] != '\0';
+                next = expression_rule(x, word_rule(t, i, length + 1));
+            }
+        next = space ? expression_rule(x, t->first) : next;
+        if (here)
+            expression_list_add(x, &l, EXPRESSION_SEQUENCE_OF(x, expression_text(x, &c, 1), next));
+    }
+    return expression_choice(x, l.items, l.count);
+}
+
+/* Text that does not begin, behind white space, with one of the words or with a special token. */
+static const struct expression *text_without(struct expressions *x, struct word_tree *t)
+{
+    const struct expression *rest = any_text(x);
+    t->first = (uint32_t)x->n_rules;
+    for (size_t i = 0; i < t->n_words * GRAMMAR_MAX_MARK_BYTES; i++)
+        expression_rule_set(x, expression_rule_add(x, "text"), expression_word(x, ""));
+    for (size_t i = 0; i < t->n_words; i++)
+        for (size_t k = 0; k < strlen(t->words[i]); k++)
+            expression_rule_set(x, word_rule(t, i, k), word_missed(x, t, i, k, rest));
+    return expression_rule(x, t->first);
+}
+
+/* ---- calls ---- */
+
+/* Whether arguments can be held to a schema. */
+static bool schema_works(const json_t *schema)
+{
+    struct expressions x = {0};
+    struct json_text t = {.x = &x};
+    struct err ignored = {0};
+    bool works = schema_expression(&t, schema, "", &ignored) && x.status == 0;
+    expressions_free(&x);
+    return works;
+}
+
+static const struct expression *call_expression(struct json_text *t, const struct grammar_call *c,
+                                                const char *field, struct err *e)
+{
+    bool held = c->schema && (!c->lenient || schema_works(c->schema));
+    const struct expression *schema =
+        held ? schema_expression(t, c->schema, field, e) : json_text_part(t, JSON_TEXT_OBJECT);
+    return EXPRESSION_SEQUENCE_OF(t->x, expression_word(t->x, c->begin), schema,
+                                  expression_word(t->x, c->end));
+}
+
+/* One call, as a rule. NULL: *e says why. */
+static const struct expression *call_choice(struct json_text *t, const struct grammar_calls *c,
+                                            const char *field, struct err *e)
+{
+    struct expression_list l = {0};
+    uint32_t rule = expression_rule_add(t->x, "call");
+    char name[256];
+    if (!c->n_calls || c->n_calls > GRAMMAR_MAX_CALLS) {
+        err_set(e, HP_ELIMIT, "%s: of 1 to %d functions answers can be held to calls", field,
+                GRAMMAR_MAX_CALLS);
+        return NULL;
+    }
+    for (size_t i = 0; i < c->n_calls; i++) {
+        snprintf(name, sizeof name, "%.200s[%zu].parameters", field, c->calls[i].place);
+        const struct expression *one = call_expression(t, &c->calls[i], name, e);
+        if (!one)
+            return NULL;
+        expression_list_add(t->x, &l, one);
+    }
+    expression_rule_set(t->x, rule, expression_choice(t->x, l.items, l.count));
+    return expression_rule(t->x, rule);
+}
+
+/* What follows a trigger, up to the close. */
+static const struct expression *calls_body(struct json_text *t, const struct grammar_calls *c,
+                                           const struct expression *call)
+{
+    struct expressions *x = t->x;
+    const struct expression *space = json_text_part(t, JSON_TEXT_SPACE);
+    const struct expression *more = expression_word(x, ""), *close = expression_word(x, "");
+    if (c->between && c->parallel)
+        more = expression_repeat(x, EXPRESSION_SEQUENCE_OF(x, expression_word(x, c->between), call),
+                                 0, EXPRESSION_FOREVER);
+    if (c->close[0])
+        close = EXPRESSION_SEQUENCE_OF(x, space, mark_expression(x, c->close));
+    return EXPRESSION_SEQUENCE_OF(x, space, expression_word(x, c->open), call, more, close);
+}
+
+static const struct expression *calls_alone(struct json_text *t, const struct grammar_calls *c,
+                                            const struct expression *body)
+{
+    struct expressions *x = t->x;
+    const struct expression *space = json_text_part(t, JSON_TEXT_SPACE);
+    const struct expression *trigger = mark_expression(x, c->trigger);
+    if (c->whole)
+        trigger = EXPRESSION_CHOICE_OF(x, expression_word(x, ""), trigger);
+    const struct expression *unit = EXPRESSION_SEQUENCE_OF(x, space, trigger, body);
+    if (!c->parallel || c->between)
+        return unit;
+    return EXPRESSION_SEQUENCE_OF(x, unit, expression_repeat(x, unit, 0, EXPRESSION_FOREVER));
+}
+
+/* Any text, in which calls stand as they should. */
+static const struct expression *calls_in_text(struct json_text *t, const struct grammar_calls *c,
+                                              const struct expression *body)
+{
+    struct expressions *x = t->x;
+    if (c->whole) {
+        struct word_tree words = {.words = {"{", c->trigger, c->reasoning_begin},
+                                  .n_words = c->reasoning_begin ? 3 : 2};
+        return EXPRESSION_CHOICE_OF(x, calls_alone(t, c, body), text_without(x, &words));
+    }
+    uint32_t behind = expression_rule_add(x, "behind");
+    const struct expression *text = until_mark(x, c->trigger, expression_rule(x, behind), true);
+    expression_rule_set(x, behind, c->parallel ? EXPRESSION_SEQUENCE_OF(x, body, text) : body);
+    return text;
+}
+
+const struct expression *calls_expression(struct json_text *t, const struct grammar_calls *c,
+                                          const char *field, struct err *e)
+{
+    struct expressions *x = t->x;
+    const struct expression *call = call_choice(t, c, field, e);
+    if (!call)
+        return NULL;
+    const struct expression *body = calls_body(t, c, call);
+    uint32_t rule = expression_rule_add(x, "calls");
+    expression_rule_set(x, rule, c->required ? calls_alone(t, c, body) : calls_in_text(t, c, body));
+    const struct expression *answer = expression_rule(x, rule);
+    if (!c->reasoning_end)
+        return answer;
+    const struct expression *reasoning = until_mark(x, c->reasoning_end, answer, !c->required);
+    if (c->reasoning_begun)
+        return reasoning;
+    return EXPRESSION_CHOICE_OF(x, answer,
+                                EXPRESSION_SEQUENCE_OF(x, json_text_part(t, JSON_TEXT_SPACE),
+                                                       mark_expression(x, c->reasoning_begin),
+                                                       reasoning));
+}
