@@ -28,8 +28,7 @@ struct dialect {
     /* ... with what is said of its tokens, which is taken; NULL: nothing is in this dialect. */
     void (*scored)(struct buffer *out, const struct openai_head *h, uint32_t index,
                    const char *text, size_t n, struct answer_scores *scores);
-    /* Pieces of its reasoning, and calls of functions, each whole. NULL (both): answers are text
-     * and nothing else. */
+    /* Pieces of its reasoning, and calls of functions, each whole. NULL: answers have none. */
     void (*reasoning)(struct buffer *out, const struct openai_head *h, uint32_t index,
                       const char *text, size_t n);
     void (*call)(struct buffer *out, const struct openai_head *h, uint32_t index,
@@ -44,6 +43,8 @@ struct dialect {
     void (*reply_begin)(struct buffer *out, const struct openai_head *h);
     void (*reply_choice)(struct buffer *out, const struct openai_head *h, uint32_t index,
                          const struct openai_message *m, const char *finish);
+    /* One of the message's calls, behind those that are there; NULL where `call` is. */
+    void (*reply_call)(struct buffer *out, const struct openai_call *call);
     void (*reply_end)(struct buffer *out, const struct openai_head *h, const char *finish,
                       const struct request_usage *u);
     /* A refusal; param and code may be NULL. */

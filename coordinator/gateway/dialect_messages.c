@@ -6,6 +6,7 @@
 #include "coordinator/gateway/dialect.h"
 #include "coordinator/gateway/dialect_fields.h"
 #include "coordinator/gateway/json_write.h"
+#include "coordinator/gateway/messages_body.h"
 
 /* ---- fields ---- */
 
@@ -14,21 +15,34 @@ static const struct field_name names[] = {
     {"stream", "stream"}, {"temperature", "temperature"}, {"top_p", "top_p"},
     {"top_k", "top_k"},   {"metadata", "metadata"},       {0}};
 
-/* The system's words come first; an assistant's turn at the end is gone on with. */
+/* As the API has it: who asks for no thinking gets none, where the model's template can say so. */
+static bool thinking_move(json_t *to, const json_t *from)
+{
+    const char *type =
+        json_string_value(json_object_get(json_object_get(from, "thinking"), "type"));
+    bool asked = type && strcmp(type, "disabled") != 0;
+    return json_object_set_new(to, "chat_template_kwargs",
+                               json_pack("{s:b}", "enable_thinking", asked)) == 0;
+}
+
+/* The system's words come first; an assistant's turn at the end is gone on with, unless it is a
+ * call. */
 static bool messages_move(json_t *to, const json_t *from)
 {
-    json_t *turns = json_object_get(from, "messages"), *all = json_array();
-    const json_t *last = json_array_get(turns, json_array_size(turns) - 1);
-    const char *role = json_string_value(json_object_get(last, "role"));
+    json_t *turns = json_object_get(from, "messages"), *all = json_array(), *turn;
+    size_t i;
     bool fine = all != NULL;
     if (fine && field_asks(from, "system"))
         fine = message_add(all, "system", json_object_get(from, "system"));
-    if (json_is_array(turns))
-        fine =
-            fine && json_array_extend(all, turns) == 0 && json_object_set(to, "messages", all) == 0;
-    else if (turns)
-        fine = fine && json_object_set(to, "messages", turns) == 0;
-    if (fine && role && strcmp(role, "assistant") == 0)
+    json_array_foreach(turns, i, turn)
+    {
+        fine = fine && message_turn_add(all, turn);
+    }
+    const json_t *last = json_array_get(all, json_array_size(all) - 1);
+    const char *role = json_string_value(json_object_get(last, "role"));
+    if (turns)
+        fine = fine && json_object_set(to, "messages", json_is_array(turns) ? all : turns) == 0;
+    if (fine && role && strcmp(role, "assistant") == 0 && !json_object_get(last, "tool_calls"))
         fine = json_object_set_new(to, "continue_final_message", json_true()) == 0;
     json_decref(all);
     return fine;
@@ -44,17 +58,13 @@ static bool format_move(json_t *to, const json_t *from)
 
 static int messages_translate(json_t **root, bool *chat, const char **param, struct err *e)
 {
-    const json_t *thinking = json_object_get(json_object_get(*root, "thinking"), "type");
     *chat = true;
-    if (json_is_string(thinking) && strcmp(json_string_value(thinking), "disabled") != 0)
-        return body_field_refuse(param, "thinking", e,
-                                 "this server does not support it yet; leave it out");
-    if (field_asks(*root, "tools"))
-        return body_field_refuse(param, "tools", e,
-                                 "this server does not support it yet; leave it out");
+    int rc = message_tools_check(*root, param, e);
+    if (rc < 0)
+        return rc;
     json_t *to = json_object();
     if (!to || !fields_move(to, *root, names) || !messages_move(to, *root) ||
-        !format_move(to, *root)) {
+        !format_move(to, *root) || !thinking_move(to, *root) || !message_tools_move(to, *root)) {
         json_decref(to);
         return err_set(e, HP_ENOMEM, "out of memory for a request");
     }
@@ -67,9 +77,10 @@ static int messages_translate(json_t **root, bool *chat, const char **param, str
 
 static const char *stop_reason(const char *finish)
 {
-    return strcmp(finish, "stop") == 0     ? "end_turn"
-           : strcmp(finish, "length") == 0 ? "max_tokens"
-                                           : finish;
+    return strcmp(finish, "stop") == 0         ? "end_turn"
+           : strcmp(finish, "length") == 0     ? "max_tokens"
+           : strcmp(finish, "tool_calls") == 0 ? "tool_use"
+                                               : finish;
 }
 
 static void message_begin(struct buffer *out, const struct openai_head *h)
@@ -96,27 +107,97 @@ static void stream_begin(struct buffer *out, const struct openai_head *h, uint32
     message_begin(out, h);
     buffer_printf(out, "],\"stop_reason\":null,\"stop_sequence\":null,");
     usage_write(out, &u);
-    buffer_printf(out, "}}\n\nevent: content_block_start\ndata: {\"type\":\"content_block_start\","
-                       "\"index\":0,\"content_block\":{\"type\":\"text\",\"text\":\"\"}}\n\n");
+    buffer_printf(out, "}}\n\n");
+}
+
+static void block_close(struct buffer *out, struct answer_blocks *b)
+{
+    if (b->open != BLOCK_NONE)
+        buffer_printf(out,
+                      "event: content_block_stop\ndata: {\"type\":\"content_block_stop\","
+                      "\"index\":%" PRIu32 "}\n\n",
+                      b->n - 1);
+    b->open = BLOCK_NONE;
+}
+
+/* What follows is the block itself, and "}\n\n". */
+static void block_begin(struct buffer *out, struct answer_blocks *b)
+{
+    block_close(out, b);
+    buffer_printf(out,
+                  "event: content_block_start\ndata: {\"type\":\"content_block_start\","
+                  "\"index\":%" PRIu32 ",\"content_block\":",
+                  b->n++);
+}
+
+/* What follows is the delta itself, and "}\n\n". */
+static void delta_begin(struct buffer *out, const struct answer_blocks *b)
+{
+    buffer_printf(out,
+                  "event: content_block_delta\ndata: {\"type\":\"content_block_delta\","
+                  "\"index\":%" PRIu32 ",\"delta\":",
+                  b->n - 1);
+}
+
+static void text_block_begin(struct buffer *out, struct answer_blocks *b)
+{
+    if (b->open == BLOCK_TEXT)
+        return;
+    block_begin(out, b);
+    buffer_printf(out, "{\"type\":\"text\",\"text\":\"\"}}\n\n");
+    b->open = BLOCK_TEXT;
 }
 
 static void stream_text(struct buffer *out, const struct openai_head *h, uint32_t index,
                         const char *text, size_t n)
 {
-    (void)h, (void)index;
-    buffer_printf(out, "event: content_block_delta\ndata: {\"type\":\"content_block_delta\","
-                       "\"index\":0,\"delta\":{\"type\":\"text_delta\",\"text\":");
+    (void)index;
+    text_block_begin(out, h->blocks);
+    delta_begin(out, h->blocks);
+    buffer_printf(out, "{\"type\":\"text_delta\",\"text\":");
     json_write_string(out, text, n);
     buffer_printf(out, "}}\n\n");
+}
+
+static void stream_reasoning(struct buffer *out, const struct openai_head *h, uint32_t index,
+                             const char *text, size_t n)
+{
+    (void)index;
+    if (h->blocks->open != BLOCK_REASONING) {
+        block_begin(out, h->blocks);
+        buffer_printf(out, "{\"type\":\"thinking\",\"thinking\":\"\",\"signature\":\"\"}}\n\n");
+        h->blocks->open = BLOCK_REASONING;
+    }
+    delta_begin(out, h->blocks);
+    buffer_printf(out, "{\"type\":\"thinking_delta\",\"thinking\":");
+    json_write_string(out, text, n);
+    buffer_printf(out, "}}\n\n");
+}
+
+static void stream_call(struct buffer *out, const struct openai_head *h, uint32_t index,
+                        const struct openai_call *call)
+{
+    (void)index;
+    block_begin(out, h->blocks);
+    buffer_printf(out, "{\"type\":\"tool_use\",\"id\":\"%s\",\"name\":", call->id);
+    json_write_text(out, call->name);
+    buffer_printf(out, ",\"input\":{}}}\n\n");
+    h->blocks->open = BLOCK_CALL;
+    delta_begin(out, h->blocks);
+    buffer_printf(out, "{\"type\":\"input_json_delta\",\"partial_json\":");
+    json_write_string(out, call->arguments, call->n_arguments);
+    buffer_printf(out, "}}\n\n");
+    block_close(out, h->blocks);
 }
 
 static void stream_end(struct buffer *out, const struct openai_head *h, const char *finish,
                        const struct request_usage *u)
 {
-    (void)h;
+    if (h->blocks->n == 0)
+        text_block_begin(out, h->blocks);
+    block_close(out, h->blocks);
     buffer_printf(out,
-                  "event: content_block_stop\ndata: {\"type\":\"content_block_stop\",\"index\":0}"
-                  "\n\nevent: message_delta\ndata: {\"type\":\"message_delta\",\"delta\":{"
+                  "event: message_delta\ndata: {\"type\":\"message_delta\",\"delta\":{"
                   "\"stop_reason\":\"%s\",\"stop_sequence\":null},",
                   stop_reason(finish));
     usage_write(out, u);
@@ -126,10 +207,30 @@ static void stream_end(struct buffer *out, const struct openai_head *h, const ch
 static void reply_choice(struct buffer *out, const struct openai_head *h, uint32_t index,
                          const struct openai_message *m, const char *finish)
 {
+    bool has_text = m->n > 0 || !m->n_calls;
     (void)h, (void)index, (void)finish;
-    buffer_printf(out, "{\"type\":\"text\",\"text\":");
-    json_write_string(out, m->text, m->n);
-    buffer_printf(out, "}]");
+    if (m->n_reasoning) {
+        buffer_printf(out, "{\"type\":\"thinking\",\"signature\":\"\",\"thinking\":");
+        json_write_string(out, m->reasoning, m->n_reasoning);
+        buffer_printf(out, "},");
+    }
+    if (has_text) {
+        buffer_printf(out, "{\"type\":\"text\",\"text\":");
+        json_write_string(out, m->text, m->n);
+        buffer_printf(out, m->n_calls ? "}," : "}");
+    }
+    buffer_append(out, m->calls, m->n_calls);
+    buffer_printf(out, "]");
+}
+
+static void reply_call(struct buffer *out, const struct openai_call *call)
+{
+    buffer_printf(out, "%s{\"type\":\"tool_use\",\"id\":\"%s\",\"name\":", call->index ? "," : "",
+                  call->id);
+    json_write_text(out, call->name);
+    buffer_printf(out, ",\"input\":");
+    buffer_append(out, call->arguments, call->n_arguments);
+    buffer_printf(out, "}");
 }
 
 static void reply_end(struct buffer *out, const struct openai_head *h, const char *finish,
@@ -179,10 +280,13 @@ const struct dialect dialect_messages = {
     .translate = messages_translate,
     .begin = stream_begin,
     .text = stream_text,
+    .reasoning = stream_reasoning,
+    .call = stream_call,
     .end = stream_end,
     .fail = stream_fail,
     .reply_begin = message_begin,
     .reply_choice = reply_choice,
+    .reply_call = reply_call,
     .reply_end = reply_end,
     .error = messages_error,
 };

@@ -21,8 +21,13 @@ static const struct field_name option_names[] = {{"temperature", "temperature"},
                                                  {"presence_penalty", "presence_penalty"},
                                                  {"frequency_penalty", "frequency_penalty"},
                                                  {0}};
-static const struct field_name body_names[] = {
-    {"suffix", "suffix"}, {"logprobs", "logprobs"}, {"top_logprobs", "top_logprobs"}, {0}};
+static const struct field_name body_names[] = {{"suffix", "suffix"},
+                                               {"logprobs", "logprobs"},
+                                               {"top_logprobs", "top_logprobs"},
+                                               {"tools", "tools"},
+                                               {0}};
+static const struct field_name message_names[] = {
+    {"thinking", "reasoning_content"}, {"tool_name", "name"}, {0}};
 
 static int ollama_refuse(const json_t *root, const char *name, const char **param, struct err *e)
 {
@@ -79,9 +84,6 @@ static int ollama_fields(const json_t *from, json_t *to, const char **param, str
     const json_t *options = json_object_get(from, "options");
     const json_t *most = json_object_get(options, "num_predict");
     json_t *stream = json_object_get(from, "stream");
-    int rc = ollama_refuse(from, "tools", param, e);
-    if (rc < 0)
-        return rc;
     if (options && !json_is_null(options) && !json_is_object(options))
         return body_field_refuse(param, "options", e, "must be an object");
     const char *format = json_string_value(json_object_get(from, "format"));
@@ -135,13 +137,15 @@ static int translate_chat(json_t **root, bool *chat, const char **param, struct 
     {
         if (field_asks(message, "images"))
             return body_field_refuse(param, "messages", e, "images are not supported");
+        if (json_is_object(message) && !fields_move(message, message, message_names))
+            return err_set(e, HP_ENOMEM, "out of memory for a request");
     }
     return ollama_replace(root, json_pack("{s:O?}", "messages", messages), param, e);
 }
 
 static int translate_generate(json_t **root, bool *chat, const char **param, struct err *e)
 {
-    static const char *const unbuilt[] = {"images", "template"};
+    static const char *const unbuilt[] = {"images", "template", "tools"};
     json_t *prompt = json_object_get(*root, "prompt"), *system = json_object_get(*root, "system");
     *chat = !json_is_true(json_object_get(*root, "raw"));
     for (size_t i = 0; i < sizeof unbuilt / sizeof *unbuilt; i++) {
@@ -187,8 +191,8 @@ static void line_end(struct buffer *out, const char *finish, const struct reques
                   "0,\"prompt_eval_count\":%" PRIu64
                   ",\"prompt_eval_duration\":%.0f,\"eval_count\":%" PRIu64
                   ",\"eval_duration\":%.0f}\n",
-                  finish, all_s * 1e9, u->prompt_tokens, u->prefill_s * 1e9, u->output_tokens,
-                  u->decode_s * 1e9);
+                  strcmp(finish, "tool_calls") == 0 ? "stop" : finish, all_s * 1e9,
+                  u->prompt_tokens, u->prefill_s * 1e9, u->output_tokens, u->decode_s * 1e9);
 }
 
 static void message_write(struct buffer *out, const char *text, size_t n)
@@ -202,6 +206,56 @@ static void response_write(struct buffer *out, const char *text, size_t n)
 {
     buffer_printf(out, ",\"response\":");
     json_write_string(out, text, n);
+}
+
+static void thinking_write(struct buffer *out, const char *text, size_t n)
+{
+    if (n == 0)
+        return;
+    buffer_printf(out, ",\"thinking\":");
+    json_write_string(out, text, n);
+}
+
+static void call_write(struct buffer *out, const struct openai_call *call)
+{
+    buffer_printf(out, "%s{\"id\":\"%s\",\"function\":{\"index\":%" PRIu32 ",\"name\":",
+                  call->index ? "," : "", call->id, call->index);
+    json_write_text(out, call->name);
+    buffer_printf(out, ",\"arguments\":");
+    buffer_append(out, call->arguments, call->n_arguments);
+    buffer_printf(out, "}}");
+}
+
+static void chat_reasoning(struct buffer *out, const struct openai_head *h, uint32_t index,
+                           const char *text, size_t n)
+{
+    (void)index;
+    line_begin(out, h);
+    buffer_printf(out, ",\"message\":{\"role\":\"assistant\",\"content\":\"\"");
+    thinking_write(out, text, n);
+    buffer_printf(out, "},\"done\":false}\n");
+}
+
+static void generate_reasoning(struct buffer *out, const struct openai_head *h, uint32_t index,
+                               const char *text, size_t n)
+{
+    (void)index;
+    line_begin(out, h);
+    response_write(out, "", 0);
+    thinking_write(out, text, n);
+    buffer_printf(out, ",\"done\":false}\n");
+}
+
+static void chat_call(struct buffer *out, const struct openai_head *h, uint32_t index,
+                      const struct openai_call *call)
+{
+    struct openai_call alone = *call;
+    (void)index;
+    alone.index = 0;
+    line_begin(out, h);
+    buffer_printf(out, ",\"message\":{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[");
+    call_write(out, &alone);
+    buffer_printf(out, "]},\"done\":false}\n");
 }
 
 static void chat_text(struct buffer *out, const struct openai_head *h, uint32_t index,
@@ -270,7 +324,15 @@ static void chat_choice(struct buffer *out, const struct openai_head *h, uint32_
                         const struct openai_message *m, const char *finish)
 {
     (void)h, (void)index, (void)finish;
-    message_write(out, m->text, m->n);
+    buffer_printf(out, ",\"message\":{\"role\":\"assistant\",\"content\":");
+    json_write_string(out, m->text, m->n);
+    thinking_write(out, m->reasoning, m->n_reasoning);
+    if (m->n_calls) {
+        buffer_printf(out, ",\"tool_calls\":[");
+        buffer_append(out, m->calls, m->n_calls);
+        buffer_printf(out, "]");
+    }
+    buffer_printf(out, "}");
     scores_write(out, m->scores);
 }
 
@@ -279,6 +341,7 @@ static void generate_choice(struct buffer *out, const struct openai_head *h, uin
 {
     (void)h, (void)index, (void)finish;
     response_write(out, m->text, m->n);
+    thinking_write(out, m->reasoning, m->n_reasoning);
     scores_write(out, m->scores);
 }
 
@@ -310,10 +373,13 @@ const struct dialect dialect_ollama_chat = {
     .translate = translate_chat,
     .text = chat_text,
     .scored = chat_scored,
+    .reasoning = chat_reasoning,
+    .call = chat_call,
     .end = chat_end,
     .fail = stream_fail,
     .reply_begin = line_begin,
     .reply_choice = chat_choice,
+    .reply_call = call_write,
     .reply_end = reply_end,
     .error = ollama_error,
 };
@@ -323,6 +389,7 @@ const struct dialect dialect_ollama_generate = {
     .translate = translate_generate,
     .text = generate_text,
     .scored = generate_scored,
+    .reasoning = generate_reasoning,
     .end = generate_end,
     .fail = stream_fail,
     .reply_begin = line_begin,

@@ -42,6 +42,7 @@ const struct dialect dialect_openai = {
     .fail = stream_fail,
     .reply_begin = openai_json_begin,
     .reply_choice = openai_json_choice,
+    .reply_call = openai_json_call,
     .reply_end = reply_end,
     .error = openai_json_error,
 };

@@ -124,7 +124,7 @@ static void on_call(void *ctx, const struct tool_call *call)
     if (a->stream)
         a->head.dialect->call(http_stream_buffer(a->x), &a->head, p->choice->index, &told);
     else
-        openai_json_call(&p->calls, &told);
+        a->head.dialect->reply_call(&p->calls, &told);
     a->told = true;
 }
 

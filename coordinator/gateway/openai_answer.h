@@ -25,6 +25,7 @@ struct openai_choice {
 struct openai_answer {
     struct http_exchange *x; /* borrowed */
     struct openai_head head;
+    struct answer_blocks blocks; /* the head's */
     bool stream;
     bool told; /* something went into the stream since the caller made this false */
     struct openai_choice *choices; /* [n_choices] */

@@ -24,8 +24,8 @@ struct completion *completion_create(struct openai *o, struct http_exchange *x,
         .openai = o, .x = x, .chat = chat, .retry_after_s = 1, .next = o->open, .link = &o->open};
     snprintf(c->client, sizeof c->client, "%s", client);
     c->answer.x = x;
-    c->answer.head =
-        (struct openai_head){.dialect = d, .chat = chat, .created_s = (int64_t)time(NULL)};
+    c->answer.head = (struct openai_head){
+        .dialect = d, .chat = chat, .created_s = (int64_t)time(NULL), .blocks = &c->answer.blocks};
     snprintf(c->answer.head.id, sizeof c->answer.head.id, "%s%016llx",
              d->id_prefix ? d->id_prefix
              : chat       ? "chatcmpl-"

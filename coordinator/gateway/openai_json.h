@@ -9,6 +9,12 @@
 
 struct dialect; /* dialect.h */
 
+/* Where a stream of one choice is whose answer stands in blocks. */
+struct answer_blocks {
+    enum { BLOCK_NONE, BLOCK_TEXT, BLOCK_REASONING, BLOCK_CALL } open;
+    uint32_t n; /* that were begun */
+};
+
 /* What stands in every chunk of a reply. */
 struct openai_head {
     const struct dialect *dialect;
@@ -17,6 +23,7 @@ struct openai_head {
     const char *model;
     bool chat, include_usage;
     uint64_t prompt_tokens;
+    struct answer_blocks *blocks; /* for its dialect to change */
 };
 
 /* A call of a function. */
@@ -33,7 +40,7 @@ struct openai_message {
     size_t n;
     const char *reasoning; /* n_reasoning bytes; 0: none */
     size_t n_reasoning;
-    const char *calls; /* openai_json_call of each, n_calls bytes; 0: none */
+    const char *calls; /* the dialect's reply_call of each, n_calls bytes; 0: none */
     size_t n_calls;
     struct answer_scores *scores; /* of its tokens, which are taken */
 };

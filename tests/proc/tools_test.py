@@ -105,7 +105,7 @@ def functions_are_called_in_each_format():
         assert asked(c, "hermes", reasoning_format="none", tools=None)[0]["content"].startswith("<think>\nWhere")
         two = c.request("POST", "/v1/chat/completions", {"model": "hermes", "messages": [{"role": "user", "content": "x"}], "n": 2, "tools": [NOW], "temperature": 0})[1]
         assert [[f["function"]["name"] for f in x["message"]["tool_calls"]] for x in two["choices"]] == [["now"]] * 2, two
-        for check in (forced, scored, templates, refusals, others, with_the_client):
+        for check in (forced, scored, templates, refusals, claude, llama_chat, with_the_client):
             check(c)
 
 
@@ -189,16 +189,75 @@ def refusals(c):
         refused("messages", "arguments", messages=[{"role": "assistant", "tool_calls": [{"function": {"name": "now", "arguments": arguments}}]}])
     refused("messages", "2 MiB", messages=[{"role": "assistant", "tool_calls": [{"function": {"name": "now", "arguments": json.dumps({"a": "x" * 2 ** 21})}}]}])
     refused("messages", "tool_calls", messages=[{"role": "assistant", "tool_calls": 5}])
-    refused(None, "tools", path="/api/chat")
-    refused(None, "tools", path="/v1/messages")
+    refused(None, "tools", path="/api/generate", prompt="x")
+    refused(None, "of its own", path="/v1/messages", tools=[{"type": "web_search_20250305", "name": "web_search"}])
+    refused(None, "type", path="/v1/messages", tools=[CLAUDE], tool_choice={"type": "tool"})
+    refused(None, "do not have", path="/v1/messages", tools=[CLAUDE], tool_choice={"type": "tool", "name": "x"}, max_tokens=9)
     c.deploy("demo", DEMO, "--compute", "f32")
     refused("tools", "chat template has no calls", model="demo")
 
 
-def others(c):
-    """Where a dialect has no word for reasoning it stays in the text, and a terminal shows it."""
-    reply = c.request("POST", "/api/chat", {"model": "hermes", "messages": [{"role": "user", "content": "Hi"}], "stream": False, "options": {"temperature": 0}})[1]
-    assert reply["message"]["content"].startswith("<think>\nWhere"), reply
+CLAUDE = {"name": "weather", "description": "How it is outside", "input_schema": WEATHER["function"]["parameters"]}
+CLAUDE_TURNS = [{"role": "user", "content": "Hi"},
+                {"role": "assistant", "content": [{"type": "thinking", "thinking": "Hm", "signature": ""}, {"type": "text", "text": "So"}, {"type": "tool_use", "id": "c1", "name": "weather", "input": {"city": "Ulm"}}]},
+                {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c1", "content": [{"type": "text", "text": "rain"}]}, {"type": "text", "text": "And?"}]}]
+
+
+def claude(c):
+    """Anthropic's: blocks of thinking, text and calls, whole and as events."""
+    tools = [CLAUDE, {"name": "now", "input_schema": {"type": "object"}}]
+    body = {"model": "hermes", "messages": CLAUDE_TURNS, "tools": tools, "temperature": 0, "max_tokens": 60}
+    status, reply = c.request("POST", "/v1/messages", body)
+    assert status == 200 and reply["stop_reason"] == "tool_use" and [x["type"] for x in reply["content"]] == ["thinking", "text", "tool_use", "tool_use"], reply
+    assert reply["content"][0]["thinking"] == "Where is it?" and reply["content"][2]["input"] == {"city": "Ulm"} and reply["content"][3]["name"] == "now", reply
+    blocks = []
+    for e in c.stream("/v1/messages", {**body, "stream": True}).events():
+        if e["type"] == "content_block_start":
+            assert e["index"] == len(blocks), e
+            blocks.append([e["content_block"]["type"], ""])
+        elif e["type"] == "content_block_delta":
+            assert e["index"] == len(blocks) - 1, e
+            blocks[-1][1] += next(e["delta"][k] for k in ("text", "thinking", "partial_json") if k in e["delta"])
+    assert blocks == [["thinking", "Where is it?"], ["text", "Let me see."], ["tool_use", '{"city": "Ulm"}'], ["tool_use", "{}"]], blocks
+    forced = c.request("POST", "/v1/messages", {**body, "tool_choice": {"type": "tool", "name": "now", "disable_parallel_tool_use": True}})[1]
+    assert [x.get("name") for x in forced["content"]] in (["now"], [None, "now"]) and forced["stop_reason"] == "tool_use", forced
+    few = c.request("POST", "/v1/messages/count_tokens", {"model": "hermes", "messages": CLAUDE_TURNS[:1]})[1]["input_tokens"]
+    assert c.request("POST", "/v1/messages/count_tokens", {"model": "hermes", "messages": CLAUDE_TURNS, "tools": tools})[1]["input_tokens"] > few + 20
+    try:
+        import anthropic
+    except ImportError:
+        return
+    client = anthropic.Anthropic(base_url=f"http://127.0.0.1:{c.port}", api_key="none", max_retries=0)
+    body = {**{k: v for k, v in body.items() if k != "temperature"}, "extra_body": {"temperature": 0}}
+    with client.messages.stream(**body, thinking={"type": "enabled", "budget_tokens": 1024}) as stream:
+        for _ in stream:
+            pass
+        final = stream.get_final_message()
+    assert [x.type for x in final.content] == ["thinking", "text", "tool_use", "tool_use"] and final.content[2].input == {"city": "Ulm"}, final
+    more = client.messages.create(**{**body, "messages": [*CLAUDE_TURNS[:1], {"role": "assistant", "content": final.content},
+                                                          {"role": "user", "content": [{"type": "tool_result", "tool_use_id": x.id, "content": "rain"} for x in final.content if x.type == "tool_use"]}]})
+    assert more.stop_reason == "tool_use", more
+
+
+def llama_chat(c):
+    """Ollama's: thinking and calls beside the text, arguments as objects; a terminal shows reasoning."""
+    turns = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "", "thinking": "Hm", "tool_calls": [{"function": {"name": "weather", "arguments": {"city": "Ulm"}}}]},
+             {"role": "tool", "tool_name": "weather", "content": "rain"}]
+    body = {"model": "hermes", "messages": turns, "tools": [WEATHER, NOW], "stream": False, "options": {"temperature": 0}}
+    reply = c.request("POST", "/api/chat", body)[1]
+    said = reply["message"]
+    assert said["thinking"] == "Where is it?" and said["content"] == "Let me see." and reply["done_reason"] == "stop", reply
+    assert [(x["function"]["name"], x["function"]["arguments"]) for x in said["tool_calls"]] == [("weather", {"city": "Ulm"}), ("now", {})], reply
+    reply = c.request("POST", "/api/generate", {"model": "hermes", "prompt": "Hi", "stream": False, "options": {"temperature": 0}})[1]
+    assert reply["thinking"] == "Where is it?" and reply["response"].startswith("Let me see."), reply
+    try:
+        import ollama
+        client = ollama.Client(host=f"http://127.0.0.1:{c.port}")
+        parts = list(client.chat(**{**body, "stream": True}, think=True))
+        assert "".join(p.message.thinking or "" for p in parts) == "Where is it?" and parts[-1].done, parts
+        assert [(x.function.name, x.function.arguments) for p in parts for x in p.message.tool_calls or []] == [("weather", {"city": "Ulm"}), ("now", {})], parts
+    except ImportError:
+        pass
     assert c.hpctl("run", "hermes", "Hi", "--temperature", "0")["text"].startswith("<think>\nWhere")
 
 

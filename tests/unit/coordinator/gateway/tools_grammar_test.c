@@ -45,14 +45,14 @@ static struct token_tree *tree_make(void)
     return t;
 }
 
-struct told_answer {
+struct told_tally {
     size_t n_calls, n_text;
     const char *forced;
 };
 
 static void on_text(void *ctx, const char *text, size_t n)
 {
-    struct told_answer *t = ctx;
+    struct told_tally *t = ctx;
     for (size_t i = 0; i < n; i++)
         t->n_text += strchr(" \t\r\n", text[i]) == NULL;
 }
@@ -65,7 +65,7 @@ static void on_reasoning(void *ctx, const char *text, size_t n)
 /* "weather" takes {"city": "Ulm" or "Bonn"}, "now" nothing. */
 static void on_call(void *ctx, const struct tool_call *call)
 {
-    struct told_answer *t = ctx;
+    struct told_tally *t = ctx;
     json_t *all = json_loadb(call->arguments, call->n_arguments, JSON_REJECT_DUPLICATES, NULL);
     const char *city = json_string_value(json_object_get(all, "city"));
     bool weather = strcmp(call->name, "weather") == 0;
@@ -77,10 +77,10 @@ static void on_call(void *ctx, const struct tool_call *call)
     json_decref(all);
 }
 
-static struct told_answer answer_read(const char *text, const struct openai_body *b,
-                                      const struct answer_rules *rules)
+static struct told_tally answer_read(const char *text, const struct openai_body *b,
+                                     const struct answer_rules *rules)
 {
-    struct told_answer told = {.forced = b->forced_name};
+    struct told_tally told = {.forced = b->forced_name};
     struct answer_sink sink = {&told, on_text, on_reasoning, on_call};
     struct answer_reader r;
     answer_reader_init(&r, rules);
@@ -120,7 +120,7 @@ static size_t answers_draw(const struct openai_body *b, const struct answer_rule
     struct automaton *a = fixture_automaton(&bytes, t);
     for (uint64_t seed = 1; seed <= DRAWN; seed++) {
         char *text = fixture_text(a, t, 120, seed);
-        struct told_answer told = answer_read(text, b, rules);
+        struct told_tally told = answer_read(text, b, rules);
         n_calls += told.n_calls;
         if (b->must_call && (told.n_calls == 0 || told.n_text > 0))
             fail_msg("seed %d: %zu calls and %zu bytes of text in %s", (int)seed, told.n_calls,
