@@ -98,6 +98,17 @@ static int option_unknown(const struct command *c, const char *word, bool no_val
     return err_hint(e, "see `hpctl %s --help`", c->path);
 }
 
+/* What other programs call their forms of output. A file of such a name is hardly meant. */
+static bool output_is_format(const char *word)
+{
+    static const char *const forms[] = {"yaml", "yml",  "table", "text", "wide",
+                                        "csv",  "name", "jsonl", "JSON", "pretty"};
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
+        if (strcmp(word, forms[i]) == 0)
+            return true;
+    return false;
+}
+
 /* 0: run it; 1: help was asked for; negative: usage error. */
 static int invocation_parse(int argc, char **argv, int words, struct invocation *in, struct err *e)
 {
@@ -118,6 +129,10 @@ static int invocation_parse(int argc, char **argv, int words, struct invocation 
         if (which == COMMON_OPTION + 1)
             return 1;
         if (which == COMMON_OPTION) {
+            if (output_is_format(optarg)) {
+                err_set(e, HP_EUSAGE, "-o %s: there is no such form; there is json", optarg);
+                return err_hint(e, "a file of that name is -o ./%s", optarg);
+            }
             in->json = strcmp(optarg, "json") == 0 || strcmp(optarg, "-") == 0;
             in->output = in->json ? NULL : optarg;
             in->json |= !in->command->makes_file;
@@ -296,7 +311,7 @@ int command_main(int argc, char **argv, const struct command *const *tables)
     if (rc == 0)
         rc = in.command->run(&in, &e);
     if (rc < 0)
-        return error_report(rc, &e, json);
+        return error_report(rc, &e, json && !in.told);
     if (fflush(stdout) != 0)
         return 1;
     return 0;

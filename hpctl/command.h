@@ -43,7 +43,8 @@ struct invocation {
     int n_arguments;
     const char *values[COMMAND_MAX_OPTIONS]; /* by row of command->options; flags hold "" */
     bool json;                               /* -o json or -o -: JSON on standard output */
-    const char *output;                      /* -o FILE otherwise; NULL when not given */
+    bool told;          /* the verb's JSON is printed: an error after it is not added */
+    const char *output; /* -o FILE otherwise; NULL when not given */
 };
 
 /* Every verb has -o without declaring it: `-o json` and `-o -` set `json`, any other value is

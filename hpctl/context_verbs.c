@@ -126,8 +126,12 @@ static int run_context_export(struct invocation *in, struct err *e)
     json_t *o;
     const char *host = invocation_option(in, "host");
     int rc = context_load(in->n_arguments ? in->arguments[0] : NULL, &c, e);
-    if (rc < 0 || (!c.api_key[0] && (rc = api_key_make(&c, e)) < 0))
+    bool had_key = c.api_key[0] != '\0';
+    if (rc < 0 || (!had_key && (rc = api_key_make(&c, e)) < 0))
         return rc;
+    if (!had_key)
+        fprintf(stderr, "hpctl: an API key was made for this context (`hpctl key ls`): "
+                        "every client of the HTTP API needs a key from now on\n");
     learn_api(&c);
     address_elsewhere(c.listen, c.control, host, control, sizeof control);
     address_elsewhere(c.http_listen, strncmp(c.http, "http://", 7) == 0 ? c.http + 7 : c.http,

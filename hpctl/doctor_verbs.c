@@ -270,6 +270,7 @@ static int run_doctor(struct invocation *in, struct err *e)
     int worst = f.worst;
     if (in->json) {
         int rc = invocation_print_json(in, f.list, e);
+        in->told = rc == 0;
         return rc < 0 || worst < (int)WRONG
                    ? rc
                    : err_set(e, HP_EIO, "something is wrong: see the checks that failed");

@@ -91,6 +91,25 @@ static void batches_default(const struct onnx *o, struct network_profile_ask *as
         ask->batches[ask->n_batches++] = b;
 }
 
+/* A size for what the model does not leave free is a slip of the pen. */
+static int dims_check(const struct onnx *o, const struct network_profile_ask *ask, struct err *e)
+{
+    for (int a = 0; a < ask->n_dims; a++) {
+        bool known = false;
+        for (int i = 0; i < o->n_inputs && !known; i++) {
+            const struct onnx_value *v = &o->values[o->inputs[i]];
+            for (int d = 1; d < v->n_dims && !known; d++)
+                known = v->dims[d].size < 0 && strcmp(v->dims[d].symbol, ask->dims[a].symbol) == 0;
+        }
+        if (!known) {
+            err_set(e, HP_EUSAGE, "--dim: \"%s\" is no size that an input leaves free",
+                    ask->dims[a].symbol);
+            return err_hint(e, "`hpctl model describe` lists them; --batches says the first");
+        }
+    }
+    return 0;
+}
+
 static int options_read(const struct invocation *in, struct onnx_profile *p, struct err *e)
 {
     const char *batches = invocation_option(in, "batches");
@@ -236,7 +255,8 @@ int profile_onnx(struct invocation *in, struct err *e)
         return rc;
     if (p.ask.n_batches == 0)
         batches_default(network_onnx(p.network), &p.ask);
-    rc = network_profile_measure(p.network, &p.ask, &p.measured, e);
+    rc = dims_check(network_onnx(p.network), &p.ask, e);
+    rc = rc < 0 ? rc : network_profile_measure(p.network, &p.ask, &p.measured, e);
     if (rc < 0)
         err_at(e, "%s", in->arguments[0]);
     rc = rc < 0 ? rc : blocks_make(&p, fine_json(&p), &blocks, e);

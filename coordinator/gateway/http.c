@@ -88,7 +88,7 @@ static int open_socket(const char *host, int port, int *port_out, struct err *e)
         close(fd);
     err_set(e, HP_EIO, "cannot listen for HTTP on %s port %d: %s", host, port, strerror(-rc));
     if (rc == -EADDRINUSE)
-        err_hint(e, "another program has this port: choose one with --http, or 0 for any free one");
+        err_hint(e, "another program has this port: choose another, or 0 for any free one");
     return HP_EIO;
 }
 

@@ -302,7 +302,8 @@ def doctor_says_that_a_laptop_does_not_reach_the_api():
     with Cluster(agents=1, cores=1) as c:
         c.deploy()
         file = os.path.join(c.folder, "home.json")
-        c.run("context", "export", "local", "-o", file)
+        made = c.run("context", "export", "local", "-o", file)
+        assert "an API key was made" in made.stderr and "an API key was made" not in c.run("context", "export", "local", "-o", file).stderr, made.stderr
         with open(file) as f:
             context = json.load(f)
         with open(file, "w") as f:
@@ -312,7 +313,7 @@ def doctor_says_that_a_laptop_does_not_reach_the_api():
         c.run("context", "import", file)
         done, refused = c.run("doctor", "-o", "json"), c.run("run", "demo", "Hello")
         c.env["HP_CONFIG_DIR"] = own
-        assert done.returncode == 1 and [f for f in json.loads(done.stdout[:done.stdout.index("]") + 1]) if f["check"] == "HTTP API"][0]["state"] == "failed", done.stdout
+        assert done.returncode == 1 and [f for f in json.loads(done.stdout) if f["check"] == "HTTP API"][0]["state"] == "failed", done.stdout
         assert refused.returncode == 3 and "--http" in refused.stderr and "local ls" not in refused.stderr, refused.stderr
 
 
@@ -346,6 +347,8 @@ def the_beginning_of_a_verb_lists_its_verbs():
     assert "node drain" not in hpctl("node", "token", "--help").stdout
     assert hpctl("node", "frob").returncode == 2 and "no verb" in hpctl("node", "frob").stderr
     assert json.loads(hpctl("node", "-o", "json").stdout)["error"]["code"]
+    done = hpctl("local", "ls", "-o", "yaml")
+    assert done.returncode == 2 and "-o ./yaml" in done.stderr and not os.path.exists("yaml"), done.stderr
 
 
 @test
