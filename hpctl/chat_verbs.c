@@ -1,4 +1,5 @@
-/* `hpctl run` and `hpctl chat`: talk to a deployment through the gateway, as any client would. */
+/* `hpctl run` and `hpctl chat`: talk to a deployment, or to a model file on this box, through the
+ * gateway, as any client would. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -6,61 +7,12 @@
 
 #include "common/bytes.h"
 #include "common/fs.h"
-#include "hpctl/client.h"
 #include "hpctl/http_client.h"
 #include "hpctl/shown.h"
+#include "hpctl/talk.h"
 #include "hpctl/verbs.h"
 
 enum { PROMPT_MAX_BYTES = 64 << 20 };
-
-/* ---- which deployment ---- */
-
-static bool is_listed(const json_t *deployments, const char *name)
-{
-    size_t i;
-    json_t *d;
-    json_array_foreach(deployments, i, d)
-    {
-        if (strcmp(string_member(d, "name"), name) == 0)
-            return true;
-    }
-    return false;
-}
-
-/* The one that was named, or the only one there is. */
-static int choose_deployment(const char *context, const char *asked, char *name, size_t size,
-                             struct context *where, struct err *e)
-{
-    struct client *client;
-    json_t *list = NULL;
-    int rc = client_open(context, &client, e);
-    if (rc < 0)
-        return rc;
-    *where = *client_context(client);
-    rc = client_get(client, "deployment.ls", NULL, &list, e);
-    client_close(&client);
-    if (rc < 0)
-        return rc;
-    size_t n = json_array_size(list);
-    const char *only =
-        n == 1 ? json_string_value(json_object_get(json_array_get(list, 0), "name")) : NULL;
-    if (asked && !is_listed(list, asked)) {
-        rc = err_set(e, HP_ENOENT, "there is no deployment \"%.60s\"", asked);
-        err_hint(e, "`hpctl ps` lists them");
-    } else if (asked)
-        snprintf(name, size, "%s", asked);
-    else if (only)
-        snprintf(name, size, "%s", only);
-    else if (n == 0) {
-        rc = err_set(e, HP_ENOENT, "nothing is deployed");
-        err_hint(e, "`hpctl deploy MODEL.gguf` first");
-    } else {
-        rc = err_set(e, HP_EUSAGE, "there are %zu deployments: say which one", n);
-        err_hint(e, "`hpctl ps` lists them");
-    }
-    json_decref(list);
-    return rc;
-}
 
 /* ---- one answer ---- */
 
@@ -180,21 +132,20 @@ static void print_timings(const struct answer *a)
 
 static int run_run(struct invocation *in, struct err *e)
 {
-    struct context where;
+    struct talk t;
     struct answer a = {.quiet = in->json};
-    char name[256];
     const char *prompt = in->arguments[in->n_arguments - 1],
                *system = invocation_option(in, "system");
     struct buffer from_stdin = {0};
-    int rc = choose_deployment(invocation_option(in, "context"),
-                               in->n_arguments == 2 ? in->arguments[0] : NULL, name, sizeof name,
-                               &where, e);
-    if (rc < 0)
-        return rc;
+    int rc = 0;
     if (strcmp(prompt, "-") == 0) {
         if ((rc = fs_input_read(prompt, PROMPT_MAX_BYTES, &from_stdin, e)) < 0)
             return rc;
         prompt = buffer_cstr(&from_stdin);
+    }
+    if ((rc = talk_open(in, in->n_arguments == 2 ? in->arguments[0] : NULL, &t, e)) < 0) {
+        buffer_free(&from_stdin);
+        return rc;
     }
     json_t *messages = json_array();
     if (system)
@@ -202,20 +153,21 @@ static int run_run(struct invocation *in, struct err *e)
                               json_pack("{s:s, s:s}", "role", "system", "content", system));
     const json_t *user =
         json_item_add(messages, json_pack("{s:s, s:s}", "role", "user", "content", prompt));
-    rc = user ? answer_ask(in, &where, name, messages, invocation_flag(in, "raw") ? prompt : NULL,
-                           &a, e)
+    rc = user ? answer_ask(in, &t.where, t.name, messages,
+                           invocation_flag(in, "raw") ? prompt : NULL, &a, e)
               : err_set(e, HP_EINVAL, "the prompt is not valid UTF-8");
     if (!in->json && a.text.size > 0) {
         printf("\n");
         fflush(stdout);
     }
     if (rc == 0 && in->json)
-        rc = invocation_print_json(in, answer_json(&a, name), e);
+        rc = invocation_print_json(in, answer_json(&a, t.name), e);
     else if (rc == 0 && invocation_flag(in, "stats"))
         print_timings(&a);
     json_decref(messages);
     buffer_free(&from_stdin);
     answer_free(&a);
+    talk_close(&t);
     return rc;
 }
 
@@ -258,18 +210,16 @@ static json_t *first_messages(const struct invocation *in)
 
 static int run_chat(struct invocation *in, struct err *e)
 {
-    struct context where;
-    char name[256], *line = NULL;
+    struct talk t;
+    char *line = NULL;
     size_t capacity = 0;
     bool terminal = isatty(STDIN_FILENO);
-    int rc =
-        choose_deployment(invocation_option(in, "context"),
-                          in->n_arguments ? in->arguments[0] : NULL, name, sizeof name, &where, e);
+    int rc = talk_open(in, in->n_arguments ? in->arguments[0] : NULL, &t, e);
     if (rc < 0)
         return rc;
     terminal = terminal && !in->json;
     if (terminal)
-        printf("talking to %s; /reset forgets, /exit or Ctrl-D ends\n", name);
+        printf("talking to %s; /reset forgets, /exit or Ctrl-D ends\n", t.name);
     json_t *messages = first_messages(in);
     for (;;) {
         if (terminal) {
@@ -285,13 +235,14 @@ static int run_chat(struct invocation *in, struct err *e)
         if (strcmp(line, "/reset") == 0) {
             json_decref(messages);
             messages = first_messages(in);
-        } else if (line[0] && chat_turn(in, &where, name, messages, line) < 0 && !terminal) {
+        } else if (line[0] && chat_turn(in, &t.where, t.name, messages, line) < 0 && !terminal) {
             rc = err_set(e, HP_EINVAL, "the conversation broke off");
             break;
         }
     }
     free(line);
     json_decref(messages);
+    talk_close(&t);
     return rc;
 }
 
@@ -302,6 +253,7 @@ static int run_chat(struct invocation *in, struct err *e)
         {"top-k", "K", "keep the K likeliest", 0},                                                 \
         {"min-p", "P", "keep tokens at least P times as likely as the likeliest", 0},              \
         {"seed", "N", "same seed, same answer", 0}, {"stop", "TEXT", "end before this text", 0},   \
+        OWN_OPTIONS,                                                                               \
     {                                                                                              \
         "context", "NAME", "of the cluster (default: the current one)", 0                          \
     }
@@ -313,18 +265,23 @@ static const struct command_option run_options[] = {
     {0},
 };
 static const struct command_option chat_options[] = {SAMPLING_OPTIONS, {0}};
-
 const struct command chat_verbs[] = {
-    {"run", "[NAME] PROMPT|-", 1, 2, "ask a deployment once and stream the answer",
-     "NAME may be left out where there is one deployment. - reads the prompt from standard input.",
-     "  hpctl run \"What is the capital of Cuba?\" --temperature 0\n  hpctl run demo - --stats < "
+    {"run", "[NAME|FILE] PROMPT|-", 1, 2, "ask a deployment or a model file, and stream the answer",
+     "NAME may be left out where there is one deployment. What has a slash or ends in .gguf is a "
+     "FILE on this box (or a folder), and needs no\n"
+     "cluster: one of its own begins and ends with this verb. - reads the prompt from standard "
+     "input.",
+     "  hpctl run ./model.gguf \"What is the capital of Cuba?\"\n  hpctl run \"What is the capital "
+     "of Cuba?\" --temperature 0\n  hpctl run demo - --stats < "
      "question.txt\n  hpctl run demo \"Once upon\" --raw --max-tokens 40 -o json",
      run_options, run_run, false},
-    {"chat", "[NAME]", 0, 1, "talk to a deployment",
+    {"chat", "[NAME|FILE]", 0, 1, "talk to a deployment or to a model file",
      "Lines of standard input are what you say; /reset forgets the conversation, /exit ends. With "
      "-o "
-     "json every answer is an object.",
-     "  hpctl chat demo\n  hpctl chat --system \"Be brief.\" --temperature 0", chat_options,
-     run_chat, false},
+     "json every answer is an object. What has a slash or ends in .gguf is a file, which needs no "
+     "cluster.",
+     "  hpctl chat demo\n  hpctl chat ./model.gguf\n  hpctl chat --system \"Be brief.\" "
+     "--temperature 0",
+     chat_options, run_chat, false},
     {0},
 };

@@ -1,150 +1,27 @@
 /* `hpctl deploy`: bring a model to life on the cluster. */
 #include <math.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/host.h"
-#include "common/manifest.h"
 #include "common/names.h"
 #include "common/plan.h"
 #include "hpctl/client.h"
+#include "hpctl/deploying.h"
 #include "hpctl/deployment_view.h"
-#include "hpctl/model_manifest.h"
-#include "hpctl/progress.h"
 #include "hpctl/shown.h"
-#include "hpctl/upload.h"
 #include "hpctl/verbs.h"
 
-enum { DEPLOY_PATIENCE_MS = 600000, MAX_SLICE_TOKENS = 1 << 20, DEPLOYMENT_NAME_BYTES = 64 };
-
-/* ---- Ctrl-C ---- */
-
-/* What is said when hpctl is interrupted; made beforehand, since a signal's handler may only write.
- */
-static struct {
-    char text[600], json[600];
-    size_t text_bytes, json_bytes;
-} farewell;
-
-static void on_interrupt(int which)
-{
-    (void)which;
-    if (write(STDERR_FILENO, farewell.text, farewell.text_bytes) >= 0 && farewell.json_bytes)
-        (void)!write(STDOUT_FILENO, farewell.json, farewell.json_bytes);
-    _exit(130);
-}
-
-/* From here on Ctrl-C ends hpctl and says what the cluster does without it. */
-static void farewell_prepare(const char *name, bool json)
-{
-    static const char said[] =
-        "the cluster goes on with \\\"%s\\\" without hpctl, as far as it has the bytes";
-    char once[300];
-    struct sigaction action = {.sa_handler = on_interrupt};
-    farewell.text_bytes = (size_t)snprintf(
-        farewell.text, sizeof farewell.text,
-        "\nhpctl: interrupted: the cluster goes on with \"%s\" without hpctl, as far as it has the "
-        "bytes\n"
-        "  `hpctl ps` shows it; the same command goes on with it; `hpctl undeploy %s` ends it\n",
-        name, name);
-    snprintf(once, sizeof once, said, name);
-    farewell.json_bytes =
-        json ? (size_t)snprintf(farewell.json, sizeof farewell.json,
-                                "{\"error\": {\"code\": \"canceled\", \"message\": \"%s\", "
-                                "\"hint\": \"`hpctl ps` shows it\"}}\n",
-                                once)
-             : 0;
-    sigaction(SIGINT, &action, NULL);
-}
+enum { MAX_SLICE_TOKENS = 1 << 20 };
 
 /* ---- deploy ---- */
-
-struct deploying {
-    struct progress_bar bar;
-    const char *path;
-    char name[DEPLOYMENT_NAME_BYTES];
-    json_t *options;
-    const struct key_pair *keys;
-    struct manifest manifest;
-    struct upload *upload;
-    uint64_t uploaded_bytes;
-};
-
-/* One line over all stages: the step that the slowest of them is at, bytes over all, and how far
- * each agent is. */
-static void show_stages(struct deploying *d, const json_t *stages)
-{
-    static const char *const order[] = {"waiting", "fetching", "loading", "warming", "ready"};
-    double done = 0, total = 0;
-    size_t i, least = 4;
-    char each[200] = "";
-    json_t *s;
-    json_array_foreach(stages, i, s)
-    {
-        const char *state = string_member(s, "state");
-        for (size_t k = 0; k < 5; k++)
-            if (k < least && strcmp(order[k], state) == 0)
-                least = k;
-    }
-    json_array_foreach(stages, i, s)
-    {
-        double of = number_member(s, "total_bytes"), got = number_member(s, "done_bytes");
-        bool here = strcmp(string_member(s, "state"), order[least]) == 0;
-        size_t n = strlen(each);
-        if (here && of > 0)
-            snprintf(each + n, sizeof each - n, " %s %s/%s", string_member(s, "on"),
-                     shown_bytes(got).s, shown_bytes(of).s);
-        else
-            snprintf(each + n, sizeof each - n, " %s %s", string_member(s, "on"),
-                     string_member(s, "state"));
-        done += here ? got : 0;
-        total += here ? of : 0;
-    }
-    char what[240];
-    snprintf(what, sizeof what, "%s:%s", order[least], each);
-    progress_show(&d->bar, what, done, total);
-}
-
-static int on_progress(void *ctx, const json_t *part, struct err *e)
-{
-    struct deploying *d = ctx;
-    const char *phase = string_member(part, "phase");
-    if (strcmp(phase, "upload") == 0) {
-        progress_show(&d->bar, "uploading", 0, 0);
-        int rc = d->upload ? 0 : upload_open(d->path, &d->manifest, d->keys, &d->upload, e);
-        return rc == 0 ? upload_send(d->upload, part, &d->uploaded_bytes, e) : rc;
-    }
-    if (json_object_get(part, "stages"))
-        show_stages(d, json_object_get(part, "stages"));
-    else
-        progress_show(&d->bar, phase, 0, 0);
-    return 0;
-}
-
-/* The file's or folder's name without its ending: what the deployment is called unless one says. */
-static void default_name(const char *path, char *out, size_t size)
-{
-    char copy[4096];
-    snprintf(copy, sizeof copy, "%s", path);
-    size_t n = strlen(copy);
-    while (n > 1 && copy[n - 1] == '/')
-        copy[--n] = '\0';
-    const char *slash = strrchr(copy, '/');
-    char *base = slash ? copy + (slash + 1 - copy) : copy, *dot = strrchr(base, '.');
-    struct stat st;
-    if (dot && dot != base && stat(path, &st) == 0 && !S_ISDIR(st.st_mode))
-        *dot = '\0';
-    name_like(out, size, base);
-}
 
 static int name_read(const struct invocation *in, struct deploying *d, struct err *e)
 {
     const char *asked = invocation_option(in, "name");
-    default_name(d->path, d->name, sizeof d->name);
+    deploying_name(d->path, d->name, sizeof d->name);
     if (!asked)
         return 0;
     if (!name_is_valid(asked, sizeof d->name - 1))
@@ -266,26 +143,6 @@ static int options_read(const struct invocation *in, struct deploying *d, const 
                                          : 0;
 }
 
-static int deploy_ask(const struct invocation *in, struct client *client, struct deploying *d,
-                      const struct buffer *manifest, json_t **result, struct err *e)
-{
-    struct client_ask ask = {
-        .verb = "deploy",
-        .arguments = json_pack("{s:s, s:O}", "name", d->name, "options", d->options),
-        .blob = {manifest->data, manifest->size},
-        .patience_ms = DEPLOY_PATIENCE_MS,
-        .progress = on_progress,
-        .ctx = d,
-    };
-    if (!ask.arguments)
-        return err_no_memory(e, "a deployment");
-    farewell_prepare(d->name, in->json);
-    int rc = client_ask(client, &ask, result, NULL, e);
-    signal(SIGINT, SIG_DFL);
-    /* Interrupted is what this hpctl was; here somebody else ended the deployment. */
-    return rc == HP_ECANCELED && e->code == HP_ECANCELED ? (e->code = HP_EBUSY) : rc;
-}
-
 static int no_model(const char *path, struct err *e)
 {
     int rc = err_set(e, HP_ENOENT, "%s: no such model file or folder", path);
@@ -295,9 +152,7 @@ static int no_model(const char *path, struct err *e)
 
 static int run_deploy(struct invocation *in, struct err *e)
 {
-    struct deploying d = {.path = in->arguments[0]};
-    struct buffer manifest = {0};
-    struct arena arena = {0};
+    struct deploying d = {.path = in->arguments[0], .json = in->json};
     struct client *client = NULL;
     json_t *result = NULL;
     char *real_path = realpath(d.path, NULL);
@@ -306,14 +161,8 @@ static int run_deploy(struct invocation *in, struct err *e)
     if (rc == 0 && (rc = options_read(in, &d, real_path, e)) == 0 &&
         (rc = client_open(
              invocation_option_or(in, "context", invocation_option(in, "cluster-context")), &client,
-             e)) == 0 &&
-        (rc = model_manifest_make(d.path, &d.bar, &manifest, e)) == 0 &&
-        (rc = manifest_decode(manifest.data, manifest.size, &arena, &d.manifest, e)) == 0) {
-        d.keys = &client_context(client)->admin;
-        rc = deploy_ask(in, client, &d, &manifest, &result, e);
-    }
-    progress_end(&d.bar);
-    upload_close(&d.upload);
+             e)) == 0)
+        rc = deploying_run(&d, client, &result, e);
     if (rc == 0 && in->json) {
         rc = invocation_print_json(in, json_incref(result), e);
     } else if (rc == 0) {
@@ -333,8 +182,6 @@ static int run_deploy(struct invocation *in, struct err *e)
     json_decref(result);
     json_decref(d.options);
     client_close(&client);
-    arena_free(&arena);
-    buffer_free(&manifest);
     free(real_path);
     return rc;
 }

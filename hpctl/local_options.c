@@ -12,7 +12,7 @@
 #include "hpctl/local_process.h"
 #include "transport/data_choice.h"
 
-static int default_dir(const char *name, char *out, size_t size, struct err *e)
+int local_default_dir(const char *name, char *out, size_t size, struct err *e)
 {
     const char *xdg = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
     if ((!xdg || !*xdg) && (!home || !*home))
@@ -103,7 +103,7 @@ int local_read_options(const struct invocation *in, struct local_cluster *c, uin
         (rc = invocation_u64(in, "devices", 1, &c->devices, e)) < 0 ||
         (rc = invocation_u64(in, "http-port", 0, &port, e)) < 0 ||
         (rc = dir ? path_absolute(dir, c->dir, sizeof c->dir, e)
-                  : default_dir(c->name, c->dir, sizeof c->dir, e)) < 0)
+                  : local_default_dir(c->name, c->dir, sizeof c->dir, e)) < 0)
         return rc;
     if (agents < 1 || agents > LOCAL_MAX_AGENTS)
         return err_set(e, HP_EUSAGE, "--agents %llu: a local cluster has 1 to %d",

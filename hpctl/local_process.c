@@ -121,6 +121,6 @@ int local_process_died(const char *what, const char *log, struct err *e)
 {
     char tail[LOG_TAIL_BYTES];
     local_log_tail(log, tail, sizeof tail);
-    err_set(e, HP_EIO, "%s ended while it started; the end of its log: %s", what, tail);
+    err_set(e, HP_EIO, "%s has ended; the end of its log: %s", what, tail);
     return err_hint(e, "the whole log is %s", log);
 }

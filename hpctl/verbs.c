@@ -18,6 +18,7 @@ const struct command *const command_tables[] = {
     deployment_verbs,
     rebalance_verbs,
     chat_verbs,
+    serve_verbs,
     load_verbs,
     chaos_verbs,
     HEADING("clusters, their agents and keys"),

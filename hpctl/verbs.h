@@ -9,6 +9,7 @@ extern const struct command deploy_verbs[];
 extern const struct command deployment_verbs[];
 extern const struct command rebalance_verbs[];
 extern const struct command chat_verbs[];
+extern const struct command serve_verbs[];
 extern const struct command load_verbs[];
 extern const struct command chaos_verbs[];
 extern const struct command context_verbs[];

@@ -1,0 +1,103 @@
+#include "hpctl/talk.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "hpctl/client.h"
+#include "hpctl/shown.h"
+
+static bool is_listed(const json_t *deployments, const char *name)
+{
+    size_t i;
+    json_t *d;
+    json_array_foreach(deployments, i, d)
+    {
+        if (strcmp(string_member(d, "name"), name) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* The one that was named, or the only one there is. */
+static int choose_deployment(const char *context, const char *asked, char *name, size_t size,
+                             struct context *where, struct err *e)
+{
+    struct client *client;
+    json_t *list = NULL;
+    int rc = client_open(context, &client, e);
+    if (rc < 0)
+        return rc;
+    *where = *client_context(client);
+    rc = client_get(client, "deployment.ls", NULL, &list, e);
+    client_close(&client);
+    if (rc < 0)
+        return rc;
+    size_t n = json_array_size(list);
+    const char *only =
+        n == 1 ? json_string_value(json_object_get(json_array_get(list, 0), "name")) : NULL;
+    if (asked && !is_listed(list, asked)) {
+        rc = err_set(e, HP_ENOENT, "there is no deployment \"%.60s\"", asked);
+        err_hint(e, "`hpctl ps` lists them");
+    } else if (asked)
+        snprintf(name, size, "%s", asked);
+    else if (only)
+        snprintf(name, size, "%s", only);
+    else if (n == 0) {
+        rc = err_set(e, HP_ENOENT, "nothing is deployed");
+        err_hint(e, "`hpctl deploy MODEL.gguf` first");
+    } else {
+        rc = err_set(e, HP_EUSAGE, "there are %zu deployments: say which one", n);
+        err_hint(e, "`hpctl ps` lists them");
+    }
+    json_decref(list);
+    return rc;
+}
+
+int talk_options_read(const struct invocation *in, json_t **out, struct err *e)
+{
+    static const char *const texts[] = {"compute", "kv"};
+    static const char *const wholes[][2] = {{"max-context", "max_context"},
+                                            {"max-sequences", "max_sequences"}};
+    int rc = 0;
+    *out = json_object();
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        if (invocation_option(in, texts[i]))
+            json_object_set_new(*out, texts[i], json_string(invocation_option(in, texts[i])));
+    for (size_t i = 0; rc == 0 && i < sizeof wholes / sizeof *wholes; i++) {
+        uint64_t n;
+        rc = invocation_u64(in, wholes[i][0], 0, &n, e);
+        if (rc == 0 && n)
+            json_object_set_new(*out, wholes[i][1], json_integer((json_int_t)n));
+    }
+    return rc;
+}
+
+int talk_open(const struct invocation *in, const char *asked, struct talk *t, struct err *e)
+{
+    static const char *const own_only[] = {"compute", "kv", "max-context", "max-sequences"};
+    struct own_options o = {.path = asked, .quiet = in->json};
+    *t = (struct talk){0};
+    if (!asked || !own_cluster_is_file(asked)) {
+        for (size_t i = 0; i < sizeof own_only / sizeof *own_only; i++)
+            if (invocation_option(in, own_only[i]))
+                return err_set(e, HP_EUSAGE,
+                               "--%s is for a model file: what is deployed has its own",
+                               own_only[i]);
+        return choose_deployment(invocation_option(in, "context"), asked, t->name, sizeof t->name,
+                                 &t->where, e);
+    }
+    int rc = talk_options_read(in, &o.options, e);
+    if (rc == 0)
+        rc = own_cluster_open(&o, &t->own, e);
+    json_decref(o.options);
+    if (rc < 0)
+        return rc;
+    t->where = *own_cluster_context(t->own);
+    snprintf(t->name, sizeof t->name, "%s", own_cluster_name(t->own));
+    return 0;
+}
+
+void talk_close(struct talk *t)
+{
+    own_cluster_close(&t->own);
+}

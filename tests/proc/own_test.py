@@ -1,0 +1,108 @@
+"""A model file without a cluster: `hpctl run`, `chat` and `serve` begin one of their own, which ends with them, however they end."""
+import json
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+import urllib.request
+
+from cluster import BUILD, DEMO, SCALE, ended
+from tap import main, test
+
+HPCTL = os.path.join(BUILD, "hpctl")
+
+
+class Home:
+    """Where a user keeps what programs remember; nothing may be left there."""
+
+    def __enter__(self):
+        self.folder = tempfile.mkdtemp(prefix="hp-test-")
+        self.env = dict(os.environ, XDG_STATE_HOME=os.path.join(self.folder, "state"), HP_CONFIG_DIR=os.path.join(self.folder, "config"))
+        return self
+
+    def __exit__(self, *why):
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def run(self, *args, **more):
+        return subprocess.run([HPCTL, *args], env=self.env, capture_output=True, text=True, timeout=60 * SCALE, **more)
+
+    def is_empty(self):
+        return [f for _, _, files in os.walk(self.folder) for f in files] == [] and not os.path.exists(self.env["HP_CONFIG_DIR"]) and os.listdir(os.path.join(self.folder, "state", "hp")) == []
+
+    def processes(self):
+        """Of the cluster that runs."""
+        found = []
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                with open(f"/proc/{pid}/cmdline", "rb") as f:
+                    if self.folder.encode() in f.read():
+                        found.append(int(pid))
+            except OSError:
+                pass
+        return found
+
+
+def wait(what, is_so, seconds=20):
+    until = time.monotonic() + seconds * SCALE
+    while not is_so():
+        assert time.monotonic() < until, what
+        time.sleep(0.05)
+
+
+@test
+def a_file_answers_and_leaves_nothing():
+    with Home() as home:
+        asked = ("What is the capital of Cuba?", "--temperature", "0", "--max-tokens", "8")
+        first = home.run("run", DEMO, *asked, "--compute", "f32", "-o", "json")
+        assert first.returncode == 0, first.stderr
+        said = json.loads(first.stdout)
+        assert said["model"] == "demo-q8_0" and said["usage"]["completion_tokens"] == 8 and said["text"], said
+        assert home.is_empty() and not home.processes(), os.listdir(home.folder)
+        chat = home.run("chat", DEMO, "--temperature", "0", "--max-tokens", "8", "--compute", "f32", "--max-context", "256", input="What is the capital of Cuba?\n/exit\n")
+        assert chat.returncode == 0 and said["text"] in chat.stdout, (chat.stdout, chat.stderr)
+        assert home.is_empty() and not home.processes()
+        for args, rc, says in ((("run", "./nowhere.gguf", "hi"), 4, "no such model"), (("chat", "demo", "--kv", "f16"), 2, "--kv"), (("serve", DEMO, "--port", "99999"), 2, "no port"),
+                               (("serve", DEMO, "--name", "a/b"), 2, "--name"), (("run", DEMO, "hi", "--kv", "f99"), 1, "f99"), (("run", __file__.replace(".py", "/"), "hi"), 4, "no such model")):
+            done = home.run(*args)
+            assert done.returncode == rc and says in done.stderr, (args, done)
+        assert not home.processes()
+        wait("nothing is left", home.is_empty)
+
+
+@test
+def a_served_file_is_reached_by_any_client_until_it_ends():
+    for how in (signal.SIGINT, signal.SIGKILL):
+        with Home() as home:
+            serve = subprocess.Popen([HPCTL, "serve", DEMO, "--port", "0", "--name", "mine", "-o", "json"], env=home.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            told = ""
+            while not told.rstrip().endswith("}"):
+                line = serve.stdout.readline()
+                assert line, serve.stderr.read()
+                told += line
+            told = json.loads(told)
+            body = json.dumps({"model": told["name"], "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 4}).encode()
+            with urllib.request.urlopen(urllib.request.Request(told["api"] + "/chat/completions", body, {"Content-Type": "application/json"}), timeout=20 * SCALE) as answer:
+                assert told["name"] == "mine" and json.load(answer)["usage"]["completion_tokens"] == 4
+            mine = [p for p in home.processes() if p != serve.pid]
+            assert len(mine) >= 2, mine
+            serve.send_signal(how)
+            assert serve.wait(20 * SCALE) == (0 if how == signal.SIGINT else -signal.SIGKILL)
+            wait("its processes end", lambda: all(ended(p) for p in mine))
+            wait("nothing is left", home.is_empty)
+
+
+@test
+def who_serves_says_when_a_process_of_its_cluster_ends():
+    with Home() as home:
+        serve = subprocess.Popen([HPCTL, "serve", DEMO, "--port", "0", "-o", "json"], env=home.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert serve.stdout.readline(), serve.stderr.read()
+        agent = next(p for p in home.processes() if "hp-agent" in open(f"/proc/{p}/cmdline").read())
+        os.kill(agent, signal.SIGKILL)
+        _, said = serve.communicate(timeout=30 * SCALE)
+        assert serve.returncode == 1 and "its agent" in said, (serve.returncode, said)
+        wait("nothing is left", home.is_empty)
+
+
+main()
