@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <unistd.h>
@@ -140,14 +141,10 @@ void cuda_on_cpu_launch(const char *kernel, dim3 grid, dim3 block, size_t shared
                         void *closure, size_t bytes, void (*call)(void *))
 {
     std::lock_guard<std::recursive_mutex> held(box.lock);
-    if (call_begin() != cudaSuccess) {
-        free(closure);
+    std::shared_ptr<void> own(closure, free); /* also where a device is lost with work in its queue */
+    if (call_begin() != cudaSuccess)
         return;
-    }
-    work_add(s, [=] {
-        kernel_run(kernel, grid, block, shared, closure, bytes, call);
-        free(closure);
-    });
+    work_add(s, [=] { kernel_run(kernel, grid, block, shared, own.get(), bytes, call); });
 }
 
 /* ---- devices ---- */
@@ -252,9 +249,9 @@ cudaError_t cudaMallocHost(void **out, size_t bytes)
 
 cudaError_t cudaFreeHost(void *p)
 {
-    CALL;
-    free(p);
-    return cudaSuccess;
+    std::lock_guard<std::recursive_mutex> held(box.lock);
+    free(p); /* the host's, whatever became of the device */
+    return call_begin();
 }
 
 static void copy_run(void *to, const void *from, size_t bytes, cudaMemcpyKind kind)
