@@ -1,6 +1,9 @@
 """A model file without a cluster: `hpctl run`, `chat` and `serve` begin one of their own, which ends with them, however they end."""
 import json
 import os
+import pty
+import re
+import select
 import shutil
 import signal
 import subprocess
@@ -103,6 +106,60 @@ def who_serves_says_when_a_process_of_its_cluster_ends():
         _, said = serve.communicate(timeout=30 * SCALE)
         assert serve.returncode == 1 and "its agent" in said, (serve.returncode, said)
         wait("nothing is left", home.is_empty)
+
+
+
+class Terminal:
+    """hpctl on a terminal of its own."""
+
+    def __init__(self, env, *args):
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:
+            os.execve(HPCTL, [HPCTL, *args], dict(env, TERM="xterm"))
+        self.seen = ""
+
+    def until(self, pattern, seconds=30):
+        """What was shown up to there."""
+        until = time.monotonic() + seconds * SCALE
+        while not (found := re.search(pattern, self.seen)):
+            assert time.monotonic() < until, (pattern, self.seen[-400:])
+            if select.select([self.fd], [], [], 0.2)[0]:
+                self.seen += os.read(self.fd, 4096).decode(errors="replace")
+        shown, self.seen = self.seen[:found.end()], self.seen[found.end():]
+        return shown
+
+    def say(self, text, pattern=r"\n> $"):
+        os.write(self.fd, text.encode())
+        return self.until(pattern)
+
+
+@test
+def a_conversation_on_a_terminal():
+    with Home() as home:
+        saved = os.path.join(home.folder, "saved.json")
+        t = Terminal(dict(home.env, EDITOR="sed -i s/Cuba/Peru/"), "chat", DEMO, "--temperature", "0", "--max-tokens", "400")
+        t.until(r"Ctrl-D ends\r\n> $")
+        assert "/regen" in t.say("/help\r") and "no command /nope" in t.say("/nope\r")
+        cuba = t.say("garbage\x03What is the capital of Cua?\x1b[D\x1b[Db\r")  # Ctrl-C forgets the line; an arrow goes back
+        assert "Havana" in cuba, cuba
+        assert "Havana" in t.say("/regen\r")
+        peru = t.say("/edit\r")
+        assert "Lima" in peru and "Havana" not in peru, peru
+        assert "at" in t.say("/stats\r") and "prompt tokens" in t.say("What is the capital of Cuba?\r")
+        t.say("/save " + saved + "\r")
+        with open(saved) as f:
+            said = [m["content"] for m in json.load(f)["messages"]]
+        assert len(said) == 4 and "Peru" in said[0] and "Lima" in said[1] and "Cuba" in said[2], said
+        t.say("/reset\r")
+        assert "4 messages" in t.say("/load " + saved + "\r") and "no such" not in t.say("/load /nowhere\r").lower().replace("no such file", "")
+        t.say('\"\"\"\rWhat is\rthe capital of Cuba?\r\"\"\"\r')
+        t.say("/save " + saved + "\r")
+        with open(saved) as f:
+            assert json.load(f)["messages"][4]["content"] == "What is\nthe capital of Cuba?"
+        os.write(t.fd, b"/exit\r")
+        assert os.waitpid(t.pid, 0)[1] == 0
+        history = os.path.join(home.folder, "state", "hp", "chat-history")
+        assert os.stat(history).st_mode & 0o777 == 0o600 and "Cuba" in open(history).read()
 
 
 main()

@@ -1,0 +1,155 @@
+#include "hpctl/line_input.h"
+
+#include <fcntl.h>
+#include <histedit.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/bytes.h"
+#include "common/fs.h"
+#include "hpctl/local_options.h"
+
+enum { REMEMBERED = 1000 };
+
+static const char block[] = "\"\"\"";
+
+struct line_input {
+    EditLine *edit; /* NULL: no terminal */
+    History *history;
+    char file[600]; /* "" : nothing is remembered */
+    struct buffer said;
+    char *line; /* getline's */
+    size_t capacity;
+    bool goes_on; /* the next line belongs to what has come */
+};
+
+static char *prompt_of(EditLine *edit)
+{
+    static char first[] = "> ", more[] = ". ";
+    struct line_input *l = NULL;
+    el_get(edit, EL_CLIENTDATA, &l);
+    return l && l->goes_on ? more : first;
+}
+
+/* Where it lies is made first, so that it is for nobody else's eyes. */
+static void history_open(struct line_input *l)
+{
+    HistEvent ev;
+    struct err ignored;
+    history(l->history, &ev, H_SETSIZE, REMEMBERED);
+    history(l->history, &ev, H_SETUNIQUE, 1);
+    if (local_default_dir("chat-history", l->file, sizeof l->file, &ignored) < 0)
+        l->file[0] = '\0';
+    char *slash = strrchr(l->file, '/');
+    if (!slash)
+        return;
+    *slash = '\0';
+    int rc = fs_folder_make(l->file, 0700, &ignored);
+    *slash = '/';
+    int fd = rc == 0 ? open(l->file, O_WRONLY | O_CREAT | O_CLOEXEC, 0600) : -1;
+    if (fd < 0) {
+        l->file[0] = '\0';
+        return;
+    }
+    fchmod(fd, 0600);
+    close(fd);
+    history(l->history, &ev, H_LOAD, l->file);
+}
+
+int line_input_open(bool terminal, struct line_input **out, struct err *e)
+{
+    struct line_input *l = calloc(1, sizeof *l);
+    *out = l;
+    if (!l)
+        return err_no_memory(e, "what is typed");
+    if (!terminal)
+        return 0;
+    l->edit = el_init("hpctl", stdin, stdout, stderr);
+    l->history = history_init();
+    if (!l->edit || !l->history) {
+        line_input_close(out);
+        return err_no_memory(e, "what is typed");
+    }
+    history_open(l);
+    el_set(l->edit, EL_CLIENTDATA, l);
+    el_set(l->edit, EL_PROMPT, prompt_of);
+    el_set(l->edit, EL_EDITOR, "emacs");
+    el_set(l->edit, EL_HIST, history, l->history);
+    el_set(l->edit, EL_SETTY, "-d", "-isig", NULL); /* Ctrl-C forgets the line, and no more */
+    el_set(l->edit, EL_BIND, "^C", "em-kill-line", NULL);
+    el_set(l->edit, EL_BIND, "^R", "em-inc-search-prev", NULL);
+    el_source(l->edit, NULL);
+    return 0;
+}
+
+/* One line without its end; NULL: there is none. */
+static const char *line_read(struct line_input *l)
+{
+    if (!l->edit) {
+        if (getline(&l->line, &l->capacity, stdin) < 0)
+            return NULL;
+        l->line[strcspn(l->line, "\r\n")] = '\0';
+        return l->line;
+    }
+    int n = 0;
+    const char *got = el_gets(l->edit, &n);
+    if (!got || n <= 0)
+        return NULL;
+    free(l->line);
+    l->line = strndup(got, strcspn(got, "\r\n"));
+    return l->line;
+}
+
+static void line_remember(struct line_input *l)
+{
+    HistEvent ev;
+    if (!l->history || !l->said.size)
+        return;
+    history(l->history, &ev, H_ENTER, buffer_cstr(&l->said));
+    if (l->file[0])
+        history(l->history, &ev, H_SAVE, l->file);
+}
+
+const char *line_input_next(struct line_input *l)
+{
+    const char *line;
+    bool in_block = false, any = false;
+    l->said.size = 0;
+    l->goes_on = false;
+    while ((line = line_read(l)) != NULL) {
+        size_t n = strlen(line);
+        bool mark = strcmp(line, block) == 0, more = !in_block && n && line[n - 1] == '\\';
+        if (any && !mark)
+            buffer_append(&l->said, "\n", 1);
+        if (!mark)
+            buffer_append(&l->said, line, more ? n - 1 : n);
+        any = any || !mark;
+        in_block = mark ? !in_block : in_block;
+        l->goes_on = in_block || more;
+        if (!l->goes_on)
+            break;
+    }
+    l->goes_on = false;
+    if (!line && !any)
+        return NULL;
+    line_remember(l);
+    return buffer_cstr(&l->said);
+}
+
+void line_input_close(struct line_input **out)
+{
+    struct line_input *l = *out;
+    if (!l)
+        return;
+    if (l->edit)
+        el_end(l->edit);
+    if (l->history)
+        history_end(l->history);
+    buffer_free(&l->said);
+    free(l->line);
+    free(l);
+    *out = NULL;
+}
