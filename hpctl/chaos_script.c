@@ -15,7 +15,8 @@ int chaos_kinds_parse(const char *text, unsigned *out, struct err *e)
     for (const char *at = text; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
         size_t n = strcspn(at, ",");
         int k = 0;
-        while (chaos_words[k] && (strlen(chaos_words[k]) != n || strncmp(chaos_words[k], at, n)))
+        while (chaos_words[k] &&
+               (strlen(chaos_words[k]) != n || strncmp(chaos_words[k], at, n) != 0))
             k++;
         if (!chaos_words[k]) {
             err_set(e, HP_EUSAGE, "--faults: \"%.*s\" is no fault", (int)(n > 40 ? 40 : n), at);
