@@ -17,6 +17,7 @@
 #include "coordinator/gateway/json_write.h"
 #include "coordinator/gateway/openai_prompts.h"
 #include "coordinator/gateway/prompt.h"
+#include "coordinator/gateway/tool_format.h"
 
 enum {
     MAX_TEXT_IDS = 1 << 22,
@@ -211,8 +212,10 @@ static void show_write(struct text_call *c)
         ",\"details\":{\"parent_model\":\"\",\"format\":\"\",\"family\":\"\",\"families\":"
         "null,\"parameter_size\":\"\",\"quantization_level\":\"\"},\"model_info\":{"
         "\"hodgepodge.context_length\":%llu,\"hodgepodge.vocab_size\":%u},"
-        "\"capabilities\":[\"%s\"]}",
-        (unsigned long long)c->context, c->vocabulary, c->embeds ? "embedding" : "completion");
+        "\"capabilities\":[\"%s\"%s%s]}",
+        (unsigned long long)c->context, c->vocabulary, c->embeds ? "embedding" : "completion",
+        tool_format_of(model_tool_template(c->model)) ? ",\"tools\"" : "",
+        template_knows_reasoning(model_chat_template(c->model)) ? ",\"thinking\"" : "");
 }
 
 static void work_run(struct piece *piece)

@@ -164,6 +164,8 @@ def templates(c):
     without = c.request("POST", "/apply-template", {"model": "hermes", "messages": TURNS, "tools": [WEATHER], "tool_choice": "none"})[1]["prompt"]
     assert "outside" not in without and "rain" in without, without
     assert asked(c, "hermes", messages=TURNS)[1] == "tool_calls"
+    for name, able in (("hermes", ["completion", "tools", "thinking"]), ("llama", ["completion", "tools"])):
+        assert c.request("POST", "/api/show", {"model": name})[1]["capabilities"] == able, name
     for method, path, body in (("POST", "/tokenize", {"prompt": "x"}), ("POST", "/api/show", {}), ("GET", "/props", None)):
         status, reply = c.request(method, path, body)
         assert status == 400 and "say which one" in json.dumps(reply), (path, reply)
