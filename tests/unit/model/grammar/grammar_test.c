@@ -135,9 +135,9 @@ TEST(hostile_grammars_are_refused_soon)
         char *text = repeated(hostile[i].part, hostile[i].n);
         struct buffer wire = {0};
         struct err e = {0};
-        uint64_t from = env_now_ns(&env_real);
+        uint64_t from = fixture_cpu_ms();
         int rc = made(&wire, hostile[i].kind, text, &e);
-        uint64_t ms = (env_now_ns(&env_real) - from) / 1000000;
+        uint64_t ms = fixture_cpu_ms() - from;
         if (ms > 1000) /* 50 at rest */
             fail_msg("%s took %llu ms", hostile[i].part, (unsigned long long)ms);
         if (rc < 0)

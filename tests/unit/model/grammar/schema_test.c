@@ -257,9 +257,9 @@ TEST(schemas_that_explode_are_refused_soon)
     for (size_t i = 0; i < sizeof hostile / sizeof *hostile; i++) {
         struct buffer wire = {0};
         struct err e = {0};
-        uint64_t from = env_now_ns(&env_real);
+        uint64_t from = fixture_cpu_ms();
         int rc = grammar_source_schema(hostile[i], "schema", &wire, &e);
-        uint64_t ms = (env_now_ns(&env_real) - from) / 1000000;
+        uint64_t ms = fixture_cpu_ms() - from;
         if (ms > 1000 || rc == 0) /* 50 at rest */
             fail_msg("%zu: %d %s after %llu ms", i, rc, e.text, (unsigned long long)ms);
         json_decref(hostile[i]);
