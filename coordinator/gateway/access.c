@@ -77,7 +77,9 @@ bool access_refuse_type(struct http_exchange *x, const struct http_request *r)
     size_t n = strcspn(type, "; \t");
     if (n == sizeof json - 1 && strncasecmp(type, json, n) == 0)
         return false;
-    openai_error(x, 415, "the body must be JSON: Content-Type: application/json", NULL,
-                 "unsupported_media_type");
+    openai_error(x, 415,
+                 "the body must be JSON: Content-Type: application/json (curl says otherwise "
+                 "without -H 'Content-Type: application/json')",
+                 NULL, "unsupported_media_type");
     return true;
 }

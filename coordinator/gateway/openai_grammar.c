@@ -71,7 +71,10 @@ static int format_use(struct grammar_fields *f, const json_t *format)
     if (type && strcmp(type, "json_schema") == 0) {
         if (field_there(outer, "schema", &schema))
             return schema_use(f, schema, "response_format.json_schema.schema");
-        return schema_use(f, json_object_get(format, "schema"), "response_format.schema");
+        /* The schema beside "type" is understood, too; where there is none, OpenAI's is missing. */
+        schema = json_object_get(format, "schema");
+        return schema_use(f, schema,
+                          schema ? "response_format.schema" : "response_format.json_schema.schema");
     }
     if (type && strcmp(type, "json_object") == 0)
         return field_there(format, "schema", &schema)

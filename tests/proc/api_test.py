@@ -48,7 +48,7 @@ def structured(c):
     assert status == 200 and is_person(body["content"][0]["text"]), body
     for fields, param, words in (({"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {"properties": {"a": {"not": {}}}}}}}, "response_format", "response_format.json_schema.schema.properties.a: \"not\" is not supported"),
                                  ({"guided_regex": "(a)\\1"}, "guided_regex", "reference to a group"), ({"grammar": "root ::= root"}, "grammar", "no end"), ({"guided_choice": []}, "guided_choice", "a list of strings"),
-                                 ({"guided_regex": "a", "grammar": "x"}, "grammar", "give one"), ({"guided_regex": "a", "ignore_eos": True}, "ignore_eos", "ends with it"), ({"response_format": {"type": "xml"}}, "response_format", "json_object"),
+                                 ({"guided_regex": "a", "grammar": "x"}, "grammar", "give one"), ({"guided_regex": "a", "ignore_eos": True}, "ignore_eos", "ends with it"), ({"response_format": {"type": "xml"}}, "response_format", "json_object"), ({"response_format": {"type": "json_schema", "json_schema": {"name": "x"}}}, "response_format", "json_schema.schema: a schema is missing"),
                                  ({**schema, "max_tokens": 3}, None, "max_tokens is 3; the shortest text that the grammar allows has")):
         status, body = c.chat("demo", QUESTION, **fields)
         assert status == 400 and body["error"].get("param") == param and words in body["error"]["message"], (fields, body)
