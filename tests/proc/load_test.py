@@ -72,8 +72,8 @@ def what_breaks_and_what_is_interrupted_is_told():
         c.wait("what it left is gone", lambda: c.hpctl("describe", "demo")["sequences_active"] == 0)
 
         load = begin("--arrivals", "uniform", "--rate", "4", "--seconds", "1.5", "--answer-tokens", "1500", "--patience", "20")
-        c.kill("a1")
-        c.hpctl("local", "start", "--agent", "a1")
+        c.kill("coordinator")
+        c.hpctl("local", "start", "--coordinator")
         r = whole(json.loads(load.communicate(timeout=60 * SCALE)[0]))
         assert r["failed"] + r["refused"] > 0 and r["open"] == 0 and all(x["message"] for x in r["causes"]), r
 
