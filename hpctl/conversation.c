@@ -225,7 +225,7 @@ static int command_edit(struct conversation *c, const char *rest)
         message_drop_last(c);
     json_t *question = json_incref(message_last(c, "user"));
     const char *was = question ? string_member(question, "content") : "";
-    int fd = mkstemp(file), rc = 0;
+    int fd = mkstemp(file), rc = 0, asked = 0;
     if (fd < 0 || write(fd, was, strlen(was)) != (ssize_t)strlen(was))
         rc = err_set(&e, HP_EIO, "%s cannot be written", file);
     else if (!editor_run(file))
@@ -246,12 +246,12 @@ static int command_edit(struct conversation *c, const char *rest)
     } else {
         if (question)
             message_drop_last(c);
-        rc = said_turn(c, buffer_cstr(&text));
+        asked = said_turn(c, buffer_cstr(&text));
     }
     json_decref(question);
     json_decref(answer);
     buffer_free(&text);
-    return 0;
+    return asked;
 }
 
 static const struct {
