@@ -1,5 +1,6 @@
 #include "hpctl/conversation.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -304,14 +305,32 @@ static int command_turn(struct conversation *c, const char *text)
 
 /* ---- all of it ---- */
 
+static void stop_unheard(int number)
+{
+    (void)number;
+}
+
+/* Ctrl-C stops an answer or forgets a line; between the two (the line editor takes the terminal
+ * only after its prompt is out) there is nothing for it to stop, the conversation least of all.
+ * Not SIG_IGN: an editor would inherit that. */
+static void stops_outlive(struct sigaction *before)
+{
+    struct sigaction unheard = {.sa_handler = stop_unheard, .sa_flags = SA_RESTART};
+    sigemptyset(&unheard.sa_mask);
+    sigaction(SIGINT, &unheard, before);
+}
+
 int conversation_hold(const struct invocation *in, struct talk *t, struct err *e)
 {
     const char *plain = getenv("NO_COLOR");
     struct conversation c = {.in = in, .talk = t, .messages = json_array()};
     struct line_input *input = NULL;
+    struct sigaction before;
     const char *text;
     c.terminal = isatty(STDIN_FILENO) && !in->json;
     c.styled = c.terminal && isatty(STDOUT_FILENO) && !(plain && *plain);
+    if (c.terminal)
+        stops_outlive(&before);
     int rc = c.messages ? line_input_open(c.terminal, &input, e) : err_no_memory(e, "a chat");
     if (rc == 0)
         command_reset(&c, "");
@@ -324,6 +343,8 @@ int conversation_hold(const struct invocation *in, struct talk *t, struct err *e
             rc = err_set(e, HP_EINVAL, "the conversation broke off");
     }
     line_input_close(&input);
+    if (c.terminal)
+        sigaction(SIGINT, &before, NULL);
     json_decref(c.messages);
     return rc;
 }

@@ -138,7 +138,9 @@ def a_conversation_on_a_terminal():
     with Home() as home:
         saved = os.path.join(home.folder, "saved.json")
         t = Terminal(dict(home.env, EDITOR="sed -i s/Cuba/Peru/"), "chat", DEMO, "--temperature", "0", "--max-tokens", "400")
-        t.until(r"Ctrl-D ends\r\n> $")
+        t.until(r"Ctrl-D ends\r\n")
+        os.write(t.fd, b"\x03")  # also before the line editor has the terminal
+        t.until(r"> $")
         assert "/regen" in t.say("/help\r") and "no command /nope" in t.say("/nope\r")
         cuba = t.say("garbage\x03What is the capital of Cua?\x1b[D\x1b[Db\r")  # Ctrl-C forgets the line; an arrow goes back
         assert "Havana" in cuba, cuba
