@@ -234,7 +234,7 @@ static bool wish_wants(const struct bench_wish *wish, const char *level)
 int main(int argc, char **argv)
 {
     struct bench_wish wish = {argc > 1 ? argv[1] : NULL, argv + 2, argc > 2 ? argc - 2 : 0};
-    double memory = memory_bytes_per_s();
+    double memory = memory_bytes_per_s().best;
     __builtin_cpu_init();
     printf("memory is read at %.1f GB/s; products of %d rows by %d inputs, and of one row by "
            "%d outputs\n",
