@@ -48,6 +48,12 @@ uint64_t core_prefill_ready_ns(const struct core_stage *s, const struct batch *b
     return ready;
 }
 
+static int by_position(const void *a, const void *b)
+{
+    const struct message_prefill_slice *x = a, *y = b;
+    return (x->first_position > y->first_position) - (x->first_position < y->first_position);
+}
+
 static void prefill_send(struct agent_core *c, const struct core_stage *s,
                          struct core_sequence *own)
 {
@@ -55,6 +61,8 @@ static void prefill_send(struct agent_core *c, const struct core_stage *s,
         own->n_slices ? arena_alloc(&c->scratch, own->n_slices, sizeof *copy) : NULL;
     for (size_t i = 0; copy && i < own->n_slices; i++)
         copy[i] = own->slices[i].told;
+    if (copy) /* one that ran at once is noted behind one that came meanwhile */
+        qsort(copy, own->n_slices, sizeof *copy, by_position);
     struct message *m = copy ? core_send(c, MESSAGE_PREFILL) : NULL;
     if (m)
         m->u.prefill = (struct message_prefill){s->prepare.deployment, s->prepare.generation,

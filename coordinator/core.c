@@ -23,6 +23,7 @@
 #include "coordinator/link_probes.h"
 #include "coordinator/membership.h"
 #include "coordinator/model_slots.h"
+#include "coordinator/paces.h"
 #include "coordinator/profiles.h"
 #include "coordinator/profiling.h"
 #include "coordinator/rebalance.h"
@@ -76,6 +77,7 @@ static const struct core_part {
     {"deployment", record_restore, NULL, admission_peer_gone, NULL},
     {NULL, NULL, NULL, lifecycle_peer_gone, NULL},
     {NULL, NULL, NULL, drains_peer_gone, NULL},
+    {NULL, NULL, paces_tick, NULL, NULL},
     {NULL, NULL, rebalances_tick, rebalances_peer_gone, NULL},
     {NULL, NULL, NULL, membership_peer_gone, members_free},
     {NULL, NULL, NULL, NULL, model_slots_free},

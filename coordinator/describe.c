@@ -4,6 +4,7 @@
 #include "coordinator/losses.h"
 #include "coordinator/member.h"
 #include "coordinator/model_slots.h"
+#include "coordinator/paces.h"
 #include "coordinator/prefixes.h"
 #include "coordinator/spills.h"
 #include "coordinator/targets.h"
@@ -115,6 +116,7 @@ json_t *describe_stages(const struct deployment *d)
         char on[DEVICE_TEXT];
         member_device_text(s->agent, s->device, on);
         json_object_set_new(row, "on", json_string(on));
+        json_object_set_new(row, "pace", json_real(pace_of(d, s->agent, s->device)));
         if (s->copied)
             json_object_set_new(row, "copy_on", json_string(s->copy_on));
         if (member_device(s->agent, s->device))

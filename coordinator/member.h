@@ -43,6 +43,16 @@ struct member_model {
     uint64_t bytes;
 };
 
+/* How one of its devices computes a model, beside its kind's profile (paces.h). */
+struct member_pace {
+    char model[DIGEST_HEX];
+    int device, steps;
+    bool f32;
+    unsigned losses;   /* how often it became gross */
+    uint64_t heard_ns; /* 0: nothing stands here */
+};
+enum { MEMBER_PACES = 16 };
+
 struct member {
     char name[MEMBER_NAME], key[KEY_TEXT];
     UT_hash_handle by_name, by_key;
@@ -61,6 +71,7 @@ struct member {
         rival_ns;        /* another process with its key, and when that one asked first; 0: none */
     char rival_host[80]; /* "" while none was refused */
     uint64_t device_free_bytes[MESSAGE_MAX_DEVICES]; /* as the last heartbeat told */
+    struct member_pace paces[MEMBER_PACES];
     char *device_lost[MESSAGE_MAX_DEVICES]; /* why it takes no stages until the agent starts again;
                                                NULL: it works */
     uint64_t spilled_memory_bytes, spilled_disk_bytes; /* as it told last (spills.h) */

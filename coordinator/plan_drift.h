@@ -1,12 +1,12 @@
 /* When a profile no longer says what a device takes: ratios of measured to predicted compute, kind
- * by kind. */
+ * by kind, and device by device. */
 #ifndef HP_COORDINATOR_PLAN_DRIFT_H
 #define HP_COORDINATOR_PLAN_DRIFT_H
 
 #include "coordinator/state.h"
 
 enum {
-    PLAN_DRIFT_KINDS = 16,
+    PLAN_DRIFT_KINDS = 64,
     PLAN_DRIFT_PREFILLS = 5, /* in a row, on one kind of device, before its profile is corrected */
     PLAN_DRIFT_TOKENS = 64,  /* shorter prompts are all overhead and correct nothing */
 };

@@ -10,8 +10,7 @@
 #include "coordinator/member.h"
 #include "coordinator/model_slots.h"
 #include "coordinator/placement.h"
-#include "coordinator/plan_drift.h"
-#include "coordinator/planner_profile.h"
+#include "coordinator/plan_learning.h"
 #include "coordinator/slices.h"
 #include "planners/pipeline/pipeline.h"
 
@@ -192,33 +191,17 @@ static double busy_s(const struct plan_vs_actual_record *r, const struct plan_vs
     return sum;
 }
 
-static void drift_hear(struct coord *c, struct deployment *d, const struct plan_vs_actual_record *r)
+static void record_learn(struct coord *c, struct deployment *d,
+                         const struct plan_vs_actual_record *r)
 {
-    for (int j = 0; j < r->n_stages; j++) {
-        const struct member *m = d->stages[j].agent;
-        const char *kind = member_kind(m, d->stages[j].device);
-        double planned = 0, measured = 0;
-        bool first = !member_paced_as(m)[0]; /* stages of one kind count together; a paced agent
-                                               runs by its profile, whatever its host can do */
-        for (int k = 0; k < r->n_stages; k++) {
-            bool same = strcmp(member_kind(d->stages[k].agent, d->stages[k].device), kind) == 0;
-            first = first && !(same && k < j);
-            planned += same ? busy_s(r, &r->planned, k) : 0;
-            measured += same ? busy_s(r, &r->measured, k) : 0;
-        }
-        double factor = first && planned > 0
-                            ? plan_drift_add(&d->plan_vs_actual->drift, kind, measured / planned)
-                            : 0;
-        if (factor <= 0)
-            continue;
-        struct err e = {0};
-        if (planner_profile_correct(c, d, &d->stages[j], factor, &e) < 0)
-            log_warn("coordinator", "profile_lost", "kind=\"%s\" why=\"%s\"", kind, e.text);
-        slices_forget(d);
-        d->plan_vs_actual->totals.corrections++;
-        log_info("coordinator", "profile_corrected", "deployment=%s kind=\"%s\" factor=%.3f",
-                 d->name, kind, factor);
-    }
+    struct stage_seconds stages[PLAN_LEARNING_STAGES];
+    if (r->n_stages > PLAN_LEARNING_STAGES)
+        return;
+    for (int j = 0; j < r->n_stages; j++)
+        stages[j] = (struct stage_seconds){.planned = busy_s(r, &r->planned, j),
+                                           .measured = busy_s(r, &r->measured, j)};
+    d->plan_vs_actual->totals.corrections +=
+        plan_learn(c, d, &d->plan_vs_actual->drift, stages, r->tokens, r->shared);
 }
 
 static void record_complete(struct coord *c, struct deployment *d, struct plan_vs_actual_record *r)
@@ -227,19 +210,21 @@ static void record_complete(struct coord *c, struct deployment *d, struct plan_v
     r->complete = true;
     r->shared = r->shared || d->n_active + d->n_waiting > 1;
     times_align(c, d, r);
-    if (r->shared ||
+    bool quick = d->model->facts.n_layers * r->n_slices <= PLAN_VS_ACTUAL_QUICK;
+    if ((r->shared && (!quick || !plan_learning_compares(r->n_stages, r->tokens))) ||
         (t->predicted_ns && coord_now(c) - t->predicted_ns < coord_ms(PLAN_VS_ACTUAL_PREDICT_MS)))
         return;
     t->predicted_ns = coord_now(c);
     record_predict(c, d, r);
     if (!r->predicted)
         return;
+    record_learn(c, d, r);
+    if (r->shared)
+        return;
     t->totals.prefills++;
     t->totals.planned_s += r->planned_s;
     t->totals.measured_s += r->measured_s;
     t->totals.error = r->measured_s / r->planned_s - 1;
-    if (r->tokens >= PLAN_DRIFT_TOKENS)
-        drift_hear(c, d, r);
 }
 
 void plan_vs_actual_prefill(struct coord *c, struct member *m, const struct message_prefill *p)
@@ -308,7 +293,7 @@ static json_t *record_json(const struct deployment *d, const struct plan_vs_actu
             json_pack("{s:s, s:s, s:[i,i], s:o}", "agent", d->stages[j].agent->name, "on", on,
                       "layers", d->stages[j].first_layer, d->stages[j].end_layer, "measured",
                       times_json(&r->measured, j, r->n_slices));
-        if (r->predicted)
+        if (r->predicted && !r->shared)
             json_object_set_new(stage, "planned", times_json(&r->planned, j, r->n_slices));
         json_array_append_new(stages, stage);
     }
@@ -316,7 +301,7 @@ static json_t *record_json(const struct deployment *d, const struct plan_vs_actu
                             (json_int_t)r->sequence, "tokens", (json_int_t)r->tokens, "cached",
                             (json_int_t)r->cached, "slices", slices, "shared", r->shared, "at_s",
                             r->at_s, "measured_s", r->measured_s, "stages", stages);
-    if (r->predicted) {
+    if (r->predicted && !r->shared) {
         json_object_set_new(out, "planned_s", json_real(r->planned_s));
         json_object_set_new(out, "error", json_real(r->measured_s / r->planned_s - 1));
     }

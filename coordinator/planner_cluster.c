@@ -6,6 +6,7 @@
 #include "common/vector.h"
 #include "coordinator/links.h"
 #include "coordinator/model_slots.h"
+#include "coordinator/paces.h"
 #include "transport/stage_bytes.h"
 
 /* ---- bytes ---- */
@@ -140,11 +141,12 @@ static void device_add(struct drawing *w, const struct member *m, int i)
 {
     struct cluster *to = &w->cluster;
     const struct cluster_device *device = member_device(m, i);
+    char kind[PACE_KIND];
     struct cluster_device *out = &to->devices[to->n_devices++];
     *out = *device;
     out->id = arena_strdup(&to->arena, device->id);
     out->name = arena_strdup(&to->arena, device->name);
-    out->kind = arena_strdup(&to->arena, device->kind);
+    out->kind = arena_strdup(&to->arena, pace_kind(w->d, m, i, kind));
     out->node = to->n_nodes;
     out->memory_bytes = fmax(
         0, floor(planner_free_bytes(w->c, w->d, m, i) - planner_workspace_bytes(w->c, w->d, m)));

@@ -18,6 +18,7 @@ static uint64_t hash_mix(uint64_t hash, uint64_t value)
 uint64_t planner_inputs_version(const struct coord *c, const struct deployment *d)
 {
     uint64_t v = hash_mix(hash_mix(c->profiles_version, c->n_profiles), c->links_version);
+    v = hash_mix(v, c->paces_version);
     for (size_t i = 0; i < c->n_members; i++) {
         const struct member *m = c->members[i];
         v = hash_mix(hash_mix(hash_mix(v, member_available(m)), m->joins),

@@ -5,6 +5,7 @@
 
 #include "common/experts.h"
 #include "coordinator/model_slots.h"
+#include "coordinator/paces.h"
 #include "coordinator/profile_check.h"
 #include "coordinator/profiles.h"
 
@@ -173,11 +174,12 @@ static bool layers_fill(const struct coord *c, const struct deployment *d,
     return p->n_layers == f->n_layers;
 }
 
-/* Tables of every class that the model has, for the kind of a device: measured where a class was,
- * else guessed by the first layer of it. */
+/* Tables of every class that the model has, for a device's kind at its pace: measured where a class
+ * was, else guessed by the first layer of it. */
 static bool kind_fill(const struct coord *c, const struct deployment *d, const struct member *m,
-                      int device, struct profile *p)
+                      int device, const char *kind, struct profile *p)
 {
+    double pace = pace_of(d, m, device);
     const struct measured_profile *measured = measured_of(c, d, m, device);
     struct profile_table *tables = &p->tables[p->n_kinds * p->n_classes];
     for (int i = 0; i < p->n_layers; i++) {
@@ -190,7 +192,10 @@ static bool kind_fill(const struct coord *c, const struct deployment *d, const s
                               &m->node->speeds[device], &tables[k])))
             return false;
     }
-    p->kinds[p->n_kinds] = arena_strdup(&p->arena, member_kind(m, device));
+    for (int k = 0; k < p->n_classes; k++)
+        for (int i = 0; i < tables[k].n_x * tables[k].n_y; i++)
+            tables[k].seconds[i] *= pace;
+    p->kinds[p->n_kinds] = arena_strdup(&p->arena, kind);
     return p->kinds[p->n_kinds++] != NULL;
 }
 
@@ -199,9 +204,7 @@ static size_t kinds_count(const struct coord *c)
 {
     size_t n = 0;
     for (size_t i = 0; i < c->n_members; i++)
-        for (int k = 0; k < member_device_count(c->members[i]); k++)
-            n += k == 0 ||
-                 strcmp(member_kind(c->members[i], k), member_kind(c->members[i], k - 1)) != 0;
+        n += (size_t)member_device_count(c->members[i]);
     return n;
 }
 
@@ -212,9 +215,12 @@ static bool kinds_fill(const struct coord *c, const struct deployment *d, struct
     p->tables = arena_alloc(&p->arena, (kinds + 1) * (size_t)p->n_classes + 1, sizeof *p->tables);
     for (size_t i = 0; p->kinds && p->tables && i < c->n_members; i++) {
         const struct member *m = c->members[i];
-        for (int k = 0; member_present(m) && k < member_device_count(m); k++)
-            if (profile_find_kind(p, member_kind(m, k)) < 0 && !kind_fill(c, d, m, k, p))
+        for (int k = 0; member_present(m) && k < member_device_count(m); k++) {
+            char kind[PACE_KIND];
+            if (profile_find_kind(p, pace_kind(d, m, k, kind)) < 0 &&
+                !kind_fill(c, d, m, k, kind, p))
                 return false;
+        }
     }
     return p->kinds && p->tables;
 }

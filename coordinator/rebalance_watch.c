@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "coordinator/member.h"
+#include "coordinator/paces.h"
 #include "coordinator/rebalance.h"
 
 /* Who may be given stages, and since which join. */
@@ -77,6 +78,6 @@ void rebalances_tick(struct coord *c)
     for (size_t i = 0; i < c->n_deployments; i++) {
         struct deployment *d = c->deployments[i];
         if (d->spec.rebalances && d->state == DEPLOYMENT_SERVING && deployment_has_face(d))
-            watch_step(c, d, hash);
+            watch_step(c, d, hash ^ paces_hash(c, d));
     }
 }

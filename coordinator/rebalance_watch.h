@@ -1,4 +1,5 @@
-/* Deployments that rebalance by themselves (`deploy --rebalance auto`) when agents come. */
+/* Deployments that rebalance by themselves (`deploy --rebalance auto`) when agents come, or one
+ * turns out to be far slower or faster than its kind (paces.h). */
 #ifndef HP_COORDINATOR_REBALANCE_WATCH_H
 #define HP_COORDINATOR_REBALANCE_WATCH_H
 

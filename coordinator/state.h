@@ -100,6 +100,7 @@ struct coord {
     struct kept_profile *profiles;
     size_t n_profiles, room_profiles;
     uint64_t profiles_version; /* rises with every change */
+    uint64_t paces_version;    /* the same */
     struct model_layout *layouts;
     size_t n_layouts, room_layouts;
     struct api_key *api_keys;

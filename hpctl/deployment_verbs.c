@@ -1,4 +1,5 @@
 /* `hpctl ps|describe|undeploy`: the deployments there are, and their end. */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -13,17 +14,23 @@
 
 int deployment_print_stages(const json_t *deployment, struct err *e)
 {
-    static const struct table_column columns[] = {
-        {">STAGE", NULL, NULL},     {"AGENT", NULL, NULL},
-        {"LAYERS", NULL, NULL},     {"STATE", NULL, NULL},
-        {">MEMORY", NULL, NULL},    {">MOVED", NULL, NULL},
-        {">SEQUENCES", NULL, NULL}, {">KV", NULL, NULL},
-        {">BUSY", NULL, NULL},      {0}};
+    static const struct table_column columns[] = {{">STAGE", NULL, NULL},
+                                                  {"AGENT", NULL, NULL},
+                                                  {"LAYERS", NULL, NULL},
+                                                  {"STATE", NULL, NULL},
+                                                  {">MEMORY", NULL, NULL},
+                                                  {">MOVED", NULL, NULL},
+                                                  {">SEQUENCES", NULL, NULL},
+                                                  {">KV", NULL, NULL},
+                                                  {">BUSY", NULL, NULL},
+                                                  {">PACE", NULL, NULL},
+                                                  {0}};
     struct table *t = table_create(columns);
     size_t i;
     json_t *s;
     json_array_foreach(json_object_get(deployment, "stages"), i, s)
     {
+        double pace = number_member(s, "pace");
         table_cell(t, "%zu", i);
         table_cell(t, "%s", string_member(s, "on"));
         table_cell(t, "%.0f-%.0f", number_member(s, "first_layer"), number_member(s, "last_layer"));
@@ -33,6 +40,10 @@ int deployment_print_stages(const json_t *deployment, struct err *e)
         table_cell(t, "%s", shown_member(s, "sequences").s);
         table_cell(t, "%s", shown_member(s, "kv_used_tokens").s);
         table_cell(t, "%s", shown_seconds(number_member(s, "busy_s")).s);
+        if (fabs(pace - 1) < 1e-9)
+            table_cell(t, "as profiled");
+        else
+            table_cell(t, "%.3g times as long", pace);
     }
     return table_print(&t, NULL, e);
 }

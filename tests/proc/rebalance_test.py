@@ -1,4 +1,10 @@
 """A deployment that serves goes to a better place (`hpctl rebalance`): real agents, streams that go on."""
+import os
+import random
+import signal
+import threading
+import time
+
 from cluster import Cluster, DEMO, Failed, read_on
 from tap import main, test
 
@@ -48,6 +54,51 @@ def streams_go_on_while_agents_that_came_are_used():
             raise AssertionError("it was placed by hand")
         except Failed as e:
             assert e.rc == 6 and "by hand" in e.message, e
+
+
+class Slowed:
+    """An agent that runs a tenth of the time."""
+
+    def __init__(self, pid):
+        self.pid, self.ends = pid, threading.Event()
+        self.thread = threading.Thread(target=self.run)
+
+    def run(self):
+        while not self.ends.is_set():
+            os.kill(self.pid, signal.SIGSTOP)
+            time.sleep(0.027)
+            os.kill(self.pid, signal.SIGCONT)
+            time.sleep(0.003)
+
+    def __enter__(self):
+        self.thread.start()
+
+    def __exit__(self, *_):
+        self.ends.set()
+        self.thread.join()
+
+
+@test
+def an_agent_that_became_slow_is_named_and_left():
+    with Cluster(agents=3, cores=1) as c:
+        c.hpctl("node", "drain", "a2")
+        c.deploy("demo", DEMO, "--compute", "f32", "--speculate", "off", "--prefix-cache", "off")
+        stages = c.hpctl("describe", "demo")["stages"]
+        assert {s["agent"] for s in stages} == {"a0", "a1"} and all(s["pace"] == 1 for s in stages), stages
+        draw, right = random.Random(1), complete(c, "demo", list(range(5, 85)), max_tokens=8)["choices"][0]["text"]
+
+        def slow_pace():
+            complete(c, "demo", [draw.randrange(5, 95) for _ in range(200)], max_tokens=1)
+            return {s["agent"]: s["pace"] for s in c.hpctl("describe", "demo")["stages"]}["a1"] > 2.5
+
+        with Slowed(c.agent("a1")["pid"]):
+            c.wait("a1 is found to be slow", slow_pace, 60)
+            assert "times as long" in c.run("describe", "demo").stdout
+            c.hpctl("node", "undrain", "a2")
+            report = c.hpctl("rebalance", "demo", "--margin", "0")
+            layers = {s["on"]: s["last_layer"] - s["first_layer"] + 1 for s in report["after"]["stages"]}
+            assert report["verdict"] == "moved" and report["gain"] > 0.25 and layers.get("a1", 0) < min(layers["a0"], layers["a2"]), report
+        assert complete(c, "demo", list(range(5, 85)), max_tokens=8)["choices"][0]["text"] == right
 
 
 main()

@@ -2,8 +2,10 @@
 
 #include "coordinator/clocks.h"
 #include "coordinator/member.h"
+#include "coordinator/paces.h"
 #include "coordinator/plan_drift.h"
 #include "coordinator/plan_vs_actual.h"
+#include "coordinator/planner_inputs.h"
 #include "coordinator/profiles.h"
 #include "tests/unit/coordinator/core_fixture.h"
 
@@ -98,6 +100,34 @@ static void tell_prompt(struct fixture *f, const struct deployment *d, uint64_t 
 {
     fixture_pass_ms(f, 100);
     tell_prompt_now(f, d, sequence, slice_ms, hop_ms, stages);
+}
+
+/* One prompt in two slices that take so long on each stage, in batches of so many. */
+static void tell_times(struct fixture *f, const struct deployment *d, const uint64_t slice_ms[2],
+                       uint64_t runs)
+{
+    static uint64_t sequence = 1000;
+    const uint64_t ms = 1000000, clock = f->clock.now_ns + 3000 * ms;
+    fixture_pass_ms(f, PLAN_VS_ACTUAL_PREDICT_MS); /* and nobody is missed yet */
+    sequence++;
+    for (int j = 0; j < 2; j++) {
+        struct message_prefill_slice s[SLICES];
+        for (uint64_t k = 0; k < SLICES; k++) {
+            uint64_t start = clock + (uint64_t)j * 5000 * ms + k * slice_ms[j] * ms;
+            s[k] = (struct message_prefill_slice){
+                k * SLICE_TOKENS,         SLICE_TOKENS, j ? start : 0, start,
+                start + slice_ms[j] * ms, runs};
+        }
+        struct message m = {.type = MESSAGE_PREFILL};
+        m.u.prefill = (struct message_prefill){
+            d->id, d->generation, sequence, (uint64_t)j, f->clock.now_ns + 3000 * ms, {s, SLICES}};
+        fixture_say(f, 10 + (uint64_t)j, fixture_key(j), &m);
+    }
+}
+
+static bool kind_was_corrected(const struct fixture *f, const struct deployment *d)
+{
+    return json_object_get(profiles_find(f->core, d->model->id, "k", "auto")->record, "corrected");
 }
 
 TEST(a_prompt_is_compared_once_every_stage_has_told)
@@ -212,6 +242,101 @@ TEST(a_profile_that_drifts_is_corrected_for_the_next_plan)
     fixture_close(&f);
 }
 
+TEST(one_of_a_kind_that_is_ten_times_slower_is_a_kind_of_its_own)
+{
+    struct fixture f;
+    fixture_open(&f);
+    struct deployment *d = serve(&f);
+    const uint64_t slow[2] = {100, 1000}, even[2] = {100, 100};
+    struct member *a1 = d->stages[1].agent;
+    for (int i = 0; i < PLAN_DRIFT_PREFILLS; i++)
+        tell_times(&f, d, slow, 1);
+    assert_near(pace_of(d, a1, 0), 10, 0.5);
+    assert_near(pace_of(d, d->stages[0].agent, 0), 1, 1e-9);
+    assert_false(kind_was_corrected(&f, d));
+    tell_times(&f, d, slow, 1);
+    struct planner_inputs *in = NULL;
+    assert_int_equal(planner_inputs_get(f.core, d, &in, NULL), 0);
+    assert_int_equal(in->profile.n_kinds, 2);
+    assert_int_equal(in->cluster.n_pools, 2);
+    planner_inputs_release(&in);
+    json_t *said = plan_vs_actual_describe(f.core, d, 1),
+           *r = json_array_get(json_object_get(said, "records"), 0),
+           *second = json_object_get(json_array_get(json_object_get(r, "stages"), 1), "planned");
+    assert_near(json_number_value(json_array_get(json_object_get(second, "end_s"), 0)) -
+                    json_number_value(json_array_get(json_object_get(second, "start_s"), 0)),
+                1, 0.05);
+    json_decref(said);
+    for (int i = 0; i < 2 * PLAN_DRIFT_PREFILLS; i++) /* it has come back */
+        tell_times(&f, d, even, 1);
+    assert_near(pace_of(d, a1, 0), 1, 1e-9);
+    fixture_close(&f);
+}
+
+TEST(beside_other_work_only_what_is_gross_counts)
+{
+    struct fixture f;
+    fixture_open(&f);
+    struct deployment *d = serve(&f);
+    const uint64_t busy[2] = {400, 800}, slow[2] = {200, 1600}, back[2] = {200, 200};
+    for (int i = 0; i < PLAN_DRIFT_PREFILLS; i++)
+        tell_times(&f, d, busy, 3);
+    assert_int_equal(plan_vs_actual_totals(d).corrections, 0);
+    for (int i = 0; i < PLAN_DRIFT_PREFILLS; i++)
+        tell_times(&f, d, slow, 3);
+    assert_near(pace_of(d, d->stages[1].agent, 0), 8, 0.5);
+    for (int i = 0; i < 2 * PLAN_DRIFT_PREFILLS; i++)
+        tell_times(&f, d, back, 3);
+    assert_near(pace_of(d, d->stages[1].agent, 0), 1, 0.11);
+    assert_near(pace_of(d, d->stages[0].agent, 0), 1, 1e-9);
+    assert_false(kind_was_corrected(&f, d));
+    assert_int_equal(plan_vs_actual_totals(d).prefills, 0);
+    fixture_close(&f);
+}
+
+TEST(what_some_of_a_kind_take_says_nothing_of_the_others)
+{
+    struct fixture f;
+    fixture_open(&f);
+    struct deployment *d = serve(&f);
+    const uint64_t off[2] = {150, 150};
+    fixture_agent(&f, 2, "k", 8e9);
+    for (int i = 0; i < PLAN_DRIFT_PREFILLS; i++)
+        tell_times(&f, d, off, 1);
+    assert_false(kind_was_corrected(&f, d));
+    assert_near(pace_of(d, d->stages[0].agent, 0), 1.5, 0.08);
+    assert_near(pace_of(d, d->stages[1].agent, 0), 1.5, 0.08);
+    assert_near(pace_of(d, f.core->members[2], 0), 1, 1e-9);
+    fixture_close(&f);
+}
+
+/* It is tried again, and when it is as slow still, later. */
+TEST(a_pace_that_nothing_confirms_is_forgotten)
+{
+    struct fixture f;
+    fixture_open(&f);
+    struct deployment *d = serve(&f);
+    struct member *m = d->stages[1].agent;
+    uint64_t before = paces_hash(f.core, d);
+    for (uint64_t kept = PACE_KEPT_MS; kept <= 2 * PACE_KEPT_MS; kept *= 2) {
+        pace_change(f.core, d, m, 0, 8);
+        assert_true(paces_hash(f.core, d) != before);
+        f.core->now_ns += coord_ms(kept) - 1;
+        paces_tick(f.core);
+        assert_near(pace_of(d, m, 0), 8, 0.5);
+        f.core->now_ns += 1;
+        paces_tick(f.core);
+        assert_near(pace_of(d, m, 0), 1, 1e-9);
+        assert_true(paces_hash(f.core, d) == before);
+    }
+    pace_change(f.core, d, m, 0, 1e9);
+    assert_true(pace_of(d, m, 0) <= 100);
+    for (int i = 0; i < 2 * MEMBER_PACES; i++) /* others' are forgotten first */
+        pace_change(f.core, d, m, i, 2);
+    assert_near(pace_of(d, m, 2 * MEMBER_PACES - 1), 2, 0.1);
+    fixture_close(&f);
+}
+
 TEST(only_what_is_off_to_one_side_is_drift)
 {
     static const struct {
@@ -256,6 +381,10 @@ int main(void)
         cmocka_unit_test(the_last_of_many_quick_prompts_is_shown_beside_its_plan),
         cmocka_unit_test(what_makes_no_sense_is_dropped),
         cmocka_unit_test(a_profile_that_drifts_is_corrected_for_the_next_plan),
+        cmocka_unit_test(one_of_a_kind_that_is_ten_times_slower_is_a_kind_of_its_own),
+        cmocka_unit_test(beside_other_work_only_what_is_gross_counts),
+        cmocka_unit_test(what_some_of_a_kind_take_says_nothing_of_the_others),
+        cmocka_unit_test(a_pace_that_nothing_confirms_is_forgotten),
         cmocka_unit_test(only_what_is_off_to_one_side_is_drift),
         cmocka_unit_test(kinds_beyond_the_limit_are_left_alone),
     };

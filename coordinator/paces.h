@@ -1,0 +1,35 @@
+/* Devices that compute slower or faster than the profile of their kind says: how many times as
+ * long their prompts take, model by model. Plans take such a device for a kind of its own. What
+ * took no prompt for a while is tried at its kind's pace again, and each time later. */
+#ifndef HP_COORDINATOR_PACES_H
+#define HP_COORDINATOR_PACES_H
+
+#include "coordinator/deployment.h"
+#include "coordinator/member.h"
+
+enum {
+    PACE_KEPT_MS = 600000, /* after the last prompt there; doubles five times */
+    PACE_KIND = DEVICE_KIND + 48,
+};
+/* Paces are powers of this, so that alike devices are of one kind to the planner still. */
+#define PACE_STEP 1.1
+/* From here on, or below 1 / this, people are told, and deployments that rebalance by themselves
+ * look for a better place. */
+#define PACE_GROSS 2.0
+
+/* So many times as long as the kind's profile says; 1: as it says. */
+double pace_of(const struct deployment *d, const struct member *m, int device);
+/* It is `factor` times what it was (kept within 0.01 and 100). */
+void pace_change(struct coord *c, const struct deployment *d, struct member *m, int device,
+                 double factor);
+/* A prompt has been through the device: its pace holds on. */
+void pace_hear(struct coord *c, const struct deployment *d, struct member *m, int device);
+/* What the planner takes the device for: its kind, or that and its pace. */
+const char *pace_kind(const struct deployment *d, const struct member *m, int device,
+                      char out[PACE_KIND]);
+/* Changes when a device's pace becomes gross or no longer is. */
+uint64_t paces_hash(const struct coord *c, const struct deployment *d);
+/* Forgets those that nothing confirms. */
+void paces_tick(struct coord *c);
+
+#endif

@@ -1,0 +1,23 @@
+/* What prompts that were compared with their plan say of profiles and of single devices: a kind's
+ * profile is corrected where the whole kind is off, a device's pace (paces.h) where it alone is. */
+#ifndef HP_COORDINATOR_PLAN_LEARNING_H
+#define HP_COORDINATOR_PLAN_LEARNING_H
+
+#include "coordinator/deployment.h"
+#include "coordinator/plan_drift.h"
+
+enum { PLAN_LEARNING_STAGES = 64 }; /* of deployments with more nothing is learnt */
+
+struct stage_seconds {
+    double planned, measured; /* compute of one prompt */
+};
+
+/* Whether a prompt that shared its batches, or was short, says something: by how its stages
+ * compare. */
+bool plan_learning_compares(int n_stages, uint32_t tokens);
+/* One prompt; `stages` is [d->n_stages], at most PLAN_LEARNING_STAGES. `shared`: others were part
+ * of its batches. How many profiles and paces were changed. */
+uint64_t plan_learn(struct coord *c, struct deployment *d, struct plan_drift *drift,
+                    const struct stage_seconds *stages, uint32_t tokens, bool shared);
+
+#endif
