@@ -1,0 +1,172 @@
+/* The gateway's paths: who answers which, and what is said of one that nobody answers. */
+#include <stdio.h>
+#include <string.h>
+
+#include "coordinator/gateway/gateway_int.h"
+#include "coordinator/gateway/metrics.h"
+#include "coordinator/gateway/ready.h"
+
+/* ---- who answers ---- */
+
+static void text_reply(struct http_exchange *x, const char *type, const char *text)
+{
+    http_reply(x, 200, type, text, strlen(text));
+}
+
+static void get_health(const struct gateway_call *c)
+{
+    text_reply(c->x, "application/json", "{\"status\": \"ok\"}");
+}
+
+static void get_ready(const struct gateway_call *c)
+{
+    const char *name = *c->rest ? c->rest : http_query(c->x, "model");
+    ready_reply(c->g->requests, c->x, name, c->g->draining,
+                access_allowed(&c->g->access, http_request_of(c->x)));
+}
+
+static void get_metrics(const struct gateway_call *c)
+{
+    struct http_figures http = http_figures(c->g->http);
+    metrics_reply(c->g->requests, &http, &c->g->openai.latency, c->x);
+}
+
+static void get_models(const struct gateway_call *c)
+{
+    openai_models(c->g->requests, c->x, *c->rest ? c->rest : NULL);
+}
+
+static void post_completion(const struct gateway_call *c)
+{
+    char client[REQUEST_CLIENT_BYTES];
+    access_client(&c->g->access, http_request_of(c->x), client);
+    openai_complete(&c->g->openai, c->x, c->route->dialect, c->route->chat, client);
+}
+
+static void post_embedding(const struct gateway_call *c)
+{
+    char client[REQUEST_CLIENT_BYTES];
+    access_client(&c->g->access, http_request_of(c->x), client);
+    openai_embed(&c->g->openai, c->x, c->route->form, client);
+}
+
+static void post_text(const struct gateway_call *c)
+{
+    text_api_post(&c->g->openai, c->x, c->route->task);
+}
+
+static void get_ollama_list(const struct gateway_call *c)
+{
+    struct request_model models[REQUEST_MAX_MODELS];
+    struct buffer out = {0};
+    int n = c->g->requests->models(c->g->requests->ctx, models, REQUEST_MAX_MODELS);
+    ollama_write_tags(&out, models, n < REQUEST_MAX_MODELS ? n : REQUEST_MAX_MODELS,
+                      c->route->running);
+    http_reply(c->x, 200, "application/json", buffer_cstr(&out), out.failed ? 0 : out.size);
+    buffer_free(&out);
+}
+
+/* Ollama's clients look here whether anybody is there, and read no more than the status. */
+static void get_root(const struct gateway_call *c)
+{
+    text_reply(c->x, "text/plain; charset=utf-8",
+               "Ollama is running (hodgepodge " HP_VERSION ")\n");
+}
+
+static void get_props(const struct gateway_call *c)
+{
+    text_api_props(c->g->requests, c->x, http_query(c->x, "model"));
+}
+
+static void get_version(const struct gateway_call *c)
+{
+    text_reply(c->x, "application/json", "{\"version\":\"" HP_VERSION "\"}");
+}
+
+/* ---- which ---- */
+
+static const struct gateway_route routes[] = {
+    {"GET", "/", get_root, .open = true},
+    {"GET", "/health", get_health, .open = true},
+    {"GET", "/ready", get_ready, .open = true},
+    {"GET", "/ready/", get_ready, .open = true},
+    {"GET", "/metrics", get_metrics, .open = false},
+    {"GET", "/v1/models", get_models, .open = false},
+    {"GET", "/v1/models/", get_models, .open = false},
+    {"POST", "/v1/chat/completions", post_completion, .dialect = &dialect_openai, .chat = true},
+    {"POST", "/v1/completions", post_completion, .dialect = &dialect_openai},
+    {"POST", "/v1/embeddings", post_embedding, .form = EMBEDDING_OPENAI},
+    {"POST", "/v1/messages", post_completion, .dialect = &dialect_messages, .chat = true},
+    {"POST", "/v1/messages/count_tokens", post_text, .task = TEXT_COUNT},
+    {"POST", "/api/chat", post_completion, .dialect = &dialect_ollama_chat, .chat = true},
+    {"POST", "/api/generate", post_completion, .dialect = &dialect_ollama_generate, .chat = true},
+    {"POST", "/api/embed", post_embedding, .form = EMBEDDING_OLLAMA},
+    {"POST", "/api/embeddings", post_embedding, .form = EMBEDDING_OLLAMA_ONE},
+    {"POST", "/api/show", post_text, .task = TEXT_SHOW},
+    {"POST", "/api/pull", post_text, .task = TEXT_PULL},
+    {"GET", "/api/tags", get_ollama_list, .open = false},
+    {"GET", "/api/ps", get_ollama_list, .running = true},
+    {"GET", "/api/version", get_version, .open = false},
+    {"POST", "/tokenize", post_text, .task = TEXT_TOKENIZE},
+    {"POST", "/detokenize", post_text, .task = TEXT_DETOKENIZE},
+    {"POST", "/apply-template", post_text, .task = TEXT_TEMPLATE},
+    {"GET", "/props", get_props, .open = false},
+    {"GET", "/version", get_version, .open = false},
+};
+
+const char *gateway_route_rest(const struct gateway_route *route, const char *path)
+{
+    size_t n = strlen(route->path);
+    if (n == 1)
+        return strcmp(route->path, path) == 0 ? path + n : NULL;
+    if (strncmp(route->path, path, n) != 0)
+        return NULL;
+    return (route->path[n - 1] == '/') == (path[n] != '\0') ? path + n : NULL;
+}
+
+static bool method_is(const struct gateway_route *route, const char *method)
+{
+    return strcmp(method, route->method) == 0 ||
+           (strcmp(method, "HEAD") == 0 && strcmp(route->method, "GET") == 0);
+}
+
+/* What is said of a path that is not there: mostly a base URL with one /v1 too few or too many. */
+static const char *path_hint(const char *path)
+{
+    static const char *const below_v1[] = {"/chat/completions", "/completions", "/models",
+                                           "/embeddings"};
+    for (size_t i = 0; i < sizeof below_v1 / sizeof *below_v1; i++)
+        if (strcmp(path, below_v1[i]) == 0)
+            return ": the API lies below /v1";
+    if (strncmp(path, "/v1/v1/", 7) == 0 || strncmp(path, "/v1/api/", 8) == 0)
+        return ": give this client the address without /v1";
+    if (strncmp(path, "/api/", 5) == 0)
+        return "; of Ollama's there is POST /api/chat, /api/generate, /api/embed, /api/embeddings, "
+               "/api/show and /api/pull, GET /api/tags, /api/ps and /api/version";
+    return "; there is POST /v1/chat/completions, /v1/completions, /v1/embeddings, /v1/messages, "
+           "/tokenize, /detokenize and /apply-template, GET /v1/models, /props, /health, /ready "
+           "and /metrics";
+}
+
+const struct gateway_route *gateway_route_find(struct http_exchange *x,
+                                               const struct http_request *r)
+{
+    const char *allowed = NULL;
+    char text[400];
+    for (size_t i = 0; i < sizeof routes / sizeof *routes; i++) {
+        if (!gateway_route_rest(&routes[i], r->path))
+            continue;
+        if (method_is(&routes[i], r->method))
+            return &routes[i];
+        allowed = routes[i].method;
+    }
+    if (allowed) {
+        http_header(x, "Allow", strcmp(allowed, "GET") == 0 ? "GET, HEAD" : allowed);
+        snprintf(text, sizeof text, "%.120s takes %s, not %.16s", r->path, allowed, r->method);
+        openai_error(x, 405, text, NULL, "method_not_allowed");
+        return NULL;
+    }
+    snprintf(text, sizeof text, "there is nothing at %.160s%s", r->path, path_hint(r->path));
+    openai_error(x, 404, text, NULL, "not_found");
+    return NULL;
+}
