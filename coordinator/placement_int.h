@@ -1,5 +1,6 @@
-/* What the two halves of placement share: placement.c asks and takes on the loop,
- * placement_search.c works on any thread. */
+/* What the two halves of placement share. On the loop placement.c asks and takes, and
+ * placement_named.c says which devices may be used; on any thread placement_search.c searches, by
+ * placement_ask.c, and placement_missing.c says what was missing. */
 #ifndef HP_COORDINATOR_PLACEMENT_INT_H
 #define HP_COORDINATOR_PLACEMENT_INT_H
 
@@ -61,6 +62,16 @@ static inline uint64_t placing_round_up(uint64_t v, uint64_t to)
     return (v + to - 1) / to * to;
 }
 
+/* ---- on the loop (placement_named.c) ---- */
+
+/* By "agent/device"; agent NULL: there is no such. */
+struct placement_device placing_device_of_id(struct coord *c, const char *id);
+/* Sets what the spec names (`devices`, `ends`, `ranges`), and takes the room of what is left out
+ * from `cluster`, which becomes the job's own. Errors as placement_make says. */
+int placing_devices_read(struct placement_job *p, struct deployment *d, struct err *e);
+
+/* ---- on any thread ---- */
+
 /* How many sequences may be open in KV memory for so many whole contexts, and the tokens of KV that
  * a stage keeps for them. */
 uint64_t placing_open_sequences(const struct placement_job *p, uint64_t context,
@@ -69,7 +80,21 @@ uint64_t placing_kv_tokens(const struct placement_job *p, uint64_t context, uint
 /* Bytes that a stage holds because it is part of a pipeline (transport/stage_bytes.h). */
 double placing_beside_bytes(const struct placement_job *p, uint64_t context, uint64_t sequences,
                             bool last);
-/* Plans, or says what is missing: sets the result. Any thread. */
+/* What a planner's request of this deployment begins with. */
+struct pipeline_request placing_request(const struct placement_job *p, int tokens);
+/* The same with the room that so many sequences of whole contexts take. */
+struct pipeline_request placing_roomy_request(const struct placement_job *p, uint64_t context,
+                                              uint64_t sequences, int tokens);
+/* A plan with that room, in the job's arena; out->document is the caller's. HP_ECANCELED: nobody
+ * waits for it any more; else pipeline_plan_make's errors. */
+int placing_ask(struct placement_job *p, uint64_t context, uint64_t sequences, int tokens,
+                struct pipeline_answer *out, struct err *e);
+/* The tokens of the prompt that is planned for, where nobody said: PLACEMENT_TOKENS, or fewer in a
+ * short context. */
+int placing_tokens(uint64_t context);
+/* HP_EINFEASIBLE: says how many bytes are missing where, and which context would fit. */
+int placing_missing_explain(struct placement_job *p, uint64_t context, struct err *e);
+/* Plans, or says what is missing: sets the result. */
 void placing_search(struct placement_job *p);
 
 #endif
