@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "agent/graph_profiler_int.h"
+#include "common/doubles.h"
 #include "common/env.h"
 
 enum { MAX_SAMPLES = 15, MIN_SAMPLES = 3 };
@@ -10,12 +11,6 @@ enum { MAX_SAMPLES = 15, MIN_SAMPLES = 3 };
 static double seconds_since(uint64_t from_ns)
 {
     return (double)(env_now_ns(&env_real) - from_ns) * 1e-9;
-}
-
-static int compare_doubles(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
 }
 
 typedef int (*work_fn)(struct graph_profiling *p, const struct graph_op *op,
@@ -34,8 +29,8 @@ static int work_measure(struct graph_profiling *p, work_fn work, const struct gr
         samples[n++] = seconds_since(from);
     }
     if (rc == 0) {
-        qsort(samples, (size_t)n, sizeof *samples, compare_doubles);
-        *seconds = samples[n / 2];
+        doubles_sort(samples, (size_t)n);
+        *seconds = doubles_median(samples, (size_t)n);
     }
     return rc;
 }

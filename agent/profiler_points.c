@@ -6,6 +6,7 @@
 
 #include "agent/backend/backend.h"
 #include "agent/profiler_int.h"
+#include "common/doubles.h"
 #include "common/env.h"
 
 enum {
@@ -109,12 +110,6 @@ static void classes_find(struct measure *m)
 
 /* ---- one point ---- */
 
-static int compare_doubles(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
 /* A stage comes back to a layer after it has been through all its others, and then finds that
  * layer's weights in memory, not in a cache, unless the whole model fits into one. */
 static void caches_leave(struct measure *m)
@@ -191,8 +186,8 @@ static int point_measure(struct measure *m, uint32_t batch, struct grid_point p,
     }
     if (rc < 0)
         return rc;
-    qsort(samples, (size_t)n, sizeof *samples, compare_doubles);
-    *seconds = samples[(n - 1) / 2];
+    doubles_sort(samples, (size_t)n);
+    *seconds = doubles_median(samples, (size_t)n);
     m->points++;
     return 0;
 }

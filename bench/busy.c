@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "agent/backend/cpu/threads.h"
+#include "common/doubles.h"
 
 enum { THREADS = 2, OPERATORS = 2000, PARTS = 8, PART_TURNS = 12000, ROUNDS = 7 };
 
@@ -61,12 +62,6 @@ static double pool_seconds(struct threads *t)
     return seconds() - start;
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static void compare(struct threads *t, const char *beside)
 {
     double ratios[ROUNDS], pool[ROUNDS];
@@ -75,10 +70,11 @@ static void compare(struct threads *t, const char *beside)
         pool[i] = pool_seconds(t);
         ratios[i] = pool[i] / apart;
     }
-    qsort(ratios, ROUNDS, sizeof *ratios, by_value);
-    qsort(pool, ROUNDS, sizeof *pool, by_value);
+    doubles_sort(ratios, ROUNDS);
+    doubles_sort(pool, ROUNDS);
     printf("%-28s %6.1f us an operator, %.2f of the fair share's time (%.2f to %.2f)\n", beside,
-           pool[ROUNDS / 2] / OPERATORS * 1e6, ratios[ROUNDS / 2], ratios[0], ratios[ROUNDS - 1]);
+           doubles_median(pool, ROUNDS) / OPERATORS * 1e6, doubles_median(ratios, ROUNDS),
+           ratios[0], ratios[ROUNDS - 1]);
 }
 
 int main(void)

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "agent/engine/sampler_kernels.h"
+#include "common/doubles.h"
 #include "common/env.h"
 
 enum { VOCABULARY = 151936, ROWS = 8, PICKS = 160 };
@@ -17,12 +18,6 @@ static float normal(uint64_t *state)
     for (int i = 0; i < 12; i++)
         sum += random_unit(state);
     return (float)(sum - 6);
-}
-
-static int compare(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
 }
 
 static double median_ms(const struct sampler_kernels *k, const struct sampling_params *p,
@@ -39,8 +34,8 @@ static double median_ms(const struct sampler_kernels *k, const struct sampling_p
         ms[i] = (double)(env_now_ns(&env_real) - from) * 1e-6;
     }
     sampler_destroy(&s);
-    qsort(ms, PICKS, sizeof *ms, compare);
-    return ms[PICKS / 2];
+    doubles_sort(ms, PICKS);
+    return doubles_median(ms, PICKS);
 }
 
 int main(void)

@@ -15,6 +15,7 @@
 #include <time.h>
 
 #include "agent/executor.h"
+#include "common/doubles.h"
 #include "common/log.h"
 #include "model/model.h"
 #include "tests/unit/agent/backend/async_backend.h"
@@ -41,16 +42,10 @@ static double now(clockid_t clock)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-static int compare_doubles(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static double median(double *values, int n)
 {
-    qsort(values, (size_t)n, sizeof *values, compare_doubles);
-    return values[n / 2];
+    doubles_sort(values, (size_t)n);
+    return doubles_median(values, (size_t)n);
 }
 
 static void give_up(const char *what, const struct err *e)

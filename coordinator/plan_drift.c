@@ -3,13 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/doubles.h"
 #include "common/utf8.h"
-
-static int by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
 
 double plan_drift_add(struct plan_drift *d, const char *kind, double ratio)
 {
@@ -30,10 +25,10 @@ double plan_drift_add(struct plan_drift *d, const char *kind, double ratio)
     if (d->kinds[i].n < PLAN_DRIFT_PREFILLS)
         return 0;
     memcpy(sorted, ratios, sizeof sorted);
-    qsort(sorted, PLAN_DRIFT_PREFILLS, sizeof *sorted, by_size);
+    doubles_sort(sorted, PLAN_DRIFT_PREFILLS);
     if (sorted[0] <= PLAN_DRIFT && sorted[PLAN_DRIFT_PREFILLS - 1] >= 1 / PLAN_DRIFT)
         return 0;
-    double factor = sorted[PLAN_DRIFT_PREFILLS / 2];
+    double factor = doubles_median(sorted, PLAN_DRIFT_PREFILLS);
     d->kinds[i].n = 0;
     return factor < 0.1 ? 0.1 : factor > 10 ? 10 : factor;
 }

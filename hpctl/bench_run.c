@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "common/doubles.h"
 #include "common/json.h"
 #include "hpctl/shown.h"
 #include "hpctl/verb_run.h"
@@ -200,12 +201,6 @@ static int method_measure(struct bench_job *b, struct bench_row *row, const char
     return 0;
 }
 
-static int by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static int method_run(struct bench_job *b, struct bench_row *row, struct err *e)
 {
     char file[] = "/tmp/hp-plan-XXXXXX", name[64];
@@ -227,8 +222,8 @@ static int method_run(struct bench_job *b, struct bench_row *row, struct err *e)
     rc = method_measure(b, row, name, e);
     client_get(b->client, "undeploy", json_pack("{s:s}", "name", name), NULL,
                rc < 0 ? &ignored : e);
-    qsort(row->runs_s, (size_t)b->n_repeats, sizeof *row->runs_s, by_size);
-    row->measured_s = (row->runs_s[(b->n_repeats - 1) / 2] + row->runs_s[b->n_repeats / 2]) / 2;
+    doubles_sort(row->runs_s, (size_t)b->n_repeats);
+    row->measured_s = doubles_median(row->runs_s, (size_t)b->n_repeats);
     return rc;
 }
 

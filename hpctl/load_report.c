@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "common/doubles.h"
 #include "hpctl/shown.h"
 #include "hpctl/table.h"
 #include "hpctl/timeline_files.h"
@@ -70,12 +71,6 @@ struct load_spread {
     size_t n;
 };
 
-static int compare_doubles(const void *a, const void *b)
-{
-    const double *x = a, *y = b;
-    return (*x > *y) - (*x < *y);
-}
-
 /* The least value that at least the part `q` of n sorted values does not exceed. */
 static double spread_percentile(const double *sorted, size_t n, double q)
 {
@@ -97,7 +92,7 @@ static struct load_spread spread_of(const struct load_run *run, enum load_measur
     }
     if (s.n == 0)
         return s;
-    qsort(room, s.n, sizeof *room, compare_doubles);
+    doubles_sort(room, s.n);
     s.mean = sum / (double)s.n;
     s.p50 = spread_percentile(room, s.n, 0.5);
     s.p90 = spread_percentile(room, s.n, 0.9);

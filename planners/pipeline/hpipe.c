@@ -3,6 +3,8 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "common/doubles.h"
+
 /* ---- Algorithm 1 ---- */
 
 /* Seconds of layers [0, l) for the whole prompt as one slice, on a kind. */
@@ -118,12 +120,6 @@ static void slices_sweep(struct slicer *s, const double *t, int lo, int hi, doub
     slices_sweep(s, t, mid, hi, sum_mid, sum_hi);
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
 int hpipe_slices(int n_units, const ptrdiff_t *row, const double *seconds, int n_stages,
                  struct arena *arena, int *cuts, int *n_slices, struct err *e)
 {
@@ -134,7 +130,7 @@ int hpipe_slices(int n_units, const ptrdiff_t *row, const double *seconds, int n
     double *t = arena_memdup(arena, seconds, cells * sizeof *t);
     if (!s.sum || !s.from || !t)
         return err_no_memory(e, "planning a pipeline");
-    qsort(t, cells, sizeof *t, by_value);
+    doubles_sort(t, cells);
     int distinct = 0;
     for (size_t i = 0; i < cells; i++)
         if (distinct == 0 || t[i] > t[distinct - 1])

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/doubles.h"
+
 enum { LEAST_RUNS = 11, MOST_RUNS = 400 };
 
 /* One batch size while it is measured. */
@@ -156,18 +158,12 @@ static void steps_assign(struct profile_batch *b, const int *first, int n_layers
 
 /* ---- times ---- */
 
-static int by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* The limits of the middle half of what was measured. */
 static void middle_half(const double *x, int n, double *low, double *high)
 {
     double sorted[MOST_RUNS];
     memcpy(sorted, x, (size_t)n * sizeof *x);
-    qsort(sorted, (size_t)n, sizeof *sorted, by_size);
+    doubles_sort(sorted, (size_t)n);
     *low = sorted[n / 4];
     *high = sorted[n - 1 - n / 4];
 }
