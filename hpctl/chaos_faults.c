@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
-#include <time.h>
 
 #include "common/env.h"
 #include "hpctl/local_members.h"
@@ -19,16 +18,11 @@ static double faults_now_s(const struct chaos_faults *f)
     return (double)(env_now_ns(&env_real) - f->start_ns) * 1e-9;
 }
 
-static void pause_ms(int ms)
-{
-    nanosleep(&(struct timespec){.tv_nsec = ms * 1000000L}, NULL);
-}
-
 /* Waits until then, or until it is to stop. */
 static void wait_until(const struct chaos_faults *f, double at_s)
 {
     while (!atomic_load(&f->stop) && faults_now_s(f) < at_s)
-        pause_ms(LOOK_MS);
+        local_pause_ms(LOOK_MS);
 }
 
 struct victim {
@@ -50,7 +44,7 @@ static void victim_kill(const struct victim *v)
     kill(v->pid, SIGKILL);
     while (local_process_is_alive(v->pid, v->started)) {
         waitpid(v->pid, NULL, WNOHANG); /* where it is a child of this hpctl */
-        pause_ms(1);
+        local_pause_ms(1);
     }
 }
 
@@ -60,7 +54,7 @@ static int victim_start(const struct chaos_faults *f, const struct victim *v, st
     int rc = HP_EBUSY;
     for (int i = 0; rc < 0 && i < MOST_STARTS; i++) {
         if (i)
-            pause_ms(500);
+            local_pause_ms(500);
         rc = v->agent ? local_start_again(f->cluster, v->agent, e)
                       : local_start_coordinator(f->cluster, e);
     }
@@ -71,9 +65,9 @@ static void victim_slow(const struct chaos_faults *f, const struct victim *v, do
 {
     while (!atomic_load(&f->stop) && faults_now_s(f) < until_s) {
         kill(v->pid, SIGSTOP);
-        pause_ms(SLOW_PERIOD_MS - SLOW_RUNS_MS);
+        local_pause_ms(SLOW_PERIOD_MS - SLOW_RUNS_MS);
         kill(v->pid, SIGCONT);
-        pause_ms(SLOW_RUNS_MS);
+        local_pause_ms(SLOW_RUNS_MS);
     }
 }
 

@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "common/env.h"
@@ -15,11 +14,6 @@
 #include "hpctl/local_process.h"
 
 enum { START_PATIENCE_MS = 20000, POLL_MS = 20, MAX_ARGUMENTS = 64 };
-
-static void poll_pause(void)
-{
-    nanosleep(&(struct timespec){0, POLL_MS * 1000000L}, NULL);
-}
 
 static bool deadline_passed(uint64_t from_ns, uint64_t patience_ms)
 {
@@ -94,7 +88,7 @@ int local_start_coordinator(struct local_cluster *c, struct err *e)
                            "the coordinator did not listen within %d s; its log is %s",
                            START_PATIENCE_MS / 1000, log);
         }
-        poll_pause();
+        local_pause_ms(POLL_MS);
     }
     return 0;
 }
@@ -205,7 +199,7 @@ int local_start_agent(struct local_cluster *c, struct local_agent *a, const char
         return rc;
     /* Bad arguments end an agent at once; all else shows in what the coordinator says of it. */
     for (int i = 0; i < 5; i++) {
-        poll_pause();
+        local_pause_ms(POLL_MS);
         waitpid(a->pid, NULL, WNOHANG);
         if (!local_process_is_alive(a->pid, a->started))
             return local_process_died(a->name, log, e);
@@ -240,8 +234,8 @@ void local_stop(struct local_cluster *c, uint64_t patience_ms)
     signal_all(c, SIGTERM);
     signal_all(c, SIGCONT); /* one that was stopped must wake up to end */
     while (any_alive(c) && !deadline_passed(from, patience_ms))
-        poll_pause();
+        local_pause_ms(POLL_MS);
     signal_all(c, SIGKILL);
     while (any_alive(c))
-        poll_pause();
+        local_pause_ms(POLL_MS);
 }

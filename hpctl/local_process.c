@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { LOG_TAIL_BYTES = 600 };
@@ -43,6 +44,11 @@ const char *local_process_state(pid_t pid, uint64_t started)
 bool local_process_is_alive(pid_t pid, uint64_t started)
 {
     return strcmp(local_process_state(pid, started), "dead") != 0;
+}
+
+void local_pause_ms(int ms)
+{
+    nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000L}, NULL);
 }
 
 /* Programs lie beside hpctl, in the build folder as well as where they are installed. */

@@ -20,8 +20,11 @@ void local_program_beside(const char *name, char *out, size_t size);
 /* Runs a program in a session of its own with its output appended to `log`. */
 int local_process_start(char *const *arguments, const char *log, pid_t *pid, uint64_t *started,
                         struct err *e);
-/* HP_EIO: it ended while it started, with the last lines of its log. */
+/* HP_EIO: it has ended, with the last lines of its log. */
 int local_process_died(const char *what, const char *log, struct err *e);
+
+/* Between two looks at a process. */
+void local_pause_ms(int ms);
 
 /* The end of a log file, "" where there is none. */
 void local_log_tail(const char *log, char *out, size_t size);

@@ -8,7 +8,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "common/fs.h"
@@ -44,11 +43,6 @@ bool own_cluster_is_file(const char *argument)
 }
 
 /* ---- the janitor ---- */
-
-static void pause_ms(int ms)
-{
-    nanosleep(&(struct timespec){.tv_nsec = ms * 1000000L}, NULL);
-}
 
 static void processes_signal(const struct own_process *p, int n, int which)
 {
@@ -88,7 +82,7 @@ static void janitor_run(int pipe_end, const char *dir)
     processes_signal(p, n, SIGTERM);
     processes_signal(p, n, SIGCONT);
     for (int ms = 0; ms < END_PATIENCE_MS && processes_live(p, n); ms += LOOK_MS)
-        pause_ms(LOOK_MS);
+        local_pause_ms(LOOK_MS);
     processes_signal(p, n, SIGKILL);
     execl("/bin/rm", "rm", "-rf", "--", dir, (char *)NULL);
     _exit(1);
