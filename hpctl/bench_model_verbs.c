@@ -5,6 +5,7 @@
 
 #include "agent/backend/backend.h"
 #include "agent/engine/stage.h"
+#include "common/doubles.h"
 #include "common/env.h"
 #include "hpctl/progress.h"
 #include "hpctl/shown.h"
@@ -43,17 +44,6 @@ struct model_bench {
 
 /* ---- reading the command line ---- */
 
-static int number_option(const struct invocation *in, const char *name, uint64_t fallback,
-                         uint64_t least, uint64_t most, uint64_t *out, struct err *e)
-{
-    int rc = invocation_u64(in, name, fallback, out, e);
-    return rc == 0 && (*out < least || *out > most)
-               ? err_set(e, HP_EUSAGE, "--%s: %llu is out of range: %llu to %llu", name,
-                         (unsigned long long)*out, (unsigned long long)least,
-                         (unsigned long long)most)
-               : rc;
-}
-
 static int read_batches(const char *text, struct model_bench *b, struct err *e)
 {
     for (const char *at = text; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
@@ -71,11 +61,11 @@ static int read_batches(const char *text, struct model_bench *b, struct err *e)
 
 static int read_options(const struct invocation *in, struct model_bench *b, struct err *e)
 {
-    int rc = number_option(in, "prompt", 512, 0, 1 << 20, &b->prompt, e);
-    if (rc < 0 || (rc = number_option(in, "answer", 128, 0, 1 << 20, &b->answer, e)) < 0 ||
-        (rc = number_option(in, "depth", 0, 0, 1 << 20, &b->depth, e)) < 0 ||
-        (rc = number_option(in, "threads", 0, 0, 256, &b->threads, e)) < 0 ||
-        (rc = number_option(in, "repeat", 5, 1, MOST_REPEATS, &b->repeats, e)) < 0 ||
+    int rc = invocation_range(in, "prompt", 512, 0, 1 << 20, &b->prompt, e);
+    if (rc < 0 || (rc = invocation_range(in, "answer", 128, 0, 1 << 20, &b->answer, e)) < 0 ||
+        (rc = invocation_range(in, "depth", 0, 0, 1 << 20, &b->depth, e)) < 0 ||
+        (rc = invocation_range(in, "threads", 0, 0, 256, &b->threads, e)) < 0 ||
+        (rc = invocation_range(in, "repeat", 5, 1, MOST_REPEATS, &b->repeats, e)) < 0 ||
         (rc = read_batches(invocation_option_or(in, "batch", "1"), b, e)) < 0)
         return rc;
     return b->prompt || b->answer ? 0
@@ -100,7 +90,7 @@ static int lengths_check(const struct model_bench *b, const char *file, struct e
     uint64_t longest = b->depth + 1 + (b->prompt > b->answer ? b->prompt : b->answer);
     if (c->pooling != POOLING_NONE) {
         err_set(e, HP_EUNSUPPORTED, "%s: a model of embeddings, which writes no answers", file);
-        return err_hint(e, "`make bench BENCH=pipeline` and `hpctl load` measure whole clusters");
+        return err_hint(e, "`hpctl model embed %s` makes embeddings with it", file);
     }
     if (c->context > 0 && longest > (uint64_t)c->context)
         return err_set(e, HP_EINVAL, "%llu tokens are more than the model's context of %d",
@@ -212,12 +202,6 @@ static int row_run(struct model_bench *b, const struct model_bench_row *r, doubl
     return rc;
 }
 
-static int by_size(const void *a, const void *b)
-{
-    const double *x = a, *y = b;
-    return (*x > *y) - (*x < *y);
-}
-
 /* Rows take turns, so that what else the box does meets all of them; the first turn warms up. */
 static int rows_run(struct model_bench *b, struct err *e)
 {
@@ -232,7 +216,7 @@ static int rows_run(struct model_bench *b, struct err *e)
         }
     progress_end(&b->bar);
     for (int i = 0; i < b->n_rows; i++)
-        qsort(b->rows[i].seconds, b->repeats, sizeof(double), by_size);
+        doubles_sort(b->rows[i].seconds, b->repeats);
     return rc;
 }
 
@@ -253,8 +237,9 @@ static json_t *row_json(const struct model_bench *b, const struct model_bench_ro
     double tokens = (double)r->tokens * r->batch;
     return json_pack("{s:s, s:I, s:I, s:I, s:f, s:f, s:f}", "test", r->prompt ? "prompt" : "answer",
                      "tokens", (json_int_t)r->tokens, "batch", (json_int_t)r->batch, "depth",
-                     (json_int_t)b->depth, "tokens_per_s", tokens / r->seconds[b->repeats / 2],
-                     "least", tokens / r->seconds[b->repeats - 1], "most", tokens / r->seconds[0]);
+                     (json_int_t)b->depth, "tokens_per_s",
+                     tokens / doubles_median(r->seconds, b->repeats), "least",
+                     tokens / r->seconds[b->repeats - 1], "most", tokens / r->seconds[0]);
 }
 
 static json_t *bench_json(const struct model_bench *b, const char *file)

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/doubles.h"
 #include "common/env.h"
 #include "common/names.h"
 #include "hpctl/chaos_clients.h"
@@ -15,7 +16,13 @@
 #include "hpctl/table.h"
 #include "hpctl/verbs.h"
 
-enum { NAME_BYTES = 64, MOST_CLIENTS = 1000, MOST_PROMPTS = 1000, REQUESTS_A_CLIENT_S = 50 };
+enum {
+    NAME_BYTES = 64,
+    MOST_CLIENTS = 1000,
+    MOST_PROMPTS = 1000,
+    REQUESTS_A_CLIENT_S = 50,
+    MOST_SECONDS = 1000000
+};
 
 struct chaos_session {
     struct context where;
@@ -33,40 +40,20 @@ struct chaos_session {
 
 /* ---- reading the command line ---- */
 
-static int above_zero(const struct invocation *in, const char *name, double fallback, double *out,
-                      struct err *e)
-{
-    int rc = invocation_number(in, name, fallback, out, e);
-    return rc == 0 && !(*out > 0 && *out <= 1e6)
-               ? err_set(e, HP_EUSAGE, "--%s: %g is out of range: above 0, up to 1000000", name,
-                         *out)
-               : rc;
-}
-
-static int count_option(const struct invocation *in, const char *name, uint64_t fallback,
-                        uint64_t most, uint64_t *out, struct err *e)
-{
-    int rc = invocation_u64(in, name, fallback, out, e);
-    return rc == 0 && (*out < 1 || *out > most)
-               ? err_set(e, HP_EUSAGE, "--%s: %llu is out of range: 1 to %llu", name,
-                         (unsigned long long)*out, (unsigned long long)most)
-               : rc;
-}
-
 static int read_options(const struct invocation *in, struct chaos_session *s, struct err *e)
 {
     struct chaos_options *o = &s->options;
     uint64_t prompts;
     int rc;
     if ((rc = invocation_u64(in, "seed", 1, &o->seed, e)) < 0 ||
-        (rc = above_zero(in, "seconds", 30, &o->seconds, e)) < 0 ||
-        (rc = above_zero(in, "every", 5, &o->every_s, e)) < 0 ||
-        (rc = above_zero(in, "hold", 2, &o->hold_s, e)) < 0 ||
-        (rc = above_zero(in, "patience", 60, &s->run.patience_s, e)) < 0 ||
+        (rc = invocation_above_zero(in, "seconds", 30, MOST_SECONDS, &o->seconds, e)) < 0 ||
+        (rc = invocation_above_zero(in, "every", 5, MOST_SECONDS, &o->every_s, e)) < 0 ||
+        (rc = invocation_above_zero(in, "hold", 2, MOST_SECONDS, &o->hold_s, e)) < 0 ||
+        (rc = invocation_above_zero(in, "patience", 60, MOST_SECONDS, &s->run.patience_s, e)) < 0 ||
         (rc = chaos_kinds_parse(invocation_option_or(in, "faults", "kill,stop,slow,disk"),
                                 &o->kinds, e)) < 0 ||
-        (rc = count_option(in, "clients", 20, MOST_CLIENTS, &s->n_clients, e)) < 0 ||
-        (rc = count_option(in, "prompts", 8, MOST_PROMPTS, &prompts, e)) < 0 ||
+        (rc = invocation_range(in, "clients", 20, 1, MOST_CLIENTS, &s->n_clients, e)) < 0 ||
+        (rc = invocation_range(in, "prompts", 8, 1, MOST_PROMPTS, &prompts, e)) < 0 ||
         (rc = load_lengths_parse(invocation_option_or(in, "prompt-tokens", "16..64"),
                                  "prompt-tokens", &s->load.prompt, e)) < 0 ||
         (rc = load_lengths_parse(invocation_option_or(in, "answer-tokens", "100..200"),
@@ -157,12 +144,6 @@ static const char *fault_of(const struct chaos_session *s, const struct chaos_fa
     return f->agent < 0 ? "coordinator" : s->cluster.agents[f->agent].name;
 }
 
-static int by_size(const void *a, const void *b)
-{
-    const double *x = a, *y = b;
-    return (*x > *y) - (*x < *y);
-}
-
 /* The script alone, or with what became of it; the longest waits are put into `pauses`. */
 static json_t *faults_json(const struct chaos_session *s, bool done, double *pauses, size_t *n)
 {
@@ -207,7 +188,7 @@ static json_t *report_json(const struct chaos_session *s)
     if (!pauses)
         return NULL;
     json_t *faults = faults_json(s, true, pauses, &n);
-    qsort(pauses, n, sizeof *pauses, by_size);
+    doubles_sort(pauses, n);
     json_t *out = json_pack(
         "{s:s, s:I, s:f, s:b, s:{s:I, s:I, s:I, s:I, s:I, s:I, s:I}, s:o, s:o, s:{s:f, s:f}, s:f}",
         "deployment", s->run.deployment, "seed", (json_int_t)s->options.seed, "seconds",
@@ -215,7 +196,7 @@ static json_t *report_json(const struct chaos_session *s)
         (json_int_t)s->n_clients, "whole", (json_int_t)c.whole, "different",
         (json_int_t)c.different, "refused", (json_int_t)c.refused, "failed", (json_int_t)c.failed,
         "open", (json_int_t)c.open, "tokens", (json_int_t)c.tokens, "causes", causes_json(&s->run),
-        "faults", faults, "pause", "median_s", n ? pauses[(n - 1) / 2] : 0.0, "longest_s",
+        "faults", faults, "pause", "median_s", n ? doubles_median(pauses, n) : 0.0, "longest_s",
         n ? pauses[n - 1] : 0.0, "settled_s", s->faults.settled_s);
     free(pauses);
     return out;
@@ -360,11 +341,9 @@ const struct command chaos_verbs[] = {
         .summary = "kill, stop and slow a local cluster's processes while clients ask",
         .details =
             "Only for clusters of `hpctl local up`. First each prompt is asked alone: those are "
-            "the "
-            "answers that clients are to get. Then\n"
+            "the answers that clients are to get. Then\n"
             "they ask without end, while one process after the other is disturbed: `kill` "
-            "(SIGKILL, "
-            "started again), `stop` (SIGSTOP),\n"
+            "(SIGKILL, started again), `stop` (SIGSTOP),\n"
             "`slow` (runs a tenth of the time), `disk` (its files cannot grow); all of them are as "
             "before when the verb ends, also after\n"
             "Ctrl-C. PAUSE is the longest that any client waited between two tokens. Exit code 1 "

@@ -68,8 +68,14 @@ int invocation_required(const struct invocation *in, const char *name, const cha
  * got. Sizes are above 0 and written as common/units.h says: 4GiB, 500MB, 12e9. */
 int invocation_u64(const struct invocation *in, const char *name, uint64_t fallback, uint64_t *out,
                    struct err *e);
+/* From `least` to `most`; the fallback may lie outside. */
+int invocation_range(const struct invocation *in, const char *name, uint64_t fallback,
+                     uint64_t least, uint64_t most, uint64_t *out, struct err *e);
 int invocation_number(const struct invocation *in, const char *name, double fallback, double *out,
                       struct err *e);
+/* Above 0, and at most `most` (INFINITY: any); the fallback may lie outside. */
+int invocation_above_zero(const struct invocation *in, const char *name, double fallback,
+                          double most, double *out, struct err *e);
 /* Above 0, out in seconds: "0.1s", "100ms"; a number alone could mean either and is refused. */
 int invocation_duration(const struct invocation *in, const char *name, double fallback_s,
                         double *out_s, struct err *e);

@@ -87,6 +87,27 @@ int invocation_u64(const struct invocation *in, const char *name, uint64_t fallb
     return 0;
 }
 
+int invocation_range(const struct invocation *in, const char *name, uint64_t fallback,
+                     uint64_t least, uint64_t most, uint64_t *out, struct err *e)
+{
+    int rc = invocation_u64(in, name, fallback, out, e);
+    if (rc < 0 || !invocation_option(in, name) || (*out >= least && *out <= most))
+        return rc;
+    return err_set(e, HP_EUSAGE, "--%s: %llu is out of range: %llu to %llu", name,
+                   (unsigned long long)*out, (unsigned long long)least, (unsigned long long)most);
+}
+
+int invocation_above_zero(const struct invocation *in, const char *name, double fallback,
+                          double most, double *out, struct err *e)
+{
+    int rc = invocation_number(in, name, fallback, out, e);
+    if (rc < 0 || !invocation_option(in, name) || (*out > 0 && *out <= most))
+        return rc;
+    if (isinf(most))
+        return err_set(e, HP_EUSAGE, "--%s: %g is out of range: above 0", name, *out);
+    return err_set(e, HP_EUSAGE, "--%s: %g is out of range: above 0, at most %g", name, *out, most);
+}
+
 int invocation_bytes(const struct invocation *in, const char *name, uint64_t fallback,
                      uint64_t *out, struct err *e)
 {

@@ -11,7 +11,7 @@
 #include "hpctl/shown.h"
 #include "hpctl/verbs.h"
 
-enum { NAME_BYTES = 64 };
+enum { NAME_BYTES = 64, MOST_OPEN = 100000 };
 
 struct load_session {
     struct context where;
@@ -23,15 +23,6 @@ struct load_session {
 };
 
 /* ---- reading the command line ---- */
-
-static int positive_option(const struct invocation *in, const char *name, double fallback,
-                           double *out, struct err *e)
-{
-    int rc = invocation_number(in, name, fallback, out, e);
-    if (rc == 0 && !(*out > 0))
-        return err_set(e, HP_EUSAGE, "--%s: %g is out of range: above 0", name, *out);
-    return rc;
-}
 
 static int read_arrivals(const struct invocation *in, struct load_options *o, struct err *e)
 {
@@ -47,10 +38,10 @@ static int read_arrivals(const struct invocation *in, struct load_options *o, st
         return err_hint(e, "e.g. --rate 2; only a file of arrivals has a pace of its own");
     }
     if (invocation_option(in, "rate") &&
-        (rc = positive_option(in, "rate", 0, &o->rate_per_s, e)) < 0)
+        (rc = invocation_above_zero(in, "rate", 0, INFINITY, &o->rate_per_s, e)) < 0)
         return rc;
-    return positive_option(in, "seconds", o->kind == ARRIVALS_TRACE ? INFINITY : 30, &o->seconds,
-                           e);
+    return invocation_above_zero(in, "seconds", o->kind == ARRIVALS_TRACE ? INFINITY : 30, INFINITY,
+                                 &o->seconds, e);
 }
 
 static int read_options(const struct invocation *in, struct load_session *j, struct err *e)
@@ -64,14 +55,11 @@ static int read_options(const struct invocation *in, struct load_session *j, str
                                  "answer-tokens", &j->options.answer, e)) < 0 ||
         (rc = invocation_u64(in, "seed", 1, &j->options.seed, e)) < 0 ||
         (rc = invocation_u64(in, "common", 0, &common, e)) < 0 ||
-        (rc = invocation_u64(in, "max-open", 4096, &most_open, e)) < 0 ||
+        (rc = invocation_range(in, "max-open", 4096, 1, MOST_OPEN, &most_open, e)) < 0 ||
         (rc = invocation_duration(in, "ttft", INFINITY, &j->report.ttft_s, e)) < 0 ||
         (rc = invocation_duration(in, "tpot", INFINITY, &j->report.tpot_s, e)) < 0 ||
-        (rc = positive_option(in, "patience", 60, &j->run.patience_s, e)) < 0)
+        (rc = invocation_above_zero(in, "patience", 60, INFINITY, &j->run.patience_s, e)) < 0)
         return rc;
-    if (most_open < 1 || most_open > 100000)
-        return err_set(e, HP_EUSAGE, "--max-open: %llu is out of range: 1 to 100000",
-                       (unsigned long long)most_open);
     if (!name_is_valid(in->arguments[0], NAME_BYTES))
         return err_set(e, HP_EINVAL, "\"%.60s\" is no name of a deployment", in->arguments[0]);
     j->run.common = common > LOAD_MAX_TOKENS ? LOAD_MAX_TOKENS : (uint32_t)common;

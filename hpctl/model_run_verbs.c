@@ -57,16 +57,6 @@ static void run_close(struct model_run *r)
     buffer_free(&r->ids);
 }
 
-static int option_range(const struct invocation *in, const char *name, uint64_t fallback,
-                        uint64_t min, uint64_t max, uint64_t *out, struct err *e)
-{
-    int rc = invocation_u64(in, name, fallback, out, e);
-    if (rc == 0 && (*out < min || *out > max))
-        return err_set(e, HP_EUSAGE, "--%s is %llu; it must be %llu to %llu", name,
-                       (unsigned long long)*out, (unsigned long long)min, (unsigned long long)max);
-    return rc;
-}
-
 /* Opens model and chain as the options say; `more` tokens follow the ids. */
 static int run_open(const struct invocation *in, uint64_t more, struct model_run *r, struct err *e)
 {
@@ -76,9 +66,9 @@ static int run_open(const struct invocation *in, uint64_t more, struct model_run
     const char *ids;
     uint64_t stages, slice, threads;
     int compute, kv, rc = invocation_required(in, "ids", &ids, e);
-    if (rc < 0 || (rc = option_range(in, "stages", 1, 1, INT32_MAX, &stages, e)) < 0 ||
-        (rc = option_range(in, "slice", 0, 0, UINT32_MAX, &slice, e)) < 0 ||
-        (rc = option_range(in, "threads", 0, 0, 256, &threads, e)) < 0 ||
+    if (rc < 0 || (rc = invocation_range(in, "stages", 1, 1, INT32_MAX, &stages, e)) < 0 ||
+        (rc = invocation_range(in, "slice", 0, 0, UINT32_MAX, &slice, e)) < 0 ||
+        (rc = invocation_range(in, "threads", 0, 0, 256, &threads, e)) < 0 ||
         (rc = invocation_choice(in, "compute", computes, 0, &compute, e)) < 0 ||
         (rc = invocation_choice(in, "kv", kvs, 0, &kv, e)) < 0 ||
         (rc = model_open(in->arguments[0], &r->model, e)) < 0)
@@ -236,7 +226,7 @@ static int greedy_verb(struct invocation *in, struct err *e)
     if (rc < 0 || invocation_flag(in, "deployment"))
         return rc == 0 ? model_live_greedy(in, e) : rc;
     rc = invocation_required(in, "tokens", &unused, e);
-    if (rc < 0 || (rc = option_range(in, "tokens", 1, 1, 1 << 24, &tokens, e)) < 0)
+    if (rc < 0 || (rc = invocation_range(in, "tokens", 1, 1, 1 << 24, &tokens, e)) < 0)
         return rc;
     rc = run_open(in, tokens, &r, e);
     uint32_t *ids = calloc(tokens, sizeof *ids);

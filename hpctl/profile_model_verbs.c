@@ -43,12 +43,10 @@ static int question_make(const struct invocation *in, json_t **arguments, double
     static const char *const computes[] = {"auto", "f32", NULL};
     const char *nodes = invocation_option(in, "nodes");
     int compute, rc;
-    if ((rc = invocation_number(in, "budget", DEFAULT_BUDGET_S, budget, e)) < 0 ||
+    if ((rc = invocation_above_zero(in, "budget", DEFAULT_BUDGET_S, MOST_BUDGET_S, budget, e)) <
+            0 ||
         (rc = invocation_choice(in, "compute", computes, 0, &compute, e)) < 0)
         return rc;
-    if (*budget <= 0 || *budget > MOST_BUDGET_S)
-        return err_set(e, HP_EUSAGE, "--budget: %g is not above 0 and at most %d seconds", *budget,
-                       MOST_BUDGET_S);
     *arguments = json_pack("{s:f, s:s}", "budget_s", *budget, "compute", computes[compute]);
     if (nodes)
         json_object_set_new(*arguments, "nodes", names_list(nodes));

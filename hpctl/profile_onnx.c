@@ -113,14 +113,8 @@ static int dims_check(const struct onnx *o, const struct network_profile_ask *as
 static int options_read(const struct invocation *in, struct onnx_profile *p, struct err *e)
 {
     const char *batches = invocation_option(in, "batches");
-    int rc = invocation_number(in, "budget", 20, &p->ask.budget_s, e);
-    rc = rc < 0 ? rc : invocation_u64(in, "blocks", 10, &p->blocks, e);
-    if (rc == 0 && (!(p->ask.budget_s > 0) || p->ask.budget_s > 3600))
-        rc = err_set(e, HP_EUSAGE, "--budget: %g is not above 0 and at most 3600 seconds",
-                     p->ask.budget_s);
-    if (rc == 0 && (p->blocks < 1 || p->blocks > SPLIT_MAX_BLOCKS))
-        rc = err_set(e, HP_EUSAGE, "--blocks: %llu is out of range: 1 to %d",
-                     (unsigned long long)p->blocks, SPLIT_MAX_BLOCKS);
+    int rc = invocation_above_zero(in, "budget", 20, 3600, &p->ask.budget_s, e);
+    rc = rc < 0 ? rc : invocation_range(in, "blocks", 10, 1, SPLIT_MAX_BLOCKS, &p->blocks, e);
     rc = rc < 0 || !batches ? rc : batches_read(batches, &p->ask, e);
     rc = rc < 0 ? rc : dims_read(invocation_option(in, "dim"), p, e);
     const char *path = in->arguments[0], *slash = strrchr(path, '/');

@@ -35,12 +35,9 @@ static int profile_split_run(struct invocation *in, struct err *e)
     uint64_t blocks;
     double window;
     int rc;
-    if ((rc = invocation_u64(in, "blocks", 10, &blocks, e)) < 0 ||
+    if ((rc = invocation_range(in, "blocks", 10, 1, SPLIT_MAX_BLOCKS, &blocks, e)) < 0 ||
         (rc = invocation_number(in, "window", 0.5, &window, e)) < 0)
         return rc;
-    if (blocks < 1 || blocks > SPLIT_MAX_BLOCKS)
-        return err_set(e, HP_EUSAGE, "--blocks: %llu is out of range: 1 to %d",
-                       (unsigned long long)blocks, SPLIT_MAX_BLOCKS);
     if (window < 0)
         return err_set(e, HP_EUSAGE, "--window: %g is below 0", window);
     if ((rc = profile_load(in->arguments[0], &p, e)) < 0)

@@ -72,18 +72,6 @@ static int read_arrivals(const struct invocation *in, struct simulate_job *j)
     return 0;
 }
 
-static int positive_option(const struct invocation *in, const char *name, double fallback,
-                           double most, double *out, struct err *e)
-{
-    int rc = invocation_number(in, name, fallback, out, e);
-    if (rc < 0)
-        return rc;
-    if (*out <= 0 || *out > most)
-        return err_set(e, HP_EUSAGE, "--%s: %g is out of range: above 0, at most %g", name, *out,
-                       most);
-    return 0;
-}
-
 static int read_noise(const struct invocation *in, const char *name, double *out, struct err *e)
 {
     int rc = invocation_number(in, name, 0, out, e);
@@ -102,11 +90,11 @@ static int read_options(const struct invocation *in, struct simulate_job *j, str
         (rc = invocation_choice(in, "scheduler", simulate_scheduler_words, SIMULATE_RESERVING,
                                 &scheduler, e)) < 0 ||
         (rc = invocation_choice(in, "rates", rates, 0, &by, e)) < 0 ||
-        (rc = positive_option(in, "load", 0.95, 1000, &j->load, e)) < 0 ||
-        (rc = positive_option(in, "step", 0.05, 1, &j->step, e)) < 0 ||
-        (rc = positive_option(in, "max-load", 1, 100, &j->max_load, e)) < 0 ||
-        (rc = positive_option(in, "target", 0.99, 1, &j->target, e)) < 0 ||
-        (rc = positive_option(in, "seconds", 30, 1e6, &j->seconds, e)) < 0 ||
+        (rc = invocation_above_zero(in, "load", 0.95, 1000, &j->load, e)) < 0 ||
+        (rc = invocation_above_zero(in, "step", 0.05, 1, &j->step, e)) < 0 ||
+        (rc = invocation_above_zero(in, "max-load", 1, 100, &j->max_load, e)) < 0 ||
+        (rc = invocation_above_zero(in, "target", 0.99, 1, &j->target, e)) < 0 ||
+        (rc = invocation_above_zero(in, "seconds", 30, 1e6, &j->seconds, e)) < 0 ||
         (rc = invocation_u64(in, "seed", 1, &j->seed, e)) < 0 ||
         (rc = read_noise(in, "latency-noise", &j->options.latency_noise, e)) < 0 ||
         (rc = read_noise(in, "network-jitter", &j->options.network_jitter, e)) < 0)

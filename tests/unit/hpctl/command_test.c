@@ -1,5 +1,6 @@
 /* The command line: options, numbers, sizes, and the verbs that there are. */
 #include <getopt.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -101,6 +102,41 @@ TEST(whole_numbers_are_whole)
     struct invocation in = with(NULL, "2e3", NULL);
     assert_int_equal(invocation_u64(&in, "count", 3, &out, NULL), 0);
     assert_int_equal(out, 2000);
+}
+
+TEST(a_number_out_of_its_range_is_refused_with_the_range)
+{
+    static const struct {
+        const char *text; /* NULL: the fallback, which may lie outside */
+        int rc;
+        uint64_t value;
+    } cases[] = {{NULL, 0, 9}, {"2", 0, 2}, {"5", 0, 5}, {"1", HP_EUSAGE, 0}, {"6", HP_EUSAGE, 0}};
+    struct err e = {0};
+    uint64_t out;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct invocation in = with(NULL, cases[i].text, NULL);
+        int rc = invocation_range(&in, "count", 9, 2, 5, &out, &e);
+        if (rc != cases[i].rc || (rc == 0 && out != cases[i].value))
+            fail_msg("%s: %d, %llu", cases[i].text, rc, (unsigned long long)out);
+    }
+    assert_string_equal(e.text, "--count: 6 is out of range: 2 to 5");
+}
+
+TEST(a_number_above_zero_may_have_a_limit)
+{
+    struct err e = {0};
+    double out;
+    struct invocation in = with(NULL, "0", NULL);
+    assert_int_equal(invocation_above_zero(&in, "count", 1, INFINITY, &out, &e), HP_EUSAGE);
+    assert_string_equal(e.text, "--count: 0 is out of range: above 0");
+    in = with(NULL, "2.5", NULL);
+    assert_int_equal(invocation_above_zero(&in, "count", 1, 2, &out, &e), HP_EUSAGE);
+    assert_string_equal(e.text, "--count: 2.5 is out of range: above 0, at most 2");
+    assert_int_equal(invocation_above_zero(&in, "count", 1, 2.5, &out, &e), 0);
+    assert_true(out == 2.5);
+    in = with(NULL, NULL, NULL);
+    assert_int_equal(invocation_above_zero(&in, "count", 0, 2, &out, &e), 0);
+    assert_true(out == 0);
 }
 
 TEST(a_choice_is_one_of_its_words_and_an_error_lists_them)
@@ -371,6 +407,8 @@ int main(void)
         cmocka_unit_test(sizes_are_read_with_their_suffixes),
         cmocka_unit_test(times_are_read_with_their_units),
         cmocka_unit_test(whole_numbers_are_whole),
+        cmocka_unit_test(a_number_out_of_its_range_is_refused_with_the_range),
+        cmocka_unit_test(a_number_above_zero_may_have_a_limit),
         cmocka_unit_test(a_choice_is_one_of_its_words_and_an_error_lists_them),
         cmocka_unit_test(the_longest_path_is_the_verb),
         cmocka_unit_test(minus_o_is_json_or_a_file),
