@@ -10,8 +10,12 @@
 #include "coordinator/prefixes.h"
 #include "coordinator/spills.h"
 
+enum { MOST_METRICS = 10 }; /* of a family */
+
 /* Names of agents and deployments are letters, digits, '-', '_' and '.': nothing in a label needs
  * escaping. */
+
+/* ---- agents and their devices ---- */
 
 static void members_rows(const struct coord *c, metrics_row_fn row, void *out)
 {
@@ -25,7 +29,7 @@ static void members_rows(const struct coord *c, metrics_row_fn row, void *out)
     }
     static const struct {
         const char *name, *type, *help;
-    } figures[] = {{"hp_agent_memory_free_bytes", "gauge", "Free memory of an agent"},
+    } metrics[] = {{"hp_agent_memory_free_bytes", "gauge", "Free memory of an agent"},
                    {"hp_agent_dropped_stale_total", "counter",
                     "Frames and messages of an older generation that an agent dropped"},
                    {"hp_agent_dropped_foreign_total", "counter",
@@ -34,13 +38,13 @@ static void members_rows(const struct coord *c, metrics_row_fn row, void *out)
                     "Payload that an agent sent over the data channel"},
                    {"hp_agent_data_received_bytes_total", "counter",
                     "Payload that an agent received over the data channel"}};
-    for (size_t f = 0; f < sizeof figures / sizeof *figures; f++)
+    for (size_t f = 0; f < sizeof metrics / sizeof *metrics; f++)
         for (size_t i = 0; i < c->n_members; i++) {
             const struct member *m = c->members[i];
             uint64_t values[] = {m->memory_free_bytes, m->dropped_stale, m->dropped_foreign,
                                  m->data_sent_bytes, m->data_received_bytes};
             snprintf(labels, sizeof labels, "agent=\"%s\"", m->name);
-            row(out, figures[f].name, figures[f].type, figures[f].help, labels, (double)values[f]);
+            row(out, metrics[f].name, metrics[f].type, metrics[f].help, labels, (double)values[f]);
         }
 }
 
@@ -48,11 +52,11 @@ static void devices_rows(const struct coord *c, metrics_row_fn row, void *out)
 {
     static const struct {
         const char *name, *help;
-    } figures[] = {
+    } metrics[] = {
         {"hp_device_memory_bytes", "Memory of a device for weights, KV cache and work space"},
-        {"hp_device_memory_free_bytes", "What of it is free"}};
+        {"hp_device_memory_free_bytes", "Memory of a device that is free"}};
     char labels[320];
-    for (size_t f = 0; f < sizeof figures / sizeof *figures; f++)
+    for (size_t f = 0; f < sizeof metrics / sizeof *metrics; f++)
         for (size_t i = 0; i < c->n_members; i++)
             for (int k = 0; k < member_device_count(c->members[i]); k++) {
                 const struct member *m = c->members[i];
@@ -61,226 +65,223 @@ static void devices_rows(const struct coord *c, metrics_row_fn row, void *out)
                 if (!name_is_valid(own->name, MEMBER_NAME))
                     continue;
                 snprintf(labels, sizeof labels, "agent=\"%s\",device=\"%s\"", m->name, own->name);
-                row(out, figures[f].name, "gauge", figures[f].help, labels, values[f]);
+                row(out, metrics[f].name, "gauge", metrics[f].help, labels, values[f]);
             }
 }
 
-static void deployments_rows(const struct coord *c, metrics_row_fn row, void *out)
+/* ---- deployments: families of metrics, each with its values ---- */
+
+struct metric {
+    const char *name, *type, *help;
+};
+
+struct metric_family {
+    const struct metric *metrics; /* ends with a zero row */
+    /* out[i] is of metrics[i]. */
+    void (*values)(const struct deployment *d, double out[MOST_METRICS]);
+};
+
+static const struct metric deployment_metrics[] = {
+    {"hp_deployment_serving", "gauge", "1 where a deployment serves"},
+    {"hp_deployment_generation", "gauge", "How often a deployment has been wired"},
+    {"hp_sequences_active", "gauge", "Sequences on the stages of a deployment"},
+    {"hp_sequences_waiting", "gauge", "Requests in the queue of a deployment"},
+    {"hp_kv_reserved_tokens", "gauge", "KV cache that open sequences reserve"},
+    {"hp_kv_tokens", "gauge", "KV cache there is"},
+    {0}};
+
+static void deployment_values(const struct deployment *d, double out[MOST_METRICS])
 {
-    static const struct {
-        const char *name, *help;
-    } figures[] = {{"hp_deployment_serving", "1 where a deployment serves"},
-                   {"hp_deployment_generation", "How often a deployment has been wired"},
-                   {"hp_sequences_active", "Sequences on the stages of a deployment"},
-                   {"hp_sequences_waiting", "Requests in the queue of a deployment"},
-                   {"hp_kv_reserved_tokens", "KV cache that open sequences reserve"},
-                   {"hp_kv_tokens", "KV cache there is"}};
-    char labels[160];
-    for (size_t f = 0; f < sizeof figures / sizeof *figures; f++)
-        for (size_t i = 0; i < c->n_deployments; i++) {
-            const struct deployment *d = c->deployments[i];
-            double values[] = {deployment_serves(d),
-                               (double)d->generation,
-                               d->n_active,
-                               d->n_waiting,
-                               (double)d->kv.used_growing * KV_PAGE_TOKENS,
-                               (double)d->kv_tokens};
-            snprintf(labels, sizeof labels, "deployment=\"%s\"", d->name);
-            row(out, figures[f].name, "gauge", figures[f].help, labels, values[f]);
-        }
+    const double values[] = {deployment_serves(d),
+                             (double)d->generation,
+                             d->n_active,
+                             d->n_waiting,
+                             (double)d->kv.used_growing * KV_PAGE_TOKENS,
+                             (double)d->kv_tokens};
+    memcpy(out, values, sizeof values);
 }
 
-static void prefixes_rows(const struct coord *c, metrics_row_fn row, void *out)
+static const struct metric prefix_metrics[] = {
+    {"hp_prefix_hits_total", "counter",
+     "Requests whose prompt began as another's, of which that part was not computed again"},
+    {"hp_prefix_hit_tokens_total", "counter", "Tokens of prompts that were not computed again"},
+    {"hp_prefix_evictions_total", "counter",
+     "Kept beginnings that were given up because room was needed"},
+    {"hp_prefix_kept", "gauge", "Sequences that have ended and are kept for others"},
+    {"hp_kv_cached_tokens", "gauge", "KV cache of kept sequences alone"},
+    {"hp_kv_shared_tokens", "gauge", "KV cache that several open sequences have together"},
+    {0}};
+
+static void prefix_values(const struct deployment *d, double out[MOST_METRICS])
 {
-    static const struct {
-        const char *name, *type, *help;
-    } figures[] = {
-        {"hp_prefix_hits_total", "counter",
-         "Requests whose prompt began as another's, of which that part was not computed again"},
-        {"hp_prefix_hit_tokens_total", "counter", "Tokens of prompts that were not computed again"},
-        {"hp_prefix_evictions_total", "counter",
-         "Kept beginnings that were given up because room was needed"},
-        {"hp_prefix_kept", "gauge", "Sequences that have ended and are kept for others"},
-        {"hp_kv_cached_tokens", "gauge", "KV cache of kept sequences alone"},
-        {"hp_kv_shared_tokens", "gauge", "KV cache that several open sequences have together"}};
-    char labels[160];
-    for (size_t f = 0; f < sizeof figures / sizeof *figures; f++)
-        for (size_t i = 0; i < c->n_deployments; i++) {
-            const struct deployment *d = c->deployments[i];
-            struct prefix_pages pages = prefixes_pages(d);
-            double values[] = {
-                (double)d->prefix_counts.hits,         (double)d->prefix_counts.tokens,
-                (double)d->prefix_counts.evicted,      prefixes_kept(d),
-                (double)pages.cached * KV_PAGE_TOKENS, (double)pages.shared * KV_PAGE_TOKENS};
-            snprintf(labels, sizeof labels, "deployment=\"%s\"", d->name);
-            row(out, figures[f].name, figures[f].type, figures[f].help, labels, values[f]);
-        }
+    struct prefix_pages pages = prefixes_pages(d);
+    const double values[] = {
+        (double)d->prefix_counts.hits,         (double)d->prefix_counts.tokens,
+        (double)d->prefix_counts.evicted,      prefixes_kept(d),
+        (double)pages.cached * KV_PAGE_TOKENS, (double)pages.shared * KV_PAGE_TOKENS};
+    memcpy(out, values, sizeof values);
 }
 
-static void drafts_rows(const struct coord *c, metrics_row_fn row, void *out)
+static const struct metric draft_metrics[] = {
+    {"hp_draft_steps_total", "counter", "Steps of decode that verified guessed tokens"},
+    {"hp_draft_tokens_total", "counter", "Guessed tokens that were verified"},
+    {"hp_draft_tokens_accepted_total", "counter", "Guessed tokens that were right"},
+    {"hp_draft_accepted_length", "gauge", "Tokens that a step with guesses gave, on average"},
+    {0}};
+
+static void draft_values(const struct deployment *d, double out[MOST_METRICS])
 {
-    static const struct {
-        const char *name, *type, *help;
-    } figures[] = {
-        {"hp_draft_steps_total", "counter", "Steps of decode that verified guessed tokens"},
-        {"hp_draft_tokens_total", "counter", "Guessed tokens that were verified"},
-        {"hp_draft_tokens_accepted_total", "counter", "Guessed tokens that were right"},
-        {"hp_draft_accepted_length", "gauge", "Tokens that a step with guesses gave, on average"}};
-    char labels[160];
-    for (size_t f = 0; f < sizeof figures / sizeof *figures; f++)
-        for (size_t i = 0; i < c->n_deployments; i++) {
-            const struct deployment *d = c->deployments[i];
-            double steps = (double)d->draft_counts.steps, right = (double)d->draft_counts.right;
-            double values[] = {steps, (double)d->draft_counts.drafts, right,
-                               steps > 0 ? 1 + right / steps : 0};
-            snprintf(labels, sizeof labels, "deployment=\"%s\"", d->name);
-            row(out, figures[f].name, figures[f].type, figures[f].help, labels, values[f]);
-        }
+    double steps = (double)d->draft_counts.steps, right = (double)d->draft_counts.right;
+    const double values[] = {steps, (double)d->draft_counts.drafts, right,
+                             steps > 0 ? 1 + right / steps : 0};
+    memcpy(out, values, sizeof values);
 }
 
-static void handoffs_rows(const struct coord *c, metrics_row_fn row, void *out)
+static const struct metric handoff_metrics[] = {
+    {"hp_handoffs_total", "counter",
+     "Prompts that the prefill plan read, with their keys and values here"},
+    {"hp_sequences_moved_total", "counter",
+     "Running sequences that came from a deployment which left an agent"},
+    {"hp_handoffs_failed_total", "counter",
+     "Handoffs that failed; the deployment's own stages read the prompt then"},
+    {"hp_handoff_bytes_total", "counter", "Keys and values that went from one plan to the other"},
+    {"hp_handoff_exposed_seconds_total", "counter",
+     "From when a prompt had been computed to when all its keys and values had come"},
+    {"hp_prefix_fetched_total", "counter",
+     "Beginnings of prompts that came from another deployment"},
+    {"hp_prefix_fetched_tokens_total", "counter",
+     "Tokens of beginnings that came from another deployment"},
+    {"hp_prefix_fetch_declined_total", "counter",
+     "Beginnings that another deployment had, computed here because that takes less time"},
+    {0}};
+
+static void handoff_values(const struct deployment *d, double out[MOST_METRICS])
 {
-    static const struct {
-        const char *name, *help;
-    } figures[] = {
-        {"hp_handoffs_total",
-         "Prompts that the prefill plan read, with their keys and values here"},
-        {"hp_sequences_moved_total",
-         "Running sequences that came from a deployment which left an agent"},
-        {"hp_handoffs_failed_total",
-         "Handoffs that failed; the deployment's own stages read the prompt then"},
-        {"hp_handoff_bytes_total", "Keys and values that went from one plan to the other"},
-        {"hp_handoff_exposed_seconds_total",
-         "From when a prompt had been computed to when all its keys and values had come"},
-        {"hp_prefix_fetched_total", "Beginnings of prompts that came from another deployment"},
-        {"hp_prefix_fetched_tokens_total", "Tokens of these"},
-        {"hp_prefix_fetch_declined_total",
-         "Beginnings that another deployment had, computed here because that takes less time"}};
-    char labels[160];
-    for (size_t f = 0; f < sizeof figures / sizeof *figures; f++)
-        for (size_t i = 0; i < c->n_deployments; i++) {
-            const struct deployment *d = c->deployments[i];
-            double values[] = {(double)d->handoffs.done,      (double)d->handoffs.moved,
-                               (double)d->handoffs.failed,    (double)d->handoffs.bytes,
-                               d->handoffs.exposed_s,         (double)d->peer_counts.fetched,
-                               (double)d->peer_counts.tokens, (double)d->peer_counts.declined};
-            snprintf(labels, sizeof labels, "deployment=\"%s\"", d->name);
-            row(out, figures[f].name, "counter", figures[f].help, labels, values[f]);
-        }
+    const double values[] = {(double)d->handoffs.done,      (double)d->handoffs.moved,
+                             (double)d->handoffs.failed,    (double)d->handoffs.bytes,
+                             d->handoffs.exposed_s,         (double)d->peer_counts.fetched,
+                             (double)d->peer_counts.tokens, (double)d->peer_counts.declined};
+    memcpy(out, values, sizeof values);
 }
 
-static void growth_rows(const struct coord *c, metrics_row_fn row, void *out)
+static const struct metric growth_metrics[] = {
+    {"hp_sequences_preempted_total", "counter",
+     "Sequences that gave their KV cache to older ones and began anew"},
+    {"hp_recomputed_tokens_total", "counter",
+     "Tokens that were computed again because their sequence gave way"},
+    {0}};
+
+static void growth_values(const struct deployment *d, double out[MOST_METRICS])
 {
-    static const struct {
-        const char *name, *help;
-    } figures[] = {{"hp_sequences_preempted_total",
-                    "Sequences that gave their KV cache to older ones and began anew"},
-                   {"hp_recomputed_tokens_total", "Tokens that were computed again for these"}};
-    char labels[160];
-    for (size_t f = 0; f < sizeof figures / sizeof *figures; f++)
-        for (size_t i = 0; i < c->n_deployments; i++) {
-            const struct deployment *d = c->deployments[i];
-            double values[] = {(double)d->growth_counts.preempted,
-                               (double)d->growth_counts.recomputed};
-            snprintf(labels, sizeof labels, "deployment=\"%s\"", d->name);
-            row(out, figures[f].name, "counter", figures[f].help, labels, values[f]);
-        }
+    const double values[] = {(double)d->growth_counts.preempted,
+                             (double)d->growth_counts.recomputed};
+    memcpy(out, values, sizeof values);
 }
 
-static void losses_rows(const struct coord *c, metrics_row_fn row, void *out)
+static const struct metric loss_metrics[] = {
+    {"hp_places_lost_total", "counter", "Times that a deployment lost an agent while it served"},
+    {"hp_sequences_lost_total", "counter", "Running sequences that their stages lost"},
+    {"hp_sequences_recovered_total", "counter",
+     "Lost sequences that went on with their next token"},
+    {"hp_recovery_pause_seconds_total", "counter",
+     "How long lost sequences that went on paused, together"},
+    {0}};
+
+static void loss_values(const struct deployment *d, double out[MOST_METRICS])
 {
-    static const struct {
-        const char *name, *help;
-    } figures[] = {
-        {"hp_places_lost_total", "Times that a deployment lost an agent while it served"},
-        {"hp_sequences_lost_total", "Running sequences that their stages lost"},
-        {"hp_sequences_recovered_total", "Of these, how many went on with their next token"},
-        {"hp_recovery_pause_seconds_total", "How long these paused, together"}};
-    char labels[160];
-    for (size_t f = 0; f < sizeof figures / sizeof *figures; f++)
-        for (size_t i = 0; i < c->n_deployments; i++) {
-            const struct deployment *d = c->deployments[i];
-            double values[] = {(double)d->losses.places, (double)d->losses.sequences,
-                               (double)d->losses.recovered, d->losses.pause_s};
-            snprintf(labels, sizeof labels, "deployment=\"%s\"", d->name);
-            row(out, figures[f].name, "counter", figures[f].help, labels, values[f]);
-        }
+    const double values[] = {(double)d->losses.places, (double)d->losses.sequences,
+                             (double)d->losses.recovered, d->losses.pause_s};
+    memcpy(out, values, sizeof values);
 }
 
-static void spills_rows(const struct coord *c, metrics_row_fn row, void *out)
+static const struct metric spill_metrics[] = {
+    {"hp_spilled_chains_total", "counter",
+     "Kept beginnings, and sequences that gave way, whose KV cache agents were told to spill"},
+    {"hp_spill_hits_total", "counter", "Sequences that began with what was spilled"},
+    {"hp_spill_hit_tokens_total", "counter", "Tokens that were read back from what was spilled"},
+    {"hp_spill_swaps_total", "counter",
+     "Sequences that had given way and began with what was spilled"},
+    {"hp_spill_declined_total", "counter",
+     "Sequences of which something was spilled that takes less time to compute"},
+    {"hp_spill_failed_total", "counter",
+     "Sequences for which what was spilled could not be read back"},
+    {"hp_spill_dropped", "gauge", "Files cut short, changed or of another chain, of its agents"},
+    {"hp_spilled_tokens", "gauge", "Tokens that all stages have spilled"},
+    {"hp_spill_memory_bytes", "gauge", "KV cache that its agents keep in host memory"},
+    {"hp_spill_disk_bytes", "gauge", "KV cache that its agents keep on disk"},
+    {0}};
+
+static void spill_values(const struct deployment *d, double out[MOST_METRICS])
 {
-    static const struct {
-        const char *name, *type, *help;
-    } figures[] = {
-        {"hp_spilled_chains_total", "counter",
-         "Kept beginnings, and sequences that gave way, whose KV cache agents were told to spill"},
-        {"hp_spill_hits_total", "counter", "Sequences that began with what was spilled"},
-        {"hp_spill_hit_tokens_total", "counter", "Tokens of these that were read back"},
-        {"hp_spill_swaps_total", "counter", "Of these, sequences that had given way before"},
-        {"hp_spill_declined_total", "counter",
-         "Sequences of which something was spilled that takes less time to compute"},
-        {"hp_spill_failed_total", "counter", "Sequences for which it could not be read back"},
-        {"hp_spill_dropped", "gauge",
-         "Files cut short, changed or of another chain, of its agents"},
-        {"hp_spilled_tokens", "gauge", "Tokens that all stages have spilled"},
-        {"hp_spill_memory_bytes", "gauge", "KV cache that its agents keep in host memory"},
-        {"hp_spill_disk_bytes", "gauge", "KV cache that its agents keep on disk"}};
-    char labels[160];
-    for (size_t f = 0; f < sizeof figures / sizeof *figures; f++)
-        for (size_t i = 0; i < c->n_deployments; i++) {
-            const struct deployment *d = c->deployments[i];
-            struct spill_totals t = spills_totals(d);
-            double values[] = {(double)d->spill_counts.spilled,
-                               (double)d->spill_counts.hits,
-                               (double)d->spill_counts.tokens,
-                               (double)d->spill_counts.swaps,
-                               (double)d->spill_counts.declined,
-                               (double)d->spill_counts.failed,
-                               (double)t.dropped,
-                               (double)t.pages * KV_PAGE_TOKENS,
-                               (double)t.memory_bytes,
-                               (double)t.disk_bytes};
-            snprintf(labels, sizeof labels, "deployment=\"%s\"", d->name);
-            row(out, figures[f].name, figures[f].type, figures[f].help, labels, values[f]);
-        }
+    struct spill_totals t = spills_totals(d);
+    const double values[] = {(double)d->spill_counts.spilled,
+                             (double)d->spill_counts.hits,
+                             (double)d->spill_counts.tokens,
+                             (double)d->spill_counts.swaps,
+                             (double)d->spill_counts.declined,
+                             (double)d->spill_counts.failed,
+                             (double)t.dropped,
+                             (double)t.pages * KV_PAGE_TOKENS,
+                             (double)t.memory_bytes,
+                             (double)t.disk_bytes};
+    memcpy(out, values, sizeof values);
 }
 
-static void prefills_rows(const struct coord *c, metrics_row_fn row, void *out)
+static const struct metric prefill_metrics[] = {
+    {"hp_prefills_compared_total", "counter",
+     "Prompts that were alone on their stages and were compared with the plan"},
+    {"hp_prefill_planned_seconds_total", "counter",
+     "What the plan predicted for prompts that were compared, from the first stage's start to the "
+     "last one's end"},
+    {"hp_prefill_measured_seconds_total", "counter", "What prompts that were compared took"},
+    {"hp_prefill_error_ratio", "gauge",
+     "Measured / planned - 1 of the last prompt that was compared"},
+    {"hp_profile_corrections_total", "counter",
+     "How often a profile was corrected because it had drifted"},
+    {0}};
+
+static void prefill_values(const struct deployment *d, double out[MOST_METRICS])
 {
-    static const struct {
-        const char *name, *type, *help;
-    } figures[] = {
-        {"hp_prefills_compared_total", "counter",
-         "Prompts that were alone on their stages and were compared with the plan"},
-        {"hp_prefill_planned_seconds_total", "counter",
-         "What the plan predicted for them, from the first stage's start to the last one's end"},
-        {"hp_prefill_measured_seconds_total", "counter", "What they took"},
-        {"hp_prefill_error_ratio", "gauge", "Measured / planned - 1 of the last of them"},
-        {"hp_profile_corrections_total", "counter",
-         "How often a profile was corrected because it had drifted"}};
+    struct plan_vs_actual_totals t = plan_vs_actual_totals(d);
+    const double values[] = {(double)t.prefills, t.planned_s, t.measured_s, t.error,
+                             (double)t.corrections};
+    memcpy(out, values, sizeof values);
+}
+
+static void family_rows(const struct coord *c, const struct metric_family *family,
+                        metrics_row_fn row, void *out)
+{
     char labels[160];
-    for (size_t f = 0; f < sizeof figures / sizeof *figures; f++)
+    for (size_t k = 0; family->metrics[k].name; k++)
         for (size_t i = 0; i < c->n_deployments; i++) {
-            struct plan_vs_actual_totals t = plan_vs_actual_totals(c->deployments[i]);
-            double values[] = {(double)t.prefills, t.planned_s, t.measured_s, t.error,
-                               (double)t.corrections};
+            double values[MOST_METRICS] = {0};
+            family->values(c->deployments[i], values);
             snprintf(labels, sizeof labels, "deployment=\"%s\"", c->deployments[i]->name);
-            row(out, figures[f].name, figures[f].type, figures[f].help, labels, values[f]);
+            row(out, family->metrics[k].name, family->metrics[k].type, family->metrics[k].help,
+                labels, values[k]);
         }
 }
+
+static const struct metric_family families[] = {
+    {deployment_metrics, deployment_values}, {prefix_metrics, prefix_values},
+    {draft_metrics, draft_values},           {handoff_metrics, handoff_values},
+    {growth_metrics, growth_values},         {loss_metrics, loss_values},
+    {spill_metrics, spill_values},           {prefill_metrics, prefill_values}};
+
+/* ---- stages ---- */
 
 static void stages_rows(const struct coord *c, metrics_row_fn row, void *out)
 {
     static const struct {
         const char *name, *type, *help;
-    } figures[] = {{"hp_stage_busy_seconds_total", "counter", "Compute that a stage has measured"},
+    } metrics[] = {{"hp_stage_busy_seconds_total", "counter", "Compute that a stage has measured"},
                    {"hp_stage_planned_seconds_total", "counter",
                     "Compute that the plan predicted for the same work"},
                    {"hp_stage_batches_total", "counter", "Batches that a stage has run"},
                    {"hp_stage_queued_batches", "gauge", "Batches that wait at a stage"},
                    {"hp_stage_kv_used_tokens", "gauge", "KV cache in use on a stage"}};
     char labels[320];
-    for (size_t f = 0; f < sizeof figures / sizeof *figures; f++)
+    for (size_t f = 0; f < sizeof metrics / sizeof *metrics; f++)
         for (size_t i = 0; i < c->n_deployments; i++)
             for (int k = 0; k < c->deployments[i]->n_stages; k++) {
                 const struct deployment *d = c->deployments[i];
@@ -295,9 +296,11 @@ static void stages_rows(const struct coord *c, metrics_row_fn row, void *out)
                          "deployment=\"%s\",stage=\"%d\",agent=\"%s\",device=\"%s\"", d->name, k,
                          d->stages[k].agent->name,
                          own && name_is_valid(own->name, MEMBER_NAME) ? own->name : "");
-                row(out, figures[f].name, figures[f].type, figures[f].help, labels, values[f]);
+                row(out, metrics[f].name, metrics[f].type, metrics[f].help, labels, values[f]);
             }
 }
+
+/* ---- all ---- */
 
 void metrics_rows(const struct coord *c, metrics_row_fn row, void *out)
 {
@@ -325,13 +328,7 @@ void metrics_rows(const struct coord *c, metrics_row_fn row, void *out)
         (double)c->counts.pauses);
     members_rows(c, row, out);
     devices_rows(c, row, out);
-    deployments_rows(c, row, out);
-    prefixes_rows(c, row, out);
-    drafts_rows(c, row, out);
-    handoffs_rows(c, row, out);
-    growth_rows(c, row, out);
-    losses_rows(c, row, out);
-    spills_rows(c, row, out);
+    for (size_t i = 0; i < sizeof families / sizeof *families; i++)
+        family_rows(c, &families[i], row, out);
     stages_rows(c, row, out);
-    prefills_rows(c, row, out);
 }
