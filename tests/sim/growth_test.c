@@ -4,8 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "coordinator/deployment.h"
-#include "tests/sim/failures.h"
+#include "tests/sim/narrow.h"
 
 static uint64_t figure(struct sim *s, const char *name)
 {
@@ -17,36 +16,10 @@ static void finished(struct sim *s)
     all_finished(s, 60000);
 }
 
-enum { PAGES = 12 };
-
-/* A deployment that is planned anew has more room, and one learns how long answers are. */
-static void narrow(struct sim *s)
-{
-    struct deployment *d = deployment_find(s->core, "toy");
-    if (!d)
-        return;
-    d->kv_tokens = PAGES * KV_PAGE_TOKENS;
-    d->answer_tokens = 1;
-}
-
-/* Deploys with room for twelve sequences of one page, or four of three, and teaches the coordinator
- * that answers are short. */
 static void begin(struct sim *s, uint64_t seed, const char *agents, const char *prefix_cache)
 {
-    struct buffer manifest = {0};
     sim_open(s, seed, 3);
-    toy_manifest("toy", &manifest);
-    json_t *options =
-        json_pack("{s:s, s:i, s:i}", "prefix_cache", prefix_cache, "slice", 8, "max_sequences", 12);
-    if (agents)
-        json_object_set_new(options, "agents", json_string(agents));
-    sim_ask(s, "deploy", json_pack("{s:s, s:o}", "name", "toy", "options", options), &manifest);
-    buffer_free(&manifest);
-    assert_true(sim_run_until(s, sim_serves, 30000));
-    narrow(s);
-    s->most_pages = PAGES;
-    request(s, 10, 1);
-    finished(s);
+    narrow_begin(s, agents, prefix_cache);
 }
 
 static bool first_is_answered(struct sim *s)
@@ -116,52 +89,22 @@ static void strike(struct sim *s, uint64_t seed)
 }
 
 struct growth_toll {
-    unsigned finished, failed, cancelled;
+    struct storm_toll streams;
     uint64_t preempted, recomputed;
 };
 
 static void one_run(uint64_t seed, struct growth_toll *t)
 {
-    static const char *const agents[] = {NULL, "a0,a1,a2", "a2,a0", "a1"}, *const caches[] = {
-                                                                               "on", "shared",
-                                                                               "off"};
     struct sim s;
-    begin(&s, seed, agents[seed % 4], caches[seed / 4 % 3]);
-    s.scored = seed % 2;
-    s.most_pages = 0;
+    begin(&s, seed, storm_agents(seed), storm_cache(seed));
     s.alike = 0.3;
-    s.network.slow_ns = 1000000 * (1 + sim_random(&s, 20));
-    s.network.late = 0.05;
-    s.network.late_ns = 40 * UINT64_C(1000000);
-    for (int i = 0; i < 60; i++) {
-        strike(&s, seed);
-        narrow(&s);
-        sim_run_ms(&s, sim_random(&s, 8));
-        for (int k = 0; k < 3; k++)
-            if (!sim_agent_alive(&s, k) && sim_random(&s, 4) == 0)
-                sim_agent_start(&s, k);
-    }
-    s.network.late = 0;
-    for (int k = 0; k < 3; k++)
-        if (!sim_agent_alive(&s, k))
-            sim_agent_start(&s, k);
-    for (int i = 0; i < 200 && !sim_quiet(&s); i++) {
-        narrow(&s);
-        sim_run_ms(&s, 20);
-    }
-    if (!sim_run_until(&s, sim_quiet, 120000))
-        fail_msg("seed %llu: a stream never ended", (unsigned long long)seed);
-    sim_run_ms(&s, 12000);
+    storm(&s, strike, 8);
     if (sim_serves(&s)) {
         t->preempted += figure(&s, "preempted");
         t->recomputed += figure(&s, "recomputed_tokens");
     }
     serves_and_is_clean(&s, 60000);
-    for (int i = 0; i < s.n_clients; i++) {
-        t->finished += s.clients[i].finished;
-        t->failed += s.clients[i].failed;
-        t->cancelled += s.clients[i].cancelled;
-    }
+    storm_toll_add(&t->streams, &s);
     sim_close(&s);
 }
 
@@ -175,9 +118,9 @@ TEST(tokens_are_those_of_an_undisturbed_run_whoever_gives_way_and_whatever_break
            "finished, %u failed cleanly, %u were cancelled; %llu gave way, %llu tokens were "
            "computed again\n",
            (unsigned long long)seeds.first, (unsigned long long)(seeds.first + seeds.n - 1),
-           t.finished, t.failed, t.cancelled, (unsigned long long)t.preempted,
-           (unsigned long long)t.recomputed);
-    assert_true(seeds.n < 100 || (t.preempted > seeds.n && t.finished > 10 * seeds.n));
+           t.streams.finished, t.streams.failed, t.streams.cancelled,
+           (unsigned long long)t.preempted, (unsigned long long)t.recomputed);
+    assert_true(seeds.n < 100 || (t.preempted > seeds.n && t.streams.finished > 10 * seeds.n));
 }
 
 int main(void)
