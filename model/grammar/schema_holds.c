@@ -227,16 +227,6 @@ static bool ranges_apart(const json_t *a, const json_t *b, const char *low, cons
            json_number_value(from) > json_number_value(to);
 }
 
-static bool name_required(const json_t *schema, const char *name)
-{
-    json_t *item;
-    size_t i;
-    json_array_foreach(json_object_get(schema, "required"), i,
-                       item) if (json_is_string(item) &&
-                                 strcmp(json_string_value(item), name) == 0) return true;
-    return false;
-}
-
 /* A member that one must have is none that the other can have. */
 static bool members_apart(struct schema_reader *r, const json_t *a, const json_t *b,
                           const char *path, int depth)
@@ -253,7 +243,7 @@ static bool members_apart(struct schema_reader *r, const json_t *a, const json_t
         if (!other)
             other = json_object_get(json_object_get(b, "patternProperties") ? NULL : b,
                                     "additionalProperties");
-        if (json_is_false(other) || (own && other && name_required(b, name) &&
+        if (json_is_false(other) || (own && other && schema_requires(b, name) &&
                                      schema_apart(r, own, other, path, depth + 1)))
             return true;
     }

@@ -48,6 +48,8 @@ const json_t *schema_both(struct schema_reader *r, const json_t *a, const json_t
 /* A copy (shallow) without some members, kept by the reader; `names` ends with NULL. */
 json_t *schema_without(struct schema_reader *r, const json_t *schema, const char *const *names);
 bool schema_is_type(const json_t *schema, const char *type); /* whether it allows it */
+/* Whether an object must have a member of that name. */
+bool schema_requires(const json_t *schema, const char *name);
 
 enum schema_truth { SCHEMA_NO, SCHEMA_YES, SCHEMA_UNKNOWN };
 enum schema_truth schema_holds(struct schema_reader *r, const json_t *schema, const json_t *value,

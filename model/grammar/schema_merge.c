@@ -160,6 +160,18 @@ static bool type_listed(const json_t *types, const char *type)
     return false;
 }
 
+bool schema_requires(const json_t *schema, const char *name)
+{
+    json_t *item;
+    size_t i;
+    json_array_foreach(json_object_get(schema, "required"), i, item)
+    {
+        if (json_is_string(item) && strcmp(json_string_value(item), name) == 0)
+            return true;
+    }
+    return false;
+}
+
 bool schema_is_type(const json_t *schema, const char *type)
 {
     const json_t *is = json_object_get(schema, "type");

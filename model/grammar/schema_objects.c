@@ -21,23 +21,13 @@ struct object_reader {
     const struct expression *other; /* a further member */
 };
 
-static bool name_required(const json_t *schema, const char *name)
-{
-    json_t *item;
-    size_t i;
-    json_array_foreach(json_object_get(schema, "required"), i,
-                       item) if (json_is_string(item) &&
-                                 strcmp(json_string_value(item), name) == 0) return true;
-    return false;
-}
-
 /* False: a member that must be there cannot be, or it failed. */
 static bool member_add(struct object_reader *o, const char *name, const json_t *schema)
 {
     char path[512];
     if (!schema_work(o->r, 1 + json_array_size(json_object_get(o->schema, "required")) / 8))
         return false;
-    bool required = name_required(o->schema, name);
+    bool required = schema_requires(o->schema, name);
     json_t *key = json_string(name);
     snprintf(path, sizeof path, "%.300s.properties.%.100s", o->path, name);
     const struct expression *value = o->part(o->r, schema, path), *text;
