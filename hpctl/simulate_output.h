@@ -11,7 +11,7 @@
 
 struct simulate_report {
     const struct dispatch_topology *t;
-    const char *plan_file, *arrivals;
+    const char *arrivals;
     const struct simulate_options *options;
     double load, seconds, wall_s;
     uint64_t seed;

@@ -232,7 +232,6 @@ static int one_load(const struct invocation *in, struct simulate_job *j, struct 
     struct simulate_result r = {0};
     struct simulate_picture picture = {.t = &j->t};
     struct simulate_report report = {.t = &j->t,
-                                     .plan_file = in->arguments[0],
                                      .arrivals = invocation_option_or(in, "arrivals", "poisson"),
                                      .options = &j->options,
                                      .load = j->load,

@@ -19,7 +19,6 @@
 enum {
     GRAMMAR_MAX_STATES = 1 << 17,
     GRAMMAR_MAX_EDGES = 1 << 17,
-    GRAMMAR_MAX_WIRE_BYTES = 4 << 20,
     GRAMMAR_MAX_LEAST = 1 << 22, /* bytes of the shortest text */
 };
 #define GRAMMAR_NEVER UINT32_MAX /* as a least: no text */

@@ -9,8 +9,6 @@
 
 #include "model/grammar/expression.h"
 
-enum { JSON_TEXT_MAX_DIGITS = 16 };
-
 enum json_text_part {
     JSON_TEXT_SPACE,
     JSON_TEXT_CHAR, /* of a string, one */

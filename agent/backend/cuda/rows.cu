@@ -3,7 +3,7 @@
 #include "agent/backend/cuda/formats.cuh"
 #include "agent/backend/cuda/kernels.h"
 
-enum { ROW_THREADS = 256, ROWS_PER_LAUNCH = 65535 };
+enum { ROW_THREADS = 256 };
 
 /* ---- element by element ---- */
 
