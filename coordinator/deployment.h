@@ -195,6 +195,9 @@ struct deployment {
         uint64_t steps, drafts, right; /* steps that verified guesses; these; of them right */
     } draft_counts;
     struct {
+        uint64_t prompt, output; /* of prompts that began; of answers so far */
+    } tokens;
+    struct {
         uint64_t done, moved, failed, bytes; /* prompts that another plan read for it; sequences
                                                 that came while they ran; of both */
         double exposed_s; /* from when all was computed to when all had come, as seen from here */

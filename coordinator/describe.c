@@ -79,6 +79,9 @@ json_t *describe_member(const struct coord *c, const struct member *m, bool whol
         json_object_set_new(out, "kv_spill", spills);
     if (m->rival_host[0])
         json_object_set_new(out, "key_also_on", json_string(m->rival_host));
+    json_object_set_new(out, "data_sent_bytes", json_integer((json_int_t)m->data_sent_bytes));
+    json_object_set_new(out, "data_received_bytes",
+                        json_integer((json_int_t)m->data_received_bytes));
     if (!whole)
         return out;
     json_t *models = json_array();
@@ -90,9 +93,6 @@ json_t *describe_member(const struct coord *c, const struct member *m, bool whol
     json_object_set_new(out, "joins", json_integer((json_int_t)m->joins));
     json_object_set_new(out, "dropped_stale", json_integer((json_int_t)m->dropped_stale));
     json_object_set_new(out, "dropped_foreign", json_integer((json_int_t)m->dropped_foreign));
-    json_object_set_new(out, "data_sent_bytes", json_integer((json_int_t)m->data_sent_bytes));
-    json_object_set_new(out, "data_received_bytes",
-                        json_integer((json_int_t)m->data_received_bytes));
     if (m->node)
         json_object_set(out, "node", m->node->told);
     return out;
@@ -248,6 +248,8 @@ json_t *describe_deployment(const struct deployment *d, bool with_plan)
         (json_int_t)d->max_sequences, "sequences_active", (int)d->n_active, "sequences_waiting",
         (int)d->n_waiting, "created_s", (json_int_t)d->created_s, "moved_bytes", (json_int_t)moved,
         "stages", describe_stages(d));
+    json_object_set_new(out, "prompt_tokens", json_integer((json_int_t)d->tokens.prompt));
+    json_object_set_new(out, "output_tokens", json_integer((json_int_t)d->tokens.output));
     json_object_set_new(out, "weight", json_real(d->spec.weight));
     json_object_set_new(out, "copies", json_integer((json_int_t)d->spec.copies));
     json_object_set_new(out, "ttft_ms", json_real(d->spec.ttft_s * 1e3));

@@ -88,6 +88,8 @@ static const struct metric deployment_metrics[] = {
     {"hp_sequences_waiting", "gauge", "Requests in the queue of a deployment"},
     {"hp_kv_reserved_tokens", "gauge", "KV cache that open sequences reserve"},
     {"hp_kv_tokens", "gauge", "KV cache there is"},
+    {"hp_deployment_prompt_tokens_total", "counter", "Tokens of prompts that began"},
+    {"hp_deployment_output_tokens_total", "counter", "Tokens of answers, as they come"},
     {0}};
 
 static void deployment_values(const struct deployment *d, double out[MOST_METRICS])
@@ -97,7 +99,9 @@ static void deployment_values(const struct deployment *d, double out[MOST_METRIC
                              d->n_active,
                              d->n_waiting,
                              (double)d->kv.used_growing * KV_PAGE_TOKENS,
-                             (double)d->kv_tokens};
+                             (double)d->kv_tokens,
+                             (double)d->tokens.prompt,
+                             (double)d->tokens.output};
     memcpy(out, values, sizeof values);
 }
 

@@ -8,7 +8,7 @@
 #include "common/utf8.h"
 #include "coordinator/model_slots.h"
 
-enum { PACE_MOST_STEPS = 48 /* 1.1^48 is 97 */, PACE_DOUBLINGS = 5 };
+enum { PACE_MOST_STEPS = 48 /* 1.1^48 is 97 */, PACE_DOUBLINGS = 6 };
 
 static bool pace_is_of(const struct member_pace *p, const struct deployment *d, int device)
 {

@@ -8,7 +8,7 @@
 #include "coordinator/member.h"
 
 enum {
-    PACE_KEPT_MS = 600000, /* after the last prompt there; doubles five times */
+    PACE_KEPT_MS = 120000, /* after the last prompt there; doubles six times */
     PACE_KIND = DEVICE_KIND + 48,
 };
 /* Paces are powers of this, so that alike devices are of one kind to the planner still. */

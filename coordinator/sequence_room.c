@@ -85,6 +85,7 @@ void sequence_open(struct coord *c, struct deployment *d, struct sequence *s,
     if (first && !sequence_is_silent(s)) {
         c->counts.opened++;
         c->counts.prompt_tokens += s->n_prompt;
+        d->tokens.prompt += s->n_prompt;
     }
     if (!sequence_order_open(c, d, s))
         sequence_fail_memory(c, s);

@@ -271,6 +271,7 @@ static void sequence_said(struct coord *c, struct sequence *s, const struct mess
         if (s->output)
             memcpy(s->output + s->n_output, ids, fresh * sizeof *ids);
         s->n_output += fresh;
+        d->tokens.output += fresh;
     }
     bool stopped = strcmp(t->finish, "stop") == 0;
     size_t shown = fresh - (stopped && fresh ? 1 : 0); /* the end token is not text */

@@ -104,6 +104,7 @@ void successor_take_over(struct coord *c, struct deployment *before, struct depl
     d->prefix_counts = before->prefix_counts;
     d->spill_counts = before->spill_counts;
     d->draft_counts = before->draft_counts;
+    d->tokens = before->tokens;
     d->handoffs = before->handoffs;
     d->peer_counts = before->peer_counts;
     before->heir = d->id;

@@ -26,6 +26,7 @@ const struct command *const command_tables[] = {
     init_verbs,
     cluster_verbs,
     HEADING("looking and measuring"),
+    top_verbs,
     topo_verbs,
     doctor_verbs,
     bench_verbs,

@@ -1,9 +1,6 @@
 """A model file without a cluster: `hpctl run`, `chat` and `serve` begin one of their own, which ends with them, however they end."""
 import json
 import os
-import pty
-import re
-import select
 import shutil
 import signal
 import subprocess
@@ -11,10 +8,9 @@ import tempfile
 import time
 import urllib.request
 
-from cluster import BUILD, DEMO, SCALE, ended
+from cluster import DEMO, SCALE, ended
 from tap import main, test
-
-HPCTL = os.path.join(BUILD, "hpctl")
+from terminal import HPCTL, Terminal
 
 
 class Home:
@@ -106,31 +102,6 @@ def who_serves_says_when_a_process_of_its_cluster_ends():
         _, said = serve.communicate(timeout=30 * SCALE)
         assert serve.returncode == 1 and "its agent" in said, (serve.returncode, said)
         wait("nothing is left", home.is_empty)
-
-
-
-class Terminal:
-    """hpctl on a terminal of its own."""
-
-    def __init__(self, env, *args):
-        self.pid, self.fd = pty.fork()
-        if self.pid == 0:
-            os.execve(HPCTL, [HPCTL, *args], dict(env, TERM="xterm"))
-        self.seen = ""
-
-    def until(self, pattern, seconds=30):
-        """What was shown up to there."""
-        until = time.monotonic() + seconds * SCALE
-        while not (found := re.search(pattern, self.seen)):
-            assert time.monotonic() < until, (pattern, self.seen[-400:])
-            if select.select([self.fd], [], [], 0.2)[0]:
-                self.seen += os.read(self.fd, 4096).decode(errors="replace")
-        shown, self.seen = self.seen[:found.end()], self.seen[found.end():]
-        return shown
-
-    def say(self, text, pattern=r"\n> $"):
-        os.write(self.fd, text.encode())
-        return self.until(pattern)
 
 
 @test

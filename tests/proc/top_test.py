@@ -1,0 +1,60 @@
+"""`hpctl top`: rates of a cluster that answers, on a terminal and as JSON."""
+import os
+import time
+
+from cluster import Cluster, DEMO, SCALE
+from tap import main, test
+from terminal import Terminal
+
+
+def shows(screen, pattern):
+    """Drawn anew, since else only what changed is."""
+    until = time.monotonic() + 30 * SCALE
+    while True:
+        os.write(screen.fd, b"\x0c")
+        try:
+            return screen.until(pattern, 1)
+        except AssertionError:
+            assert time.monotonic() < until, (pattern, screen.seen[-400:])
+
+
+@test
+def what_a_cluster_does_is_seen_live():
+    with Cluster(agents=2, cores=1) as c:
+        screen = Terminal(c.env, "top", "--interval", "100ms")
+        shows(screen, "nothing is deployed")
+        c.deploy("demo", DEMO)
+        shows(screen, r"demo *(\x1b\[[0-9;]*[A-Za-z])?serving")
+        stream = c.stream("/v1/completions", {"model": "demo", "prompt": "one two", "max_tokens": 1900, "ignore_eos": True})
+        events = stream.events()
+        next(events)
+        figures = c.hpctl("top", "--interval", "300ms")
+        (demo,), agents = figures["deployments"], {a["name"]: a for a in figures["agents"]}
+        assert demo["tokens_per_s"] > 0 and demo["active"] == 1 and 0 < demo["kv_share"] < 1, figures
+        assert set(agents) == {"a0", "a1"} and all(a["state"] == "ready" for a in agents.values()), figures
+        assert sum("demo" in a["stages"] for a in agents.values()) == demo["stages"], figures
+        next(events)
+        stream.close()
+        os.write(screen.fd, b"q")
+        assert os.waitpid(screen.pid, 0)[1] == 0
+        text = c.run("top", "--once", "--interval", "100ms")
+        assert text.returncode == 0 and "TOKENS/S" in text.stdout and "a1 " in text.stdout, text
+        for wrong, why in ((("--interval", "5"), "unit"), (("--interval", "1h1"), "--interval"), (("--interval", "1ms"), "out of range")):
+            done = c.run("top", *wrong)
+            assert done.returncode == 2 and why in done.stderr, done
+
+
+@test
+def a_coordinator_that_is_gone_is_said_and_awaited():
+    with Cluster(agents=1, cores=1) as c:
+        screen = Terminal(c.env, "top", "--interval", "100ms")
+        shows(screen, r"a0 *(\x1b\[[0-9;]*[A-Za-z])?ready")
+        c.kill("coordinator")
+        shows(screen, "no answer")
+        c.hpctl("local", "start", "--coordinator")
+        shows(screen, r"a0 *(\x1b\[[0-9;]*[A-Za-z])?ready")
+        os.write(screen.fd, b"\x03")
+        assert os.waitpid(screen.pid, 0)[1] == 0
+
+
+main()
