@@ -258,6 +258,16 @@ def every_function_has_a_caller_in_another_file():
 
 
 @test
+def every_fault_that_mutations_put_in_has_its_place():
+    """tests/long/mutations.py and its like run for minutes, far from the change that moved a line."""
+    sys.path.insert(0, os.path.join(ROOT, "tests", "long"))
+    import cuda_mutations
+    import faults
+    import mutations
+    none_is("faults without their place in the sources", faults.misplaced(mutations.FAULTS + cuda_mutations.FAULTS))
+
+
+@test
 def every_header_compiles_alone():
     def problem(path):
         run = subprocess.run(["gcc", "-std=c11", "-D_GNU_SOURCE", "-I.", "-fsyntax-only", "-x", "c", path], cwd=ROOT, capture_output=True, text=True)

@@ -5,62 +5,59 @@
 """
 import os
 import re
-import shutil
 import subprocess
 import sys
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import faults
+
 TEST = "build/tests/unit/agent/backend/cuda_test"
 ROOM = "agent/backend/cuda/"
 
-# What it is, file of the room, what stands there, what takes its place (once).
+# What it is, file, what stands there, what takes its place (once).
 FAULTS = [
     # barriers and shuffles
-    ("tiles: no barrier between filling and reading", "products.cu", "        tile_put(xs, values);\n        __syncthreads();", "        tile_put(xs, values);"),
-    ("tiles: no barrier before the next tile", "products.cu", "ws[i][tx + b * 16];\n        __syncthreads();", "ws[i][tx + b * 16];"),
-    ("tiles: a barrier that some threads never reach", "products.cu", "        tile_put(xs, values);\n        __syncthreads();", "        tile_put(xs, values);\n        if (threadIdx.x < 128)\n            __syncthreads();"),
-    ("few rows: a shuffle that some lanes never reach", "products.cu", "float sum = warp_sum(sums[r]);", "float sum = lane < 31 ? warp_sum(sums[r]) : 0;"),
-    ("attention: no barrier before warps are joined", "attention.cu", "        sums[warp][lane + i * WARP] = sum[i];\n    __syncthreads();", "        sums[warp][lane + i * WARP] = sum[i];"),
-    ("attention: greatest scores of one warp are written by all", "attention.cu", "    if (lane == 0) {\n        greatests[warp]", "    {\n        greatests[0]"),
-    ("attention: a warp's sums are never written", "attention.cu", "        sums[warp][lane + i * WARP] = sum[i];\n", "        if (warp)\n            sums[warp][lane + i * WARP] = sum[i];\n"),
+    ("tiles: no barrier between filling and reading", ROOM + "products.cu", "        tile_put(xs, values);\n        __syncthreads();", "        tile_put(xs, values);"),
+    ("tiles: no barrier before the next tile", ROOM + "products.cu", "ws[i][tx + b * 16];\n        __syncthreads();", "ws[i][tx + b * 16];"),
+    ("tiles: a barrier that some threads never reach", ROOM + "products.cu", "        tile_put(xs, values);\n        __syncthreads();", "        tile_put(xs, values);\n        if (threadIdx.x < 128)\n            __syncthreads();"),
+    ("few rows: a shuffle that some lanes never reach", ROOM + "products.cu", "float sum = warp_sum(sums[r]);", "float sum = lane < 31 ? warp_sum(sums[r]) : 0;"),
+    ("attention: no barrier before warps are joined", ROOM + "attention.cu", "        sums[warp][lane + i * WARP] = sum[i];\n    __syncthreads();", "        sums[warp][lane + i * WARP] = sum[i];"),
+    ("attention: greatest scores of one warp are written by all", ROOM + "attention.cu", "    if (lane == 0) {\n        greatests[warp]", "    {\n        greatests[0]"),
+    ("attention: a warp's sums are never written", ROOM + "attention.cu", "        sums[warp][lane + i * WARP] = sum[i];\n", "        if (warp)\n            sums[warp][lane + i * WARP] = sum[i];\n"),
     # bounds
-    ("few rows: no bound on outputs", "products.cu", "if (lane == 0 && c < p.outputs && r < n)", "if (lane == 0 && r < n)"),
-    ("few rows: no bound on rows", "products.cu", "if (lane == 0 && c < p.outputs && r < n)", "if (lane == 0 && c < p.outputs)"),
-    ("few rows: inputs are read past a row", "products.cu", "(r0 + (r < n ? r : 0)) * p.in.stride", "(r0 + r) * p.in.stride"),
-    ("few rows: weights are read past their end", "products.cu", "uint32_t left = p.inputs - k < FORMAT_RUN ? p.inputs - k : FORMAT_RUN;", "uint32_t left = FORMAT_RUN;"),
-    ("tiles: no bound on rows that are read", "products.cu", "r0 + own < p.rows && i < left ?", "i < left ?"),
-    ("tiles: no bound on outputs' weights", "products.cu", "if (c0 + own < p.outputs && left)", "if (left)"),
-    ("tiles: no bound on rows that are written", "products.cu", "if (r0 + ty + a * 16 < p.rows && c0", "if (c0"),
-    ("turned: no bound on outputs", "products.cu", "    if (c >= p.outputs)\n        return;\n", ""),
-    ("attention: queries are read past a head", "attention.cu", "lane + i * WARP < a.head_dim ? query[lane + i * WARP] : 0", "query[lane + i * WARP]"),
-    ("attention: keys are read past a head", "attention.cu", "            if (lane + i * WARP < a.head_dim)\n                score", "                score"),
-    ("attention: results are written past a head", "attention.cu", "i < a.value_dim; i += blockDim.x", "i < a.value_dim + 1; i += blockDim.x"),
-    ("attention: a token sees the one after it", "attention.cu", "p <= row.last; p += ATTEND_WARPS", "p <= row.last + 1; p += ATTEND_WARPS"),
-    ("attention: a token does not see itself", "attention.cu", "p <= row.last; p += ATTEND_WARPS", "p < row.last; p += ATTEND_WARPS"),
-    ("attention: keys and values are written past a token", "attention.cu", "i < width; i += blockDim.x) {\n        float value", "i < width + WARP; i += blockDim.x) {\n        float value"),
-    ("wire: no bound on blocks", "rows.cu", "n < width / WIRE; n += blockDim.x", "n <= width / WIRE; n += blockDim.x"),
-    ("narrow rows: one element too many", "rows.cu", "i < width; i += blockDim.x) {\n        float v = in.data", "i <= width; i += blockDim.x) {\n        float v = in.data"),
-    ("rotation: elements that are not turned are left out", "rows.cu", "to[at] = from[at];", "to[at] = 0;"),
+    ("few rows: no bound on outputs", ROOM + "products.cu", "if (lane == 0 && c < p.outputs && r < n)", "if (lane == 0 && r < n)"),
+    ("few rows: no bound on rows", ROOM + "products.cu", "if (lane == 0 && c < p.outputs && r < n)", "if (lane == 0 && c < p.outputs)"),
+    ("few rows: inputs are read past a row", ROOM + "products.cu", "(r0 + (r < n ? r : 0)) * p.in.stride", "(r0 + r) * p.in.stride"),
+    ("few rows: weights are read past their end", ROOM + "products.cu", "uint32_t left = p.inputs - k < FORMAT_RUN ? p.inputs - k : FORMAT_RUN;", "uint32_t left = FORMAT_RUN;"),
+    ("tiles: no bound on rows that are read", ROOM + "products.cu", "r0 + own < p.rows && i < left ?", "i < left ?"),
+    ("tiles: no bound on outputs' weights", ROOM + "products.cu", "if (c0 + own < p.outputs && left)", "if (left)"),
+    ("tiles: no bound on rows that are written", ROOM + "products.cu", "if (r0 + ty + a * 16 < p.rows && c0", "if (c0"),
+    ("turned: no bound on outputs", ROOM + "products.cu", "    if (c >= p.outputs)\n        return;\n", ""),
+    ("attention: queries are read past a head", ROOM + "attention.cu", "lane + i * WARP < a.head_dim ? query[lane + i * WARP] : 0", "query[lane + i * WARP]"),
+    ("attention: keys are read past a head", ROOM + "attention.cu", "            if (lane + i * WARP < a.head_dim)\n                score", "                score"),
+    ("attention: results are written past a head", ROOM + "attention.cu", "i < a.value_dim; i += blockDim.x", "i < a.value_dim + 1; i += blockDim.x"),
+    ("attention: a token sees the one after it", ROOM + "attention.cu", "p <= row.last; p += ATTEND_WARPS", "p <= row.last + 1; p += ATTEND_WARPS"),
+    ("attention: a token does not see itself", ROOM + "attention.cu", "p <= row.last; p += ATTEND_WARPS", "p < row.last; p += ATTEND_WARPS"),
+    ("attention: keys and values are written past a token", ROOM + "attention.cu", "i < width; i += blockDim.x) {\n        float value", "i < width + WARP; i += blockDim.x) {\n        float value"),
+    ("wire: no bound on blocks", ROOM + "rows.cu", "n < width / WIRE; n += blockDim.x", "n <= width / WIRE; n += blockDim.x"),
+    ("narrow rows: one element too many", ROOM + "rows.cu", "i < width; i += blockDim.x) {\n        float v = in.data", "i <= width; i += blockDim.x) {\n        float v = in.data"),
+    ("rotation: elements that are not turned are left out", ROOM + "rows.cu", "to[at] = from[at];", "to[at] = 0;"),
     # numbers
-    ("attention: sinks are no part of the sum", "attention.cu", "all = a.sinks ? expf(a.sinks[head] - most) : 0;", "all = 0;"),
-    ("attention: values lie apart from keys always", "attention.cu", "kv_at(a, row, a.parts - 1, p)", "kv_at(a, row, 1, p)"),
-    ("attention: no soft cap", "attention.cu", "        if (a.cap != 0)\n            score = a.cap * tanhf(score / a.cap);\n", ""),
-    ("one row of a table for all ids is not known", "ops.c", "how->same ? NULL : tensor_row(&in[0], 0)", "tensor_row(&in[0], 0)"),
+    ("attention: sinks are no part of the sum", ROOM + "attention.cu", "all = a.sinks ? expf(a.sinks[head] - most) : 0;", "all = 0;"),
+    ("attention: values lie apart from keys always", ROOM + "attention.cu", "kv_at(a, row, a.parts - 1, p)", "kv_at(a, row, 1, p)"),
+    ("attention: no soft cap", ROOM + "attention.cu", "        if (a.cap != 0)\n            score = a.cap * tanhf(score / a.cap);\n", ""),
+    ("one row of a table for all ids is not known", ROOM + "ops.c", "how->same ? NULL : tensor_row(&in[0], 0)", "tensor_row(&in[0], 0)"),
     # waits
-    ("a table of a batch is filled while the GPU reads it", "kv.c", "cuda_note(s, gpu_event_wait(t->read));", "cuda_note(s, 0);"),
-    ("a table that is read is not noted", "kv.c", "    cuda_note(s, gpu_event_record(t->read, s->stream));\n", ""),
-    ("an upload is not waited for", "memory.c", "    rc = rc ? rc : gpu_stream_wait(d->load_stream);\n", ""),
-    ("a stream's end is not waited for", "cuda.c", "    rc = rc ? rc : gpu_stream_wait(s->stream);\n    rc = failed", "    rc = failed"),
-    ("an event is not waited for", "cuda.c", "    rc = rc ? rc : gpu_event_wait(v->event);\n    rc = v->failed", "    rc = v->failed"),
+    ("a table of a batch is filled while the GPU reads it", ROOM + "kv.c", "cuda_note(s, gpu_event_wait(t->read));", "cuda_note(s, 0);"),
+    ("a table that is read is not noted", ROOM + "kv.c", "    cuda_note(s, gpu_event_record(t->read, s->stream));\n", ""),
+    ("an upload is not waited for", ROOM + "memory.c", "    rc = rc ? rc : gpu_stream_wait(d->load_stream);\n", ""),
+    ("a stream's end is not waited for", ROOM + "cuda.c", "    rc = rc ? rc : gpu_stream_wait(s->stream);\n    rc = failed", "    rc = failed"),
+    ("an event is not waited for", ROOM + "cuda.c", "    rc = rc ? rc : gpu_event_wait(v->event);\n    rc = v->failed", "    rc = v->failed"),
     # failures
-    ("an old driver is let be", "cuda.c", "    if (driver / 1000 < runtime / 1000) {", "    if (driver < 0) {"),
-    ("a stream forgets that it failed", "cuda.c", "    rc = failed ? failed : rc;\n    return rc ? cuda_fail(rc, s->device", "    rc = failed ? 0 : rc;\n    return rc ? cuda_fail(rc, s->device"),
-    ("an event forgets that the work failed", "cuda.c", "    rc = v->failed ? v->failed : rc;\n", "    rc = v->failed ? 0 : rc;\n"),
+    ("an old driver is let be", ROOM + "cuda.c", "    if (driver / 1000 < runtime / 1000) {", "    if (driver < 0) {"),
+    ("a stream forgets that it failed", ROOM + "cuda.c", "    rc = failed ? failed : rc;\n    return rc ? cuda_fail(rc, s->device", "    rc = failed ? 0 : rc;\n    return rc ? cuda_fail(rc, s->device"),
+    ("an event forgets that the work failed", ROOM + "cuda.c", "    rc = v->failed ? v->failed : rc;\n", "    rc = v->failed ? 0 : rc;\n"),
 ]
-
-
-def build(folder):
-    return subprocess.run(["make", "-s", "-j2", TEST], cwd=folder, capture_output=True, text=True)
 
 
 def found_by(folder):
@@ -76,37 +73,7 @@ def found_by(folder):
     return told.group(1) if told else f"exit status {done.returncode}"
 
 
-def main():
+if __name__ == "__main__":
     words = sys.argv[1:]
     chosen = [f for f in FAULTS if not words or any(w in f[0] or w in f[1] for w in words)]
-    folder = os.path.join(ROOT, "build", "cuda_mutations")
-    shutil.rmtree(folder, ignore_errors=True)
-    os.makedirs(folder)
-    missed = []
-    try:
-        subprocess.run(["sh", "-c", 'git ls-files -z | xargs -0 cp --parents -t "$0"', folder], cwd=ROOT, check=True)
-        done = build(folder)
-        assert done.returncode == 0, done.stderr[-2000:]
-        assert not found_by(folder), "it fails without any fault"
-        for what, name, old, new in chosen:
-            path = os.path.join(folder, ROOM, name)
-            with open(path) as f:
-                text = f.read()
-            assert text.count(old) == 1, f"{what}: {text.count(old)} places in {path}"
-            with open(path, "w") as f:
-                f.write(text.replace(old, new))
-            done = build(folder)
-            assert done.returncode == 0, f"{what}: it does not compile, which finds nothing\n{done.stderr[-2000:]}"
-            by = found_by(folder)
-            print(f"{'missed' if by is None else 'found'}: {name}: {what}{f' ({by})' if by else ''}", flush=True)
-            if by is None:
-                missed.append(what)
-            with open(path, "w") as f:
-                f.write(text)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-    print(f"{len(chosen) - len(missed)} of {len(chosen)} found")
-    return 1 if missed else 0
-
-
-sys.exit(main())
+    sys.exit(faults.run(chosen, "cuda_mutations", [TEST], found_by, False))
