@@ -57,9 +57,6 @@ extern const struct dialect dialect_ollama_chat;     /* POST /api/chat */
 extern const struct dialect dialect_ollama_generate; /* POST /api/generate */
 extern const struct dialect dialect_messages;        /* Anthropic's POST /v1/messages */
 
-/* "model" of a body as it is called here: "NAME:latest" and the older field "name" are understood.
- * HP_ENOMEM. */
-int ollama_name_read(json_t *root);
 /* GET /api/tags, and GET /api/ps (`running`), whose rows say how long the context is. */
 void ollama_write_tags(struct buffer *out, const struct request_model *models, int n, bool running);
 

@@ -7,6 +7,7 @@
 #include "coordinator/gateway/body_measure.h"
 #include "coordinator/gateway/dialect.h"
 #include "coordinator/gateway/json_write.h"
+#include "coordinator/gateway/ollama_body.h"
 #include "model/pooling.h"
 
 #define INPUT_TYPES "must be a text, token ids, or a list of these"

@@ -5,45 +5,14 @@
  *     parsing   the body becomes fields (at once when it is small, else on a worker thread)
  *     working   the reply is made (on a worker thread)
  *
- * A client that goes away meanwhile leaves an orphan, which its worker finishes. */
-#include "coordinator/gateway/text_api.h"
-
+ * A client that goes away meanwhile leaves an orphan, which its worker finishes. What the body says
+ * is read in text_body.c, the reply made in text_work.c. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "coordinator/gateway/body_fields.h"
-#include "coordinator/gateway/body_measure.h"
 #include "coordinator/gateway/dialect.h"
 #include "coordinator/gateway/json_write.h"
-#include "coordinator/gateway/openai_prompts.h"
-#include "coordinator/gateway/prompt.h"
-#include "coordinator/gateway/tool_format.h"
-
-enum {
-    MAX_TEXT_IDS = 1 << 22,
-    MAX_TEXT_BYTES = 8 << 20, /* that ids make: a few of them may stand for much */
-};
-
-struct text_call {
-    struct openai *openai;
-    struct http_exchange *x; /* NULL: an orphan */
-    struct piece piece;
-    bool working;
-    enum text_task task;
-    struct buffer raw, reply;
-    struct openai_body *body;
-    bool with_pieces; /* each token's text, too */
-    bool empty;       /* the text is: it has no tokens */
-    bool embeds;      /* the model makes rows */
-    uint32_t *ids;    /* [n_ids]: of TEXT_DETOKENIZE */
-    size_t n_ids;
-    struct model *model; /* shared */
-    uint64_t context;
-    uint32_t vocabulary;
-    int rc;
-    const char *param, *code;
-    struct err failure;
-};
+#include "coordinator/gateway/text_api_int.h"
 
 static struct text_call *call_of(struct piece *p)
 {
@@ -70,15 +39,10 @@ static void on_client_gone(void *ctx)
         call_destroy(c);
 }
 
-static bool call_speaks_ollama(const struct text_call *c)
-{
-    return c->task == TEXT_SHOW || c->task == TEXT_PULL;
-}
-
 static const struct dialect *dialect_of(const struct text_call *c)
 {
     return c->task == TEXT_COUNT   ? &dialect_messages
-           : call_speaks_ollama(c) ? &dialect_ollama_chat
+           : text_speaks_ollama(c) ? &dialect_ollama_chat
                                    : &dialect_openai;
 }
 
@@ -116,129 +80,10 @@ static bool call_returned(struct text_call *c, const struct err *why)
 
 /* ---- working ---- */
 
-static void ids_write(struct buffer *out, const uint32_t *ids, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        buffer_printf(out, "%s%u", i ? "," : "", ids[i]);
-}
-
-static void pieces_write(struct buffer *out, const struct tokenizer *t, const uint32_t *ids,
-                         size_t n)
-{
-    struct err e = {0};
-    for (size_t i = 0; i < n; i++) {
-        struct buffer text = {0};
-        if (tokenizer_decode(t, ids + i, 1, &text, &e) < 0 || text.failed)
-            out->failed = true;
-        buffer_printf(out, "%s", i ? "," : "");
-        json_write_string(out, buffer_cstr(&text), text.size);
-        buffer_free(&text);
-    }
-}
-
-static void tokens_write(struct text_call *c, const struct tokenizer *t, const struct prompt *p)
-{
-    const uint32_t *ids = (const uint32_t *)(const void *)p->ids.data;
-    size_t n = p->ids.size / sizeof *ids;
-    if (c->task == TEXT_COUNT) {
-        buffer_printf(&c->reply, "{\"input_tokens\":%zu}", n);
-        return;
-    }
-    buffer_printf(&c->reply, "{\"count\":%zu,\"max_model_len\":%llu,\"tokens\":[", n,
-                  (unsigned long long)c->context);
-    ids_write(&c->reply, ids, n);
-    buffer_printf(&c->reply, "],\"token_strs\":%s", c->with_pieces ? "[" : "null}");
-    if (c->with_pieces) {
-        pieces_write(&c->reply, t, ids, n);
-        buffer_printf(&c->reply, "]}");
-    }
-}
-
-/* Texts beyond the context are counted too, up to what a body may hold. */
-static int text_tokenize(struct text_call *c, const struct tokenizer *t)
-{
-    struct prompt p = {0};
-    if (!c->empty)
-        prompt_make(c->body, c->model, UINT32_MAX, &p);
-    if (p.rc == 0)
-        tokens_write(c, t, &p);
-    c->failure = p.failure;
-    c->param = p.param;
-    c->code = p.code;
-    prompt_free(&p);
-    return p.rc;
-}
-
-static void text_write(struct text_call *c, const struct buffer *text, bool twice)
-{
-    const char *bytes = text->data ? (const char *)text->data : "";
-    buffer_printf(&c->reply, "{\"prompt\":");
-    json_write_string(&c->reply, bytes, text->size);
-    if (twice) {
-        buffer_printf(&c->reply, ",\"content\":");
-        json_write_string(&c->reply, bytes, text->size);
-    }
-    buffer_printf(&c->reply, "}");
-    c->reply.failed |= text->failed;
-}
-
-static int text_detokenize(struct text_call *c, const struct tokenizer *t, struct buffer *text)
-{
-    struct token_stream s;
-    for (size_t i = 0; i < c->n_ids; i++)
-        if (c->ids[i] >= c->vocabulary) {
-            c->param = "tokens";
-            return err_set(&c->failure, HP_EINVAL, "tokens: %u is beyond the vocabulary of %u",
-                           c->ids[i], c->vocabulary);
-        }
-    token_stream_init(&s, t, false);
-    for (size_t i = 0; i < c->n_ids && text->size <= MAX_TEXT_BYTES; i++)
-        token_stream_push(&s, c->ids[i], text);
-    token_stream_finish(&s, text);
-    if (text->size > MAX_TEXT_BYTES)
-        return body_field_refuse(&c->param, "tokens", &c->failure, "make more than 8 MiB of text");
-    text_write(c, text, true);
-    return 0;
-}
-
-/* What Ollama's clients look for: the template, what the model can do and how long its context is.
- */
-static void show_write(struct text_call *c)
-{
-    buffer_printf(&c->reply, "{\"modelfile\":\"\",\"parameters\":\"\",\"template\":");
-    json_write_text(&c->reply, model_chat_template(c->model));
-    buffer_printf(
-        &c->reply,
-        ",\"details\":{\"parent_model\":\"\",\"format\":\"\",\"family\":\"\",\"families\":"
-        "null,\"parameter_size\":\"\",\"quantization_level\":\"\"},\"model_info\":{"
-        "\"hodgepodge.context_length\":%llu,\"hodgepodge.vocab_size\":%u},"
-        "\"capabilities\":[\"%s\"%s%s]}",
-        (unsigned long long)c->context, c->vocabulary, c->embeds ? "embedding" : "completion",
-        tool_format_of(model_tool_template(c->model)) ? ",\"tools\"" : "",
-        template_knows_reasoning(model_chat_template(c->model)) ? ",\"thinking\"" : "");
-}
-
 static void work_run(struct piece *piece)
 {
     struct text_call *c = call_of(piece);
-    const struct tokenizer *t;
-    struct buffer text = {0};
-    c->rc = model_tokenizer(c->model, &t, &c->failure);
-    if (c->rc == 0 && (c->task == TEXT_TOKENIZE || c->task == TEXT_COUNT)) {
-        c->rc = text_tokenize(c, t);
-    } else if (c->rc == 0 && c->task == TEXT_SHOW) {
-        show_write(c);
-    } else if (c->rc == 0 && c->task == TEXT_PULL) {
-        buffer_printf(&c->reply, "{\"status\":\"success\"}\n");
-    } else if (c->rc == 0 && c->task == TEXT_DETOKENIZE) {
-        c->rc = text_detokenize(c, t, &text);
-    } else if (c->rc == 0) {
-        c->rc = prompt_render(c->body, c->model, &text, &c->failure);
-        text_write(c, &text, false);
-    }
-    if (c->rc == 0 && c->reply.failed)
-        c->rc = err_set(&c->failure, HP_ENOMEM, "no memory for the answer");
-    buffer_free(&text);
+    c->rc = text_work_do(c);
 }
 
 static void work_done(struct piece *piece, const struct err *why)
@@ -256,7 +101,7 @@ static void work_done(struct piece *piece, const struct err *why)
     call_destroy(c);
 }
 
-/* ---- parsing ---- */
+/* ---- which deployment ---- */
 
 /* The deployment of that name, or the only one. */
 static int model_pick(const struct requests *r, const char *name, struct request_model *out,
@@ -277,86 +122,12 @@ static int model_pick(const struct requests *r, const char *name, struct request
     return out->serving || out->waits ? 0 : openai_not_serving(out, e);
 }
 
-static int read_ids(struct text_call *c, struct err *e)
-{
-    const json_t *list = json_object_get(c->body->root, "tokens");
-    size_t n = json_array_size(list);
-    if (!json_is_array(list) || n > MAX_TEXT_IDS)
-        return body_field_refuse(&c->param, "tokens", e, "must be a list of token ids");
-    c->ids = calloc(n + 1, sizeof *c->ids);
-    if (!c->ids)
-        return err_set(e, HP_ENOMEM, "out of memory for a request");
-    for (size_t i = 0; i < n; i++) {
-        const json_t *v = json_array_get(list, i);
-        if (!json_is_integer(v) || json_integer_value(v) < 0 || json_integer_value(v) > UINT32_MAX)
-            return body_field_refuse(&c->param, "tokens", e, "must be a list of token ids");
-        c->ids[c->n_ids++] = (uint32_t)json_integer_value(v);
-    }
-    return 0;
-}
-
-/* vLLM adds the tokenizer's own tokens unless it is told not to, llama-server the other way round:
- * each with a field of its own. */
-static int read_tokenize(struct text_call *c, struct err *e)
-{
-    struct openai_body *b = c->body;
-    json_t *content = json_object_get(b->root, "content");
-    const char *adds = content ? "add_special" : "add_special_tokens";
-    bool asked, strings;
-    int rc = 0;
-    if (content && !json_object_get(b->root, "prompt") &&
-        json_object_set(b->root, "prompt", content) < 0)
-        return err_set(e, HP_ENOMEM, "out of memory for a request");
-    if ((rc = body_field_flag(b->root, adds, &asked, &c->param, e)) < 0 ||
-        (rc = body_field_flag(b->root, "return_token_strs", &strings, &c->param, e)) < 0 ||
-        (rc = body_field_flag(b->root, "with_pieces", &c->with_pieces, &c->param, e)) < 0)
-        return rc;
-    c->with_pieces |= strings;
-    const json_t *said = json_object_get(b->root, adds);
-    b->bare = content ? !asked : said && !json_is_null(said) && !asked;
-    b->chat = json_object_get(b->root, "messages") != NULL;
-    const json_t *text = json_object_get(b->root, "prompt");
-    c->empty = !b->chat && json_is_string(text) && !json_string_length(text);
-    if (c->empty)
-        return 0;
-    rc = openai_prompts_read(b, &c->param, e);
-    return rc == 0 && b->n_prompts > 1
-               ? body_field_refuse(&c->param, "prompt", e, "is one text here, not several")
-               : rc;
-}
-
-static int call_read(struct text_call *c, struct err *e)
-{
-    struct openai_body *b = c->body = calloc(1, sizeof *b);
-    if (!b)
-        return err_set(e, HP_ENOMEM, "out of memory for a request");
-    int rc = body_measure_load(buffer_cstr(&c->raw), c->raw.size, &b->root, e);
-    if (rc < 0)
-        return rc;
-    if (!json_is_object(b->root))
-        return err_set(e, HP_EINVAL, "the body is not a JSON object");
-    bool chat = true;
-    if (c->task == TEXT_COUNT &&
-        (rc = dialect_messages.translate(&b->root, &chat, &c->param, e)) < 0)
-        return rc;
-    if (call_speaks_ollama(c) && ollama_name_read(b->root) < 0)
-        return err_set(e, HP_ENOMEM, "out of memory for a request");
-    const json_t *model = json_object_get(b->root, "model");
-    if (model && !json_is_null(model) && !json_is_string(model))
-        return body_field_refuse(&c->param, "model", e, "is not a text");
-    if (json_is_string(model) && !(b->model = strdup(json_string_value(model))))
-        return err_set(e, HP_ENOMEM, "out of memory for a request");
-    b->chat = c->task == TEXT_TEMPLATE || c->task == TEXT_COUNT;
-    return call_speaks_ollama(c)        ? 0
-           : c->task == TEXT_DETOKENIZE ? read_ids(c, e)
-           : c->task == TEXT_TOKENIZE   ? read_tokenize(c, e)
-                                        : openai_prompts_read(b, &c->param, e);
-}
+/* ---- parsing ---- */
 
 static void parse_run(struct piece *p)
 {
     struct text_call *c = call_of(p);
-    c->rc = call_read(c, &c->failure);
+    c->rc = text_body_read(c, &c->failure);
     buffer_free(&c->raw);
 }
 

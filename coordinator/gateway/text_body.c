@@ -1,0 +1,88 @@
+/* Bodies of texts, tokens and templates. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "coordinator/gateway/body_fields.h"
+#include "coordinator/gateway/body_measure.h"
+#include "coordinator/gateway/dialect.h"
+#include "coordinator/gateway/ollama_body.h"
+#include "coordinator/gateway/openai_prompts.h"
+#include "coordinator/gateway/text_api_int.h"
+
+enum { MAX_TEXT_IDS = 1 << 22 };
+
+static int read_ids(struct text_call *c, struct err *e)
+{
+    const json_t *list = json_object_get(c->body->root, "tokens");
+    size_t n = json_array_size(list);
+    if (!json_is_array(list) || n > MAX_TEXT_IDS)
+        return body_field_refuse(&c->param, "tokens", e, "must be a list of token ids");
+    c->ids = calloc(n + 1, sizeof *c->ids);
+    if (!c->ids)
+        return err_set(e, HP_ENOMEM, "out of memory for a request");
+    for (size_t i = 0; i < n; i++) {
+        const json_t *v = json_array_get(list, i);
+        if (!json_is_integer(v) || json_integer_value(v) < 0 || json_integer_value(v) > UINT32_MAX)
+            return body_field_refuse(&c->param, "tokens", e, "must be a list of token ids");
+        c->ids[c->n_ids++] = (uint32_t)json_integer_value(v);
+    }
+    return 0;
+}
+
+/* vLLM adds the tokenizer's own tokens unless it is told not to, llama-server the other way round:
+ * each with a field of its own. */
+static int read_tokenize(struct text_call *c, struct err *e)
+{
+    struct openai_body *b = c->body;
+    json_t *content = json_object_get(b->root, "content");
+    const char *adds = content ? "add_special" : "add_special_tokens";
+    bool asked, strings;
+    int rc = 0;
+    if (content && !json_object_get(b->root, "prompt") &&
+        json_object_set(b->root, "prompt", content) < 0)
+        return err_set(e, HP_ENOMEM, "out of memory for a request");
+    if ((rc = body_field_flag(b->root, adds, &asked, &c->param, e)) < 0 ||
+        (rc = body_field_flag(b->root, "return_token_strs", &strings, &c->param, e)) < 0 ||
+        (rc = body_field_flag(b->root, "with_pieces", &c->with_pieces, &c->param, e)) < 0)
+        return rc;
+    c->with_pieces |= strings;
+    const json_t *said = json_object_get(b->root, adds);
+    b->bare = content ? !asked : said && !json_is_null(said) && !asked;
+    b->chat = json_object_get(b->root, "messages") != NULL;
+    const json_t *text = json_object_get(b->root, "prompt");
+    c->empty = !b->chat && json_is_string(text) && !json_string_length(text);
+    if (c->empty)
+        return 0;
+    rc = openai_prompts_read(b, &c->param, e);
+    return rc == 0 && b->n_prompts > 1
+               ? body_field_refuse(&c->param, "prompt", e, "is one text here, not several")
+               : rc;
+}
+
+int text_body_read(struct text_call *c, struct err *e)
+{
+    struct openai_body *b = c->body = calloc(1, sizeof *b);
+    if (!b)
+        return err_set(e, HP_ENOMEM, "out of memory for a request");
+    int rc = body_measure_load(buffer_cstr(&c->raw), c->raw.size, &b->root, e);
+    if (rc < 0)
+        return rc;
+    if (!json_is_object(b->root))
+        return err_set(e, HP_EINVAL, "the body is not a JSON object");
+    bool chat = true;
+    if (c->task == TEXT_COUNT &&
+        (rc = dialect_messages.translate(&b->root, &chat, &c->param, e)) < 0)
+        return rc;
+    if (text_speaks_ollama(c) && ollama_name_read(b->root) < 0)
+        return err_set(e, HP_ENOMEM, "out of memory for a request");
+    const json_t *model = json_object_get(b->root, "model");
+    if (model && !json_is_null(model) && !json_is_string(model))
+        return body_field_refuse(&c->param, "model", e, "is not a text");
+    if (json_is_string(model) && !(b->model = strdup(json_string_value(model))))
+        return err_set(e, HP_ENOMEM, "out of memory for a request");
+    b->chat = c->task == TEXT_TEMPLATE || c->task == TEXT_COUNT;
+    return text_speaks_ollama(c)        ? 0
+           : c->task == TEXT_DETOKENIZE ? read_ids(c, e)
+           : c->task == TEXT_TOKENIZE   ? read_tokenize(c, e)
+                                        : openai_prompts_read(b, &c->param, e);
+}
