@@ -132,15 +132,32 @@ static int command_stats(struct conversation *c, const char *rest)
     return 0;
 }
 
+/* The last question and its answer, which another turn was to replace; either may be NULL. */
+static void turn_restore(struct conversation *c, json_t *question, json_t *answer)
+{
+    if (question)
+        json_array_append(c->messages, question);
+    if (answer)
+        json_array_append(c->messages, answer);
+}
+
 static int command_regen(struct conversation *c, const char *rest)
 {
     (void)rest;
-    if (message_last(c, "assistant"))
+    int rc = 0;
+    json_t *answer = json_incref(message_last(c, "assistant"));
+    if (answer)
         message_drop_last(c);
-    if (message_last(c, "user"))
-        return answer_turn(c);
-    fprintf(stderr, "nothing has been asked yet\n");
-    return 0;
+    json_t *question = json_incref(message_last(c, "user"));
+    if (question)
+        rc = answer_turn(c);
+    else
+        fprintf(stderr, "nothing has been asked yet\n");
+    if (rc < 0 || !question)
+        turn_restore(c, question, answer);
+    json_decref(question);
+    json_decref(answer);
+    return rc;
 }
 
 static int command_save(struct conversation *c, const char *rest)
@@ -248,6 +265,8 @@ static int command_edit(struct conversation *c, const char *rest)
         if (question)
             message_drop_last(c);
         asked = said_turn(c, buffer_cstr(&text));
+        if (asked < 0)
+            turn_restore(c, question, answer);
     }
     json_decref(question);
     json_decref(answer);

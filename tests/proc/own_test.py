@@ -129,6 +129,14 @@ def a_conversation_on_a_terminal():
         t.say("/save " + saved + "\r")
         with open(saved) as f:
             assert json.load(f)["messages"][4]["content"] == "What is\nthe capital of Cuba?"
+        long = {"messages": [{"role": "user", "content": "Cuba " * 100000}, {"role": "assistant", "content": "Havana"}]}
+        with open(saved, "w") as f:
+            json.dump(long, f)
+        t.say("/load " + saved + "\r")
+        assert "context" in t.say("/regen\r") and "context" in t.say("/edit\r")  # what fails leaves what was there
+        t.say("/save " + saved + "\r")
+        with open(saved) as f:
+            assert json.load(f)["messages"] == long["messages"]
         os.write(t.fd, b"/exit\r")
         assert os.waitpid(t.pid, 0)[1] == 0
         history = os.path.join(home.folder, "state", "hp", "chat-history")
