@@ -71,10 +71,13 @@ static void victim_slow(const struct chaos_faults *f, const struct victim *v, do
     }
 }
 
-static int files_bound(const struct victim *v, rlim_t bytes, struct err *e)
+/* *before, where it is not NULL: how far files could grow until now. */
+static int files_bound(const struct victim *v, rlim_t bytes, rlim_t *before, struct err *e)
 {
     struct rlimit limit;
     if (prlimit(v->pid, RLIMIT_FSIZE, NULL, &limit) == 0) {
+        if (before)
+            *before = limit.rlim_cur;
         limit.rlim_cur = bytes < limit.rlim_max ? bytes : limit.rlim_max;
         if (prlimit(v->pid, RLIMIT_FSIZE, &limit, NULL) == 0)
             return 0;
@@ -86,6 +89,7 @@ static int fault_do(struct chaos_faults *f, const struct chaos_fault *fault, con
                     struct err *e)
 {
     double until_s = fault->begun_s + fault->for_s;
+    rlim_t before;
     int rc = 0;
     switch (fault->kind) {
     case CHAOS_KILL:
@@ -101,9 +105,9 @@ static int fault_do(struct chaos_faults *f, const struct chaos_fault *fault, con
         return 0;
     case CHAOS_SLOW: victim_slow(f, v, until_s); return 0;
     default:
-        rc = files_bound(v, 0, e);
+        rc = files_bound(v, 0, &before, e);
         wait_until(f, until_s);
-        return rc == 0 ? files_bound(v, RLIM_INFINITY, e) : rc;
+        return rc == 0 ? files_bound(v, before, NULL, e) : rc;
     }
 }
 
