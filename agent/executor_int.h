@@ -217,12 +217,20 @@ void executor_sequence_end(struct executor *x, const struct executor_opening *o)
 
 /* ---- executor_kv.c; on the executor's thread */
 
+/* Puts a piece into its sequence, in the format that the stage keeps, releases its frame and tells
+ * EXECUTOR_KV_IMPORTED, with what the sequence still awaits. */
 void executor_kv_take(struct executor *x, const struct executor_kv *k);
+/* Copies a piece into a frame, in the format it crosses in, posts it and lets the outlet go.
+ * EXECUTOR_KV_EXPORTED is told where that fails, with the range where it may be tried again. */
 void executor_kv_give(struct executor *x, const struct executor_kv *k);
 
 /* ---- executor_spill.c; on the executor's thread */
 
+/* Copies the whole pages of a chain into an image, which the store has from then on; what fails is
+ * logged, and nothing is spilled. Frees k->pages. */
 void executor_spill_give(struct executor *x, const struct executor_spill *k);
+/* Puts what was spilled into a sequence that awaits it, lets the image go and tells
+ * EXECUTOR_KV_IMPORTED; HP_ESTALE: it has another shape, or is less than is awaited. */
 void executor_spill_take(struct executor *x, const struct executor_spill *k);
 
 #endif

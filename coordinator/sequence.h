@@ -178,6 +178,7 @@ void sequence_take_over(struct coord *c, struct sequence *to, struct sequence *f
 /* It has nothing to do with another plan's any more. */
 void sequence_untie(struct sequence *s);
 
+/* Tokens so far, and the seconds of waiting, reading and writing as far as they have come. */
 struct request_usage sequence_usage(const struct coord *c, const struct sequence *s);
 void sequence_free(struct sequence *s);
 /* A list of those that have left. */

@@ -15,6 +15,9 @@
 
 struct member;
 
+/* An agent says what its stage has spilled: pages that came and went, bytes, rates. Told of a
+ * deployment or generation that is not its own it counts as stale; what it says is a claim, which
+ * is bounded and weighed, and never relied on for a token. */
 void spills_told(struct coord *c, struct member *m, const struct message_spills *t);
 
 struct spill_hit {

@@ -70,6 +70,7 @@ struct slot_table {
     uint32_t (*state_awaited)(const struct slot *s, uint64_t sequence);
 };
 
+/* What slots of that kind do. */
 const struct slot_table *slot_table_of(enum slot_kind kind);
 
 #endif

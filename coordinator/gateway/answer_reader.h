@@ -46,6 +46,7 @@ struct answer_reader {
     size_t n_calls;
 };
 
+/* The rules are copied; what they point to outlives the reader. */
 void answer_reader_init(struct answer_reader *r, const struct answer_rules *rules);
 void answer_reader_free(struct answer_reader *r);
 /* More of the answer; what is clear now is told. */

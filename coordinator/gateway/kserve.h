@@ -42,6 +42,7 @@ uint64_t kserve_begin(const struct kserve_backend *k, struct http_exchange *x,
 void kserve_request(const struct kserve_backend *k, struct http_exchange *x,
                     const struct http_request *r);
 
+/* Answers with {"error": text}. */
 void kserve_error(struct http_exchange *x, int http_status, const char *text);
 /* The same with the status of an error code. */
 void kserve_fail(struct http_exchange *x, const struct err *e);

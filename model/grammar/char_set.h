@@ -21,6 +21,7 @@ struct char_set {
     bool failed;
 };
 
+/* Characters from `low` to `high`, both among them. */
 void char_set_add(struct char_set *s, uint32_t low, uint32_t high);
 void char_set_add_all(struct char_set *s, const struct char_range *ranges, size_t n);
 /* In order, joined, without surrogates. To be called after the last addition. */

@@ -63,6 +63,8 @@ void expressions_free(struct expressions *x);
 const struct expression *expression_fail(struct expressions *x, int code, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
+/* A text as it stands; one of the characters of the ranges. Both are copied. NULL: it failed
+ * (HP_ENOMEM, HP_ELIMIT). */
 const struct expression *expression_text(struct expressions *x, const char *bytes, size_t n);
 const struct expression *expression_word(struct expressions *x, const char *text); /* up to NUL */
 const struct expression *expression_chars(struct expressions *x, const struct char_range *ranges,
