@@ -50,6 +50,11 @@ void core_welcome(struct agent_core *c, struct message_ref *message)
     c->orphaned = false;
     c->joins_unanswered = 0;
     c->boot = m->coordinator_boot;
+    /* A coordinator that started again numbers its sequences above all of before. What of those
+     * never came to be open here would wait for its opening in vain. */
+    for (size_t i = 0; i < c->n_stages; i++)
+        if (c->stages[i]->queue)
+            queue_numbers_begin(c->stages[i]->queue, (c->boot << 32) - (c->boot > 0));
     /* A heartbeat of 50 ms to 10 s makes sense; a message cannot make us flood or fall silent. */
     uint64_t beat = m->heartbeat_ms ? m->heartbeat_ms : AGENT_HEARTBEAT_MS;
     beat = beat < 50 ? 50 : beat > 10000 ? 10000 : beat;

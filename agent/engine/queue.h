@@ -90,6 +90,8 @@ struct queue_sequence *queue_sequence_find(const struct queue *q, uint64_t id);
 /* What it is about is dropped. Closing one that has not come yet makes its opening fail. Returns
  * its owner, NULL when it was not open. */
 void *queue_sequence_close(struct queue *q, uint64_t id, uint64_t now_ns);
+/* Numbers up to this one are of before: frames for those of them that are not open are dropped. */
+void queue_numbers_begin(struct queue *q, uint64_t highest);
 /* The i-th open sequence in order of id, or NULL. */
 struct queue_sequence *queue_sequence_at(const struct queue *q, size_t i);
 

@@ -27,6 +27,12 @@ struct queue_sequence *queue_sequence_at(const struct queue *q, size_t i)
     return i < q->n_sequences ? q->sequences[i] : NULL;
 }
 
+void queue_numbers_begin(struct queue *q, uint64_t highest)
+{
+    q->highest = highest > q->highest ? highest : q->highest;
+    q->some_dead = true;
+}
+
 bool queue_closed_early(const struct queue *q, uint64_t id)
 {
     for (size_t i = 0; i < QUEUE_EARLY_CLOSES; i++)

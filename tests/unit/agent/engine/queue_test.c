@@ -643,6 +643,38 @@ TEST(beside_what_decodes_slices_are_no_longer_than_the_target_allows)
     queue_destroy(&q, NULL, NULL);
 }
 
+TEST(frames_of_numbers_of_before_are_dropped_but_for_those_that_are_open)
+{
+    struct queue *q = queue_of(false, true, 2, 64);
+    struct batch b = {0};
+    struct queue_sequence s = {.id = 1, .owner = q, .n_prompt = 8, .reserved = 64};
+    uint64_t dropped = 0;
+    char open, unknown, newer;
+    assert_int_equal(queue_sequence_open(q, &s, NULL), 0);
+    const struct batch_run runs[] = {{.sequence = 1, .first_position = 0, .n_tokens = 8},
+                                     {.sequence = 2, .first_position = 0, .n_tokens = 8},
+                                     {.sequence = 101, .first_position = 0, .n_tokens = 8}};
+    assert_int_equal(add(q, 0, &runs[0], 1, &open, 0), 0);
+    assert_int_equal(add(q, 1, &runs[1], 1, &unknown, 0), 0);
+    assert_int_equal(add(q, 2, &runs[2], 1, &newer, 0), 0);
+    assert_false(queue_dead_take(q, &b, &dropped));
+    queue_numbers_begin(q, 100);
+    assert_true(queue_dead_take(q, &b, &dropped));
+    assert_ptr_equal(b.input, &unknown);
+    assert_false(queue_dead_take(q, &b, &dropped));
+    queue_sequence_ready(q, 1);
+    assert_string_equal(step(q, &b), "1:0+8");
+    assert_int_equal(queue_view(q).frames, 1); /* the newer one waits */
+    queue_sequence_close(q, 1, 0);
+    s.id = 101;
+    assert_int_equal(queue_sequence_open(q, &s, NULL), 0);
+    queue_sequence_ready(q, 101);
+    assert_string_equal(step(q, &b), "101:0+8");
+    queue_sequence_close(q, 101, 0);
+    batch_free(&b);
+    queue_destroy(&q, NULL, NULL);
+}
+
 TEST(nothing_runs_beyond_what_is_reserved_for_its_sequence)
 {
     struct queue *q = queue_of(true, false, 2, 64), *later = queue_of(false, true, 2, 64);
@@ -696,6 +728,7 @@ int main(void)
         cmocka_unit_test(slices_and_decode_steps_take_turns),
         cmocka_unit_test(decode_tokens_and_a_slice_share_a_batch_where_that_is_cheaper),
         cmocka_unit_test(later_stage_runs_frames_in_order_however_they_arrive),
+        cmocka_unit_test(frames_of_numbers_of_before_are_dropped_but_for_those_that_are_open),
         cmocka_unit_test(frame_waits_for_its_sequence_and_closed_runs_are_dropped),
         cmocka_unit_test(slices_are_handed_out_before_the_one_before_is_done),
         cmocka_unit_test(frames_of_closed_sequences_make_room_at_once_and_their_batches_go_on),
