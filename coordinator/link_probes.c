@@ -10,6 +10,7 @@
 #include "coordinator/asks.h"
 #include "coordinator/deployment.h"
 #include "coordinator/effects.h"
+#include "coordinator/late_links.h"
 #include "coordinator/topology.h"
 
 /* hpctl waits until every link has been measured that can be (`topo --measure`). */
@@ -172,8 +173,10 @@ static void probe_measured(struct coord *c, const struct message_link_result *to
     if (!l || result_doubted(c, l, r->bandwidth_bytes_per_s))
         return;
     /* The store is asked only when there is news. */
-    bool news =
-        fabs(r->bandwidth_bytes_per_s - l->bandwidth_bytes_per_s) > 0.2 * l->bandwidth_bytes_per_s;
+    bool late = late_links_measured(l),
+         news = late || fabs(r->latency_s - l->latency_s) > LINKS_LATENCY_NEWS_S ||
+                fabs(r->bandwidth_bytes_per_s - l->bandwidth_bytes_per_s) >
+                    0.2 * l->bandwidth_bytes_per_s;
     c->links_version += news;
     l->bandwidth_bytes_per_s = r->bandwidth_bytes_per_s;
     l->latency_s = r->latency_s;

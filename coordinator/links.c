@@ -60,12 +60,20 @@ static int paths_measured(const struct member *const ways[2][2], struct links_pa
     for (int w = 0; w < 2; w++) {
         const struct member_link *l = link_measured(ways[w][0], ways[w][1]);
         if (l)
-            out[n++] = (struct links_path){.from = ways[w][0],
-                                           .to = ways[w][1],
-                                           .wire = {l->bandwidth_bytes_per_s, l->latency_s},
-                                           .measured_s = l->measured_s};
+            out[n++] =
+                (struct links_path){.from = ways[w][0],
+                                    .to = ways[w][1],
+                                    .wire = {l->bandwidth_bytes_per_s, l->latency_s + l->late_s},
+                                    .late_s = l->late_s,
+                                    .measured_s = l->measured_s};
     }
     return n;
+}
+
+static double link_late_s(const struct member *from, const struct member *to)
+{
+    const struct member_link *l = links_cell(from, to);
+    return l ? l->late_s : 0;
 }
 
 int links_paths(const struct member *a, const struct member *b, struct links_path out[2])
@@ -74,11 +82,14 @@ int links_paths(const struct member *a, const struct member *b, struct links_pat
     int n = paths_given(ways, out);
     if (n == 0)
         n = paths_measured(ways, out);
-    if (n == 0 && a->machine[0] && strcmp(a->machine, b->machine) == 0)
+    if (n == 0 && a->machine[0] && strcmp(a->machine, b->machine) == 0) {
+        double late_s = fmax(link_late_s(a, b), link_late_s(b, a));
         out[n++] = (struct links_path){.from = a,
                                        .to = b,
-                                       .wire = {LOOPBACK_BYTES_PER_S, LOOPBACK_LATENCY_S},
+                                       .wire = {LOOPBACK_BYTES_PER_S, LOOPBACK_LATENCY_S + late_s},
+                                       .late_s = late_s,
                                        .assumed = true};
+    }
     if (n == 1)
         out[0].serves_back = true;
     return n;

@@ -14,7 +14,11 @@ struct member_link {
     double doubted_bytes_per_s;              /* a result that was not believed; 0: none */
     uint64_t broken_until_ns; /* nothing is planned over it before (broken_links.h) */
     unsigned breaks;          /* so often it was broken, one soon after the other */
-    char failure[160];        /* why the last measurement failed; "": it did not */
+    /* late_links.h */
+    double late_s; /* frames take so much longer than was measured; 0: they do not */
+    double late_least_s;
+    int late_prompts, late_verdict;
+    char failure[160]; /* why the last measurement failed; "": it did not */
 };
 
 /* The row's cell, measured or not; NULL: there is none, or (links_make) no memory for it. */
@@ -27,6 +31,7 @@ struct links_path {
     const struct member *from, *to;
     struct cluster_wire wire;
     uint64_t measured_s; /* 0: given, for paced agents, or assumed */
+    double late_s;       /* of the wire's latency: what frames showed since (late_links.h) */
     bool assumed;        /* of one box, whose loopback nobody has measured */
     bool serves_back;    /* nothing is known of the way back, so this one serves it */
 };

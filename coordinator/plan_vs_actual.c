@@ -1,5 +1,6 @@
 #include "coordinator/plan_vs_actual.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,6 +8,7 @@
 #include "coordinator/clocks.h"
 #include "coordinator/deployment.h"
 #include "coordinator/effects.h"
+#include "coordinator/late_links.h"
 #include "coordinator/member.h"
 #include "coordinator/model_slots.h"
 #include "coordinator/placement.h"
@@ -191,6 +193,29 @@ static double busy_s(const struct plan_vs_actual_record *r, const struct plan_vs
     return sum;
 }
 
+/* From a slice's end on a stage to its arrival at the next one: the least of all slices. */
+static double hop_least_s(const struct plan_vs_actual_record *r,
+                          const struct plan_vs_actual_times *t, int stage)
+{
+    double least = INFINITY;
+    for (int k = 0; k < r->n_slices; k++)
+        least = fmin(least, t->arrive_s[(stage + 1) * r->n_slices + k] -
+                                t->end_s[stage * r->n_slices + k]);
+    return least;
+}
+
+static void hops_learn(struct coord *c, struct deployment *d, const struct plan_vs_actual_record *r)
+{
+    bool changed = false;
+    for (int j = 0; j + 1 < r->n_stages; j++) {
+        const struct hop_seconds hop = {.planned = hop_least_s(r, &r->planned, j),
+                                        .measured = hop_least_s(r, &r->measured, j)};
+        changed = late_links_hear(c, d, j, &hop) || changed;
+    }
+    if (changed)
+        slices_forget(d);
+}
+
 static void record_learn(struct coord *c, struct deployment *d,
                          const struct plan_vs_actual_record *r)
 {
@@ -218,6 +243,7 @@ static void record_complete(struct coord *c, struct deployment *d, struct plan_v
     record_predict(c, d, r);
     if (!r->predicted)
         return;
+    hops_learn(c, d, r);
     record_learn(c, d, r);
     if (r->shared)
         return;

@@ -20,6 +20,8 @@ static void link_add(json_t *links, const struct links_path *p, const char *from
                           p->wire.bandwidth_bytes_per_s, "latency_s", p->wire.latency_s);
     if (p->measured_s)
         json_object_set_new(l, "measured_s", json_integer((json_int_t)p->measured_s));
+    if (p->late_s > 0)
+        json_object_set_new(l, "late_s", json_real(p->late_s));
     if (p->assumed)
         json_object_set_new(l, "assumed", json_true());
     json_array_append_new(links, l);

@@ -106,6 +106,9 @@ static void cell_when(struct buffer *cell, const json_t *link)
         buffer_printf(cell, "just now");
     else
         buffer_printf(cell, "%s ago", shown_seconds(age).s);
+    if (json_object_get(link, "late_s"))
+        buffer_printf(cell, "; frames come %s later since",
+                      shown_seconds(number_member(link, "late_s")).s);
 }
 
 static int print_links(const json_t *cluster, struct err *e)

@@ -169,6 +169,33 @@ def over_tcp_no_token_is_wrong_without_an_error():
             t.alive()
 
 
+def later(got):
+    time.sleep(0.05)
+    return got
+
+
+@test
+def a_link_that_became_late_is_named_and_planned_with():
+    with Tapped("tcp", "--prefix-cache", "off", "--speculate", "off") as t:
+        c = t.cluster
+
+        def late_s():
+            """What the way of prompts is late by, after one more of them."""
+            ids = [CHANCE.randrange(5, 95) for _ in range(80)]
+            assert c.request("POST", "/v1/completions", {"model": "demo", "prompt": ids, "max_tokens": 1})[0] == 200
+            stages = [s["agent"] for s in c.hpctl("describe", "demo")["stages"]]
+            return next(link.get("late_s", 0) for link in c.hpctl("topo")["links"] if [link["from"].split("/")[0], link["to"].split("/")[0]] == stages)
+
+        assert late_s() == 0
+        t.mangle(later)
+        c.wait("it is late", lambda: late_s() > 0.03, 60)
+        assert "later since" in c.run("topo").stdout
+        planned = c.request("POST", "/v1/completions", {"model": "demo", "prompt": [7] * 80, "max_tokens": 1})[1]["timings"]["planned_s"]
+        assert planned > 0.03, planned
+        t.mangle(None)
+        c.wait("it is on time", lambda: late_s() == 0, 60)
+
+
 @test
 def over_ucx_whoever_ends_of_it_is_named_and_the_rest_goes_on():
     """UCX obeys what comes over its connections (docs/security.md): an agent may end of it. Nobody waits for ever, and a new process serves, also whom the old one had."""

@@ -1,6 +1,7 @@
 #include <math.h>
 
 #include "coordinator/clocks.h"
+#include "coordinator/late_links.h"
 #include "coordinator/member.h"
 #include "coordinator/paces.h"
 #include "coordinator/plan_drift.h"
@@ -273,6 +274,49 @@ TEST(one_of_a_kind_that_is_ten_times_slower_is_a_kind_of_its_own)
     fixture_close(&f);
 }
 
+/* What links_paths gives to planners of the way from one agent to another. */
+static double way_latency_s(const struct member *from, const struct member *to)
+{
+    struct links_path paths[2];
+    int n = links_paths(from, to, paths);
+    for (int i = 0; i < n; i++)
+        if (paths[i].from == from)
+            return paths[i].wire.latency_s;
+    return -1;
+}
+
+TEST(a_link_whose_frames_come_late_is_planned_with_until_it_is_measured)
+{
+    struct fixture f;
+    fixture_open(&f);
+    struct deployment *d = serve(&f);
+    struct member *a0 = d->stages[0].agent, *a1 = d->stages[1].agent;
+    struct member_link *l = links_make(a0, a1);
+    l->bandwidth_bytes_per_s = 1e9;
+    l->latency_s = 1e-4;
+    l->measured_s = 1;
+    f.core->links_version++;
+    uint64_t before = late_links_hash(f.core);
+    tell_prompt(&f, d, 1, 100, 50, 2);
+    tell_prompt(&f, d, 2, 100, 50, 2);
+    tell_prompt(&f, d, 3, 100, 1, 2); /* and so they are not late each time */
+    for (uint64_t i = 4; i < 8; i++)
+        tell_prompt(&f, d, i, 100, 50 + i, 2);
+    assert_near(l->late_s, 0, 0);
+    tell_prompt(&f, d, 8, 100, 50, 2);
+    assert_near(way_latency_s(a0, a1), 0.05, 1e-3);
+    assert_true(late_links_hash(f.core) != before);
+    tell_prompt(&f, d, 9, 100, 50, 2);
+    assert_near(plan_vs_actual_totals(d).error, 0, 0.01);
+    for (uint64_t i = 10; i < 15; i++) /* it is as it was */
+        tell_prompt(&f, d, i, 100, 1, 2);
+    assert_near(l->late_s, 0, 0);
+    assert_true(late_links_hash(f.core) == before);
+    l->late_s = 1;
+    assert_true(late_links_measured(l) && !late_links_measured(l));
+    fixture_close(&f);
+}
+
 TEST(beside_other_work_only_what_is_gross_counts)
 {
     struct fixture f;
@@ -382,6 +426,7 @@ int main(void)
         cmocka_unit_test(what_makes_no_sense_is_dropped),
         cmocka_unit_test(a_profile_that_drifts_is_corrected_for_the_next_plan),
         cmocka_unit_test(one_of_a_kind_that_is_ten_times_slower_is_a_kind_of_its_own),
+        cmocka_unit_test(a_link_whose_frames_come_late_is_planned_with_until_it_is_measured),
         cmocka_unit_test(beside_other_work_only_what_is_gross_counts),
         cmocka_unit_test(what_some_of_a_kind_take_says_nothing_of_the_others),
         cmocka_unit_test(a_pace_that_nothing_confirms_is_forgotten),

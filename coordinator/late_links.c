@@ -1,0 +1,67 @@
+#include "coordinator/late_links.h"
+
+#include "common/log.h"
+#include "coordinator/member.h"
+
+enum { LATE_PROMPTS = 5 }; /* in a row */
+#define LATE_LEAST_S 0.01
+#define LATE_TIMES 2.0
+
+/* Late, on time again (where it was late), or neither: what the prompt says of the link. */
+static int hop_verdict(const struct member_link *l, const struct hop_seconds *hop)
+{
+    double late_s = hop->measured - hop->planned;
+    if (late_s >= LATE_LEAST_S && hop->measured >= LATE_TIMES * hop->planned)
+        return 1;
+    return l->late_s > 0 && late_s <= -l->late_s / LATE_TIMES ? -1 : 0;
+}
+
+bool late_links_hear(struct coord *c, const struct deployment *d, int stage,
+                     const struct hop_seconds *hop)
+{
+    struct member *from = d->stages[stage].agent;
+    const struct member *to = d->stages[stage + 1].agent;
+    struct member_link *l = from == to ? NULL : links_make(from, to);
+    int verdict = l ? hop_verdict(l, hop) : 0;
+    double late_s = hop->measured - hop->planned;
+    if (!l)
+        return false;
+    if (verdict == 0 || verdict != l->late_verdict)
+        l->late_prompts = 0;
+    l->late_verdict = verdict;
+    if (verdict == 0)
+        return false;
+    l->late_least_s = l->late_prompts && l->late_least_s < late_s ? l->late_least_s : late_s;
+    if (++l->late_prompts < LATE_PROMPTS)
+        return false;
+    l->late_prompts = 0;
+    l->late_s = verdict > 0 ? l->late_s + l->late_least_s : 0;
+    l->due_ns = 0; /* measured once nothing runs there */
+    c->links_version++;
+    if (verdict > 0)
+        log_warn("coordinator", "link_late", "from=%s to=%s deployment=%s late_s=%.3g", from->name,
+                 to->name, d->name, l->late_s);
+    else
+        log_info("coordinator", "link_on_time", "from=%s to=%s deployment=%s", from->name, to->name,
+                 d->name);
+    return true;
+}
+
+bool late_links_measured(struct member_link *l)
+{
+    bool was = l->late_s > 0;
+    l->late_s = 0;
+    l->late_prompts = 0;
+    return was;
+}
+
+uint64_t late_links_hash(const struct coord *c)
+{
+    uint64_t hash = 0;
+    for (size_t i = 0; i < c->n_members; i++)
+        for (size_t k = 0; k < c->n_members; k++) {
+            const struct member_link *l = links_cell(c->members[i], c->members[k]);
+            hash = hash * UINT64_C(0x100000001b3) + (l && l->late_s > 0);
+        }
+    return hash;
+}

@@ -1,0 +1,23 @@
+/* Data paths over which frames take longer than was measured of them: links are measured where
+ * nothing runs, and what runs shows what became of them since. Plans count what is late as latency
+ * until the link is measured anew. */
+#ifndef HP_COORDINATOR_LATE_LINKS_H
+#define HP_COORDINATOR_LATE_LINKS_H
+
+#include "coordinator/deployment.h"
+#include "coordinator/links.h"
+
+/* From the end of a slice on one stage to its arrival at the next: of one prompt, the least. */
+struct hop_seconds {
+    double planned, measured;
+};
+
+/* A prompt went from `stage` to the next one. True: that has changed what is known of the link. */
+bool late_links_hear(struct coord *c, const struct deployment *d, int stage,
+                     const struct hop_seconds *hop);
+/* The link was measured: what was late is part of that. True: something was. */
+bool late_links_measured(struct member_link *l);
+/* Changes when a link becomes late or no longer is. */
+uint64_t late_links_hash(const struct coord *c);
+
+#endif
