@@ -1,6 +1,7 @@
 #include "coordinator/deploy.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/names.h"
@@ -27,17 +28,53 @@ static int deployment_name_check(const char *name, struct err *e)
                          name);
 }
 
+/* "--wire-x is A there and B here" of every option that differs. */
+static void options_compare(json_t *there, json_t *here, struct buffer *out)
+{
+    json_t *all = json_copy(there), *unused;
+    const char *key;
+    if (!all)
+        return;
+    json_object_update(all, here);
+    json_object_foreach(all, key, unused)
+    {
+        json_t *values[2] = {json_object_get(there, key), json_object_get(here, key)};
+        if (values[0] && values[1] && json_equal(values[0], values[1]))
+            continue;
+        buffer_printf(out, "%s--", out->size ? "; " : "");
+        for (const char *p = key; *p; p++)
+            buffer_printf(out, "%c", *p == '_' ? '-' : *p);
+        for (int i = 0; i < 2; i++) {
+            char *said = values[i] ? json_dumps(values[i], JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
+            buffer_printf(out, "%s %.40s %s", i ? "," : "", said ? said : "not given",
+                          i ? "here" : "there");
+            free(said);
+        }
+    }
+    json_decref(all);
+}
+
+static int deployed_differently(const struct deployment *d, const struct model_slot *model,
+                                json_t *options, struct err *e)
+{
+    struct buffer differ = {0};
+    if (d->model == model)
+        options_compare(d->spec.options, options, &differ);
+    err_set(e, HP_EEXIST, "\"%s\" is deployed already%s%s", d->name,
+            d->model != model ? ", of another model" : " with other options: ",
+            differ.size ? buffer_cstr(&differ) : "");
+    buffer_free(&differ);
+    return err_hint(e, "choose another --name, or hpctl undeploy %s first", d->name);
+}
+
 /* One of this name is there. The same model: its options hold from the next plan on, and who asks
  * hears how it goes. */
 static int deploy_again(struct coord *c, struct deployment *d, const struct model_slot *model,
                         uint64_t peer, uint64_t ask, struct deployment_spec *spec, struct err *e)
 {
     bool serving = deployment_serves(d), fixed = serving || d->state == DEPLOYMENT_READY;
-    if (d->model != model || (fixed && !json_equal(d->spec.options, spec->options))) {
-        err_set(e, HP_EEXIST, "\"%s\" is deployed already%s", d->name,
-                d->model != model ? ", of another model" : " with other options");
-        return err_hint(e, "choose another --name, or hpctl undeploy %s first", d->name);
-    }
+    if (d->model != model || (fixed && !json_equal(d->spec.options, spec->options)))
+        return deployed_differently(d, model, spec->options, e);
     if (serving) {
         struct err cannot = {0};
         d->listener_peer = peer;

@@ -311,6 +311,10 @@ int onnx_open(const char *path, const struct onnx **out, struct err *e)
     if (rc < 0)
         return rc;
     rc = mapped_file_open(path, &f->files[0].map, e);
+    if (rc == 0 && f->files[0].map.bytes >= 4 && memcmp(f->files[0].map.data, "GGUF", 4) == 0) {
+        rc = err_set(e, HP_EPARSE, "%s: a GGUF file, and no ONNX file", path);
+        err_hint(e, "`hpctl deploy`, `run`, `chat`, `serve` and `bench` take it");
+    }
     rc = rc < 0 ? rc : model_read(f, pb_of(f->files[0].map.data, f->files[0].map.bytes), e);
     *out = &f->o;
     if (rc == 0)

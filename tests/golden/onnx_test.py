@@ -162,6 +162,11 @@ def malformed_files_are_refused_by_name_and_reason_in_2_gib():
                 wrong.append(f"{name}: exit {run.returncode}: {run.stderr.strip()[:200]}")
             if run.returncode and not (run.stderr.startswith("hpctl: ") and name in run.stderr + name * ("node" in run.stderr)):
                 wrong.append(f"{name} is not named: {run.stderr.strip()[:200]}")
+        gguf = os.path.join(at, "a.gguf")
+        with open(gguf, "wb") as f:
+            f.write(b"GGUF" + bytes(60))
+        run = model_run(gguf, given, out)
+        assert run.returncode == 1 and "a GGUF file" in run.stderr and "hpctl deploy" in run.stderr, run
     assert len(files) > 50 and not wrong, "\n".join(wrong)
 
 

@@ -308,7 +308,10 @@ TEST(deploying_again_is_told_that_it_serves_or_why_not)
     assert_non_null(
         strstr(fixture_last(&f, ADMIN, MESSAGE_ANSWER)->u.answer.result, "\"phase\":\"serving\""));
     ask_deploy(&f, "{\"agents\": \"a2\"}");
-    assert_string_equal(fixture_last(&f, ADMIN, MESSAGE_ANSWER)->u.answer.code, "exists");
+    const struct message_answer *a = &fixture_last(&f, ADMIN, MESSAGE_ANSWER)->u.answer;
+    assert_string_equal(a->code, "exists");
+    assert_non_null(strstr(a->text, "--agents \"a1,a0\" there, \"a2\" here; --max-context 128 "
+                                    "there, not given here"));
     assert_string_equal(state_of(&f), "serving");
     fixture_close(&f);
 }
