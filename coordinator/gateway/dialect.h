@@ -55,6 +55,7 @@ struct dialect {
 extern const struct dialect dialect_openai;
 extern const struct dialect dialect_ollama_chat;     /* POST /api/chat */
 extern const struct dialect dialect_ollama_generate; /* POST /api/generate */
+extern const struct dialect dialect_responses;       /* OpenAI's POST /v1/responses */
 extern const struct dialect dialect_messages;        /* Anthropic's POST /v1/messages */
 
 /* GET /api/tags, and GET /api/ps (`running`), whose rows say how long the context is. */

@@ -95,6 +95,7 @@ static const struct gateway_route routes[] = {
     {"GET", "/v1/models/", get_models, .open = false},
     {"POST", "/v1/chat/completions", post_completion, .dialect = &dialect_openai, .chat = true},
     {"POST", "/v1/completions", post_completion, .dialect = &dialect_openai},
+    {"POST", "/v1/responses", post_completion, .dialect = &dialect_responses, .chat = true},
     {"POST", "/v1/embeddings", post_embedding, .form = EMBEDDING_OPENAI},
     {"POST", "/v1/messages", post_completion, .dialect = &dialect_messages, .chat = true},
     {"POST", "/v1/messages/count_tokens", post_text, .task = TEXT_COUNT},
@@ -134,7 +135,7 @@ static bool method_is(const struct gateway_route *route, const char *method)
 static const char *path_hint(const char *path)
 {
     static const char *const below_v1[] = {"/chat/completions", "/completions", "/models",
-                                           "/embeddings"};
+                                           "/embeddings", "/responses"};
     for (size_t i = 0; i < sizeof below_v1 / sizeof *below_v1; i++)
         if (strcmp(path, below_v1[i]) == 0)
             return ": the API lies below /v1";
@@ -143,7 +144,8 @@ static const char *path_hint(const char *path)
     if (strncmp(path, "/api/", 5) == 0)
         return "; of Ollama's there is POST /api/chat, /api/generate, /api/embed, /api/embeddings, "
                "/api/show and /api/pull, GET /api/tags, /api/ps and /api/version";
-    return "; there is POST /v1/chat/completions, /v1/completions, /v1/embeddings, /v1/messages, "
+    return "; there is POST /v1/chat/completions, /v1/completions, /v1/responses, /v1/embeddings, "
+           "/v1/messages, "
            "/tokenize, /detokenize and /apply-template, GET /v1/models, /props, /health, /ready "
            "and /metrics";
 }

@@ -46,6 +46,8 @@ void answer_fini(struct openai_answer *a)
         answer_scores_fini(&a->choices[i].scores);
         answer_reader_free(&a->choices[i].reader);
     }
+    buffer_free(&a->blocks.said);
+    buffer_free(&a->blocks.items);
     free(a->choices);
     a->choices = NULL;
     a->n_choices = a->n_left = 0;

@@ -13,6 +13,9 @@ struct dialect; /* dialect.h */
 struct answer_blocks {
     enum { BLOCK_NONE, BLOCK_TEXT, BLOCK_REASONING, BLOCK_CALL } open;
     uint32_t n; /* that were begun */
+    /* Of Responses: events so far; the text of the block that is open; blocks that are over. */
+    uint64_t events;
+    struct buffer said, items;
 };
 
 /* What stands in every chunk of a reply. */

@@ -61,6 +61,15 @@ def with_openai():
     refused(openai.APITimeoutError, lambda: client.with_options(timeout=0.05).chat.completions.create(**{**ASKED, "max_tokens": 1500}, extra_body={"ignore_eos": True}))
     refused(openai.APIConnectionError, lambda: openai.OpenAI(base_url="http://127.0.0.1:1", api_key="x", max_retries=0).models.list())
     assert [m.id for m in client.models.list()] == ["demo"]
+    asks = {"model": "demo", "input": "Tell me of a person.", "temperature": 0, "max_output_tokens": 200}
+    plain = client.responses.create(**asks)
+    assert plain.status in ("completed", "incomplete") and plain.output_text and plain.usage.input_tokens > 0, plain
+    with client.responses.stream(**asks) as stream:
+        told = "".join(e.delta for e in stream if e.type == "response.output_text.delta")
+        assert told == plain.output_text == stream.get_final_response().output_text, told
+    holds(client.responses.parse(**asks, text_format=Person).output_parsed)
+    refused(openai.BadRequestError, lambda: client.responses.create(**asks, previous_response_id="resp_1"), param="previous_response_id")
+    refused(openai.NotFoundError, lambda: client.responses.create(**{**asks, "model": "none"}), code="model_not_found")
 
 
 def with_instructor():

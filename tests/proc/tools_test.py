@@ -105,7 +105,7 @@ def functions_are_called_in_each_format():
         assert asked(c, "hermes", reasoning_format="none", tools=None)[0]["content"].startswith("<think>\nWhere")
         two = c.request("POST", "/v1/chat/completions", {"model": "hermes", "messages": [{"role": "user", "content": "x"}], "n": 2, "tools": [NOW], "temperature": 0})[1]
         assert [[f["function"]["name"] for f in x["message"]["tool_calls"]] for x in two["choices"]] == [["now"]] * 2, two
-        for check in (forced, scored, templates, refusals, claude, llama_chat, with_the_client):
+        for check in (forced, scored, templates, refusals, claude, responses, llama_chat, with_the_client):
             check(c)
 
 
@@ -239,6 +239,55 @@ def claude(c):
     more = client.messages.create(**{**body, "messages": [*CLAUDE_TURNS[:1], {"role": "assistant", "content": final.content},
                                                           {"role": "user", "content": [{"type": "tool_result", "tool_use_id": x.id, "content": "rain"} for x in final.content if x.type == "tool_use"]}]})
     assert more.stop_reason == "tool_use", more
+
+
+ITEM_EVENTS = {"reasoning": ["output_item.added", "reasoning_text.delta", "reasoning_text.done", "output_item.done"],
+               "message": ["output_item.added", "content_part.added", "output_text.delta", "output_text.done", "content_part.done", "output_item.done"],
+               "function_call": ["output_item.added", "function_call_arguments.delta", "function_call_arguments.done", "output_item.done"]}
+
+
+def responses(c):
+    """OpenAI's Responses: items whole, and as events that each have a number, in their order."""
+    tools = [{"type": "function", **t["function"]} for t in (WEATHER, NOW)]
+    turns = [{"role": "user", "content": [{"type": "input_text", "text": "Hi"}]}, {"type": "reasoning", "id": "rs_0", "summary": []},
+             {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "So"}]},
+             {"type": "function_call", "call_id": "c1", "name": "weather", "arguments": '{"city": "Ulm"}'}, {"type": "function_call_output", "call_id": "c1", "output": "rain"}]
+    body = {"model": "hermes", "input": turns, "instructions": "Be brief.", "tools": tools, "temperature": 0, "max_output_tokens": 60, "store": False, "metadata": {"a": "b"}}
+    status, whole = c.request("POST", "/v1/responses", body)
+    assert status == 200 and whole["object"] == "response" and whole["status"] == "completed" and whole["usage"]["total_tokens"] == sum(whole["usage"][k] for k in ("input_tokens", "output_tokens")), whole
+    assert [x["type"] for x in whole["output"]] == ["reasoning", "message", "function_call", "function_call"], whole
+    assert whole["output"][0]["content"][0]["text"] == "Where is it?" and whole["output"][1]["content"][0]["text"] == "Let me see.", whole
+    assert [(x["name"], json.loads(x["arguments"])) for x in whole["output"][2:]] == [("weather", {"city": "Ulm"}), ("now", {})] and all(x["call_id"] for x in whole["output"][2:]), whole
+    events = [e for e in c.stream("/v1/responses", {**body, "stream": True}).events()]
+    assert [e["sequence_number"] for e in events] == list(range(len(events))), events
+    types = [e["type"].removeprefix("response.") for e in events]
+    assert types[:2] == ["created", "in_progress"] and types[-1] == "completed", types
+    for i, item in enumerate(events[-1]["response"]["output"]):
+        own = [e for e in events[2:-1] if e["output_index"] == i]
+        told = [e["type"].removeprefix("response.") for e in own]
+        assert [t for k, t in enumerate(told) if k == 0 or told[k - 1] != t] == ITEM_EVENTS[item["type"]], told
+        assert own[-1]["item"] == item and {e["item_id"] for e in own if "item_id" in e} == {item["id"]}, (own, item)
+        text = item["arguments"] if item["type"] == "function_call" else item["content"][0]["text"]
+        assert "".join(e["delta"] for e in own if "delta" in e) == text, (own, item)
+
+    def said(response):
+        return [{k: v for k, v in x.items() if k not in ("id", "call_id")} for x in response["output"]]
+
+    assert said(events[-1]["response"]) == said(whole) and events[-1]["response"]["usage"]["output_tokens"] == whole["usage"]["output_tokens"], events[-1]
+    short = c.request("POST", "/v1/responses", {**body, "max_output_tokens": 8})[1]
+    assert short["status"] == "incomplete" and short["incomplete_details"] == {"reason": "max_output_tokens"}, short
+    forced = c.request("POST", "/v1/responses", {**body, "tool_choice": {"type": "function", "name": "now"}, "parallel_tool_calls": False})[1]
+    assert [x["name"] for x in forced["output"] if x["type"] == "function_call"] == ["now"], forced
+    schema = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"], "additionalProperties": False}
+    held = c.request("POST", "/v1/responses", {"model": "llama", "input": "Hi", "text": {"format": {"type": "json_schema", "name": "x", "strict": True, "schema": schema}}})[1]
+    assert set(json.loads(held["output"][0]["content"][0]["text"])) == {"ok"}, held
+    for field, value in (("previous_response_id", "resp_1"), ("conversation", "conv_1"), ("background", True), ("truncation", "auto"), ("input", 5), ("input", [{"type": "item_reference", "id": "x"}]),
+                         ("tools", [{"type": "web_search"}]), ("tool_choice", {"type": "file_search"}), ("top_logprobs", 3), ("prompt", {"id": "p"}), ("temperature", "hot")):
+        status, reply = c.request("POST", "/v1/responses", {**body, field: value})
+        assert status == 400 and reply["error"]["param"] == field, (field, status, reply)
+    for wrong in ([{"role": "user"}], [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}], [{"type": "function_call_output", "call_id": "c9"}], [{"type": "function_call", "name": "now"}]):
+        status, reply = c.request("POST", "/v1/responses", {**body, "input": wrong})
+        assert status == 400 and reply["error"]["message"], (wrong, status, reply)
 
 
 def llama_chat(c):
