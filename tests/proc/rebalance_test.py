@@ -66,9 +66,9 @@ class Slowed:
     def run(self):
         while not self.ends.is_set():
             os.kill(self.pid, signal.SIGSTOP)
-            time.sleep(0.027)
+            time.sleep(0.018)
             os.kill(self.pid, signal.SIGCONT)
-            time.sleep(0.003)
+            time.sleep(0.002)
 
     def __enter__(self):
         self.thread.start()
@@ -80,24 +80,25 @@ class Slowed:
 
 @test
 def an_agent_that_became_slow_is_named_and_left():
-    with Cluster(agents=3, cores=1) as c:
-        c.hpctl("node", "drain", "a2")
-        c.deploy("demo", DEMO, "--compute", "f32", "--speculate", "off", "--prefix-cache", "off")
+    with Cluster(agents=2, cores=1) as c:
+        c.deploy("demo", DEMO, "--agents", "a0,a1", "--compute", "f32", "--speculate", "off", "--prefix-cache", "off")
+
+        def layers(stages):
+            return {s["on"]: s["last_layer"] - s["first_layer"] + 1 for s in stages}
+
         stages = c.hpctl("describe", "demo")["stages"]
-        assert {s["agent"] for s in stages} == {"a0", "a1"} and all(s["pace"] == 1 for s in stages), stages
+        assert set(layers(stages)) == {"a0", "a1"}, stages
         draw, right = random.Random(1), complete(c, "demo", list(range(5, 85)), max_tokens=8)["choices"][0]["text"]
 
         def slow_pace():
-            complete(c, "demo", [draw.randrange(5, 95) for _ in range(200)], max_tokens=1)
-            return {s["agent"]: s["pace"] for s in c.hpctl("describe", "demo")["stages"]}["a1"] > 2.5
+            complete(c, "demo", [draw.randrange(5, 95) for _ in range(1000)], max_tokens=1)  # much more than it runs at a time
+            return {s["agent"]: s["pace"] for s in c.hpctl("describe", "demo")["stages"]}.get("a1", 0) > 2.5
 
         with Slowed(c.agent("a1")["pid"]):
             c.wait("a1 is found to be slow", slow_pace, 60)
             assert "times as long" in c.run("describe", "demo").stdout
-            c.hpctl("node", "undrain", "a2")
             report = c.hpctl("rebalance", "demo", "--margin", "0")
-            layers = {s["on"]: s["last_layer"] - s["first_layer"] + 1 for s in report["after"]["stages"]}
-            assert report["verdict"] == "moved" and report["gain"] > 0.25 and layers.get("a1", 0) < min(layers["a0"], layers["a2"]), report
+            assert report["verdict"] == "moved" and report["gain"] > 0.25 and layers(report["after"]["stages"])["a1"] < layers(stages)["a1"], report
         assert complete(c, "demo", list(range(5, 85)), max_tokens=8)["choices"][0]["text"] == right
 
 
