@@ -183,8 +183,7 @@ def a_link_that_became_late_is_named_and_planned_with():
             """What the way of prompts is late by, after one more of them."""
             ids = [CHANCE.randrange(5, 95) for _ in range(80)]
             assert c.request("POST", "/v1/completions", {"model": "demo", "prompt": ids, "max_tokens": 1})[0] == 200
-            stages = [s["agent"] for s in c.hpctl("describe", "demo")["stages"]]
-            return next(link.get("late_s", 0) for link in c.hpctl("topo")["links"] if [link["from"].split("/")[0], link["to"].split("/")[0]] == stages)
+            return max(link.get("late_s", 0) for link in c.hpctl("topo")["links"])
 
         assert late_s() == 0
         t.mangle(later)
