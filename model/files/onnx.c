@@ -281,7 +281,9 @@ static int file_new(const char *path, const char *folder, struct onnx_file **out
         return 0;
     arena_free(&f->arena);
     free(f);
-    return err_no_memory(e, "%s", path);
+    *out = NULL;
+    err_no_memory(e, "%s", path);
+    return HP_ENOMEM;
 }
 
 int onnx_parse(const char *name, const char *folder, const uint8_t *data, size_t size,
