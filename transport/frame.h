@@ -33,6 +33,8 @@ enum frame_kind {
     FRAME_PROBE = 6,      /* measures a link; echoed with FRAME_PROBE_ECHO, payload dropped */
     FRAME_PROBE_ECHO = 7,
     FRAME_ALIVE = 8, /* a sign of life over a hop between stages, without payload */
+    FRAME_TENSORS =
+        9, /* a batch of a plan of pools on its way: legs and tensors (frame_tensors.h) */
     FRAME_KIND_END
 };
 

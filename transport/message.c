@@ -187,6 +187,18 @@ static const struct pack_field profile_run_fields[] = {BYTES(message_profile_run
                                                        BOOL(message_profile_run, fine),
                                                        U64(message_profile_run, device),
                                                        {0}};
+static const struct pack_field message_dim_fields[] = {
+    TEXT(message_dim, symbol), U64(message_dim, size), {0}};
+static const struct pack_field message_seconds_fields[] = {F64(message_seconds, s), {0}};
+static const struct pack_field message_share_fields[] = {
+    U64(message_share, parts),
+    U64(message_share, part),
+    U64(message_share, n_blocks),
+    U32S(message_share, bounds),
+    U64(message_share, batch),
+    LIST(message_share, dims, message_dim, MESSAGE_MAX_DIMS),
+    LIST(message_share, seconds, message_seconds, MESSAGE_MAX_BATCH),
+    {0}};
 static const struct pack_field stage_prepare_fields[] = {
     GENERATION(message_stage_prepare),
     U64(message_stage_prepare, stage),
@@ -219,6 +231,7 @@ static const struct pack_field stage_prepare_fields[] = {
     TEXT(message_stage_prepare, kv),
     F64(message_stage_prepare, weight),
     BOOL(message_stage_prepare, copy),
+    LIST(message_stage_prepare, share, message_share, 1),
     {0}};
 static const struct pack_field stage_connect_fields[] = {
     GENERATION(message_stage_connect),
@@ -233,6 +246,20 @@ static const struct pack_field stage_connect_fields[] = {
     TEXT(message_stage_connect, wire),
     LIST(message_stage_connect, crosses, message_value, MESSAGE_MAX_VALUES),
     {0}};
+static const struct pack_field message_share_peer_fields[] = {
+    TEXT(message_share_peer, name),
+    BYTES(message_share_peer, data_address),
+    U64(message_share_peer, session),
+    TEXT(message_share_peer, device),
+    {0}};
+static const struct pack_field share_connect_fields[] = {
+    GENERATION(message_share_connect),
+    LIST(message_share_connect, peers, message_share_peer, MESSAGE_MAX_PEERS),
+    {0}};
+static const struct pack_field share_failed_fields[] = {
+    GENERATION(message_share_failed), U64(message_share_failed, stage),
+    U64(message_share_failed, batch), TEXT(message_share_failed, code),
+    TEXT(message_share_failed, text), {0}};
 static const struct pack_field stage_unload_fields[] = {GENERATION(message_stage_unload), {0}};
 static const struct pack_field chunk_grant_fields[] = {U64(message_chunk_grant, session),
                                                        BYTES(message_chunk_grant, model),
@@ -362,6 +389,7 @@ static const struct {
     [MESSAGE_HOP_STATE] = {"hop_state", hop_state_fields, SMALL},
     [MESSAGE_KV_STATE] = {"kv_state", kv_state_fields, SMALL},
     [MESSAGE_SPILLS] = {"spills", spills_fields, SMALL},
+    [MESSAGE_SHARE_FAILED] = {"share_failed", share_failed_fields, SMALL},
     [MESSAGE_WELCOME] = {"welcome", welcome_fields, SMALL},
     [MESSAGE_MEMBERS] = {"members", members_fields, SMALL},
     [MESSAGE_HEARTBEAT_ACK] = {"heartbeat_ack", heartbeat_ack_fields, SMALL},
@@ -369,6 +397,7 @@ static const struct {
     [MESSAGE_STAGE_PREPARE] = {"stage_prepare", stage_prepare_fields, LARGE},
     [MESSAGE_STAGE_CONNECT] = {"stage_connect", stage_connect_fields, SMALL},
     [MESSAGE_STAGE_UNLOAD] = {"stage_unload", stage_unload_fields, SMALL},
+    [MESSAGE_SHARE_CONNECT] = {"share_connect", share_connect_fields, MEDIUM},
     [MESSAGE_CHUNK_GRANT] = {"chunk_grant", chunk_grant_fields, SMALL},
     [MESSAGE_SEQUENCE_OPEN] = {"sequence_open", sequence_open_fields, LARGE},
     [MESSAGE_SEQUENCE_GROW] = {"sequence_grow", sequence_grow_fields, SMALL},

@@ -32,7 +32,9 @@ enum {
     MESSAGE_MAX_SAID = 4096,
     MESSAGE_MAX_VALUES = 64,
     MESSAGE_MAX_KV_BLOCKS = 64,
-    MESSAGE_MAX_SPILLS = 256
+    MESSAGE_MAX_SPILLS = 256,
+    MESSAGE_MAX_DIMS = 64,
+    MESSAGE_MAX_BATCH = 1024
 };
 
 enum message_type {
@@ -53,6 +55,7 @@ enum message_type {
     MESSAGE_HOP_STATE,
     MESSAGE_KV_STATE,
     MESSAGE_SPILLS,
+    MESSAGE_SHARE_FAILED,
     /* coordinator -> agent */
     MESSAGE_WELCOME,
     MESSAGE_MEMBERS,
@@ -61,6 +64,7 @@ enum message_type {
     MESSAGE_STAGE_PREPARE,
     MESSAGE_STAGE_CONNECT,
     MESSAGE_STAGE_UNLOAD,
+    MESSAGE_SHARE_CONNECT,
     MESSAGE_CHUNK_GRANT,
     MESSAGE_SEQUENCE_OPEN,
     MESSAGE_SEQUENCE_GROW,
@@ -231,6 +235,12 @@ struct message_spill {
     bool gone;              /* it is not there any more */
 };
 
+struct message_share_failed { /* a batch came to a share and has no result: the coordinator answers
+                                 whoever waits for it */
+    uint64_t deployment, generation, stage, batch;
+    const char *code, *text;
+};
+
 struct message_link_result { /* answer to link_probe, with its id */
     double latency_s,
         bandwidth_bytes_per_s; /* one way; 0 for "echo", which only says that it is ready */
@@ -297,6 +307,33 @@ struct message_value {
     uint64_t width;
 };
 
+/* The size of a dimension that a network leaves free, the first of its inputs (the batch) apart. */
+struct message_dim {
+    const char *symbol; /* as the file names it; "" for those without a name */
+    uint64_t size;
+};
+
+/* What one batch takes. */
+struct message_seconds {
+    double s;
+};
+
+/* Instead of a stage of a sequence model: part of a device runs some blocks of a network (an ONNX
+ * model), one batch after the other, for a plan of pools. `deployment` is the plan's number,
+ * `stage` the share's number in the plan, the layers are blocks. */
+struct message_share {
+    uint64_t parts, part;     /* the device is cut into so many equal parts; this is that one, from
+                                 0 */
+    uint64_t n_blocks;        /* of the network */
+    struct pack_u32s bounds;  /* [n_blocks + 1]: where blocks begin and the last ends, in layers of
+                                 the network as its profile has them; empty: its layers are dealt out
+                                 evenly */
+    uint64_t batch;           /* the largest */
+    struct pack_list dims;    /* struct message_dim */
+    struct pack_list seconds; /* struct message_seconds [batch], of batches of 1, 2, ...: what the
+                                 plan says; a paced agent takes as long */
+};
+
 struct message_stage_prepare {
     uint64_t deployment, generation, stage, n_stages;
     uint64_t session;       /* token of this generation's chunks */
@@ -333,6 +370,8 @@ struct message_stage_prepare {
         weight; /* of the deployment's share of each device's time, beside those of others; 0: 1 */
     bool copy;  /* nothing is to be run: the layers come into the store, `stage_state` says "copied"
                    or "uncopied", and that is all */
+    struct pack_list share; /* struct message_share, one: what is prepared is that, and nothing of
+                               sequences is looked at. All of the model comes into the store */
 };
 
 struct message_stage_connect {
@@ -349,6 +388,20 @@ struct message_stage_connect {
 
 struct message_stage_unload {
     uint64_t deployment, generation; /* all its stages of this generation and of every older one */
+};
+
+struct message_share_peer { /* whoever holds shares of a plan, and who hears of its results */
+    const char *name;
+    struct pack_span data_address;
+    uint64_t session;   /* of the frames that go there */
+    const char *device; /* what a paced one stands for, "node/device"; "" else */
+};
+
+/* Where batches of a plan go from this agent's shares: legs (frame.h) name rows of this list; the
+ * coordinator is row 0. */
+struct message_share_connect {
+    uint64_t deployment, generation;
+    struct pack_list peers; /* struct message_share_peer */
 };
 
 struct message_chunk_grant { /* frames with this token may bring or ask for chunks */
@@ -487,6 +540,7 @@ struct message {
         struct message_hop_state hop_state;
         struct message_kv_state kv_state;
         struct message_spills spills;
+        struct message_share_failed share_failed;
         struct message_welcome welcome;
         struct message_members members;
         struct message_heartbeat_ack heartbeat_ack;
@@ -494,6 +548,7 @@ struct message {
         struct message_stage_prepare stage_prepare;
         struct message_stage_connect stage_connect;
         struct message_stage_unload stage_unload;
+        struct message_share_connect share_connect;
         struct message_chunk_grant chunk_grant;
         struct message_sequence_open sequence_open;
         struct message_sequence_grow sequence_grow;

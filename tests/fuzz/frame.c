@@ -1,12 +1,11 @@
 /* Frames of the data channel: any header and payload from the network. */
-#include "transport/frame.h"
-
 #include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "model/dtype/dtype.h"
+#include "transport/frame_tensors.h"
 
 /* Rows as Q8: whatever is not refused is as large as its scales say. */
 static void rows_widen(const uint8_t *payload, uint64_t bytes)
@@ -19,6 +18,20 @@ static void rows_widen(const uint8_t *payload, uint64_t bytes)
         memcpy(&scale, payload, sizeof scale);
         for (int i = 0; !bad && i < Q8_WIRE_ELEMENTS; i++)
             assert((int8_t)payload[8 + i] == Q8_WIRE_KEPT || fabsf(out[i]) <= 127 * scale);
+    }
+}
+
+/* Whatever is not refused lies within the payload. */
+static void tensors_read(const struct frame_header *h, const uint8_t *payload)
+{
+    struct frame_leg legs[FRAME_MAX_LEGS];
+    struct frame_tensor tensors[8];
+    int n;
+    if (frame_tensors_decode(h, payload, legs, tensors, 8, &n, NULL) < 0)
+        return;
+    for (int i = 0; i < n; i++) {
+        const uint8_t *data = tensors[i].data;
+        assert(data >= payload && data + tensors[i].bytes <= payload + h->payload_bytes);
     }
 }
 
@@ -41,6 +54,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     frame_tokens_decode(&h, payload, tokens, &e);
     struct kv_range kv;
     frame_kv_decode(&h, payload, &kv, &e);
+    tensors_read(&h, payload);
     rows_widen(payload, h.payload_bytes);
     free(runs);
     free(tokens);
