@@ -20,6 +20,10 @@ MAINS := agent/main.c coordinator/main.c hpctl/main.c
 sources_of = $(filter-out $(MAINS),$(wildcard $(1)/*.c $(1)/*/*.c $(1)/*/*/*.c))
 objects_of = $(patsubst %.c,$(BUILD)/obj/%.o,$(call sources_of,$(1)))
 
+# The page that the coordinator serves, as one C source (tools/embed_page).
+PAGE := $(wildcard coordinator/gateway/page/*)
+GENERATED_coordinator := $(BUILD)/obj/generated/page_files.o
+
 LIBS_common := $(BUILD)/libhp-common.a
 LIBS_model := $(BUILD)/libhp-model.a $(LIBS_common)
 LIBS_planners := $(BUILD)/libhp-planners.a $(LIBS_common)
@@ -91,7 +95,7 @@ check-attack: all attackers ## run the tests with hostile clients alone
 	@BUILD=$(BUILD) PYTHON=$(PYTHON) tests/run attack
 
 define room_library
-$(BUILD)/libhp-$(1).a: $$(call objects_of,$(1))
+$(BUILD)/libhp-$(1).a: $$(call objects_of,$(1)) $$(GENERATED_$(1))
 	@mkdir -p $$(@D)
 	@rm -f $$@
 	@ar rcs $$@ $$^
@@ -107,6 +111,14 @@ $(BUILD)/obj/%.o: %.c
 	@mkdir -p $(@D)
 	@echo "  cc $<"
 	@$(CC) $(CFLAGS_ALL) $(KERNEL_FLAGS) -MMD -MP -c $< -o $@
+
+$(BUILD)/generated/page_files.c: tools/embed_page $(PAGE)
+	@mkdir -p $(@D)
+	@$(PYTHON) tools/embed_page $@ $(PAGE)
+$(BUILD)/obj/generated/%.o: $(BUILD)/generated/%.c
+	@mkdir -p $(@D)
+	@echo "  cc $<"
+	@$(CC) $(CFLAGS_ALL) -MMD -MP -c $< -o $@
 
 $(BUILD)/hp-agent: $(BUILD)/obj/agent/main.o $(LIBS_agent)
 	@echo "  link $@"

@@ -29,7 +29,7 @@ void placement_free(struct placement *p)
     *p = (struct placement){0};
 }
 
-static void placing_free(struct placement_job *p)
+void placing_free(struct placement_job *p)
 {
     json_decref(p->answer.document);
     json_decref(p->apart_said);
@@ -86,10 +86,20 @@ static void last_read(const struct coord *c, struct placement_job *p, const stru
 }
 
 /* It keeps what it has: the context, and room for as many keys and values. */
+static void room_keep(struct placement_job *p, const struct deployment *d)
+{
+    uint64_t rounded = placing_round_up(d->context, DEPLOYMENT_KV_ROUND);
+    p->apart = false; /* two plans do not move together */
+    p->answer_tokens = d->answer_tokens > 0 ? d->answer_tokens : PLACEMENT_ANSWER_TOKENS;
+    if (!rounded)
+        return;
+    p->max_context = d->context;
+    p->least_sequences = p->most_sequences = d->kv_tokens >= rounded ? d->kv_tokens / rounded : 1;
+}
+
 static int own_read(struct placement_job *p, const struct deployment *d, struct err *e)
 {
     size_t n = (size_t)d->n_stages;
-    p->apart = false; /* two plans do not move together */
     p->own_devices = arena_alloc(&p->arena, n, sizeof *p->own_devices);
     p->own_ends = arena_alloc(&p->arena, n, sizeof *p->own_ends);
     if (!p->own_devices || !p->own_ends)
@@ -103,10 +113,6 @@ static int own_read(struct placement_job *p, const struct deployment *d, struct 
                            member_states[s->agent->state].word);
     }
     p->n_own = d->n_stages;
-    p->max_context = d->context;
-    p->most_sequences = d->kv_tokens / placing_round_up(d->context, DEPLOYMENT_KV_ROUND);
-    p->least_sequences = p->most_sequences = p->most_sequences ? p->most_sequences : 1;
-    p->answer_tokens = d->answer_tokens > 0 ? d->answer_tokens : PLACEMENT_ANSWER_TOKENS;
     return 0;
 }
 
@@ -134,15 +140,15 @@ static int wire_check(const struct placement_job *p, struct err *e)
                    frame_dtype_word(p->wire), block);
 }
 
-static int placing_create(struct coord *c, struct deployment *d, struct placement_job **out,
-                          struct err *e)
+int placing_create(struct coord *c, struct deployment *d, bool imagined, struct placement_job **out,
+                   struct err *e)
 {
     struct placement_job *p = calloc(1, sizeof *p);
+    struct err no_own = {0};
     if (!p)
         return err_set(e, HP_ENOMEM, "no memory for planning");
-    p->work.run = placing_run;
-    p->work.done = placing_done;
     p->core = c;
+    p->imagined = imagined;
     p->deployment = d->id;
     p->env = c->env;
     p->planned = d->spec.planned;
@@ -171,9 +177,13 @@ static int placing_create(struct coord *c, struct deployment *d, struct placemen
         rc = rc < 0 ? rc : placing_devices_read(p, d, e);
     }
     p->paced = rc == 0 && devices_are_paced(c, p);
-    if (rc == 0 && d->beside)
+    if (rc == 0 && (d->beside || imagined))
+        room_keep(p, d);
+    if (rc == 0 && imagined && deployment_serves(d))
+        p->n_own = own_read(p, d, &no_own) < 0 ? 0 : p->n_own;
+    else if (rc == 0 && d->beside)
         rc = own_read(p, d, e);
-    else if (rc == 0 && !p->devices)
+    else if (rc == 0 && !imagined && !p->devices)
         last_read(c, p, d);
     if (rc < 0) {
         placing_free(p);
@@ -189,9 +199,11 @@ static int placing_start(struct coord *c, struct deployment *d, struct err *e)
     struct placement_job *p = NULL;
     if (c->n_planning >= COORD_MAX_PLANNING)
         return 1;
-    int rc = placing_create(c, d, &p, e);
+    int rc = placing_create(c, d, false, &p, e);
     if (rc < 0)
         return rc;
+    p->work.run = placing_run;
+    p->work.done = placing_done;
     if (works_add(c, &p->work, NULL, e) < 0) {
         placing_free(p);
         return 1; /* the next tick asks again */

@@ -17,7 +17,7 @@ struct pipeline_request placing_request(const struct placement_job *p, int token
         .n_devices = p->n_devices,
         .layer_ends = p->ends,
         .max_slice = p->max_slice,
-        .brief = true,
+        .brief = !p->imagined,
         .env = p->env,
     };
 }

@@ -38,6 +38,7 @@ struct placement_job {
     int *own_devices, *own_ends, n_own;    /* the stages that it is planned beside; 0: not so */
     double answer_tokens;                  /* of a request, as it goes here; 0: not known */
     struct cluster cluster;                /* the inputs', without room where it may not go */
+    bool imagined;                         /* placement_what_if.c: any device, compared in full */
     bool apart;                            /* the search weighs whether others read its prompts */
     double ttft_s, tpot_s;                 /* targets, for that */
     bool planned;
@@ -62,6 +63,15 @@ static inline uint64_t placing_round_up(uint64_t v, uint64_t to)
     return (v + to - 1) / to * to;
 }
 
+/* ---- on the loop (placement.c) ---- */
+
+/* `imagined`: with the context and room that the deployment has, on any device, whatever its spec
+ * names; compared with its own stages where it serves. The caller sets what is to be run and done.
+ * Errors as placement_make says. */
+int placing_create(struct coord *c, struct deployment *d, bool imagined, struct placement_job **out,
+                   struct err *e);
+void placing_free(struct placement_job *p);
+
 /* ---- on the loop (placement_named.c) ---- */
 
 /* By "agent/device"; agent NULL: there is no such. */
@@ -69,6 +79,8 @@ struct placement_device placing_device_of_id(struct coord *c, const char *id);
 /* Sets what the spec names (`devices`, `ends`, `ranges`), and takes the room of what is left out
  * from `cluster`, which becomes the job's own. Errors as placement_make says. */
 int placing_devices_read(struct placement_job *p, struct deployment *d, struct err *e);
+/* Takes the room of a device; HP_ENOENT. */
+int placing_device_leave_out(struct placement_job *p, const char *name, struct err *e);
 
 /* ---- on any thread ---- */
 

@@ -183,28 +183,34 @@ static void unreached_leave_out(struct placement_job *p, struct deployment *d)
     }
 }
 
+int placing_device_leave_out(struct placement_job *p, const char *name, struct err *e)
+{
+    struct placement_device at = placement_device_named(p->core, name);
+    if (!at.agent)
+        return placement_name_unknown(name, strchr(name, '/') != NULL, e);
+    int first = planner_inputs_device(p->inputs, at.agent->name, at.device < 0 ? 0 : at.device),
+        many = at.device < 0 ? member_device_count(at.agent) : 1;
+    for (int i = first; first >= 0 && i < first + many; i++)
+        p->cluster.devices[i].memory_bytes = -1;
+    return 0;
+}
+
 /* Devices that read prompts answer none. */
 static void readers_leave_out(struct placement_job *p, const char *readers)
 {
-    struct cluster *c = &p->cluster;
+    struct err unknown = {0}; /* whoever is no more reads nothing */
     while (*readers) {
         char name[DEPLOYMENT_RANGE_AGENT];
         size_t n = strcspn(readers, ",");
         snprintf(name, sizeof name, "%.*s", (int)n, readers);
-        struct placement_device at = placement_device_named(p->core, name);
-        int first = at.agent ? planner_inputs_device(p->inputs, at.agent->name,
-                                                     at.device < 0 ? 0 : at.device)
-                             : -1,
-            many = at.agent && at.device < 0 ? member_device_count(at.agent) : 1;
-        for (int i = first; first >= 0 && i < first + many; i++)
-            c->devices[i].memory_bytes = -1;
+        placing_device_leave_out(p, name, &unknown);
         readers += n + (readers[n] == ',');
     }
 }
 
 int placing_devices_read(struct placement_job *p, struct deployment *d, struct err *e)
 {
-    int rc = ranges_read(p, d, e);
+    int rc = p->imagined ? 0 : ranges_read(p, d, e);
     rc = rc < 0 ? rc : devices_own(p, e);
     if (rc == 0 && d->spec.decode_auto)
         readers_leave_out(p, d->spec.prefill);

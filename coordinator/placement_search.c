@@ -87,6 +87,7 @@ static int forecast_make(struct placement_job *p, const struct profile *profile,
     rq.layer_ends = ends;
     rq.n_devices = n;
     rq.decode_tokens = (int)p->answer_tokens;
+    rq.brief = true;
     int rc = pipeline_plan_make(&rq, &p->arena, &a, e);
     if (rc < 0)
         return rc;
@@ -108,8 +109,9 @@ static int forecasts_make(struct placement_job *p, struct err *e)
         devices[i] = cluster_find_device(&p->cluster, plan->stages[i].device);
         ends[i] = plan->stages[i].end_layer;
     }
-    int rc =
-        forecast_make(p, &p->inputs->profile, p->own_devices, p->own_ends, p->n_own, &p->before, e);
+    int rc = p->n_own ? forecast_make(p, &p->inputs->profile, p->own_devices, p->own_ends, p->n_own,
+                                      &p->before, e)
+                      : 0;
     return rc < 0 ? rc : forecast_make(p, &p->profile, devices, ends, (int)n, &p->after, e);
 }
 
@@ -229,7 +231,8 @@ void placing_search(struct placement_job *p)
         p->answer.document = NULL;
         return;
     }
-    if (p->status == 0 && p->n_own && (p->status = forecasts_make(p, &p->error)) < 0) {
+    if (p->status == 0 && (p->n_own || p->imagined) &&
+        (p->status = forecasts_make(p, &p->error)) < 0) {
         json_decref(p->answer.document);
         p->answer.document = NULL;
         return;

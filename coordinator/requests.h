@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/bytes.h"
 #include "common/sampling.h"
 #include "common/score.h"
 
@@ -94,6 +95,29 @@ struct request_spec {
     struct request_callbacks callbacks;
 };
 
+/* What people look at, as JSON. */
+enum request_document {
+    DOCUMENT_CLUSTER,  /* {"cluster", "version", "boot", "clock_s", "agents": what `node ls -o json`
+                          lists, "deployments": what `ps -o json` does} */
+    DOCUMENT_TOPOLOGY, /* hp-cluster/1 with what is unreachable and doubted (topology.h) */
+    DOCUMENT_AGENT,    /* of the name: what `node describe -o json` says */
+    DOCUMENT_DEPLOYMENT, /* of the name: what `describe -o json` says, with all prompts kept */
+};
+
+/* A plan of a deployment over other boxes than it has, made beside what runs and never carried out.
+ */
+struct request_what_if {
+    const char *deployment;
+    const char *without; /* agents and devices that may not be used, with commas between */
+    /* Exactly once, unless request_what_if was refused. `why`: there is no plan, and this is why;
+     * else `json`, n bytes that are gone afterwards: {"deployment", "without", "prompt_tokens",
+     * "answer_tokens", "context", "sequences", "wire", "wire_why", "before" (null where it does
+     * not serve), "after": {"ttft_s", "tpot_s", "tokens_per_s", "requests_per_s"}, "timeline": [of
+     * each stage {"arrive_s", "start_s", "end_s"} by slice], "plan": hp-plan/1}. */
+    void (*done)(void *ctx, const char *json, size_t n, const struct err *why);
+    void *ctx;
+};
+
 struct requests {
     void *ctx;
     /* Writes up to `max` rows, sorted by name, and returns how many there are. */
@@ -121,6 +145,12 @@ struct requests {
                     void (*row)(void *out, const char *name, const char *type, const char *help,
                                 const char *labels, double value),
                     void *out);
+    /* A document, appended to *out. HP_ENOENT: there is none of that name; HP_ENOMEM. */
+    int (*document)(void *ctx, enum request_document which, const char *name, struct buffer *out,
+                    struct err *e);
+    /* HP_ENOENT: no such deployment, agent or device; HP_EBUSY: too many plans are being made. What
+     * `w` points at is read during the call only. */
+    int (*what_if)(void *ctx, const struct request_what_if *w, struct err *e);
     /* Work that is too long for the loop, such as a long prompt's tokens: `run` on another thread,
      * then `done` on the loop (coordinator/work.h says who owns it). `model` (may be NULL) stays
      * open until then, also when its deployment goes meanwhile. HP_EBUSY: too much is out;

@@ -6,9 +6,11 @@
 
 #include "coordinator/admission.h"
 #include "coordinator/api_keys.h"
+#include "coordinator/documents.h"
 #include "coordinator/effects.h"
 #include "coordinator/metrics.h"
 #include "coordinator/model_slots.h"
+#include "coordinator/placement_what_if.h"
 #include "coordinator/shares.h"
 #include "coordinator/works.h"
 
@@ -126,6 +128,21 @@ static void requests_metrics(void *ctx,
     metrics_rows(ctx, row, out);
 }
 
+static int requests_document(void *ctx, enum request_document which, const char *name,
+                             struct buffer *out, struct err *e)
+{
+    coord_woke(ctx);
+    return document_write(ctx, which, name, out, e);
+}
+
+static int requests_what_if(void *ctx, const struct request_what_if *w, struct err *e)
+{
+    coord_woke(ctx);
+    int rc = placement_what_if(ctx, w, e);
+    shell_wake(ctx);
+    return rc;
+}
+
 static int requests_work(void *ctx, const struct model *model, struct coord_work *w, struct err *e)
 {
     struct coord *c = ctx;
@@ -151,5 +168,7 @@ void serving_requests(struct coord *core, struct requests *out)
                              requests_api_keys,
                              requests_api_key_allowed,
                              requests_metrics,
+                             requests_document,
+                             requests_what_if,
                              requests_work};
 }

@@ -138,8 +138,9 @@ int gateway_start(uv_loop_t *loop, const struct gateway_config *config,
     }
     uv_timer_init(loop, &g->drain);
     uv_timer_init(loop, &g->pulse);
+    live_init(&g->live, loop, requests);
     g->drain.data = g->pulse.data = g;
-    g->handles = 2;
+    g->handles = 3;
     uv_timer_start(&g->pulse, on_pulse, OPENAI_PULSE_MS, OPENAI_PULSE_MS);
     log_info("gateway", "listening", "http=%s:%d keys_needed=%s", host, http_port(g->http),
              access_key_needed(&g->access) ? "yes" : "no");
@@ -174,6 +175,7 @@ static void on_drain(uv_timer_t *timer)
 void gateway_drain(struct gateway *g, uint64_t patience_ms, void (*drained)(void *ctx), void *ctx)
 {
     g->draining = true;
+    live_end(&g->live);
     g->drained = drained;
     g->drained_ctx = ctx;
     g->drain_until_ns = env_now_ns(&env_real) + patience_ms * 1000000u;
@@ -199,4 +201,6 @@ void gateway_stop(struct gateway **out)
     lanes_close(&g->openai.lanes);
     uv_close((uv_handle_t *)&g->drain, on_timer_closed);
     uv_close((uv_handle_t *)&g->pulse, on_timer_closed);
+    g->live.timer.data = g;
+    uv_close((uv_handle_t *)&g->live.timer, on_timer_closed);
 }

@@ -12,6 +12,7 @@
 #include "coordinator/gateway/embedding_body.h"
 #include "coordinator/gateway/gateway.h"
 #include "coordinator/gateway/http.h"
+#include "coordinator/gateway/live.h"
 #include "coordinator/gateway/openai.h"
 #include "coordinator/gateway/text_api.h"
 
@@ -22,6 +23,7 @@ struct gateway {
     struct access access;
     struct openai openai;
     const struct requests *requests;
+    struct live live;
     bool draining;
     uv_timer_t drain, pulse;
     int handles; /* of these, open */
@@ -45,9 +47,10 @@ struct gateway_route {
     bool open;                     /* needs no key, and is answered while the gateway drains */
     const struct dialect *dialect; /* of post_completion, as `chat`: a body of messages */
     bool chat;
-    enum text_task task;      /* of post_text */
-    enum embedding_form form; /* of post_embedding */
-    bool running;             /* of get_ollama_list: the models that run, not all */
+    enum text_task task;            /* of post_text */
+    enum embedding_form form;       /* of post_embedding */
+    bool running;                   /* of get_ollama_list: the models that run, not all */
+    enum request_document document; /* of get_document */
 };
 
 /* The route of a request; NULL: there is none, and the request has been answered so. */

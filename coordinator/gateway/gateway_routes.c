@@ -2,8 +2,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "coordinator/gateway/cluster_api.h"
 #include "coordinator/gateway/gateway_int.h"
 #include "coordinator/gateway/metrics.h"
+#include "coordinator/gateway/page.h"
 #include "coordinator/gateway/ready.h"
 
 /* ---- who answers ---- */
@@ -66,11 +68,37 @@ static void get_ollama_list(const struct gateway_call *c)
     buffer_free(&out);
 }
 
-/* Ollama's clients look here whether anybody is there, and read no more than the status. */
+/* A browser gets the page. Ollama's clients look here whether anybody is there, and read no more
+ * than the status. */
 static void get_root(const struct gateway_call *c)
 {
+    const char *accept = http_request_of(c->x)->accept;
+    if (accept && strstr(accept, "text/html")) {
+        page_reply(c->x, "index.html");
+        return;
+    }
     text_reply(c->x, "text/plain; charset=utf-8",
                "Ollama is running (hodgepodge " HP_VERSION ")\n");
+}
+
+static void get_page(const struct gateway_call *c)
+{
+    page_reply(c->x, c->rest);
+}
+
+static void get_document(const struct gateway_call *c)
+{
+    cluster_document_reply(c->g->requests, c->x, c->route->document, c->rest);
+}
+
+static void get_plan(const struct gateway_call *c)
+{
+    cluster_plan_reply(c->g->requests, c->x, c->rest);
+}
+
+static void get_live(const struct gateway_call *c)
+{
+    live_open(&c->g->live, c->x);
 }
 
 static void get_props(const struct gateway_call *c)
@@ -87,6 +115,7 @@ static void get_version(const struct gateway_call *c)
 
 static const struct gateway_route routes[] = {
     {"GET", "/", get_root, .open = true},
+    {"GET", "/page/", get_page, .open = true},
     {"GET", "/health", get_health, .open = true},
     {"GET", "/ready", get_ready, .open = true},
     {"GET", "/ready/", get_ready, .open = true},
@@ -108,6 +137,12 @@ static const struct gateway_route routes[] = {
     {"GET", "/api/tags", get_ollama_list, .open = false},
     {"GET", "/api/ps", get_ollama_list, .running = true},
     {"GET", "/api/version", get_version, .open = false},
+    {"GET", "/api/hp/cluster", get_document, .document = DOCUMENT_CLUSTER},
+    {"GET", "/api/hp/topology", get_document, .document = DOCUMENT_TOPOLOGY},
+    {"GET", "/api/hp/agents/", get_document, .document = DOCUMENT_AGENT},
+    {"GET", "/api/hp/deployments/", get_document, .document = DOCUMENT_DEPLOYMENT},
+    {"GET", "/api/hp/plans/", get_plan, .open = false},
+    {"GET", "/api/hp/live", get_live, .open = false},
     {"POST", "/tokenize", post_text, .task = TEXT_TOKENIZE},
     {"POST", "/detokenize", post_text, .task = TEXT_DETOKENIZE},
     {"POST", "/apply-template", post_text, .task = TEXT_TEMPLATE},

@@ -45,7 +45,7 @@ struct http_exchange;
  * not sent. */
 struct http_request {
     const char *method, *path; /* the path is decoded: any bytes but NUL */
-    const char *host, *origin, *content_type;
+    const char *host, *origin, *content_type, *accept;
     const char *bearer;          /* the Authorization header's token, else x-api-key */
     const char *inference_bytes; /* Inference-Header-Content-Length: how much of the body is JSON */
     const char *client;          /* address, without the port */
@@ -99,7 +99,7 @@ struct buffer http_take_body(struct http_exchange *x);
 void http_set_data(struct http_exchange *x, void *data);
 void *http_data(const struct http_exchange *x);
 
-/* One more header of the reply to come (at most 4; values are cut at 127 bytes). `name` is not
+/* One more header of the reply to come (at most 5; values are cut at 127 bytes). `name` is not
  * copied. */
 void http_header(struct http_exchange *x, const char *name, const char *value);
 /* One whole reply. The body is copied. */

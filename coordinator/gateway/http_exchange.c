@@ -220,6 +220,7 @@ static void request_fill(struct http_exchange *x, const char *url, const char *m
         .host = header_value(c, "Host"),
         .origin = header_value(c, "Origin"),
         .content_type = header_value(c, "Content-Type"),
+        .accept = header_value(c, "Accept"),
         .bearer = bearer_of(c),
         .inference_bytes = header_value(c, "Inference-Header-Content-Length"),
         .client = x->client,

@@ -12,7 +12,7 @@
 
 #include "coordinator/gateway/http.h"
 
-enum { HTTP_MAX_HEADERS = 4, HTTP_HEADER_BYTES = 128, HTTP_MAX_LINGERING = 64 };
+enum { HTTP_MAX_HEADERS = 5, HTTP_HEADER_BYTES = 128, HTTP_MAX_LINGERING = 64 };
 
 enum exchange_state {
     EXCHANGE_RECEIVING, /* the body */

@@ -48,7 +48,7 @@ void openai_error_as(const struct dialect *d, struct http_exchange *x, int http_
  */
 static const struct dialect *dialect_of_path(const char *path)
 {
-    if (path && strncmp(path, "/api/", 5) == 0)
+    if (path && strncmp(path, "/api/", 5) == 0 && strncmp(path, "/api/hp/", 8) != 0)
         return &dialect_ollama_chat;
     return path && strncmp(path, "/v1/messages", 12) == 0 ? &dialect_messages : &dialect_openai;
 }

@@ -1,0 +1,151 @@
+// Markdown as elements. What a model writes is never read as HTML: there is no way from a text to a tag but those below.
+import { button, h } from "./dom.js";
+
+const LINK = /^(https?:|mailto:)/i;
+
+// ---- inside a line ----
+
+// In the order in which they are tried where two begin at one place; [pattern, element of its match].
+const SPANS = [
+  [/(`+)([\s\S]+?)\1(?!`)/, (m) => h("code", {}, m[2].replace(/^ (.+) $/, "$1"))],
+  [/\\([!-/:-@[-`{-~])/, (m) => m[1]],
+  [/!?\[([^\]\n]*)\]\(\s*<?([^)\s>]+)>?(?:\s+"[^"]*")?\s*\)/, (m) => link(m[2], spans(m[1] || m[2]))],
+  [/<(https?:\/\/[^\s<>]+)>/, (m) => link(m[1], m[1])],
+  [/\*\*(?=\S)([\s\S]*?\S)\*\*/, (m) => h("strong", {}, spans(m[1]))],
+  [/__(?=\S)([\s\S]*?\S)__(?!\w)/, (m) => h("strong", {}, spans(m[1]))],
+  [/~~(?=\S)([\s\S]*?\S)~~/, (m) => h("del", {}, spans(m[1]))],
+  [/\*(?=[^\s*])([\s\S]*?[^\s*])\*(?!\*)/, (m) => h("em", {}, spans(m[1]))],
+  [/(?<![\w_])_(?=[^\s_])([\s\S]*?[^\s_])_(?!\w)/, (m) => h("em", {}, spans(m[1]))],
+  [/https?:\/\/[^\s<>()[\]]*[^\s<>()[\].,;:!?'"]/, (m) => link(m[0], m[0])],
+];
+
+function link(target, content) {
+  return LINK.test(target) ? h("a", { href: target, rel: "noopener noreferrer", target: "_blank" }, content) : content;
+}
+
+function spans(text) {
+  const out = [];
+  while (text) {
+    let first = null, make = null;
+    for (const [pattern, element] of SPANS) {
+      const match = pattern.exec(text);
+      if (match && (!first || match.index < first.index)) {
+        first = match;
+        make = element;
+      }
+    }
+    if (!first) break;
+    if (first.index) out.push(text.slice(0, first.index));
+    out.push(make(first));
+    text = text.slice(first.index + first[0].length);
+  }
+  if (text) out.push(text);
+  return out;
+}
+
+// ---- blocks ----
+
+const FENCE = /^ {0,3}(`{3,}|~{3,})\s*([\w+#.-]*)/;
+const HEADING = /^ {0,3}(#{1,6})\s+(.*?)\s*#*$/;
+const RULE = /^ {0,3}([-*_])(\s*\1){2,}\s*$/;
+const ITEM = /^(\s*)([-*+]|\d{1,9}[.)])\s+(.*)$/;
+const QUOTE = /^ {0,3}> ?/;
+const DIVIDER = /^\s*\|?\s*:?-+:?\s*(\|\s*:?-+:?\s*)*\|?\s*$/;
+
+const begins = (line) => FENCE.test(line) || HEADING.test(line) || RULE.test(line) || QUOTE.test(line) || ITEM.test(line);
+
+function fence(lines, at) {
+  const [, mark, language] = FENCE.exec(lines[at]);
+  const body = [];
+  let i = at + 1;
+  for (; i < lines.length && !lines[i].trim().startsWith(mark); i++) body.push(lines[i]);
+  const text = body.join("\n");
+  const copy = button("Copy", async () => {
+    await navigator.clipboard.writeText(text);
+    copy.textContent = "Copied";
+  }, { class: "quiet" });
+  return [h("div", { class: "code-box" },
+    h("div", { class: "code-head" }, h("span", {}, language || "text"), copy),
+    h("pre", { tabindex: "0" }, h("code", {}, text))), i + 1];
+}
+
+function quote(lines, at) {
+  let end = at;
+  while (end < lines.length && lines[end].trim() && (QUOTE.test(lines[end]) || !begins(lines[end]))) end++;
+  return [h("blockquote", {}, blocks(lines.slice(at, end).map((line) => line.replace(QUOTE, "")))), end];
+}
+
+const indent = (line) => /^\s*/.exec(line)[0].length;
+
+function list(lines, at) {
+  const depth = indent(lines[at]), ordered = /\d/.test(ITEM.exec(lines[at])[2]);
+  const items = [];
+  let i = at;
+  while (i < lines.length) {
+    const item = ITEM.exec(lines[i]);
+    if (!item || item[1].length > depth + 1 || item[1].length < depth || /\d/.test(item[2]) !== ordered || RULE.test(lines[i])) break;
+    const width = item[0].length - item[3].length, body = [item[3]];
+    for (i++; i < lines.length; i++) {
+      const blank = !lines[i].trim();
+      const next = lines[i + 1] ?? "";
+      if (blank && !(next.trim() && indent(next) > depth + 1)) break;
+      if (!blank && indent(lines[i]) <= depth + 1 && begins(lines[i])) break;
+      if (!blank && indent(lines[i]) <= depth && !lines[i - 1].trim()) break;
+      body.push(lines[i].slice(Math.min(indent(lines[i]), width)));
+    }
+    while (i < lines.length && !lines[i].trim() && ITEM.test(lines[i + 1] ?? "")) i++;
+    const content = blocks(body);
+    items.push(h("li", {}, content.length && content[0].tagName === "P" ? [[...content[0].childNodes], content.slice(1)] : content));
+  }
+  const start = ordered ? Number.parseInt(ITEM.exec(lines[at])[2], 10) : 1;
+  return [h(ordered ? "ol" : "ul", { start: ordered && start !== 1 ? start : undefined }, items), i];
+}
+
+const cells = (line) => line.trim().replace(/^\||\|$/g, "").split(/(?<!\\)\|/).map((cell) => spans(cell.trim().replaceAll("\\|", "|")));
+
+function tableOf(lines, at) {
+  let end = at + 2;
+  while (end < lines.length && lines[end].includes("|") && lines[end].trim()) end++;
+  const row = (line, tag) => h("tr", {}, cells(line).map((cell) => h(tag, {}, cell)));
+  return [h("div", { class: "table-box", tabindex: "0", role: "region", "aria-label": "table" }, h("table", {},
+    h("thead", {}, row(lines[at], "th")), h("tbody", {}, lines.slice(at + 2, end).map((line) => row(line, "td"))))), end];
+}
+
+function paragraph(lines, at) {
+  let end = at + 1;
+  while (end < lines.length && lines[end].trim() && !begins(lines[end])) end++;
+  const text = lines.slice(at, end).map((line) => line.trim() + (/ {2}$|\\$/.test(line) ? "\u0000" : "")).join("\n");
+  const parts = text.split(/\\?\u0000\n?/);
+  return [h("p", {}, parts.map((part, i) => [spans(part), i + 1 < parts.length && h("br")])), end];
+}
+
+function heading(lines, at) {
+  const [, marks, text] = HEADING.exec(lines[at]);
+  return [h(`h${Math.min(6, marks.length + 2)}`, {}, spans(text)), at + 1];
+}
+
+function blocks(lines) {
+  const out = [];
+  for (let at = 0; at < lines.length;) {
+    const line = lines[at];
+    if (!line.trim()) {
+      at++;
+      continue;
+    }
+    const read = FENCE.test(line) ? fence
+      : HEADING.test(line) ? heading
+      : RULE.test(line) ? (_, i) => [h("hr"), i + 1]
+      : QUOTE.test(line) ? quote
+      : ITEM.test(line) ? list
+      : line.includes("|") && DIVIDER.test(lines[at + 1] ?? "") ? tableOf
+      : paragraph;
+    const [element, end] = read(lines, at);
+    out.push(element);
+    at = Math.max(end, at + 1);
+  }
+  return out;
+}
+
+export function markdown(text) {
+  return blocks(text.replaceAll("\r\n", "\n").replaceAll("\u0000", "\uFFFD").split("\n"));
+}
