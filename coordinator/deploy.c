@@ -28,27 +28,68 @@ static int deployment_name_check(const char *name, struct err *e)
                          name);
 }
 
-/* "--wire-x is A there and B here" of every option that differs. */
-static void options_compare(json_t *there, json_t *here, struct buffer *out)
+/* Where a model's bytes are read says nothing of how it serves. */
+static json_t *options_of_serving(const json_t *options)
 {
-    json_t *all = json_copy(there), *unused;
+    static const char *const sources[] = {"source_machine", "source_path", "upload_only"};
+    json_t *out = json_copy((json_t *)options);
+    for (size_t i = 0; out && i < sizeof sources / sizeof *sources; i++)
+        json_object_del(out, sources[i]);
+    return out;
+}
+
+/* As hpctl calls it; those who answer are --decode's where others read prompts. */
+static void option_name(const char *key, bool readers, char *out, size_t size)
+{
+    if (readers && strcmp(key, "agents") == 0)
+        key = "decode";
+    size_t n = (size_t)snprintf(out, size, "--%s", key);
+    for (size_t i = 2; i < n && i < size; i++)
+        if (out[i] == '_')
+            out[i] = '-';
+}
+
+static void option_value(const char *key, const json_t *value, struct buffer *out)
+{
+    bool time = strcmp(key, "ttft") == 0 || strcmp(key, "tpot") == 0;
+    if (json_is_string(value))
+        buffer_printf(out, "%.40s", json_string_value(value));
+    else if (json_is_number(value))
+        buffer_printf(out, "%g%s", json_number_value(value), time ? "ms" : "");
+    else
+        buffer_printf(out, "given");
+}
+
+/* "--wire-x A there, B here" of every option that differs. */
+static void options_compare(const json_t *there, const json_t *here, struct buffer *out)
+{
+    const json_t *const sides[2] = {there, here};
+    json_t *all = json_copy((json_t *)there), *unused;
     const char *key;
     if (!all)
         return;
-    json_object_update(all, here);
+    json_object_update(all, (json_t *)here);
     json_object_foreach(all, key, unused)
     {
         json_t *values[2] = {json_object_get(there, key), json_object_get(here, key)};
+        char names[2][40] = {"", ""};
         if (values[0] && values[1] && json_equal(values[0], values[1]))
             continue;
-        buffer_printf(out, "%s--", out->size ? "; " : "");
-        for (const char *p = key; *p; p++)
-            buffer_printf(out, "%c", *p == '_' ? '-' : *p);
+        for (int i = 0; i < 2; i++)
+            option_name(key, json_object_get(sides[values[i] ? i : 1 - i], "prefill"), names[i],
+                        sizeof names[i]);
         for (int i = 0; i < 2; i++) {
-            char *said = values[i] ? json_dumps(values[i], JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
-            buffer_printf(out, "%s %.40s %s", i ? "," : "", said ? said : "not given",
-                          i ? "here" : "there");
-            free(said);
+            bool named = i && strcmp(names[0], names[1]) == 0;
+            buffer_printf(out, "%s%s%s",
+                          i           ? ", "
+                          : out->size ? "; "
+                                      : "",
+                          named ? "" : names[i], named ? "" : " ");
+            if (values[i])
+                option_value(key, values[i], out);
+            else
+                buffer_printf(out, "not given");
+            buffer_printf(out, " %s", i ? "here" : "there");
         }
     }
     json_decref(all);
@@ -58,13 +99,55 @@ static int deployed_differently(const struct deployment *d, const struct model_s
                                 json_t *options, struct err *e)
 {
     struct buffer differ = {0};
-    if (d->model == model)
-        options_compare(d->spec.options, options, &differ);
+    json_t *there = options_of_serving(d->spec.options), *here = options_of_serving(options);
+    if (d->model == model && there && here)
+        options_compare(there, here, &differ);
+    json_decref(there);
+    json_decref(here);
     err_set(e, HP_EEXIST, "\"%s\" is deployed already%s%s", d->name,
             d->model != model ? ", of another model" : " with other options: ",
             differ.size ? buffer_cstr(&differ) : "");
     buffer_free(&differ);
     return err_hint(e, "choose another --name, or hpctl undeploy %s first", d->name);
+}
+
+static bool deployed_alike(const struct deployment *d, const json_t *options)
+{
+    json_t *there = options_of_serving(d->spec.options), *here = options_of_serving(options);
+    bool alike = there && here && json_equal(there, here);
+    json_decref(there);
+    json_decref(here);
+    return alike;
+}
+
+static void spec_replace(struct deployment *d, struct deployment_spec *spec)
+{
+    deployment_spec_free(&d->spec);
+    d->spec = *spec;
+    *spec = (struct deployment_spec){0};
+}
+
+/* One that serves is asked for as it is; where its file lies now holds for what is read next. */
+static int deploy_serving(struct coord *c, struct deployment *d, uint64_t peer, uint64_t ask,
+                          struct deployment_spec *spec, struct err *e)
+{
+    struct err cannot = {0};
+    if (!json_equal(d->spec.options, spec->options)) {
+        spec_replace(d, spec);
+        record_keep(c, d);
+    }
+    deployment_spec_free(spec);
+    d->listener_peer = peer;
+    d->listener_ask = ask;
+    if (prefill_plan_begin(c, d, &cannot))
+        return 0;
+    d->listener_peer = d->listener_ask = 0;
+    if (cannot.code)
+        return err_set(e, cannot.code, "%s", cannot.text);
+    json_t *result = describe_deployment(d, true);
+    json_object_set_new(result, "phase", json_string("serving"));
+    effects_answer(c, peer, ask, false, result);
+    return 0;
 }
 
 /* One of this name is there. The same model: its options hold from the next plan on, and who asks
@@ -73,25 +156,10 @@ static int deploy_again(struct coord *c, struct deployment *d, const struct mode
                         uint64_t peer, uint64_t ask, struct deployment_spec *spec, struct err *e)
 {
     bool serving = deployment_serves(d), fixed = serving || d->state == DEPLOYMENT_READY;
-    if (d->model != model || (fixed && !json_equal(d->spec.options, spec->options)))
+    if (d->model != model || (fixed && !deployed_alike(d, spec->options)))
         return deployed_differently(d, model, spec->options, e);
-    if (serving) {
-        struct err cannot = {0};
-        d->listener_peer = peer;
-        d->listener_ask = ask;
-        if (prefill_plan_begin(c, d, &cannot)) {
-            deployment_spec_free(spec);
-            return 0;
-        }
-        d->listener_peer = d->listener_ask = 0;
-        if (cannot.code)
-            return err_set(e, cannot.code, "%s", cannot.text);
-        json_t *result = describe_deployment(d, true);
-        json_object_set_new(result, "phase", json_string("serving"));
-        effects_answer(c, peer, ask, false, result);
-        deployment_spec_free(spec);
-        return 0;
-    }
+    if (serving)
+        return deploy_serving(c, d, peer, ask, spec, e);
     struct err gone = {0};
     err_set(&gone, HP_ECANCELED, "somebody else went on with the deployment of \"%s\"", d->name);
     deployment_listener_answer(c, d, NULL, &gone);
@@ -104,8 +172,7 @@ static int deploy_again(struct coord *c, struct deployment *d, const struct mode
         deployment_stages_free(d);
     }
     placement_cancel(d);
-    deployment_spec_free(&d->spec);
-    d->spec = *spec;
+    spec_replace(d, spec);
     d->listener_peer = peer;
     d->listener_ask = ask;
     deployment_retry(c, d);

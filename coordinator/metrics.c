@@ -233,7 +233,8 @@ static void spill_values(const struct deployment *d, double out[MOST_METRICS])
 
 static const struct metric prefill_metrics[] = {
     {"hp_prefills_compared_total", "counter",
-     "Prompts that were alone on their stages and were compared with the plan"},
+     "Prompts that were alone on their stages and were compared with the plan, but for the first "
+     "after loading"},
     {"hp_prefill_planned_seconds_total", "counter",
      "What the plan predicted for prompts that were compared, from the first stage's start to the "
      "last one's end"},

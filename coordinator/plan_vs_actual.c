@@ -39,6 +39,7 @@ struct plan_vs_actual {
         *records[PLAN_VS_ACTUAL_RECORDS]; /* a ring; `last` is the youngest */
     size_t last;
     uint64_t predicted_ns;
+    bool warm; /* a prompt of this generation has ended on all stages */
     struct plan_vs_actual_totals totals;
     struct plan_drift drift;
 };
@@ -89,6 +90,17 @@ static struct plan_vs_actual_record *record_create(const struct deployment *d,
     return r;
 }
 
+static void generation_begin(struct plan_vs_actual *t, uint64_t generation)
+{
+    for (size_t i = 0; i < PLAN_VS_ACTUAL_RECORDS; i++) {
+        record_free(t->records[i]);
+        t->records[i] = NULL;
+    }
+    t->generation = generation;
+    t->warm = false;
+    t->totals.first_planned_s = t->totals.first_measured_s = 0;
+}
+
 /* The record of a sequence, made when its first stage is heard of; the oldest makes room. */
 static struct plan_vs_actual_record *record_of(struct deployment *d,
                                                const struct message_prefill *p)
@@ -96,11 +108,8 @@ static struct plan_vs_actual_record *record_of(struct deployment *d,
     if (!d->plan_vs_actual && (d->plan_vs_actual = calloc(1, sizeof *d->plan_vs_actual)) == NULL)
         return NULL;
     struct plan_vs_actual *t = d->plan_vs_actual;
-    for (size_t i = 0; t->generation != d->generation && i < PLAN_VS_ACTUAL_RECORDS; i++) {
-        record_free(t->records[i]);
-        t->records[i] = NULL;
-    }
-    t->generation = d->generation;
+    if (t->generation != d->generation)
+        generation_begin(t, d->generation);
     for (size_t i = 0; i < PLAN_VS_ACTUAL_RECORDS; i++)
         if (t->records[i] && t->records[i]->sequence == p->sequence)
             return t->records[i];
@@ -229,10 +238,25 @@ static void record_learn(struct coord *c, struct deployment *d,
         plan_learn(c, d, &d->plan_vs_actual->drift, stages, r->tokens, r->shared);
 }
 
+static void record_count(struct plan_vs_actual *t, const struct plan_vs_actual_record *r,
+                         bool first)
+{
+    if (first) {
+        t->totals.first_planned_s = r->planned_s;
+        t->totals.first_measured_s = r->measured_s;
+        return;
+    }
+    t->totals.prefills++;
+    t->totals.planned_s += r->planned_s;
+    t->totals.measured_s += r->measured_s;
+    t->totals.error = r->measured_s / r->planned_s - 1;
+}
+
 static void record_complete(struct coord *c, struct deployment *d, struct plan_vs_actual_record *r)
 {
     struct plan_vs_actual *t = d->plan_vs_actual;
-    r->complete = true;
+    bool first = !t->warm;
+    t->warm = r->complete = true;
     r->shared = r->shared || d->n_active + d->n_waiting > 1;
     times_align(c, d, r);
     bool quick = d->model->facts.n_layers * r->n_slices <= PLAN_VS_ACTUAL_QUICK;
@@ -245,12 +269,8 @@ static void record_complete(struct coord *c, struct deployment *d, struct plan_v
         return;
     hops_learn(c, d, r);
     record_learn(c, d, r);
-    if (r->shared)
-        return;
-    t->totals.prefills++;
-    t->totals.planned_s += r->planned_s;
-    t->totals.measured_s += r->measured_s;
-    t->totals.error = r->measured_s / r->planned_s - 1;
+    if (!r->shared)
+        record_count(t, r, first);
 }
 
 void plan_vs_actual_prefill(struct coord *c, struct member *m, const struct message_prefill *p)
@@ -351,8 +371,12 @@ json_t *plan_vs_actual_describe(struct coord *c, struct deployment *d, size_t n)
             record_predict(c, d, r);
         json_array_append_new(records, record_json(d, r));
     }
-    return json_pack("{s:I, s:f, s:f, s:f, s:I, s:o}", "count", (json_int_t)t.prefills, "planned_s",
-                     t.planned_s, "measured_s", t.measured_s, "error",
+    json_t *first = NULL;
+    if (t.first_planned_s > 0)
+        first = json_pack("{s:f, s:f, s:f}", "planned_s", t.first_planned_s, "measured_s",
+                          t.first_measured_s, "error", t.first_measured_s / t.first_planned_s - 1);
+    return json_pack("{s:I, s:f, s:f, s:f, s:I, s:o*, s:o}", "count", (json_int_t)t.prefills,
+                     "planned_s", t.planned_s, "measured_s", t.measured_s, "error",
                      t.planned_s > 0 ? t.measured_s / t.planned_s - 1 : 0, "corrections",
-                     (json_int_t)t.corrections, "records", records);
+                     (json_int_t)t.corrections, "first", first, "records", records);
 }

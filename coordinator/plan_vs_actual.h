@@ -23,10 +23,13 @@ enum {
     PLAN_VS_ACTUAL_QUICK = 8192, /* layers x slices: less than a millisecond to predict */
 };
 
+/* The first prompt of a generation opens what later ones find open (data sessions, pages of memory
+ * that nobody touched): it stands apart, and sums are of the others. */
 struct plan_vs_actual_totals {
     uint64_t prefills; /* alone on their stages, and compared */
     double planned_s, measured_s;
-    double error; /* of the last one: measured / planned - 1 */
+    double first_planned_s, first_measured_s; /* of this generation; 0: not compared */
+    double error;                             /* of the last one: measured / planned - 1 */
     uint64_t corrections;
 };
 
@@ -37,12 +40,12 @@ struct plan_vs_actual_totals plan_vs_actual_totals(const struct deployment *d);
 /* Seconds that the plan says of reading the prompt of that sequence, in the slices that it was read
  * in; 0: others ran beside it, or it is not known. */
 double plan_vs_actual_planned(struct coord *c, struct deployment *d, uint64_t sequence);
-/* {"count", "planned_s", "measured_s", "error", "corrections", "records": [up to n, the latest
- * first]}. A record is {"sequence", "tokens", "cached" (before these), "slices", "shared", "at_s",
- * "measured_s", "planned_s", "error", "stages": [{"agent", "layers", "planned", "measured"}]},
- * where planned and measured are {"start_s", "end_s", "arrive_s"} by slice from the start of the
- * first ("arrive_s": when the input was there; planned is missing where nothing was predicted:
- * other prompts ran too).
+/* {"count", "planned_s", "measured_s", "error", "corrections", "first": {"planned_s",
+ * "measured_s", "error"} (if it was compared), "records": [up to n, the latest first]}. A record is
+ * {"sequence", "tokens", "cached" (before these), "slices", "shared", "at_s", "measured_s",
+ * "planned_s", "error", "stages": [{"agent", "layers", "planned", "measured"}]}, where planned and
+ * measured are {"start_s", "end_s", "arrive_s"} by slice from the start of the first ("arrive_s":
+ * when the input was there; planned is missing where nothing was predicted: other prompts ran too).
  */
 json_t *plan_vs_actual_describe(struct coord *c, struct deployment *d, size_t n);
 void plan_vs_actual_free(struct plan_vs_actual **t);

@@ -78,13 +78,15 @@ static int answer_turn(struct conversation *c)
     return stopped ? 0 : rc;
 }
 
-static int said_turn(struct conversation *c, const char *text)
+static int text_refuse(void)
 {
-    if (!message_add(c, "user", text, strlen(text))) {
-        fprintf(stderr, "that is not valid UTF-8\n");
-        return 0;
-    }
-    return answer_turn(c);
+    fprintf(stderr, "that is not valid UTF-8: it was not sent\n");
+    return HP_EPARSE;
+}
+
+static int said_turn(struct conversation *c, const char *text, size_t n)
+{
+    return message_add(c, "user", text, n) ? answer_turn(c) : text_refuse();
 }
 
 /* ---- commands ---- */
@@ -98,29 +100,29 @@ static int command_exit(struct conversation *c, const char *rest)
     return 0;
 }
 
-static void system_set(struct conversation *c, const char *text)
+/* What cannot be said leaves what was said. */
+static int system_set(struct conversation *c, const char *text)
 {
+    json_t *m = text && *text ? json_pack("{s:s, s:s}", "role", "system", "content", text) : NULL;
+    if (!m && text && *text)
+        return text_refuse();
     if (json_array_size(c->messages) && strcmp(message_role(c, 0), "system") == 0)
         json_array_remove(c->messages, 0);
-    json_t *m = text && *text ? json_pack("{s:s, s:s}", "role", "system", "content", text) : NULL;
     if (m)
         json_array_insert_new(c->messages, 0, m);
-    else if (text && *text)
-        fprintf(stderr, "that is not valid UTF-8\n");
+    return 0;
 }
 
 static int command_reset(struct conversation *c, const char *rest)
 {
     (void)rest;
     json_array_clear(c->messages);
-    system_set(c, invocation_option(c->in, "system"));
-    return 0;
+    return system_set(c, invocation_option(c->in, "system"));
 }
 
 static int command_system(struct conversation *c, const char *rest)
 {
-    system_set(c, rest);
-    return 0;
+    return system_set(c, rest);
 }
 
 static int command_stats(struct conversation *c, const char *rest)
@@ -264,7 +266,7 @@ static int command_edit(struct conversation *c, const char *rest)
     } else {
         if (question)
             message_drop_last(c);
-        asked = said_turn(c, buffer_cstr(&text));
+        asked = said_turn(c, buffer_cstr(&text), text.size);
         if (asked < 0)
             turn_restore(c, question, answer);
     }
@@ -351,13 +353,15 @@ int conversation_hold(const struct invocation *in, struct talk *t, struct err *e
     if (c.terminal)
         stops_outlive(&before);
     int rc = c.messages ? line_input_open(c.terminal, &input, e) : err_no_memory(e, "a chat");
-    if (rc == 0)
-        command_reset(&c, "");
+    if (rc == 0 && command_reset(&c, "") < 0)
+        rc = err_set(e, HP_EUSAGE, "--system: not valid UTF-8");
     if (rc == 0 && c.terminal)
         printf("talking to %s; /help lists commands, /exit or Ctrl-D ends\n", t->name);
     fflush(stdout);
     while (rc == 0 && !c.ends && (text = line_input_next(input)) != NULL) {
-        int done = is_command(text) ? command_turn(&c, text) : *text ? said_turn(&c, text) : 0;
+        int done = is_command(text) ? command_turn(&c, text)
+                   : *text          ? said_turn(&c, text, strlen(text))
+                                    : 0;
         if (done < 0 && !c.terminal)
             rc = err_set(e, HP_EINVAL, "the conversation broke off");
     }

@@ -108,7 +108,7 @@ def who_serves_says_when_a_process_of_its_cluster_ends():
 def a_conversation_on_a_terminal():
     with Home() as home:
         saved = os.path.join(home.folder, "saved.json")
-        t = Terminal(dict(home.env, EDITOR="sed -i s/Cuba/Peru/"), "chat", DEMO, "--temperature", "0", "--max-tokens", "400")
+        t = Terminal(dict(home.env, EDITOR=r"sed -i 's/Cuba/Peru/;s/Zed/\xff/'"), "chat", DEMO, "--temperature", "0", "--max-tokens", "400")
         t.until(r"Ctrl-D ends\r\n")
         os.write(t.fd, b"\x03")  # also before the line editor has the terminal
         t.until(r"> $")
@@ -137,6 +137,14 @@ def a_conversation_on_a_terminal():
         t.say("/save " + saved + "\r")
         with open(saved) as f:
             assert json.load(f)["messages"] == long["messages"]
+        zed = {"messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Who is Zed?"}, {"role": "assistant", "content": "Nobody."}]}
+        with open(saved, "w") as f:
+            json.dump(zed, f)
+        t.say("/load " + saved + "\r")
+        assert "not valid UTF-8" in t.say("/edit\r")  # nor does what cannot be sent
+        t.say("/save " + saved + "\r")
+        with open(saved) as f:
+            assert json.load(f)["messages"] == zed["messages"]
         os.write(t.fd, b"/exit\r")
         assert os.waitpid(t.pid, 0)[1] == 0
         history = os.path.join(home.folder, "state", "hp", "chat-history")

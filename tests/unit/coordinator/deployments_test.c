@@ -310,8 +310,20 @@ TEST(deploying_again_is_told_that_it_serves_or_why_not)
     ask_deploy(&f, "{\"agents\": \"a2\"}");
     const struct message_answer *a = &fixture_last(&f, ADMIN, MESSAGE_ANSWER)->u.answer;
     assert_string_equal(a->code, "exists");
-    assert_non_null(strstr(a->text, "--agents \"a1,a0\" there, \"a2\" here; --max-context 128 "
-                                    "there, not given here"));
+    assert_non_null(strstr(a->text, "--agents a1,a0 there, a2 here; --max-context 128 there, not "
+                                    "given here"));
+    ask_deploy(&f, "{\"agents\": \"a2\", \"prefill\": \"a1\", \"max_context\": 128, "
+                   "\"ttft\": 2000.0}");
+    a = &fixture_last(&f, ADMIN, MESSAGE_ANSWER)->u.answer;
+    assert_non_null(strstr(a->text, "options: --agents a1,a0 there, --decode a2 here; --prefill "
+                                    "not given there, a1 here; --ttft not given there, 2000ms "
+                                    "here"));
+    /* The same bytes, read elsewhere. */
+    ask_deploy(&f, "{\"agents\": \"a1,a0\", \"max_context\": 128, \"source_machine\": \"box\", "
+                   "\"source_path\": \"/moved\"}");
+    assert_non_null(
+        strstr(fixture_last(&f, ADMIN, MESSAGE_ANSWER)->u.answer.result, "\"phase\":\"serving\""));
+    assert_string_equal(deployment_find(f.core, "d")->spec.source_path, "/moved");
     assert_string_equal(state_of(&f), "serving");
     fixture_close(&f);
 }

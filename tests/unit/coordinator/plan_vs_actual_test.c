@@ -103,6 +103,12 @@ static void tell_prompt(struct fixture *f, const struct deployment *d, uint64_t 
     tell_prompt_now(f, d, sequence, slice_ms, hop_ms, stages);
 }
 
+/* The first of a generation, which is not among those that are counted. */
+static void tell_warm_up(struct fixture *f, const struct deployment *d)
+{
+    tell_prompt(f, d, 999, 200, 1, 2);
+}
+
 /* One prompt in two slices that take so long on each stage, in batches of so many. */
 static void tell_times(struct fixture *f, const struct deployment *d, const uint64_t slice_ms[2],
                        uint64_t runs)
@@ -139,6 +145,7 @@ TEST(a_prompt_is_compared_once_every_stage_has_told)
     tell_prompt(&f, d, 1, 100, 1, 1);
     assert_int_equal(plan_vs_actual_totals(d).prefills, 0);
     assert_near(plan_vs_actual_planned(f.core, d, 1), 0.3, 1e-3); /* for the reply */
+    tell_warm_up(&f, d);
     tell_prompt(&f, d, 2, 100, 1, 2);
     struct plan_vs_actual_totals t = plan_vs_actual_totals(d);
     assert_int_equal(t.prefills, 1);
@@ -148,7 +155,7 @@ TEST(a_prompt_is_compared_once_every_stage_has_told)
     assert_near(t.planned_s, 0.3 + 50 * 256 / 1e9 + 2e-4, 1e-6);
     json_t *said = plan_vs_actual_describe(f.core, d, 5),
            *r = json_array_get(json_object_get(said, "records"), 0);
-    assert_int_equal(json_array_size(json_object_get(said, "records")), 1);
+    assert_int_equal(json_array_size(json_object_get(said, "records")), 2);
     assert_int_equal(json_integer_value(json_object_get(r, "sequence")), 2);
     const json_t *second =
         json_object_get(json_array_get(json_object_get(r, "stages"), 1), "measured");
@@ -157,6 +164,32 @@ TEST(a_prompt_is_compared_once_every_stage_has_told)
     assert_near(json_number_value(json_array_get(json_object_get(second, "end_s"), 1)), 0.301,
                 1e-6);
     json_decref(said);
+    fixture_close(&f);
+}
+
+TEST(the_first_prompt_after_loading_is_told_apart_from_the_sums)
+{
+    struct fixture f;
+    fixture_open(&f);
+    struct deployment *d = serve(&f);
+    tell_prompt(&f, d, 1, 900, 30, 2);
+    assert_int_equal(plan_vs_actual_totals(d).prefills, 0);
+    tell_prompt(&f, d, 2, 100, 1, 2);
+    tell_prompt(&f, d, 3, 100, 1, 2);
+    struct plan_vs_actual_totals t = plan_vs_actual_totals(d);
+    assert_int_equal(t.prefills, 2);
+    assert_near(t.measured_s, 2 * 0.301, 1e-6);
+    assert_near(t.first_measured_s, 3 * 0.9 + 0.03, 1e-6);
+    json_t *said = plan_vs_actual_describe(f.core, d, 1);
+    assert_near(json_number_value(json_object_get(said, "error")), 0, 0.01);
+    assert_near(json_number_value(json_object_get(json_object_get(said, "first"), "error")), 8.1,
+                0.01);
+    json_decref(said);
+    d->generation++; /* loaded anew: there is a first one again */
+    tell_prompt(&f, d, 4, 500, 30, 2);
+    t = plan_vs_actual_totals(d);
+    assert_int_equal(t.prefills, 2);
+    assert_near(t.first_measured_s, 3 * 0.5 + 0.03, 1e-6);
     fixture_close(&f);
 }
 
@@ -185,6 +218,7 @@ TEST(the_last_of_many_quick_prompts_is_shown_beside_its_plan)
     struct fixture f;
     fixture_open(&f);
     struct deployment *d = serve(&f);
+    tell_warm_up(&f, d);
     tell_prompt(&f, d, 1, 100, 1, 2);
     tell_prompt_now(&f, d, 2, 100, 1, 2);
     assert_int_equal(plan_vs_actual_totals(d).prefills, 1);
@@ -220,6 +254,7 @@ TEST(what_makes_no_sense_is_dropped)
         m.u.prefill = cases[i];
         fixture_say(&f, 10, fixture_key(0), &m);
     }
+    tell_warm_up(&f, d);
     assert_int_equal(plan_vs_actual_totals(d).prefills, 0);
     tell_prompt(&f, d, 9, 100, 1, 2);
     assert_int_equal(plan_vs_actual_totals(d).prefills, 1);
@@ -421,6 +456,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_prompt_is_compared_once_every_stage_has_told),
+        cmocka_unit_test(the_first_prompt_after_loading_is_told_apart_from_the_sums),
         cmocka_unit_test(a_clock_that_is_far_off_is_not_that_of_its_box),
         cmocka_unit_test(the_last_of_many_quick_prompts_is_shown_beside_its_plan),
         cmocka_unit_test(what_makes_no_sense_is_dropped),
