@@ -25,6 +25,8 @@ static const struct {
     {HP_ECANCELED, 130, "canceled"},
     {HP_EBUSY, 1, "busy"},
     {HP_ELIMIT, 1, "limit"},
+    {HP_ERATE, 1, "rate_limit_exceeded"},
+    {HP_EQUOTA, 1, "insufficient_quota"},
     {HP_ELINK, 1, "link"},
     {HP_EPROTO, 1, "protocol"},
     {HP_ESTALE, 1, "stale"},

@@ -24,6 +24,8 @@ enum hp_status {
     HP_ECANCELED = -10,   /* whoever asked went away */
     HP_EBUSY = -11,       /* a queue or table is full; try again later */
     HP_ELIMIT = -12,      /* a stated bound was reached */
+    HP_ERATE = -13,       /* more at once than somebody may; later it is allowed */
+    HP_EQUOTA = -14,      /* what somebody may use is used up */
 
     /* A link is lost: the peer may come back. */
     HP_ELINK = -20,      /* broken, unreachable */

@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 
-#include "coordinator/clients.h"
+#include "coordinator/api_keys.h"
 #include "coordinator/effects.h"
 #include "coordinator/growth.h"
 #include "coordinator/handoffs.h"
@@ -134,6 +134,35 @@ void admission_advance(struct coord *c, struct deployment *d)
 
 /* ---- opening ---- */
 
+/* What the client's API key says of a request: whether it may be, how long its answer, and before
+ * whom it goes. */
+static int key_allows(const struct coord *c, const struct request_spec *r, const char *client,
+                      int32_t *priority, uint64_t *max_tokens, struct err *e)
+{
+    const char *name = client_key(client);
+    const struct api_key *k = name ? api_keys_named(c, name) : NULL;
+    uint64_t prompt = r->fork_of ? 0 : r->n_prompt, answer = r->embed ? 0 : 1;
+    double wait_s;
+    if (r->priority < 0 && name)
+        return err_set(e, HP_EINVAL,
+                       "priority: a key's requests may give way to others (0 to %d), and not go "
+                       "before them",
+                       REQUEST_PRIORITY_MOST);
+    if (!k)
+        return 0;
+    int rc = api_keys_may_use(c, client, r->model, e);
+    rc = rc < 0 ? rc : api_keys_check(c, client, 0, prompt + answer, &wait_s, e);
+    if (rc < 0)
+        return rc;
+    uint64_t left = api_keys_left(c, client) - prompt;
+    if (left < UINT64_MAX - prompt && (!*max_tokens || *max_tokens > left))
+        *max_tokens = left;
+    *priority += k->limits.priority;
+    if (*priority > REQUEST_PRIORITY_MOST)
+        *priority = REQUEST_PRIORITY_MOST;
+    return 0;
+}
+
 int admission_request_open(struct coord *c, const struct request_spec *r, uint64_t *id,
                            struct err *e)
 {
@@ -143,25 +172,27 @@ int admission_request_open(struct coord *c, const struct request_spec *r, uint64
     struct sequence *s;
     struct sampling_params sampling;
     const char *client = r->client ? r->client : "";
+    int32_t priority = r->priority;
+    uint64_t max_tokens = r->max_tokens;
+    int rc = key_allows(c, r, client, &priority, &max_tokens, e);
+    if (rc < 0) {
+        c->counts.rejected++;
+        return rc;
+    }
     uint32_t known = targets_known(c, d, r);
     if (!r->embed && !r->fork_of && r->n_prompt < d->context &&
-        targets_check(d, client, r->priority, r->n_prompt - known, e) < 0) {
+        targets_check(d, client, priority, r->n_prompt - known, e) < 0) {
         d->targets.refused++;
         c->counts.rejected++;
         return e->code;
     }
-    if (r->priority < 0 && client_key(client))
-        return err_set(e, HP_EINVAL,
-                       "priority: a key's requests may give way to others (0 to %d), and not go "
-                       "before them",
-                       REQUEST_PRIORITY_MOST);
     if (!effects_ends_reserve(c))
         return err_set(e, HP_ENOMEM, "the coordinator has no memory for another request");
-    int rc = sampling_copy(&sampling, r->sampling ? r->sampling : &sampling_greedy, e);
+    rc = sampling_copy(&sampling, r->sampling ? r->sampling : &sampling_greedy, e);
     if (rc == 0)
         rc = sequence_create(c, d,
-                             &(struct sequence_asked){client, r->prompt, r->n_prompt, r->max_tokens,
-                                                      r->priority, r->embed,
+                             &(struct sequence_asked){client, r->prompt, r->n_prompt, max_tokens,
+                                                      priority, r->embed,
                                                       r->fork_of ? 0 : 1 + r->n_forks},
                              &s, e);
     if (rc < 0) {
@@ -169,6 +200,7 @@ int admission_request_open(struct coord *c, const struct request_spec *r, uint64
         c->n_ends--;
         return rc;
     }
+    api_keys_count_tokens(c, client, r->fork_of ? 0 : r->n_prompt, 0);
     s->kind = SEQUENCE_REQUEST;
     s->known = r->prompt_scores ? 0 : known;
     s->ends = true;

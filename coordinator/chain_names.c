@@ -14,10 +14,9 @@ enum { ROOT_TEXT = 1024 };
 static void owner_print(const struct coord *c, const struct deployment *d, const struct sequence *s,
                         char *out, size_t size)
 {
-    const char *key = client_key(s->client), *digest = NULL;
-    for (size_t i = 0; key && i < c->n_api_keys; i++)
-        if (strcmp(c->api_keys[i].name, key) == 0)
-            digest = c->api_keys[i].digest;
+    const char *key = client_key(s->client);
+    const struct api_key *k = key ? api_keys_named(c, key) : NULL;
+    const char *digest = k ? k->digest : NULL;
     if (!sequence_may_share(s) || d->spec.prefix_cache == PREFIX_CACHE_OFF || (key && !digest))
         snprintf(out, size, "request %llu of %llu", (unsigned long long)s->request,
                  (unsigned long long)d->id);

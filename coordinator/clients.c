@@ -7,19 +7,11 @@
 #include "coordinator/api_keys.h"
 #include "coordinator/deployment.h"
 
-const char *client_key(const char *client)
-{
-    static const char key[] = "key ";
-    return strncmp(client, key, sizeof key - 1) == 0 ? client + sizeof key - 1 : NULL;
-}
-
 static uint32_t client_weight(const struct coord *c, const char *client)
 {
-    const char *key = client_key(client);
-    for (size_t i = 0; key && i < c->n_api_keys; i++)
-        if (strcmp(c->api_keys[i].name, key) == 0)
-            return c->api_keys[i].weight;
-    return 1;
+    const char *name = client_key(client);
+    const struct api_key *k = name ? api_keys_named(c, name) : NULL;
+    return k ? k->limits.weight : 1;
 }
 
 const struct client_row *client_row_find(const struct deployment *d, const char *client)

@@ -16,8 +16,6 @@ struct client_row {
     uint32_t weight; /* of its API key, when its first of these came; others 1 */
 };
 
-/* The name of the API key that the client is ("key NAME"); NULL: it is none. */
-const char *client_key(const char *client);
 /* The client's row, with one request more; made where there is none. Without memory for it the
  * request counts as nobody's in particular. */
 struct client_row *client_row_hold(const struct coord *c, struct deployment *d, const char *client);

@@ -296,6 +296,10 @@ void coordinator_close(struct coordinator **out)
     *out = NULL;
     if (!c)
         return;
+    if (c->core && c->queue) {
+        coord_stopping(c->core);
+        coordinator_settle(c);
+    }
     if (c->gateway)
         gateway_stop(&c->gateway);
     if (c->control)

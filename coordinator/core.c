@@ -70,7 +70,8 @@ static const struct core_part {
     {NULL, NULL, profiling_tick, profiling_peer_gone, profiling_free},
     {NULL, NULL, admin_tick, NULL, NULL},
     {"token", invites_restore, NULL, NULL, invites_free},
-    {"key", api_keys_restore, NULL, NULL, api_keys_free},
+    {"key", api_keys_restore, api_keys_tick, NULL, api_keys_free},
+    {"key_use", api_keys_restore_use, NULL, NULL, NULL},
     {"link", links_restore, link_probes_tick, link_probes_peer_gone, link_probes_free},
     {"profile", profiles_restore, NULL, NULL, profiles_free},
     {"layout", layouts_restore, NULL, NULL, layouts_free},
@@ -86,7 +87,7 @@ static const struct core_part {
 };
 enum { N_PARTS = sizeof parts / sizeof *parts };
 
-const char *const coord_kinds[] = {"meta",    "agent",  "token", "key",        "link",
+const char *const coord_kinds[] = {"meta",    "agent",  "token", "key",        "key_use", "link",
                                    "profile", "layout", "model", "deployment", NULL};
 
 /* ---- life ---- */
@@ -276,6 +277,12 @@ void coord_stored(struct coord *c, uint64_t number, const struct err *why)
     coord_woke(c);
     if (holding_stored(c, number, why))
         coord_advance(c);
+}
+
+void coord_stopping(struct coord *c)
+{
+    coord_woke(c);
+    api_keys_store_use(c);
 }
 
 void coord_works_cancel(struct coord *c)

@@ -70,6 +70,8 @@ void coord_worked(struct coord *core, struct coord_work *w);
  * (the shell tries again, and tells again). */
 void coord_stored(struct coord *core, uint64_t number, const struct err *why);
 /* Asks all work that is out to end early: before whoever owns the threads waits for them. */
+/* The end is near: what is stored now and then is stored. */
+void coord_stopping(struct coord *core);
 void coord_works_cancel(struct coord *core);
 /* Time has passed. Call every COORD_TICK_MS or sooner. */
 void coord_tick(struct coord *core);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "common/names.h"
+#include "coordinator/api_keys.h"
 #include "coordinator/deployment.h"
 #include "coordinator/member.h"
 #include "coordinator/plan_vs_actual.h"
@@ -13,7 +14,7 @@
 enum { MOST_METRICS = 10 }; /* of a family */
 
 /* Names of agents and deployments are letters, digits, '-', '_' and '.': nothing in a label needs
- * escaping. */
+ * escaping; those of API keys do. */
 
 /* ---- agents and their devices ---- */
 
@@ -305,6 +306,46 @@ static void stages_rows(const struct coord *c, metrics_row_fn row, void *out)
             }
 }
 
+/* ---- API keys ---- */
+
+/* A name as the value of a label. */
+static void label_write(char *out, size_t size, const char *label, const char *name)
+{
+    size_t n = (size_t)snprintf(out, size, "%s=\"", label);
+    for (; *name && n + 4 < size; name++) {
+        if (*name == '"' || *name == '\\')
+            out[n++] = '\\';
+        out[n++] = *name;
+    }
+    snprintf(out + n, size - n, "\"");
+}
+
+enum { N_KEY_COUNTERS = 4 };
+
+static void keys_rows(const struct coord *c, metrics_row_fn row, void *out)
+{
+    static const struct {
+        const char *name, *type, *help;
+    } metrics[] = {
+        {"hp_key_requests_total", "counter", "Requests of an API key that its limits let in"},
+        {"hp_key_refused_total", "counter", "Requests, and prompts of such, that they did not"},
+        {"hp_key_prompt_tokens_total", "counter", "Tokens of an API key's prompts"},
+        {"hp_key_output_tokens_total", "counter", "Tokens of the answers to them"},
+        {"hp_key_left_tokens", "gauge", "What its budgets leave it, where it has any"}};
+    char label[2 * REQUEST_KEY_NAME_BYTES + 16];
+    for (size_t f = 0; f < sizeof metrics / sizeof *metrics; f++)
+        for (struct api_key *k = c->api_keys; k; k = k->hh.next) {
+            const struct key_meter *m = &k->meter;
+            uint64_t left = key_meter_left(&k->meter, &k->limits, coord_clock(c));
+            if (f == N_KEY_COUNTERS && left == UINT64_MAX)
+                continue;
+            double values[] = {(double)m->n_requests, (double)m->n_refused,
+                               (double)m->prompt_tokens, (double)m->output_tokens, (double)left};
+            label_write(label, sizeof label, "key", k->name);
+            row(out, metrics[f].name, metrics[f].type, metrics[f].help, label, values[f]);
+        }
+}
+
 /* ---- all ---- */
 
 void metrics_rows(const struct coord *c, metrics_row_fn row, void *out)
@@ -332,6 +373,7 @@ void metrics_rows(const struct coord *c, metrics_row_fn row, void *out)
         "Times that the coordinator itself stood still for longer than a second", "",
         (double)c->counts.pauses);
     members_rows(c, row, out);
+    keys_rows(c, row, out);
     devices_rows(c, row, out);
     for (size_t i = 0; i < sizeof families / sizeof *families; i++)
         family_rows(c, &families[i], row, out);

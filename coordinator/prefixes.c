@@ -70,10 +70,8 @@ static uint64_t prefix_salt(const struct coord *c, const struct deployment *d, c
     const char *key = client_key(client);
     if (d->spec.prefix_cache == PREFIX_CACHE_SHARED || !key)
         return 1;
-    for (size_t i = 0; i < c->n_api_keys; i++)
-        if (strcmp(c->api_keys[i].name, key) == 0)
-            return hash_text(1, c->api_keys[i].digest) | 1;
-    return 0;
+    const struct api_key *k = api_keys_named(c, key);
+    return k ? hash_text(1, k->digest) | 1 : 0;
 }
 
 static const uint32_t *prefix_ids(const struct prefix *p)

@@ -84,7 +84,7 @@ struct request_spec {
     uint64_t fork_of; /* a request with the same prompt, opened just before: this one begins with
                          what that one's stages have computed; 0: none */
     uint32_t n_forks; /* so many follow that fork of this one */
-    int32_t priority; /* lower goes first; a key's is not below 0 */
+    int32_t priority; /* lower goes first; a key's is not below 0, and its own is added */
     bool embed;       /* an encoder's row of the prompt instead of tokens; other models refuse */
     uint32_t said_scores;   /* 1 + n: each token comes with its logarithmic probability and the n
                                likeliest; 0: without */
@@ -118,16 +118,38 @@ struct request_what_if {
     void *ctx;
 };
 
+/* How a limit of an API key stands; `limit` 0: there is none. */
+struct request_limit {
+    uint64_t limit, remaining;
+    double reset_s; /* until all of it is there again; negative: it does not come back */
+};
+struct request_limits {
+    struct request_limit requests, tokens;
+    bool some_models; /* it may use some deployments, not all */
+};
+
+/* Who asks is a `client`: "key NAME" (an API key), "address A", or NULL for nobody in particular.
+ */
 struct requests {
     void *ctx;
-    /* Writes up to `max` rows, sorted by name, and returns how many there are. */
-    int (*models)(void *ctx, struct request_model *out, int max);
-    /* The row of one name; HP_ENOENT names those that there are. */
-    int (*find)(void *ctx, const char *name, struct request_model *out, struct err *e);
+    /* Writes up to `max` rows of what the client may use, sorted by name, and returns how many
+     * there are. */
+    int (*models)(void *ctx, const char *client, struct request_model *out, int max);
+    /* The row of one name; HP_ENOENT names those that there are; HP_EDENIED: it is not for this
+     * client. */
+    int (*find)(void *ctx, const char *client, const char *name, struct request_model *out,
+                struct err *e);
+    /* One request more of this client, before its body is read: counted unless its key's limits
+     * refuse it: HP_ERATE, HP_EQUOTA, and *retry_after_s (at least 1) says when to come again. */
+    int (*begin)(void *ctx, const char *client, uint32_t *retry_after_s, struct err *e);
+    /* How the limits of the client's key stand. False: it is no key. */
+    bool (*limits)(void *ctx, const char *client, struct request_limits *out);
     /* Admits a request or puts it in the queue. *id is never 0. HP_ENOENT: no such model;
      * HP_EINVAL: empty prompt, an id beyond the vocabulary, a prompt that leaves no room for a
      * token (the text names both lengths); HP_EBUSY: the queue is full or the deployment does not
-     * serve now (retry later). */
+     * serve now (retry later); HP_EDENIED, HP_ERATE, HP_EQUOTA, HP_ELIMIT: its key may not use the
+     * model, or not now, or not so much at once. Where a budget leaves less than `max_tokens`, that
+     * is the most that the answer gets. */
     int (*open)(void *ctx, const struct request_spec *r, uint64_t *id, struct err *e);
     /* No callback of it comes any more; every stage frees the sequence before its next batch.
      * `satisfied`: a stop string ended it; else the client is gone. Of an unknown or closed

@@ -6,6 +6,7 @@
 #include "common/log.h"
 #include "common/vector.h"
 #include "coordinator/admission.h"
+#include "coordinator/api_keys.h"
 #include "coordinator/broken_links.h"
 #include "coordinator/clocks.h"
 #include "coordinator/effects.h"
@@ -271,6 +272,8 @@ static void sequence_said(struct coord *c, struct sequence *s, const struct mess
         if (s->output)
             memcpy(s->output + s->n_output, ids, fresh * sizeof *ids);
         s->n_output += fresh;
+        if (s->kind == SEQUENCE_REQUEST)
+            api_keys_count_tokens(c, s->client, 0, fresh);
         d->tokens.output += fresh;
     }
     bool stopped = strcmp(t->finish, "stop") == 0;

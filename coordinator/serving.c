@@ -1,5 +1,6 @@
 #include "coordinator/serving.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,8 +23,22 @@ static uint32_t retry_after_s(const struct coord *c, const struct deployment *d)
     return (uint32_t)((d->until_ns - coord_now(c)) / 1000000000u) + 1;
 }
 
+/* Whole seconds, at least one. */
+static uint32_t seconds_up(double s)
+{
+    return s > 1 ? (uint32_t)ceil(s) : 1;
+}
+
+/* The same where the client's key has to wait longer. */
+static uint32_t client_retry_after_s(const struct coord *c, const struct deployment *d,
+                                     const char *client)
+{
+    uint32_t own = retry_after_s(c, d), keys = seconds_up(api_keys_wait_s(c, client));
+    return keys > own ? keys : own;
+}
+
 static void request_model_fill(const struct coord *c, const struct deployment *d,
-                               struct request_model *out)
+                               const char *client, struct request_model *out)
 {
     *out = (struct request_model){
         .name = d->name,
@@ -34,7 +49,7 @@ static void request_model_fill(const struct coord *c, const struct deployment *d
         .waits = !deployment_serves(d) && deployment_takes(d) && d->model->open,
         .created_s = d->created_s,
         .context = d->context,
-        .retry_after_s = retry_after_s(c, d),
+        .retry_after_s = client_retry_after_s(c, d, client),
         .vocabulary = d->model->open ? d->model->facts.vocabulary : 0,
         .embeds = d->model->open && d->model->facts.pooling != 0,
         .model = d->model->open ? d->model->facts.handle : NULL,
@@ -46,32 +61,40 @@ static int by_name(const void *a, const void *b)
     return strcmp(((const struct request_model *)a)->name, ((const struct request_model *)b)->name);
 }
 
-static int requests_models(void *ctx, struct request_model *out, int max)
+static int requests_models(void *ctx, const char *client, struct request_model *out, int max)
 {
     struct coord *c = ctx;
+    struct err ignored;
     int n = 0;
     for (size_t i = 0; i < c->n_deployments && n < max; i++)
         if (c->deployments[i]->state < DEPLOYMENT_STOPPING &&
-            deployment_has_face(c->deployments[i]))
-            request_model_fill(c, c->deployments[i], &out[n++]);
+            deployment_has_face(c->deployments[i]) &&
+            api_keys_may_use(c, client, c->deployments[i]->name, &ignored) == 0)
+            request_model_fill(c, c->deployments[i], client, &out[n++]);
     qsort(out, (size_t)n, sizeof *out, by_name);
     return n;
 }
 
 enum { NAMES_SHOWN = 4 }; /* in an error */
 
-static int requests_find(void *ctx, const char *name, struct request_model *out, struct err *e)
+static int requests_find(void *ctx, const char *client, const char *name, struct request_model *out,
+                         struct err *e)
 {
     struct coord *c = ctx;
-    struct deployment *d = deployment_find(c, name);
+    struct err ignored;
+    int rc = api_keys_may_use(c, client, name, e);
+    struct deployment *d = rc < 0 ? NULL : deployment_find(c, name);
+    if (rc < 0)
+        return rc;
     if (d && deployment_has_face(d)) {
-        request_model_fill(c, d, out);
+        request_model_fill(c, d, client, out);
         return 0;
     }
     char names[NAMES_SHOWN * (DEPLOYMENT_NAME + 4)] = "", more[40] = "";
     size_t used = 0, n = 0;
     for (size_t i = 0; i < c->n_deployments; i++) {
-        if (!deployment_has_face(c->deployments[i]))
+        if (!deployment_has_face(c->deployments[i]) ||
+            api_keys_may_use(c, client, c->deployments[i]->name, &ignored) < 0)
             continue;
         if (n++ < NAMES_SHOWN)
             used += (size_t)snprintf(names + used, sizeof names - used, "%s\"%s\"",
@@ -105,6 +128,22 @@ static void requests_cancel(void *ctx, uint64_t id, bool satisfied, struct reque
     coord_woke(ctx);
     admission_request_cancel(ctx, id, satisfied, usage);
     shell_wake(ctx);
+}
+
+static int requests_begin(void *ctx, const char *client, uint32_t *retry_after_s, struct err *e)
+{
+    double wait_s;
+    coord_woke(ctx);
+    int rc = api_keys_check(ctx, client, 1, 1, &wait_s, e);
+    *retry_after_s = seconds_up(wait_s);
+    if (rc == 0)
+        api_keys_count_request(ctx, client);
+    return rc;
+}
+
+static bool requests_limits(void *ctx, const char *client, struct request_limits *out)
+{
+    return api_keys_view(ctx, client, out);
 }
 
 static int requests_api_keys(void *ctx)
@@ -163,6 +202,8 @@ void serving_requests(struct coord *core, struct requests *out)
     *out = (struct requests){core,
                              requests_models,
                              requests_find,
+                             requests_begin,
+                             requests_limits,
                              requests_open,
                              requests_cancel,
                              requests_api_keys,

@@ -103,8 +103,8 @@ struct coord {
     uint64_t paces_version;    /* the same */
     struct model_layout *layouts;
     size_t n_layouts, room_layouts;
-    struct api_key *api_keys;
-    size_t n_api_keys, room_api_keys;
+    struct api_key *api_keys; /* a map by name */
+    size_t n_api_keys;
     struct agent_ask *asks;
     size_t n_asks, room_asks;
     /* profiling: what hpctl waits for */

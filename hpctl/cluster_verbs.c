@@ -1,4 +1,4 @@
-/* `hpctl node|profile|weights|logs|key|version`: the cluster itself. */
+/* `hpctl node|profile|weights|logs|version`: the cluster itself. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -77,13 +77,6 @@ static const struct table_column token_columns[] = {
     {"USED BY", "used_by", NULL},
     {0},
 };
-static const struct table_column key_columns[] = {
-    {"NAME", "name", NULL},
-    {"CREATED", "created_s", cell_date},
-    {">WEIGHT", "weight", NULL},
-    {0},
-};
-
 /* A model by each of the agents that hold bytes of it. */
 static int print_weights(const struct invocation *in, const json_t *models, struct err *e)
 {
@@ -138,16 +131,6 @@ static int print_log(const struct invocation *in, const json_t *o, struct err *e
     return 0;
 }
 
-static int print_key(const struct invocation *in, const json_t *made, struct err *e)
-{
-    (void)in;
-    (void)e;
-    printf("%s\n", string_member(made, "key"));
-    fprintf(stderr, "shown this once; clients send it as `Authorization: Bearer KEY`, which the "
-                    "API wants from now on\n");
-    return 0;
-}
-
 /* ---- options ---- */
 
 static int options_drain(const struct invocation *in, json_t *question, struct err *e)
@@ -167,13 +150,6 @@ static int options_logs(const struct invocation *in, json_t *question, struct er
     return rc == 0 ? ask_option(question, "lines", json_integer((json_int_t)lines), e) : rc;
 }
 
-static int options_key(const struct invocation *in, json_t *question, struct err *e)
-{
-    uint64_t weight;
-    int rc = invocation_u64(in, "weight", 1, &weight, e);
-    return rc == 0 ? ask_option(question, "weight", json_integer((json_int_t)weight), e) : rc;
-}
-
 static const struct ask_verb asks[] = {
     {"node ls", "node.ls", .columns = node_columns,
      .said = "no agent has joined; `hpctl node token create` invites one"},
@@ -188,10 +164,6 @@ static const struct ask_verb asks[] = {
     {"weights ls", "weights.ls", .print = print_weights},
     {"weights rm", "weights.rm", "model", .said = "is removed from the agents' stores"},
     {"logs", "logs", "node", options_logs, .print = print_log},
-    {"key create", "key.create", "name", options_key, .print = print_key},
-    {"key ls", "key.ls", .columns = key_columns,
-     .said = "no API key; beyond loopback the HTTP API needs one"},
-    {"key rm", "key.rm", "name", .said = "opens nothing any more"},
     {0},
 };
 
@@ -271,10 +243,6 @@ static const struct command_option profile_rm_options[] = {
     {"kind", "K", "of this kind of device only (DEVICE of `profile ls`)", 0}, CONTEXT_OPTION, {0}};
 static const struct command_option drain_options[] = {
     {"force", NULL, "whatever becomes of the deployments on it", 0}, CONTEXT_OPTION, {0}};
-static const struct command_option key_options[] = {
-    {"weight", "N", "its share beside other keys where requests wait, 1 to 1000 (default 1)", 0},
-    CONTEXT_OPTION,
-    {0}};
 static const struct command_option logs_options[] = {
     {"lines", "N", "how many of the last lines (default 100)", 0}, CONTEXT_OPTION, {0}};
 
@@ -312,13 +280,6 @@ const struct command cluster_verbs[] = {
      "  hpctl weights rm 5f2b7c11", context_options, run_ask, false},
     {"logs", "NODE", 1, 1, "show the last log lines of an agent", NULL,
      "  hpctl logs a1 --lines 50", logs_options, run_ask, false},
-    {"key create", "NAME", 1, 1,
-     "make an API key for clients of the HTTP API, which needs one from then on",
-     "Where requests wait, clients take turns by their keys' weights.",
-     "  hpctl key create laptop\n  hpctl key create batch --weight 3", key_options, run_ask, false},
-    {"key ls", "", 0, 0, "list API keys", NULL, "  hpctl key ls", context_options, run_ask, false},
-    {"key rm", "NAME", 1, 1, "take an API key back", NULL, "  hpctl key rm laptop", context_options,
-     run_ask, false},
     {"version", "", 0, 0, "show the versions of hpctl and of the coordinator", NULL,
      "  hpctl version -o json", context_options, run_version, false},
     {0},

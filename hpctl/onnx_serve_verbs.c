@@ -263,7 +263,7 @@ static int serve_run(const struct invocation *in, struct onnx_serve *s, struct e
                        "--listen: %s is not of loopback: this server asks nobody for a key", host);
     if (uv_loop_init(&s->loop) < 0)
         return err_no_memory(e, "a loop");
-    struct http_handler handler = {s, on_begin, on_request, on_refused};
+    struct http_handler handler = {s, on_begin, on_request, on_refused, NULL};
     struct http_limits limits = {.bodies_bytes = BODIES_AT_ONCE * infer_body_limit(&s->model)};
     s->jobs.loop = &s->loop;
     s->backend = (struct kserve_backend){s, backend_models, backend_statistics, backend_infer};

@@ -25,6 +25,7 @@ const struct command *const command_tables[] = {
     context_verbs,
     init_verbs,
     cluster_verbs,
+    key_verbs,
     HEADING("looking and measuring"),
     top_verbs,
     topo_verbs,

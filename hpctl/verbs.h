@@ -15,6 +15,7 @@ extern const struct command chaos_verbs[];
 extern const struct command context_verbs[];
 extern const struct command init_verbs[];
 extern const struct command cluster_verbs[];
+extern const struct command key_verbs[];
 extern const struct command top_verbs[];
 extern const struct command topo_verbs[];
 extern const struct command doctor_verbs[];

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "coordinator/gateway/limit_headers.h"
 #include "coordinator/gateway/openai.h"
 
 bool access_key_needed(const struct access *a)
@@ -65,6 +66,46 @@ bool access_refuse_keyless(const struct access *a, struct http_exchange *x,
             : "an API key is needed: Authorization: Bearer KEY (`hpctl key create NAME` makes one)",
         NULL, "invalid_api_key");
     return true;
+}
+
+bool access_refuse_spent(const struct access *a, struct http_exchange *x,
+                         const struct http_request *r)
+{
+    char client[REQUEST_CLIENT_BYTES];
+    uint32_t retry_after_s;
+    struct err e = {0};
+    access_client(a, r, client);
+    int rc = a->requests->begin(a->requests->ctx, client, &retry_after_s, &e);
+    if (rc < 0)
+        openai_error_after(x, openai_status_of(rc), retry_after_s, e.text, NULL, status_word(rc));
+    return rc < 0;
+}
+
+bool access_refuse_partial(const struct access *a, struct http_exchange *x,
+                           const struct http_request *r)
+{
+    char client[REQUEST_CLIENT_BYTES];
+    struct request_limits limits;
+    access_client(a, r, client);
+    if (!a->requests->limits(a->requests->ctx, client, &limits) || !limits.some_models)
+        return false;
+    openai_error(x, 403,
+                 "this API key may use some models; what is told here is about all of them, and "
+                 "for keys that may use all",
+                 NULL, "key_not_allowed");
+    return true;
+}
+
+void access_headers(const struct access *a, const struct http_request *r, http_header_fn add,
+                    void *out)
+{
+    char client[REQUEST_CLIENT_BYTES];
+    struct request_limits limits;
+    if (!r->bearer)
+        return;
+    access_client(a, r, client);
+    if (a->requests->limits(a->requests->ctx, client, &limits))
+        limit_headers_add(&limits, add, out);
 }
 
 /* Browsers send forms and plain text to anybody without asking; JSON they do not. */

@@ -20,10 +20,20 @@ bool access_allowed(const struct access *a, const struct http_request *r);
 void access_client(const struct access *a, const struct http_request *r,
                    char client[REQUEST_CLIENT_BYTES]);
 
+/* How the limits of its key stand, as headers of its answer. */
+void access_headers(const struct access *a, const struct http_request *r, http_header_fn add,
+                    void *out);
+
 /* True: this request was answered with why it is not taken. */
 bool access_refuse_stranger(const struct access *a, struct http_exchange *x,
                             const struct http_request *r);
 bool access_refuse_keyless(const struct access *a, struct http_exchange *x,
+                           const struct http_request *r);
+/* ... because its key's limits are reached; counts it otherwise. */
+bool access_refuse_spent(const struct access *a, struct http_exchange *x,
+                         const struct http_request *r);
+/* ... because its key may use some deployments, and this is about all of them. */
+bool access_refuse_partial(const struct access *a, struct http_exchange *x,
                            const struct http_request *r);
 bool access_refuse_type(struct http_exchange *x, const struct http_request *r);
 

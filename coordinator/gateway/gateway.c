@@ -25,7 +25,7 @@ static uint64_t body_limit(const struct gateway *g, const struct http_request *r
     uint64_t most = g->config.max_body_bytes ? g->config.max_body_bytes : GATEWAY_BODY_BYTES;
     if (g->config.max_body_bytes || (r->length_known && r->body_bytes <= most))
         return most;
-    int n = g->requests->models(g->requests->ctx, models, REQUEST_MAX_MODELS);
+    int n = g->requests->models(g->requests->ctx, NULL, models, REQUEST_MAX_MODELS);
     for (int i = 0; i < n && i < REQUEST_MAX_MODELS; i++)
         if (models[i].context < UINT32_MAX &&
             models[i].context * GATEWAY_BODY_BYTES_PER_TOKEN > most)
@@ -49,16 +49,26 @@ static uint64_t on_begin(void *ctx, struct http_exchange *x, const struct http_r
             return 0;
         }
     }
-    if ((!route->open && access_refuse_keyless(&g->access, x, r)) || access_refuse_type(x, r))
+    bool posts = strcmp(route->method, "POST") == 0;
+    if ((!route->open && access_refuse_keyless(&g->access, x, r)) || access_refuse_type(x, r) ||
+        (route->whole && access_refuse_partial(&g->access, x, r)) ||
+        (posts && access_refuse_spent(&g->access, x, r)))
         return 0;
-    return strcmp(route->method, "POST") == 0 ? body_limit(g, r) : 0;
+    return posts ? body_limit(g, r) : 0;
 }
 
 static void on_request(void *ctx, struct http_exchange *x, const struct http_request *r)
 {
     const struct gateway_route *route = http_data(x);
-    const struct gateway_call call = {ctx, x, route, gateway_route_rest(route, r->path)};
+    struct gateway_call call = {ctx, x, route, gateway_route_rest(route, r->path), ""};
+    access_client(&((struct gateway *)ctx)->access, r, call.client);
     route->handle(&call);
+}
+
+static void on_headers(void *ctx, const struct http_exchange *x, http_header_fn add, void *out)
+{
+    const struct gateway *g = ctx;
+    access_headers(&g->access, http_request_of(x), add, out);
 }
 
 static void on_refused(void *ctx, struct http_exchange *x, int http_status, const char *why)
@@ -129,7 +139,7 @@ int gateway_start(uv_loop_t *loop, const struct gateway_config *config,
     if (!g)
         return err_set(e, HP_ENOMEM, "out of memory for the gateway");
     g->access.beyond_loopback = !host_is_loopback(host);
-    struct http_handler handler = {g, on_begin, on_request, on_refused};
+    struct http_handler handler = {g, on_begin, on_request, on_refused, on_headers};
     struct http_limits limits = limits_of(g);
     if ((rc = http_start(loop, host, port, &limits, &handler, &g->http, e)) < 0) {
         lanes_close(&g->openai.lanes);

@@ -38,12 +38,14 @@ struct gateway_call {
     struct http_exchange *x;
     const struct gateway_route *route;
     const char *rest; /* what follows the route's path */
+    char client[REQUEST_CLIENT_BYTES];
 };
 
 /* A row of the table of routes, with what its handler has to know beside the path. */
 struct gateway_route {
     const char *method, *path; /* a path that ends in "/" serves what lies below it, but for "/" */
     void (*handle)(const struct gateway_call *c);
+    bool whole;                    /* about all deployments: not for keys that may use some */
     bool open;                     /* needs no key, and is answered while the gateway drains */
     const struct dialect *dialect; /* of post_completion, as `chat`: a body of messages */
     bool chat;

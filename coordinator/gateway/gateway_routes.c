@@ -23,7 +23,7 @@ static void get_health(const struct gateway_call *c)
 static void get_ready(const struct gateway_call *c)
 {
     const char *name = *c->rest ? c->rest : http_query(c->x, "model");
-    ready_reply(c->g->requests, c->x, name, c->g->draining,
+    ready_reply(c->g->requests, c->x, c->client, name, c->g->draining,
                 access_allowed(&c->g->access, http_request_of(c->x)));
 }
 
@@ -35,33 +35,29 @@ static void get_metrics(const struct gateway_call *c)
 
 static void get_models(const struct gateway_call *c)
 {
-    openai_models(c->g->requests, c->x, *c->rest ? c->rest : NULL);
+    openai_models(c->g->requests, c->x, c->client, *c->rest ? c->rest : NULL);
 }
 
 static void post_completion(const struct gateway_call *c)
 {
-    char client[REQUEST_CLIENT_BYTES];
-    access_client(&c->g->access, http_request_of(c->x), client);
-    openai_complete(&c->g->openai, c->x, c->route->dialect, c->route->chat, client);
+    openai_complete(&c->g->openai, c->x, c->route->dialect, c->route->chat, c->client);
 }
 
 static void post_embedding(const struct gateway_call *c)
 {
-    char client[REQUEST_CLIENT_BYTES];
-    access_client(&c->g->access, http_request_of(c->x), client);
-    openai_embed(&c->g->openai, c->x, c->route->form, client);
+    openai_embed(&c->g->openai, c->x, c->route->form, c->client);
 }
 
 static void post_text(const struct gateway_call *c)
 {
-    text_api_post(&c->g->openai, c->x, c->route->task);
+    text_api_post(&c->g->openai, c->x, c->route->task, c->client);
 }
 
 static void get_ollama_list(const struct gateway_call *c)
 {
     struct request_model models[REQUEST_MAX_MODELS];
     struct buffer out = {0};
-    int n = c->g->requests->models(c->g->requests->ctx, models, REQUEST_MAX_MODELS);
+    int n = c->g->requests->models(c->g->requests->ctx, c->client, models, REQUEST_MAX_MODELS);
     ollama_write_tags(&out, models, n < REQUEST_MAX_MODELS ? n : REQUEST_MAX_MODELS,
                       c->route->running);
     http_reply(c->x, 200, "application/json", buffer_cstr(&out), out.failed ? 0 : out.size);
@@ -103,7 +99,7 @@ static void get_live(const struct gateway_call *c)
 
 static void get_props(const struct gateway_call *c)
 {
-    text_api_props(c->g->requests, c->x, http_query(c->x, "model"));
+    text_api_props(c->g->requests, c->x, c->client, http_query(c->x, "model"));
 }
 
 static void get_version(const struct gateway_call *c)
@@ -119,7 +115,7 @@ static const struct gateway_route routes[] = {
     {"GET", "/health", get_health, .open = true},
     {"GET", "/ready", get_ready, .open = true},
     {"GET", "/ready/", get_ready, .open = true},
-    {"GET", "/metrics", get_metrics, .open = false},
+    {"GET", "/metrics", get_metrics, .whole = true},
     {"GET", "/v1/models", get_models, .open = false},
     {"GET", "/v1/models/", get_models, .open = false},
     {"POST", "/v1/chat/completions", post_completion, .dialect = &dialect_openai, .chat = true},
@@ -137,12 +133,12 @@ static const struct gateway_route routes[] = {
     {"GET", "/api/tags", get_ollama_list, .open = false},
     {"GET", "/api/ps", get_ollama_list, .running = true},
     {"GET", "/api/version", get_version, .open = false},
-    {"GET", "/api/hp/cluster", get_document, .document = DOCUMENT_CLUSTER},
-    {"GET", "/api/hp/topology", get_document, .document = DOCUMENT_TOPOLOGY},
-    {"GET", "/api/hp/agents/", get_document, .document = DOCUMENT_AGENT},
-    {"GET", "/api/hp/deployments/", get_document, .document = DOCUMENT_DEPLOYMENT},
-    {"GET", "/api/hp/plans/", get_plan, .open = false},
-    {"GET", "/api/hp/live", get_live, .open = false},
+    {"GET", "/api/hp/cluster", get_document, .document = DOCUMENT_CLUSTER, .whole = true},
+    {"GET", "/api/hp/topology", get_document, .document = DOCUMENT_TOPOLOGY, .whole = true},
+    {"GET", "/api/hp/agents/", get_document, .document = DOCUMENT_AGENT, .whole = true},
+    {"GET", "/api/hp/deployments/", get_document, .document = DOCUMENT_DEPLOYMENT, .whole = true},
+    {"GET", "/api/hp/plans/", get_plan, .whole = true},
+    {"GET", "/api/hp/live", get_live, .whole = true},
     {"POST", "/tokenize", post_text, .task = TEXT_TOKENIZE},
     {"POST", "/detokenize", post_text, .task = TEXT_DETOKENIZE},
     {"POST", "/apply-template", post_text, .task = TEXT_TEMPLATE},

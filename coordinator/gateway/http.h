@@ -53,6 +53,8 @@ struct http_request {
     uint64_t body_bytes; /* where length_known */
 };
 
+typedef void (*http_header_fn)(void *out, const char *name, const char *value);
+
 struct http_handler {
     void *ctx;
     /* The headers are in. Either answers now, and no byte of the body is read; or returns how many
@@ -63,6 +65,8 @@ struct http_handler {
     /* The body was not taken (413: too large, 503: too many at once) or the request is malformed
      * (400): reply something of the right shape, now. */
     void (*refused)(void *ctx, struct http_exchange *x, int http_status, const char *why);
+    /* Headers of every reply, given to `add` one by one when it is made; NULL: there are none. */
+    void (*headers)(void *ctx, const struct http_exchange *x, http_header_fn add, void *out);
 };
 
 struct http_limits {
@@ -89,6 +93,10 @@ struct http_figures {
 struct http_figures http_figures(const struct http_server *s);
 void http_stop(struct http_server **s);
 
+/* The exchange's name: its reply has it as x-request-id, and so has each line of the log that is
+ * about it. */
+enum { HTTP_REQUEST_ID_BYTES = 24 };
+void http_request_id(const struct http_exchange *x, char out[HTTP_REQUEST_ID_BYTES]);
 /* What came with the exchange. */
 const struct http_request *http_request_of(const struct http_exchange *x);
 /* A value of the query ("?model=demo"), decoded; NULL: it is not there. */

@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 
 #include "common/env.h"
+#include "common/log.h"
 #include "coordinator/gateway/http_framing.h"
 #include "coordinator/gateway/http_int.h"
 
@@ -23,14 +24,34 @@ void http_header(struct http_exchange *x, const char *name, const char *value)
     snprintf(x->headers[x->n_headers++].value, HTTP_HEADER_BYTES, "%s", value);
 }
 
-static void response_headers(struct http_exchange *x, const char *content_type)
+void http_request_id(const struct http_exchange *x, char out[HTTP_REQUEST_ID_BYTES])
 {
-    char id[32];
-    snprintf(id, sizeof id, "req_%016llx", (unsigned long long)x->server->next_request_id++);
-    MHD_add_response_header(x->response, "Content-Type", content_type);
-    MHD_add_response_header(x->response, "x-request-id", id);
+    snprintf(out, HTTP_REQUEST_ID_BYTES, "req_%016llx", (unsigned long long)x->id);
+}
+
+/* All headers of a reply but those of its body's length. */
+static void headers_add(const struct http_exchange *x, const char *content_type, http_header_fn add,
+                        void *out)
+{
+    const struct http_handler *h = &x->server->handler;
+    char id[HTTP_REQUEST_ID_BYTES];
+    http_request_id(x, id);
+    add(out, "Content-Type", content_type);
+    add(out, "x-request-id", id);
+    if (h->headers)
+        h->headers(h->ctx, x, add, out);
     for (int i = 0; i < x->n_headers; i++)
-        MHD_add_response_header(x->response, x->headers[i].name, x->headers[i].value);
+        add(out, x->headers[i].name, x->headers[i].value);
+}
+
+static void response_header(void *out, const char *name, const char *value)
+{
+    MHD_add_response_header(out, name, value);
+}
+
+static void line_header(void *out, const char *name, const char *value)
+{
+    buffer_printf(out, "%s: %s\r\n", name, value);
 }
 
 /* In the middle of a body libmicrohttpd takes no reply. Nothing of one was sent yet, so it is
@@ -39,10 +60,9 @@ static void reply_by_hand(struct http_exchange *x, int status, const char *conte
                           const void *body, size_t n)
 {
     struct buffer all = {0};
-    buffer_printf(&all, "HTTP/1.1 %d Refused\r\nContent-Type: %s\r\nContent-Length: %zu\r\n",
-                  status, content_type, n);
-    for (int i = 0; i < x->n_headers; i++)
-        buffer_printf(&all, "%s: %s\r\n", x->headers[i].name, x->headers[i].value);
+    buffer_printf(&all, "HTTP/1.1 %d Refused\r\nContent-Length: %zu\r\n", status, n);
+    headers_add(x, content_type, line_header, &all);
+    x->status = status;
     buffer_printf(&all, "\r\n");
     buffer_append(&all, body, n);
     if (!all.failed)
@@ -57,7 +77,7 @@ static void response_give(struct http_exchange *x, int status, const char *conte
 {
     x->response = response;
     if (x->response)
-        response_headers(x, content_type);
+        headers_add(x, content_type, response_header, x->response);
     x->status = status;
     x->state = EXCHANGE_REPLIED;
     x->gone = NULL;
@@ -130,7 +150,7 @@ void http_stream_begin(struct http_exchange *x, const char *content_type)
                                                     read_stream, x, NULL);
     http_header(x, "Cache-Control", "no-cache");
     if (x->response)
-        response_headers(x, content_type);
+        headers_add(x, content_type, response_header, x->response);
     x->status = 200;
     x->state = EXCHANGE_STREAMING;
     http_exchange_wake(x);
@@ -328,8 +348,11 @@ static struct http_exchange *exchange_create(struct http_server *s,
     struct http_exchange *x = calloc(1, sizeof *x);
     if (!x)
         return NULL;
-    *x = (struct http_exchange){
-        .server = s, .connection = connection, .next = s->exchanges, .link = &s->exchanges};
+    *x = (struct http_exchange){.server = s,
+                                .connection = connection,
+                                .id = s->next_request_id++,
+                                .next = s->exchanges,
+                                .link = &s->exchanges};
     if (x->next)
         x->next->link = &x->next;
     s->exchanges = x;
@@ -369,6 +392,22 @@ enum MHD_Result http_exchange_on_request(void *ctx, struct MHD_Connection *conne
     return *upload_size > 0 ? body_take(x, upload, upload_size) : request_end(x);
 }
 
+/* Faults of ours are told, all else to who wants to read it. */
+static void exchange_log(const struct http_exchange *x)
+{
+    char id[HTTP_REQUEST_ID_BYTES];
+    const struct http_request *r = &x->request;
+    uint64_t ms = (env_now_ns(&env_real) - x->body_since_ns) / 1000000u;
+    http_request_id(x, id);
+    if (x->status >= 500 && x->status != 503)
+        log_warn_limited("gateway", "answered",
+                         "request=%s status=%d method=%s path=\"%s\" ms=%llu", id, x->status,
+                         r->method, r->path, (unsigned long long)ms);
+    else
+        log_debug("gateway", "answered", "request=%s status=%d method=%s path=\"%s\" ms=%llu", id,
+                  x->status, r->method, r->path, (unsigned long long)ms);
+}
+
 void http_exchange_on_completed(void *ctx, struct MHD_Connection *connection, void **own,
                                 enum MHD_RequestTerminationCode why)
 {
@@ -376,6 +415,7 @@ void http_exchange_on_completed(void *ctx, struct MHD_Connection *connection, vo
     (void)why;
     if (!x)
         return;
+    exchange_log(x);
     if (x->unread)
         http_linger(ctx, connection);
     http_watch_stop(x);

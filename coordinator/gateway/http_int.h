@@ -35,6 +35,7 @@ struct http_exchange {
     struct MHD_Connection *connection;
     enum exchange_state state;
     struct http_request request;
+    uint64_t id;
     char client[INET6_ADDRSTRLEN];
     struct buffer body;
     uint64_t body_max, body_since_ns, body_got;

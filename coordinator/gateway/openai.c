@@ -17,7 +17,9 @@ int openai_status_of(int rc)
     switch (rc) {
     case HP_ENOENT: return 404;
     case HP_EDENIED: return 403;
-    case HP_EBUSY: return 429;
+    case HP_EBUSY:
+    case HP_ERATE:
+    case HP_EQUOTA: return 429;
     case HP_EINVAL:
     case HP_EPARSE:
     case HP_EUNSUPPORTED:
@@ -28,6 +30,11 @@ int openai_status_of(int rc)
     default:
         return 503; /* links, devices, disks, memory, and deployments that end: all of it passes */
     }
+}
+
+const char *openai_model_code(int rc)
+{
+    return rc == HP_ENOENT ? "model_not_found" : rc == HP_EDENIED ? "model_not_allowed" : NULL;
 }
 
 void openai_error_as(const struct dialect *d, struct http_exchange *x, int http_status,
@@ -53,11 +60,17 @@ static const struct dialect *dialect_of_path(const char *path)
     return path && strncmp(path, "/v1/messages", 12) == 0 ? &dialect_messages : &dialect_openai;
 }
 
+void openai_error_after(struct http_exchange *x, int http_status, uint32_t retry_after_s,
+                        const char *message, const char *param, const char *code)
+{
+    openai_error_as(dialect_of_path(http_request_of(x)->path), x, http_status, retry_after_s,
+                    message, param, code);
+}
+
 void openai_error(struct http_exchange *x, int http_status, const char *message, const char *param,
                   const char *code)
 {
-    openai_error_as(dialect_of_path(http_request_of(x)->path), x, http_status, RETRY_AFTER_S,
-                    message, param, code);
+    openai_error_after(x, http_status, RETRY_AFTER_S, message, param, code);
 }
 
 /* ---- models ---- */
@@ -84,10 +97,10 @@ static void model_row(struct buffer *out, const struct request_model *m)
     buffer_printf(out, "}");
 }
 
-static void models_list(const struct requests *r, struct buffer *out)
+static void models_list(const struct requests *r, const char *client, struct buffer *out)
 {
     struct request_model models[REQUEST_MAX_MODELS];
-    int n = r->models(r->ctx, models, REQUEST_MAX_MODELS), listed = 0;
+    int n = r->models(r->ctx, client, models, REQUEST_MAX_MODELS), listed = 0;
     buffer_printf(out, "{\"object\":\"list\",\"data\":[");
     for (int i = 0; i < n && i < REQUEST_MAX_MODELS; i++)
         if (models[i].serving) {
@@ -97,20 +110,21 @@ static void models_list(const struct requests *r, struct buffer *out)
     buffer_printf(out, "],\"has_more\":false}");
 }
 
-void openai_models(const struct requests *r, struct http_exchange *x, const char *name)
+void openai_models(const struct requests *r, struct http_exchange *x, const char *client,
+                   const char *name)
 {
     struct request_model one;
     struct err e = {0};
     struct buffer out = {0};
-    int rc = name ? r->find(r->ctx, name, &one, &e) : 0;
+    int rc = name ? r->find(r->ctx, client, name, &one, &e) : 0;
     if (rc < 0) {
-        openai_error(x, openai_status_of(rc), e.text, "model", "model_not_found");
+        openai_error(x, openai_status_of(rc), e.text, "model", openai_model_code(rc));
         return;
     }
     if (name)
         model_row(&out, &one);
     else
-        models_list(r, &out);
+        models_list(r, client, &out);
     http_reply(x, 200, "application/json", buffer_cstr(&out), out.failed ? 0 : out.size);
     buffer_free(&out);
 }

@@ -37,8 +37,9 @@ void openai_embed(struct openai *o, struct http_exchange *x, enum embedding_form
                   const char *client);
 /* Ends every embedding that is open with this error. */
 void openai_embeddings_fail(struct openai *o, const struct err *why);
-/* GET /v1/models, and /v1/models/NAME when `name` is not NULL. */
-void openai_models(const struct requests *r, struct http_exchange *x, const char *name);
+/* GET /v1/models, and /v1/models/NAME when `name` is not NULL: what the client may use. */
+void openai_models(const struct requests *r, struct http_exchange *x, const char *client,
+                   const char *name);
 /* Ends every open completion with this error: streams with an event and [DONE], the others with a
  * reply. */
 void openai_fail_all(struct openai *o, const struct err *why);
@@ -54,6 +55,9 @@ void openai_pulse(struct openai *o);
  * texts. */
 void openai_error(struct http_exchange *x, int http_status, const char *message, const char *param,
                   const char *code);
+/* ... with what it says of when to come again (429, 503). */
+void openai_error_after(struct http_exchange *x, int http_status, uint32_t retry_after_s,
+                        const char *message, const char *param, const char *code);
 /* The same in another dialect's words, where it is known when a refusal that passes (429, 503) has
  * passed. openai_error says 1 s. */
 void openai_error_as(const struct dialect *d, struct http_exchange *x, int http_status,
@@ -61,6 +65,8 @@ void openai_error_as(const struct dialect *d, struct http_exchange *x, int http_
                      const char *code);
 /* HP_ESTALE: why the model of a request does not serve. */
 int openai_not_serving(const struct request_model *m, struct err *e);
+/* The error code of a model that was not found or is not for this client; NULL: neither is so. */
+const char *openai_model_code(int rc);
 /* The HTTP status of a failure: 4xx for what the client can mend, 503 for what passes, 500 for our
  * own bugs alone. */
 int openai_status_of(int rc);

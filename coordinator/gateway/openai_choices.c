@@ -105,7 +105,9 @@ void completion_refuse(struct completion *c, int rc, const char *text, const cha
 /* The client does not take its stream. */
 static void completion_give_up(struct completion *c)
 {
-    log_warn("gateway", "client_too_slow", "request=%s", c->answer.head.id);
+    char id[HTTP_REQUEST_ID_BYTES];
+    http_request_id(c->x, id);
+    log_warn("gateway", "client_too_slow", "request=%s answer=%s", id, c->answer.head.id);
     completion_cancel(c);
     http_stream_end(c->x);
     completion_destroy(c);
@@ -141,7 +143,7 @@ static uint32_t completion_retry_after_s(const struct completion *c)
     const struct requests *r = c->openai->requests;
     struct request_model m;
     struct err ignored;
-    bool known = c->body && r->find(r->ctx, c->body->model, &m, &ignored) == 0;
+    bool known = c->body && r->find(r->ctx, c->client, c->body->model, &m, &ignored) == 0;
     return known ? m.retry_after_s : c->retry_after_s;
 }
 
@@ -388,7 +390,7 @@ static int prompt_open(struct completion *c, struct err *e)
 {
     const struct requests *r = c->openai->requests;
     struct request_model m;
-    int rc = r->find(r->ctx, c->body->model, &m, e);
+    int rc = r->find(r->ctx, c->client, c->body->model, &m, e);
     c->retry_after_s = rc == 0 ? m.retry_after_s : 1;
     if (rc == 0 && !m.serving && !m.waits)
         rc = openai_not_serving(&m, e);
@@ -408,8 +410,8 @@ static uint32_t choices_running(const struct completion *c)
     return c->n_opened - (c->answer.n_choices - c->answer.n_left);
 }
 
-/* As many more as may be in the core at once. A full queue refuses a request that has not begun;
- * one that has waits for its turn. */
+/* As many more as may be in the core at once. A full queue, or its key's rate, refuses a request
+ * that has not begun; one that has waits for its turn. */
 void completion_open(struct completion *c)
 {
     struct err e = {0};
@@ -419,12 +421,12 @@ void completion_open(struct completion *c)
     if (c->n_opened == c->answer.n_choices && !c->body->echo && !c->body->prompt_logprobs)
         prompt_free(&c->prompt);
     if (rc == 0 ||
-        (rc == HP_EBUSY && c->n_opened > 0 &&
+        ((rc == HP_EBUSY || rc == HP_ERATE) && c->n_opened > 0 &&
          (choices_running(c) > 0 || patience_wait(&c->patience, c->openai->loop, on_again, c))))
         return;
     if (c->n_opened > 0)
         completion_fail(c, &e);
     else
         completion_refuse(c, rc, e.text, rc == HP_EINVAL ? (c->chat ? "messages" : "prompt") : NULL,
-                          rc == HP_ENOENT ? "model_not_found" : NULL);
+                          openai_model_code(rc));
 }

@@ -154,8 +154,8 @@ static void completion_parsed(struct completion *c, size_t bytes)
     int rc;
     if (c->parsed < 0) {
         completion_refuse(c, c->parsed, c->failure.text, c->param, NULL);
-    } else if ((rc = r->find(r->ctx, c->body->model, &m, &e)) < 0) {
-        completion_refuse(c, rc, e.text, "model", rc == HP_ENOENT ? "model_not_found" : NULL);
+    } else if ((rc = r->find(r->ctx, c->client, c->body->model, &m, &e)) < 0) {
+        completion_refuse(c, rc, e.text, "model", openai_model_code(rc));
     } else if (!m.serving && !m.waits) {
         c->retry_after_s = m.retry_after_s;
         completion_refuse(c, openai_not_serving(&m, &e), e.text, "model", m.state);

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "coordinator/gateway/dialect.h"
 #include "coordinator/gateway/embedding_body.h"
 #include "coordinator/gateway/openai.h"
 #include "coordinator/gateway/patience.h"
@@ -96,10 +97,23 @@ static void on_client_gone(void *ctx)
     embedding_leave(ctx);
 }
 
+/* When to come again. */
+static uint32_t embedding_retry_after_s(const struct embedding *m)
+{
+    const struct requests *r = m->openai->requests;
+    struct request_model now;
+    struct err ignored;
+    bool known = m->body.name && r->find(r->ctx, m->client, m->body.name, &now, &ignored) == 0;
+    return known ? now.retry_after_s : 1;
+}
+
 static void embedding_refuse(struct embedding *m, int rc, const char *text, const char *param,
                              const char *code)
 {
-    openai_error(m->x, openai_status_of(rc), text, param, code ? code : status_word(rc));
+    const struct dialect *d =
+        m->body.form == EMBEDDING_OPENAI ? &dialect_openai : &dialect_ollama_chat;
+    openai_error_as(d, m->x, openai_status_of(rc), embedding_retry_after_s(m), text, param,
+                    code ? code : status_word(rc));
     embedding_leave(m);
 }
 
@@ -203,7 +217,7 @@ static void on_again(void *ctx)
  * while. False: not so, or no longer. */
 static bool embedding_waits(struct embedding *m, int rc)
 {
-    if (rc != HP_EBUSY || m->n_opened == 0)
+    if ((rc != HP_EBUSY && rc != HP_ERATE) || m->n_opened == 0)
         return false;
     if (m->n_opened > m->n_done)
         return true; /* whatever ends next asks again */
@@ -222,7 +236,7 @@ static int input_open(struct embedding_input *in, struct err *e)
         .embed = true,
         .client = m->client,
         .callbacks = {.ctx = in, .finished = on_finished, .failed = on_failed, .row = on_row}};
-    int rc = r->find(r->ctx, m->body.name, &now, e);
+    int rc = r->find(r->ctx, m->client, m->body.name, &now, e);
     if (rc == 0 && now.serving && now.model != m->body.model)
         rc = err_set(e, HP_ESTALE, "\"%s\" was deployed anew in this moment: try again",
                      m->body.name);
@@ -245,8 +259,7 @@ static void inputs_open(struct embedding *m)
     while (rc == 0 && m->n_opened < m->body.n_texts && m->n_opened - m->n_done < INPUTS_AT_ONCE)
         rc = input_open(&m->inputs[m->n_opened], &e);
     if (rc < 0 && !embedding_waits(m, rc))
-        embedding_refuse(m, rc, e.text, rc == HP_EINVAL ? "input" : NULL,
-                         rc == HP_ENOENT ? "model_not_found" : NULL);
+        embedding_refuse(m, rc, e.text, rc == HP_EINVAL ? "input" : NULL, openai_model_code(rc));
 }
 
 static void encode_run(struct piece *p)
@@ -280,9 +293,9 @@ static int model_take(struct embedding *m, struct err *e)
     const struct requests *r = m->openai->requests;
     struct embedding_body *b = &m->body;
     struct request_model found;
-    int rc = r->find(r->ctx, b->name, &found, e);
+    int rc = r->find(r->ctx, m->client, b->name, &found, e);
     b->param = "model";
-    b->code = rc == HP_ENOENT ? "model_not_found" : NULL;
+    b->code = openai_model_code(rc);
     if (rc == 0 && !found.serving && !found.waits)
         rc = openai_not_serving(&found, e);
     if (rc < 0)

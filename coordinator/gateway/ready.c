@@ -15,12 +15,12 @@ static void write_row(struct buffer *out, const struct request_model *m, bool fi
     buffer_printf(out, "}");
 }
 
-void ready_reply(const struct requests *r, struct http_exchange *x, const char *name, bool draining,
-                 bool with_models)
+void ready_reply(const struct requests *r, struct http_exchange *x, const char *client,
+                 const char *name, bool draining, bool with_models)
 {
     struct request_model models[REQUEST_MAX_MODELS];
     struct buffer rows = {0}, out = {0};
-    int n = r->models(r->ctx, models, REQUEST_MAX_MODELS), found = 0, serving = 0;
+    int n = r->models(r->ctx, client, models, REQUEST_MAX_MODELS), found = 0, serving = 0;
     for (int i = 0; i < n && i < REQUEST_MAX_MODELS; i++) {
         if (name && strcmp(name, models[i].name) != 0)
             continue;

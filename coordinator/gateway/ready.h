@@ -9,9 +9,9 @@
 #include "coordinator/requests.h"
 
 /* 200 when the deployment `name` serves (NULL: at least one does), else 503; 404 when there is none
- * of that name. While `draining`, always 503. `with_models` lists every deployment with its state
- * and why it does not serve; names are for those who have a key. */
-void ready_reply(const struct requests *r, struct http_exchange *x, const char *name, bool draining,
-                 bool with_models);
+ * of that name. While `draining`, always 503. `with_models` lists every deployment that the client
+ * may use with its state and why it does not serve; names are for those who have a key. */
+void ready_reply(const struct requests *r, struct http_exchange *x, const char *client,
+                 const char *name, bool draining, bool with_models);
 
 #endif

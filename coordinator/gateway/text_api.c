@@ -7,6 +7,7 @@
  *
  * A client that goes away meanwhile leaves an orphan, which its worker finishes. What the body says
  * is read in text_body.c, the reply made in text_work.c. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -104,19 +105,19 @@ static void work_done(struct piece *piece, const struct err *why)
 /* ---- which deployment ---- */
 
 /* The deployment of that name, or the only one. */
-static int model_pick(const struct requests *r, const char *name, struct request_model *out,
-                      const char **code, struct err *e)
+static int model_pick(const struct requests *r, const char *client, const char *name,
+                      struct request_model *out, const char **code, struct err *e)
 {
     if (!name) {
         struct request_model first[2];
-        int n = r->models(r->ctx, first, 2);
+        int n = r->models(r->ctx, client, first, 2);
         if (n != 1)
             return err_set(e, n ? HP_EINVAL : HP_ENOENT,
                            n ? "model: there are several deployments: say which one"
                              : "model: nothing is deployed here");
         *out = first[0];
-    } else if (r->find(r->ctx, name, out, e) < 0) {
-        *code = e->code == HP_ENOENT ? "model_not_found" : NULL;
+    } else if (r->find(r->ctx, client, name, out, e) < 0) {
+        *code = openai_model_code(e->code);
         return e->code;
     }
     return out->serving || out->waits ? 0 : openai_not_serving(out, e);
@@ -134,7 +135,7 @@ static void parse_run(struct piece *p)
 static int model_take(struct text_call *c, struct err *e)
 {
     struct request_model m;
-    int rc = model_pick(c->openai->requests, c->body->model, &m, &c->code, e);
+    int rc = model_pick(c->openai->requests, c->client, c->body->model, &m, &c->code, e);
     c->param = rc < 0 ? "model" : NULL;
     if (rc == 0 && !c->body->model && !(c->body->model = strdup(m.name)))
         rc = err_set(e, HP_ENOMEM, "out of memory for a request");
@@ -169,7 +170,8 @@ static void parse_done(struct piece *p, const struct err *why)
         call_parsed(c, p->bytes);
 }
 
-void text_api_post(struct openai *o, struct http_exchange *x, enum text_task task)
+void text_api_post(struct openai *o, struct http_exchange *x, enum text_task task,
+                   const char *client)
 {
     struct text_call *c = calloc(1, sizeof *c);
     if (!c) {
@@ -177,6 +179,7 @@ void text_api_post(struct openai *o, struct http_exchange *x, enum text_task tas
         return;
     }
     *c = (struct text_call){.openai = o, .x = x, .task = task};
+    snprintf(c->client, sizeof c->client, "%s", client);
     http_on_gone(x, on_client_gone, c);
     c->raw = http_take_body(x);
     size_t bytes = c->raw.size;
@@ -210,13 +213,14 @@ static int props_write(struct buffer *out, const struct request_model *m, struct
     return out->failed ? err_set(e, HP_ENOMEM, "no memory for the answer") : 0;
 }
 
-void text_api_props(const struct requests *r, struct http_exchange *x, const char *name)
+void text_api_props(const struct requests *r, struct http_exchange *x, const char *client,
+                    const char *name)
 {
     struct request_model m;
     struct err e = {0};
     struct buffer out = {0};
     const char *code = NULL;
-    int rc = model_pick(r, name, &m, &code, &e);
+    int rc = model_pick(r, client, name, &m, &code, &e);
     rc = rc < 0 ? rc : props_write(&out, &m, &e);
     if (rc < 0)
         openai_error(x, openai_status_of(rc), e.text, "model", code ? code : status_word(rc));

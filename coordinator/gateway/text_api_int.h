@@ -15,6 +15,7 @@ struct text_call {
     struct piece piece;
     bool working;
     enum text_task task;
+    char client[REQUEST_CLIENT_BYTES];
     struct buffer raw, reply;
     struct openai_body *body;
     bool with_pieces; /* each token's text, too */

@@ -5,7 +5,8 @@
  *   token       digest     JSON: when it expires, which agent used it
  *   model       id (hex)   the manifest's bytes
  *   deployment  name       JSON: id, spec, generation, session, plan
- *   key         digest     JSON: name of an API key
+ *   key         digest     JSON: name of an API key, and what it may do
+ *   key_use     digest     JSON: what it has used
  *   profile     model/kind/compute   JSON tables
  *   layout      model                JSON stages, where its layers lay last
  *   meta        word       "boot", "next_deployment"

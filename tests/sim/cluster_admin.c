@@ -107,7 +107,7 @@ void sim_deploy_as(struct sim *s, const char *name, const char *agents)
 bool sim_serves_name(struct sim *s, const char *name)
 {
     struct request_model m;
-    return s->core && s->requests.find(s->requests.ctx, name, &m, NULL) == 0 && m.serving;
+    return s->core && s->requests.find(s->requests.ctx, NULL, name, &m, NULL) == 0 && m.serving;
 }
 
 bool sim_serves(struct sim *s)

@@ -1,5 +1,6 @@
 /* What hpctl asks. */
 #include "coordinator/admin.h"
+#include "coordinator/api_keys.h"
 #include "tests/unit/coordinator/member_fixture.h"
 
 TEST(api_keys_are_kept_as_digests)
@@ -20,6 +21,82 @@ TEST(api_keys_are_kept_as_digests)
     assert_string_equal(fixture_ask(&f, "key.rm", "{\"name\": \"me\"}", NULL)->code, "ok");
     assert_int_equal(r.api_keys(r.ctx), 0);
     json_decref(made);
+    fixture_close(&f);
+}
+
+static struct request_limits limits_now(struct fixture *f)
+{
+    struct requests r;
+    struct request_limits limits = {0};
+    coord_requests(f->core, &r);
+    assert_true(r.limits(r.ctx, "key me", &limits));
+    return limits;
+}
+
+/* A coordinator that is killed forgets the last second of what keys have used, one that stops
+ * nothing. */
+TEST(what_a_key_may_do_and_has_used_outlives_the_coordinator)
+{
+    struct fixture f;
+    struct requests r;
+    struct err e = {0};
+    uint32_t retry_after_s;
+    fixture_open(&f);
+    fixture_ask(&f, "key.create", "{\"name\": \"me\", \"tokens_per_day\": 1000}", NULL);
+    assert_string_equal(
+        fixture_ask(&f, "key.edit", "{\"name\": \"me\", \"requests_per_minute\": 3}", NULL)->code,
+        "ok");
+    assert_string_equal(fixture_ask(&f, "key.edit", "{\"name\": \"you\"}", NULL)->code,
+                        "not_found");
+    assert_string_equal(
+        fixture_ask(&f, "key.edit", "{\"name\": \"me\", \"weight\": 0}", NULL)->code, "invalid");
+    coord_requests(f.core, &r);
+    api_keys_count_tokens(f.core, "key me", 100, 20);
+    f.clock.now_ns += 1500000000;
+    coord_tick(f.core);
+    fixture_settle(&f);
+    api_keys_count_tokens(f.core, "key me", 0, 7); /* after the last was stored */
+    fixture_restart(&f);
+    assert_int_equal(limits_now(&f).requests.limit, 3);
+    assert_int_equal(limits_now(&f).tokens.remaining, 880);
+    api_keys_count_tokens(f.core, "key me", 0, 80);
+    coord_stopping(f.core);
+    fixture_settle(&f);
+    fixture_restart(&f);
+    assert_int_equal(limits_now(&f).tokens.remaining, 800);
+    coord_requests(f.core, &r);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(r.begin(r.ctx, "key me", &retry_after_s, &e), 0);
+    assert_int_equal(r.begin(r.ctx, "key me", &retry_after_s, &e), HP_ERATE);
+    assert_int_equal(retry_after_s, 20);
+    assert_int_equal(r.begin(r.ctx, "address ::1", &retry_after_s, &e), 0);
+    const char *ls = fixture_ask(&f, "key.ls", "{}", NULL)->result;
+    assert_non_null(strstr(ls, "\"refused\":1"));
+    assert_non_null(strstr(ls, "\"tokens_left\":800"));
+    fixture_close(&f);
+}
+
+/* While nothing can be written, counts go on; when there is room, all of them are stored. */
+TEST(what_keys_use_while_the_disk_is_full_is_stored_when_it_has_room)
+{
+    struct fixture f;
+    fixture_open(&f);
+    fixture_ask(&f, "key.create", "{\"name\": \"me\", \"tokens_total\": 1000}", NULL);
+    err_set(&f.disk, HP_ENOSPACE, "full");
+    for (int i = 0; i < 5; i++) {
+        api_keys_count_tokens(f.core, "key me", 10, 0);
+        f.clock.now_ns += 1100000000;
+        coord_tick(f.core);
+        fixture_settle(&f);
+    }
+    f.disk = (struct err){0};
+    coord_stored(f.core, f.asked_number, NULL);
+    coord_tick(f.core);
+    f.clock.now_ns += 1100000000;
+    coord_tick(f.core);
+    fixture_settle(&f);
+    fixture_restart(&f);
+    assert_int_equal(limits_now(&f).tokens.remaining, 950);
     fixture_close(&f);
 }
 
@@ -113,6 +190,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(api_keys_are_kept_as_digests),
+        cmocka_unit_test(what_a_key_may_do_and_has_used_outlives_the_coordinator),
+        cmocka_unit_test(what_keys_use_while_the_disk_is_full_is_stored_when_it_has_room),
         cmocka_unit_test(what_is_not_text_is_refused_and_cuts_are_between_characters),
         cmocka_unit_test(names_of_keys_are_whole_and_printable),
         cmocka_unit_test(verbs_that_make_no_sense_are_answered_with_why),

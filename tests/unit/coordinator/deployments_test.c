@@ -14,10 +14,10 @@ TEST(a_model_whose_files_are_not_open_yet_is_there_but_does_not_serve)
     fixture_restart(&f);
     struct requests r;
     coord_requests(f.core, &r);
-    assert_int_equal(r.find(r.ctx, "d", &m, &e), 0);
+    assert_int_equal(r.find(r.ctx, NULL, "d", &m, &e), 0);
     assert_false(m.serving);
-    assert_int_equal(r.models(r.ctx, all, REQUEST_MAX_MODELS), 1);
-    assert_int_equal(r.find(r.ctx, "e", &m, &e), HP_ENOENT);
+    assert_int_equal(r.models(r.ctx, NULL, all, REQUEST_MAX_MODELS), 1);
+    assert_int_equal(r.find(r.ctx, NULL, "e", &m, &e), HP_ENOENT);
     fixture_close(&f);
 }
 

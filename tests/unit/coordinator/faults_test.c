@@ -90,7 +90,9 @@ static int script(void **state)
     struct message tokens = {.type = MESSAGE_TOKENS,
                              .u.tokens = {.deployment = 1, .generation = 1, .said = {&row, 1}}};
     say(AGENT, true, &tokens);
-    ask("key.create", "{\"name\": \"me\"}", (struct pack_span){0});
+    ask("key.create", "{\"name\": \"me\", \"models\": [\"d\"]}", (struct pack_span){0});
+    ask("key.edit", "{\"name\": \"me\", \"models\": [\"d\", \"e\"]}", (struct pack_span){0});
+    ask("key.ls", "{}", (struct pack_span){0});
     ask("node.describe", "{\"name\": \"a0\"}", (struct pack_span){0});
     ask("deployment.describe", "{\"name\": \"d\"}", (struct pack_span){0});
     say(AGENT, true, &beat);

@@ -195,8 +195,8 @@ TEST(keys_share_with_themselves_unless_all_shall)
     char key[API_KEY_TEXT];
     struct err e = {0};
     struct deployment *d = serving(&f);
-    assert_int_equal(api_keys_create(f.core, "one", 1, key, &e), 0);
-    assert_int_equal(api_keys_create(f.core, "two", 1, key, &e), 0);
+    assert_int_equal(api_keys_create(f.core, "one", NULL, key, &e), 0);
+    assert_int_equal(api_keys_create(f.core, "two", NULL, key, &e), 0);
     uint64_t first = served(&f, "key one", 100);
     served(&f, "key two", 100);
     assert_int_equal(opened(&f)->share, 0);
@@ -209,7 +209,7 @@ TEST(keys_share_with_themselves_unless_all_shall)
     served(&f, "key one", 100);
     assert_int_equal(opened(&f)->share, 0);
     assert_int_equal(closed(&f)->keep, 0);
-    assert_int_equal(api_keys_create(f.core, "one", 1, key, &e), 0);
+    assert_int_equal(api_keys_create(f.core, "one", NULL, key, &e), 0);
     served(&f, "key one", 100);
     assert_int_equal(opened(&f)->share, 0);
     d->spec.prefix_cache = PREFIX_CACHE_SHARED;
@@ -288,7 +288,7 @@ TEST(what_is_long_and_was_used_lately_stays_longest)
     uint64_t ids[3];
     for (int i = 0; i < 3; i++) {
         char client[32];
-        assert_int_equal(api_keys_create(f.core, names[i], 1, key, &e), 0);
+        assert_int_equal(api_keys_create(f.core, names[i], NULL, key, &e), 0);
         snprintf(client, sizeof client, "key %s", names[i]);
         ids[i] = served(&f, client, i == 2 ? 110 : 70);
         f.clock.now_ns += 1000000;
@@ -313,7 +313,7 @@ TEST(what_is_asked_for_often_stays_longer)
     uint64_t ids[2];
     for (int i = 0; i < 2; i++) {
         char client[32];
-        assert_int_equal(api_keys_create(f.core, names[i], 1, key, &e), 0);
+        assert_int_equal(api_keys_create(f.core, names[i], NULL, key, &e), 0);
         snprintf(client, sizeof client, "key %s", names[i]);
         ids[i] = served(&f, client, 70);
         for (int k = 0; i == 0 && k < 2; k++)

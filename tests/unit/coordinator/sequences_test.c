@@ -313,7 +313,7 @@ TEST(a_client_of_many_requests_does_not_make_others_wait_for_all_of_them)
     struct request_model m;
     struct err e = {0};
     coord_requests(f.core, &r);
-    assert_int_equal(r.find(r.ctx, "d", &m, &e), 0);
+    assert_int_equal(r.find(r.ctx, NULL, "d", &m, &e), 0);
     assert_in_range(m.retry_after_s, 1, SHARES_RETRY_MAX_S);
     fixture_close(&f);
     free(many);
@@ -334,9 +334,12 @@ TEST(clients_take_turns_by_the_weights_of_their_keys)
     struct deployment *d = serving(&f);
     char key[API_KEY_TEXT];
     struct err e = {0};
-    assert_int_equal(api_keys_create(f.core, "heavy", 0, key, &e), HP_EINVAL);
-    assert_int_equal(api_keys_create(f.core, "heavy", 3, key, &e), 0);
-    assert_int_equal(api_keys_create(f.core, "light", 1, key, &e), 0);
+    json_t *none = json_pack("{s:i}", "weight", 0), *three = json_pack("{s:i}", "weight", 3);
+    assert_int_equal(api_keys_create(f.core, "heavy", none, key, &e), HP_EINVAL);
+    assert_int_equal(api_keys_create(f.core, "heavy", three, key, &e), 0);
+    assert_int_equal(api_keys_create(f.core, "light", NULL, key, &e), 0);
+    json_decref(none);
+    json_decref(three);
     size_t n = 0;
     while (!d->n_waiting)
         assert_int_equal(ask_stream(&f, &s[n++], "key first", 60, 0), 0);
@@ -390,6 +393,61 @@ TEST(a_key_gives_way_and_does_not_go_before_others)
     fixture_close(&f);
 }
 
+static struct request_limits limits_now(struct fixture *f, const char *client)
+{
+    struct requests r;
+    struct request_limits limits = {0};
+    coord_requests(f->core, &r);
+    assert_true(r.limits(r.ctx, client, &limits));
+    return limits;
+}
+
+TEST(a_key_pays_for_its_prompt_at_once_and_for_its_answer_as_it_comes)
+{
+    struct fixture f;
+    struct request_stream s, t;
+    struct deployment *d = serving(&f);
+    struct requests r;
+    struct request_model m;
+    struct err e = {0};
+    static const uint32_t ids[] = {11, 12, 13};
+    coord_requests(f.core, &r);
+    fixture_ask(&f, "key.create", "{\"name\": \"k\", \"tokens_total\": 40, \"models\": [\"d\"]}",
+                NULL);
+    fixture_ask(&f, "key.create", "{\"name\": \"other\", \"models\": [\"e\"]}", NULL);
+    assert_int_equal(ask_stream(&f, &s, "key other", 10, 5), HP_EDENIED);
+    assert_int_equal(r.find(r.ctx, "key other", "d", &m, &e), HP_EDENIED);
+    assert_non_null(strstr(e.text, "\"d\""));
+    assert_int_equal(r.models(r.ctx, "key other", &m, 1), 0);
+    assert_int_equal(r.models(r.ctx, "key k", &m, 1), 1);
+    assert_int_equal(ask_stream(&f, &s, "key k", 40, 5), HP_EQUOTA); /* none for an answer */
+    assert_int_equal(ask_stream(&f, &s, "key k", 10, 500), 0);
+    assert_int_equal(d->active->max_tokens, 30); /* what the budget leaves */
+    assert_int_equal(limits_now(&f, "key k").tokens.remaining, 30);
+    tokens(&f, 0, 1, d->active->id, 0, ids, 3, "");
+    assert_int_equal(limits_now(&f, "key k").tokens.remaining, 27);
+    r.cancel(r.ctx, s.id, false, NULL);
+    settle(&f);
+    assert_int_equal(limits_now(&f, "key k").tokens.remaining, 27);
+    assert_int_equal(ask_stream(&f, &t, "key k", 26, 5), 0);
+    assert_int_equal(ask_stream(&f, &s, "key k", 1, 1), HP_EQUOTA);
+    fixture_close(&f);
+}
+
+TEST(a_keys_priority_is_added_to_that_of_its_requests)
+{
+    struct fixture f;
+    struct request_stream s, t;
+    struct deployment *d = serving(&f);
+    fixture_ask(&f, "key.create", "{\"name\": \"last\", \"priority\": 90}", NULL);
+    fixture_ask(&f, "key.create", "{\"name\": \"first\", \"priority\": -5}", NULL);
+    assert_int_equal(ask_urgent(&f, &s, "key last", 10, 5, 20), 0);
+    assert_int_equal(d->active->priority, REQUEST_PRIORITY_MOST);
+    assert_int_equal(ask_urgent(&f, &t, "key first", 10, 5, 0), 0);
+    assert_int_equal(d->active->priority + d->active->next->priority, REQUEST_PRIORITY_MOST - 5);
+    fixture_close(&f);
+}
+
 TEST(who_would_wait_too_long_is_refused_and_told_when_to_come_again)
 {
     struct fixture f;
@@ -406,10 +464,10 @@ TEST(who_would_wait_too_long_is_refused_and_told_when_to_come_again)
         assert_int_equal(ask_stream(&f, &s[n++], "key one", 60, 0), 0);
     assert_int_equal(ask_stream(&f, &s[n++], "key one", 60, 0), HP_EBUSY);
     coord_requests(f.core, &r);
-    assert_int_equal(r.find(r.ctx, "d", &m, &e), 0);
+    assert_int_equal(r.find(r.ctx, NULL, "d", &m, &e), 0);
     assert_int_equal(m.retry_after_s, 10);
     assert_int_equal(ask_stream(&f, &s[n++], "key two", 60, 0), 0); /* is next */
-    assert_int_equal(r.find(r.ctx, "d", &m, &e), 0);
+    assert_int_equal(r.find(r.ctx, NULL, "d", &m, &e), 0);
     assert_int_equal(m.retry_after_s, 20); /* eight wait, and six may */
     fixture_close(&f);
     free(s);
@@ -527,6 +585,8 @@ int main(void)
         cmocka_unit_test(clients_take_turns_by_the_weights_of_their_keys),
         cmocka_unit_test(who_has_the_lower_priority_goes_first_however_long_others_have_waited),
         cmocka_unit_test(a_key_gives_way_and_does_not_go_before_others),
+        cmocka_unit_test(a_key_pays_for_its_prompt_at_once_and_for_its_answer_as_it_comes),
+        cmocka_unit_test(a_keys_priority_is_added_to_that_of_its_requests),
         cmocka_unit_test(who_would_wait_too_long_is_refused_and_told_when_to_come_again),
         cmocka_unit_test(a_request_without_a_sign_of_life_ends_by_the_plan),
         cmocka_unit_test(a_request_behind_others_waits_as_long_as_they_are_read),

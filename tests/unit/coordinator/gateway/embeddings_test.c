@@ -31,16 +31,17 @@ struct fake {
     struct requests table;
 };
 
-static int fake_models(void *ctx, struct request_model *out, int max)
+static int fake_models(void *ctx, const char *client, struct request_model *out, int max)
 {
-    (void)ctx, (void)out, (void)max;
+    (void)ctx, (void)client, (void)out, (void)max;
     return 0;
 }
 
-static int fake_find(void *ctx, const char *name, struct request_model *out, struct err *e)
+static int fake_find(void *ctx, const char *client, const char *name, struct request_model *out,
+                     struct err *e)
 {
     struct fake *f = ctx;
-    (void)name, (void)e;
+    (void)client, (void)name, (void)e;
     *out = (struct request_model){.name = "m",
                                   .state = "serving",
                                   .serving = true,
@@ -71,6 +72,12 @@ static void fake_cancel(void *ctx, uint64_t id, bool satisfied, struct request_u
     struct fake *f = ctx;
     (void)id, (void)satisfied, (void)usage;
     f->n_pending = 0;
+}
+
+static int fake_begin(void *ctx, const char *client, uint32_t *retry_after_s, struct err *e)
+{
+    (void)ctx, (void)client, (void)retry_after_s, (void)e;
+    return 0;
 }
 
 static int fake_keys(void *ctx)
@@ -123,6 +130,7 @@ static void fake_start(struct fake *f)
     f->table = (struct requests){.ctx = f,
                                  .models = fake_models,
                                  .find = fake_find,
+                                 .begin = fake_begin,
                                  .open = fake_open,
                                  .cancel = fake_cancel,
                                  .api_keys = fake_keys,
