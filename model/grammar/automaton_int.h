@@ -29,16 +29,20 @@ struct configuration {
                               not known yet */
     uint32_t shared;       /* that stack */
     uint32_t mask;         /* its slot, or MASK_NONE */
-    bool whole;            /* the text may end here */
-    bool far_exits;        /* as a local one it leaves its rules by too many tokens to list */
+    uint32_t run;        /* where any character of `run_kinds` leads; STEP_UNKNOWN: not known yet */
+    uint16_t run_kinds;  /* (char_kinds.h); 0: there are none */
+    uint16_t dead_kinds; /* no character of these may come next; known when `run` is */
+    bool whole;          /* the text may end here */
+    bool far_exits;      /* as a local one it leaves its rules by too many tokens to list */
 };
 
 struct configurations {
     const struct grammar *grammar;
     uint8_t class_of[256], class_byte[256]; /* bytes that no edge tells apart; one of each */
-    uint32_t n_classes, n_plain;
-    uint8_t plain_bytes[96]; /* one of each class of the plain characters (token_tree.h) */
-    uint8_t *reads;          /* [n_states]: an edge reads a byte */
+    uint32_t n_classes;
+    /* One byte of each class of a kind's characters (char_kinds.h), kind by kind. */
+    uint8_t kind_bytes[96], kind_first[CHAR_KIND_WIDE + 1];
+    uint8_t *reads; /* [n_states]: an edge reads a byte */
     struct stack_frame *frames;
     uint32_t n_frames, frame_room;
     struct configuration *list;
@@ -74,9 +78,9 @@ uint32_t configuration_end(struct configurations *c);
 uint32_t frame_find(struct configurations *c, uint32_t back, uint32_t below);
 /* Behind a byte. */
 uint32_t configuration_step(struct configurations *c, uint32_t from, uint8_t byte);
-/* How many plain characters may come next whatever each of them is, at most `most`, without the
- * text being whole between them. */
-uint32_t configuration_run(struct configurations *c, uint32_t from, uint32_t most);
+/* Of the kinds of characters that all lead to one configuration those that do so with most of what
+ * vocabularies have: in list[from].run_kinds, and `run`; and those that may not come. */
+void configuration_run(struct configurations *c, uint32_t from);
 /* Finds its local one. */
 uint32_t configuration_local(struct configurations *c, uint32_t of);
 /* Where the rules go on that the stack is of. */

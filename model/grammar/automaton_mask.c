@@ -5,12 +5,65 @@
 #include "common/vector.h"
 #include "model/grammar/automaton_int.h"
 
-enum { MAX_EXITS = 1 << 14, LEAST_SLOTS = 8 };
+enum { MAX_EXITS = 1 << 14, LEAST_SLOTS = 8, LARGE_NODES = 64, MOST_DEPTH = 3 };
 
 static void token_set(const struct token_tree *t, uint64_t *words, uint32_t token)
 {
     for (; token != TOKEN_NONE; token = t->same[token])
         words[token / 64] |= UINT64_C(1) << token % 64;
+}
+
+/* Which texts may come next whatever they are: of at most i characters, those of kinds[i]. `known`:
+ * with the kinds of which no character may come, so that of a text of these no more needs to be
+ * looked at. The last ones are none, as text_summary has it of texts that are in no set. */
+struct text_run {
+    uint16_t kinds[TEXT_SUMMARY_NEVER + 1], known[TEXT_SUMMARY_NEVER + 1];
+};
+
+/* `inner`: what goes on below a local configuration's stack is of interest, so that a run ends
+ * where the text may be whole. */
+static void run_find(struct configurations *c, uint32_t from, bool inner, struct text_run *out)
+{
+    uint16_t kinds = CHAR_KINDS_ALL, known = CHAR_KINDS_ALL;
+    uint32_t at = from;
+    *out = (struct text_run){0};
+    for (int n = 1; n <= TOKEN_SETS_CHARS; n++) {
+        if (kinds) {
+            configuration_run(c, at);
+            if (c->status < 0)
+                return;
+            kinds &= c->list[at].run_kinds;
+            known &= (kinds ? c->list[at].run_kinds : 0) | c->list[at].dead_kinds;
+            at = c->list[at].run;
+        }
+        if (kinds && c->list[at].whole && inner)
+            return;
+        out->kinds[n] = kinds;
+        out->known[n] = known; /* behind the last of a run whatever is longer ends there */
+    }
+}
+
+/* All tokens of a run. */
+static void run_set(const struct token_tree *t, const struct text_run *run, uint64_t *words)
+{
+    for (uint32_t n = 1; n <= TOKEN_SETS_CHARS && run->kinds[n]; n++)
+        if (run->kinds[n + 1] != run->kinds[n])
+            token_sets_add(t->sets, run->kinds[n], n, words);
+}
+
+/* Whether nothing more is to be found among such texts. */
+static bool run_knows(const struct text_run *run, uint16_t text)
+{
+    return !(text_summary_kinds(text) & ~run->known[text_summary_chars(text)]);
+}
+
+/* Whether any text of these kinds may come in `at`, which is where it leads to again. */
+static bool text_loops(struct configurations *c, uint32_t at, uint16_t text)
+{
+    configuration_run(c, at);
+    return c->status == 0 && c->list[at].run == at && !c->list[at].whole &&
+           text_summary_chars(text) <= TOKEN_SETS_CHARS &&
+           !(text_summary_kinds(text) & ~c->list[at].run_kinds);
 }
 
 /* Sets all tokens of the nodes [from, to). */
@@ -22,11 +75,10 @@ static void nodes_set(const struct token_tree *t, uint32_t from, uint32_t to, ui
 }
 
 /* Walks the nodes [from, to), which lie below one at which the text is in `start`. Exits are listed
- * in `slot` where it is not NULL. The first `run` characters may be any plain ones: where nothing
- * else and no more lies below a node, all of that is allowed; those of at most `set` bytes are in
- * `words` already. */
+ * in `slot` where it is not NULL. Nodes below which there is nothing but what is of the run are
+ * left out: their tokens are in `words` already. */
 static void tree_walk(struct automaton *a, uint32_t start, uint32_t from, uint32_t to,
-                      uint64_t *words, struct mask_slot *slot, uint32_t run, uint32_t set)
+                      uint64_t *words, struct mask_slot *slot, const struct text_run *run)
 {
     const struct token_tree *t = a->tree;
     struct configurations *c = &a->c;
@@ -36,9 +88,7 @@ static void tree_walk(struct automaton *a, uint32_t start, uint32_t from, uint32
         at[depth - 1] = start;
     for (uint32_t i = from; i < to && c->status == 0; c->effort++) {
         struct token_node node = t->nodes[i];
-        if (node.plain_path && node.plain != 255 && node.depth + node.plain <= run) {
-            if (node.depth + node.plain > set)
-                nodes_set(t, i, node.skip, words);
+        if (run && run_knows(run, node.text)) {
             i = node.skip;
             continue;
         }
@@ -59,6 +109,11 @@ static void tree_walk(struct automaton *a, uint32_t start, uint32_t from, uint32
         }
         at[node.depth] = next;
         i++;
+        if (node.depth <= MOST_DEPTH && node.skip > i + LARGE_NODES &&
+            text_loops(c, next, node.text)) {
+            nodes_set(t, i, node.skip, words);
+            i = node.skip;
+        }
     }
 }
 
@@ -95,18 +150,19 @@ static uint32_t slot_take(struct automaton *a, uint32_t owner, uint32_t pinned)
     return at;
 }
 
-static uint32_t whole_mask(struct automaton *a, uint32_t of)
+/* `inner`: its exits are wanted. */
+static uint32_t whole_mask(struct automaton *a, uint32_t of, bool inner)
 {
-    uint32_t slot = slot_take(a, of, MASK_NONE), set = 0,
-             run = configuration_run(&a->c, of, token_tree_set_bytes(TOKEN_TREE_SETS - 1));
+    struct text_run run;
+    uint32_t slot = slot_take(a, of, MASK_NONE);
     if (slot == MASK_NONE)
         return slot;
-    for (int i = TOKEN_TREE_SETS; i-- > 0 && !set;)
-        if (token_tree_set_bytes(i) <= run) {
-            set = token_tree_set_bytes(i);
-            memcpy(a->slots[slot].words, a->tree->plain_sets[i], a->n_words * sizeof(uint64_t));
-        }
-    tree_walk(a, of, 0, a->tree->n_nodes, a->slots[slot].words, &a->slots[slot], run, set);
+    run_find(&a->c, of, inner, &run);
+    run_set(a->tree, &run, a->slots[slot].words);
+    if (!inner) /* not all of its exits are met */
+        a->c.list[of].far_exits = true;
+    tree_walk(a, of, 0, a->tree->n_nodes, a->slots[slot].words, inner ? &a->slots[slot] : NULL,
+              &run);
     return slot;
 }
 
@@ -115,11 +171,11 @@ static uint32_t joined_mask(struct automaton *a, uint32_t of, uint32_t local, ui
 {
     uint32_t inner = a->c.list[local].mask;
     if (inner == MASK_NONE)
-        inner = whole_mask(a, local);
+        inner = whole_mask(a, local, true);
     if (inner == MASK_NONE || a->c.status < 0)
         return MASK_NONE;
     if (a->c.list[local].far_exits)
-        return whole_mask(a, of);
+        return whole_mask(a, of, false);
     uint32_t below = configuration_below(&a->c, shared), slot = slot_take(a, of, inner);
     if (slot == MASK_NONE)
         return MASK_NONE;
@@ -127,7 +183,7 @@ static uint32_t joined_mask(struct automaton *a, uint32_t of, uint32_t local, ui
     memcpy(a->slots[slot].words, from->words, a->n_words * sizeof(uint64_t));
     for (uint32_t i = 0; below != CONFIGURATION_DEAD && i < from->n_exits; i++)
         tree_walk(a, below, from->exits[i] + 1, a->tree->nodes[from->exits[i]].skip,
-                  a->slots[slot].words, NULL, 0, 0);
+                  a->slots[slot].words, NULL, NULL);
     return slot;
 }
 
@@ -137,7 +193,7 @@ const uint64_t *automaton_mask(struct automaton *a, uint32_t of)
              local = slot == MASK_NONE ? configuration_local(&a->c, of) : of;
     if (slot == MASK_NONE && a->c.status == 0)
         slot = local == of || a->c.list[local].far_exits
-                   ? whole_mask(a, of)
+                   ? whole_mask(a, of, false)
                    : joined_mask(a, of, local, a->c.list[of].shared);
     if (a->c.status == 0 && slot != MASK_NONE)
         return a->slots[slot].words;

@@ -204,6 +204,7 @@ static uint32_t configuration_make(struct configurations *c, uint32_t n, uint32_
                                  .count = n,
                                  .least = GRAMMAR_NEVER,
                                  .local = UINT32_MAX,
+                                 .run = STEP_UNKNOWN,
                                  .mask = MASK_NONE};
     for (uint32_t i = 0; i < n; i++) {
         uint32_t state = (uint32_t)(c->work[i] >> 32), stack = (uint32_t)c->work[i];
@@ -279,22 +280,6 @@ uint32_t configuration_step(struct configurations *c, uint32_t from, uint8_t byt
     if (c->status == 0)
         c->steps[at] = to;
     return to;
-}
-
-uint32_t configuration_run(struct configurations *c, uint32_t from, uint32_t most)
-{
-    for (uint32_t n = 0; n < most; n++) {
-        uint32_t next = configuration_step(c, from, c->plain_bytes[0]);
-        for (uint32_t i = 1; i < c->n_plain && next != CONFIGURATION_DEAD; i++)
-            if (configuration_step(c, from, c->plain_bytes[i]) != next)
-                return n;
-        if (next == CONFIGURATION_DEAD || c->list[next].whole)
-            return n;
-        if (next == from)
-            return most;
-        from = next;
-    }
-    return most;
 }
 
 /* The deepest frame that both stand on. */
@@ -391,6 +376,20 @@ size_t configurations_bytes(const struct configurations *c)
            ((size_t)c->n_frame_slots + c->n_list_slots) * sizeof *c->list_slots;
 }
 
+static void kinds_divide(struct configurations *c)
+{
+    int n = 0;
+    for (int kind = 0; kind < CHAR_KIND_WIDE; kind++) {
+        c->kind_first[kind] = (uint8_t)n;
+        for (int b = 0, last = -1; b < 0x80; b++)
+            if (char_kind_of((uint8_t)b) == kind && c->class_of[b] != last) {
+                last = c->class_of[b];
+                c->kind_bytes[n++] = (uint8_t)b;
+            }
+    }
+    c->kind_first[CHAR_KIND_WIDE] = (uint8_t)n;
+}
+
 static void bytes_divide(struct configurations *c)
 {
     const struct grammar *g = c->grammar;
@@ -403,12 +402,7 @@ static void bytes_divide(struct configurations *c)
             c->class_byte[c->n_classes++] = (uint8_t)b;
         c->class_of[b] = (uint8_t)(c->n_classes - 1);
     }
-    for (int b = ' ', last = -1; b < 0x7F; b++) {
-        if (b == '"' || b == '\\' || c->class_of[b] == last)
-            continue;
-        last = c->class_of[b];
-        c->plain_bytes[c->n_plain++] = (uint8_t)b;
-    }
+    kinds_divide(c);
 }
 
 bool configurations_clear(struct configurations *c)

@@ -133,7 +133,7 @@ static const struct expression *others_make(struct other_name *o, size_t from, s
 {
     struct expressions *x = o->t->x;
     static const struct char_range plain[] = {
-        {0x20, 0x21}, {0x23, 0x5B}, {0x5D, 0x7E}, {0xA0, CHAR_MAX_POINT}};
+        {0x20, 0x21}, {0x23, 0x5B}, {0x5D, 0x7E}, {0x80, CHAR_MAX_POINT}};
     struct expression_list choice = {0};
     struct char_set taken = {0};
     const struct expression *any = NULL;

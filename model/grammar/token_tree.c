@@ -3,14 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool byte_plain(uint8_t b)
-{
-    return b >= 0x20 && b < 0x7F && b != '"' && b != '\\';
-}
-
 struct named_token {
     const char *bytes;
     uint32_t size, id;
+    bool apart; /* it is in no set */
 };
 
 static int tokens_compare(const void *a, const void *b)
@@ -18,7 +14,8 @@ static int tokens_compare(const void *a, const void *b)
     const struct named_token *x = a, *y = b;
     uint32_t n = x->size < y->size ? x->size : y->size;
     int order = memcmp(x->bytes, y->bytes, n);
-    return order                ? order
+    return x->apart != y->apart ? x->apart - y->apart
+           : order              ? order
            : x->size != y->size ? (x->size < y->size ? -1 : 1)
                                 : (x->id < y->id ? -1 : 1);
 }
@@ -26,7 +23,7 @@ static int tokens_compare(const void *a, const void *b)
 static uint32_t bytes_shared(const struct named_token *a, const struct named_token *b)
 {
     uint32_t n = 0;
-    while (n < a->size && n < b->size && a->bytes[n] == b->bytes[n])
+    while (a->apart == b->apart && n < a->size && n < b->size && a->bytes[n] == b->bytes[n])
         n++;
     return n;
 }
@@ -46,13 +43,10 @@ static void nodes_add(struct token_tree *t, const struct named_token *list, uint
             t->nodes[open[depth - 1]].skip = t->n_nodes;
         for (; depth < list[i].size; depth++) {
             uint8_t byte = (uint8_t)list[i].bytes[depth];
-            bool above = depth == 0 || t->nodes[open[depth - 1]].plain_path;
             if (depth == 0)
-                t->roots[byte] = t->n_nodes;
-            t->nodes[t->n_nodes] = (struct token_node){.token = TOKEN_NONE,
-                                                       .depth = (uint8_t)(depth + 1),
-                                                       .byte = byte,
-                                                       .plain_path = above && byte_plain(byte)};
+                t->roots[list[i].apart][byte] = t->n_nodes;
+            t->nodes[t->n_nodes] = (struct token_node){
+                .token = TOKEN_NONE, .depth = (uint8_t)(depth + 1), .byte = byte};
             open[depth] = t->n_nodes++;
         }
         t->nodes[open[depth - 1]].token = list[i].id;
@@ -61,18 +55,20 @@ static void nodes_add(struct token_tree *t, const struct named_token *list, uint
         t->nodes[open[depth - 1]].skip = t->n_nodes;
 }
 
-/* What lies below a node is behind it. */
-static void plains_count(struct token_tree *t)
+/* Of each token, and of each node what lies below, which is behind it. */
+static void texts_sum(struct token_tree *t, uint16_t *texts)
 {
-    for (uint32_t i = t->n_nodes; i-- > 0;) {
-        uint32_t most = 0;
-        for (uint32_t child = i + 1; child < t->nodes[i].skip; child = t->nodes[child].skip) {
-            uint32_t below = t->nodes[child].plain;
-            below = below == 255 || !byte_plain(t->nodes[child].byte) ? 255 : below + 1;
-            most = below > most ? below : most;
-        }
-        t->nodes[i].plain = (uint8_t)most;
+    struct char_count path[TOKEN_TREE_DEEPEST + 1] = {{0}};
+    for (uint32_t i = 0; i < t->n_nodes; i++) {
+        struct token_node *node = &t->nodes[i];
+        path[node->depth] = char_count_next(path[node->depth - 1], node->byte);
+        node->text = node->token == TOKEN_NONE ? 0 : text_summary(path[node->depth]);
+        for (uint32_t token = node->token; token != TOKEN_NONE; token = t->same[token])
+            texts[token] = node->text;
     }
+    for (uint32_t i = t->n_nodes; i-- > 0;)
+        for (uint32_t child = i + 1; child < t->nodes[i].skip; child = t->nodes[child].skip)
+            t->nodes[i].text = text_summary_join(t->nodes[i].text, t->nodes[child].text);
 }
 
 /* Room for as many as there are. */
@@ -83,19 +79,13 @@ static void nodes_trim(struct token_tree *t)
         t->nodes = fewer;
 }
 
-static bool sets_fill(struct token_tree *t)
+/* Whether a token is in no set. */
+static bool token_apart(const struct token_text *text)
 {
-    for (int i = 0; i < TOKEN_TREE_SETS; i++) {
-        t->plain_sets[i] = calloc(t->vocabulary / 64 + 1, sizeof(uint64_t));
-        for (uint32_t k = 0; t->plain_sets[i] && k < t->n_nodes; k++)
-            if (t->nodes[k].plain_path && t->nodes[k].depth <= token_tree_set_bytes(i))
-                for (uint32_t token = t->nodes[k].token; token != TOKEN_NONE;
-                     token = t->same[token])
-                    t->plain_sets[i][token / 64] |= UINT64_C(1) << token % 64;
-        if (!t->plain_sets[i])
-            return false;
-    }
-    return true;
+    struct char_count c = {0};
+    for (uint32_t i = 0; i < text->size; i++)
+        c = char_count_next(c, (uint8_t)text->bytes[i]);
+    return text_summary_chars(text_summary(c)) > TOKEN_SETS_CHARS;
 }
 
 static uint32_t tokens_list(const struct token_text *texts, uint32_t n, struct named_token *list,
@@ -104,7 +94,8 @@ static uint32_t tokens_list(const struct token_text *texts, uint32_t n, struct n
     uint32_t kept = 0;
     for (uint32_t i = 0; i < n; i++)
         if (texts[i].size && texts[i].size <= TOKEN_TREE_DEEPEST) {
-            list[kept++] = (struct named_token){texts[i].bytes, texts[i].size, i};
+            list[kept++] =
+                (struct named_token){texts[i].bytes, texts[i].size, i, token_apart(&texts[i])};
             *bytes += texts[i].size;
         }
     return kept;
@@ -136,8 +127,9 @@ int token_tree_make(const struct token_text *texts, uint32_t vocabulary, struct 
         t->same = calloc(vocabulary + 1u, sizeof *t->same);
         t->offsets = calloc(vocabulary + 1u, sizeof *t->offsets);
         t->bytes = calloc(bytes + 1, 1);
+        t->sets = token_sets_create(vocabulary);
     }
-    if (!t || !list || !t->nodes || !t->same || !t->offsets || !t->bytes) {
+    if (!t || !list || !t->nodes || !t->same || !t->offsets || !t->bytes || !t->sets) {
         token_tree_destroy(&t);
         free(list);
         return err_no_memory(e, "the prefix tree of %u tokens", vocabulary);
@@ -148,12 +140,9 @@ int token_tree_make(const struct token_text *texts, uint32_t vocabulary, struct 
     nodes_add(t, list, n);
     free(list);
     nodes_trim(t);
-    plains_count(t);
+    texts_sum(t, token_sets_texts(t->sets));
     bytes_keep(t, texts);
-    if (!sets_fill(t)) {
-        token_tree_destroy(&t);
-        return err_no_memory(e, "the prefix tree of %u tokens", vocabulary);
-    }
+    token_sets_prepare(t->sets, CHAR_KINDS_ALL); /* strings are in most grammars */
     *out = t;
     return 0;
 }
@@ -226,14 +215,15 @@ void token_tree_destroy(struct token_tree **self)
     free(t->same);
     free(t->offsets);
     free(t->bytes);
-    for (int i = 0; i < TOKEN_TREE_SETS; i++)
-        free(t->plain_sets[i]);
+    token_sets_destroy(&t->sets);
     free(t);
 }
 
-uint32_t token_tree_longest(const struct token_tree *t, const char *bytes, size_t n, size_t *used)
+/* Below one root. */
+static uint32_t root_longest(const struct token_tree *t, uint32_t at, const char *bytes, size_t n,
+                             size_t *used)
 {
-    uint32_t at = n ? t->roots[(uint8_t)bytes[0]] : TOKEN_NONE, found = TOKEN_NONE;
+    uint32_t found = TOKEN_NONE;
     for (size_t i = 1; at != TOKEN_NONE; i++) {
         if (t->nodes[at].token != TOKEN_NONE) {
             found = t->nodes[at].token;
@@ -245,4 +235,15 @@ uint32_t token_tree_longest(const struct token_tree *t, const char *bytes, size_
         at = i < n && child < end ? child : TOKEN_NONE;
     }
     return found;
+}
+
+uint32_t token_tree_longest(const struct token_tree *t, const char *bytes, size_t n, size_t *used)
+{
+    uint32_t found[2] = {TOKEN_NONE, TOKEN_NONE};
+    size_t size[2] = {0};
+    for (int apart = 0; n && apart < 2; apart++)
+        found[apart] = root_longest(t, t->roots[apart][(uint8_t)bytes[0]], bytes, n, &size[apart]);
+    int longer = size[1] > size[0];
+    *used = found[longer] == TOKEN_NONE ? *used : size[longer];
+    return found[longer];
 }

@@ -9,11 +9,12 @@
 #include <stdint.h>
 
 #include "common/status.h"
+#include "model/grammar/char_kinds.h"
+#include "model/grammar/token_sets.h"
 #include "model/tokenizer/tokenizer.h"
 
 enum {
     TOKEN_TREE_DEEPEST = 255, /* tokens of more bytes are left out */
-    TOKEN_TREE_SETS = 4
 };
 #define TOKEN_NONE UINT32_MAX
 /* Stands before the text of special tokens, so that no text in UTF-8 can be one of them. */
@@ -24,22 +25,20 @@ struct token_node {
     uint32_t token; /* that ends here, or TOKEN_NONE; others with these bytes: `same` */
     uint8_t depth;  /* bytes up to here, with this one */
     uint8_t byte;
-    uint8_t plain;   /* bytes of the longest token below, counted from here, where all of those are
-                        plain characters (letters, digits, marks and spaces of ASCII but " and \);
-                        else   255 */
-    bool plain_path; /* this byte and all above are plain characters */
+    uint16_t text; /* of all tokens that end here or below: a text_summary */
 };
 
 struct token_tree {
     struct token_node *nodes;
     uint32_t n_nodes, vocabulary;
-    uint32_t roots[256]; /* nodes of first bytes; TOKEN_NONE: no token begins so */
-    uint32_t *same;      /* [vocabulary]: the next token with these bytes, or TOKEN_NONE */
-    uint32_t *offsets;   /* [vocabulary + 1]: into `bytes`; tokens that are left out are empty */
+    uint32_t roots[2][256]; /* nodes of first bytes, of tokens that a set has and behind them of the
+                               others, which have a tree of their own so that the first can be left
+                               out as a whole; TOKEN_NONE: no token begins so */
+    uint32_t *same;         /* [vocabulary]: the next token with these bytes, or TOKEN_NONE */
+    uint32_t *offsets;      /* [vocabulary + 1]: into `bytes`; tokens that are left out are empty */
     char *bytes;
-    uint64_t *plain_sets[TOKEN_TREE_SETS]; /* tokens of plain characters alone, a bit each: those of
-                                              at most 8, 16, 32, 64 */
-    bool drops_first_space; /* what is printed lacks a space that the text begins with */
+    struct token_sets *sets; /* tokens by what they are made of */
+    bool drops_first_space;  /* what is printed lacks a space that the text begins with */
 };
 
 /* A token's bytes; those without any are left out. */
@@ -55,12 +54,6 @@ int token_tree_make(const struct token_text *texts, uint32_t vocabulary, struct 
 int token_tree_of_tokenizer(const struct tokenizer *t, uint32_t vocabulary, struct token_tree **out,
                             struct err *e);
 void token_tree_destroy(struct token_tree **t);
-
-/* How long the tokens of plain set `i` are at most. */
-static inline uint32_t token_tree_set_bytes(int i)
-{
-    return 8u << i;
-}
 
 /* The longest token with which these bytes begin, and its size in *used; TOKEN_NONE: there is none.
  */
