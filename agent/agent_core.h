@@ -337,8 +337,8 @@ struct agent_action {
             uint64_t slot, ticket, sequence;
             struct digest identity; /* of what the stage computes */
             struct pack_span pages; /* SPILL: names, DIGEST_BYTES each; UNSPILL: of the last one */
-            uint32_t n_pages;
-        } spill; /* SPILL, UNSPILL, SPILLS_TELL */
+            uint32_t n_pages, kept; /* kept: UNSPILL: of its pages the sequence has so many */
+        } spill;                    /* SPILL, UNSPILL, SPILLS_TELL */
         struct {
             uint64_t id;
             struct message_profile_run request;

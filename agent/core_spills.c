@@ -86,4 +86,5 @@ void core_spill_back(struct agent_core *c, const struct core_stage *s,
     a->u.spill.sequence = o->sequence;
     a->u.spill.pages = o->spilled;
     a->u.spill.n_pages = (uint32_t)(o->length / KV_PAGE_TOKENS);
+    a->u.spill.kept = (uint32_t)(o->shared / KV_PAGE_TOKENS);
 }

@@ -133,7 +133,7 @@ static void order_free(struct executor *x, struct order *o, bool done)
     if (o->kind == ORDER_SPILL_OUT && !done)
         free(o->u.spill.pages);
     if (o->kind == ORDER_SPILL_BACK && !done)
-        spill_image_release(o->u.spill.image);
+        spill_found_release(o->u.spill.found);
     if (o->kind == ORDER_RUN && !done) {
         if (o->u.run.batch)
             data_buffer_release(x->config.data, o->u.run.batch->input);

@@ -21,7 +21,7 @@
 
 struct executor;
 struct profiler_progress;
-struct spill_image;
+struct spill_found;
 struct spill_store;
 
 enum executor_report_kind {
@@ -160,10 +160,10 @@ void executor_kv_export(struct executor *x, const struct executor_kv *k);
  * sequence that awaits them. The first is not reported, the second as an import is. */
 struct executor_spill {
     uint64_t slot, ticket, sequence;
-    uint32_t n_pages;
+    uint32_t n_pages, kept;    /* back: of its pages the sequence has so many, the first */
     struct digest identity;    /* out: of what the stage computes */
     struct digest *pages;      /* out: [n_pages], taken */
-    struct spill_image *image; /* back: taken; has at least n_pages */
+    struct spill_found *found; /* back: taken; has all others */
 };
 void executor_spill_out(struct executor *x, const struct executor_spill *k);
 void executor_spill_back(struct executor *x, const struct executor_spill *k);

@@ -26,8 +26,8 @@ static int chain_give(struct executor *x, const struct executor_spill *k, struct
     struct held_slot *h = executor_slot_find(x, k->slot);
     if (!h || h->kind != SLOT_STAGE)
         return err_set(e, HP_ENOENT, "the stage is not loaded");
-    struct spill_head head = {k->identity, k->n_pages, k->pages,
-                              h->held->table->state_shape(h->held)};
+    struct kv_shape shape = h->held->table->state_shape(h->held);
+    struct spill_head head = spill_head_whole(&k->identity, k->pages, k->n_pages, &shape);
     uint8_t *keys;
     struct spill_image *i = spill_store_image(x->config.spills, &head, &keys);
     if (!i)
@@ -37,7 +37,7 @@ static int chain_give(struct executor *x, const struct executor_spill *k, struct
     if (rc < 0)
         spill_image_release(i);
     else
-        spill_store_put(x->config.spills, k->slot, i);
+        spill_store_put(x->config.spills, i);
     return rc;
 }
 
@@ -50,11 +50,10 @@ void executor_spill_give(struct executor *x, const struct executor_spill *k)
     free(k->pages);
 }
 
-/* The first pages of what was spilled, where it has the shape of what the stage keeps. */
-static int pages_import(struct slot *s, const struct executor_spill *k, uint64_t *bytes,
-                        struct err *e)
+/* What the sequence wants of a file, where it has the shape of what the stage keeps. */
+static int image_import(struct slot *s, const struct executor_spill *k, const struct buffer *b,
+                        struct spill_wanted *w, uint64_t *bytes, struct err *e)
 {
-    const struct buffer *b = &k->image->b;
     struct kv_shape own = s->table->state_shape(s);
     struct spill_head h;
     struct kv_cursor at = {0};
@@ -65,12 +64,25 @@ static int pages_import(struct slot *s, const struct executor_spill *k, uint64_t
         rc = err_set(e, HP_ESTALE, "what was spilled is of another shape");
     while (rc == 0 && spill_file_next(&h, &at, &r)) {
         uint64_t n = kv_shape_bytes(&h.shape, &r);
-        if (r.first + r.count <= k->n_pages * KV_PAGE_TOKENS) {
+        if (spill_wanted_has(w, &r)) {
             rc = s->table->state_import(s, k->sequence, &r, b->data + from, e);
             *bytes += n;
         }
         from += (size_t)n;
     }
+    if (rc == 0)
+        spill_wanted_pass(w, &h);
+    return rc;
+}
+
+static int pages_import(struct slot *s, const struct executor_spill *k, uint64_t *bytes,
+                        struct err *e)
+{
+    struct kv_shape own = s->table->state_shape(s);
+    struct spill_wanted w = spill_wanted_of(&own, k->n_pages, k->kept);
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < k->found->n; i++)
+        rc = image_import(s, k, &k->found->images[i]->b, &w, bytes, e);
     return rc;
 }
 
@@ -96,7 +108,7 @@ void executor_spill_take(struct executor *x, const struct executor_spill *k)
     struct err e = {0};
     uint32_t awaited = 0;
     int rc = chain_take(x, k, &awaited, &e);
-    spill_image_release(k->image);
+    spill_found_release(k->found);
     executor_tell(x, &(struct executor_report){.kind = EXECUTOR_KV_IMPORTED,
                                                .slot = k->slot,
                                                .ticket = k->ticket,

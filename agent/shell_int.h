@@ -241,7 +241,7 @@ void shell_on_probed(void *ctx, uint64_t id, int status, const struct err *why, 
 void shell_on_executor(void *ctx, const struct executor_report *r);
 void shell_on_store(void *ctx, const struct store_report *r);
 void shell_on_spills(void *ctx, const struct spill_report *r);
-void shell_on_spill_found(void *ctx, const struct spill_want *w, struct spill_image *image,
+void shell_on_spill_found(void *ctx, const struct spill_want *w, struct spill_found *found,
                           const struct err *why);
 
 /* Slots of profiles are told from those of stages by this bit. */

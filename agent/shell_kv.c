@@ -115,7 +115,8 @@ void shell_unspill(struct agent *a, const struct agent_action *act)
                            .sequence = act->u.spill.sequence,
                            .executor = s ? s->executor : NULL,
                            .identity = act->u.spill.identity,
-                           .n_pages = act->u.spill.n_pages};
+                           .n_pages = act->u.spill.n_pages,
+                           .kept = act->u.spill.kept};
     if (!s || !a->spills)
         return;
     memcpy(w.page.bytes, act->u.spill.pages.data, DIGEST_BYTES);

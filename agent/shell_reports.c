@@ -281,15 +281,16 @@ void shell_on_spills(void *ctx, const struct spill_report *r)
         shell_event_put(ctx, &m);
 }
 
-void shell_on_spill_found(void *ctx, const struct spill_want *w, struct spill_image *image,
+void shell_on_spill_found(void *ctx, const struct spill_want *w, struct spill_found *found,
                           const struct err *why)
 {
-    if (image) {
+    if (found) {
         executor_spill_back(w->executor, &(struct executor_spill){.slot = w->slot,
                                                                   .ticket = w->ticket,
                                                                   .sequence = w->sequence,
                                                                   .n_pages = w->n_pages,
-                                                                  .image = image});
+                                                                  .kept = w->kept,
+                                                                  .found = found});
         return;
     }
     struct queued_event m = {.event = {.kind = AGENT_EVENT_KV_IMPORTED}, .error = error_copy(why)};

@@ -135,6 +135,8 @@ void shell_stage_drop(struct agent *a, uint64_t slot)
     outlet_drop(&s->next);
     outlet_drop(&s->first);
     free(s->path);
+    if (a->spills)
+        spill_store_forget(a->spills, slot);
     *s = a->stages[--a->n_stages];
     pool_size(a);
 }

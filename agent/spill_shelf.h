@@ -1,38 +1,12 @@
 /* Keys and values of chains of tokens that stages have given up, in memory and in files of one
  * folder, each up to a limit: what was wanted longest ago goes from memory to a file, and from
- * there away. Files hold what clients wrote, in their way, and are the owner's alone (0600); those
- * of an earlier run are found again. One thread at a time. */
+ * there away. Pages with which several chains begin are there once. Files hold what clients wrote,
+ * in their way, and are the owner's alone (0600); those of an earlier run are found again. One
+ * thread at a time. */
 #ifndef HP_AGENT_SPILL_SHELF_H
 #define HP_AGENT_SPILL_SHELF_H
 
-#include <stdatomic.h>
-
-#include "agent/engine/spill_file.h"
-#include "transport/message.h"
-
-/* The bytes of a spill file; of one that was never written without its digest. Held by whoever uses
- * it. */
-struct spill_image {
-    atomic_uint holders;
-    atomic_ullong *counted; /* what of all images takes memory */
-    uint64_t bytes;         /* of that, this one's */
-    struct buffer b;
-};
-/* With one holder, and room for keys and values (*keys). NULL: no memory. */
-struct spill_image *spill_image_make(const struct spill_head *h, atomic_ullong *counted,
-                                     uint8_t **keys);
-/* NULL is nothing. */
-void spill_image_release(struct spill_image *i);
-
-struct spill_entry {
-    struct digest identity;
-    uint32_t n_pages, least; /* least: spill_file_least */
-    struct digest *pages;
-    uint64_t bytes;
-    struct spill_image *image; /* NULL: it is in its file */
-    uint64_t used;             /* when it was wanted last, by the shelf's count */
-    uint64_t slot;             /* of the stage that hears of it; 0: none does */
-};
+#include "agent/spill_entry.h"
 
 struct spill_shelf {
     char folder[1100];
@@ -50,20 +24,22 @@ struct spill_shelf {
 };
 
 /* Finds what is in the folder; the rest of *s is the caller's and stays. Files that are none of
- * this program's are removed. HP_EIO and its likes where the folder cannot be made or read. */
+ * this program's are removed, and those that begin with pages which are not there any more.
+ * HP_EIO and its likes where the folder cannot be made or read. */
 int spill_shelf_open(struct spill_shelf *s, struct err *e);
 /* Frees all; with `save` what is in memory goes to files, what was wanted last first, as far as the
  * limit and the time allow. */
 void spill_shelf_close(struct spill_shelf *s, bool save);
 
-/* Takes the image. What the shelf has more of already, it keeps as it is, and tells of again: as
- * gone, and as there. */
-void spill_shelf_put(struct spill_shelf *s, uint64_t slot, struct spill_image *i);
-/* An entry of a chain whose page `n_pages` - 1 has this name, and with so many pages of which a
- * sequence may begin, read and checked; the caller's. NULL: there is
- * none (HP_ENOENT), or no longer: a file that is cut short or changed goes (HP_EPARSE); or there is
- * no memory for it (HP_ENOMEM), and it stays. */
-struct spill_image *spill_shelf_get(struct spill_shelf *s, const struct digest *identity,
-                                    uint32_t n_pages, const struct digest *page, struct err *e);
+/* Takes the image of a whole chain, of which it keeps what it has not. What is there already, it
+ * tells of again: as gone, and as there. */
+void spill_shelf_put(struct spill_shelf *s, struct spill_image *i);
+/* All that a sequence begins with whose page `n_pages` - 1 has this name, but for its first `kept`
+ * pages, read and checked; the caller's. NULL: there is none (HP_ENOENT), or no longer: a file that
+ * is cut short or changed goes, with what needs it (HP_EPARSE); or there is no memory for it
+ * (HP_ENOMEM), and it stays. */
+struct spill_found *spill_shelf_get(struct spill_shelf *s, const struct digest *identity,
+                                    uint32_t n_pages, const struct digest *page, uint32_t kept,
+                                    struct err *e);
 
 #endif

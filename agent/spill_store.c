@@ -10,17 +10,24 @@
 #include "common/log.h"
 
 enum {
-    SAVE_MOST_S = 20, /* of the end; service managers wait for 30 s and more */
-    TOLD_CHAINS = 64, /* in one report */
+    SAVE_MOST_S = 20,  /* of the end; service managers wait for 30 s and more */
+    TOLD_CHAINS = 64,  /* in one report */
+    HEARERS_MOST = 64, /* stages of an agent */
     MEASURED_BYTES = 4 << 20,
 };
 
-enum spill_order_kind { SPILL_PUT, SPILL_GET, SPILL_TELL, SPILL_QUIT, SPILL_ORDERS };
+enum spill_order_kind { SPILL_PUT, SPILL_GET, SPILL_TELL, SPILL_FORGET, SPILL_QUIT, SPILL_ORDERS };
 
 struct spill_order {
     enum spill_order_kind kind;
-    struct spill_want want; /* TELL: slot and identity of it; PUT: slot */
+    struct spill_want want; /* TELL: slot and identity of it; FORGET: slot */
     struct spill_image *image;
+};
+
+/* A stage that is told of chains. */
+struct spill_hearer {
+    uint64_t slot;
+    struct digest identity;
 };
 
 struct spill_store {
@@ -28,8 +35,10 @@ struct spill_store {
     struct event_queue orders;
     pthread_t thread;
     bool started, opened;
-    struct spill_shelf shelf; /* the thread's */
-    atomic_ullong counted;    /* bytes of all images */
+    struct spill_shelf shelf; /* the thread's, as what follows */
+    struct spill_hearer hearers[HEARERS_MOST];
+    size_t n_hearers;
+    atomic_ullong counted; /* bytes of all images */
     _Atomic double bytes_per_s;
 };
 
@@ -50,16 +59,39 @@ static void store_report(struct spill_store *s, uint64_t slot, bool anew,
 
 static struct message_spill spill_row(const struct spill_entry *x, bool disk, bool gone)
 {
-    size_t n = x->n_pages - x->least + 1; /* with fewer none may begin */
+    size_t n = x->head.n_pages - x->least + 1; /* with fewer none may begin */
     return (struct message_spill){
-        {(const uint8_t *)(x->pages + x->least - 1), n * sizeof *x->pages}, disk, gone};
+        {(const uint8_t *)(x->head.pages + x->least - 1), n * sizeof *x->head.pages}, disk, gone};
+}
+
+static bool identity_is(const struct spill_entry *x, const struct digest *identity)
+{
+    return memcmp(&x->head.identity, identity, sizeof *identity) == 0;
 }
 
 static void shelf_changed(void *ctx, const struct spill_entry *x, bool disk, bool gone)
 {
+    struct spill_store *s = ctx;
     struct message_spill row = spill_row(x, disk, gone);
-    if (x->slot)
-        store_report(ctx, x->slot, false, &row, 1);
+    for (size_t i = 0; i < s->n_hearers; i++)
+        if (identity_is(x, &s->hearers[i].identity))
+            store_report(s, s->hearers[i].slot, false, &row, 1);
+}
+
+static void hearer_remove(struct spill_store *s, uint64_t slot)
+{
+    for (size_t i = s->n_hearers; i-- > 0;)
+        if (s->hearers[i].slot == slot)
+            s->hearers[i] = s->hearers[--s->n_hearers];
+}
+
+/* One more that hears of these; where there are too many, another hears no more. */
+static void hearer_add(struct spill_store *s, uint64_t slot, const struct digest *identity)
+{
+    hearer_remove(s, slot);
+    if (s->n_hearers == HEARERS_MOST)
+        s->n_hearers--;
+    s->hearers[s->n_hearers++] = (struct spill_hearer){slot, *identity};
 }
 
 static void store_tell(struct spill_store *s, uint64_t slot, const struct digest *identity)
@@ -67,17 +99,17 @@ static void store_tell(struct spill_store *s, uint64_t slot, const struct digest
     struct message_spill rows[TOLD_CHAINS];
     size_t n = 0, pages = 0;
     bool anew = true;
+    hearer_add(s, slot, identity);
     for (size_t i = 0; i < s->shelf.n_entries; i++) {
-        struct spill_entry *x = s->shelf.entries[i];
-        if (memcmp(&x->identity, identity, sizeof *identity) != 0)
+        const struct spill_entry *x = s->shelf.entries[i];
+        if (!identity_is(x, identity))
             continue;
-        if (n == TOLD_CHAINS || pages + x->n_pages > SPILL_PAGES_MAX) {
+        if (n == TOLD_CHAINS || pages + x->head.n_pages > SPILL_PAGES_MAX) {
             store_report(s, slot, anew, rows, n);
             anew = false;
             n = pages = 0;
         }
-        x->slot = slot;
-        pages += x->n_pages;
+        pages += x->head.n_pages;
         rows[n++] = spill_row(x, !x->image, false);
     }
     store_report(s, slot, anew, rows, n);
@@ -92,20 +124,21 @@ static uint64_t images_most(const struct spill_store *s)
 static void store_get(struct spill_store *s, const struct spill_want *w)
 {
     struct err e = {0};
-    struct spill_image *i = NULL;
+    struct spill_found *f = NULL;
     if (atomic_load(&s->counted) > images_most(s))
         err_set(&e, HP_EBUSY, "too much is being read back at once");
     else
-        i = spill_shelf_get(&s->shelf, &w->identity, w->n_pages, &w->page, &e);
-    s->config.found(s->config.ctx, w, i, i ? NULL : &e);
+        f = spill_shelf_get(&s->shelf, &w->identity, w->n_pages, &w->page, w->kept, &e);
+    s->config.found(s->config.ctx, w, f, f ? NULL : &e);
 }
 
 static void order_do(struct spill_store *s, const struct spill_order *o)
 {
     switch (o->kind) {
-    case SPILL_PUT: spill_shelf_put(&s->shelf, o->want.slot, o->image); return;
+    case SPILL_PUT: spill_shelf_put(&s->shelf, o->image); return;
     case SPILL_GET: store_get(s, &o->want); return;
     case SPILL_TELL: store_tell(s, o->want.slot, &o->want.identity); return;
+    case SPILL_FORGET: hearer_remove(s, o->want.slot); return;
     case SPILL_QUIT:
     case SPILL_ORDERS: return;
     }
@@ -145,7 +178,7 @@ static double copy_measure(void)
 
 int spill_store_open(const struct spill_store_config *c, struct spill_store **out, struct err *e)
 {
-    static const uint32_t places[SPILL_ORDERS] = {1024, 4096, 1024, 1};
+    static const uint32_t places[SPILL_ORDERS] = {1024, 4096, 1024, 1024, 1};
     struct spill_store *s = calloc(1, sizeof *s);
     if (!s)
         return err_set(e, HP_ENOMEM, "no memory for what is spilled");
@@ -180,8 +213,7 @@ void spill_store_stop(struct spill_store *s)
     event_queue_put_as(&s->orders, SPILL_QUIT, &o); /* its place is its own */
     pthread_join(s->thread, NULL);
     s->started = false;
-    for (size_t i = 0; i < s->shelf.n_entries; i++)
-        s->shelf.entries[i]->slot = 0;
+    s->n_hearers = 0;
 }
 
 void spill_store_close(struct spill_store **ps)
@@ -193,7 +225,7 @@ void spill_store_close(struct spill_store **ps)
     spill_store_stop(s);
     while (event_queue_take(&s->orders, &o))
         if (o.kind == SPILL_PUT)
-            spill_shelf_put(&s->shelf, 0, o.image);
+            spill_shelf_put(&s->shelf, o.image);
     spill_shelf_close(&s->shelf, s->opened);
     event_queue_fini(&s->orders);
     free(s);
@@ -214,9 +246,9 @@ struct spill_image *spill_store_image(struct spill_store *s, const struct spill_
     return spill_image_make(h, &s->counted, keys);
 }
 
-void spill_store_put(struct spill_store *s, uint64_t slot, struct spill_image *i)
+void spill_store_put(struct spill_store *s, struct spill_image *i)
 {
-    struct spill_order o = {.kind = SPILL_PUT, .want = {.slot = slot}, .image = i};
+    struct spill_order o = {.kind = SPILL_PUT, .image = i};
     if (!order_put(s, &o))
         spill_image_release(i);
 }
@@ -235,6 +267,12 @@ void spill_store_tell(struct spill_store *s, uint64_t slot, const struct digest 
     struct spill_order o = {.kind = SPILL_TELL, .want = {.slot = slot, .identity = *identity}};
     if (!order_put(s, &o))
         log_warn_limited("agent", "spills_not_told", "slot=%llu", (unsigned long long)slot);
+}
+
+void spill_store_forget(struct spill_store *s, uint64_t slot)
+{
+    struct spill_order o = {.kind = SPILL_FORGET, .want = {.slot = slot}};
+    order_put(s, &o); /* else the next one of its name is told in its place */
 }
 
 void spill_store_measured(struct spill_store *s, uint64_t bytes, double seconds)

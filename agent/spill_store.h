@@ -4,6 +4,7 @@
 #define HP_AGENT_SPILL_STORE_H
 
 #include "agent/spill_shelf.h"
+#include "transport/message.h"
 
 struct spill_store;
 struct executor;
@@ -24,7 +25,7 @@ struct spill_want {
     uint64_t slot, ticket, sequence;
     struct executor *executor; /* whose it is; the store only hands it on */
     struct digest identity, page;
-    uint32_t n_pages;
+    uint32_t n_pages, kept; /* of them it has so many, the first */
 };
 
 struct spill_store_config {
@@ -33,8 +34,8 @@ struct spill_store_config {
     uint64_t transit_bytes; /* beyond that of memory: on their way to files, or into stages */
     /* On the store's thread. */
     void (*told)(void *ctx, const struct spill_report *r);
-    /* `image` is taken; NULL: why not. */
-    void (*found)(void *ctx, const struct spill_want *w, struct spill_image *image,
+    /* `found` is taken; NULL: why not. */
+    void (*found)(void *ctx, const struct spill_want *w, struct spill_found *found,
                   const struct err *why);
     void *ctx;
 };
@@ -50,12 +51,13 @@ void spill_store_close(struct spill_store **s);
  * than there is room for, or there is no memory. */
 struct spill_image *spill_store_image(struct spill_store *s, const struct spill_head *h,
                                       uint8_t **keys);
-/* Takes the image. */
-void spill_store_put(struct spill_store *s, uint64_t slot, struct spill_image *i);
+/* Takes the image, of a whole chain. */
+void spill_store_put(struct spill_store *s, struct spill_image *i);
 /* Answered with `found`. */
 void spill_store_get(struct spill_store *s, const struct spill_want *w);
-/* All that there is of this stage's chains is told, and what changes from now on. */
+/* All that there is of this stage's chains is told, and what changes from now on, until it goes. */
 void spill_store_tell(struct spill_store *s, uint64_t slot, const struct digest *identity);
+void spill_store_forget(struct spill_store *s, uint64_t slot);
 /* So many bytes were copied into a stage in that time. */
 void spill_store_measured(struct spill_store *s, uint64_t bytes, double seconds);
 

@@ -86,6 +86,32 @@ def evicted_beginnings_come_back_from_memory_and_disk_and_after_a_restart():
 
 
 @test
+def pages_with_which_several_begin_are_spilled_once_and_come_back_to_each():
+    with Cluster(agents=1, cores=1, kv_spill_disk="512MB") as c:
+        c.deploy("demo", DEMO, "--agents", "a0", *OPTIONS)
+        text = lambda k, n: [3 + (i * i + k * 7 + i * k) % 400 for i in range(n)]  # noqa: E731
+        common = 64 * 24
+        prompts = [text(0, common) + text(k, TOKENS - common) for k in range(1, 7)]
+        first = [complete(c, prompts[0])]
+        for k in (7, 8):
+            complete(c, text(k, TOKENS), max_tokens=1)
+        alone = c.wait("the first is spilled", lambda: spills(c)["disk_bytes"] and spills(c))
+        first += [complete(c, p) for p in prompts[1:]]
+        for k in (9, 10, 11):
+            complete(c, text(k, TOKENS), max_tokens=1)
+        told = c.wait("others are, too", lambda: spills(c)["spilled"] >= 8 and len(files_of(c)) >= 8 and spills(c))
+        each = alone["disk_bytes"] / alone["pages"]
+        assert told["disk_bytes"] < 1.02 * each * told["pages"], (told, each)  # heads of files are small
+        restart(c, "a0", signal.SIGKILL)
+        c.wait("they are found again", lambda: spills(c)["pages"] >= told["pages"])
+        for k, p in enumerate(prompts):
+            body = complete(c, p)
+            assert body["choices"] == first[k]["choices"], (k, cached(body), body, first[k])
+        told = spills(c)
+        assert told["hits"] >= 4 and told["failed"] == 0 and told["dropped"] == 0, told
+
+
+@test
 def a_file_that_was_changed_is_dropped_and_the_prompt_computed():
     with Cluster(agents=1, cores=1, kv_spill_disk="512MB") as c:
         c.deploy("demo", DEMO, "--agents", "a0", *OPTIONS)

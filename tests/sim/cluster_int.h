@@ -110,7 +110,7 @@ struct sim_executor {
 /* What an agent has spilled of a chain: on disk, so that it stays when the agent dies. */
 struct sim_spill {
     struct digest identity, *pages;  /* [n_pages] */
-    uint32_t n_pages, least;         /* a sequence begins with so many of them, or more */
+    uint32_t n_pages, least;         /* with so many of them a sequence begins, or with more */
     uint64_t slot;                   /* of the stage that hears of it */
     uint64_t (*history)[TOY_LAYERS]; /* of all its tokens */
 };

@@ -52,7 +52,28 @@ void sim_spills_tell(struct sim *s, struct sim_agent *a, const struct agent_acti
     spill_told(s, a, slot, true, rows, n);
 }
 
-/* The one at this place goes. */
+/* The place of a chain that has this page; n_spills: none has. */
+static size_t spill_find(const struct sim_agent *a, const struct digest *identity, uint32_t n_pages,
+                         const struct digest *page)
+{
+    size_t i = 0;
+    while (i < a->n_spills && (memcmp(&a->spills[i].identity, identity, sizeof *identity) != 0 ||
+                               a->spills[i].n_pages < n_pages || a->spills[i].least > n_pages ||
+                               memcmp(&a->spills[i].pages[n_pages - 1], page, sizeof *page) != 0))
+        i++;
+    return i;
+}
+
+/* Whether the pages before those that it tells of are nobody's any more. */
+static bool spill_is_cut_off(const struct sim *s, const struct sim_agent *a,
+                             const struct sim_spill *p)
+{
+    uint32_t before = p->least - 1;
+    return before && !s->window &&
+           spill_find(a, &p->identity, before, &p->pages[before - 1]) == a->n_spills;
+}
+
+/* The one at this place goes, and whatever needs its pages. */
 static void spill_drop(struct sim *s, struct sim_agent *a, size_t i)
 {
     struct sim_spill gone = a->spills[i];
@@ -60,6 +81,11 @@ static void spill_drop(struct sim *s, struct sim_agent *a, size_t i)
     memmove(&a->spills[i], &a->spills[i + 1], (--a->n_spills - i) * sizeof gone);
     spill_told(s, a, gone.slot, false, &row, 1);
     spill_free(&gone);
+    for (size_t k = 0; k < a->n_spills; k++)
+        if (spill_is_cut_off(s, a, &a->spills[k])) {
+            spill_drop(s, a, k);
+            return; /* which has looked at the others */
+        }
 }
 
 void sim_spill_order(struct sim *s, struct sim_agent *a, const struct agent_action *act)
@@ -76,18 +102,6 @@ void sim_spill_order(struct sim *s, struct sim_agent *a, const struct agent_acti
                                      .length = act->u.spill.n_pages,
                                      .identity = act->u.spill.identity,
                                      .pages = pages});
-}
-
-/* The place of a chain that has this page; n_spills: none has. */
-static size_t spill_find(const struct sim_agent *a, const struct digest *identity, uint32_t n_pages,
-                         const struct digest *page)
-{
-    size_t i = 0;
-    while (i < a->n_spills && (memcmp(&a->spills[i].identity, identity, sizeof *identity) != 0 ||
-                               a->spills[i].n_pages < n_pages || a->spills[i].least > n_pages ||
-                               memcmp(&a->spills[i].pages[n_pages - 1], page, sizeof *page) != 0))
-        i++;
-    return i;
 }
 
 static void spill_out(struct sim *s, struct sim_agent *a, const struct sim_order *o)
@@ -113,6 +127,9 @@ static void spill_out(struct sim *s, struct sim_agent *a, const struct sim_order
     assert(a->spills && p.pages && p.history);
     while (sim_first_seen(s, p.least * KV_PAGE_TOKENS) < sim_first_seen(s, tokens))
         p.least++;
+    while (!s->window && p.least < o->length &&
+           spill_find(a, &o->identity, p.least, &o->pages[p.least - 1]) < a->n_spills)
+        p.least++; /* others have these */
     memcpy(p.pages, o->pages, o->length * sizeof *p.pages);
     memcpy(p.history, q->history, tokens * sizeof *p.history);
     a->spills[a->n_spills++] = p;

@@ -10,8 +10,9 @@ static struct spill_head head_make(struct digest pages[PAGES])
 {
     pages[0] = digest_of("first", 5);
     pages[1] = digest_of("second", 6);
-    return (struct spill_head){
-        digest_of("model", 5), PAGES, pages, {.n_groups = 1, .groups = {{2, 3, 0, 32, KV_F16}}}};
+    struct digest identity = digest_of("model", 5);
+    struct kv_shape shape = {.n_groups = 1, .groups = {{2, 3, 0, 32, KV_F16}}};
+    return spill_head_whole(&identity, pages, PAGES, &shape);
 }
 
 static void file_make(struct buffer *b, const struct spill_head *h)
