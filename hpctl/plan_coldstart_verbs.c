@@ -6,6 +6,7 @@
 
 #include "common/fs.h"
 #include "common/plan.h"
+#include "hpctl/plan_report.h"
 #include "hpctl/progress.h"
 #include "hpctl/timeline_files.h"
 #include "hpctl/verbs.h"
@@ -23,6 +24,7 @@ static const struct command_option plan_coldstart_options[] = {
     {"evaluations", "N", "best: plans to time; the same seed and N give the same plan", 0},
     {"seed", "N", "best: of the search's random steps (default 0)", 0},
     {"svg", "FILE", "draw buses, devices and links", 0},
+    {"html", "FILE", "a report for a browser: plan, picture, what else was weighed", 0},
     {"trace", "FILE", "the same as a Chrome trace (chrome://tracing, Perfetto)", 0},
     {0},
 };
@@ -82,12 +84,18 @@ static bool keep_program(void *ctx, int sub_model, const char *text, size_t size
 static int save_pictures(const struct invocation *in, struct coldstart_result *r, const char *model,
                          struct err *e)
 {
-    const char *svg = invocation_option(in, "svg"), *trace = invocation_option(in, "trace");
+    const char *svg = invocation_option(in, "svg"), *trace = invocation_option(in, "trace"),
+               *html = invocation_option(in, "html");
     char title[200];
     snprintf(title, sizeof title, "%.100s, cold start by %s: %.4g ms", model, r->winner,
              r->latency_s * 1e3);
     r->timeline.title = title;
+    r->timeline.legend =
+        "devices: blue runs on parameters that were copied, orange reads them in host "
+        "memory; buses: orange is such a read, every other colour the copies of one device";
     int rc = timeline_save(&r->timeline, svg, trace, e);
+    if (rc == 0 && html)
+        rc = plan_report_save_timeline(html, r->plan, &r->timeline, e);
     r->timeline.title = NULL;
     return rc;
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "hpctl/plan_report.h"
 #include "hpctl/plan_wire.h"
 #include "hpctl/timeline_files.h"
 #include "hpctl/verbs.h"
@@ -39,6 +40,7 @@ static const struct command_option pipeline_options[] = {
     {"effort", "X", "exact: X times the usual search (default 1)", 0},
     {"seed", "N", "of the search's random steps (default 0)", 0},
     {"svg", "FILE", "draw the schedule", 0},
+    {"html", "FILE", "a report for a browser: plan, picture, what else was weighed", 0},
     {"trace", "FILE", "the schedule as a Chrome trace (chrome://tracing, Perfetto)", 0},
     {0},
 };
@@ -269,14 +271,18 @@ static int print_answer(const struct pipeline_request *rq, const struct pipeline
 static int save_pictures(const struct invocation *in, const struct pipeline_request *rq,
                          const struct pipeline_answer *a, struct err *e)
 {
-    const char *svg = invocation_option(in, "svg"), *trace = invocation_option(in, "trace");
+    const char *svg = invocation_option(in, "svg"), *trace = invocation_option(in, "trace"),
+               *html = invocation_option(in, "html");
     struct timeline t = {0};
     char title[200];
     snprintf(title, sizeof title, "%s, %d tokens, %s: %.4g s", rq->profile->model, rq->tokens,
              pipeline_method_names[rq->method], a->makespan_s);
     t.title = title;
+    t.legend = "one colour a slice; between two stages the hop of each slice";
     pipeline_picture_add(&t, &a->plan, &a->schedule, "planned", true);
     int rc = timeline_save(&t, svg, trace, e);
+    if (rc == 0 && html)
+        rc = plan_report_save_timeline(html, a->document, &t, e);
     timeline_free(&t);
     return rc;
 }

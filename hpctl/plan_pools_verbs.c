@@ -5,7 +5,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/fs.h"
 #include "common/plan.h"
+#include "hpctl/plan_report.h"
 #include "hpctl/pools_output.h"
 #include "hpctl/verbs.h"
 #include "planners/pools/margin.h"
@@ -24,6 +26,7 @@ static const struct command_option plan_pools_options[] = {
     {"lp", "FILE.lp", "milp: where the programme goes (default: beside the plan, else pools.lp)",
      0},
     {"svg", "FILE", "draw the pools", 0},
+    {"html", "FILE", "a report for a browser: plan, picture, what else was weighed", 0},
     {0},
 };
 
@@ -128,6 +131,24 @@ static int add_inputs(const struct invocation *in, const struct workload *w, jso
     return rc;
 }
 
+static int save_pictures(const struct invocation *in, const struct pools_request *rq,
+                         const struct pools_answer *answer, const json_t *plan, struct err *e)
+{
+    const char *svg = invocation_option(in, "svg"), *html = invocation_option(in, "html");
+    struct buffer picture = {0};
+    int rc = 0;
+    if (svg) {
+        pools_picture_write(&answer->plan, rq->cluster, &picture);
+        rc = fs_buffer_save(svg, &picture, e);
+        picture = (struct buffer){0};
+    }
+    if (rc == 0 && html) {
+        pools_picture_write(&answer->plan, rq->cluster, &picture);
+        rc = plan_report_save(html, "Pools of devices under deadlines", plan, &picture, e);
+    }
+    return rc;
+}
+
 static int give_answer(const struct invocation *in, const struct pools_request *rq,
                        const struct pools_answer *answer, struct err *e)
 {
@@ -137,9 +158,7 @@ static int give_answer(const struct invocation *in, const struct pools_request *
         json_decref(plan);
         return rc;
     }
-    if (invocation_option(in, "svg") &&
-        (rc = pools_picture_save(&answer->plan, rq->cluster, invocation_option(in, "svg"), e)) <
-            0) {
+    if ((rc = save_pictures(in, rq, answer, plan, e)) < 0) {
         json_decref(plan);
         return rc;
     }

@@ -8,7 +8,8 @@
 
 #include "common/bytes.h"
 #include "common/escape.h"
-#include "common/fs.h"
+#include "common/svg.h"
+#include "hpctl/shown.h"
 #include "planners/timeline.h"
 
 static void print_stage(const struct plan_pools_stage *s)
@@ -126,64 +127,162 @@ void pools_answer_print(const struct pools_answer *a, const struct cluster *c,
 
 /* ---- picture ---- */
 
-static void draw_pool(struct buffer *b, double x, double y, double width, int colour,
-                      const char *model, int pipeline, int stage, const struct plan_pools_stage *s)
+enum {
+    PICTURE_WIDTH = 1000,
+    PICTURE_LEFT = 110,
+    PICTURE_BAR = 34,
+    PICTURE_ROW = 20,
+    PICTURE_KIND = 50,
+    PICTURE_TOP = 44
+};
+
+static const struct svg_font font_title = {.size = 15, .colour = SVG_INK, .bold = true},
+                             font_kind = {.size = 13, .colour = SVG_INK},
+                             font_stage = {.size = 12, .colour = SVG_INK},
+                             font_head = {.size = 11, .colour = SVG_MUTED},
+                             font_unused = {.size = 11, .colour = SVG_MUTED, .anchor = SVG_END};
+
+/* A stage of a pipeline of a model: its colour, and what it is called. */
+struct pool_place {
+    const struct plan_pools_model *model;
+    int colour, pipeline, stage;
+    const struct plan_pools_stage *what;
+};
+
+static struct shown place_name(const struct pool_place *p)
 {
-    buffer_printf(b,
-                  "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"34\" "
-                  "fill=\"hsl(%d,55%%,%d%%)\" stroke=\"white\">",
-                  x, y, width, colour * 67 % 360, 72 - 10 * stage);
-    buffer_printf(b, "<title>");
-    escape_xml(b, model);
-    buffer_printf(b,
-                  ", pipeline %d, stage %d: layers %d-%d, %d shares of 1/%d, %.3g ms a "
-                  "batch</title></rect>\n",
-                  pipeline, stage, s->first_layer, s->end_layer - 1, s->count, s->share,
-                  s->compute_s * 1e3);
-    if (width > 60) {
-        buffer_printf(b, "<text x=\"%.1f\" y=\"%.1f\">", x + 4, y + 21);
-        escape_xml(b, model);
-        buffer_printf(b, " %d.%d</text>\n", pipeline, stage);
-    }
+    return shown_of("%.60s %d.%d", p->model->name, p->pipeline, p->stage);
 }
 
-static void draw_kind(struct buffer *b, const struct plan_pools *plan,
-                      const struct cluster_pool *pool, double y)
+/* Dark letters are read on all of them. */
+static struct shown place_colour(const struct pool_place *p)
 {
-    double x = 90, unit = 800.0 / (pool->count > 0 ? pool->count : 1);
-    buffer_printf(b, "<text x=\"8\" y=\"%.1f\">", y + 21);
-    escape_xml(b, pool->kind);
-    buffer_printf(b,
-                  " (%d)</text>\n<rect x=\"90\" y=\"%.1f\" width=\"800\" height=\"34\" "
-                  "fill=\"#eee\"/>\n",
-                  pool->count, y);
+    int light = 82 - 7 * (p->stage < 3 ? p->stage : 3);
+    return shown_of("hsl(%d,60%%,%d%%)", (210 + p->colour * 67) % 360, light);
+}
+
+static void places_each(const struct plan_pools *plan,
+                        void (*each)(void *ctx, const struct pool_place *p), void *ctx)
+{
     for (int m = 0; m < plan->n_models; m++)
         for (int i = 0; i < plan->models[m].n_pipelines; i++)
             for (int d = 0; d < plan->models[m].pipelines[i].n_stages; d++) {
-                const struct plan_pools_stage *s = &plan->models[m].pipelines[i].stages[d];
-                if (strcmp(s->kind, pool->kind) != 0)
-                    continue;
-                double width = unit * s->count / s->share;
-                draw_pool(b, x, y, width, m, plan->models[m].name, i, d, s);
-                x += width;
+                const struct pool_place p = {&plan->models[m], m, i, d,
+                                             &plan->models[m].pipelines[i].stages[d]};
+                each(ctx, &p);
             }
 }
 
-int pools_picture_save(const struct plan_pools *plan, const struct cluster *c, const char *file,
-                       struct err *e)
+struct pools_sheet {
+    struct buffer out;
+    const struct cluster_pool *pool; /* whose bar is drawn */
+    double x, y;
+};
+
+static void draw_place(void *ctx, const struct pool_place *p)
 {
-    struct buffer b = {0};
-    buffer_printf(&b,
-                  "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"900\" height=\"%d\" "
-                  "font-family=\"sans-serif\" font-size=\"12\">\n",
-                  40 + 50 * c->n_pools);
-    buffer_printf(&b,
-                  "<text x=\"8\" y=\"20\">pools by kind of device: model, pipeline.stage; least "
-                  "throughput / weight %.1f "
-                  "requests/s</text>\n",
-                  plan->normalized_throughput_per_s);
-    for (int k = 0; k < c->n_pools; k++)
-        draw_kind(&b, plan, &c->pools[k], 34 + 50 * k);
-    buffer_printf(&b, "</svg>\n");
-    return fs_buffer_save(file, &b, e);
+    struct pools_sheet *s = ctx;
+    if (strcmp(p->what->kind, s->pool->kind) != 0)
+        return;
+    double width = (PICTURE_WIDTH - PICTURE_LEFT - 20.0) /
+                   (s->pool->count > 0 ? s->pool->count : 1) * p->what->count / p->what->share;
+    buffer_printf(&s->out,
+                  "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%d\" fill=\"%s\" "
+                  "stroke=\"#fff\"><title>",
+                  s->x, s->y, width, PICTURE_BAR, place_colour(p).s);
+    escape_xml(&s->out, place_name(p).s);
+    buffer_printf(&s->out, ": layers %d-%d, %d of 1/%d, %.3g ms a batch</title></rect>\n",
+                  p->what->first_layer, p->what->end_layer - 1, p->what->count, p->what->share,
+                  p->what->compute_s * 1e3);
+    if (svg_text_width(place_name(p).s, &font_stage) <= width - 10)
+        svg_text(&s->out, s->x + 5, s->y + 21, &font_stage, place_name(p).s);
+    s->x += width;
+}
+
+static void draw_kind(struct pools_sheet *s, const struct plan_pools *plan)
+{
+    double right = PICTURE_WIDTH - 20, whole = right - PICTURE_LEFT;
+    svg_text_fit(&s->out, 12, s->y + 21, &font_kind, PICTURE_LEFT - 20,
+                 shown_of("%.60s (%d)", s->pool->kind, s->pool->count).s);
+    buffer_printf(&s->out,
+                  "<rect x=\"%d\" y=\"%.1f\" width=\"%.1f\" height=\"%d\" fill=\"#eef0f2\"/>\n",
+                  PICTURE_LEFT, s->y, whole, PICTURE_BAR);
+    s->x = PICTURE_LEFT;
+    places_each(plan, draw_place, s);
+    struct shown unused = shown_of("%.3g free", (right - s->x) / whole * s->pool->count);
+    if (svg_text_width(unused.s, &font_unused) < right - s->x - 12)
+        svg_text(&s->out, right - 6, s->y + 21, &font_unused, unused.s);
+    s->y += PICTURE_KIND;
+}
+
+static const struct {
+    const char *head;
+    int x;
+} legend_columns[] = {{"model, pipeline.stage", 34},
+                      {"layers", 260},
+                      {"devices", 350},
+                      {"each", 560},
+                      {"a batch", 660},
+                      {"requests/s", 760},
+                      {"whole pipeline", 860}};
+enum { LEGEND_COLUMNS = sizeof legend_columns / sizeof *legend_columns };
+
+static void legend_row(struct pools_sheet *s, const struct svg_font *font,
+                       const struct shown cells[LEGEND_COLUMNS])
+{
+    for (int i = 0; i < LEGEND_COLUMNS; i++) {
+        int end = i + 1 < LEGEND_COLUMNS ? legend_columns[i + 1].x : PICTURE_WIDTH - 12;
+        svg_text_fit(&s->out, legend_columns[i].x, s->y + 10, font, end - legend_columns[i].x - 8,
+                     cells[i].s);
+    }
+    s->y += PICTURE_ROW;
+}
+
+static void draw_legend(void *ctx, const struct pool_place *p)
+{
+    struct pools_sheet *s = ctx;
+    const struct plan_pools_stage *w = p->what;
+    const struct plan_pools_pipeline *whole = &p->model->pipelines[p->pipeline];
+    buffer_printf(&s->out,
+                  "<rect x=\"14\" y=\"%.1f\" width=\"12\" height=\"12\" rx=\"2\" fill=\"%s\"/>\n",
+                  s->y, place_colour(p).s);
+    const struct shown cells[LEGEND_COLUMNS] = {
+        place_name(p),
+        shown_of("%d-%d", w->first_layer, w->end_layer - 1),
+        shown_of("%d of %.60s", w->devices, w->kind),
+        w->share > 1 ? shown_of("%d x 1/%d", w->count, w->share) : shown_of("%d whole", w->count),
+        shown_of("%d: %.3g ms", whole->batch, w->compute_s * 1e3),
+        shown_of("%.1f", whole->throughput_per_s),
+        shown_of("%.3g ms", whole->latency_s * 1e3)};
+    legend_row(s, &font_stage, cells);
+}
+
+static void count_place(void *ctx, const struct pool_place *p)
+{
+    (void)p;
+    ++*(int *)ctx;
+}
+
+void pools_picture_write(const struct plan_pools *plan, const struct cluster *c, struct buffer *out)
+{
+    struct pools_sheet s = {.out = *out, .y = PICTURE_TOP};
+    struct shown heads[LEGEND_COLUMNS];
+    int places = 0;
+    places_each(plan, count_place, &places);
+    svg_begin(&s.out, PICTURE_WIDTH,
+              PICTURE_TOP + PICTURE_KIND * c->n_pools + PICTURE_ROW * (places + 1) + 12);
+    svg_text_fit(&s.out, 12, 26, &font_title, PICTURE_WIDTH - 24,
+                 shown_of("pools by kind of device: least throughput / weight %.1f requests/s",
+                          plan->normalized_throughput_per_s)
+                     .s);
+    for (int k = 0; k < c->n_pools; k++) {
+        s.pool = &c->pools[k];
+        draw_kind(&s, plan);
+    }
+    for (int i = 0; i < LEGEND_COLUMNS; i++)
+        heads[i] = shown_of("%s", legend_columns[i].head);
+    legend_row(&s, &font_head, heads);
+    places_each(plan, draw_legend, &s);
+    svg_end(&s.out);
+    *out = s.out;
 }

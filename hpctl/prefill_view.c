@@ -184,10 +184,12 @@ int prefill_view_draw(const json_t *deployment, const char *svg, const char *tra
         return err_set(e, HP_ENOENT, "nothing to draw: no prompt has run on \"%s\" yet",
                        string_member(deployment, "name"));
     bool planned = json_object_get(r, "planned_s") != NULL;
-    snprintf(title, sizeof title, "%s, %s tokens: planned %.4g s, measured %.4g s",
+    snprintf(title, sizeof title, "%s, a prompt of %s tokens: measured %s%s%s",
              string_member(deployment, "name"), shown_member(r, "tokens").s,
-             number_member(r, "planned_s"), number_member(r, "measured_s"));
+             fine_seconds(number_member(r, "measured_s")).s, planned ? ", planned " : "",
+             planned ? fine_seconds(number_member(r, "planned_s")).s : "");
     t.title = title;
+    t.legend = "one colour a slice; between two stages the hop of each slice";
     int rc = plan_read(r, &arena, &plan);
     if (rc == 0 && planned && (rc = schedule_read(r, "planned", &plan, &arena, &s)) == 0)
         pipeline_picture_add(&t, &plan, &s, "planned", true);

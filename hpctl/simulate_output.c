@@ -6,7 +6,9 @@
 #include <string.h>
 
 #include "common/fs.h"
+#include "common/svg.h"
 #include "common/vector.h"
+#include "hpctl/shown.h"
 
 /* Of virtual time, in the picture. */
 #define PICTURE_S 0.4
@@ -168,7 +170,9 @@ void simulate_picture_add(void *ctx, int model, int pipeline, int stage, int sha
 int simulate_picture_save(struct simulate_picture *p, const char *file, bool trace, struct err *e)
 {
     struct buffer b = {0};
-    p->timeline.title = "The first 0.4 s; one row a share, one colour a batch";
+    p->timeline.title = "The first 0.4 s";
+    p->timeline.legend =
+        "one row a share of a device, under its pipeline and stage; one colour a batch";
     int rc = trace ? timeline_write_trace(&p->timeline, &b) : timeline_write_svg(&p->timeline, &b);
     if (rc < 0) {
         buffer_free(&b);
@@ -263,52 +267,113 @@ int simulate_sweep_csv(const struct simulate_sweep *s, const char *file, struct 
     return fs_buffer_save(file, &b, e);
 }
 
+enum {
+    SWEEP_WIDTH = 760,
+    SWEEP_HEIGHT = 420,
+    SWEEP_LEFT = 64,
+    SWEEP_RIGHT = 520,
+    SWEEP_TOP = 56,
+    SWEEP_BOTTOM = 370,
+    SWEEP_ROW = 20,
+    SWEEP_TICKS = 5
+};
+
+static const struct svg_font font_title = {.size = 15, .colour = SVG_INK, .bold = true},
+                             font_tick = {.size = 11, .colour = SVG_MUTED, .anchor = SVG_MIDDLE},
+                             font_side = {.size = 11, .colour = SVG_MUTED, .anchor = SVG_END},
+                             font_name = {.size = 12, .colour = SVG_INK};
+
+/* What the axes show: loads from 0, attainment from a round figure below the least. */
+struct sweep_axes {
+    double most_load, bottom;
+};
+
+static double sweep_x(const struct sweep_axes *a, double load)
+{
+    return SWEEP_LEFT + (SWEEP_RIGHT - SWEEP_LEFT) * load / a->most_load;
+}
+
+static double sweep_y(const struct sweep_axes *a, double attainment)
+{
+    return SWEEP_BOTTOM - (SWEEP_BOTTOM - SWEEP_TOP) * (attainment - a->bottom) / (1 - a->bottom);
+}
+
+static void sweep_line(struct buffer *b, double x1, double y1, double x2, double y2,
+                       const char *stroke)
+{
+    buffer_printf(b, "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"%s\"/>\n", x1,
+                  y1, x2, y2, stroke);
+}
+
+static void sweep_grid(struct buffer *b, const struct simulate_sweep *s, const struct sweep_axes *a)
+{
+    for (int i = 0; i <= SWEEP_TICKS; i++) {
+        double load = a->most_load * i / SWEEP_TICKS,
+               attainment = a->bottom + (1 - a->bottom) * i / SWEEP_TICKS;
+        sweep_line(b, sweep_x(a, load), SWEEP_TOP, sweep_x(a, load), SWEEP_BOTTOM, SVG_LINE);
+        sweep_line(b, SWEEP_LEFT, sweep_y(a, attainment), SWEEP_RIGHT, sweep_y(a, attainment),
+                   SVG_LINE);
+        svg_text(b, sweep_x(a, load), SWEEP_BOTTOM + 16, &font_tick,
+                 shown_of("%.3g %%", 100 * load).s);
+        svg_text(b, SWEEP_LEFT - 6, sweep_y(a, attainment) + 4, &font_side,
+                 shown_of("%.4g %%", 100 * attainment).s);
+    }
+    svg_text(b, (SWEEP_LEFT + SWEEP_RIGHT) / 2.0, SWEEP_BOTTOM + 36, &font_tick,
+             "load, as a part of the planned throughput");
+    sweep_line(b, SWEEP_LEFT, sweep_y(a, s->target), SWEEP_RIGHT, sweep_y(a, s->target),
+               "#c62828\" stroke-dasharray=\"5 4");
+}
+
+/* Marks grow with the rows, and stand around each other where two are at one place. */
+static void sweep_row_draw(struct buffer *b, const struct simulate_sweep *s,
+                           const struct sweep_axes *a, int row, int number)
+{
+    struct shown colour = shown_of("hsl(%d,65%%,38%%)", (210 + row * 67) % 360);
+    double y = SWEEP_TOP + 12 + (number + 1) * SWEEP_ROW;
+    buffer_printf(b, "<polyline fill=\"none\" stroke=\"%s\" stroke-width=\"1.5\" points=\"",
+                  colour.s);
+    for (int i = 0; i < s->n_points; i++)
+        if (s->points[i].row == row)
+            buffer_printf(b, "%.1f,%.1f ", sweep_x(a, s->points[i].load),
+                          sweep_y(a, s->points[i].attainment));
+    buffer_printf(b, "\"/>\n<g fill=\"none\" stroke=\"%s\" stroke-width=\"2\">\n", colour.s);
+    for (int i = 0; i < s->n_points; i++)
+        if (s->points[i].row == row)
+            buffer_printf(b,
+                          "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"%d\"><title>%.3g %%: "
+                          "%.4f</title></circle>\n",
+                          sweep_x(a, s->points[i].load), sweep_y(a, s->points[i].attainment),
+                          3 + 2 * (number % 6), 100 * s->points[i].load, s->points[i].attainment);
+    buffer_printf(b, "<circle cx=\"%d\" cy=\"%.1f\" r=\"5\"/></g>\n", SWEEP_RIGHT + 26, y - 4);
+    svg_text_fit(b, SWEEP_RIGHT + 40, y, &font_name, SWEEP_WIDTH - SWEEP_RIGHT - 52,
+                 shown_of("%.100s: %.0f %%", row_name(s, row), 100 * s->max_load[row]).s);
+}
+
 int simulate_sweep_svg(const struct simulate_sweep *s, const char *file, struct err *e)
 {
     struct buffer b = {0};
-    double least = 1, most_load = 0;
+    struct sweep_axes a = {0};
+    double least = 1;
+    int rows = 0;
     for (int i = 0; i < s->n_points; i++) {
         least = fmin(least, s->points[i].attainment);
-        most_load = fmax(most_load, s->points[i].load);
+        a.most_load = fmax(a.most_load, s->points[i].load);
     }
-    double bottom = fmin(0.95, floor(least * 20) / 20), range = 1 - bottom;
-    buffer_printf(
-        &b,
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"640\" height=\"380\" "
-        "font-family=\"sans-serif\" font-size=\"12\">\n"
-        "<text x=\"60\" y=\"20\">attainment by load (part of the planned throughput)</text>\n"
-        "<rect x=\"60\" y=\"30\" width=\"420\" height=\"300\" fill=\"none\" stroke=\"#888\"/>\n");
-    double target_y = 330 - 300 * (s->target - bottom) / range;
-    buffer_printf(&b,
-                  "<line x1=\"60\" x2=\"480\" y1=\"%.1f\" y2=\"%.1f\" stroke=\"#c00\" "
-                  "stroke-dasharray=\"4\"/>\n",
-                  target_y, target_y);
-    buffer_printf(&b,
-                  "<text x=\"10\" y=\"40\">100 %%</text><text x=\"10\" y=\"330\">%.0f "
-                  "%%</text><text x=\"455\" y=\"346\">%.0f %%</text>\n",
-                  bottom * 100, most_load * 100);
-    for (int row = 0, drawn = 0; row <= s->n_models; row++) {
-        if (!row_used(s, row) || !row_tried(s, row))
-            continue;
-        buffer_printf(&b, "<g fill=\"hsl(%d,60%%,45%%)\"><text x=\"495\" y=\"%d\">", row * 67 % 360,
-                      50 + 16 * drawn++);
-        for (const char *c = row_name(s, row); *c; c++)
-            if (strchr("<>&", *c))
-                buffer_printf(&b, "_");
-            else
-                buffer_append(&b, c, 1);
-        buffer_printf(&b, ": %.0f %%</text>\n", 100 * s->max_load[row]);
-        for (int i = 0; i < s->n_points; i++)
-            if (s->points[i].row == row)
-                buffer_printf(&b,
-                              "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"4\"><title>%.0f %%: "
-                              "%.4f</title></circle>\n",
-                              60 + 420 * s->points[i].load / most_load,
-                              330 - 300 * (s->points[i].attainment - bottom) / range,
-                              100 * s->points[i].load, s->points[i].attainment);
-        buffer_printf(&b, "</g>\n");
-    }
-    buffer_printf(&b, "</svg>\n");
+    a.bottom = fmax(0, fmin(0.95, floor(fmin(least, s->target) * 20 - 0.5) / 20));
+    for (int row = 0; row <= s->n_models; row++)
+        rows += row_used(s, row) && row_tried(s, row);
+    svg_begin(&b, SWEEP_WIDTH, fmax(SWEEP_HEIGHT, SWEEP_TOP + 40 + (rows + 1) * SWEEP_ROW));
+    svg_text_fit(&b, 12, 26, &font_title, SWEEP_WIDTH - 24,
+                 shown_of("requests in time by load; %s scheduler, %s arrivals, %g s each",
+                          s->scheduler, s->arrivals, s->seconds)
+                     .s);
+    sweep_grid(&b, s, &a);
+    svg_text_fit(&b, SWEEP_RIGHT + 20, SWEEP_TOP + 8, &font_name, SWEEP_WIDTH - SWEEP_RIGHT - 32,
+                 shown_of("highest load at %.4g %%", 100 * s->target).s);
+    for (int row = 0, drawn = 0; row <= s->n_models; row++)
+        if (row_used(s, row) && row_tried(s, row))
+            sweep_row_draw(&b, s, &a, row, drawn++);
+    svg_end(&b);
     return fs_buffer_save(file, &b, e);
 }
 

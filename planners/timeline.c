@@ -9,10 +9,12 @@
 
 #include "common/escape.h"
 #include "common/status.h"
+#include "common/svg.h"
 #include "common/vector.h"
 
-/* Ten hues that differ in lightness too; the stall's grey stands apart. */
-static const char *const colours[] = {"#4e79a7", "#f28e2b", "#59a14f", "#e15759", "#76b7b2",
+/* Ten hues that differ in lightness too, and dark letters are read on all of them; the stall's grey
+ * stands apart. */
+static const char *const colours[] = {"#6f9bd1", "#f28e2b", "#59a14f", "#e15759", "#76b7b2",
                                       "#edc948", "#b07aa1", "#ff9da7", "#9c755f", "#86bcb6"};
 static const int ansi_colours[] = {33, 208, 71, 203, 80, 221, 140, 217, 137, 109};
 enum { N_COLOURS = sizeof colours / sizeof *colours };
@@ -27,8 +29,22 @@ int timeline_add_lane(struct timeline *t, const char *group, const char *name)
     struct timeline_lane *lane = &t->lanes[t->n_lanes];
     lane->group = arena_strdup(&t->arena, group);
     lane->name = arena_strdup(&t->arena, name);
+    lane->note = "";
     t->failed = t->failed || !lane->group || !lane->name;
     return t->n_lanes++;
+}
+
+void timeline_note_lane(struct timeline *t, int lane, const char *note_fmt, ...)
+{
+    char text[160];
+    va_list args;
+    va_start(args, note_fmt);
+    vsnprintf(text, sizeof text, note_fmt, args);
+    va_end(args);
+    const char *note = t->failed ? NULL : arena_strdup(&t->arena, text);
+    t->failed = !note;
+    if (note)
+        t->lanes[lane].note = note;
 }
 
 void timeline_add(struct timeline *t, int lane, double start_s, double end_s, int colour,
@@ -166,77 +182,149 @@ int timeline_write_text(const struct timeline *t, int columns, bool ansi, struct
 /* ---- SVG ---- */
 
 enum {
-    SVG_LEFT = 150,
+    SVG_LEFT_LEAST = 70,
+    SVG_LEFT_MOST = 300,
     SVG_WIDTH = 1200,
+    SVG_RIGHT = 20,
     SVG_TOP = 44,
+    SVG_LEGEND = 18,
+    SVG_GROUP = 24,
     SVG_ROW = 24,
     SVG_BAR = 18,
-    SVG_CHARACTER = 6
+    SVG_ALSO_ABOVE = 16 /* with more lanes the axis stands above them, too */
 };
 
-static void write_svg_interval(const struct timeline *t, const struct timeline_interval *v,
-                               struct buffer *out)
+static const struct svg_font font_title = {.size = 15, .colour = SVG_INK, .bold = true},
+                             font_legend = {.size = 11, .colour = SVG_MUTED},
+                             font_group = {.size = 12, .colour = SVG_INK, .bold = true},
+                             font_lane = {.size = 12, .colour = SVG_INK, .anchor = SVG_END},
+                             font_note = {.size = 11, .colour = SVG_MUTED, .anchor = SVG_END},
+                             font_bar = {.size = 10, .colour = SVG_INK},
+                             font_axis = {.size = 11, .colour = SVG_MUTED, .anchor = SVG_MIDDLE},
+                             font_axis_end = {.size = 11, .colour = SVG_MUTED, .anchor = SVG_END};
+
+struct timeline_sheet {
+    double left, scale; /* of time 0; pixels a second */
+    int top, bottom;
+    bool grouped;
+};
+
+static bool lane_begins_group(const struct timeline *t, int lane)
+{
+    return lane == 0 || strcmp(t->lanes[lane].group, t->lanes[lane - 1].group) != 0;
+}
+
+static struct timeline_sheet sheet_of(const struct timeline *t)
+{
+    struct timeline_sheet s = {.left = SVG_LEFT_LEAST, .top = SVG_TOP};
+    int groups = 0;
+    s.top += t->legend ? SVG_LEGEND : 0;
+    s.top += t->n_lanes > SVG_ALSO_ABOVE ? SVG_LEGEND : 0;
+    for (int i = 0; i < t->n_lanes; i++) {
+        const struct timeline_lane *lane = &t->lanes[i];
+        double gap = lane->note[0] ? 8 : 0;
+        s.left = fmax(s.left, svg_text_width(lane->name, &font_lane) + gap +
+                                  svg_text_width(lane->note, &font_note) + 20);
+        groups += lane_begins_group(t, i);
+    }
+    s.grouped = groups > 1;
+    s.left = fmin(s.left, SVG_LEFT_MOST);
+    s.bottom = s.top + t->n_lanes * SVG_ROW + (s.grouped ? groups * SVG_GROUP : 0);
+    s.scale = t->end_s > 0 ? (SVG_WIDTH - s.left - SVG_RIGHT) / t->end_s : 0;
+    return s;
+}
+
+/* The whole label where it fits, else what stands before its first mark: "slice 3" of "slice 3: 64
+ * tokens". */
+static void write_svg_label(const char *label, double x, double y, double room, struct buffer *out)
+{
+    char first[40];
+    size_t n = strcspn(label, ":,");
+    snprintf(first, sizeof first, "%.*s", (int)(n < sizeof first ? n : 0), label);
+    if (svg_text_width(label, &font_bar) <= room)
+        svg_text(out, x, y, &font_bar, label);
+    else if (first[0] && svg_text_width(first, &font_bar) <= room)
+        svg_text(out, x, y, &font_bar, first);
+}
+
+static void write_svg_interval(const struct timeline_sheet *s, const struct timeline_interval *v,
+                               int y, struct buffer *out)
 {
     char from[32], to[32];
-    double scale = (SVG_WIDTH - SVG_LEFT - 20) / t->end_s;
-    double x = SVG_LEFT + v->start_s * scale, width = fmax((v->end_s - v->start_s) * scale, 0.3);
-    int y = SVG_TOP + v->lane * SVG_ROW;
+    double x = s->left + v->start_s * s->scale,
+           width = fmax((v->end_s - v->start_s) * s->scale, 0.3);
     buffer_printf(out, "<g><title>");
     escape_xml(out, v->label);
     buffer_printf(out, " (%s to %s)</title>", seconds_text(v->start_s, from, sizeof from),
                   seconds_text(v->end_s, to, sizeof to));
     buffer_printf(out, "<rect x=\"%.2f\" y=\"%d\" width=\"%.2f\" height=\"%d\" fill=\"%s\"/>", x, y,
                   width, SVG_BAR, v->colour < 0 ? "#bbbbbb" : colours[v->colour % N_COLOURS]);
-    if (v->label[0] && width > SVG_CHARACTER * (double)strlen(v->label) + 4) {
-        buffer_printf(out, "<text x=\"%.2f\" y=\"%d\" fill=\"#fff\" font-size=\"10\">", x + 3,
-                      y + 13);
-        escape_xml(out, v->label);
-        buffer_printf(out, "</text>");
-    }
+    write_svg_label(v->label, x + 3, y + 13, width - 6, out);
     buffer_printf(out, "</g>\n");
 }
 
-static void write_svg_axis(const struct timeline *t, int bottom, struct buffer *out)
+static void write_svg_axis(const struct timeline *t, const struct timeline_sheet *s,
+                           struct buffer *out)
 {
     char text[32];
-    double scale = (SVG_WIDTH - SVG_LEFT - 20) / t->end_s, step = axis_step(t->end_s);
+    double step = axis_step(t->end_s);
     for (int i = 0; i * step <= t->end_s * 1.0001; i++) {
-        double x = SVG_LEFT + i * step * scale;
-        buffer_printf(out, "<line x1=\"%.2f\" x2=\"%.2f\" y1=\"%d\" y2=\"%d\" stroke=\"#ddd\"/>", x,
-                      x, SVG_TOP - 4, bottom);
-        buffer_printf(out,
-                      "<text x=\"%.2f\" y=\"%d\" fill=\"#555\" font-size=\"11\" "
-                      "text-anchor=\"middle\">%s</text>\n",
-                      x, bottom + 14, seconds_text(i * step, text, sizeof text));
+        double x = s->left + i * step * s->scale;
+        bool last = x > SVG_WIDTH - 2 * SVG_RIGHT;
+        buffer_printf(
+            out, "<line x1=\"%.2f\" x2=\"%.2f\" y1=\"%d\" y2=\"%d\" stroke=\"" SVG_LINE "\"/>\n", x,
+            x, s->top - 4, s->bottom);
+        seconds_text(i * step, text, sizeof text);
+        for (int above = 0; above <= (t->n_lanes > SVG_ALSO_ABOVE); above++)
+            svg_text(out, last ? SVG_WIDTH - 4 : x, above ? s->top - 9 : s->bottom + 14,
+                     last ? &font_axis_end : &font_axis, i == 0 ? "0" : text);
+    }
+}
+
+static void write_svg_lane(const struct timeline_sheet *s, const struct timeline_lane *lane, int y,
+                           struct buffer *out)
+{
+    double right = s->left - 8,
+           note = lane->note[0] ? svg_text_width(lane->note, &font_note) + 8 : 0;
+    note = fmin(note, right - fmin(svg_text_width(lane->name, &font_lane) + 8, right / 2));
+    if (note > 0)
+        svg_text_fit(out, right, y + 13, &font_note, note - 7, lane->note);
+    svg_text_fit(out, right - note, y + 13, &font_lane, right - note - 8, lane->name);
+}
+
+/* Of each lane, from the top; y is the caller's, [n_lanes]. */
+static void write_svg_lanes(const struct timeline *t, const struct timeline_sheet *s, int *y,
+                            struct buffer *out)
+{
+    int at = s->top;
+    for (int i = 0; i < t->n_lanes; i++) {
+        if (s->grouped && lane_begins_group(t, i)) {
+            svg_text_fit(out, 12, at + 17, &font_group, SVG_WIDTH - 24, t->lanes[i].group);
+            at += SVG_GROUP;
+        }
+        y[i] = at;
+        write_svg_lane(s, &t->lanes[i], at, out);
+        at += SVG_ROW;
     }
 }
 
 int timeline_write_svg(const struct timeline *t, struct buffer *out)
 {
-    int bottom = SVG_TOP + t->n_lanes * SVG_ROW;
-    if (t->failed)
+    struct timeline_sheet s = sheet_of(t);
+    int *y = t->failed ? NULL : calloc((size_t)t->n_lanes + 1, sizeof *y);
+    if (!y)
         return HP_ENOMEM;
-    buffer_printf(
-        out,
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" viewBox=\"0 0 %d "
-        "%d\" "
-        "font-family=\"sans-serif\">\n<rect width=\"100%%\" height=\"100%%\" fill=\"#fff\"/>\n",
-        SVG_WIDTH, bottom + 30, SVG_WIDTH, bottom + 30);
-    buffer_printf(out, "<text x=\"12\" y=\"24\" font-size=\"15\" fill=\"#222\">");
-    escape_xml(out, t->title ? t->title : "");
-    buffer_printf(out, "</text>\n");
+    svg_begin(out, SVG_WIDTH, s.bottom + 30);
+    svg_text_fit(out, 12, 24, &font_title, SVG_WIDTH - 24, t->title ? t->title : "");
+    if (t->legend)
+        svg_text_fit(out, 12, 42, &font_legend, SVG_WIDTH - 24, t->legend);
     if (t->end_s > 0)
-        write_svg_axis(t, bottom, out);
-    for (int i = 0; i < t->n_lanes; i++) {
-        buffer_printf(out,
-                      "<text x=\"%d\" y=\"%d\" font-size=\"12\" fill=\"#222\" text-anchor=\"end\">",
-                      SVG_LEFT - 8, SVG_TOP + i * SVG_ROW + 13);
-        escape_xml(out, t->lanes[i].name);
-        buffer_printf(out, "</text>\n");
-    }
+        write_svg_axis(t, &s, out);
+    write_svg_lanes(t, &s, y, out);
     for (int i = 0; i < t->n_intervals && t->end_s > 0; i++)
-        write_svg_interval(t, &t->intervals[i], out);
-    buffer_printf(out, "</svg>\n");
+        write_svg_interval(&s, &t->intervals[i], y[t->intervals[i].lane], out);
+    svg_end(out);
+    free(y);
     return out->failed ? HP_ENOMEM : 0;
 }
 

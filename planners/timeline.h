@@ -22,8 +22,8 @@
 enum { TIMELINE_STALL = -1, TIMELINE_MAX_INTERVALS = 2000000, TIMELINE_MAX_LANES = 4096 };
 
 struct timeline_lane {
-    const char *group; /* lanes of one group stand together: a process in the trace */
-    const char *name;
+    const char *group;       /* lanes of one group stand together: a process in the trace */
+    const char *name, *note; /* `note` stands beside the name in pictures; "" none */
 };
 
 struct timeline_interval {
@@ -34,8 +34,8 @@ struct timeline_interval {
 };
 
 struct timeline {
-    struct arena arena; /* names and labels */
-    const char *title;  /* may be NULL; borrowed */
+    struct arena arena;         /* names and labels */
+    const char *title, *legend; /* may be NULL; borrowed. The legend says what colours mean */
     struct timeline_lane *lanes;
     int n_lanes, lane_capacity;
     struct timeline_interval *intervals;
@@ -46,6 +46,9 @@ struct timeline {
 
 /* The new lane's index, in drawing order from the top. Group and name are copied. */
 int timeline_add_lane(struct timeline *t, const char *group, const char *name);
+/* What is said beside its name; copied. */
+void timeline_note_lane(struct timeline *t, int lane, const char *note_fmt, ...)
+    __attribute__((format(printf, 3, 4)));
 /* An interval of a lane; one that ends before it starts is our bug. The label is copied, and may be
  * NULL for none. */
 void timeline_add(struct timeline *t, int lane, double start_s, double end_s, int colour,
@@ -56,8 +59,8 @@ void timeline_free(struct timeline *t);
  * axis below. `ansi` colours the blocks; without it a lane shows how full each column is with
  * "░▒▓█". 0 or HP_ENOMEM. */
 int timeline_write_text(const struct timeline *t, int columns, bool ansi, struct buffer *out);
-/* A page of SVG, readable without scripts; hovering over an interval shows its label and times. 0
- * or HP_ENOMEM. */
+/* A page of SVG, readable without scripts; lanes stand under their group's name where there are
+ * several groups, and hovering over an interval shows its label and times. 0 or HP_ENOMEM. */
 int timeline_write_svg(const struct timeline *t, struct buffer *out);
 /* {"traceEvents": [...]}: complete events in microseconds, a process a group, a thread a lane. 0 or
  * HP_ENOMEM. */

@@ -10,6 +10,7 @@ void pipeline_picture_add(struct timeline *t, const struct plan_pipeline *plan,
         char name[200];
         snprintf(name, sizeof name, "%s%s", stage->device, stage->n_devices > 1 ? " …" : "");
         int lane = timeline_add_lane(t, group, name);
+        timeline_note_lane(t, lane, "layers %d-%d", stage->first_layer, stage->end_layer - 1);
         for (int k = 0; k < s->n_slices; k++) {
             int cell = j * s->n_slices + k;
             if (plan->micro_batches > 0)

@@ -55,8 +55,10 @@ static void compare_methods(const struct pipeline_request *rq, double chosen, st
         describe_value(rq->objective, v, value, sizeof value);
         if (v > chosen * (1 + 1e-9))
             snprintf(reason, sizeof reason, "%s, %.2f times as much", value, v / chosen);
+        else if (v < chosen * (1 - 1e-9))
+            snprintf(reason, sizeof reason, "%s, better: %.2f of it", value, v / chosen);
         else
-            snprintf(reason, sizeof reason, "%s, no better", value);
+            snprintf(reason, sizeof reason, "%s, the same", value);
         plan_add_why(plan, names[i], v, reason);
     }
 }

@@ -47,6 +47,23 @@ TEST(svg_escapes_labels_and_has_every_interval)
     timeline_free(&t);
 }
 
+TEST(lanes_stand_under_their_groups_with_what_is_noted_of_them)
+{
+    struct timeline t;
+    struct buffer out = {0};
+    draw(&t);
+    t.legend = "one colour a layer";
+    timeline_note_lane(&t, 1, "layers %d-%d", 3, 4);
+    assert_int_equal(timeline_write_svg(&t, &out), 0);
+    const char *svg = buffer_cstr(&out), *buses = strstr(svg, ">buses</text>"),
+               *devices = strstr(svg, ">devices</text>"), *gpu = strstr(svg, ">gpu0</text>");
+    assert_true(buses && devices && gpu && buses < devices && devices < gpu);
+    assert_non_null(strstr(svg, ">layers 3-4</text>"));
+    assert_non_null(strstr(svg, ">one colour a layer</text>"));
+    buffer_free(&out);
+    timeline_free(&t);
+}
+
 TEST(trace_is_json_with_microseconds)
 {
     struct timeline t;
@@ -80,6 +97,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(text_shows_when_each_lane_is_busy),
         cmocka_unit_test(svg_escapes_labels_and_has_every_interval),
+        cmocka_unit_test(lanes_stand_under_their_groups_with_what_is_noted_of_them),
         cmocka_unit_test(trace_is_json_with_microseconds),
         cmocka_unit_test(empty_timeline_is_drawn_as_nothing),
     };
