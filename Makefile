@@ -137,22 +137,27 @@ NVCC ?= $(firstword $(wildcard /usr/local/cuda/bin/nvcc) $(shell command -v nvcc
 CXX ?= g++
 CUDA_KERNELS := $(wildcard agent/backend/cuda/*.cu)
 CUDA_HOST := $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard agent/backend/cuda/*.c))
+CUDA_OBJ ?= $(BUILD)/obj/cuda
+CUDA_OBJECTS := $(patsubst agent/backend/cuda/%.cu,$(CUDA_OBJ)/%.o,$(CUDA_KERNELS))
 CUDA_ARCHS ?= $(if $(NVCC),$(patsubst compute_%,%,$(shell $(NVCC) --list-gpu-arch 2>/dev/null)))
 CUDA_CODE = $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) -gencode arch=compute_$(lastword $(CUDA_ARCHS)),code=compute_$(lastword $(CUDA_ARCHS))
 PLUGIN_LINK = $(CC) $(SANITIZE) -shared -o $@ $(filter %.o,$^) -Wl,--exclude-libs,ALL -Wl,-Bsymbolic -Wl,--start-group $(filter %.a,$^) -Wl,--end-group \
   -Wl,--as-needed -lstdc++ $(SYSTEM_LIBS)
-.PHONY: cuda cuda-on-cpu
+.PHONY: cuda cuda-on-cpu cuda-report
 ifneq ($(NVCC),)
 cuda: $(BUILD)/libhp-cuda.so ## build libhp-cuda.so, the backend of NVIDIA's GPUs, with nvcc (CUDA_ARCHS="80 90" narrows)
+cuda-report: $(CUDA_OBJECTS) ## say what nvcc made of the kernels: registers, spills, occupancy, loads, instructions (CUDA_TABLE=FILE writes it)
+	@tools/cuda_report $(CUDA_OBJ) --check $(if $(CUDA_TABLE),--table $(CUDA_TABLE))
 else
-cuda:
+cuda cuda-report:
 	@echo "libhp-cuda.so is left out: there is no nvcc (NVCC=/path/to/nvcc says where)"
 endif
-$(BUILD)/obj/cuda/%.o: agent/backend/cuda/%.cu $(wildcard agent/backend/cuda/*.cuh agent/backend/cuda/*.h)
+$(CUDA_OBJ)/%.o: agent/backend/cuda/%.cu $(wildcard agent/backend/cuda/*.cuh agent/backend/cuda/*.h)
 	@mkdir -p $(@D)
 	@echo "  nvcc $<"
-	@$(NVCC) -std=c++17 -O3 -Xcompiler -fPIC --expt-relaxed-constexpr $(CUDA_CODE) $(NVCCFLAGS) -I. -c $< -o $@
-$(BUILD)/libhp-cuda.so: $(CUDA_HOST) $(patsubst agent/backend/cuda/%.cu,$(BUILD)/obj/cuda/%.o,$(CUDA_KERNELS)) $(LIBS_agent)
+	@$(NVCC) -std=c++17 -O3 -Xcompiler -fPIC --expt-relaxed-constexpr $(CUDA_CODE) $(NVCCFLAGS) -Xptxas -v --threads 2 -I. -c $< -o $@ 2>$(@:.o=.ptxas) \
+	  || { grep -v '^ptxas info\|bytes stack frame' $(@:.o=.ptxas) >&2; rm -f $@; exit 1; }
+$(BUILD)/libhp-cuda.so: $(CUDA_HOST) $(CUDA_OBJECTS) $(LIBS_agent)
 	@echo "  link $@"
 	@$(PLUGIN_LINK) -L$(dir $(NVCC))../lib64 -lcudart_static -lrt
 
@@ -186,7 +191,7 @@ SIM_BINARIES := $(patsubst %.c,$(BUILD)/%,$(TESTS_sim))
 .PHONY: unit-tests
 unit-tests: $(UNIT_BINARIES) $(SIM_BINARIES)
 
-$(BUILD)/tests/unit/agent/backend/cuda_test: | cuda-on-cpu
+$(BUILD)/tests/unit/agent/backend/cuda_test $(BUILD)/tests/unit/agent/backend/cuda_decode_test: | cuda-on-cpu
 define room_test
 $(BUILD)/tests/unit/$(1)/%: $(BUILD)/obj/tests/unit/$(1)/%.o $(LIBS_$(1))
 	@mkdir -p $$(@D)

@@ -146,6 +146,7 @@ static void block_run(dim3 block)
     now.block++;
     now.epoch++;
     blocks.n = (int)(block.x * block.y * block.z);
+    copies_forget(blocks.n);
     for (int i = 0; i < blocks.n; i++) {
         fiber_prepare(i, block);
         order[i] = i;

@@ -38,10 +38,14 @@ void memory_open(bool open); /* whether it may be touched */
 /* For copies: [p, p + n) lies in one allocation, and was written where it is read. */
 void memory_check(const char *what, const void *p, size_t n, bool writes);
 void memory_written(const void *p, size_t n);
+/* An access of the thread that runs. */
+void touch(const void *at, size_t n, bool writes, const void *pc, bool atomic = false);
 
 /* blocks.cc */
 void kernel_run(const char *kernel, dim3 grid, dim3 block, size_t shared, void *closure,
                 size_t bytes, void (*call)(void *));
+/* async.cc: a block begins; what the one before did not wait for is gone. */
+void copies_forget(int threads);
 /* From 0 to n - 1, seeded. */
 unsigned draw(unsigned n);
 void draw_seed(uint64_t seed);

@@ -68,6 +68,10 @@ uint64_t cuda_on_cpu_exchange(unsigned mask, uint64_t value, unsigned from);
 unsigned cuda_on_cpu_lane();
 unsigned cuda_on_cpu_lanes(); /* of this warp, as a mask */
 void *cuda_on_cpu_dynamic_shared();
+/* Copies to shared memory that arrive when they are waited for, and not before. */
+void cuda_on_cpu_copy_async(void *shared, const void *global, size_t bytes);
+void cuda_on_cpu_copy_group_end();
+void cuda_on_cpu_copy_groups_wait(int but);
 /* Once for each access that is no plain load or store. */
 void cuda_on_cpu_atomic(void *at, size_t bytes);
 
@@ -147,6 +151,27 @@ static inline unsigned short __half_as_ushort(__half h)
 }
 float __half2float(__half h);
 __half __float2half_rn(float f);
+
+static inline unsigned __funnelshift_r(unsigned low, unsigned high, unsigned by)
+{
+    return (unsigned)(((uint64_t)high << 32 | low) >> (by & 31));
+}
+static inline unsigned __byte_perm(unsigned low, unsigned high, unsigned which)
+{
+    uint64_t all = (uint64_t)high << 32 | low;
+    unsigned out = 0;
+    for (int i = 0; i < 4; i++) {
+        unsigned byte = (unsigned)(all >> (which >> i * 4 & 7) * 8) & 0xff;
+        out |= (which >> i * 4 & 8 ? (byte & 0x80 ? 0xffu : 0) : byte) << i * 8;
+    }
+    return out;
+}
+static inline int __dp4a(int a, int b, int sum)
+{
+    for (int i = 0; i < 4; i++)
+        sum += (int)(int8_t)(a >> i * 8) * (int)(int8_t)(b >> i * 8);
+    return sum;
+}
 
 /* ---- the runtime ---- */
 

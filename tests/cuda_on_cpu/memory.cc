@@ -358,7 +358,7 @@ static void shared_touch(shared_word *words, size_t at, size_t n, bool writes, b
 
 /* ---- every access of a kernel ---- */
 
-static void touch(const void *at, size_t n, bool writes, const void *pc, bool atomic = false)
+void touch(const void *at, size_t n, bool writes, const void *pc, bool atomic)
 {
     const uint8_t *p = (const uint8_t *)at;
     if (!now.on || (p >= now.stacks && p < now.stacks_end))

@@ -11,7 +11,7 @@ import sys
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import faults
 
-TEST = "build/tests/unit/agent/backend/cuda_test"
+TESTS = ["build/tests/unit/agent/backend/cuda_decode_test", "build/tests/unit/agent/backend/cuda_test"]
 ROOM = "agent/backend/cuda/"
 
 # What it is, file, what stands there, what takes its place (once).
@@ -24,6 +24,24 @@ FAULTS = [
     ("attention: no barrier before warps are joined", ROOM + "attention.cu", "        sums[warp][lane + i * WARP] = sum[i];\n    __syncthreads();", "        sums[warp][lane + i * WARP] = sum[i];"),
     ("attention: greatest scores of one warp are written by all", ROOM + "attention.cu", "    if (lane == 0) {\n        greatests[warp]", "    {\n        greatests[0]"),
     ("attention: a warp's sums are never written", ROOM + "attention.cu", "        sums[warp][lane + i * WARP] = sum[i];\n", "        if (warp)\n            sums[warp][lane + i * WARP] = sum[i];\n"),
+    # decode
+    ("decode: pieces are not waited for", ROOM + "decode.cu", "        async_groups_wait<1>();\n", ""),
+    ("decode: the next piece is not waited for either", ROOM + "decode.cu", "async_groups_wait<1>", "async_groups_wait<2>"),
+    ("decode: lanes do not wait for each other's copies", ROOM + "decode.cu", "        async_groups_wait<1>();\n        __syncwarp();\n", "        async_groups_wait<1>();\n"),
+    ("decode: a piece is overwritten while lanes read it", ROOM + "decode.cu", "        __syncwarp();\n    }\n    sums_store<ROWS>", "    }\n    sums_store<ROWS>"),
+    ("decode: one room for both pieces", ROOM + "decode.cu", "own + (i + 1) % 2 * turn", "own + i % 2 * turn"),
+    ("decode: a row's last piece is read past its end", ROOM + "decode.cu", "row_bytes - first < each ? row_bytes - first : each", "each"),
+    ("decode: tasks past a row's end", ROOM + "decode.cu", "            if (task >= n_tasks)\n                continue;\n", ""),
+    ("decode: rows that begin anywhere", ROOM + "decode.cu", "+ o * room * 16 + lead[o]", "+ o * room * 16"),
+    ("decode: an output past the last is read", ROOM + "decode.cu", "const uint8_t *row = p.weight + (c0 + o < p.outputs ? c0 + o : c0) * p.row_bytes;", "const uint8_t *row = p.weight + (c0 + o) * p.row_bytes;"),
+    ("decode: an output past the last is written", ROOM + "decode.cu", "c0 + o < p.outputs && row < p.rows)", "row < p.rows)"),
+    ("decode: a row past the last is written", ROOM + "decode.cu", "c0 + o < p.outputs && row < p.rows)", "c0 + o < p.outputs)"),
+    ("decode: rows past the last are not made", ROOM + "decode.cu", "decode_rows(p.rows));\n    CUDA_LAUNCH(decode_input", "p.rows);\n    CUDA_LAUNCH(decode_input"),
+    ("decode: rows past the last are read", ROOM + "decode.cu", "blockIdx.y < rows ?", "true ?"),
+    ("decode: offsets are left out", ROOM + "decode.cu", "sums[o][r] += tasks[o].offsets[k] * sum;", "sums[o][r] += 0;"),
+    ("decode: sums of the wrong half", ROOM + "decode.cu", "half ? head.z : head.y", "half ? head.y : head.z"),
+    ("decode: MXFP4 in the order of the others", ROOM + "decode.cu", "p.rows, p.inputs, p.dtype == DTYPE_MXFP4)", "p.rows, p.inputs, false)"),
+    ("decode: weights end where their allocation does", ROOM + "weights.c", "                          : (bytes + GPU_LOAD_BYTES - 1) / GPU_LOAD_BYTES * GPU_LOAD_BYTES;", "                          : bytes;"),
     # bounds
     ("few rows: no bound on outputs", ROOM + "products.cu", "if (lane == 0 && c < p.outputs && r < n)", "if (lane == 0 && r < n)"),
     ("few rows: no bound on rows", ROOM + "products.cu", "if (lane == 0 && c < p.outputs && r < n)", "if (lane == 0 && c < p.outputs)"),
@@ -62,18 +80,19 @@ FAULTS = [
 
 def found_by(folder):
     """What the tests say that fail, in a few words, or None: all passed."""
-    try:
-        done = subprocess.run([TEST], cwd=folder, capture_output=True, text=True, timeout=180)
-    except subprocess.TimeoutExpired:
-        return "no end"
-    if done.returncode == 0:
-        return None
-    said = done.stdout + done.stderr
-    told = re.search(r"^cuda_on_cpu: (.*)$", said, re.M) or re.search(r"\[  FAILED  \] (\w+)", said)
-    return told.group(1) if told else f"exit status {done.returncode}"
+    for one in TESTS:
+        try:
+            done = subprocess.run([one], cwd=folder, capture_output=True, text=True, timeout=180)
+        except subprocess.TimeoutExpired:
+            return "no end"
+        if done.returncode:
+            said = done.stdout + done.stderr
+            told = re.search(r"^cuda_on_cpu: (.*)$", said, re.M) or re.search(r"\[  FAILED  \] (\w+)", said)
+            return told.group(1) if told else f"exit status {done.returncode}"
+    return None
 
 
 if __name__ == "__main__":
     words = sys.argv[1:]
     chosen = [f for f in FAULTS if not words or any(w in f[0] or w in f[1] for w in words)]
-    sys.exit(faults.run(chosen, "cuda_mutations", [TEST], found_by, False))
+    sys.exit(faults.run(chosen, "cuda_mutations", TESTS, found_by, False))

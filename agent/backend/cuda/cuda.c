@@ -151,6 +151,7 @@ static void stream_destroy(struct stream **stream)
     }
     cuda_room_free(&s->narrow);
     cuda_room_free(&s->wide);
+    cuda_room_free(&s->numbers);
     free(s);
 }
 

@@ -44,6 +44,18 @@ static __device__ __forceinline__ float block_sum(float x, float *parts)
     return sum;
 }
 
+/* sum + a · b of four signed bytes each. */
+static __device__ __forceinline__ int dot_of_4(int a, int b, int sum)
+{
+#if defined(CUDA_ON_CPU) || __CUDA_ARCH__ >= 610
+    return __dp4a(a, b, sum);
+#else
+    for (int i = 0; i < 4; i++)
+        sum += (int)(int8_t)(a >> i * 8) * (int)(int8_t)(b >> i * 8);
+    return sum;
+#endif
+}
+
 static __device__ __forceinline__ float half_at(const uint8_t *p)
 {
     return __half2float(__ushort_as_half((unsigned short)(p[0] | p[1] << 8)));

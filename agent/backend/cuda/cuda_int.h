@@ -38,6 +38,7 @@ struct cuda_stream {
     struct CUstream_st *stream;
     int failed;                    /* the first failure since an event or a wait took it */
     struct cuda_room narrow, wide; /* of copies that turn number formats */
+    struct cuda_room numbers;      /* inputs of a product of integers */
     struct cuda_table tables[CUDA_TABLES];
     int table; /* the last that was filled */
 };
@@ -51,7 +52,8 @@ struct cuda_weight {
     const char *name;
     enum dtype dtype;
     enum weight_use use;
-    void *data; /* float32 of vectors */
+    bool f32;   /* products in float32 */
+    void *data; /* float32 of vectors; of matrices readable to the next multiple of 16 */
     uint64_t counted_bytes, row_bytes;
     uint64_t shape[2];
 };

@@ -23,6 +23,9 @@ struct gpu_shape {
     uint32_t rows, width;
 };
 
+/* Decode reads weights so many bytes at a time. */
+enum { GPU_LOAD_BYTES = 16 };
+
 /* One number from one or two, element by element. */
 enum gpu_rowwise {
     GPU_ADD,
@@ -66,9 +69,17 @@ struct gpu_product {
     uint32_t inputs, outputs, rows;
     struct gpu_rows in, addend, out; /* addend.data and bias may be NULL */
     const float *bias;
+    uint8_t *numbers; /* room of gpu_decode_input_bytes, for products of integers; NULL: float32 */
 };
 bool gpu_product_knows(int dtype);
 void gpu_product_run(struct CUstream_st *s, const struct gpu_product *p);
+
+/* Of few rows (decode.cu). */
+enum { GPU_DECODE_ROWS = 8 };
+bool gpu_decode_by_integers(int dtype);
+uint64_t gpu_decode_input_bytes(uint32_t inputs, uint32_t rows);
+bool gpu_decode_fits(const struct gpu_product *p);
+void gpu_decode_run(struct CUstream_st *s, const struct gpu_product *p);
 
 /* ---- keys and values ---- */
 

@@ -64,7 +64,7 @@ static void run_matmul(struct cuda_stream *s, const struct cuda_op *op, const st
 {
     const struct cuda_weight *w = weight_of(op, 0);
     (void)batch;
-    const struct gpu_product p = {
+    struct gpu_product p = {
         .dtype = (int)w->dtype,
         .weight = w->data,
         .row_bytes = w->row_bytes,
@@ -77,6 +77,12 @@ static void run_matmul(struct cuda_stream *s, const struct cuda_op *op, const st
         .out = rows_of(out),
         .bias = weight_of(op, 1) ? weight_of(op, 1)->data : NULL,
     };
+    if (!w->f32 && !p.turned && p.rows <= GPU_DECODE_ROWS && gpu_decode_by_integers(p.dtype)) {
+        if (!cuda_room_want(s, &s->numbers, gpu_decode_input_bytes(p.inputs, GPU_DECODE_ROWS),
+                            false))
+            return;
+        p.numbers = s->numbers.device;
+    }
     gpu_product_run(s->stream, &p);
 }
 

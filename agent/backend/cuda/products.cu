@@ -4,19 +4,9 @@
 #include "agent/backend/cuda/cuda.cuh"
 #include "agent/backend/cuda/formats.cuh"
 #include "agent/backend/cuda/kernels.h"
+#include "agent/backend/cuda/products.cuh"
 
-static constexpr uint32_t FEW_ROWS = 4, FEW_WARPS = 4, FEW_MOST = 8, TILE = 64, TILE_K = 32,
-                          TILE_THREADS = 256;
-
-static __device__ __forceinline__ void product_store(const gpu_product &p, uint32_t r, uint32_t c,
-                                                     float sum)
-{
-    if (p.addend.data)
-        sum += p.addend.data[r * p.addend.stride + c];
-    if (p.bias)
-        sum += p.bias[c];
-    p.out.data[r * p.out.stride + c] = sum;
-}
+static constexpr uint32_t FEW_ROWS = 4, FEW_WARPS = 4, TILE = 64, TILE_K = 32, TILE_THREADS = 256;
 
 template <int DTYPE> __global__ void few_kernel(gpu_product p)
 {
@@ -116,7 +106,9 @@ void gpu_product_run(struct CUstream_st *s, const struct gpu_product *p)
         CUDA_LAUNCH(turned_kernel<DTYPE_F16>, turned, 64, s)(*p);
     else if (p->turned)
         CUDA_LAUNCH(turned_kernel<DTYPE_BF16>, turned, 64, s)(*p);
-    else if (p->rows <= FEW_MOST)
+    else if (gpu_decode_fits(p))
+        gpu_decode_run(s, p);
+    else if (p->rows <= GPU_DECODE_ROWS)
         FORMAT_SWITCH(p->dtype, FEW)
     else
         FORMAT_SWITCH(p->dtype, TILED)

@@ -21,7 +21,9 @@ uint64_t cuda_weight_resident_bytes(const struct device *d, const struct weight 
                                     enum weight_use use, bool f32)
 {
     (void)d, (void)f32;
-    return is_vector(use) ? weight_elements(w) * sizeof(float) : weight_dtype_bytes(w);
+    uint64_t bytes = weight_dtype_bytes(w);
+    return is_vector(use) ? weight_elements(w) * sizeof(float)
+                          : (bytes + GPU_LOAD_BYTES - 1) / GPU_LOAD_BYTES * GPU_LOAD_BYTES;
 }
 
 static int vector_fill(struct cuda_device *d, const struct weight *source, bool of_one, void *to,
@@ -85,20 +87,24 @@ int cuda_weight_load(struct device *device, const struct weight *source, enum we
     struct cuda_weight *w = rc == 0 ? calloc(1, sizeof *w) : NULL;
     if (!w)
         return rc < 0 ? rc : err_set(e, HP_ENOMEM, "no memory for %s", source->name);
+    uint64_t bytes = weight_dtype_bytes(source);
     w->name = source->name;
     w->dtype = source->dtype;
     w->use = use;
     w->shape[0] = source->shape[0];
     w->shape[1] = source->n_dims > 1 ? source->shape[1] : 1;
     w->counted_bytes = cuda_weight_resident_bytes(device, source, use, f32);
-    w->row_bytes = w->counted_bytes / w->shape[0];
+    w->f32 = f32;
+    w->row_bytes = is_vector(use) ? 0 : weight_dtype_bytes(source) / w->shape[0];
     rc = cuda_take(d, w->counted_bytes, source->name, &w->data, e);
     if (rc == 0 && is_vector(use))
         rc = vector_fill(d, source, use == WEIGHT_VECTOR_OF_ONE, w->data, e);
     else if (rc == 0 && source->stored != WEIGHT_PLAIN)
         rc = matrix_make(d, source, w->data, e);
     else if (rc == 0)
-        rc = cuda_upload(d, w->data, source->data, w->counted_bytes, e);
+        rc = cuda_upload(d, w->data, source->data, bytes, e);
+    if (rc == 0 && !is_vector(use) && w->counted_bytes > bytes)
+        rc = cuda_upload(d, (uint8_t *)w->data + bytes, NULL, w->counted_bytes - bytes, e);
     struct device_weight *made = (struct device_weight *)w;
     if (rc < 0)
         cuda_weight_free(device, &made);

@@ -1,63 +1,16 @@
 /* The cuda backend's plugin as the stand-in runs it (tests/cuda_on_cpu): every operator against the
  * plain backend, with shapes that have an edge, and what happens when there is no driver, no memory
  * or no GPU any more. */
-#include <dlfcn.h>
 #include <stdio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "agent/backend/plain/plain.h"
-#include "agent/backend/plugin.h"
 #include "agent/engine/local.h"
 #include "model/model.h"
-#include "tests/unit/agent/backend/operator_fixture.h"
+#include "tests/unit/agent/backend/cuda_fixture.h"
 
 enum { MODEL_LOGITS = 2, MODEL_TOKENS = 2 };
-
-/* What lies beside the tests: build/tests/cuda_on_cpu/NAME. */
-static const char *standin_path(const char *name)
-{
-    static char path[1200];
-    char self[1024];
-    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
-    self[n > 0 ? n : 0] = '\0';
-    char *end = strstr(self, "/tests/unit/");
-    assert_non_null(end);
-    *end = '\0';
-    snprintf(path, sizeof path, "%s/tests/cuda_on_cpu/%s", self, name);
-    return path;
-}
-
-static const struct plugin *plugin_open(void)
-{
-    const struct plugin *p;
-    struct err e = {0};
-    setenv("HP_CUDA_PLUGIN", standin_path("libhp-cuda.so"), 1);
-    if (plugin_cuda(&p, &e) < 0)
-        fail_msg("%s", e.text);
-    return p;
-}
-
-/* Of the plugin that is loaded. */
-static void *standin_symbol(const char *name)
-{
-    void *object = dlopen(standin_path("libhp-cuda.so"), RTLD_NOW | RTLD_NOLOAD),
-         *symbol = object ? dlsym(object, name) : NULL;
-    assert_non_null(symbol);
-    dlclose(object);
-    return symbol;
-}
-
-static struct device *cuda_open(uint64_t memory_bytes)
-{
-    const struct device_config c = {
-        .backend = "cuda", .of = plugin_open()->backend, .memory_bytes = memory_bytes};
-    struct device *d = NULL;
-    struct err e = {0};
-    if (device_open(&c, &d, &e) < 0)
-        fail_msg("%s", e.text);
-    return d;
-}
 
 /* ---- the stand-in itself ---- */
 
@@ -162,32 +115,6 @@ static void same(struct device *d, const struct one_op *t)
                      (double)want[i]);
     free(want), free(got);
     device_close(&reference);
-}
-
-static struct weight weight_make(enum dtype t, const float *values, uint64_t rows, uint64_t columns,
-                                 uint8_t *bytes)
-{
-    dtype_info(t)->from_f32(values, rows * columns, bytes);
-    return (struct weight){.name = "weight",
-                           .dtype = t,
-                           .format = dtype_info(t)->name,
-                           .n_dims = 2,
-                           .shape = {rows, columns},
-                           .bytes = dtype_bytes(t, rows * columns),
-                           .file = -1,
-                           .data = bytes};
-}
-
-static struct weight vector_make(const float *values, uint64_t n)
-{
-    return (struct weight){.name = "vector",
-                           .dtype = DTYPE_F32,
-                           .format = "F32",
-                           .n_dims = 1,
-                           .shape = {n},
-                           .bytes = n * sizeof *values,
-                           .file = -1,
-                           .data = (const uint8_t *)values};
 }
 
 static const enum dtype formats[] = {DTYPE_F32,  DTYPE_F16,  DTYPE_BF16, DTYPE_Q8_0,

@@ -1,0 +1,120 @@
+/* Copies from device memory to shared memory that run while a thread goes on (cp.async, Ampere and
+ * later; before it a load and a store), and words of shared memory that lie anywhere. */
+#ifndef HP_AGENT_BACKEND_CUDA_ASYNC_CUH
+#define HP_AGENT_BACKEND_CUDA_ASYNC_CUH
+
+#include "agent/backend/cuda/cuda.cuh"
+
+/* A place in shared memory: 32 bits, with which a GPU counts faster than with addresses. */
+#ifdef CUDA_ON_CPU
+typedef const uint8_t *shared_at;
+#else
+typedef unsigned shared_at;
+#endif
+
+static __device__ __forceinline__ shared_at shared_at_of(const void *p)
+{
+#ifdef CUDA_ON_CPU
+    return (const uint8_t *)p;
+#else
+    return (unsigned)__cvta_generic_to_shared(p);
+#endif
+}
+
+static __device__ __forceinline__ unsigned shared_byte(shared_at at)
+{
+#ifdef CUDA_ON_CPU
+    return *at;
+#else
+    unsigned out;
+    asm volatile("ld.shared.u8 %0, [%1];" : "=r"(out) : "r"(at) : "memory");
+    return out;
+#endif
+}
+
+static __device__ __forceinline__ unsigned short shared_half(shared_at at)
+{
+#ifdef CUDA_ON_CPU
+    return *(const unsigned short *)at;
+#else
+    unsigned short out;
+    asm volatile("ld.shared.u16 %0, [%1];" : "=h"(out) : "r"(at) : "memory");
+    return out;
+#endif
+}
+
+static __device__ __forceinline__ unsigned shared_word(shared_at at)
+{
+#ifdef CUDA_ON_CPU
+    return *(const unsigned *)at;
+#else
+    unsigned out;
+    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(out) : "r"(at) : "memory");
+    return out;
+#endif
+}
+
+static __device__ __forceinline__ uint4 shared_quad(shared_at at)
+{
+#ifdef CUDA_ON_CPU
+    return *(const uint4 *)at;
+#else
+    uint4 out;
+    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(out.x), "=r"(out.y), "=r"(out.z), "=r"(out.w)
+                 : "r"(at)
+                 : "memory");
+    return out;
+#endif
+}
+
+/* 16 bytes; both addresses are multiples of that. */
+static __device__ __forceinline__ void async_copy_16(shared_at to, const void *global)
+{
+#if defined(CUDA_ON_CPU)
+    cuda_on_cpu_copy_async((void *)(uintptr_t)to, global, 16);
+#elif __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(global) : "memory");
+#else
+    uint4 bytes = *(const uint4 *)global;
+    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(bytes.x), "r"(bytes.y),
+                 "r"(bytes.z), "r"(bytes.w)
+                 : "memory");
+#endif
+}
+
+/* Ends a group of this thread's copies. */
+static __device__ __forceinline__ void async_group_end()
+{
+#if defined(CUDA_ON_CPU)
+    cuda_on_cpu_copy_group_end();
+#elif __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+
+/* Until all of this thread's groups but the last `but` are there. */
+template <int BUT> static __device__ __forceinline__ void async_groups_wait()
+{
+#if defined(CUDA_ON_CPU)
+    cuda_on_cpu_copy_groups_wait(BUT);
+#elif __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.wait_group %0;" ::"n"(BUT) : "memory");
+#endif
+}
+
+/* N words from any byte on, by aligned loads of the words that hold them. */
+template <int N> static __device__ __forceinline__ void words_read(shared_at at, unsigned *out)
+{
+    unsigned beyond = (unsigned)(uintptr_t)at & 3, shift = beyond * 8;
+    shared_at from = at - beyond;
+    unsigned low = shared_word(from);
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        unsigned high = i + 1 < N || shift ? shared_word(from + i * 4 + 4) : 0;
+        out[i] = __funnelshift_r(low, high, shift);
+        low = high;
+    }
+}
+
+#endif

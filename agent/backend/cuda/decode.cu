@@ -1,0 +1,321 @@
+/* Products of at most GPU_DECODE_ROWS rows: a warp two outputs, whose weights are read once, 16
+ * bytes at a time, as the file has them. Quantised ones go through shared memory, since their
+ * blocks begin anywhere, and are multiplied as integers by rows that are made integers of 32 at a
+ * time, each with a scale of its own. Others are multiplied as float32. */
+#include "agent/backend/cuda/decode_formats.cuh"
+#include "agent/backend/cuda/kernels.h"
+#include "agent/backend/cuda/products.cuh"
+
+static constexpr uint32_t DECODE_WARPS = 4, DECODE_OUTPUTS = 2, DECODE_AHEAD = 4;
+
+/* ---- rows as integers ---- */
+
+/* A warp a block of 32; rows past the last are zero. MXFP4 wants elements in the order 0, 16, 1,
+ * 17,
+ * ... */
+__global__ void decode_input_kernel(gpu_rows in, uint8_t *out, uint32_t rows, uint32_t width,
+                                    bool by_turns)
+{
+    uint32_t lane = threadIdx.x % WARP, n = width / INPUT_BLOCK,
+             block = blockIdx.x * DECODE_WARPS + threadIdx.x / WARP;
+    if (block >= n)
+        return;
+    float value =
+        blockIdx.y < rows ? in.data[blockIdx.y * in.stride + block * INPUT_BLOCK + lane] : 0;
+    float scale = warp_max(fabsf(value)) / 127, inverse = scale > 0 ? 1 / scale : 0;
+    int number = (int)rintf(value * inverse);
+    float sum = (float)number;
+    for (int by = 8; by; by /= 2)
+        sum += __shfl_xor_sync((unsigned)ALL_LANES, sum, by);
+    float other = __shfl_xor_sync((unsigned)ALL_LANES, sum, 16);
+    uint8_t *to = out + (uint64_t)(blockIdx.y * n + block) * INPUT_BLOCK_BYTES;
+    to[16 + (by_turns ? lane % 16 * 2 + lane / 16 : lane)] = (uint8_t)(int8_t)number;
+    if (lane == 0)
+        *(float4 *)to = {scale, sum * scale, other * scale, (sum + other) * scale};
+}
+
+/* ---- integers ---- */
+
+/* A piece of a row on its way to shared memory; the row begins `lead` bytes after `from`, which is
+ * a multiple of 16. */
+template <int DTYPE>
+static __device__ __forceinline__ void piece_fetch(shared_at to, const uint8_t *from, uint32_t lead,
+                                                   uint32_t row_bytes, uint32_t piece)
+{
+    const uint32_t each = decode_format<DTYPE>::PIECE_BYTES, most = each / 16 + 1;
+    uint32_t first = piece * each, left = row_bytes - first < each ? row_bytes - first : each,
+             n = (lead + left + 15) / 16, lane = threadIdx.x % WARP;
+#pragma unroll
+    for (uint32_t i = 0; i < most; i += WARP)
+        if (i + lane < n)
+            async_copy_16(to + (i + lane) * 16, from + first + (i + lane) * 16);
+}
+
+/* Bytes from a row's first block to that of a part of a task. */
+template <int DTYPE>
+static __device__ __forceinline__ uint32_t part_block(uint32_t task, uint32_t part)
+{
+    return (DTYPE == DTYPE_Q6_K ? task / 4 * 8 + task % 4 / 2 * 4 + part
+                                : task * decode_format<DTYPE>::PARTS + part) *
+           INPUT_BLOCK_BYTES;
+}
+
+/* By rows that begin at `x`, `step` bytes apart. */
+template <int DTYPE, int ROWS>
+static __device__ __forceinline__ void task_multiply(const uint8_t *x, uint32_t step, uint32_t task,
+                                                     const decode_task *tasks, float (*sums)[ROWS])
+{
+    using format = decode_format<DTYPE>;
+    const uint32_t half = DTYPE == DTYPE_Q6_K ? task % 2 : 0;
+#pragma unroll
+    for (uint32_t r = 0; r < ROWS; r++)
+#pragma unroll
+        for (uint32_t k = 0; k < format::PARTS; k++) {
+            const uint8_t *block = x + r * step + part_block<DTYPE>(task, k);
+            const uint4 *bytes = (const uint4 *)(block + 16) + half;
+            float4 head = *(const float4 *)block;
+            uint4 low = bytes[0], high = format::WORDS == 8 ? bytes[1] : uint4{};
+            const unsigned own[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+            float sum = DTYPE != DTYPE_Q6_K ? head.w : half ? head.z : head.y;
+#pragma unroll
+            for (uint32_t o = 0; o < DECODE_OUTPUTS; o++) {
+                int dot = 0;
+#pragma unroll
+                for (uint32_t i = 0; i < format::WORDS; i++)
+                    dot = dot_of_4((int)tasks[o].words[k * format::WORDS + i], (int)own[i], dot);
+                sums[o][r] += tasks[o].scales[k] * (head.x * (float)dot);
+                if (DTYPE != DTYPE_Q8_0 && DTYPE != DTYPE_MXFP4)
+                    sums[o][r] += tasks[o].offsets[k] * sum;
+            }
+        }
+}
+
+template <int ROWS>
+static __device__ __forceinline__ void sums_store(const gpu_product &p, uint32_t c0,
+                                                  float (*sums)[ROWS])
+{
+#pragma unroll
+    for (uint32_t o = 0; o < DECODE_OUTPUTS; o++)
+#pragma unroll
+        for (uint32_t r = 0; r < ROWS; r++) {
+            float sum = warp_sum(sums[o][r]);
+            uint32_t row = blockIdx.y * ROWS + r;
+            if (threadIdx.x % WARP == 0 && c0 + o < p.outputs && row < p.rows)
+                product_store(p, row, c0 + o, sum);
+        }
+}
+
+template <int DTYPE, int ROWS>
+__global__ void __launch_bounds__(DECODE_WARPS *WARP, ROWS == 1 ? 1 : 2)
+    decode_kernel(gpu_product p)
+{
+    using format = decode_format<DTYPE>;
+    const uint32_t room = format::PIECE_BYTES / 16 + 1;
+    __shared__ uint4 pieces[DECODE_WARPS][2][DECODE_OUTPUTS][room];
+    shared_at own = shared_at_of(pieces[threadIdx.x / WARP]);
+    const uint32_t turn = DECODE_OUTPUTS * room * 16;
+    uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP,
+             c0 = (blockIdx.x * DECODE_WARPS + warp) * DECODE_OUTPUTS,
+             n_tasks = p.inputs / format::ELEMENTS,
+             n = (n_tasks + format::PIECE_TASKS - 1) / format::PIECE_TASKS,
+             step = p.inputs / INPUT_BLOCK * INPUT_BLOCK_BYTES;
+    const uint8_t *x = p.numbers + (uint64_t)blockIdx.y * ROWS * step;
+    float sums[DECODE_OUTPUTS][ROWS] = {};
+    const uint8_t *from[DECODE_OUTPUTS];
+    uint32_t lead[DECODE_OUTPUTS];
+    if (c0 >= p.outputs)
+        return;
+#pragma unroll
+    for (uint32_t o = 0; o < DECODE_OUTPUTS; o++) {
+        const uint8_t *row = p.weight + (c0 + o < p.outputs ? c0 + o : c0) * p.row_bytes;
+        lead[o] = (uint32_t)((uintptr_t)row & 15);
+        from[o] = row - lead[o];
+        piece_fetch<DTYPE>(own + o * room * 16, from[o], lead[o], (uint32_t)p.row_bytes, 0);
+    }
+    async_group_end();
+    for (uint32_t i = 0; i < n; i++) {
+        if (i + 1 < n)
+#pragma unroll
+            for (uint32_t o = 0; o < DECODE_OUTPUTS; o++)
+                piece_fetch<DTYPE>(own + (i + 1) % 2 * turn + o * room * 16, from[o], lead[o],
+                                   (uint32_t)p.row_bytes, i + 1);
+        async_group_end();
+        async_groups_wait<1>();
+        __syncwarp();
+#pragma unroll
+        for (uint32_t k = 0; k < format::EACH; k++) {
+            uint32_t j = k * WARP + lane, task = i * format::PIECE_TASKS + j;
+            decode_task tasks[DECODE_OUTPUTS];
+            if (task >= n_tasks)
+                continue;
+#pragma unroll
+            for (uint32_t o = 0; o < DECODE_OUTPUTS; o++)
+                task_unpack<DTYPE>(own + i % 2 * turn + o * room * 16 + lead[o], j, tasks[o]);
+            task_multiply<DTYPE, ROWS>(x, step, task, tasks, sums);
+        }
+        __syncwarp();
+    }
+    sums_store<ROWS>(p, c0, sums);
+}
+
+/* ---- float32 ---- */
+
+/* What 16 bytes of weights hold: 4 or 8 elements. */
+template <int DTYPE> static __device__ __forceinline__ void plain_unpack(uint4 bytes, float *out)
+{
+    const unsigned words[4] = {bytes.x, bytes.y, bytes.z, bytes.w};
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        if (DTYPE == DTYPE_F32) {
+            out[i] = __uint_as_float(words[i]);
+        } else if (DTYPE == DTYPE_BF16) {
+            out[i * 2] = __uint_as_float(words[i] << 16);
+            out[i * 2 + 1] = __uint_as_float(words[i] & 0xffff0000u);
+        } else {
+            out[i * 2] = __half2float(__ushort_as_half((unsigned short)words[i]));
+            out[i * 2 + 1] = __half2float(__ushort_as_half((unsigned short)(words[i] >> 16)));
+        }
+    }
+}
+
+template <int DTYPE, int ROWS>
+__global__ void __launch_bounds__(DECODE_WARPS *WARP) decode_plain_kernel(gpu_product p)
+{
+    const uint32_t each = DTYPE == DTYPE_F32 ? 4 : 8;
+    uint32_t lane = threadIdx.x % WARP,
+             c0 = (blockIdx.x * DECODE_WARPS + threadIdx.x / WARP) * DECODE_OUTPUTS,
+             n = p.rows - blockIdx.y * ROWS < ROWS ? p.rows - blockIdx.y * ROWS : ROWS;
+    float sums[DECODE_OUTPUTS][ROWS] = {};
+    const uint8_t *from[DECODE_OUTPUTS];
+    if (c0 >= p.outputs)
+        return;
+#pragma unroll
+    for (uint32_t o = 0; o < DECODE_OUTPUTS; o++)
+        from[o] = p.weight + (c0 + o < p.outputs ? c0 + o : c0) * p.row_bytes;
+    for (uint32_t k0 = lane * each; k0 < p.inputs; k0 += DECODE_AHEAD * WARP * each) {
+        uint4 bytes[DECODE_AHEAD][DECODE_OUTPUTS];
+#pragma unroll
+        for (uint32_t j = 0; j < DECODE_AHEAD; j++)
+#pragma unroll
+            for (uint32_t o = 0; o < DECODE_OUTPUTS; o++) {
+                uint32_t k = k0 + j * WARP * each;
+                bytes[j][o] = k < p.inputs ? *(const uint4 *)(from[o] + k * (16 / each)) : uint4{};
+            }
+#pragma unroll
+        for (uint32_t j = 0; j < DECODE_AHEAD; j++) {
+            uint32_t k = k0 + j * WARP * each;
+            float w[DECODE_OUTPUTS][each];
+            if (k >= p.inputs)
+                break;
+#pragma unroll
+            for (uint32_t o = 0; o < DECODE_OUTPUTS; o++)
+                plain_unpack<DTYPE>(bytes[j][o], w[o]);
+#pragma unroll
+            for (uint32_t r = 0; r < ROWS; r++) {
+                const float4 *x =
+                    (const float4 *)(p.in.data +
+                                     (blockIdx.y * ROWS + (r < n ? r : 0)) * p.in.stride + k);
+#pragma unroll
+                for (uint32_t i = 0; i < each; i += 4) {
+                    float4 four = x[i / 4];
+#pragma unroll
+                    for (uint32_t o = 0; o < DECODE_OUTPUTS; o++) {
+                        sums[o][r] += four.x * w[o][i];
+                        sums[o][r] += four.y * w[o][i + 1];
+                        sums[o][r] += four.z * w[o][i + 2];
+                        sums[o][r] += four.w * w[o][i + 3];
+                    }
+                }
+            }
+        }
+    }
+    sums_store<ROWS>(p, c0, sums);
+}
+
+/* ---- for the host ---- */
+
+bool gpu_decode_by_integers(int dtype)
+{
+    switch (dtype) {
+    case DTYPE_Q8_0:
+    case DTYPE_Q4_0:
+    case DTYPE_Q4_1:
+    case DTYPE_Q5_0:
+    case DTYPE_Q5_1:
+    case DTYPE_Q4_K:
+    case DTYPE_Q5_K:
+    case DTYPE_Q6_K:
+    case DTYPE_MXFP4: return true;
+    default: return false;
+    }
+}
+
+uint64_t gpu_decode_input_bytes(uint32_t inputs, uint32_t rows)
+{
+    return (uint64_t)inputs / INPUT_BLOCK * INPUT_BLOCK_BYTES * rows;
+}
+
+bool gpu_decode_fits(const struct gpu_product *p)
+{
+    if (p->turned || p->rows > GPU_DECODE_ROWS)
+        return false;
+    if (gpu_decode_by_integers(p->dtype))
+        return p->numbers != NULL;
+    return (p->dtype == DTYPE_F32 || p->dtype == DTYPE_F16 || p->dtype == DTYPE_BF16) &&
+           p->row_bytes % 16 == 0 && p->in.stride % 4 == 0 && (uintptr_t)p->in.data % 16 == 0;
+}
+
+/* Rows that a launch multiplies at once. */
+static uint32_t decode_rows(uint32_t rows)
+{
+    return rows == 1 ? 1 : rows <= 4 ? 4 : 8;
+}
+
+template <int DTYPE, bool INTEGERS, int ROWS>
+static void decode_launch(struct CUstream_st *s, const gpu_product &p)
+{
+    dim3 grid(blocks_for(p.outputs, DECODE_WARPS * DECODE_OUTPUTS), blocks_for(p.rows, ROWS));
+    if constexpr (INTEGERS)
+        CUDA_LAUNCH((decode_kernel<DTYPE, ROWS>), grid, DECODE_WARPS * WARP, s)(p);
+    else
+        CUDA_LAUNCH((decode_plain_kernel<DTYPE, ROWS>), grid, DECODE_WARPS * WARP, s)(p);
+}
+
+template <int DTYPE, bool INTEGERS>
+static void decode_rows_launch(struct CUstream_st *s, const gpu_product &p)
+{
+    if (decode_rows(p.rows) == 1)
+        decode_launch<DTYPE, INTEGERS, 1>(s, p);
+    else if (decode_rows(p.rows) == 4)
+        decode_launch<DTYPE, INTEGERS, 4>(s, p);
+    else
+        decode_launch<DTYPE, INTEGERS, 8>(s, p);
+}
+
+static void numbers_make(struct CUstream_st *s, const gpu_product &p)
+{
+    dim3 grid(blocks_for(p.inputs / INPUT_BLOCK, DECODE_WARPS), decode_rows(p.rows));
+    CUDA_LAUNCH(decode_input_kernel, grid, DECODE_WARPS * WARP, s)
+    (p.in, p.numbers, p.rows, p.inputs, p.dtype == DTYPE_MXFP4);
+}
+
+void gpu_decode_run(struct CUstream_st *s, const struct gpu_product *p)
+{
+    if (gpu_decode_by_integers(p->dtype))
+        numbers_make(s, *p);
+    switch (p->dtype) {
+    case DTYPE_F32: decode_rows_launch<DTYPE_F32, false>(s, *p); break;
+    case DTYPE_F16: decode_rows_launch<DTYPE_F16, false>(s, *p); break;
+    case DTYPE_BF16: decode_rows_launch<DTYPE_BF16, false>(s, *p); break;
+    case DTYPE_Q8_0: decode_rows_launch<DTYPE_Q8_0, true>(s, *p); break;
+    case DTYPE_Q4_0: decode_rows_launch<DTYPE_Q4_0, true>(s, *p); break;
+    case DTYPE_Q4_1: decode_rows_launch<DTYPE_Q4_1, true>(s, *p); break;
+    case DTYPE_Q5_0: decode_rows_launch<DTYPE_Q5_0, true>(s, *p); break;
+    case DTYPE_Q5_1: decode_rows_launch<DTYPE_Q5_1, true>(s, *p); break;
+    case DTYPE_Q4_K: decode_rows_launch<DTYPE_Q4_K, true>(s, *p); break;
+    case DTYPE_Q5_K: decode_rows_launch<DTYPE_Q5_K, true>(s, *p); break;
+    case DTYPE_Q6_K: decode_rows_launch<DTYPE_Q6_K, true>(s, *p); break;
+    case DTYPE_MXFP4: decode_rows_launch<DTYPE_MXFP4, true>(s, *p); break;
+    default: break;
+    }
+}

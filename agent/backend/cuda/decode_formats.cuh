@@ -1,0 +1,188 @@
+/* Quantised formats as decode reads them: a lane's task is 32 or 64 elements of a row, as bytes to
+ * be multiplied four at a time (dp4a), with a scale and an offset for each of its parts: an element
+ * is scale * byte + offset. A row's bytes are in shared memory, a piece of some tasks for each lane
+ * at a time.
+ * What is in a block: model/dtype/blocks.c and superblocks.c. */
+#ifndef HP_AGENT_BACKEND_CUDA_DECODE_FORMATS_CUH
+#define HP_AGENT_BACKEND_CUDA_DECODE_FORMATS_CUH
+
+#include "agent/backend/cuda/async.cuh"
+#include "model/dtype/dtype.h"
+
+/* A row that is multiplied, by blocks of 32 elements: scale, its sums (first half, second half,
+ * all), then 32 bytes. */
+enum { INPUT_BLOCK = 32, INPUT_BLOCK_BYTES = 16 + INPUT_BLOCK };
+
+/* PARTS parts of WORDS words; a row is of blocks of BLOCK_BYTES with BLOCK_TASKS tasks; a piece has
+ * EACH tasks for a lane. */
+template <int DTYPE> struct decode_format {
+    static constexpr bool SUPER = DTYPE == DTYPE_Q4_K || DTYPE == DTYPE_Q5_K || DTYPE == DTYPE_Q6_K;
+    static constexpr uint32_t BLOCK_BYTES = DTYPE == DTYPE_Q8_0   ? Q8_0_BYTES
+                                            : DTYPE == DTYPE_Q4_0 ? Q4_0_BYTES
+                                            : DTYPE == DTYPE_Q4_1 ? Q4_1_BYTES
+                                            : DTYPE == DTYPE_Q5_0 ? Q5_0_BYTES
+                                            : DTYPE == DTYPE_Q5_1 ? Q5_1_BYTES
+                                            : DTYPE == DTYPE_Q4_K ? Q4_K_BYTES
+                                            : DTYPE == DTYPE_Q5_K ? Q5_K_BYTES
+                                            : DTYPE == DTYPE_Q6_K ? Q6_K_BYTES
+                                                                  : MXFP4_BYTES;
+    static constexpr uint32_t BLOCK_TASKS = SUPER ? 4 : 1, ELEMENTS = SUPER ? 64 : 32,
+                              PARTS = DTYPE == DTYPE_Q6_K ? 4
+                                      : SUPER             ? 2
+                                                          : 1,
+                              WORDS = DTYPE == DTYPE_Q6_K ? 4 : 8,
+                              EACH = SUPER || DTYPE == DTYPE_Q8_0 ? 1 : 2,
+                              PIECE_TASKS = WARP * EACH,
+                              PIECE_BYTES = PIECE_TASKS / BLOCK_TASKS * BLOCK_BYTES;
+};
+
+struct decode_task {
+    unsigned words[16];
+    float scales[4], offsets[4];
+};
+
+static __device__ __forceinline__ float scale_at(shared_at p)
+{
+    return __half2float(__ushort_as_half(shared_half(p)));
+}
+
+/* Four numbers below 16 in the low halves of bytes, then those in the high halves. */
+template <int N>
+static __device__ __forceinline__ void nibbles_split(const unsigned *from, unsigned *low,
+                                                     unsigned *high)
+{
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        low[i] = from[i] & 0x0f0f0f0f;
+        high[i] = from[i] >> 4 & 0x0f0f0f0f;
+    }
+}
+
+/* Bits i * 4 to i * 4 + 3, each as the fifth bit of a byte. */
+static __device__ __forceinline__ unsigned fifths_spread(unsigned bits, int i)
+{
+    return ((bits >> i * 4 & 0xf) * 0x00204081 & 0x01010101) << 4;
+}
+
+/* Numbers of four bits, 8 of them, to twice what MXFP4 means by them. */
+static __device__ __forceinline__ void mxfp4_bytes(unsigned numbers, unsigned *out)
+{
+    unsigned which = numbers & 0x77777777, sign = 0x32103210 | (numbers >> 1 & 0x44444444);
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        out[i] = __byte_perm(__byte_perm(0x03020100, 0x0c080604, which),
+                             __byte_perm(0xfdfeff00, 0xf4f8fafc, which), sign);
+        which >>= 16;
+        sign >>= 16;
+    }
+}
+
+/* A block of 32: those of MXFP4 in the order 0, 16, 1, 17, ... */
+template <int DTYPE>
+static __device__ __forceinline__ void small_unpack(shared_at b, decode_task &t)
+{
+    const bool least = DTYPE == DTYPE_Q4_1 || DTYPE == DTYPE_Q5_1,
+               fifths = DTYPE == DTYPE_Q5_0 || DTYPE == DTYPE_Q5_1;
+    const uint32_t at = (least ? 4 : 2) + (fifths ? 4 : 0);
+    unsigned pairs[4], high = 0;
+    if (DTYPE == DTYPE_MXFP4) {
+        unsigned e = shared_byte(b);
+        words_read<4>(b + 1, pairs);
+        t.scales[0] = e < 2 ? __uint_as_float(0x00200000u << e) : __uint_as_float((e - 1) << 23);
+        t.offsets[0] = 0;
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            mxfp4_bytes(pairs[i], t.words + i * 2);
+        return;
+    }
+    t.scales[0] = scale_at(b);
+    t.offsets[0] = least                 ? scale_at(b + 2)
+                   : DTYPE == DTYPE_Q8_0 ? 0
+                                         : t.scales[0] * (fifths ? -16.0f : -8.0f);
+    if (DTYPE == DTYPE_Q8_0) {
+        words_read<8>(b + 2, t.words);
+        return;
+    }
+    words_read<4>(b + at, pairs);
+    nibbles_split<4>(pairs, t.words, t.words + 4);
+    if (!fifths)
+        return;
+    words_read<1>(b + at - 4, &high);
+#pragma unroll
+    for (int i = 0; i < 8; i++)
+        t.words[i] |= fifths_spread(high, i);
+}
+
+/* Scales and least values of the two runs of 32 that share bytes, from a block's 12 bytes of them:
+ * `quarter` says which two. */
+static __device__ __forceinline__ void k_scales_pair(uint4 head, uint32_t quarter, decode_task &t)
+{
+    float by = __half2float(__ushort_as_half((unsigned short)head.x)),
+          less = -__half2float(__ushort_as_half((unsigned short)(head.x >> 16)));
+    unsigned shift = quarter % 2 * 16, a = head.y >> shift, b = head.z >> shift,
+             c = head.w >> shift;
+    unsigned scales = quarter < 2 ? a & 0x3f3f : (c & 0x0f0f) | (a >> 2 & 0x3030),
+             leasts = quarter < 2 ? b & 0x3f3f : (c >> 4 & 0x0f0f) | (b >> 2 & 0x3030);
+    t.scales[0] = by * (float)(scales & 0xff);
+    t.scales[1] = by * (float)(scales >> 8);
+    t.offsets[0] = less * (float)(leasts & 0xff);
+    t.offsets[1] = less * (float)(leasts >> 8);
+}
+
+/* A fourth of a block of 256 that begins at a multiple of 16. */
+template <int DTYPE>
+static __device__ __forceinline__ void k_unpack(shared_at b, uint32_t quarter, decode_task &t)
+{
+    shared_at four = b + (DTYPE == DTYPE_Q5_K ? 48 : 16) + quarter * 32;
+    uint4 x = shared_quad(four), y = shared_quad(four + 16);
+    const unsigned pairs[8] = {x.x, x.y, x.z, x.w, y.x, y.y, y.z, y.w};
+    k_scales_pair(shared_quad(b), quarter, t);
+    nibbles_split<8>(pairs, t.words, t.words + 8);
+    if (DTYPE == DTYPE_Q4_K)
+        return;
+    x = shared_quad(b + 16), y = shared_quad(b + 32);
+    const unsigned fifths[8] = {x.x, x.y, x.z, x.w, y.x, y.y, y.z, y.w};
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        unsigned two = fifths[i] >> quarter * 2;
+        t.words[i] |= two << 4 & 0x10101010;
+        t.words[8 + i] |= two << 3 & 0x10101010;
+    }
+}
+
+/* Of a block of 256: of 128 elements every other 16, so that each part has a scale. */
+static __device__ __forceinline__ void q6_k_unpack(shared_at b, uint32_t quarter, decode_task &t)
+{
+    uint32_t half = quarter / 2, first = quarter % 2 * 16;
+    unsigned low[8], high[4];
+    float by = scale_at(b + 208);
+    words_read<4>(b + half * 64 + first, low);
+    words_read<4>(b + half * 64 + 32 + first, low + 4);
+    words_read<4>(b + 128 + half * 32 + first, high);
+    nibbles_split<8>(low, t.words, t.words + 8);
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        t.words[i] |= high[i] << 4 & 0x30303030;
+        t.words[4 + i] |= high[i] << 2 & 0x30303030;
+        t.words[8 + i] |= high[i] & 0x30303030;
+        t.words[12 + i] |= high[i] >> 2 & 0x30303030;
+        t.scales[i] = by * (float)(int8_t)shared_byte(b + 192 + half * 8 + quarter % 2 + i * 2);
+        t.offsets[i] = t.scales[i] * -32.0f;
+    }
+}
+
+/* A task of a piece. */
+template <int DTYPE>
+static __device__ __forceinline__ void task_unpack(shared_at piece, uint32_t task, decode_task &t)
+{
+    using format = decode_format<DTYPE>;
+    shared_at b = piece + task / format::BLOCK_TASKS * format::BLOCK_BYTES;
+    if (DTYPE == DTYPE_Q6_K)
+        q6_k_unpack(b, task % 4, t);
+    else if (format::SUPER)
+        k_unpack<DTYPE>(b, task % 4, t);
+    else
+        small_unpack<DTYPE>(b, t);
+}
+
+#endif

@@ -1,0 +1,55 @@
+"""What nvcc makes of the CUDA plugin's kernels, where there is an nvcc: no hot kernel spills, and where cuobjdump is, decode loads weights 16 bytes at a time."""
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from tap import main, skip, test
+
+ROOT = os.path.abspath(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+BUILD = os.path.abspath(os.environ.get("HP_BUILD", os.path.join(ROOT, "build")))
+TOOL = os.path.join(ROOT, "tools", "cuda_report")
+# As nvcc says it: a kernel that is well, and one that spills.
+SAID = """ptxas info    : Compiling entry function '_Z13decode_kernelILi3ELi1EEv11gpu_product' for 'sm_80'
+ptxas info    : Function properties for _Z13decode_kernelILi3ELi1EEv11gpu_product
+    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 56 registers, used 0 barriers, 17664 bytes smem
+ptxas info    : Compiling entry function '_Z11norm_kernel8gpu_rowsPKfS1_fjS_' for 'sm_80'
+    8 bytes stack frame, {spills} bytes spill stores, 4 bytes spill loads
+ptxas info    : Used 255 registers, used 1 barriers, 64 bytes smem
+"""
+
+
+def report(folder, **env):
+    done = subprocess.run([TOOL, folder, "--check"], capture_output=True, text=True, env={**os.environ, **env})
+    return done.returncode, done.stdout + done.stderr
+
+
+@test
+def a_hot_kernel_that_spills_is_told():
+    with tempfile.TemporaryDirectory() as folder:
+        with open(os.path.join(folder, "x.ptxas"), "w") as f:
+            f.write(SAID.format(spills=12))
+        status, said = report(folder)
+        assert status == 1 and "norm_kernel, sm_80: spills 16 bytes" in said, said
+        assert re.search(r"decode_kernel Q8_0 1 +80 +56 +0 +17664 +50%", said), said
+        os.remove(os.path.join(folder, "x.ptxas"))
+        status, said = report(folder)
+        assert status != 0 and "`make cuda` builds it" in said, said
+
+
+@test
+def no_hot_kernel_spills_and_decode_loads_wide():
+    nvcc = shutil.which("nvcc") or ("/usr/local/cuda/bin/nvcc" if os.path.exists("/usr/local/cuda/bin/nvcc") else None)
+    if not nvcc:
+        skip("there is no nvcc here")
+    done = subprocess.run(["make", "--no-print-directory", "-j2", "cuda-report", f"BUILD={BUILD}", f"CUDA_OBJ={BUILD}/obj/cuda-report", "CUDA_ARCHS=80 90"],
+                          cwd=ROOT, capture_output=True, text=True, env={k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")})
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    assert re.search(r"decode_kernel Q4_K 1 +90", done.stdout), done.stdout[-2000:]
+
+
+main()

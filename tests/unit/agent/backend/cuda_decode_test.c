@@ -1,0 +1,162 @@
+/* Products of few rows on the cuda backend, as the stand-in runs it: by integers where weights are
+ * quantised and float32 is not asked for, 16 bytes of weights at a time. */
+#include "tests/unit/agent/backend/cuda_fixture.h"
+
+static const enum dtype quantised[] = {DTYPE_Q8_0, DTYPE_Q4_0, DTYPE_Q4_1, DTYPE_Q5_0, DTYPE_Q5_1,
+                                       DTYPE_Q4_K, DTYPE_Q5_K, DTYPE_Q6_K, DTYPE_MXFP4};
+static const enum dtype plain_formats[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16};
+enum { QUANTISED = sizeof quantised / sizeof *quantised };
+
+struct product {
+    enum dtype dtype;
+    size_t rows, inputs, outputs;
+    bool adds;
+};
+
+/* out[rows, outputs], with the arithmetic that the backend chooses where not `f32`. */
+static void product_run(struct device *d, const struct product *p, const struct weight *w,
+                        const struct weight *bias, const float *x, bool f32, float *out)
+{
+    const struct backend *b = d->backend;
+    const struct weight *list[OP_WEIGHTS_MAX] = {w, p->adds ? bias : NULL};
+    const struct graph_op op = {.kind = OP_MATMUL,
+                                .n_inputs = p->adds ? 2 : 1,
+                                .n_weights = p->adds ? 2 : 1,
+                                .weights = list};
+    struct op_request request = {.op = &op};
+    struct device_weight *loaded[OP_WEIGHTS_MAX] = {0};
+    struct device_op *ready;
+    struct stream *s;
+    struct err e = {0};
+    assert_int_equal(b->stream_create(d, &s, &e), 0);
+    for (int i = 0; i < op.n_weights; i++) {
+        if (b->weight_load(d, list[i], i ? WEIGHT_VECTOR : WEIGHT_MATMUL, f32, &loaded[i], &e) < 0)
+            fail_msg("%s", e.text);
+        request.weights[i] = loaded[i];
+    }
+    struct tensor in[2] = {op_tensor(d, s, &(struct op_rows){x, p->rows, p->inputs}),
+                           op_tensor(d, s, &(struct op_rows){x, p->rows, p->outputs})},
+                  to = op_tensor(d, s, &(struct op_rows){NULL, p->rows, p->outputs}),
+                  host = tensor_on_host(out, DTYPE_F32, p->rows, p->outputs);
+    if (b->op_prepare(d, &request, &ready, &e) < 0)
+        fail_msg("%s", e.text);
+    b->op_run(s, ready, in, &to, NULL);
+    b->copy(s, &host, &to);
+    if (b->stream_wait(s, &e) < 0)
+        fail_msg("%s", e.text);
+    b->op_release(&ready);
+    for (int i = 0; i < 2; i++)
+        b->memory_release(d, &in[i].memory);
+    b->memory_release(d, &to.memory);
+    for (int i = 0; i < op.n_weights; i++)
+        b->weight_free(d, &loaded[i]);
+    b->stream_destroy(&s);
+}
+
+/* Whole numbers, the greatest of each 32 a 127: nothing is lost where they become integers. */
+static float *whole_numbers(size_t n, uint64_t seed)
+{
+    float *x = op_random(n, seed, 127);
+    for (size_t i = 0; i < n; i++)
+        x[i] = i % 32 == seed % 32 ? -127 : rintf(x[i]);
+    return x;
+}
+
+static void product_compare(struct device *d, const struct product *p, const float *x, bool f32,
+                            double bound)
+{
+    static const struct device_config reference_of = {.backend = "plain"};
+    struct device *reference;
+    struct err e = {0};
+    size_t n = p->rows * p->outputs;
+    float *values = op_random(p->inputs * p->outputs, 7, 0.5f), *bias = op_random(p->outputs, 3, 1),
+          *got = calloc(n, sizeof *got), *want = calloc(n, sizeof *want), greatest = 1;
+    uint8_t *bytes = malloc(p->inputs * p->outputs * sizeof *values);
+    struct weight w = weight_make(p->dtype, values, p->outputs, p->inputs, bytes),
+                  b = vector_make(bias, p->outputs);
+    assert_int_equal(device_open(&reference_of, &reference, &e), 0);
+    product_run(reference, p, &w, &b, x, true, want);
+    product_run(d, p, &w, &b, x, f32, got);
+    for (size_t i = 0; i < n; i++)
+        greatest = fmaxf(greatest, fabsf(want[i]));
+    for (size_t i = 0; i < n; i++)
+        if (!(fabs((double)got[i] - (double)want[i]) <= bound * (double)greatest))
+            fail_msg("%s, %zu rows, %zu inputs, %zu outputs: element %zu is %g instead of %g",
+                     dtype_info(p->dtype)->name, p->rows, p->inputs, p->outputs, i, (double)got[i],
+                     (double)want[i]);
+    device_close(&reference);
+    free(values), free(bias), free(got), free(want), free(bytes);
+}
+
+TEST(few_rows_by_integers_are_those_of_the_reference)
+{
+    /* rows, blocks of a row, outputs: within a piece, one of it, several, an odd output */
+    static const size_t shapes[][3] = {{1, 1, 1}, {1, 3, 9}, {3, 2, 5}, {8, 1, 2}, {6, 3, 8}};
+    struct device *d = cuda_open(0);
+    for (size_t i = 0; i < QUANTISED; i++)
+        for (size_t k = 0; k < sizeof shapes / sizeof *shapes; k++) {
+            size_t block = dtype_info(quantised[i])->block_elements;
+            const struct product p = {quantised[i], shapes[k][0], shapes[k][1] * block,
+                                      shapes[k][2], k % 2 == 1};
+            float *x = whole_numbers(p.rows * (p.inputs > p.outputs ? p.inputs : p.outputs), k + 1);
+            product_compare(d, &p, x, false, 2e-6);
+            free(x);
+        }
+    device_close(&d);
+}
+
+TEST(rows_of_several_pieces_are_added_up)
+{
+    struct device *d = cuda_open(0);
+    for (size_t i = 0; i < QUANTISED; i++) {
+        bool super = dtype_info(quantised[i])->block_elements == SUPERBLOCK_ELEMENTS;
+        const struct product p = {quantised[i], 1, super ? 256 * 19 : 32 * 131, 3, false};
+        float *x = whole_numbers(p.inputs, 5);
+        product_compare(d, &p, x, false, 2e-6);
+        free(x);
+    }
+    device_close(&d);
+}
+
+TEST(integers_lose_little_of_any_numbers)
+{
+    struct device *d = cuda_open(0);
+    for (size_t i = 0; i < QUANTISED; i++) {
+        const struct product p = {quantised[i], 2, 512, 4, false};
+        float *x = op_random(p.rows * p.inputs, 11, 3);
+        for (size_t k = 40; k < 80; k++)
+            x[k] = 0;
+        x[500] = 1000;
+        product_compare(d, &p, x, false, 0.02);
+        free(x);
+    }
+    device_close(&d);
+}
+
+TEST(few_rows_in_float32_are_those_of_the_reference)
+{
+    static const size_t shapes[][3] = {{1, 8, 1}, {1, 40, 9}, {4, 1040, 3}, {5, 264, 8}};
+    struct device *d = cuda_open(0);
+    for (size_t i = 0; i < 3; i++)
+        for (size_t k = 0; k < sizeof shapes / sizeof *shapes; k++)
+            for (int f32 = 0; f32 < 2; f32++) {
+                const struct product p = {plain_formats[i], shapes[k][0], shapes[k][1],
+                                          shapes[k][2], k % 2 == 1};
+                float *x =
+                    op_random(p.rows * (p.inputs > p.outputs ? p.inputs : p.outputs), k + 1, 1);
+                product_compare(d, &p, x, f32, 2e-6);
+                free(x);
+            }
+    device_close(&d);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(few_rows_by_integers_are_those_of_the_reference),
+        cmocka_unit_test(rows_of_several_pieces_are_added_up),
+        cmocka_unit_test(integers_lose_little_of_any_numbers),
+        cmocka_unit_test(few_rows_in_float32_are_those_of_the_reference),
+    };
+    return cmocka_run_group_tests_name("cuda_decode", tests, NULL, NULL);
+}

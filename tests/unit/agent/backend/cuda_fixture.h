@@ -1,0 +1,85 @@
+/* The cuda backend's plugin as the stand-in runs it (tests/cuda_on_cpu), for tests of its
+ * operators.
+ */
+#ifndef HP_TESTS_UNIT_AGENT_BACKEND_CUDA_FIXTURE_H
+#define HP_TESTS_UNIT_AGENT_BACKEND_CUDA_FIXTURE_H
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "agent/backend/plugin.h"
+#include "tests/unit/agent/backend/operator_fixture.h"
+
+/* What lies beside the tests: build/tests/cuda_on_cpu/NAME. */
+static inline const char *standin_path(const char *name)
+{
+    static char path[1200];
+    char self[1024];
+    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+    self[n > 0 ? n : 0] = '\0';
+    char *end = strstr(self, "/tests/unit/");
+    assert_non_null(end);
+    *end = '\0';
+    snprintf(path, sizeof path, "%s/tests/cuda_on_cpu/%s", self, name);
+    return path;
+}
+
+static inline const struct plugin *plugin_open(void)
+{
+    const struct plugin *p;
+    struct err e = {0};
+    setenv("HP_CUDA_PLUGIN", standin_path("libhp-cuda.so"), 1);
+    if (plugin_cuda(&p, &e) < 0)
+        fail_msg("%s", e.text);
+    return p;
+}
+
+/* Of the plugin that is loaded. */
+static inline void *standin_symbol(const char *name)
+{
+    void *object = dlopen(standin_path("libhp-cuda.so"), RTLD_NOW | RTLD_NOLOAD),
+         *symbol = object ? dlsym(object, name) : NULL;
+    assert_non_null(symbol);
+    dlclose(object);
+    return symbol;
+}
+
+static inline struct device *cuda_open(uint64_t memory_bytes)
+{
+    const struct device_config c = {
+        .backend = "cuda", .of = plugin_open()->backend, .memory_bytes = memory_bytes};
+    struct device *d = NULL;
+    struct err e = {0};
+    if (device_open(&c, &d, &e) < 0)
+        fail_msg("%s", e.text);
+    return d;
+}
+
+static inline struct weight weight_make(enum dtype t, const float *values, uint64_t rows,
+                                        uint64_t columns, uint8_t *bytes)
+{
+    dtype_info(t)->from_f32(values, rows * columns, bytes);
+    return (struct weight){.name = "weight",
+                           .dtype = t,
+                           .format = dtype_info(t)->name,
+                           .n_dims = 2,
+                           .shape = {rows, columns},
+                           .bytes = dtype_bytes(t, rows * columns),
+                           .file = -1,
+                           .data = bytes};
+}
+
+static inline struct weight vector_make(const float *values, uint64_t n)
+{
+    return (struct weight){.name = "vector",
+                           .dtype = DTYPE_F32,
+                           .format = "F32",
+                           .n_dims = 1,
+                           .shape = {n},
+                           .bytes = n * sizeof *values,
+                           .file = -1,
+                           .data = (const uint8_t *)values};
+}
+
+#endif
