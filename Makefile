@@ -191,7 +191,7 @@ SIM_BINARIES := $(patsubst %.c,$(BUILD)/%,$(TESTS_sim))
 .PHONY: unit-tests
 unit-tests: $(UNIT_BINARIES) $(SIM_BINARIES)
 
-$(BUILD)/tests/unit/agent/backend/cuda_test $(BUILD)/tests/unit/agent/backend/cuda_decode_test: | cuda-on-cpu
+$(patsubst %.c,$(BUILD)/%,$(wildcard tests/unit/agent/backend/cuda_*test.c)): | cuda-on-cpu
 define room_test
 $(BUILD)/tests/unit/$(1)/%: $(BUILD)/obj/tests/unit/$(1)/%.o $(LIBS_$(1))
 	@mkdir -p $$(@D)

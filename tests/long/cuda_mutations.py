@@ -11,7 +11,7 @@ import sys
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import faults
 
-TESTS = ["build/tests/unit/agent/backend/cuda_decode_test", "build/tests/unit/agent/backend/cuda_test"]
+TESTS = [f"build/tests/unit/agent/backend/cuda_{name}test" for name in ("decode_", "attention_", "operators_", "")]
 ROOM = "agent/backend/cuda/"
 
 # What it is, file, what stands there, what takes its place (once).
@@ -30,7 +30,7 @@ FAULTS = [
     ("decode: lanes do not wait for each other's copies", ROOM + "decode.cu", "        async_groups_wait<1>();\n        __syncwarp();\n", "        async_groups_wait<1>();\n"),
     ("decode: a piece is overwritten while lanes read it", ROOM + "decode.cu", "        __syncwarp();\n    }\n    sums_store<ROWS>", "    }\n    sums_store<ROWS>"),
     ("decode: one room for both pieces", ROOM + "decode.cu", "own + (i + 1) % 2 * turn", "own + i % 2 * turn"),
-    ("decode: a row's last piece is read past its end", ROOM + "decode.cu", "row_bytes - first < each ? row_bytes - first : each", "each"),
+    ("decode: a row's last piece is read past its end", ROOM + "decode.cu", "row_bytes - first < each ? row_bytes - first : each", "row_bytes - first < each ? each : each"),
     ("decode: tasks past a row's end", ROOM + "decode.cu", "            if (task >= n_tasks)\n                continue;\n", ""),
     ("decode: rows that begin anywhere", ROOM + "decode.cu", "+ o * room * 16 + lead[o]", "+ o * room * 16"),
     ("decode: an output past the last is read", ROOM + "decode.cu", "const uint8_t *row = p.weight + (c0 + o < p.outputs ? c0 + o : c0) * p.row_bytes;", "const uint8_t *row = p.weight + (c0 + o) * p.row_bytes;"),

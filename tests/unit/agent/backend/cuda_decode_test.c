@@ -7,14 +7,14 @@ static const enum dtype quantised[] = {DTYPE_Q8_0, DTYPE_Q4_0, DTYPE_Q4_1, DTYPE
 static const enum dtype plain_formats[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16};
 enum { QUANTISED = sizeof quantised / sizeof *quantised };
 
-struct product {
+struct few_rows_case {
     enum dtype dtype;
     size_t rows, inputs, outputs;
     bool adds;
 };
 
 /* out[rows, outputs], with the arithmetic that the backend chooses where not `f32`. */
-static void product_run(struct device *d, const struct product *p, const struct weight *w,
+static void product_run(struct device *d, const struct few_rows_case *p, const struct weight *w,
                         const struct weight *bias, const float *x, bool f32, float *out)
 {
     const struct backend *b = d->backend;
@@ -62,8 +62,8 @@ static float *whole_numbers(size_t n, uint64_t seed)
     return x;
 }
 
-static void product_compare(struct device *d, const struct product *p, const float *x, bool f32,
-                            double bound)
+static void product_compare(struct device *d, const struct few_rows_case *p, const float *x,
+                            bool f32, double bound)
 {
     static const struct device_config reference_of = {.backend = "plain"};
     struct device *reference;
@@ -96,8 +96,8 @@ TEST(few_rows_by_integers_are_those_of_the_reference)
     for (size_t i = 0; i < QUANTISED; i++)
         for (size_t k = 0; k < sizeof shapes / sizeof *shapes; k++) {
             size_t block = dtype_info(quantised[i])->block_elements;
-            const struct product p = {quantised[i], shapes[k][0], shapes[k][1] * block,
-                                      shapes[k][2], k % 2 == 1};
+            const struct few_rows_case p = {quantised[i], shapes[k][0], shapes[k][1] * block,
+                                            shapes[k][2], k % 2 == 1};
             float *x = whole_numbers(p.rows * (p.inputs > p.outputs ? p.inputs : p.outputs), k + 1);
             product_compare(d, &p, x, false, 2e-6);
             free(x);
@@ -110,7 +110,7 @@ TEST(rows_of_several_pieces_are_added_up)
     struct device *d = cuda_open(0);
     for (size_t i = 0; i < QUANTISED; i++) {
         bool super = dtype_info(quantised[i])->block_elements == SUPERBLOCK_ELEMENTS;
-        const struct product p = {quantised[i], 1, super ? 256 * 19 : 32 * 131, 3, false};
+        const struct few_rows_case p = {quantised[i], 1, super ? 256 * 19 : 32 * 131, 3, false};
         float *x = whole_numbers(p.inputs, 5);
         product_compare(d, &p, x, false, 2e-6);
         free(x);
@@ -122,7 +122,7 @@ TEST(integers_lose_little_of_any_numbers)
 {
     struct device *d = cuda_open(0);
     for (size_t i = 0; i < QUANTISED; i++) {
-        const struct product p = {quantised[i], 2, 512, 4, false};
+        const struct few_rows_case p = {quantised[i], 2, 512, 4, false};
         float *x = op_random(p.rows * p.inputs, 11, 3);
         for (size_t k = 40; k < 80; k++)
             x[k] = 0;
@@ -140,8 +140,8 @@ TEST(few_rows_in_float32_are_those_of_the_reference)
     for (size_t i = 0; i < 3; i++)
         for (size_t k = 0; k < sizeof shapes / sizeof *shapes; k++)
             for (int f32 = 0; f32 < 2; f32++) {
-                const struct product p = {plain_formats[i], shapes[k][0], shapes[k][1],
-                                          shapes[k][2], k % 2 == 1};
+                const struct few_rows_case p = {plain_formats[i], shapes[k][0], shapes[k][1],
+                                                shapes[k][2], k % 2 == 1};
                 float *x =
                     op_random(p.rows * (p.inputs > p.outputs ? p.inputs : p.outputs), k + 1, 1);
                 product_compare(d, &p, x, f32, 2e-6);

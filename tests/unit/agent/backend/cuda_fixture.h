@@ -29,7 +29,8 @@ static inline const struct plugin *plugin_open(void)
 {
     const struct plugin *p;
     struct err e = {0};
-    setenv("HP_CUDA_PLUGIN", standin_path("libhp-cuda.so"), 1);
+    if (!getenv("HP_CUDA_PLUGIN"))
+        setenv("HP_CUDA_PLUGIN", standin_path("libhp-cuda.so"), 1);
     if (plugin_cuda(&p, &e) < 0)
         fail_msg("%s", e.text);
     return p;
