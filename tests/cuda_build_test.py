@@ -1,4 +1,5 @@
-"""What nvcc makes of the CUDA plugin's kernels, where there is an nvcc: no hot kernel spills, and where cuobjdump is, decode loads weights 16 bytes at a time."""
+"""Building the CUDA plugin: what nvcc makes of its kernels, where there is an nvcc (no hot kernel spills; where cuobjdump is, decode loads weights 16 bytes at a time), and the script that
+builds, tests and measures where nothing but CUDA and a C compiler is, with the stand-in for a GPU."""
 import os
 import re
 import shutil
@@ -50,6 +51,20 @@ def no_hot_kernel_spills_and_decode_loads_wide():
                           cwd=ROOT, capture_output=True, text=True, env={k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")})
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     assert re.search(r"decode_kernel Q4_K 1 +90", done.stdout), done.stdout[-2000:]
+
+
+@test
+def the_script_for_a_gpu_builds_tests_and_measures():
+    with tempfile.TemporaryDirectory() as folder:
+        done = subprocess.run([os.path.join(ROOT, "bench", "gpu.sh"), "--stand-in", folder], capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+        for words in ("ok cuda_decode: ", "ok cuda_operators: ", "ok cuda_attention: attention_is_that_of_the_reference", "cuda:0 CUDA stand-in", "copy within the GPU",
+                      "prefill of 2048 tokens, bf16", "512 tokens after 6144", "decode, Q4_K", "64 sequences of 128 tokens", "0 of the tests failed"):
+            assert words in done.stdout, (words, done.stdout)
+        with open(os.path.join(folder, "table.txt")) as f:
+            assert len(f.read().splitlines()) == 9
+        broken = subprocess.run([os.path.join(ROOT, "bench", "gpu.sh"), folder], capture_output=True, text=True, env={**os.environ, "NVCC": "/nowhere/nvcc"})
+        assert broken.returncode != 0 and "there is no nvcc at /nowhere/nvcc" in broken.stderr, broken.stderr
 
 
 main()

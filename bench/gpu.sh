@@ -1,0 +1,93 @@
+#!/usr/bin/env bash
+# For the day there is a GPU: builds the cuda plugin, the plain backend and the tests of its operators with nvcc and a C compiler alone (nothing is installed, no network, a copy of
+# the repository), runs all operator tests against the plain backend (under compute-sanitizer too, where it is), then measures layers of LLaMA-7B's shape and prints one table.
+# Less than 8 minutes with 16 cores.
+#
+#     bench/gpu.sh [--stand-in] [FOLDER]     FOLDER: of what is built (build/gpu)
+#
+# --stand-in: the same with tests/cuda_on_cpu for a GPU and small shapes: whether this script works, not how fast anything is. CC, CXX and NVCC name compilers, CUDA_ARCHS="90" the
+# architectures (that of the GPU).
+set -euo pipefail
+cd "$(dirname "$0")/.."
+standin=
+[ "${1:-}" = --stand-in ] && { standin=1; shift; }
+out=$(realpath -m "${1:-build/gpu}")
+CC=${CC:-cc} CXX=${CXX:-g++}
+NVCC=${NVCC:-$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)}
+jobs=$(nproc)
+mkdir -p "$out"
+
+say() { echo "== $* (second $SECONDS)"; }
+fail() { echo "bench/gpu.sh: $*" >&2; exit 1; }
+
+# ---- what is built ----
+common=(agent/backend/tensor.c common/bytes.c common/status.c common/utf8.c model/weights.c model/graph/kinds.c
+    model/dtype/{blocks,dtype,half,pack_blocks,pack_superblocks,quantise,superblocks}.c)
+host=(agent/backend/cuda/*.c)
+reference=(agent/backend/{backend,plugin}.c agent/backend/plain/*.c common/env.c bench/gpu/none.c)
+kernels=(agent/backend/cuda/*.cu)
+tests=(decode operators attention)
+cflags=(-std=c11 -D_GNU_SOURCE -O2 -fPIC -pthread -Wall -Wno-format-truncation -I. -Ibench/gpu "-DHP_VERSION=\"$(cat VERSION)\"")
+
+object() { echo "$out/$(echo "$1" | tr / _).o"; }
+compile() { # source
+    case $1 in
+    *.c) "$CC" "${cflags[@]}" -c "$1" -o "$(object "$1")" ;;
+    *.cc) "$CXX" -std=c++17 -O2 -g1 -fPIC -pthread -Itests/cuda_on_cpu -I. -c "$1" -o "$(object "$1")" ;;
+    *.cu) if [ -n "$standin" ]; then
+              "$CXX" -x c++ -std=c++17 -O1 -g1 -fPIC -fsanitize=thread -Wno-unknown-pragmas -Itests/cuda_on_cpu -I. -c "$1" -o "$(object "$1")"
+          else
+              "$NVCC" -std=c++17 -O3 -Xcompiler -fPIC --expt-relaxed-constexpr "${codes[@]}" -I. -c "$1" -o "$(object "$1")"
+          fi ;;
+    esac
+}
+objects() { for one in "$@"; do object "$one"; done; }
+
+sources=("${common[@]}" "${host[@]}" "${reference[@]}" "${kernels[@]}" bench/gpu/layers.c bench/gpu/measure.c)
+for t in "${tests[@]}"; do sources+=("tests/unit/agent/backend/cuda_${t}_test.c"); done
+if [ -n "$standin" ]; then
+    sources+=(tests/cuda_on_cpu/*.cc)
+    link=("$CXX" -shared -lstdc++ -ldl)
+    runtime=($(objects tests/cuda_on_cpu/*.cc))
+else
+    [ -x "$NVCC" ] || fail "there is no nvcc at $NVCC (NVCC=/path/to/nvcc says where)"
+    codes=(-arch=native)
+    [ -z "${CUDA_ARCHS:-}" ] || { codes=(); for a in $CUDA_ARCHS; do codes+=(-gencode "arch=compute_$a,code=sm_$a"); done; }
+    link=("$NVCC" -shared -cudart static)
+    runtime=()
+fi
+say "building in $out"
+export -f compile object
+export CC CXX NVCC out standin
+printf '%s\n' "${sources[@]}" | xargs -P "$jobs" -I{} bash -c "$(declare -p cflags codes 2>/dev/null); compile {}" || fail "it does not compile"
+"${link[@]}" -o "$out/libhp-cuda.so" $(objects "${kernels[@]}" "${host[@]}" "${common[@]}") "${runtime[@]}" -lm -lpthread -ldl || fail "the plugin does not link"
+shared=($(objects "${common[@]}" "${reference[@]}"))
+for t in "${tests[@]}"; do
+    "$CC" -o "$out/cuda_${t}_test" "$(object "tests/unit/agent/backend/cuda_${t}_test.c")" "${shared[@]}" -lm -lpthread -ldl
+done
+"$CC" -o "$out/measure" $(objects bench/gpu/measure.c bench/gpu/layers.c) "${shared[@]}" -lm -lpthread -ldl
+
+# ---- what is tested ----
+export HP_CUDA_PLUGIN=$out/libhp-cuda.so
+failed=0
+for t in "${tests[@]}"; do
+    say "operators against the plain backend: $t"
+    "$out/cuda_${t}_test" || failed=$((failed + 1))
+done
+sanitizer=$(command -v compute-sanitizer || echo "$(dirname "$NVCC")/compute-sanitizer")
+if [ -z "$standin" ] && [ -x "$sanitizer" ]; then
+    for tool in memcheck racecheck; do
+        for t in "${tests[@]}"; do
+            say "compute-sanitizer $tool: $t"
+            timeout 100 "$sanitizer" --tool "$tool" --error-exitcode 9 "$out/cuda_${t}_test" >"$out/$tool-$t.log" 2>&1 || { tail -n 20 "$out/$tool-$t.log"; failed=$((failed + 1)); }
+        done
+    done
+else
+    say "compute-sanitizer is left out: there is none"
+fi
+
+# ---- what is measured ----
+say "measuring"
+"$out/measure" ${standin:+--small} | tee "$out/table.txt"
+say "done: $failed of the tests failed"
+[ "$failed" -eq 0 ]

@@ -1,0 +1,34 @@
+/* Layers of LLaMA's shape with random weights on a device, as a stage runs them: for measuring a
+ * backend through its table alone. A few layers have weights of their own and are run by turns, so
+ * that no cache holds them. The process ends where something fails. */
+#ifndef HP_BENCH_GPU_LAYERS_H
+#define HP_BENCH_GPU_LAYERS_H
+
+#include "agent/backend/backend.h"
+
+struct layers_shape {
+    uint32_t width, hidden, heads, head_dim;
+    uint32_t layers, distinct; /* that are run, and that have weights of their own */
+    uint32_t rows, tokens;     /* most of a batch, and those that the KV cache has room for */
+};
+
+struct layers;
+struct layers *layers_create(struct device *d, const struct layers_shape *shape, enum dtype dtype);
+void layers_destroy(struct layers **l);
+/* Weights of all layers that are run, as one pass reads them. */
+double layers_weight_bytes(const struct layers *l);
+/* Of `sequences` runs of `tokens` after `prefix`: products, and attention as it is causal. */
+double layers_flops(const struct layers_shape *s, uint32_t sequences, uint32_t tokens,
+                    uint32_t prefix);
+/* One pass of such a batch; waits for its end and gives seconds. */
+double layers_run(struct layers *l, uint32_t sequences, uint32_t tokens, uint32_t prefix);
+
+/* ---- what others of bench/gpu use too ---- */
+
+double seconds_now(void);
+/* Ends the process with what `e` says where rc is negative. */
+void must(int rc, const struct err *e);
+/* Random elements with sound scales. */
+struct weight matrix_make(enum dtype dtype, uint64_t outputs, uint64_t inputs);
+
+#endif

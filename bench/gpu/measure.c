@@ -1,0 +1,141 @@
+/* What a GPU does with layers of LLaMA-7B's shape, beside what it could: copies within its memory,
+ * and one large bf16 product. One table on standard output.
+ *
+ *     measure [--small]      --small: shapes that a stand-in runs in a moment; figures mean nothing
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "agent/backend/plugin.h"
+#include "bench/gpu/layers.h"
+
+static const struct layers_shape large = {4096, 11008, 32, 128, 32, 4, 2048, 64 * 192},
+                                 small = {64, 96, 2, 32, 2, 2, 24, 256};
+
+/* Best of a few rounds after one that warms up. */
+enum { ROUNDS = 5 };
+
+static double run_best(struct layers *l, uint32_t sequences, uint32_t tokens, uint32_t prefix)
+{
+    double best = 1e30;
+    layers_run(l, sequences, tokens, prefix);
+    for (int i = 0; i < ROUNDS; i++) {
+        double took = layers_run(l, sequences, tokens, prefix);
+        best = took < best ? took : best;
+    }
+    return best;
+}
+
+/* Bytes read and written a second. */
+static double copy_measure(struct device *d, uint64_t bytes)
+{
+    const struct backend *b = d->backend;
+    struct memory m[2];
+    struct stream *s;
+    struct err e = {0};
+    double best = 1e30;
+    must(b->stream_create(d, &s, &e), &e);
+    for (int i = 0; i < 2; i++)
+        must(b->memory_alloc(d, bytes, &m[i], &e), &e);
+    struct tensor from = tensor_rows(m[0], DTYPE_F32, bytes / 4096, 1024),
+                  to = tensor_rows(m[1], DTYPE_F32, bytes / 4096, 1024);
+    for (int i = 0; i < ROUNDS + 1; i++) {
+        double start = seconds_now();
+        b->copy(s, &to, &from);
+        must(b->stream_wait(s, &e), &e);
+        best = seconds_now() - start < best ? seconds_now() - start : best;
+    }
+    for (int i = 0; i < 2; i++)
+        b->memory_release(d, &m[i]);
+    b->stream_destroy(&s);
+    return 2.0 * (double)bytes / best;
+}
+
+/* Multiplications and additions a second of a square bf16 product. */
+static double product_measure(struct device *d, uint32_t n)
+{
+    const struct backend *b = d->backend;
+    struct weight w = matrix_make(DTYPE_BF16, n, n);
+    const struct weight *list[OP_WEIGHTS_MAX] = {&w};
+    const struct graph_op op = {.kind = OP_MATMUL, .n_inputs = 1, .n_weights = 1, .weights = list};
+    struct op_request request = {.op = &op};
+    struct device_weight *loaded;
+    struct device_op *ready;
+    struct memory m[2];
+    struct stream *s;
+    struct err e = {0};
+    double best = 1e30;
+    must(b->weight_load(d, &w, WEIGHT_MATMUL, false, &loaded, &e), &e);
+    request.weights[0] = loaded;
+    must(b->op_prepare(d, &request, &ready, &e), &e);
+    must(b->stream_create(d, &s, &e), &e);
+    for (int i = 0; i < 2; i++)
+        must(b->memory_alloc(d, (uint64_t)n * n * sizeof(float), &m[i], &e), &e);
+    struct tensor in = tensor_rows(m[0], DTYPE_F32, n, n), out = tensor_rows(m[1], DTYPE_F32, n, n);
+    for (int i = 0; i < ROUNDS + 1; i++) {
+        double start = seconds_now();
+        b->op_run(s, ready, &in, &out, NULL);
+        must(b->stream_wait(s, &e), &e);
+        best = seconds_now() - start < best ? seconds_now() - start : best;
+    }
+    for (int i = 0; i < 2; i++)
+        b->memory_release(d, &m[i]);
+    b->op_release(&ready);
+    b->weight_free(d, &loaded);
+    b->stream_destroy(&s);
+    free((void *)(uintptr_t)w.data);
+    return 2.0 * n * n * n / best;
+}
+
+static bool small_shapes; /* no goal is told */
+
+static void row_print(const char *what, double value, const char *unit, double share, double goal)
+{
+    printf("%-44s %12.4g %-9s", what, value, unit);
+    if (goal > 0 && !small_shapes)
+        printf(" %8.3g of %.3g %s", share, goal, share >= goal ? "reached" : "missed");
+    printf("\n");
+    fflush(stdout);
+}
+
+static void table_print(struct device *d, const struct layers_shape *s, bool is_small)
+{
+    double copy = copy_measure(d, is_small ? 1 << 16 : 1 << 30),
+           peak = product_measure(d, is_small ? 64 : 8192);
+    row_print("copy within the GPU, read and written", copy / 1e9, "GB/s", 0, 0);
+    row_print("bf16 product, 8192 x 8192 x 8192", peak / 1e12, "TFLOP/s", 0, 0);
+    uint32_t prefill = s->rows, slice = s->rows / 4, prefix = is_small ? 96 : 6144,
+             batch = is_small ? 4 : 64, context = is_small ? 16 : 127;
+    struct layers *l = layers_create(d, s, DTYPE_BF16);
+    double took = run_best(l, 1, prefill, 0), rate = layers_flops(s, 1, prefill, 0) / took;
+    row_print("prefill of 2048 tokens, bf16: tokens", prefill / took, "per s", rate / peak, 0.6);
+    took = run_best(l, 1, slice, prefix), rate = layers_flops(s, 1, slice, prefix) / took;
+    row_print("512 tokens after 6144, bf16: tokens", slice / took, "per s", rate / peak, 0.5);
+    double one = run_best(l, 1, 1, context), many = run_best(l, batch, 1, context);
+    row_print("decode, bf16: steps", 1 / one, "per s", layers_weight_bytes(l) / one / copy, 0.7);
+    row_print("64 sequences of 128 tokens, bf16: tokens", batch / many, "per s", batch * one / many,
+              40);
+    layers_destroy(&l);
+    l = layers_create(d, s, is_small ? DTYPE_Q8_0 : DTYPE_Q4_K);
+    one = run_best(l, 1, 1, context);
+    row_print("decode, Q4_K: steps", 1 / one, "per s", layers_weight_bytes(l) / one / copy, 0.6);
+    took = run_best(l, 1, prefill, 0), rate = layers_flops(s, 1, prefill, 0) / took;
+    row_print("prefill of 2048 tokens, Q4_K: tokens", prefill / took, "per s", rate / peak, 0);
+    layers_destroy(&l);
+}
+
+int main(int argc, char **argv)
+{
+    bool is_small = small_shapes = argc > 1 && strcmp(argv[1], "--small") == 0;
+    const struct plugin *p;
+    struct device *d;
+    struct err e = {0};
+    must(plugin_cuda(&p, &e), &e);
+    const struct device_config c = {.backend = "cuda", .of = p->backend};
+    must(device_open(&c, &d, &e), &e);
+    printf("%s\n", d->backend->device_describe(d));
+    table_print(d, is_small ? &small : &large, is_small);
+    device_close(&d);
+    return 0;
+}
