@@ -9,19 +9,19 @@ enum { VALUES = 10, STEPS_MAX = 20 };
 /* A layer's values: rows of numbers that its operators read and write. */
 enum value { X, ANGLES, NORMED, Q, K, V, ATTENDED, GATE, UP, POSITIONS };
 
-struct layer_step {
+struct llama_step {
     struct graph_op op;
     const struct weight *list[OP_WEIGHTS_MAX];
     struct device_weight *weight;
     struct device_op *ready;
     enum value in[3], out;
 };
-struct layer {
-    struct layer_step steps[STEPS_MAX];
+struct llama_layer {
+    struct llama_step steps[STEPS_MAX];
     int n;
 };
-struct layers {
-    struct layers_shape shape;
+struct llama_layers {
+    struct llama_shape shape;
     struct device *device;
     const struct backend *backend;
     struct stream *stream;
@@ -32,8 +32,8 @@ struct layers {
     uint32_t *pages, *positions;
     struct weight matrices[4], norm; /* [outputs, inputs]: width x width, hidden x width, width x
                                         hidden */
-    struct layer *all;               /* [distinct] */
-    struct layer first;              /* angles of the rotation */
+    struct llama_layer *all;         /* [distinct] */
+    struct llama_layer first;        /* angles of the rotation */
     double weight_bytes;
 };
 
@@ -83,10 +83,10 @@ struct weight matrix_make(enum dtype dtype, uint64_t outputs, uint64_t inputs)
 
 /* ---- making them ready ---- */
 
-static void step_add(struct layers *l, struct layer *to, struct layer_step step,
+static void step_add(struct llama_layers *l, struct llama_layer *to, struct llama_step step,
                      const struct weight *w, enum weight_use use)
 {
-    struct layer_step *s = &to->steps[to->n++];
+    struct llama_step *s = &to->steps[to->n++];
     struct err e = {0};
     *s = step;
     s->list[0] = w;
@@ -101,30 +101,30 @@ static void step_add(struct layers *l, struct layer *to, struct layer_step step,
     must(l->backend->op_prepare(l->device, &request, &s->ready, &e), &e);
 }
 
-static void product_add(struct layers *l, struct layer *to, enum value in, enum value out,
-                        int which)
+static void product_add(struct llama_layers *l, struct llama_layer *to, enum value in,
+                        enum value out, int which)
 {
     step_add(l, to,
-             (struct layer_step){.op = {.kind = OP_MATMUL, .n_inputs = out == X ? 2 : 1},
+             (struct llama_step){.op = {.kind = OP_MATMUL, .n_inputs = out == X ? 2 : 1},
                                  .in = {in, X},
                                  .out = out},
              &l->matrices[which], WEIGHT_MATMUL);
 }
 
-static void norm_add(struct layers *l, struct layer *to)
+static void norm_add(struct llama_layers *l, struct llama_layer *to)
 {
     step_add(
         l, to,
-        (struct layer_step){.op = {.kind = OP_RMS_NORM, .n_inputs = 1, .u.norm.epsilon = 1e-5f},
+        (struct llama_step){.op = {.kind = OP_RMS_NORM, .n_inputs = 1, .u.norm.epsilon = 1e-5f},
                             .in = {X},
                             .out = NORMED},
         &l->norm, WEIGHT_VECTOR);
 }
 
-static void rope_add(struct layers *l, struct layer *to, enum value of)
+static void rope_add(struct llama_layers *l, struct llama_layer *to, enum value of)
 {
     step_add(l, to,
-             (struct layer_step){
+             (struct llama_step){
                  .op = {.kind = OP_ROPE,
                         .n_inputs = 2,
                         .u.rope = {.config = &l->rope, .head_dim = (int)l->shape.head_dim}},
@@ -133,7 +133,7 @@ static void rope_add(struct layers *l, struct layer *to, enum value of)
              NULL, WEIGHT_VECTOR);
 }
 
-static void layer_make(struct layers *l, struct layer *to)
+static void layer_make(struct llama_layers *l, struct llama_layer *to)
 {
     int heads = (int)l->shape.heads, head_dim = (int)l->shape.head_dim;
     norm_add(l, to);
@@ -143,7 +143,7 @@ static void layer_make(struct layers *l, struct layer *to)
     rope_add(l, to, Q);
     rope_add(l, to, K);
     step_add(l, to,
-             (struct layer_step){
+             (struct llama_step){
                  .op = {.kind = OP_ATTENTION,
                         .n_inputs = 3,
                         .u.attention = {.heads = heads, .kv_heads = heads, .head_dim = head_dim}},
@@ -155,15 +155,15 @@ static void layer_make(struct layers *l, struct layer *to)
     product_add(l, to, NORMED, GATE, 1);
     product_add(l, to, NORMED, UP, 1);
     step_add(l, to,
-             (struct layer_step){
+             (struct llama_step){
                  .op = {.kind = OP_SILU_MUL, .n_inputs = 2}, .in = {GATE, UP}, .out = GATE},
              NULL, WEIGHT_VECTOR);
     product_add(l, to, GATE, X, 2);
 }
 
-static void values_make(struct layers *l)
+static void values_make(struct llama_layers *l)
 {
-    const struct layers_shape *s = &l->shape;
+    const struct llama_shape *s = &l->shape;
     struct err e = {0};
     for (int i = 0; i < VALUES; i++) {
         l->widths[i] = i == GATE || i == UP ? s->hidden
@@ -189,9 +189,10 @@ static void values_make(struct layers *l)
         l->pages[i] = i;
 }
 
-struct layers *layers_create(struct device *d, const struct layers_shape *shape, enum dtype dtype)
+struct llama_layers *layers_create(struct device *d, const struct llama_shape *shape,
+                                   enum dtype dtype)
 {
-    struct layers *l = calloc(1, sizeof *l);
+    struct llama_layers *l = calloc(1, sizeof *l);
     struct err e = {0};
     float *ones = calloc(shape->width, sizeof *ones);
     l->shape = *shape;
@@ -216,7 +217,7 @@ struct layers *layers_create(struct device *d, const struct layers_shape *shape,
     must(l->backend->stream_create(d, &l->stream, &e), &e);
     values_make(l);
     step_add(l, &l->first,
-             (struct layer_step){
+             (struct llama_step){
                  .op = {.kind = OP_ROPE_ANGLES, .n_inputs = 1, .u.rope.config = &l->rope},
                  .in = {POSITIONS},
                  .out = ANGLES},
@@ -226,7 +227,7 @@ struct layers *layers_create(struct device *d, const struct layers_shape *shape,
     return l;
 }
 
-static void layer_free(struct layers *l, struct layer *of)
+static void layer_free(struct llama_layers *l, struct llama_layer *of)
 {
     for (int i = 0; i < of->n; i++) {
         l->backend->op_release(&of->steps[i].ready);
@@ -235,9 +236,9 @@ static void layer_free(struct layers *l, struct layer *of)
     }
 }
 
-void layers_destroy(struct layers **self)
+void layers_destroy(struct llama_layers **self)
 {
-    struct layers *l = *self;
+    struct llama_layers *l = *self;
     *self = NULL;
     layer_free(l, &l->first);
     for (uint32_t i = 0; i < l->shape.distinct; i++)
@@ -257,12 +258,12 @@ void layers_destroy(struct layers **self)
 
 /* ---- running ---- */
 
-double layers_weight_bytes(const struct layers *l)
+double layers_weight_bytes(const struct llama_layers *l)
 {
     return l->weight_bytes;
 }
 
-double layers_flops(const struct layers_shape *s, uint32_t sequences, uint32_t tokens,
+double layers_flops(const struct llama_shape *s, uint32_t sequences, uint32_t tokens,
                     uint32_t prefix)
 {
     double all = (double)sequences * tokens, seen = prefix + (tokens + 1) / 2.0;
@@ -270,11 +271,11 @@ double layers_flops(const struct layers_shape *s, uint32_t sequences, uint32_t t
     return s->layers * all * (products + 4.0 * seen * s->heads * s->head_dim);
 }
 
-static void layer_run(struct layers *l, struct layer *of, uint32_t rows,
+static void layer_run(struct llama_layers *l, struct llama_layer *of, uint32_t rows,
                       const struct op_batch *batch)
 {
     for (int i = 0; i < of->n; i++) {
-        struct layer_step *s = &of->steps[i];
+        struct llama_step *s = &of->steps[i];
         struct tensor in[3],
             out = tensor_rows(l->values[s->out], DTYPE_F32, rows, l->widths[s->out]);
         for (int k = 0; k < s->op.n_inputs; k++)
@@ -284,7 +285,7 @@ static void layer_run(struct layers *l, struct layer *of, uint32_t rows,
     }
 }
 
-double layers_run(struct layers *l, uint32_t sequences, uint32_t tokens, uint32_t prefix)
+double layers_run(struct llama_layers *l, uint32_t sequences, uint32_t tokens, uint32_t prefix)
 {
     struct attention_run *runs = calloc(sequences, sizeof *runs);
     const uint32_t **pages = calloc(sequences, sizeof *pages);

@@ -6,22 +6,23 @@
 
 #include "agent/backend/backend.h"
 
-struct layers_shape {
+struct llama_shape {
     uint32_t width, hidden, heads, head_dim;
     uint32_t layers, distinct; /* that are run, and that have weights of their own */
     uint32_t rows, tokens;     /* most of a batch, and those that the KV cache has room for */
 };
 
-struct layers;
-struct layers *layers_create(struct device *d, const struct layers_shape *shape, enum dtype dtype);
-void layers_destroy(struct layers **l);
+struct llama_layers;
+struct llama_layers *layers_create(struct device *d, const struct llama_shape *shape,
+                                   enum dtype dtype);
+void layers_destroy(struct llama_layers **l);
 /* Weights of all layers that are run, as one pass reads them. */
-double layers_weight_bytes(const struct layers *l);
+double layers_weight_bytes(const struct llama_layers *l);
 /* Of `sequences` runs of `tokens` after `prefix`: products, and attention as it is causal. */
-double layers_flops(const struct layers_shape *s, uint32_t sequences, uint32_t tokens,
+double layers_flops(const struct llama_shape *s, uint32_t sequences, uint32_t tokens,
                     uint32_t prefix);
 /* One pass of such a batch; waits for its end and gives seconds. */
-double layers_run(struct layers *l, uint32_t sequences, uint32_t tokens, uint32_t prefix);
+double layers_run(struct llama_layers *l, uint32_t sequences, uint32_t tokens, uint32_t prefix);
 
 /* ---- what others of bench/gpu use too ---- */
 

@@ -10,13 +10,13 @@
 #include "agent/backend/plugin.h"
 #include "bench/gpu/layers.h"
 
-static const struct layers_shape large = {4096, 11008, 32, 128, 32, 4, 2048, 64 * 192},
-                                 small = {64, 96, 2, 32, 2, 2, 24, 256};
+static const struct llama_shape large = {4096, 11008, 32, 128, 32, 4, 2048, 64 * 192},
+                                small = {64, 96, 2, 32, 2, 2, 24, 256};
 
 /* Best of a few rounds after one that warms up. */
 enum { ROUNDS = 5 };
 
-static double run_best(struct layers *l, uint32_t sequences, uint32_t tokens, uint32_t prefix)
+static double run_best(struct llama_layers *l, uint32_t sequences, uint32_t tokens, uint32_t prefix)
 {
     double best = 1e30;
     layers_run(l, sequences, tokens, prefix);
@@ -99,7 +99,7 @@ static void row_print(const char *what, double value, const char *unit, double s
     fflush(stdout);
 }
 
-static void table_print(struct device *d, const struct layers_shape *s, bool is_small)
+static void table_print(struct device *d, const struct llama_shape *s, bool is_small)
 {
     double copy = copy_measure(d, is_small ? 1 << 16 : 1 << 30),
            peak = product_measure(d, is_small ? 64 : 8192);
@@ -107,7 +107,7 @@ static void table_print(struct device *d, const struct layers_shape *s, bool is_
     row_print("bf16 product, 8192 x 8192 x 8192", peak / 1e12, "TFLOP/s", 0, 0);
     uint32_t prefill = s->rows, slice = s->rows / 4, prefix = is_small ? 96 : 6144,
              batch = is_small ? 4 : 64, context = is_small ? 16 : 127;
-    struct layers *l = layers_create(d, s, DTYPE_BF16);
+    struct llama_layers *l = layers_create(d, s, DTYPE_BF16);
     double took = run_best(l, 1, prefill, 0), rate = layers_flops(s, 1, prefill, 0) / took;
     row_print("prefill of 2048 tokens, bf16: tokens", prefill / took, "per s", rate / peak, 0.6);
     took = run_best(l, 1, slice, prefix), rate = layers_flops(s, 1, slice, prefix) / took;
