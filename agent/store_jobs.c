@@ -125,12 +125,14 @@ static void weight_mark(void *ctx, const struct weight *w)
         weight_mark(ctx, w->scales);
 }
 
-/* Which chunks the stage's layers lie in, by opening the sparse copy. */
+/* Which chunks the stage's layers lie in, by opening the sparse copy; NULL: all, of a network. */
 static int chunks_needed(struct store_job *j, uint8_t **needed, struct err *e)
 {
     const struct message_stage_prepare *p = &j->prepare->message.u.stage_prepare;
     const struct manifest *manifest = store_model_manifest(j->model);
     struct model *model;
+    if (p->share.count > 0)
+        return 0;
     int rc = model_open(store_model_path(j->model), &model, e);
     if (rc < 0)
         return rc;
@@ -161,7 +163,7 @@ static int fetch_begin(struct store_job *j, struct err *e)
         rc = err_set(e, HP_ENOMEM, "no memory to fetch a stage");
     size_t n = 0;
     for (uint32_t i = 0; rc == 0 && i < manifest->chunks.count; i++)
-        if (needed[i / 8] >> i % 8 & 1) {
+        if (!needed || needed[i / 8] >> i % 8 & 1) {
             list[n] = i;
             bytes[n++] = (uint32_t)chunks[i].bytes;
         }

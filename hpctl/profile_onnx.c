@@ -20,7 +20,7 @@ static const double SPREAD = 0.02;
 struct onnx_profile {
     struct onnx_network *network;
     struct network_profile_ask ask;
-    struct network_profile_dim dims[MOST_DIMS];
+    struct network_dim dims[MOST_DIMS];
     char symbols[MOST_DIMS][128];
     struct network_profile measured;
     const char *model, *kind;

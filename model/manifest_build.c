@@ -2,13 +2,11 @@
 #include "model/manifest_build.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "common/arena.h"
 #include "common/fs.h"
@@ -87,66 +85,37 @@ static void cache_write(const char *folder, const char *file, const uint8_t *byt
 
 struct manifest_build {
     const struct model *model;
-    struct arena arena;
+    struct manifest_source source;
     bool folder;
     int n_files;
     const struct model_file *files;
-    int *fds;
-    uint64_t done_bytes, total_bytes;
-    manifest_progress_fn progress;
-    void *progress_ctx;
 };
-
-static int range_read(struct manifest_build *b, int file, uint64_t offset, uint8_t *out,
-                      uint64_t bytes, struct err *e)
-{
-    uint64_t at = 0;
-    while (at < bytes) {
-        ssize_t n = pread(b->fds[file], out + at, (size_t)(bytes - at), (off_t)(offset + at));
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return err_set(e, HP_EIO, "%s: %s: cannot read %llu bytes at %llu: %s",
-                           model_path(b->model), b->files[file].name, (unsigned long long)bytes,
-                           (unsigned long long)offset,
-                           n < 0 ? strerror(errno) : "the file ends before");
-        at += (uint64_t)n;
-    }
-    return 0;
-}
 
 static int files_open(struct manifest_build *b, struct err *e)
 {
-    b->fds = arena_alloc(&b->arena, (size_t)b->n_files, sizeof *b->fds);
-    if (!b->fds)
-        return err_set(e, HP_ENOMEM, "no memory for %d files", b->n_files);
-    for (int i = 0; i < b->n_files; i++)
-        b->fds[i] = -1;
-    for (int i = 0; i < b->n_files; i++) {
+    int rc = 0;
+    for (int i = 0; i < b->n_files && rc == 0; i++) {
         char path[PATH_MAX];
-        int rc = file_path(b->model, b->files[i].name, b->folder, path, sizeof path, e);
-        if (rc < 0)
-            return rc;
-        b->fds[i] = open(path, O_RDONLY | O_CLOEXEC);
-        if (b->fds[i] < 0)
-            return err_set(e, HP_EIO, "%s: %s", path, strerror(errno));
+        rc = file_path(b->model, b->files[i].name, b->folder, path, sizeof path, e);
+        rc = rc < 0 ? rc : manifest_source_open(&b->source, path, e);
     }
-    return 0;
+    return rc;
 }
 
 static int heads_read(struct manifest_build *b, struct manifest *out, struct err *e)
 {
     int n;
     const struct model_range *ranges = model_heads(b->model, &n);
-    struct manifest_head *heads = arena_alloc(&b->arena, (size_t)n + 1, sizeof *heads);
+    struct manifest_head *heads = arena_alloc(&b->source.arena, (size_t)n + 1, sizeof *heads);
     if (!heads)
         return err_set(e, HP_ENOMEM, "no memory for %d heads", n);
     for (int i = 0; i < n; i++) {
-        uint8_t *data = arena_alloc(&b->arena, ranges[i].bytes + 1, 1);
+        uint8_t *data = arena_alloc(&b->source.arena, ranges[i].bytes + 1, 1);
         if (!data)
             return err_set(e, HP_ENOMEM, "no memory for the %llu bytes that open the model",
                            (unsigned long long)ranges[i].bytes);
-        int rc = range_read(b, ranges[i].file, ranges[i].offset, data, ranges[i].bytes, e);
+        int rc = manifest_source_read(&b->source, ranges[i].file, ranges[i].offset, data,
+                                      ranges[i].bytes, e);
         if (rc < 0)
             return rc;
         heads[i] = (struct manifest_head){
@@ -170,7 +139,7 @@ static const struct weight **weights_sorted(struct manifest_build *b, int *count
 {
     int n, kept = 0;
     const struct weight *all = model_weights(b->model, &n);
-    const struct weight **list = arena_alloc(&b->arena, (size_t)n + 1, sizeof *list);
+    const struct weight **list = arena_alloc(&b->source.arena, (size_t)n + 1, sizeof *list);
     if (!list)
         return NULL;
     for (int i = 0; i < n; i++)
@@ -185,56 +154,24 @@ static const struct weight **weights_sorted(struct manifest_build *b, int *count
     return list;
 }
 
-static int chunk_add(struct manifest_build *b, const struct weight *w, uint64_t at,
-                     uint8_t *scratch, struct manifest_chunk *out, struct err *e)
-{
-    uint64_t bytes = w->bytes - at < MANIFEST_CHUNK_BYTES ? w->bytes - at : MANIFEST_CHUNK_BYTES;
-    int rc = range_read(b, w->file, w->offset + at, scratch, bytes, e);
-    if (rc < 0)
-        return rc;
-    struct digest d = digest_of(scratch, bytes);
-    const uint8_t *digest = arena_memdup(&b->arena, d.bytes, sizeof d.bytes);
-    if (!digest)
-        return err_set(e, HP_ENOMEM, "no memory for the names of chunks");
-    *out =
-        (struct manifest_chunk){(uint64_t)w->file, w->offset + at, bytes, {digest, DIGEST_BYTES}};
-    b->done_bytes += bytes;
-    if (b->progress && b->progress(b->progress_ctx, b->done_bytes, b->total_bytes) != 0)
-        return err_set(e, HP_ECANCELED, "naming the model's chunks was stopped");
-    return 0;
-}
-
 static int chunks_read(struct manifest_build *b, struct manifest *out, struct err *e)
 {
-    int n_weights = 0;
-    const struct weight **weights = weights_sorted(b, &n_weights);
-    uint64_t n_chunks = 0;
-    for (int i = 0; weights && i < n_weights; i++) {
-        n_chunks += (weights[i]->bytes + MANIFEST_CHUNK_BYTES - 1) / MANIFEST_CHUNK_BYTES;
-        b->total_bytes += weights[i]->bytes;
-    }
-    if (n_chunks > MANIFEST_MAX_CHUNKS)
-        return err_set(e, HP_ELIMIT, "%s: %llu chunks of weights, at most %d can be named",
-                       model_path(b->model), (unsigned long long)n_chunks,
-                       (int)MANIFEST_MAX_CHUNKS);
-    struct manifest_chunk *chunks = arena_alloc(&b->arena, n_chunks + 1, sizeof *chunks);
-    uint8_t *scratch = arena_alloc(&b->arena, 1, MANIFEST_CHUNK_BYTES);
-    if (!weights || !chunks || !scratch)
-        return err_set(e, HP_ENOMEM, "no memory for %llu chunks", (unsigned long long)n_chunks);
-    size_t at_chunk = 0;
-    for (int i = 0; i < n_weights; i++)
-        for (uint64_t at = 0; at < weights[i]->bytes; at += MANIFEST_CHUNK_BYTES) {
-            int rc = chunk_add(b, weights[i], at, scratch, &chunks[at_chunk++], e);
-            if (rc < 0)
-                return rc;
-        }
-    out->chunks = (struct pack_list){chunks, at_chunk};
-    return 0;
+    int n = 0;
+    const struct weight **weights = weights_sorted(b, &n);
+    struct manifest_range *ranges =
+        weights ? arena_alloc(&b->source.arena, (size_t)n + 1, sizeof *ranges) : NULL;
+    if (!ranges)
+        return err_set(e, HP_ENOMEM, "no memory for %d weights", n);
+    for (int i = 0; i < n; i++)
+        ranges[i] =
+            (struct manifest_range){weights[i]->file, weights[i]->offset, weights[i]->bytes};
+    return manifest_source_chunks(&b->source, ranges, n, out, e);
 }
 
 static int files_name(struct manifest_build *b, struct manifest *out, struct err *e)
 {
-    struct manifest_file *files = arena_alloc(&b->arena, (size_t)b->n_files + 1, sizeof *files);
+    struct manifest_file *files =
+        arena_alloc(&b->source.arena, (size_t)b->n_files + 1, sizeof *files);
     if (!files)
         return err_set(e, HP_ENOMEM, "no memory for %d files", b->n_files);
     for (int i = 0; i < b->n_files; i++)
@@ -245,7 +182,7 @@ static int files_name(struct manifest_build *b, struct manifest *out, struct err
     const char *stem = end;
     while (stem > path && stem[-1] != '/')
         stem--;
-    out->name = arena_strndup(&b->arena, stem, (size_t)(end - stem));
+    out->name = arena_strndup(&b->source.arena, stem, (size_t)(end - stem));
     out->folder = b->folder;
     out->files = (struct pack_list){files, (size_t)b->n_files};
     return out->name ? 0 : err_set(e, HP_ENOMEM, "no memory for a name");
@@ -260,9 +197,6 @@ static int build_all(struct manifest_build *b, struct buffer *out, struct err *e
     rc = rc < 0 ? rc : chunks_read(b, &m, e);
     if (rc == 0)
         manifest_encode(&m, out);
-    for (int i = 0; b->fds && i < b->n_files; i++)
-        if (b->fds[i] >= 0)
-            close(b->fds[i]);
     return rc < 0 ? rc : out->failed ? err_set(e, HP_ENOMEM, "no memory for the manifest") : 0;
 }
 
@@ -270,7 +204,9 @@ int manifest_build(const struct model *m, const char *cache_folder, manifest_pro
                    void *progress_ctx, struct buffer *out, struct err *e)
 {
     struct stat st;
-    struct manifest_build b = {.model = m, .progress = progress, .progress_ctx = progress_ctx};
+    struct manifest_build b = {
+        .model = m,
+        .source = {.name = model_path(m), .progress = progress, .progress_ctx = progress_ctx}};
     char cached[PATH_MAX] = "";
     if (stat(model_path(m), &st) != 0)
         return err_set(e, HP_EIO, "%s: %s", model_path(m), strerror(errno));
@@ -285,7 +221,7 @@ int manifest_build(const struct model *m, const char *cache_folder, manifest_pro
     }
     size_t before = out->size;
     int rc = build_all(&b, out, e);
-    arena_free(&b.arena);
+    manifest_source_close(&b.source);
     if (rc == 0 && cache_folder)
         cache_write(cache_folder, cached, out->data + before, out->size - before);
     return rc;

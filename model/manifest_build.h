@@ -8,10 +8,8 @@
 
 #include "common/bytes.h"
 #include "common/status.h"
+#include "model/manifest_source.h"
 #include "model/model.h"
-
-/* Called now and then while weights are read; a return other than 0 stops with HP_ECANCELED. */
-typedef int (*manifest_progress_fn)(void *ctx, uint64_t done_bytes, uint64_t total_bytes);
 
 /* Appends the encoded manifest of a model that is open to `out`. `cache_folder` (NULL: none) is
  * made where it is missing; that it cannot be written is no error. HP_EIO, HP_ENOMEM, HP_ECANCELED,

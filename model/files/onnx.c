@@ -334,3 +334,12 @@ int onnx_check(const struct onnx *o, struct err *e)
         rc = mapped_file_check(&f->files[i].map, f->files[i].path, e);
     return rc;
 }
+
+const char *onnx_file_name(const struct onnx *o, int i)
+{
+    const struct onnx_file *f = (const struct onnx_file *)(const void *)o;
+    const char *slash = i == 0 ? strrchr(f->path, '/') : NULL;
+    if (i < 0 || i >= f->n_files)
+        return NULL;
+    return slash ? slash + 1 : f->files[i].path;
+}

@@ -88,6 +88,10 @@ void onnx_close(const struct onnx **o);
 /* HP_EIO when bytes of the mapped files could not be read since (mapped_file.h). */
 int onnx_check(const struct onnx *o, struct err *e);
 
+/* The i-th file that it is read from, as the model's folder names it; the first is the model's own
+ * (of onnx_parse: the name that was given). NULL: there are no more. */
+const char *onnx_file_name(const struct onnx *o, int i);
+
 /* NULL: the node has none of that name. */
 const struct onnx_attribute *onnx_attribute(const struct onnx_node *n, const char *name);
 

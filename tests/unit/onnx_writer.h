@@ -76,6 +76,29 @@ static inline void ow_array(struct onnx_writer *w, const char *name, int type, i
     buffer_free(&t);
 }
 
+/* A weight whose bytes lie in a file beside the model's, from `offset` on. */
+static inline void ow_external(struct onnx_writer *w, const char *name, int type, int n_dims,
+                               const int64_t *dims, const char *file, uint64_t offset)
+{
+    struct buffer t = {0}, entry = {0};
+    char number[32];
+    snprintf(number, sizeof number, "%llu", (unsigned long long)offset);
+    const char *const pairs[][2] = {{"location", file}, {"offset", number}};
+    for (int d = 0; d < n_dims; d++)
+        ow_number(&t, 1, dims[d]);
+    ow_number(&t, 2, type);
+    ow_text(&t, 8, name);
+    for (int i = 0; i < 2; i++) {
+        ow_text(&entry, 1, pairs[i][0]);
+        ow_text(&entry, 2, pairs[i][1]);
+        ow_bytes(&t, 13, entry.data, entry.size);
+        buffer_free(&entry);
+    }
+    ow_number(&t, 14, 1);
+    ow_bytes(&w->graph, 5, t.data, t.size);
+    buffer_free(&t);
+}
+
 /* A weight of random numbers, `shift` in the middle. */
 static inline void ow_weight(struct onnx_writer *w, const char *name, float shift, int n_dims,
                              const int64_t *dims)

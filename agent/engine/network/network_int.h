@@ -61,6 +61,7 @@ struct network_plan {
     uint64_t arena_bytes, scratch_bytes;
     void *zeros; /* what stands for values while sizes are asked for */
     uint64_t zeros_bytes;
+    uint64_t mark; /* of how values lie, once somebody asked; 0: nobody did */
 };
 
 /* ---- network_views.c ---- */

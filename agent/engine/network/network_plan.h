@@ -54,6 +54,18 @@ int network_plan_run_timed(struct network_plan *p, const struct env *env, uint64
 
 /* Bytes that a stage hands on that ends before step `at`, of 1 to steps - 1. */
 uint64_t network_plan_crossing(const struct network_plan *p, int at);
+/* What stands between the steps before `at` and those from there on, as arrays that lie in the plan
+ * and hold what they say from one run to the next: before the first step the inputs, behind the
+ * last one the outputs, else what crosses, as bytes, behind a number of the plan (between plans of
+ * other numbers bytes mean other things). Fills in out[most] and returns how many there are. */
+int network_plan_border(struct network_plan *p, int at, struct ndarray *out, int most);
+/* Copies in[n] to the border before step `at`, of which border[n_border] is what
+ * network_plan_border says. HP_EINVAL: they are others (named); HP_ESTALE: another plan made them.
+ */
+int network_plan_enter(struct network_plan *p, int at, const struct ndarray *border, int n_border,
+                       const struct ndarray *in, int n, struct err *e);
+/* Runs the steps [first, end) alone. Failures as network_plan_run. */
+int network_plan_run_part(struct network_plan *p, int first, int end, struct err *e);
 /* The node that a step does; -1: it moves what a node needs. */
 int network_plan_node(const struct network_plan *p, int step);
 

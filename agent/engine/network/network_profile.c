@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "agent/engine/network/network_layers.h"
 #include "common/doubles.h"
 
 enum { LEAST_RUNS = 11, MOST_RUNS = 400 };
@@ -45,44 +46,14 @@ void network_profile_free(struct network_profile *p)
 
 /* ---- inputs ---- */
 
-static int dim_choose(const struct onnx_value *v, int d, int64_t batch,
-                      const struct network_profile_ask *ask, int64_t *size, struct err *e)
-{
-    const struct onnx_dim *dim = &v->dims[d];
-    char wanted[NETWORK_INPUT_TEXT];
-    *size = dim->size;
-    if (d == 0 && dim->size >= 0 && dim->size != batch)
-        return err_set(e, HP_EINVAL, "input %s takes batches of %lld alone, not of %lld", v->name,
-                       (long long)dim->size, (long long)batch);
-    if (dim->size >= 0)
-        return 0;
-    for (int i = 0; i < ask->n_dims; i++)
-        if (strcmp(ask->dims[i].symbol, dim->symbol) == 0)
-            *size = ask->dims[i].size;
-    if (d == 0)
-        *size = batch;
-    if (*size > 0)
-        return 0;
-    err_set(e, HP_EINVAL, "input %s: its dimension %d (%s) has no size", v->name, d,
-            dim->symbol[0] ? dim->symbol : "without a name");
-    err_hint(e, "the model wants %s; --dim NAME=SIZE says what is free",
-             network_input_text(v, wanted));
-    return HP_EINVAL;
-}
-
 /* Numbers of no meaning: floats in (0, 1), integers and flags of 1. */
 static int input_make(const struct onnx_value *v, int64_t batch,
                       const struct network_profile_ask *ask, struct ndarray *out, struct err *e)
 {
-    int64_t dims[ND_DIMS_MAX] = {0};
+    struct ndarray sizes;
     uint64_t state = 1;
-    int rc = 0;
-    if (v->n_dims < 0 || v->n_dims > ND_DIMS_MAX || !v->type)
-        return err_set(e, HP_EUNSUPPORTED, "input %s: the file does not say its type and sizes",
-                       v->name);
-    for (int d = 0; d < v->n_dims && rc == 0; d++)
-        rc = dim_choose(v, d, batch, ask, &dims[d], e);
-    rc = rc < 0 ? rc : ndarray_make(out, v->type, v->n_dims, dims, UINT64_MAX, e);
+    int rc = network_sizes_choose(v, batch, ask->dims, ask->n_dims, &sizes, e);
+    rc = rc < 0 ? rc : ndarray_make(out, v->type, sizes.n_dims, sizes.dims, UINT64_MAX, e);
     for (int64_t i = 0; rc == 0 && i < out->count; i++)
         if (ndarray_type_is_float(v->type))
             ndarray_set_f64(out, i, random_unit(&state));
@@ -108,26 +79,21 @@ static uint64_t node_weights(const struct onnx_network *n, int node, bool *seen)
     return bytes;
 }
 
-/* Layers of the smallest batch's plan: a new one with each step whose node comes after all nodes
- * so far. first[i] is the first node of layer i. */
+/* Layers of the smallest batch's plan. first[i] is the first node of layer i. */
 static int layers_make(const struct onnx_network *n, const struct profile_batch *b, int *first,
                        struct network_profile *p, struct err *e)
 {
     const struct onnx *o = network_onnx(n);
-    int latest = -1;
     bool *seen = calloc((size_t)o->n_values + 1, sizeof *seen);
     if (!seen)
         return err_no_memory(e, "a profile");
-    for (int step = 0; step < b->n_steps; step++) {
-        int node = network_plan_node(b->plan, step);
-        if (node <= latest)
-            continue;
-        latest = node;
-        if (p->n_layers > 0)
-            p->layers[p->n_layers - 1].output_bytes = network_plan_crossing(b->plan, step);
-        first[p->n_layers] = p->n_layers ? node : 0;
-        p->layers[p->n_layers++] =
-            (struct network_profile_layer){.name = o->nodes[node].name, .op = o->nodes[node].op};
+    p->n_layers = network_layers_find(b->plan, first, e);
+    for (int i = 0; i < p->n_layers; i++) {
+        int step = network_layers_step(b->plan, first, p->n_layers, i);
+        const struct onnx_node *node = &o->nodes[network_plan_node(b->plan, step)];
+        p->layers[i] = (struct network_profile_layer){.name = node->name, .op = node->op};
+        if (i > 0)
+            p->layers[i - 1].output_bytes = network_plan_crossing(b->plan, step);
     }
     int layer = 0;
     for (int node = 0; node < o->n_nodes && p->n_layers > 0; node++) {
@@ -137,22 +103,16 @@ static int layers_make(const struct onnx_network *n, const struct profile_batch 
             p->layers[layer].param_bytes += node_weights(n, node, seen);
     }
     free(seen);
-    return p->n_layers ? 0
-                       : err_set(e, HP_EUNSUPPORTED,
-                                 "nothing is left to measure: all that the "
-                                 "model makes follows from constants");
+    return p->n_layers < 0 ? p->n_layers : 0;
 }
 
 /* Steps of any batch's plan by the same layers. */
 static void steps_assign(struct profile_batch *b, const int *first, int n_layers)
 {
-    int latest = 0, layer = 0;
-    for (int step = 0; step < b->n_steps; step++) {
-        int node = network_plan_node(b->plan, step);
-        latest = node > latest ? node : latest;
-        while (layer + 1 < n_layers && first[layer + 1] <= latest)
-            layer++;
-        b->layers[step] = layer;
+    for (int layer = 0; layer < n_layers; layer++) {
+        int end = network_layers_step(b->plan, first, n_layers, layer + 1);
+        for (int i = network_layers_step(b->plan, first, n_layers, layer); i < end; i++)
+            b->layers[i] = layer;
     }
 }
 

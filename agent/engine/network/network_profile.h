@@ -6,21 +6,17 @@
 #ifndef HP_AGENT_ENGINE_NETWORK_NETWORK_PROFILE_H
 #define HP_AGENT_ENGINE_NETWORK_NETWORK_PROFILE_H
 
-#include "agent/engine/network/network_plan.h"
+#include "agent/engine/network/network_sizes.h"
+#include "common/env.h"
+#include "model/onnx/network.h"
 
 enum { NETWORK_PROFILE_BATCHES = 32 };
-
-/* The size of a free dimension. */
-struct network_profile_dim {
-    const char *symbol;
-    int64_t size;
-};
 
 struct network_profile_ask {
     const struct env *env; /* whose clock counts */
     int64_t batches[NETWORK_PROFILE_BATCHES];
     int n_batches; /* rising */
-    const struct network_profile_dim *dims;
+    const struct network_dim *dims;
     int n_dims;
     double budget_s; /* all batches together */
     double spread;   /* stop when a run's time is known to this part of it, such as 0.02 */

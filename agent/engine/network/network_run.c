@@ -1,6 +1,7 @@
 /* Running plans, whole and cut. */
 #include <stdlib.h>
 #include <string.h>
+#include <xxhash.h>
 
 #include "agent/engine/network/network_int.h"
 #include "common/bytes.h"
@@ -22,25 +23,35 @@ static int steps_run(struct network_plan *p, int first, int end, struct err *e)
     return rc;
 }
 
-static int output_give(struct network_plan *p, int i, struct ndarray *out, struct err *e)
+/* Where an output lies, of the sizes that it has. */
+static struct ndarray output_at(const struct network_plan *p, int i)
 {
     const struct network_value *v = &p->values[p->o->outputs[i]];
+    struct ndarray a = v->array;
+    a.owned = false;
+    if (v->is_known || a.count == 0)
+        return a;
+    const struct network_view *view =
+        network_view_is(&v->view.v, LAYOUT_PLAIN) ? &v->view : &v->copies[LAYOUT_PLAIN];
+    union {
+        const void *in;
+        void *out;
+    } data = {network_root_data(p, view->root)};
+    a.data = (char *)data.out + (size_t)view->offset * ndarray_type_bytes(a.type);
+    return a;
+}
+
+static int output_give(struct network_plan *p, int i, struct ndarray *out, struct err *e)
+{
+    struct ndarray made = output_at(p, i);
     int rc = 0;
     if (!out->type)
-        rc = ndarray_make(out, v->array.type, v->array.n_dims, v->array.dims, UINT64_MAX, e);
-    else if (out->type != v->array.type || !ndarray_same_shape(out, &v->array))
+        rc = ndarray_make(out, made.type, made.n_dims, made.dims, UINT64_MAX, e);
+    else if (out->type != made.type || !ndarray_same_shape(out, &made))
         rc = err_set(e, HP_EINVAL, "output %d has other sizes", i);
-    if (rc < 0 || v->array.count == 0)
-        return rc;
-    const void *data = v->array.data;
-    if (!v->is_known) {
-        struct network_view view =
-            network_view_is(&v->view.v, LAYOUT_PLAIN) ? v->view : v->copies[LAYOUT_PLAIN];
-        data = (const char *)network_root_data(p, view.root) +
-               (size_t)view.offset * ndarray_type_bytes(v->array.type);
-    }
-    memcpy(out->data, data, ndarray_bytes(&v->array));
-    return 0;
+    if (rc == 0 && made.count > 0)
+        memcpy(out->data, made.data, ndarray_bytes(&made));
+    return rc;
 }
 
 static int outputs_give(struct network_plan *p, struct ndarray *outputs, struct err *e)
@@ -174,6 +185,95 @@ int network_plan_run_cut(struct network_plan *p, int n_stages, const struct ndar
     int rc = network_plan_run_at(p, cuts, n_cuts, inputs, outputs, e);
     free(cuts);
     return rc;
+}
+
+/* ---- a part alone ---- */
+
+/* Of all that says where values lie and who works on them: plans of one number hand on alike. */
+static uint64_t plan_mark(const struct network_plan *p)
+{
+    uint64_t mark = (uint64_t)p->n_steps;
+    for (int i = 0; i < p->n_steps; i++)
+        mark = XXH64(p->steps[i].name, strlen(p->steps[i].name), mark + (uint64_t)p->steps[i].node);
+    for (int i = 0; i < p->n_roots; i++) {
+        const struct network_root *r = &p->roots[i];
+        const uint64_t row[] = {r->fixed ? 0 : r->bytes, (uint64_t)r->first, (uint64_t)r->last};
+        mark = XXH64(row, sizeof row, mark);
+    }
+    return mark | 1;
+}
+
+static struct ndarray bytes_at(const struct network_plan *p, const struct network_root *r)
+{
+    return (struct ndarray){.type = ND_U8,
+                            .n_dims = 1,
+                            .dims = {(int64_t)r->bytes},
+                            .count = (int64_t)r->bytes,
+                            .data = p->arena + r->offset};
+}
+
+static struct ndarray mark_at(struct network_plan *p)
+{
+    p->mark = p->mark ? p->mark : plan_mark(p);
+    return (struct ndarray){.type = ND_U64, .n_dims = 1, .dims = {1}, .count = 1, .data = &p->mark};
+}
+
+static void border_add(struct ndarray *out, int most, int *n, struct ndarray a)
+{
+    if (*n < most)
+        out[*n] = a;
+    ++*n;
+}
+
+int network_plan_border(struct network_plan *p, int at, struct ndarray *out, int most)
+{
+    int n = 0;
+    for (int i = 0; at <= 0 && i < p->o->n_inputs; i++) {
+        struct ndarray a = p->values[p->o->inputs[i]].array;
+        a.data = p->arena + p->roots[p->in_roots[i]].offset;
+        border_add(out, most, &n, a);
+    }
+    for (int i = 0; at >= p->n_steps && i < p->o->n_outputs; i++)
+        border_add(out, most, &n, output_at(p, i));
+    if (at <= 0 || at >= p->n_steps)
+        return n;
+    border_add(out, most, &n, mark_at(p));
+    for (int i = 0; i < p->n_roots; i++)
+        if (root_crosses(&p->roots[i], at))
+            border_add(out, most, &n, bytes_at(p, &p->roots[i]));
+    return n;
+}
+
+int network_plan_enter(struct network_plan *p, int at, const struct ndarray *border, int n_border,
+                       const struct ndarray *in, int n, struct err *e)
+{
+    char wanted[ND_SHAPE_TEXT], given[ND_SHAPE_TEXT];
+    if (n != n_border)
+        return err_set(e, HP_EINVAL, "%d arrays came, and %d are wanted", n, n_border);
+    for (int i = 0; i < n; i++) {
+        if (in[i].type == border[i].type && ndarray_same_shape(&in[i], &border[i]))
+            continue;
+        return err_set(e, HP_EINVAL, "array %d (%s) is %s %s, and %s %s is wanted", i,
+                       at <= 0 ? p->o->values[p->o->inputs[i]].name : "of what crosses",
+                       ndarray_type_name(in[i].type), ndarray_shape_text(&in[i], given),
+                       ndarray_type_name(border[i].type), ndarray_shape_text(&border[i], wanted));
+    }
+    bool marked = at > 0 && at < p->n_steps;
+    if (marked && memcmp(in[0].data, border[0].data, sizeof p->mark) != 0)
+        return err_set(e, HP_ESTALE,
+                       "what came was made by another plan of the network: this machine's CPU, or "
+                       "its program, is of another kind than the sender's");
+    for (int i = marked; i < n; i++)
+        if (in[i].count > 0)
+            memcpy(border[i].data, in[i].data, ndarray_bytes(&in[i]));
+    return 0;
+}
+
+int network_plan_run_part(struct network_plan *p, int first, int end, struct err *e)
+{
+    nn_begin(p->nn);
+    int rc = steps_run(p, first, end, e);
+    return rc < 0 ? rc : onnx_check(p->o, e);
 }
 
 struct network_plan_facts network_plan_describe(const struct network_plan *p)

@@ -371,10 +371,36 @@ static void peer_that_cannot_be_reached_is_given_up(void **state)
     store_worker_drop(b->worker, SLOT);
 }
 
+/* Nothing of it could be opened: it is no model. */
+static void a_share_wants_all_chunks_and_opens_nothing(void **state)
+{
+    struct store_bench *b = *state;
+    static const uint32_t seeds[] = {3, 4, 5};
+    struct buffer manifest = test_manifest("net.onnx", seeds, 3);
+    struct digest id = manifest_id(manifest.data, manifest.size);
+    struct message_share share = {.parts = 1, .n_blocks = 1, .batch = 1};
+    const struct message_stage_prepare p = {.deployment = 1,
+                                            .generation = 1,
+                                            .session = SESSION,
+                                            .model = {id.bytes, sizeof id.bytes},
+                                            .manifest = {manifest.data, manifest.size},
+                                            .end_layer = 1,
+                                            .source_machine = "",
+                                            .source_path = "",
+                                            .share = {&share, 1}};
+    stage_fetch(b, &p);
+    assert_true(wait_for(b, is_wanted));
+    pthread_mutex_lock(&b->told.lock);
+    assert_int_equal(b->told.wanted, 3);
+    pthread_mutex_unlock(&b->told.lock);
+    buffer_free(&manifest);
+}
+
 int main(void)
 {
 #define CLAIM(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
+        CLAIM(a_share_wants_all_chunks_and_opens_nothing),
         CLAIM(only_who_was_asked_can_say_that_it_does_not_have_a_chunk),
         CLAIM(chunks_are_served_when_there_is_room_and_orders_do_not_wait_for_it),
         CLAIM(chunk_that_rotted_on_disk_is_fetched_again_before_it_is_used),

@@ -1,4 +1,5 @@
 /* Planning and running a network while allocations fail. */
+#include "agent/engine/network/network_part.h"
 #include "tests/unit/agent/engine/small_network.h"
 #include "tests/unit/faults.h"
 
@@ -23,6 +24,26 @@ static int network_used(void *ctx)
     return rc;
 }
 
+static int part_used(void *ctx)
+{
+    const struct buffer *file = ctx;
+    static const struct network_dim side = {"", 8};
+    const struct network_part_ask ask = {&side, 1, 2, NULL, 1, 2, 2};
+    struct err e = {0};
+    const struct onnx *o;
+    struct onnx_network *n = NULL;
+    struct network_part *p = NULL;
+    int n_in, rc = onnx_parse("test.onnx", NULL, file->data, file->size, &o, &e);
+    rc = rc < 0 ? rc : network_make("test.onnx", &o, UINT32_MAX, &n, &e);
+    rc = rc < 0 ? rc : network_part_open(&n, &ask, &p, &e);
+    if (rc == 0) {
+        const struct ndarray *in = network_part_enters(p, 2, &n_in);
+        rc = network_part_run(p, 2, in, n_in, &e);
+        network_part_close(&p);
+    }
+    return rc;
+}
+
 TEST(planning_and_running_survive_any_failing_allocation)
 {
     struct onnx_writer w = {.random = 5};
@@ -41,6 +62,7 @@ TEST(planning_and_running_survive_any_failing_allocation)
     ow_end(&w, 12, "y1", 2, (int64_t[]){-1, 4});
     struct buffer file = ow_finish(&w, 17);
     faults_each("network engine", network_used, &file);
+    faults_each("part of a network", part_used, &file);
     buffer_free(&file);
 }
 

@@ -149,7 +149,7 @@ TEST(a_profile_has_what_each_layer_takes_and_hands_on)
     struct onnx_network *n = network_of(&file, UINT32_MAX);
     uint64_t looks = 0, weights = 0;
     const struct env env = {.ctx = &looks, .now_ns = counted_ns};
-    const struct network_profile_dim side = {"", 24};
+    const struct network_dim side = {"", 24};
     struct network_profile_ask ask = {.env = &env,
                                       .batches = {1, 3},
                                       .n_batches = 2,
