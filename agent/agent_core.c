@@ -156,6 +156,7 @@ int agent_core_create(const struct env *env, const struct agent_core_config *con
     c->env = env;
     c->config = config;
     c->heartbeat_ns = AGENT_HEARTBEAT_MS * ms;
+    c->orphan_ns = AGENT_ORPHAN_MS * ms;
     *out = c;
     return 0;
 }
@@ -174,6 +175,7 @@ void agent_core_destroy(struct agent_core **pc, void (*release)(void *ctx, void 
         core_stage_free(s);
     }
     core_copies_free(c);
+    core_remains_free(c);
     for (size_t i = 0; i < AGENT_MAX_KV_EXPORTS; i++)
         message_ref_release(c->kv_exports[i].message);
     for (size_t i = 0; i < c->n_devices * CORE_RUN_PLACES; i++)

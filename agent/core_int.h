@@ -5,6 +5,7 @@
  *     core_sessions.c, core_links.c, core_prefill.c, core_drafts.c, core_posts.c
  *     core_moves.c        keys and values that come and go: what is under way
  *     core_spills.c       what is spilled of chains
+ *     core_streams.c      what the next coordinator is told of sequences that outlive theirs
  *     core_sequences.c    opening, closing, failing
  *     core_kv.c           orders and frames of keys and values
  *     core_alive.c, core_watch.c      signs of life, deadlines
@@ -100,7 +101,20 @@ struct core_sequence {
     size_t n_slices, slice_capacity;
     struct drafts *drafts; /* last stage; NULL: nothing is guessed */
     uint64_t said_ns;      /* when its last token was said; 0: never */
+    uint32_t *answer; /* last stage, of a stream: [n_answer] of the `sampled` tokens; fewer: there
+                         was no memory for them */
+    size_t n_answer, room_answer;
+    const char *finish; /* with `ended`: behind its last token */
     struct core_sequence *next_dead;
+};
+
+/* What is left of a stream whose sequence has ended on its last stage. */
+struct core_remains {
+    uint64_t deployment, generation, stage, sequence, stream;
+    uint64_t ended_ns;
+    uint32_t *answer; /* [n_answer] */
+    size_t n_answer;
+    const char *finish; /* "": it was cut off */
 };
 
 /* A batch that an executor has. */
@@ -192,6 +206,9 @@ struct agent_core {
     } copies[AGENT_MAX_COPIES];
     size_t n_copies;
     size_t n_kv_awaiting; /* sequences that await keys and values */
+    struct core_remains remains[AGENT_MAX_REMAINS]; /* [n_remains], the oldest first */
+    size_t n_remains, remains_bytes;
+    uint64_t orphan_ns; /* so long sequences go on without a coordinator */
     uint64_t last_slot, last_ticket;
 
     struct batch passed; /* goes on without having run */
@@ -300,6 +317,8 @@ void core_copies_free(struct agent_core *c);
 
 void core_stage_links_set(struct agent_core *c, struct core_stage *s,
                           const struct message_stage_connect *m);
+/* Whether they lead there already, and none is known to be broken. */
+bool core_stage_links_are(const struct core_stage *s, const struct message_stage_connect *m);
 void core_stage_link_broke(struct agent_core *c, struct core_stage *s, enum agent_link link);
 /* Makes broken links anew. */
 void core_stage_links_mend(struct agent_core *c, struct core_stage *s);
@@ -352,6 +371,20 @@ void core_sequence_spill(struct agent_core *c, struct message_ref *m);
 void core_spill_back(struct agent_core *c, const struct core_stage *s,
                      const struct core_sequence *own);
 
+/* ---- core_streams.c */
+
+/* Of a sequence that has been opened: what it has of its answer already. */
+void core_stream_begin(const struct core_stage *s, struct core_sequence *own);
+/* The last stage has said n more of its tokens. */
+void core_stream_said(struct core_sequence *own, const uint32_t *ids, size_t n);
+/* The sequence has ended on this stage, for whatever reason: its answer is kept for a while. */
+void core_stream_left(struct agent_core *c, const struct core_stage *s, struct core_sequence *own);
+/* Tells a coordinator that has started again what is open, and what is left of others. */
+void core_streams_tell(struct agent_core *c);
+/* How many these are, at most. */
+uint64_t core_streams_count(const struct agent_core *c);
+void core_remains_free(struct agent_core *c);
+
 /* ---- core_sequences.c */
 
 int core_queue_create(struct agent_core *c, struct core_stage *s, struct err *e);
@@ -361,6 +394,8 @@ void core_sequence_open(struct agent_core *c, struct message_ref *m);
 void core_sequence_grow(struct agent_core *c, struct message_ref *m);
 void core_sequence_closed(struct agent_core *c, struct message_ref *m);
 void core_sequence_opened(struct agent_core *c, const struct agent_event *ev);
+/* Those of a coordinator that is gone which nobody will ask for: all but streams. */
+void core_sequences_close_dead(struct agent_core *c, struct core_stage *s);
 /* Of a stage, also those that are kept. */
 void core_sequences_close_all(struct agent_core *c, struct core_stage *s);
 /* Says that it failed, and closes it. */

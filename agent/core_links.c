@@ -34,6 +34,20 @@ static void links_make(struct agent_core *c, struct core_stage *s)
     a->u.connect.first_device = s->first_device ? s->first_device : "";
 }
 
+static bool address_is(const uint8_t *address, size_t size, struct pack_span other)
+{
+    return size == other.size && (!size || memcmp(address, other.data, size) == 0);
+}
+
+bool core_stage_links_are(const struct core_stage *s, const struct message_stage_connect *m)
+{
+    uint64_t next = m->next_session ? m->next_session : s->prepare.session,
+             first = m->first_session ? m->first_session : s->prepare.session;
+    return !s->link_broken && address_is(s->next_address, s->next_size, m->next_address) &&
+           address_is(s->first_address, s->first_size, m->first_address) &&
+           s->next_session == next && s->first_session == first;
+}
+
 void core_stage_links_set(struct agent_core *c, struct core_stage *s,
                           const struct message_stage_connect *m)
 {

@@ -24,13 +24,24 @@ static void join_send(struct agent_core *c, uint64_t now)
                                       .node = g->node_json,
                                       .data_address = g->data_address,
                                       .held = {c->held, core_stages_held(c)},
-                                      .models = {c->models, c->n_models}};
+                                      .models = {c->models, c->n_models},
+                                      .streams = core_streams_count(c)};
 }
 
 void core_start(struct agent_core *c, const struct agent_event *ev)
 {
     (void)ev;
     join_send(c, c->now_ns);
+}
+
+/* The coordinator that opened them is gone: the next one hears of those that somebody may come back
+ * for. */
+static void sequences_pass_on(struct agent_core *c)
+{
+    for (size_t i = 0; i < c->n_stages; i++)
+        if (c->stages[i]->queue)
+            core_sequences_close_dead(c, c->stages[i]);
+    core_streams_tell(c);
 }
 
 void core_welcome(struct agent_core *c, struct message_ref *message)
@@ -49,6 +60,10 @@ void core_welcome(struct agent_core *c, struct message_ref *message)
     c->ever_joined = true;
     c->orphaned = false;
     c->joins_unanswered = 0;
+    uint64_t orphan_ms = m->orphan_ms ? m->orphan_ms : AGENT_ORPHAN_MS;
+    c->orphan_ns = (orphan_ms < AGENT_ORPHAN_MOST_MS ? orphan_ms : AGENT_ORPHAN_MOST_MS) * ms;
+    if (c->boot && c->boot != m->coordinator_boot)
+        sequences_pass_on(c);
     c->boot = m->coordinator_boot;
     /* A coordinator that started again numbers its sequences above all of before. What of those
      * never came to be open here would wait for its opening in vain. */
@@ -162,7 +177,7 @@ void core_member_tick(struct agent_core *c, uint64_t now)
                      (unsigned long long)c->joins_unanswered);
         join_send(c, now);
     }
-    if (c->ever_joined && !c->orphaned && now - c->last_ack_ns >= AGENT_ORPHAN_MS * ms)
+    if (c->ever_joined && !c->orphaned && now - c->last_ack_ns >= c->orphan_ns)
         sequences_orphan(c);
 }
 

@@ -45,6 +45,7 @@ void core_sequence_free(struct core_sequence *s)
     message_ref_release(s->message);
     drafts_destroy(s->drafts);
     free(s->slices);
+    free(s->answer);
     free(s);
 }
 
@@ -67,6 +68,7 @@ static bool own_sequence_end(struct agent_core *c, struct core_stage *s, uint64_
         return false;
     keep = own->awaits_kv ? 0 : keep;
     core_kv_forget(c, s, own);
+    core_stream_left(c, s, own);
     own->next_dead = c->dead_sequences;
     c->dead_sequences = own;
     if (keep && s->n_kept == KV_KEPT_MAX)
@@ -97,13 +99,31 @@ static bool kept_sequence_end(struct agent_core *c, struct core_stage *s, uint64
     return true;
 }
 
+static void kept_sequences_end(struct agent_core *c, struct core_stage *s)
+{
+    while (s->n_kept)
+        close_order(c, s, s->kept[--s->n_kept], 0);
+}
+
 void core_sequences_close_all(struct agent_core *c, struct core_stage *s)
 {
     struct queue_sequence *q;
     while ((q = queue_sequence_at(s->queue, 0)) != NULL)
         own_sequence_close(c, s, q->id);
-    while (s->n_kept)
-        close_order(c, s, s->kept[--s->n_kept], 0);
+    kept_sequences_end(c, s);
+}
+
+void core_sequences_close_dead(struct agent_core *c, struct core_stage *s)
+{
+    struct queue_sequence *q;
+    for (size_t i = 0; (q = queue_sequence_at(s->queue, i)) != NULL;) {
+        const struct core_sequence *own = q->owner;
+        if (own->open.stream && !own->awaits_kv)
+            i++;
+        else
+            own_sequence_close(c, s, q->id);
+    }
+    kept_sequences_end(c, s);
 }
 
 static void failure_send(struct agent_core *c, uint64_t deployment, uint64_t generation,
@@ -207,6 +227,7 @@ static int sequence_begin(struct agent_core *c, struct core_stage *s, struct mes
     own->kv_ns = env_now_ns(c->env);
     own->kv_left = UINT32_MAX;
     core_drafts_begin(s, own);
+    core_stream_begin(s, own);
     c->n_kv_awaiting += own->awaits_kv;
     core_stage_links_mend(c, s);
     struct agent_action *a = core_act(c, AGENT_DO_SEQUENCE_OPEN);

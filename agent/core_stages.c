@@ -306,7 +306,9 @@ void core_stage_connect(struct agent_core *c, struct message_ref *message)
         core_stage_fail(c, s, &e);
         return;
     }
-    /* A coordinator that started again has lost the streams of what is open here. */
+    if (s->connected && m->keep && core_stage_links_are(s, m))
+        return;
+    /* A coordinator that wants another way has lost the streams of what is open here. */
     if (s->connected)
         core_sequences_close_all(c, s);
     core_stage_links_set(c, s, m);

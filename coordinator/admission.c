@@ -13,6 +13,7 @@
 #include "coordinator/sequence_ends.h"
 #include "coordinator/sequence_room.h"
 #include "coordinator/shares.h"
+#include "coordinator/stream_records.h"
 #include "coordinator/targets.h"
 
 enum {
@@ -214,6 +215,8 @@ int admission_request_open(struct coord *c, const struct request_spec *r, uint64
     s->fork = r->fork_of;
     s->forks = r->n_forks > 0;
     *id = s->request;
+    if (r->stream && !r->embed && !r->said_scores && !r->prompt_scores)
+        stream_record_keep(c, s, r->stream, r->note);
     admission_advance(c, d);
     return 0;
 }
@@ -286,6 +289,8 @@ void admission_request_cancel(struct coord *c, uint64_t id, bool satisfied,
     if (usage)
         *usage = sequence_usage(c, s);
     struct deployment *d = s->deployment;
+    if (satisfied)
+        stream_record_end(c, s, REQUEST_STOP);
     sequence_close(c, s, SEQUENCE_LEFT);
     c->n_ends -= s->ends;
     sequence_free(s);

@@ -32,6 +32,7 @@
 #include "coordinator/sequence.h"
 #include "coordinator/serving.h"
 #include "coordinator/store/store_queue.h"
+#include "coordinator/streams.h"
 #include "coordinator/works.h"
 
 static int restore_meta(struct coord *c, const char *key, json_t *value, struct err *e)
@@ -77,6 +78,7 @@ static const struct core_part {
     {"layout", layouts_restore, NULL, NULL, layouts_free},
     {"deployment", record_restore, NULL, admission_peer_gone, NULL},
     {NULL, NULL, NULL, lifecycle_peer_gone, NULL},
+    {NULL, NULL, NULL, NULL, streams_free},
     {NULL, NULL, NULL, drains_peer_gone, NULL},
     {NULL, NULL, paces_tick, NULL, NULL},
     {NULL, NULL, rebalances_tick, rebalances_peer_gone, NULL},
@@ -88,7 +90,7 @@ static const struct core_part {
 enum { N_PARTS = sizeof parts / sizeof *parts };
 
 const char *const coord_kinds[] = {"meta",    "agent",  "token", "key",        "key_use", "link",
-                                   "profile", "layout", "model", "deployment", NULL};
+                                   "profile", "layout", "model", "deployment", "stream", NULL};
 
 /* ---- life ---- */
 
@@ -164,6 +166,8 @@ static int record_read(struct coord *c, const char *kind, const char *key, const
 {
     if (strcmp(kind, "model") == 0)
         return model_slots_restore(c, (struct pack_span){bytes, size}, e);
+    if (strcmp(kind, "stream") == 0)
+        return streams_restore(c, key, (struct pack_span){bytes, size}, e);
     json_error_t why = {0};
     json_t *value = json_loadb(bytes, size, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, &why);
     if (!value)
@@ -322,6 +326,7 @@ struct coord_view coord_view(const struct coord *c)
         .sequences_opened = c->counts.opened,
         .sequences_finished = c->counts.finished,
         .sequences_failed = c->counts.failed,
+        .sequences_adopted = c->counts.adopted,
     };
     for (size_t i = 0; i < c->n_members; i++)
         v.members_ready += c->members[i]->state == MEMBER_READY;

@@ -97,7 +97,8 @@ void coord_action_call_back(struct coord *core, const struct coord_action *a);
 struct coord_view {
     uint32_t members, members_ready, deployments, deployments_serving, sequences_active,
         sequences_waiting;
-    uint64_t boot, refused, sequences_opened, sequences_finished, sequences_failed;
+    uint64_t boot, refused, sequences_opened, sequences_finished, sequences_failed,
+        sequences_adopted;
 };
 struct coord_view coord_view(const struct coord *core);
 

@@ -120,6 +120,7 @@ struct deployment {
                                         another has failed since */
     bool beside;                     /* it is planned beside its own stages, which stay meanwhile */
     bool yields;                     /* to a successor in a better place */
+    bool keeps;    /* its stages may be at work for requests of before this process: it finds out */
     bool unclosed; /* a stage may hold sequences that are closed here (a message was lost): it is
                       connected anew when nothing runs */
     uint64_t since_ns;         /* of this state */

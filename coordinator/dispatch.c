@@ -14,6 +14,7 @@
 #include "coordinator/sequences.h"
 #include "coordinator/spills.h"
 #include "coordinator/stage_reports.h"
+#include "coordinator/streams.h"
 #include "transport/control.h"
 
 /* ---- what agents say ---- */
@@ -61,6 +62,11 @@ static void on_kv_state(struct coord *c, struct member *m, const struct message 
 static void on_spills(struct coord *c, struct member *m, const struct message *msg)
 {
     spills_told(c, m, &msg->u.spills);
+}
+
+static void on_streams(struct coord *c, struct member *m, const struct message *msg)
+{
+    streams_told(c, m, &msg->u.streams);
 }
 
 static void on_prefill(struct coord *c, struct member *m, const struct message *msg)
@@ -113,6 +119,7 @@ static const struct {
     {MESSAGE_SEQUENCE_FAILED, on_sequence_failed},
     {MESSAGE_KV_STATE, on_kv_state},
     {MESSAGE_SPILLS, on_spills},
+    {MESSAGE_STREAMS, on_streams},
     {MESSAGE_PREFILL, on_prefill},
     {MESSAGE_PROFILE_RESULT, on_profile_result},
     {MESSAGE_PROFILE_PROGRESS, on_profile_progress},

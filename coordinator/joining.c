@@ -162,6 +162,7 @@ static void member_welcome(struct coord *c, struct member *m, uint64_t id)
     w.u.welcome.coordinator_boot = c->boot;
     w.u.welcome.data = c->config.data.mode;
     w.u.welcome.trust = c->config.data.trust;
+    w.u.welcome.orphan_ms = c->config.resume_ms;
     effects_send(c, m->peer, &w);
 }
 
@@ -189,6 +190,7 @@ static void member_joined(struct coord *c, struct member *m, uint64_t peer,
     if (!j->process || j->process != m->process)
         member_devices_find(m);
     m->process = j->process;
+    m->streams_awaited = j->streams > 0;
     m->rival = m->rival_ns = 0;
     m->rival_host[0] = 0;
 }

@@ -32,6 +32,7 @@
 #include "coordinator/stage_reports.h"
 #include "coordinator/stage_uploads.h"
 #include "coordinator/stages.h"
+#include "coordinator/streams.h"
 #include "coordinator/successors.h"
 
 /* ---- the ends ---- */
@@ -96,6 +97,7 @@ static void place_break(struct coord *c, struct deployment *d, const struct err 
     }
     rebalance_break(c, d, why);
     d->why = *why;
+    d->keeps = false;
     d->returns = d->returns || deployment_serves(d);
     losses_place_lost(c, d, why);
     if (!cut)
@@ -283,6 +285,7 @@ static void deployment_serve(struct coord *c, struct deployment *d)
     record_keep(c, d);
     layouts_keep(c, d);
     lifecycle_move(c, d, DEPLOYMENT_SERVING);
+    streams_settle(c, d);
     struct err e = {0};
     if (prefill_plan_begin(c, d, &e))
         return; /* it is told once that one serves, too */
@@ -322,9 +325,10 @@ static void step_preparing(struct coord *c, struct deployment *d)
 static void step_ready(struct coord *c, struct deployment *d)
 {
     struct err e = {0};
-    if (hops_all_heard(d)) {
+    bool late = coord_now(c) >= d->until_ns;
+    if (hops_all_heard(d) && (late || streams_all_told(d))) {
         deployment_serve(c, d);
-    } else if (coord_now(c) >= d->until_ns) {
+    } else if (late) {
         hops_why(d, &e);
         hops_give_up(c, d);
         lifecycle_fail(c, d, &e);

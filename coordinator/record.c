@@ -88,6 +88,7 @@ static int record_read(struct coord *c, struct deployment *d, const json_t *reco
     if (layout && deployment_layout_set(c, d, layout, &ignored) == 0) {
         sessions_read(d, json_object_get(record, "sessions"));
         d->state = DEPLOYMENT_RECOVERING; /* as it begins */
+        d->keeps = true;
         d->until_ns = coord_now(c) + coord_ms(COORD_REJOIN_MS);
     }
     stage_layout_release(&layout);

@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "common/bytes.h"
+#include "common/pack.h"
 #include "common/sampling.h"
 #include "common/score.h"
 
@@ -93,6 +94,20 @@ struct request_spec {
     const char *client;     /* who asks, for fair shares of the queue: "key NAME" or "address A";
                                copied; NULL: nobody in particular */
     struct request_callbacks callbacks;
+    uint64_t stream; /* by chance, the request's own: it outlives the coordinator, whose next run has
+                        it in `streams`. Not of one with `embed` or scores. 0: it ends with this run */
+    struct pack_span note; /* with `stream`: whatever the caller wants to have back then; copied */
+};
+
+/* A request of an earlier run. */
+struct request_before {
+    uint64_t stream;
+    struct pack_span note;
+    bool ended; /* with this answer; else it goes on, and attach brings all its tokens */
+    const uint32_t *ids;
+    size_t n;
+    enum request_finish finish;
+    struct request_usage usage;
 };
 
 /* What people look at, as JSON. */
@@ -179,6 +194,13 @@ struct requests {
      * HP_ENOENT: that model is closed; the work stays the caller's in both cases. `done` may come
      * after gateway_stop. */
     int (*work)(void *ctx, const struct model *model, struct coord_work *w, struct err *e);
+    /* Requests of earlier runs that nobody has attached to so far; valid during `each`. */
+    void (*streams)(void *ctx, void (*each)(void *out, const struct request_before *s), void *out);
+    /* Its callbacks come from now on, with its first token. What `streams` told of it is forgotten.
+     * 0: it has failed meanwhile, or had ended; else the request. */
+    uint64_t (*attach)(void *ctx, uint64_t stream, const struct request_callbacks *callbacks);
+    /* No later run is to hear of it. */
+    void (*forget)(void *ctx, uint64_t stream);
 };
 
 #endif

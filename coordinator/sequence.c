@@ -59,18 +59,17 @@ static void active_unlink(struct deployment *d, struct sequence *s)
     kv_account_close(&d->kv, &s->holding);
 }
 
-bool sequence_activate(struct deployment *d, struct sequence *s, const struct kv_holding *from,
-                       uint32_t shared)
+static bool sequence_run(struct deployment *d, struct sequence *s, uint64_t id,
+                         const struct kv_holding *from, uint32_t shared)
 {
     if (!kv_account_open(&d->kv, &s->holding, s->reserved, from, shared))
         return false;
-    s->id = d->next_sequence;
+    s->id = id;
     HASH_ADD(by_id, d->active_by_id, id, sizeof s->id, s);
     if (!s->by_id.tbl) {
         kv_account_close(&d->kv, &s->holding);
         return false;
     }
-    d->next_sequence++;
     waiting_unlink(d, s);
     sequence_move(s, SEQUENCE_ACTIVE);
     s->next = d->active;
@@ -78,6 +77,20 @@ bool sequence_activate(struct deployment *d, struct sequence *s, const struct kv
     d->n_active++;
     s->of->n_active++;
     return true;
+}
+
+bool sequence_activate(struct deployment *d, struct sequence *s, const struct kv_holding *from,
+                       uint32_t shared)
+{
+    if (!sequence_run(d, s, d->next_sequence, from, shared))
+        return false;
+    d->next_sequence++;
+    return true;
+}
+
+bool sequence_adopt(struct deployment *d, struct sequence *s, uint64_t id)
+{
+    return !sequence_active(d, id) && sequence_run(d, s, id, NULL, 0);
 }
 
 void sequence_requeue(struct deployment *d, struct sequence *s)
@@ -122,6 +135,14 @@ struct sequence *sequence_of_request(const struct coord *c, uint64_t request)
     return s;
 }
 
+struct sequence *sequence_of_stream(const struct coord *c, uint64_t stream)
+{
+    for (struct sequence *s = c->sequences; s; s = s->by_request.next)
+        if (s->stream == stream)
+            return s;
+    return NULL;
+}
+
 static void requests_swap(struct coord *c, struct sequence *a, struct sequence *b)
 {
     uint64_t request = a->request;
@@ -139,6 +160,8 @@ void sequence_take_over(struct coord *c, struct sequence *to, struct sequence *f
     requests_swap(c, to, from);
     to->kind = from->kind;
     from->kind = SEQUENCE_MOVE;
+    to->stream = from->stream;
+    from->stream = 0;
     to->fork = from->fork;
     to->forks = from->forks;
     to->prompt = from->prompt;

@@ -85,6 +85,10 @@ struct sequence {
     bool embeds;                        /* SEQUENCE_REQUEST for a row instead of tokens */
     struct request_callbacks callbacks; /* SEQUENCE_REQUEST */
     bool ends;                          /* the room for its end is reserved (effects.h) */
+    uint64_t stream;      /* SEQUENCE_REQUEST that outlives this process (streams.h); 0: it does not */
+    bool adopted;         /* it runs since before this process began, and not all of its stages have */
+    uint64_t held_id;     /* said so: as it is called there, */
+    uint64_t held_stages; /* and, as bits, the stages that have */
     struct err why;                     /* of its end, or of its first loss since its last token */
     char client[REQUEST_CLIENT_BYTES];  /* whose share of the queue it takes; "": hpctl, and whoever
                                            did not say */
@@ -164,6 +168,8 @@ bool sequence_wait(struct coord *c, struct deployment *d, struct sequence *s);
  * False: no memory, and it waits still. */
 bool sequence_activate(struct deployment *d, struct sequence *s, const struct kv_holding *from,
                        uint32_t shared);
+/* The same of one that runs already, with the number that its stages know. */
+bool sequence_adopt(struct deployment *d, struct sequence *s, uint64_t id);
 /* From where it runs to the front of the queue, behind older ones that are there for the same
  * reason: it is to be opened anew. */
 void sequence_requeue(struct deployment *d, struct sequence *s);
@@ -172,6 +178,7 @@ void sequence_leave(struct coord *c, struct deployment *d, struct sequence *s);
 /* NULL: none such. */
 struct sequence *sequence_active(const struct deployment *d, uint64_t id);
 struct sequence *sequence_of_request(const struct coord *c, uint64_t request);
+struct sequence *sequence_of_stream(const struct coord *c, uint64_t stream);
 
 /* `to` has what `from` had so far and answers its request from now on; `from` answers nobody. */
 void sequence_take_over(struct coord *c, struct sequence *to, struct sequence *from);

@@ -80,18 +80,9 @@ uint64_t sequence_kv_tokens(const struct sequence *s)
            DEPLOYMENT_KV_ROUND;
 }
 
-int sequence_create(struct coord *c, struct deployment *d, const struct sequence_asked *a,
-                    struct sequence **out, struct err *e)
+int sequence_make(struct coord *c, struct deployment *d, const struct sequence_asked *a,
+                  struct sequence **out, struct err *e)
 {
-    if (!deployment_takes(d)) {
-        c->counts.rejected++;
-        return err_set(e, HP_EBUSY, "\"%s\" is %s%s%s: try again later", d->name,
-                       deployment_states[d->state].word, d->why.code ? ": " : "", d->why.text);
-    }
-    int rc = prompt_check(d, a->ids, a->n, a->embeds, e);
-    rc = rc < 0 || !a->n_requests ? rc : queue_check(c, d, a, e);
-    if (rc < 0)
-        return rc;
     struct sequence *s = calloc(1, sizeof *s);
     uint32_t *prompt = malloc(a->n * sizeof *prompt);
     if (!s || !prompt) {
@@ -118,4 +109,17 @@ int sequence_create(struct coord *c, struct deployment *d, const struct sequence
     }
     *out = s;
     return 0;
+}
+
+int sequence_create(struct coord *c, struct deployment *d, const struct sequence_asked *a,
+                    struct sequence **out, struct err *e)
+{
+    if (!deployment_takes(d)) {
+        c->counts.rejected++;
+        return err_set(e, HP_EBUSY, "\"%s\" is %s%s%s: try again later", d->name,
+                       deployment_states[d->state].word, d->why.code ? ": " : "", d->why.text);
+    }
+    int rc = prompt_check(d, a->ids, a->n, a->embeds, e);
+    rc = rc < 0 || !a->n_requests ? rc : queue_check(c, d, a, e);
+    return rc < 0 ? rc : sequence_make(c, d, a, out, e);
 }

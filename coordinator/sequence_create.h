@@ -20,6 +20,9 @@ struct sequence_asked {
  * HP_ENOMEM. */
 int sequence_create(struct coord *c, struct deployment *d, const struct sequence_asked *a,
                     struct sequence **out, struct err *e);
+/* The same without a question: whoever asks for it knows all that. HP_ENOMEM. */
+int sequence_make(struct coord *c, struct deployment *d, const struct sequence_asked *a,
+                  struct sequence **out, struct err *e);
 /* What its prompt and its longest answer take of keys and values, in tokens. */
 uint64_t sequence_kv_tokens(const struct sequence *s);
 

@@ -11,6 +11,7 @@
 #include "coordinator/prefixes.h"
 #include "coordinator/sequence_orders.h"
 #include "coordinator/shares.h"
+#include "coordinator/stream_records.h"
 
 enum {
     LOSSES_MOST = 10, /* without a token between them */
@@ -68,6 +69,8 @@ void sequence_close(struct coord *c, struct sequence *s, enum sequence_ending ho
     if (handoff_moves(s) && s == s->handoff->from)
         mover_close(c, s);
     bool ran = s->state == SEQUENCE_ACTIVE;
+    if (!ran && s->held_id) /* some stages have it from before this process */
+        sequence_order_close(c, d, s->held_id, 0);
     uint32_t keep = ran ? sequence_keep(c, d, s, how) : 0;
     sequence_leave(c, d, s);
     if (ran) {
@@ -277,6 +280,7 @@ static json_t *greedy_result(const struct model_facts *f, const struct sequence 
 
 void sequence_finish(struct coord *c, struct sequence *s, enum request_finish finish)
 {
+    stream_record_end(c, s, finish);
     sequence_close(c, s, SEQUENCE_DONE);
     if (sequence_is_silent(s)) {
         sequence_free(s);

@@ -32,6 +32,7 @@ static struct sequence *mover_create(struct coord *c, struct deployment *heir,
     m->n_prompt = s->n_prompt;
     m->resumed = m->n_output = s->n_output;
     m->max_tokens = s->max_tokens;
+    m->stream = s->stream;
     m->handed = (uint32_t)s->n_ids - 1;
     m->reserved = growth_first(heir, m);
     if (sampling_copy(&m->sampling, &s->sampling, &ignored) == 0 &&

@@ -141,6 +141,7 @@ bool sequence_order_open(struct coord *c, struct deployment *d, const struct seq
         .said_scores = s->said_width,
         .prompt_scores = sequence_scores(s) ? s->prompt_width : 0,
         .sampling = s->sampling,
+        .stream = s->stream,
     };
     if (s->spilled)
         open.spilled = (struct pack_span){s->spill_page.bytes, DIGEST_BYTES};

@@ -13,6 +13,8 @@
 #include "coordinator/model_slots.h"
 #include "coordinator/placement_what_if.h"
 #include "coordinator/shares.h"
+#include "coordinator/stream_records.h"
+#include "coordinator/streams.h"
 #include "coordinator/works.h"
 
 /* One that is broken is tried again at a time that is known; until others serve nobody knows. */
@@ -197,6 +199,26 @@ static int requests_work(void *ctx, const struct model *model, struct coord_work
     return rc;
 }
 
+static void requests_streams(void *ctx, void (*each)(void *out, const struct request_before *s),
+                             void *out)
+{
+    streams_each(ctx, each, out);
+}
+
+static uint64_t requests_attach(void *ctx, uint64_t stream,
+                                const struct request_callbacks *callbacks)
+{
+    uint64_t id = streams_attach(ctx, stream, callbacks);
+    shell_wake(ctx);
+    return id;
+}
+
+static void requests_forget(void *ctx, uint64_t stream)
+{
+    stream_record_forget(ctx, stream);
+    shell_wake(ctx);
+}
+
 void serving_requests(struct coord *core, struct requests *out)
 {
     *out = (struct requests){core,
@@ -211,5 +233,8 @@ void serving_requests(struct coord *core, struct requests *out)
                              requests_metrics,
                              requests_document,
                              requests_what_if,
-                             requests_work};
+                                                          requests_work,
+                             requests_streams,
+                             requests_attach,
+                             requests_forget};
 }

@@ -150,7 +150,7 @@ void stage_reports_sweep(struct coord *c, struct member *m)
              old = d && deployment_serves(d) && !mine && h->generation <= d->generation;
         if (!d || old || d->state == DEPLOYMENT_STOPPING)
             stages_unload(c, m, h->deployment, h->generation);
-        else if ((h->sequences || h->kept) && !deployment_serves(d))
+        else if ((h->sequences || h->kept) && !deployment_serves(d) && !(mine && d->keeps))
             sequence_orders_close_all(c, m, h);
     }
 }

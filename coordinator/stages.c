@@ -212,6 +212,7 @@ void stages_connect(struct coord *c, struct deployment *d)
         m.u.stage_connect.first_device = last && d->n_stages > 1 ? member_paced_as(first) : "";
         m.u.stage_connect.next_session = last ? 0 : d->stages[i + 1].input_session;
         m.u.stage_connect.first_session = last ? d->stages[0].input_session : 0;
+        m.u.stage_connect.keep = d->keeps;
         m.u.stage_connect.wire = frame_dtype_word(deployment_wire(d));
         m.u.stage_connect.crosses = crosses_of(d, i);
         if (next)

@@ -31,6 +31,7 @@ struct model_layout;
 struct model_slot;
 struct profiling_ask;
 struct sequence;
+struct stream_left;
 
 /* Actions of one coord_take. Bytes of all of them lie in one buffer; an action knows its offset
  * until it is handed over. */
@@ -92,6 +93,8 @@ struct coord {
     struct member_invite *invites;
     size_t n_invites, room_invites;
     /* deployment, model_slots, profiles, layouts, api_keys, asks */
+    struct stream_left *streams; /* streams: of those before this process, not asked for so far */
+    size_t n_streams, room_streams;
     struct sequence *sequences; /* a map by request: all that wait or run, of all deployments */
     struct deployment **deployments;
     size_t n_deployments, room_deployments;
@@ -124,6 +127,7 @@ struct coord {
         uint64_t refused, opened, finished, failed, cancelled, rejected, prompt_tokens,
             output_tokens;
         uint64_t pauses; /* of our own */
+        uint64_t adopted; /* sequences that ran on without a coordinator */
         uint64_t stale;  /* messages of an older generation, or of a closed sequence */
     } counts;
 };

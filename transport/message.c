@@ -79,6 +79,7 @@ static const struct pack_field join_fields[] = {
     LIST(message_join, held, message_held_stage, MESSAGE_MAX_HELD),
     LIST(message_join, models, message_model, MESSAGE_MAX_MODELS),
     U64(message_join, process),
+    U64(message_join, streams),
     {0}};
 static const struct pack_field heartbeat_fields[] = {
     U64(message_heartbeat, number),
@@ -172,11 +173,22 @@ static const struct pack_field link_probe_fields[] = {U64(message_link_probe, se
                                                       {0}};
 static const struct pack_field log_text_fields[] = {TEXT(message_log_text, text), {0}};
 
+static const struct pack_field message_stream_fields[] = {
+    GENERATION(message_stream),    U64(message_stream, stage), U64(message_stream, sequence),
+    U64(message_stream, stream),   BOOL(message_stream, open), U64(message_stream, reserved),
+    U64(message_stream, sampled),  U32S(message_stream, ids),  TEXT(message_stream, finish),
+    {0}};
+static const struct pack_field streams_fields[] = {
+    LIST(message_streams, streams, message_stream, MESSAGE_MAX_STREAMS),
+    BOOL(message_streams, whole),
+    {0}};
+
 static const struct pack_field welcome_fields[] = {TEXT(message_welcome, name),
                                                    U64(message_welcome, heartbeat_ms),
                                                    U64(message_welcome, coordinator_boot),
                                                    TEXT(message_welcome, data),
                                                    TEXT(message_welcome, trust),
+                                                   U64(message_welcome, orphan_ms),
                                                    {0}};
 static const struct pack_field members_fields[] = {BYTES(message_members, keys), {0}};
 static const struct pack_field heartbeat_ack_fields[] = {U64(message_heartbeat_ack, number), {0}};
@@ -245,6 +257,7 @@ static const struct pack_field stage_connect_fields[] = {
     U64(message_stage_connect, first_session),
     TEXT(message_stage_connect, wire),
     LIST(message_stage_connect, crosses, message_value, MESSAGE_MAX_VALUES),
+    BOOL(message_stage_connect, keep),
     {0}};
 static const struct pack_field message_share_peer_fields[] = {
     TEXT(message_share_peer, name),
@@ -299,6 +312,7 @@ static const struct pack_field sequence_open_fields[] = {
     U64(message_sequence_open, said_scores),
     U64(message_sequence_open, prompt_scores),
     U64(message_sequence_open, shared),
+    U64(message_sequence_open, stream),
     {0}};
 static const struct pack_field sequence_grow_fields[] = {GENERATION(message_sequence_grow),
                                                          U64(message_sequence_grow, sequence),
@@ -390,6 +404,7 @@ static const struct {
     [MESSAGE_KV_STATE] = {"kv_state", kv_state_fields, SMALL},
     [MESSAGE_SPILLS] = {"spills", spills_fields, SMALL},
     [MESSAGE_SHARE_FAILED] = {"share_failed", share_failed_fields, SMALL},
+    [MESSAGE_STREAMS] = {"streams", streams_fields, MEDIUM},
     [MESSAGE_WELCOME] = {"welcome", welcome_fields, SMALL},
     [MESSAGE_MEMBERS] = {"members", members_fields, SMALL},
     [MESSAGE_HEARTBEAT_ACK] = {"heartbeat_ack", heartbeat_ack_fields, SMALL},

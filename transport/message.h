@@ -34,7 +34,8 @@ enum {
     MESSAGE_MAX_KV_BLOCKS = 64,
     MESSAGE_MAX_SPILLS = 256,
     MESSAGE_MAX_DIMS = 64,
-    MESSAGE_MAX_BATCH = 1024
+    MESSAGE_MAX_BATCH = 1024,
+    MESSAGE_MAX_STREAMS = 4096
 };
 
 enum message_type {
@@ -56,6 +57,7 @@ enum message_type {
     MESSAGE_KV_STATE,
     MESSAGE_SPILLS,
     MESSAGE_SHARE_FAILED,
+    MESSAGE_STREAMS,
     /* coordinator -> agent */
     MESSAGE_WELCOME,
     MESSAGE_MEMBERS,
@@ -110,6 +112,7 @@ struct message_join {
     struct pack_span data_address;
     struct pack_list held;   /* struct message_held_stage */
     struct pack_list models; /* struct message_model: what its store holds some of */
+    uint64_t streams; /* of earlier runs of the coordinator, of which it will tell a new one */
 };
 
 struct message_model {
@@ -256,6 +259,22 @@ struct message_log_text {
     const char *text;
 };
 
+/* Of a sequence with a stream (`sequence_open`): told to a coordinator that has started again. */
+struct message_stream {
+    uint64_t deployment, generation, stage;
+    uint64_t sequence;
+    uint64_t stream;
+    bool open;            /* the stage has it; else it has ended here, and what follows is left */
+    uint64_t reserved;    /* of its tokens */
+    uint64_t sampled;     /* by the last stage: tokens of the answer so far, */
+    struct pack_u32s ids; /* and all of these; fewer: they are not known any more */
+    const char *finish;   /* "stop" or "length" behind the last of them */
+};
+struct message_streams {
+    struct pack_list streams; /* struct message_stream */
+    bool whole;               /* these were the last of them */
+};
+
 /* ---- coordinator -> agent ---- */
 
 struct message_welcome {
@@ -264,6 +283,7 @@ struct message_welcome {
     uint64_t coordinator_boot; /* differs after a restart of the coordinator */
     const char *data,
         *trust; /* what the cluster wants of data endpoints (data_choice.h); "": auto, no network */
+    uint64_t orphan_ms; /* so long sequences go on without a coordinator; 0: as the agent has it */
 };
 
 /* Whose connections an agent's data endpoint may take: the public keys (X25519) of all agents and
@@ -384,6 +404,8 @@ struct message_stage_connect {
     const char *wire;  /* as what the next stage takes the values that cross, and which: the same as
                           this stage was prepared for, or it refuses */
     struct pack_list crosses; /* struct message_value */
+    bool keep; /* what is open stays so, and links that lead there already are left alone: a
+                  coordinator that has started again has found the stage at work */
 };
 
 struct message_stage_unload {
@@ -445,6 +467,8 @@ struct message_sequence_open { /* to every stage of the deployment; ids rise wit
                                first; the sequence begins with none of them */
     struct sampling_params sampling; /* borrowed, as all that the message points at; what is missing
                                         on the wire is greedy's */
+    uint64_t stream; /* of a request that outlives its coordinator: the stages go on with it without
+                        one, and tell the next one of it (`streams`); 0: it does not */
 };
 
 struct message_sequence_grow { /* to every stage: an open sequence may run up to more tokens */
@@ -541,6 +565,7 @@ struct message {
         struct message_kv_state kv_state;
         struct message_spills spills;
         struct message_share_failed share_failed;
+        struct message_streams streams;
         struct message_welcome welcome;
         struct message_members members;
         struct message_heartbeat_ack heartbeat_ack;

@@ -9,6 +9,7 @@
  *   key_use     digest     JSON: what it has used
  *   profile     model/kind/compute   JSON tables
  *   layout      model                JSON stages, where its layers lay last
+ *   stream      number (hex)         an open request that may be resumed, and NUMBER.end its answer
  *   meta        word       "boot", "next_deployment"
  *   bad         kind/key   what stood there and could not be read
  *

@@ -39,7 +39,8 @@ struct store_queue {
 bool store_kind_is_cache(const char *kind)
 {
     return strcmp(kind, "profile") == 0 || strcmp(kind, "link") == 0 ||
-           strcmp(kind, "layout") == 0 || strcmp(kind, "key_use") == 0;
+           strcmp(kind, "layout") == 0 || strcmp(kind, "key_use") == 0 ||
+           strcmp(kind, "stream") == 0;
 }
 
 /* ---- what waits ---- */

@@ -31,6 +31,7 @@ static void core_event(struct sim *s, struct sim_event *ev)
         return;
     if (ev->kind == EVENT_TICK) {
         coord_tick(s->core);
+        sim_clients_ask(s);
         sim_event_add(s, EVENT_TICK, COORD_TICK_MS * msec)->incarnation = s->core_incarnation;
     } else if (ev->kind == EVENT_WORKED) {
         ev->work->run(ev->work);

@@ -48,6 +48,13 @@ struct sim_client {
     struct toy_memory scored;                     /* the undisturbed run, up to there */
     struct err why;
     struct sim *sim;
+    uint64_t stream;   /* it outlives its coordinator; 0: it does not */
+    size_t n_now;      /* tokens of the stream that it reads now, which begins anew then */
+    uint32_t resumed;  /* so often */
+    size_t max_tokens;
+    char name[32];
+    bool found;
+    bool asks, leaves; /* it is to ask again; it has all and is to say so */
 };
 
 struct sim {
@@ -80,7 +87,9 @@ struct sim {
     bool uploader;        /* the admin uploads what is asked for */
     bool admin_gone;      /* hpctl was interrupted */
     char token[128];
+    bool streams;   /* clients come back after the coordinator's death */
     bool scored;    /* clients ask for scores, a third of them for those of the prompt, too */
+    uint64_t computed; /* positions, by stages */
     uint64_t wrong; /* tokens that an undisturbed run would not have given */
     uint64_t frames_sent, frames_lost, uploads, loads;
     uint64_t cached,
@@ -157,6 +166,9 @@ struct sim_client *sim_request_forked(struct sim *s, size_t n, uint32_t n_forks,
                                       struct err *e);
 /* The stages of an agent lose all that they keep of sequences that have ended. */
 void sim_kept_forget(struct sim *s, int agent);
+/* Those of a coordinator that died: what the next one has of their requests, or once more. */
+void sim_clients_return(struct sim *s);
+void sim_clients_ask(struct sim *s);
 void sim_cancel(struct sim *s, struct sim_client *c);
 bool sim_quiet(struct sim *s); /* no client is open */
 

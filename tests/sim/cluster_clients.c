@@ -1,5 +1,6 @@
 /* The simulated cluster: clients and their requests. */
 #include <assert.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "common/log.h"
@@ -21,10 +22,11 @@ static void on_tokens(void *ctx, uint64_t request, const uint32_t *ids, size_t n
     struct sim_client *c = client_of(ctx, request);
     for (size_t i = 0; c && i < n; i++) {
         size_t shown = c->n_expected - (c->ends_early ? 1 : 0);
-        bool right = c->n_got < shown && ids[i] == c->expected[c->n_got];
+        bool right = c->n_now < shown && ids[i] == c->expected[c->n_now];
         c->sim->wrong += !right;
-        if (c->n_got < SIM_MAX_OUTPUT)
-            c->got[c->n_got++] = ids[i];
+        if (c->n_now < SIM_MAX_OUTPUT)
+            c->got[c->n_now++] = ids[i];
+        c->n_got = c->n_now > c->n_got ? c->n_now : c->n_got;
     }
 }
 
@@ -59,12 +61,12 @@ static void on_finished(void *ctx, uint64_t request, enum request_finish finish,
     if (!c)
         return;
     c->open = false;
-    c->finished = true;
+    c->finished = c->leaves = true;
     c->usage = *usage;
     size_t shown = c->n_expected - (c->ends_early ? 1 : 0);
     c->sim->wrong += (c->said_width && c->n_scored != shown) ||
                      (c->prompt_width && c->n_prompt_scored != c->n_prompt - 1);
-    c->sim->wrong += c->n_got != shown || (finish == REQUEST_STOP) != c->ends_early ||
+    c->sim->wrong += c->n_now != shown || (finish == REQUEST_STOP) != c->ends_early ||
                      usage->output_tokens != c->n_expected;
     c->sim->cached += usage->cached_tokens;
 }
@@ -77,7 +79,7 @@ static void on_failed(void *ctx, uint64_t request, const struct err *why,
     if (!c)
         return;
     c->open = false;
-    c->failed = true;
+    c->failed = c->leaves = true;
     c->why = *why;
     c->sim->wrong += why->code == 0 || why->text[0] == 0;
 }
@@ -116,6 +118,15 @@ static struct sim_client *client_make(struct sim *s, size_t n, struct err *e)
     return c;
 }
 
+static struct request_callbacks callbacks_of(struct sim_client *c)
+{
+    return (struct request_callbacks){.ctx = c,
+                                      .tokens = on_tokens,
+                                      .finished = on_finished,
+                                      .failed = on_failed,
+                                      .scores = on_scores};
+}
+
 /* `of`: the request that it forks of; 0: none. So many will fork of it. */
 static struct sim_client *client_open_fork(struct sim *s, struct sim_client *c, const char *name,
                                            size_t max_tokens, uint64_t of, uint32_t n_forks,
@@ -128,6 +139,10 @@ static struct sim_client *client_open_fork(struct sim *s, struct sim_client *c, 
         c->prompt_width = s->n_clients % 3 ? 0 : 2;
     }
     c->ends_early = c->n_expected && c->expected[c->n_expected - 1] == TOY_END;
+    c->max_tokens = max_tokens;
+    snprintf(c->name, sizeof c->name, "%s", name);
+    if (s->streams && !c->stream)
+        c->stream = 1 + sim_random(s, UINT64_MAX - 1);
     struct request_spec r = {.model = name,
                              .prompt = c->prompt,
                              .n_prompt = c->n_prompt,
@@ -137,11 +152,9 @@ static struct sim_client *client_open_fork(struct sim *s, struct sim_client *c, 
                              .n_forks = n_forks,
                              .said_scores = c->said_width,
                              .prompt_scores = c->prompt_width,
-                             .callbacks = {.ctx = c,
-                                           .tokens = on_tokens,
-                                           .finished = on_finished,
-                                           .failed = on_failed,
-                                           .scores = on_scores}};
+                             .stream = c->stream,
+                             .note = {(const uint8_t *)&c->stream, sizeof c->stream},
+                             .callbacks = callbacks_of(c)};
     if (s->requests.open(s->requests.ctx, &r, &c->request, e) < 0)
         return NULL;
     c->open = true;
@@ -189,12 +202,68 @@ struct sim_client *sim_request_forked(struct sim *s, size_t n, uint32_t n_forks,
     return good ? first : NULL;
 }
 
+/* ---- after the death of their coordinator ---- */
+
+static void stream_found(void *out, const struct request_before *r)
+{
+    struct sim *s = out;
+    for (int i = 0; i < s->n_clients; i++) {
+        struct sim_client *c = &s->clients[i];
+        if (c->stream != r->stream || !c->asks)
+            continue;
+        assert(r->note.size == sizeof c->stream && memcmp(r->note.data, &c->stream, 8) == 0);
+        size_t shown = r->n - (r->ended && r->finish == REQUEST_STOP ? 1 : 0);
+        c->found = true;
+        if (!r->ended)
+            continue;
+        c->asks = false;
+        on_tokens(c, c->request, r->ids, shown);
+        on_finished(c, c->request, r->finish, &r->usage);
+    }
+}
+
+void sim_clients_return(struct sim *s)
+{
+    s->requests.streams(s->requests.ctx, stream_found, s);
+    for (int i = 0; i < s->n_clients; i++) {
+        struct sim_client *c = &s->clients[i];
+        const struct request_callbacks callbacks = callbacks_of(c);
+        if (!c->asks || !c->found)
+            continue;
+        c->request = s->requests.attach(s->requests.ctx, c->stream, &callbacks);
+        c->asks = c->request == 0;
+        c->resumed += c->request != 0;
+    }
+}
+
+/* Refused while the deployment does not serve: the next time, then. */
+void sim_clients_ask(struct sim *s)
+{
+    for (int i = 0; i < s->n_clients; i++) {
+        struct sim_client *c = &s->clients[i];
+        struct err ignored;
+        struct request_spec r = {.model = c->name,
+                                 .prompt = c->prompt,
+                                 .n_prompt = c->n_prompt,
+                                 .max_tokens = c->max_tokens,
+                                 .sampling = &sampling_greedy,
+                                 .stream = c->stream,
+                                 .note = {(const uint8_t *)&c->stream, sizeof c->stream},
+                                 .callbacks = callbacks_of(c)};
+        if (c->asks && s->requests.open(s->requests.ctx, &r, &c->request, &ignored) == 0)
+            c->asks = false;
+        if (c->leaves && c->stream)
+            s->requests.forget(s->requests.ctx, c->stream);
+        c->leaves = false;
+    }
+}
+
 void sim_cancel(struct sim *s, struct sim_client *c)
 {
     if (!c->open || !s->core)
         return;
-    c->open = false;
-    c->cancelled = true;
+    c->open = c->asks = false;
+    c->cancelled = c->leaves = true;
     s->requests.cancel(s->requests.ctx, c->request, false, NULL);
     sim_core_settle(s);
 }

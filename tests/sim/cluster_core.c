@@ -201,6 +201,7 @@ void sim_coordinator_start(struct sim *s)
     s->core_incarnation++;
     coord_start(s->core, true);
     coord_requests(s->core, &s->requests);
+    sim_clients_return(s);
     sim_core_settle(s);
     sim_event_add(s, EVENT_TICK, COORD_TICK_MS * msec)->incarnation = s->core_incarnation;
     for (int i = 0; i < s->n_agents; i++)
@@ -249,9 +250,16 @@ void sim_coordinator_kill(struct sim *s)
     s->core_incarnation++;
     for (int i = 0; i < s->n_agents; i++)
         s->agents[i]->peer = 0;
-    for (int i = 0; i < s->n_clients; i++)
-        if (s->clients[i].open) {
-            s->clients[i].open = false;
-            s->clients[i].lost = true;
+    for (int i = 0; i < s->n_clients; i++) {
+        struct sim_client *c = &s->clients[i];
+        c->leaves = false; /* the next one finds what it finds */
+        c->found = false;
+        c->n_now = 0;
+        if (c->open && c->stream)
+            c->asks = true;
+        else if (c->open) {
+            c->open = false;
+            c->lost = true;
         }
+    }
 }

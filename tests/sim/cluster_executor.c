@@ -308,6 +308,7 @@ static void executor_run(struct sim *s, struct sim_agent *a, const struct sim_or
         good = run_one(s, st, act, i, in, out, &at, picked + place, id, &row, &next_score);
         place += 1 + r->n_drafts;
         id += r->n_tokens;
+        s->computed += r->n_tokens;
     }
     s->wrong += !good;
     sim_buffer_release(a, in);
