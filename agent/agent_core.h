@@ -51,14 +51,14 @@ enum {
     AGENT_HEARTBEAT_MS = 500,       /* until the coordinator says otherwise */
     AGENT_JOIN_RETRY_MS = 1000,
     AGENT_ACK_LIMIT_MS = 5000, /* without an ack for so long: join again */
-    AGENT_PAUSE_MS = 1000,   /* no event, not even its own timer's, for a heartbeat and so long: it
-                                was stopped itself */
+    AGENT_PAUSE_MS = 1000,    /* no event, not even its own timer's, for a heartbeat and so long: it
+                                 was stopped itself */
     AGENT_ORPHAN_MS = 120000, /* without an ack for so long, or as the coordinator said: free all
                                  sequences */
     AGENT_ORPHAN_MOST_MS = 3600000,
-    AGENT_MAX_REMAINS = 256,        /* answers of sequences that have ended, for the next coordinator */
+    AGENT_MAX_REMAINS = 256, /* answers of sequences that have ended, for the next coordinator */
     AGENT_REMAINS_BYTES = 16 << 20, /* of all of them */
-    AGENT_ALIVE_MS = 500,    /* between two signs of life over a stage's links */
+    AGENT_ALIVE_MS = 500,           /* between two signs of life over a stage's links */
     AGENT_SILENCE_MS = 2500, /* nothing from the stage before for so long: the hop does not work */
     AGENT_HOLD_LIMIT_MS = 10000,   /* a run whose sequence nobody opens is given up after so long */
     AGENT_FLIGHT_LIMIT_MS = 30000, /* a batch that left the first stage is waited for so long, and

@@ -205,7 +205,7 @@ struct agent_core {
         uint64_t slot, ticket;
     } copies[AGENT_MAX_COPIES];
     size_t n_copies;
-    size_t n_kv_awaiting; /* sequences that await keys and values */
+    size_t n_kv_awaiting;                           /* sequences that await keys and values */
     struct core_remains remains[AGENT_MAX_REMAINS]; /* [n_remains], the oldest first */
     size_t n_remains, remains_bytes;
     uint64_t orphan_ns; /* so long sequences go on without a coordinator */

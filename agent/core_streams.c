@@ -1,5 +1,5 @@
-/* Owns what outlives a coordinator: of sequences with a stream the tokens that the last stage has said,
- * also for a while after their end, so that the next coordinator can be told all of them. */
+/* Owns what outlives a coordinator: of sequences with a stream the tokens that the last stage has
+ * said, also for a while after their end, so that the next coordinator can be told all of them. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -290,7 +290,7 @@ void admission_request_cancel(struct coord *c, uint64_t id, bool satisfied,
         *usage = sequence_usage(c, s);
     struct deployment *d = s->deployment;
     if (satisfied)
-        stream_record_end(c, s, REQUEST_STOP);
+        stream_record_end(c, s, REQUEST_STOP, true);
     sequence_close(c, s, SEQUENCE_LEFT);
     c->n_ends -= s->ends;
     sequence_free(s);

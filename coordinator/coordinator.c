@@ -176,6 +176,7 @@ static int coord_open(struct coordinator *c, const struct coordinator_config *ow
                                   .admin_key = c->admin.public_key,
                                   .http = strcmp(own->http, "none") == 0 ? "" : own->http,
                                   .unix_s = (uint64_t)time(NULL),
+                                  .resume_ms = own->resume_ms,
                                   .time_scale = env_time_scale(),
                                   .log_read = log_ring_read,
                                   .log_ctx = c->log,
@@ -204,9 +205,12 @@ static int listen_start(struct coordinator *c, const struct coordinator_config *
     if (strcmp(config->http, "none") == 0)
         return 0;
     snprintf(c->http_wanted, sizeof c->http_wanted, "%s", config->http);
-    c->gateway_config =
-        (struct gateway_config){c->http_wanted, config->http_hosts, config->n_http_hosts,
-                                config->http_open, config->http_max_body_bytes};
+    c->gateway_config = (struct gateway_config){.listen = c->http_wanted,
+                                                .hosts = config->http_hosts,
+                                                .n_hosts = config->n_http_hosts,
+                                                .resume_ms = config->resume_ms,
+                                                .open = config->http_open,
+                                                .max_body_bytes = config->http_max_body_bytes};
     rc = gateway_try(c, e);
     if (rc == HP_EDENIED) {
         log_warn("coordinator", "no_gateway", "why=\"%s\" do=\"%s\"", e->text, e->hint);
@@ -255,9 +259,9 @@ int coordinator_open(uv_loop_t *loop, const struct coordinator_config *config,
     if (rc == 0)
         rc = coord_open(c, config, e);
     if (rc == 0)
-        rc = listen_start(c, config, e);
-    if (rc == 0)
         rc = handles_start(c, e);
+    if (rc == 0)
+        rc = listen_start(c, config, e);
     if (rc < 0) {
         coordinator_close(&c);
         return rc;

@@ -39,6 +39,9 @@ static const char help[] =
     "                      (default: 8 MiB, or 16 bytes a token of the longest context)\n"
     "  --drain-seconds S   after SIGTERM, running requests may go on for so long (default: 5); a "
     "second signal ends at once\n"
+    "  --resume-seconds S  so long requests with an Idempotency-Key go on without a reader, their "
+    "answers are kept,\n"
+    "                      and agents go on without a coordinator (default: 120; at most 3600)\n"
     "  --name N            name of the cluster (default: hodgepodge)\n"
     "  --data KIND         data channel of the agents: auto (default): UCX on loopback and on "
     "trusted networks, encrypted TCP\n"
@@ -126,6 +129,7 @@ static int options_read(int argc, char **argv, struct program_options *o, struct
                                           {"http-open", no_argument, NULL, 'O'},
                                           {"http-max-body", required_argument, NULL, 'b'},
                                           {"drain-seconds", required_argument, NULL, 'D'},
+                                          {"resume-seconds", required_argument, NULL, 'R'},
                                           {"data", required_argument, NULL, 'c'},
                                           {"trust", required_argument, NULL, 'T'},
                                           {0}};
@@ -152,6 +156,10 @@ static int options_read(int argc, char **argv, struct program_options *o, struct
                            e);
             break;
         case 'D': rc = number_read("drain-seconds", optarg, 86400, &o->drain_s, e); break;
+        case 'R':
+            rc = number_read("resume-seconds", optarg, 3600, &o->config.resume_ms, e);
+            o->config.resume_ms *= 1000;
+            break;
         case 'H':
             fputs(help, stdout);
             o->done = true;

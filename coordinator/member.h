@@ -64,7 +64,7 @@ struct member {
     uint8_t *address;
     size_t address_size;
     bool streams_awaited; /* it has said that it will tell of some (streams.h) */
-    uint64_t peer; /* 0: not connected */
+    uint64_t peer;        /* 0: not connected */
     uint64_t heard_ns, joined_ns, joins;
     uint64_t gone_ns; /* when its connection was found to be closed; 0: it is not */
     uint64_t process; /* that it joined with; 0: not said */

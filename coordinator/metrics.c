@@ -364,7 +364,10 @@ void metrics_rows(const struct coord *c, metrics_row_fn row, void *out)
         {"hp_output_tokens_total", "Tokens sampled", c->counts.output_tokens},
         {"hp_messages_refused_total", "Control messages that were refused", c->counts.refused},
         {"hp_messages_stale_total", "Control messages of an older generation or a closed sequence",
-         c->counts.stale}};
+         c->counts.stale},
+        {"hp_streams_adopted_total",
+         "Sequences that had gone on without a coordinator and were taken over at work",
+         c->counts.adopted}};
     for (size_t i = 0; i < sizeof counters / sizeof *counters; i++)
         row(out, counters[i].name, "counter", counters[i].help, "", (double)counters[i].value);
     row(out, "hp_read_only", "gauge", "1 while the store cannot be written and changes are refused",

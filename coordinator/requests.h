@@ -94,8 +94,9 @@ struct request_spec {
     const char *client;     /* who asks, for fair shares of the queue: "key NAME" or "address A";
                                copied; NULL: nobody in particular */
     struct request_callbacks callbacks;
-    uint64_t stream; /* by chance, the request's own: it outlives the coordinator, whose next run has
-                        it in `streams`. Not of one with `embed` or scores. 0: it ends with this run */
+    uint64_t
+        stream; /* by chance, the request's own: it outlives the coordinator, whose next run has
+                   it in `streams`. Not of one with `embed` or scores. 0: it ends with this run */
     struct pack_span note; /* with `stream`: whatever the caller wants to have back then; copied */
 };
 
@@ -103,7 +104,8 @@ struct request_spec {
 struct request_before {
     uint64_t stream;
     struct pack_span note;
-    bool ended; /* with this answer; else it goes on, and attach brings all its tokens */
+    bool ended; /* with this answer, as it was told; else it goes on, and attach brings all its
+                   tokens */
     const uint32_t *ids;
     size_t n;
     enum request_finish finish;

@@ -85,15 +85,15 @@ struct sequence {
     bool embeds;                        /* SEQUENCE_REQUEST for a row instead of tokens */
     struct request_callbacks callbacks; /* SEQUENCE_REQUEST */
     bool ends;                          /* the room for its end is reserved (effects.h) */
-    uint64_t stream;      /* SEQUENCE_REQUEST that outlives this process (streams.h); 0: it does not */
-    bool adopted;         /* it runs since before this process began, and not all of its stages have */
-    uint64_t held_id;     /* said so: as it is called there, */
-    uint64_t held_stages; /* and, as bits, the stages that have */
-    struct err why;                     /* of its end, or of its first loss since its last token */
-    char client[REQUEST_CLIENT_BYTES];  /* whose share of the queue it takes; "": hpctl, and whoever
-                                           did not say */
-    uint64_t peer, ask;                 /* the other kinds: whose question it answers */
-    uint32_t *output;                   /* SEQUENCE_GREEDY */
+    uint64_t stream;  /* SEQUENCE_REQUEST that outlives this process (streams.h); 0: it does not */
+    bool adopted;     /* it runs since before this process began, and not all of its stages have */
+    uint64_t held_id; /* said so: as it is called there, */
+    uint64_t held_stages;              /* and, as bits, the stages that have */
+    struct err why;                    /* of its end, or of its first loss since its last token */
+    char client[REQUEST_CLIENT_BYTES]; /* whose share of the queue it takes; "": hpctl, and whoever
+                                          did not say */
+    uint64_t peer, ask;                /* the other kinds: whose question it answers */
+    uint32_t *output;                  /* SEQUENCE_GREEDY */
     uint64_t n_output, n_logits;
     uint64_t queued_ns; /* since when it is in the queue */
     uint64_t asked_ns, opened_ns, first_ns, last_ns;

@@ -280,7 +280,7 @@ static json_t *greedy_result(const struct model_facts *f, const struct sequence 
 
 void sequence_finish(struct coord *c, struct sequence *s, enum request_finish finish)
 {
-    stream_record_end(c, s, finish);
+    stream_record_end(c, s, finish, false);
     sequence_close(c, s, SEQUENCE_DONE);
     if (sequence_is_silent(s)) {
         sequence_free(s);

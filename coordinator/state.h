@@ -126,9 +126,9 @@ struct coord {
     struct {
         uint64_t refused, opened, finished, failed, cancelled, rejected, prompt_tokens,
             output_tokens;
-        uint64_t pauses; /* of our own */
+        uint64_t pauses;  /* of our own */
         uint64_t adopted; /* sequences that ran on without a coordinator */
-        uint64_t stale;  /* messages of an older generation, or of a closed sequence */
+        uint64_t stale;   /* messages of an older generation, or of a closed sequence */
     } counts;
 };
 

@@ -21,13 +21,12 @@ static const struct pack_field record_fields[] = {FIELD(stream_record, PACK_TEXT
                                                   FIELD(stream_record, PACK_BYTES, open),
                                                   FIELD(stream_record, PACK_BYTES, note),
                                                   {0}};
-static const struct pack_field end_fields[] = {
-    FIELD(stream_record_end, PACK_U32S, ids),
-    FIELD(stream_record_end, PACK_U64, finish),
-    FIELD(stream_record_end, PACK_U64, prompt_tokens),
-    FIELD(stream_record_end, PACK_U64, output_tokens),
-    FIELD(stream_record_end, PACK_U64, cached_tokens),
-    {0}};
+static const struct pack_field end_fields[] = {FIELD(stream_record_end, PACK_U32S, ids),
+                                               FIELD(stream_record_end, PACK_U64, finish),
+                                               FIELD(stream_record_end, PACK_U64, prompt_tokens),
+                                               FIELD(stream_record_end, PACK_U64, output_tokens),
+                                               FIELD(stream_record_end, PACK_U64, cached_tokens),
+                                               {0}};
 
 /* ---- keys ---- */
 
@@ -83,12 +82,14 @@ void stream_record_keep(struct coord *c, struct sequence *s, uint64_t stream, st
     buffer_free(&open);
 }
 
-void stream_record_end(struct coord *c, const struct sequence *s, enum request_finish finish)
+void stream_record_end(struct coord *c, const struct sequence *s, enum request_finish finish,
+                       bool satisfied)
 {
     if (!s->stream || s->kind != SEQUENCE_REQUEST || s->n_ids != s->n_prompt + s->n_output)
         return;
     struct request_usage usage = sequence_usage(c, s);
-    struct stream_record_end r = {.ids = {s->prompt + s->n_prompt, (size_t)s->n_output},
+    bool untold = finish == REQUEST_STOP && !satisfied && s->n_output;
+    struct stream_record_end r = {.ids = {s->prompt + s->n_prompt, (size_t)s->n_output - untold},
                                   .finish = finish,
                                   .prompt_tokens = usage.prompt_tokens,
                                   .output_tokens = usage.output_tokens,

@@ -10,11 +10,11 @@
 /* What was stored when it was opened. */
 struct stream_record {
     const char *model, *client;
-    uint64_t priority;              /* plus REQUEST_PRIORITY_MOST */
+    uint64_t priority; /* plus REQUEST_PRIORITY_MOST */
     bool ignore_end;
-    struct pack_span open;          /* a sequence_open: prompt, max_tokens, sampling */
+    struct pack_span open; /* a sequence_open: prompt, max_tokens, sampling */
     struct pack_span note;
-    struct message message;         /* `open`, decoded */
+    struct message message; /* `open`, decoded */
 };
 
 /* And at its end. */
@@ -25,12 +25,16 @@ struct stream_record_end {
 };
 
 /* The sequence is a stream from now on. */
-void stream_record_keep(struct coord *c, struct sequence *s, uint64_t stream, struct pack_span note);
-/* It has all its tokens; of one that is no stream nothing. */
-void stream_record_end(struct coord *c, const struct sequence *s, enum request_finish finish);
+void stream_record_keep(struct coord *c, struct sequence *s, uint64_t stream,
+                        struct pack_span note);
+/* It has all its tokens; of one that is no stream nothing. Its end token was not told, and is not
+ * stored; one whose reader is `satisfied` has none. */
+void stream_record_end(struct coord *c, const struct sequence *s, enum request_finish finish,
+                       bool satisfied);
 void stream_record_forget(struct coord *c, uint64_t stream);
 
-/* The number in a record's key, and whether the record is of an end. False: it is no key of ours. */
+/* The number in a record's key, and whether the record is of an end. False: it is no key of ours.
+ */
 bool stream_record_key(const char *key, uint64_t *stream, bool *ended);
 /* What they point at is in `bytes` or `arena`. HP_EPARSE, HP_ENOMEM. */
 int stream_record_read(struct pack_span bytes, struct arena *arena, struct stream_record *out,

@@ -334,8 +334,7 @@ void streams_each(struct coord *c, void (*each)(void *out, const struct request_
     }
 }
 
-uint64_t streams_attach(struct coord *c, uint64_t stream,
-                        const struct request_callbacks *callbacks)
+uint64_t streams_attach(struct coord *c, uint64_t stream, const struct request_callbacks *callbacks)
 {
     struct stream_left *l = stream_left_find(c, stream);
     uint64_t request = l ? l->request : 0;

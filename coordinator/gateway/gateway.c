@@ -8,6 +8,7 @@
 #include "common/host_address.h"
 #include "common/log.h"
 #include "coordinator/gateway/gateway_int.h"
+#include "coordinator/gateway/kept_streams.h"
 #include "coordinator/gateway/listen_address.h"
 
 enum {
@@ -93,7 +94,10 @@ static struct gateway *gateway_create(uv_loop_t *loop, const struct gateway_conf
 {
     struct gateway *g = calloc(1, sizeof *g);
     struct lanes *lanes = g ? lanes_create(requests) : NULL;
-    if (!lanes) {
+    struct kept_streams *kept =
+        lanes ? kept_streams_create(loop, requests, config->resume_ms) : NULL;
+    if (!kept) {
+        lanes_close(&lanes);
         free(g);
         return NULL;
     }
@@ -102,7 +106,7 @@ static struct gateway *gateway_create(uv_loop_t *loop, const struct gateway_conf
     g->access = (struct access){
         .requests = requests, .names = {config->hosts, config->n_hosts}, .open = config->open};
     g->requests = requests;
-    g->openai = (struct openai){.requests = requests, .lanes = lanes, .loop = loop};
+    g->openai = (struct openai){.requests = requests, .lanes = lanes, .loop = loop, .kept = kept};
     return g;
 }
 
@@ -118,7 +122,9 @@ static struct http_limits limits_of(const struct gateway *g)
 
 static void on_pulse(uv_timer_t *timer)
 {
-    openai_pulse(&((struct gateway *)timer->data)->openai);
+    struct gateway *g = timer->data;
+    openai_pulse(&g->openai);
+    kept_streams_tick(g->openai.kept);
 }
 
 int gateway_start(uv_loop_t *loop, const struct gateway_config *config,
@@ -143,6 +149,7 @@ int gateway_start(uv_loop_t *loop, const struct gateway_config *config,
     struct http_limits limits = limits_of(g);
     if ((rc = http_start(loop, host, port, &limits, &handler, &g->http, e)) < 0) {
         lanes_close(&g->openai.lanes);
+        kept_streams_close(&g->openai.kept);
         free(g);
         return rc;
     }
@@ -209,6 +216,7 @@ void gateway_stop(struct gateway **out)
         return;
     http_stop(&g->http);
     lanes_close(&g->openai.lanes);
+    kept_streams_close(&g->openai.kept);
     uv_close((uv_handle_t *)&g->drain, on_timer_closed);
     uv_close((uv_handle_t *)&g->pulse, on_timer_closed);
     g->live.timer.data = g;

@@ -17,7 +17,9 @@ struct gateway_config {
     const char *const *hosts; /* names beside those of loopback under which a loopback gateway is
                                  spoken to; borrowed while it runs */
     int n_hosts;
-    bool open;               /* on loopback no key is needed, although there are some */
+    uint64_t resume_ms; /* so long a request with an Idempotency-Key goes on without a reader, and
+                           its answer is kept; 0: KEPT_RESUME_MS */
+    bool open;          /* on loopback no key is needed, although there are some */
     uint64_t max_body_bytes; /* 0: GATEWAY_BODY_BYTES, or GATEWAY_BODY_BYTES_PER_TOKEN for each
                                 token of the longest context that is served, if that is more */
 };

@@ -43,6 +43,13 @@ static void post_completion(const struct gateway_call *c)
     openai_complete(&c->g->openai, c->x, c->route->dialect, c->route->chat, c->client);
 }
 
+static void get_stream(const struct gateway_call *c)
+{
+    char client[REQUEST_CLIENT_BYTES];
+    access_client(&c->g->access, http_request_of(c->x), client);
+    openai_resume(&c->g->openai, c->x, c->rest, client);
+}
+
 static void post_embedding(const struct gateway_call *c)
 {
     openai_embed(&c->g->openai, c->x, c->route->form, c->client);
@@ -121,6 +128,7 @@ static const struct gateway_route routes[] = {
     {"POST", "/v1/chat/completions", post_completion, .dialect = &dialect_openai, .chat = true},
     {"POST", "/v1/completions", post_completion, .dialect = &dialect_openai},
     {"POST", "/v1/responses", post_completion, .dialect = &dialect_responses, .chat = true},
+    {"GET", "/v1/streams/", get_stream, .open = false},
     {"POST", "/v1/embeddings", post_embedding, .form = EMBEDDING_OPENAI},
     {"POST", "/v1/messages", post_completion, .dialect = &dialect_messages, .chat = true},
     {"POST", "/v1/messages/count_tokens", post_text, .task = TEXT_COUNT},
@@ -177,7 +185,8 @@ static const char *path_hint(const char *path)
                "/api/show and /api/pull, GET /api/tags, /api/ps and /api/version";
     return "; there is POST /v1/chat/completions, /v1/completions, /v1/responses, /v1/embeddings, "
            "/v1/messages, "
-           "/tokenize, /detokenize and /apply-template, GET /v1/models, /props, /health, /ready "
+           "/tokenize, /detokenize and /apply-template, GET /v1/models, /v1/streams/ID, /props, "
+           "/health, /ready "
            "and /metrics";
 }
 

@@ -48,7 +48,8 @@ struct http_request {
     const char *host, *origin, *content_type, *accept;
     const char *bearer;          /* the Authorization header's token, else x-api-key */
     const char *inference_bytes; /* Inference-Header-Content-Length: how much of the body is JSON */
-    const char *client;          /* address, without the port */
+    const char *idempotency_key, *last_event_id;
+    const char *client; /* address, without the port */
     bool has_body, length_known;
     uint64_t body_bytes; /* where length_known */
 };

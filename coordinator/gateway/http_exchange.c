@@ -243,6 +243,8 @@ static void request_fill(struct http_exchange *x, const char *url, const char *m
         .accept = header_value(c, "Accept"),
         .bearer = bearer_of(c),
         .inference_bytes = header_value(c, "Inference-Header-Content-Length"),
+        .idempotency_key = header_value(c, "Idempotency-Key"),
+        .last_event_id = header_value(c, "Last-Event-ID"),
         .client = x->client,
         .length_known = f->encodings == 0,
         .body_bytes = f->lengths ? strtoull(header_value(c, "Content-Length"), NULL, 10) : 0,

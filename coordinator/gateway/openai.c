@@ -17,6 +17,7 @@ int openai_status_of(int rc)
     switch (rc) {
     case HP_ENOENT: return 404;
     case HP_EDENIED: return 403;
+    case HP_EEXIST: return 422;
     case HP_EBUSY:
     case HP_ERATE:
     case HP_EQUOTA: return 429;

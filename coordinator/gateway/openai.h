@@ -15,6 +15,7 @@
 struct completion;
 struct dialect; /* dialect.h */
 struct embedding;
+struct kept_streams;
 
 /* What the completions of a gateway share. */
 struct openai {
@@ -23,6 +24,7 @@ struct openai {
     uv_loop_t *loop;
     struct completion *open;      /* those that have not been answered */
     struct embedding *embeddings; /* the same */
+    struct kept_streams *kept;    /* answers that may be read once more */
     struct latency latency;       /* of what was completed */
     size_t scores_bytes;          /* of logprobs that all open completions hold */
 };
@@ -32,6 +34,8 @@ struct openai {
  * asks, for fair shares. */
 void openai_complete(struct openai *o, struct http_exchange *x, const struct dialect *d, bool chat,
                      const char *client);
+/* GET /v1/streams/ID: an answer whose request had an Idempotency-Key, from behind Last-Event-ID. */
+void openai_resume(struct openai *o, struct http_exchange *x, const char *id, const char *client);
 /* POST /v1/embeddings, and Ollama's: takes the exchange's body. */
 void openai_embed(struct openai *o, struct http_exchange *x, enum embedding_form form,
                   const char *client);

@@ -3,9 +3,11 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <xxhash.h>
 
 #include "common/env.h"
 #include "coordinator/gateway/dialect.h"
+#include "coordinator/gateway/event_ids.h"
 #include "coordinator/gateway/openai.h"
 
 enum { LARGE_REPLY_BYTES = 1 << 20 }; /* from here on a reply is not copied, but counted */
@@ -53,11 +55,33 @@ void answer_fini(struct openai_answer *a)
     a->n_choices = a->n_left = 0;
 }
 
-void answer_begin(struct openai_answer *a)
+/* What a reader has from before, though it was written anew. */
+static void events_drop(struct openai_answer *a, size_t from)
+{
+    http_stream_buffer(a->x)->size = from;
+}
+
+/* Events that begin at `from` tell their reader how far they come. */
+static void events_mark(struct openai_answer *a, size_t from)
+{
+    struct event_id id = {.n = a->n_choices};
+    if (!a->marks || a->n_choices > EVENT_ID_MOST_CHOICES)
+        return;
+    for (uint32_t i = 0; i < a->n_choices; i++) {
+        id.tokens[i] = a->choices[i].n_read;
+        id.ended[i] = a->choices[i].finish != NULL;
+    }
+    event_id_write(http_stream_buffer(a->x), from, &id);
+}
+
+void answer_begin(struct openai_answer *a, bool had)
 {
     const struct dialect *d = a->head.dialect;
+    size_t from = http_stream_buffer(a->x)->size;
     for (uint32_t i = 0; d->begin && i < a->n_choices; i++)
         d->begin(http_stream_buffer(a->x), &a->head, i);
+    if (had)
+        events_drop(a, from);
     http_stream_flush(a->x);
 }
 
@@ -101,10 +125,9 @@ static void on_reasoning(void *ctx, const char *text, size_t n)
 }
 
 /* Nine letters and digits where templates take no others; their first is not always 0. */
-static void call_name(char *out, size_t size, bool is_short)
+static void call_name(char *out, size_t size, uint64_t drawn, bool is_short)
 {
     static const char digits[] = "abcdefghijklmnopqrstuvwxyz0123456789";
-    uint64_t drawn = env_random_u64(&env_real);
     if (!is_short) {
         snprintf(out, size, "call_%016" PRIx64, drawn);
         return;
@@ -114,13 +137,24 @@ static void call_name(char *out, size_t size, bool is_short)
     out[9] = '\0';
 }
 
+/* Whoever reads an answer once more finds the same calls in it. */
+static uint64_t call_draw(const struct openai_answer *a, const struct openai_choice *c)
+{
+    char text[80];
+    if (!a->kept)
+        return env_random_u64(&env_real);
+    int n =
+        snprintf(text, sizeof text, "%s/%u/%zu", a->head.id, c->index, (size_t)c->reader.n_calls);
+    return XXH3_64bits(text, (size_t)n);
+}
+
 static void on_call(void *ctx, const struct tool_call *call)
 {
     struct choice_parts *p = ctx;
     struct openai_answer *a = p->answer;
     const struct answer_reader *r = &p->choice->reader;
     char id[32];
-    call_name(id, sizeof id, r->rules.format->short_ids);
+    call_name(id, sizeof id, call_draw(a, p->choice), r->rules.format->short_ids);
     struct openai_call told = {(uint32_t)r->n_calls - 1, id, call->name, call->arguments,
                                call->n_arguments};
     if (a->stream)
@@ -166,10 +200,17 @@ static void text_event(struct openai_answer *a, struct openai_choice *c, bool ov
         on_text(&parts, "", 0);
 }
 
-bool answer_push(struct openai_answer *a, struct openai_choice *c)
+bool answer_push(struct openai_answer *a, struct openai_choice *c, bool had)
 {
+    size_t from = http_stream_buffer(a->x)->size;
     a->told = false;
     text_event(a, c, false);
+    if (had) {
+        events_drop(a, from);
+        return true;
+    }
+    if (a->told)
+        events_mark(a, from);
     return !a->told || http_stream_flush(a->x);
 }
 
@@ -249,11 +290,16 @@ bool answer_choice_end(struct openai_answer *a, struct openai_choice *c, const c
     usage_add(a, c, usage);
     bool last = --a->n_left == 0;
     if (a->stream) {
+        size_t from = http_stream_buffer(a->x)->size;
         text_event(a, c, true);
         if (c->reader.held.failed)
             return false;
         if (d->finish)
             d->finish(http_stream_buffer(a->x), &a->head, c->index, finish_of(c));
+        if (c->had_end)
+            events_drop(a, from);
+        else
+            events_mark(a, from);
         if (!last)
             return http_stream_flush(a->x);
         d->end(http_stream_buffer(a->x), &a->head, finish_of(&a->choices[0]), &a->usage);

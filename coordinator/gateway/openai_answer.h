@@ -15,6 +15,9 @@ struct openai_choice {
     uint32_t index;
     uint64_t request;   /* the core's; 0: not begun, or over */
     const char *finish; /* NULL: it goes on */
+    uint32_t n_read;    /* tokens that were taken; of a kept answer, for `id:` lines, */
+    uint32_t n_had;     /* and those that its reader has from before, */
+    bool had_end;       /* with its end */
     struct completion_text text;
     struct answer_scores scores;
     const char *echo; /* [n_echo], borrowed: the prompt's text, which is told first */
@@ -27,7 +30,9 @@ struct openai_answer {
     struct openai_head head;
     struct answer_blocks blocks; /* the head's */
     bool stream;
-    bool told; /* something went into the stream since the caller made this false */
+    bool kept;  /* it may be read once more (kept_streams.h), */
+    bool marks; /* and its events have ids (event_ids.h) */
+    bool told;  /* something went into the stream since the caller made this false */
     struct openai_choice *choices; /* [n_choices] */
     uint32_t n_choices, n_left;    /* n_left: of those that are not over */
     uint32_t n_per_prompt;         /* the choices of a prompt follow each other */
@@ -42,10 +47,11 @@ int answer_init(struct openai_answer *a, uint32_t n, void *owner, const struct t
 int answer_expect(struct openai_answer *a, const struct answer_rules *rules, struct err *e);
 void answer_fini(struct openai_answer *a);
 
-/* Heads of a stream's choices. */
-void answer_begin(struct openai_answer *a);
-/* What may be handed out of a stream's choice goes out; false when the client does not take it. */
-bool answer_push(struct openai_answer *a, struct openai_choice *c);
+/* Heads of a stream's choices; `had`: by who has them from before. */
+void answer_begin(struct openai_answer *a, bool had);
+/* What may be handed out of a stream's choice goes out; false when the client does not take it.
+ * `had`: nothing does, the reader has it from before. */
+bool answer_push(struct openai_answer *a, struct openai_choice *c, bool had);
 /* A choice is over. The last one ends the reply; before that false says that the client does not
  * take a stream. */
 bool answer_choice_end(struct openai_answer *a, struct openai_choice *c, const char *finish,

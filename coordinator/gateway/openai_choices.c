@@ -48,6 +48,7 @@ static void completion_orphan(struct completion *c)
     *c->link = c->next;
     c->openai->scores_bytes -= c->scores_bytes;
     c->scores_bytes = 0;
+    completion_unkeep(c);
     c->x = NULL;
     c->openai = NULL;
 }
@@ -77,18 +78,29 @@ static void completion_leave(struct completion *c)
  * in where the first ones make room. */
 static void completion_cancel(struct completion *c)
 {
-    const struct requests *r = c->openai->requests;
-    for (uint32_t i = c->answer.n_choices; i-- > 0;) {
-        if (c->answer.choices[i].request)
-            r->cancel(r->ctx, c->answer.choices[i].request, false, NULL);
-        c->answer.choices[i].request = 0;
-    }
+    for (uint32_t i = c->answer.n_choices; i-- > 0;)
+        completion_choice_leave(c, &c->answer.choices[i], false, NULL);
 }
 
 static void on_client_gone(void *ctx)
 {
     struct completion *c = ctx;
     completion_cancel(c);
+    completion_leave(c);
+}
+
+void completion_taken(void *ctx)
+{
+    struct completion *c = ctx;
+    completion_cancel(c);
+    c->kept = NULL;
+    if (c->streams)
+        http_stream_end(c->x);
+    else
+        openai_error_as(c->answer.head.dialect, c->x, 409, c->retry_after_s,
+                        "this answer is read over another connection now, which asked for it "
+                        "with the same Idempotency-Key",
+                        NULL, "taken_over");
     completion_leave(c);
 }
 
@@ -121,14 +133,15 @@ static void stream_begin(struct completion *c)
         return;
     c->streams = c->spoke = true;
     http_stream_begin(c->x, c->answer.head.dialect->stream_type);
-    answer_begin(&c->answer);
+    answer_begin(&c->answer, c->last_event[0] != '\0');
 }
 
 static void choice_end(struct completion *c, struct openai_choice *choice, const char *finish,
                        const struct request_usage *usage)
 {
     stream_begin(c);
-    latency_note(&c->openai->latency, c->body->model, usage);
+    if (!c->again)
+        latency_note(&c->openai->latency, c->body->model, usage);
     if (!answer_choice_end(&c->answer, choice, finish, usage))
         completion_give_up(c);
     else if (!c->answer.n_left)
@@ -251,16 +264,13 @@ static void on_scores(void *ctx, uint64_t request, bool of_prompt, const struct 
     scores_count(c, choice);
 }
 
-static void on_tokens(void *ctx, uint64_t request, const uint32_t *ids, size_t n)
+/* False: nothing more is to be told of the choice, and the completion may be gone. `had`: its
+ * reader has them from before. `behind`: tokens that came with these and are not read. */
+static bool choice_read(struct openai_choice *choice, const uint32_t *ids, size_t n, size_t behind,
+                        bool had)
 {
-    struct openai_choice *choice = ctx;
     struct completion *c = choice->owner;
-    if (c->body->no_answer)
-        return;
-    prompt_scores_begin(c, choice);
-    const struct requests *r = c->openai->requests;
     struct request_usage usage = {0};
-    stream_begin(c);
     size_t read = 0; /* what was sampled behind the end is not used */
     while (read < n && !choice->text.stopped) {
         uint32_t id = ids[read++];
@@ -269,21 +279,46 @@ static void on_tokens(void *ctx, uint64_t request, const uint32_t *ids, size_t n
         else
             completion_push(&choice->text, id), answer_scores_token(&choice->scores, id);
     }
+    choice->n_read += (uint32_t)read;
     if (!scores_count(c, choice))
-        return;
+        return false;
     if (choice->text.text.failed || choice->reader.held.failed) {
         struct err e = {0};
         err_set(&e, HP_ENOMEM, "no memory for the answer");
         completion_fail(c, &e);
-    } else if (choice->text.stopped) {
-        r->cancel(r->ctx, request, true, &usage);
-        usage.output_tokens -= usage.output_tokens > n - read ? n - read : 0;
-        choice_end(c, choice, c->answer.head.dialect->stopped, &usage);
-    } else if (c->answer.stream && !answer_push(&c->answer, choice)) {
-        completion_give_up(c);
-    } else {
-        c->spoke |= c->answer.told; /* a call that grows tells nothing */
+        return false;
     }
+    if (choice->text.stopped) {
+        completion_choice_leave(c, choice, true, &usage);
+        size_t unread = n - read + behind;
+        usage.output_tokens -= usage.output_tokens > unread ? unread : 0;
+        if (c->kept)
+            usage.output_tokens = choice->n_read;
+        choice_end(c, choice, c->answer.head.dialect->stopped, &usage);
+        return false;
+    }
+    if (c->answer.stream && !answer_push(&c->answer, choice, had)) {
+        completion_give_up(c);
+        return false;
+    }
+    c->spoke |= c->answer.told && !had; /* a call that grows tells nothing */
+    return true;
+}
+
+static void on_tokens(void *ctx, uint64_t request, const uint32_t *ids, size_t n)
+{
+    struct openai_choice *choice = ctx;
+    struct completion *c = choice->owner;
+    (void)request;
+    if (c->body->no_answer)
+        return;
+    prompt_scores_begin(c, choice);
+    stream_begin(c);
+    size_t had = choice->n_had > choice->n_read ? choice->n_had - choice->n_read : 0;
+    had = had < n ? had : n;
+    if (!had || choice_read(choice, ids, had, n - had, true))
+        if (n > had)
+            choice_read(choice, ids + had, n - had, 0, false);
 }
 
 static void on_finished(void *ctx, uint64_t request, enum request_finish finish,
@@ -339,7 +374,6 @@ static int choices_open(struct completion *c, struct err *e)
     uint32_t prompt_top = echo_top > b->prompt_top ? echo_top : b->prompt_top;
     uint32_t prompt_width = echoes || b->prompt_logprobs ? 1 + prompt_top : 0,
              said_width = b->logprobs && !b->no_answer ? 1 + b->top : 0;
-    const struct requests *r = c->openai->requests;
     uint32_t n = c->body->n_choices, first = c->n_opened;
     const size_t *ends = (const size_t *)(const void *)c->prompt.ends.data;
     size_t from = first ? ends[first / n - 1] : 0;
@@ -366,8 +400,7 @@ static int choices_open(struct completion *c, struct err *e)
                                                        .failed = on_failed,
                                                        .scores = on_scores};
         choice_score(c, choice, said_width, prompt_width);
-        rc = r->open(r->ctx, &request, &choice->request, e);
-        choice->request = rc < 0 ? 0 : choice->request;
+        rc = completion_choice_open(c, choice, &request, e);
         request.fork_of = prompt_width ? 0 : c->answer.choices[first].request;
         request.n_forks = 0;
         sampling.seed++;
@@ -377,12 +410,8 @@ static int choices_open(struct completion *c, struct err *e)
         patience_renew(&c->patience);
         return 0;
     }
-    for (uint32_t i = first + n; i-- > first;) { /* as completion_cancel */
-        struct openai_choice *choice = &c->answer.choices[i];
-        if (choice->request)
-            r->cancel(r->ctx, choice->request, false, NULL);
-        choice->request = 0;
-    }
+    for (uint32_t i = first + n; i-- > first;) /* as completion_cancel */
+        completion_choice_leave(c, &c->answer.choices[i], false, NULL);
     return rc;
 }
 

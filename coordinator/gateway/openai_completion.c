@@ -7,7 +7,9 @@
  *
  * A client that goes away during the first two leaves an orphan, which its worker finishes and
  * nobody hears of. */
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "coordinator/gateway/body_fields.h"
 #include "coordinator/gateway/openai_completion_int.h"
@@ -124,8 +126,11 @@ static int completion_prepare(struct completion *c, const struct request_model *
     c->answer.n_per_prompt = c->body->n_choices;
     if ((rc = late_ids_make(c->body, t, e)) < 0)
         return rc;
-    return answer_init(&c->answer, (uint32_t)c->body->n_prompts * c->body->n_choices, c, t,
-                       c->body->stops, c->body->n_stops, e);
+    rc = answer_init(&c->answer, (uint32_t)c->body->n_prompts * c->body->n_choices, c, t,
+                     c->body->stops, c->body->n_stops, e);
+    if (rc == 0)
+        completion_position_read(c);
+    return rc;
 }
 
 /* There was no prompt: the model is there, which is all that the answer says. */
@@ -191,6 +196,78 @@ static void parse_done(struct piece *p, const struct err *why)
         completion_parsed(c, p->bytes);
 }
 
+static void completion_parse(struct completion *c)
+{
+    size_t bytes = c->raw.size;
+    if (bytes >= LANES_LARGE_BYTES) {
+        completion_submit(c, parse_run, parse_done, bytes);
+    } else {
+        parse_run(&c->piece);
+        completion_parsed(c, bytes);
+    }
+}
+
+/* ---- answers that are kept ---- */
+
+/* Keys are told apart by API keys: who has none shares with all who have none. */
+static const char *scope_of(const char *client)
+{
+    return strncmp(client, "key ", 4) == 0 ? client : "";
+}
+
+/* It reads this stream, from where its reader is. */
+static void completion_hold_as(struct completion *c, struct kept_stream *s, bool again)
+{
+    const struct http_request *r = http_request_of(c->x);
+    kept_stream_read(s, c, completion_taken);
+    c->kept = s;
+    c->again = again;
+    snprintf(c->answer.head.id, sizeof c->answer.head.id, "%s", s->id);
+    c->answer.head.created_s = s->created_s;
+    if (r->last_event_id && strlen(r->last_event_id) < sizeof c->last_event)
+        snprintf(c->last_event, sizeof c->last_event, "%s", r->last_event_id);
+    http_header(c->x, "Stream-Id", s->id);
+}
+
+static bool key_is_good(const char *key)
+{
+    size_t n = strlen(key);
+    for (size_t i = 0; i < n; i++)
+        if (key[i] < ' ' || key[i] > '~')
+            return false;
+    return n > 0 && n < KEPT_KEY_BYTES;
+}
+
+/* One that asks with a key. False: it has been refused. */
+static bool completion_hold(struct completion *c)
+{
+    const char *key = http_request_of(c->x)->idempotency_key;
+    struct kept_stream *s, asked = {.dialect = c->answer.head.dialect,
+                                    .chat = c->chat,
+                                    .created_s = c->answer.head.created_s,
+                                    .body = c->raw};
+    struct err e = {0};
+    bool found;
+    if (!key)
+        return true;
+    if (!key_is_good(key)) {
+        completion_refuse(c, HP_EINVAL, "Idempotency-Key: 1 to 255 printable characters", NULL,
+                          "bad_idempotency_key");
+        return false;
+    }
+    snprintf(asked.key, sizeof asked.key, "%s", key);
+    snprintf(asked.id, sizeof asked.id, "%s", c->answer.head.id);
+    snprintf(asked.scope, sizeof asked.scope, "%s", scope_of(c->client));
+    snprintf(asked.client, sizeof asked.client, "%s", c->client);
+    int rc = kept_stream_find(c->openai->kept, &asked, &s, &found, &e);
+    if (rc < 0) {
+        completion_refuse(c, rc, e.text, NULL, rc == HP_EEXIST ? "idempotency_key_reused" : NULL);
+        return false;
+    }
+    completion_hold_as(c, s, found);
+    return true;
+}
+
 void openai_complete(struct openai *o, struct http_exchange *x, const struct dialect *d, bool chat,
                      const char *client)
 {
@@ -200,11 +277,29 @@ void openai_complete(struct openai *o, struct http_exchange *x, const struct dia
         return;
     }
     c->raw = http_take_body(x);
-    size_t bytes = c->raw.size;
-    if (bytes >= LANES_LARGE_BYTES) {
-        completion_submit(c, parse_run, parse_done, bytes);
-    } else {
-        parse_run(&c->piece);
-        completion_parsed(c, bytes);
+    if (completion_hold(c))
+        completion_parse(c);
+}
+
+void openai_resume(struct openai *o, struct http_exchange *x, const char *id, const char *client)
+{
+    struct kept_stream *s = kept_stream_of_id(o->kept, scope_of(client), id);
+    struct completion *c = s ? completion_create(o, x, s->dialect, s->chat, client) : NULL;
+    if (!s) {
+        openai_error(x, 404,
+                     "there is no such answer: only those of requests with an Idempotency-Key are "
+                     "kept, for this key's client alone, and for a while",
+                     NULL, "stream_not_found");
+        return;
     }
+    if (c)
+        buffer_append(&c->raw, s->body.data, s->body.size);
+    if (!c || c->raw.failed) {
+        openai_error(x, 503, "out of memory for a request", NULL, status_word(HP_ENOMEM));
+        if (c)
+            completion_destroy(c);
+        return;
+    }
+    completion_hold_as(c, s, true);
+    completion_parse(c);
 }

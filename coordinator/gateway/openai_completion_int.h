@@ -5,6 +5,8 @@
 #define HP_COORDINATOR_GATEWAY_OPENAI_COMPLETION_INT_H
 
 #include "coordinator/gateway/dialect.h"
+#include "coordinator/gateway/event_ids.h"
+#include "coordinator/gateway/kept_streams.h"
 #include "coordinator/gateway/openai.h"
 #include "coordinator/gateway/openai_answer.h"
 #include "coordinator/gateway/patience.h"
@@ -30,9 +32,12 @@ struct completion {
     uint32_t retry_after_s;
     struct prompt prompt;
     struct patience
-        patience;        /* while the core's queue is full and nothing of this request is in it */
-    uint32_t n_opened;   /* of the answer's choices */
-    size_t scores_bytes; /* of logprobs that its choices hold */
+        patience;      /* while the core's queue is full and nothing of this request is in it */
+    uint32_t n_opened; /* of the answer's choices */
+    struct kept_stream *kept;        /* it may be read once more; NULL: only now */
+    bool again;                      /* it is */
+    char last_event[EVENT_ID_BYTES]; /* what its reader has of it; "": nothing */
+    size_t scores_bytes;             /* of logprobs that its choices hold */
     struct openai_answer answer;
 };
 
@@ -40,9 +45,22 @@ struct completion {
 struct completion *completion_create(struct openai *o, struct http_exchange *x,
                                      const struct dialect *d, bool chat, const char *client);
 void completion_destroy(struct completion *c);
+/* Somebody else reads its answer from now on. */
+void completion_taken(void *ctx);
 /* Answers with an error and ends it; `param` and `code` may be NULL. */
 void completion_refuse(struct completion *c, int rc, const char *text, const char *param,
                        const char *code);
+/* ---- openai_kept.c: of an answer that outlives its reader; of others the core's own ---- */
+
+int completion_choice_open(struct completion *c, struct openai_choice *choice,
+                           const struct request_spec *spec, struct err *e);
+/* It goes on where its answer is kept, unless it is satisfied. */
+void completion_choice_leave(struct completion *c, struct openai_choice *choice, bool satisfied,
+                             struct request_usage *usage);
+/* Its choices know how far their reader is. */
+void completion_position_read(struct completion *c);
+void completion_unkeep(struct completion *c);
+
 /* Its prompts are made: as many of them as may be in the core at once are opened, the others
  * follow. It may be gone afterwards. */
 void completion_open(struct completion *c);

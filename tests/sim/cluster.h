@@ -48,9 +48,9 @@ struct sim_client {
     struct toy_memory scored;                     /* the undisturbed run, up to there */
     struct err why;
     struct sim *sim;
-    uint64_t stream;   /* it outlives its coordinator; 0: it does not */
-    size_t n_now;      /* tokens of the stream that it reads now, which begins anew then */
-    uint32_t resumed;  /* so often */
+    uint64_t stream;  /* it outlives its coordinator; 0: it does not */
+    size_t n_now;     /* tokens of the stream that it reads now, which begins anew then */
+    uint32_t resumed; /* so often */
     size_t max_tokens;
     char name[32];
     bool found;
@@ -87,10 +87,10 @@ struct sim {
     bool uploader;        /* the admin uploads what is asked for */
     bool admin_gone;      /* hpctl was interrupted */
     char token[128];
-    bool streams;   /* clients come back after the coordinator's death */
-    bool scored;    /* clients ask for scores, a third of them for those of the prompt, too */
+    bool streams;      /* clients come back after the coordinator's death */
+    bool scored;       /* clients ask for scores, a third of them for those of the prompt, too */
     uint64_t computed; /* positions, by stages */
-    uint64_t wrong; /* tokens that an undisturbed run would not have given */
+    uint64_t wrong;    /* tokens that an undisturbed run would not have given */
     uint64_t frames_sent, frames_lost, uploads, loads;
     uint64_t cached,
         missed; /* tokens that requests had from others; beginnings that were not there */

@@ -212,12 +212,11 @@ static void stream_found(void *out, const struct request_before *r)
         if (c->stream != r->stream || !c->asks)
             continue;
         assert(r->note.size == sizeof c->stream && memcmp(r->note.data, &c->stream, 8) == 0);
-        size_t shown = r->n - (r->ended && r->finish == REQUEST_STOP ? 1 : 0);
         c->found = true;
         if (!r->ended)
             continue;
         c->asks = false;
-        on_tokens(c, c->request, r->ids, shown);
+        on_tokens(c, c->request, r->ids, r->n);
         on_finished(c, c->request, r->finish, &r->usage);
     }
 }

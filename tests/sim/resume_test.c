@@ -221,7 +221,8 @@ TEST(no_stream_fails_and_no_token_is_another_however_often_the_coordinator_dies)
            "for the next coordinator, %llu times still at work\n",
            (unsigned long long)seeds.first, (unsigned long long)(seeds.first + seeds.n - 1),
            t.kills, t.finished, t.cancelled, t.resumed, (unsigned long long)t.adopted);
-    assert_true(seeds.n < 100 || (t.finished > 5 * seeds.n && t.resumed > seeds.n && 3 * t.adopted > seeds.n));
+    assert_true(seeds.n < 100 ||
+                (t.finished > 5 * seeds.n && t.resumed > seeds.n && 3 * t.adopted > seeds.n));
 }
 
 int main(void)

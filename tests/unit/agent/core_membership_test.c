@@ -175,8 +175,8 @@ static void restarted_coordinator_finds_the_stage_and_old_sequences_are_freed(vo
     w.u.welcome =
         (struct message_welcome){.name = "node-1", .heartbeat_ms = 500, .coordinator_boot = 4};
     tell(f, &w);
-    connect_stage(f, 1, 0, 2);
     assert_int_equal(did(f, AGENT_DO_SEQUENCE_CLOSE, 0)->u.sequence_close.sequence, 5);
+    connect_stage(f, 1, 0, 2);
     assert_null(did(f, AGENT_DO_UNLOAD, 0));
     begin(f, 1, UINT64_C(4) << 32, 10, true);
 }

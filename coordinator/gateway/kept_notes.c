@@ -1,0 +1,77 @@
+#include "coordinator/gateway/kept_notes.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "common/arena.h"
+
+struct kept_note {
+    const char *id, *key, *scope, *client, *api;
+    bool chat;
+    uint64_t created_s;
+    struct pack_span body;
+};
+
+#define FIELD(kind, m)                                                                             \
+    {                                                                                              \
+#m, kind, offsetof(struct kept_note, m), NULL, 0, false, 0                                 \
+    }
+static const struct pack_field note_fields[] = {
+    FIELD(PACK_TEXT, id),       FIELD(PACK_TEXT, key),   FIELD(PACK_TEXT, scope),
+    FIELD(PACK_TEXT, client),   FIELD(PACK_TEXT, api),   FIELD(PACK_BOOL, chat),
+    FIELD(PACK_U64, created_s), FIELD(PACK_BYTES, body), {0}};
+
+static const struct {
+    const char *word;
+    const struct dialect *dialect;
+} apis[] = {{"openai", &dialect_openai},
+            {"responses", &dialect_responses},
+            {"messages", &dialect_messages},
+            {"ollama_chat", &dialect_ollama_chat},
+            {"ollama_generate", &dialect_ollama_generate}};
+enum { N_APIS = sizeof apis / sizeof *apis };
+
+void kept_note_write(const struct kept_stream *s, struct buffer *out)
+{
+    struct kept_note n = {s->id,
+                          s->key,
+                          s->scope,
+                          s->client,
+                          "",
+                          s->chat,
+                          (uint64_t)s->created_s,
+                          {s->body.data, s->body.size}};
+    for (int i = 0; i < N_APIS; i++)
+        n.api = apis[i].dialect == s->dialect ? apis[i].word : n.api;
+    pack_encode(note_fields, &n, out);
+}
+
+static bool text_take(char *out, size_t size, const char *from)
+{
+    return (size_t)snprintf(out, size, "%s", from) < size;
+}
+
+bool kept_note_read(struct pack_span note, struct kept_stream *out)
+{
+    struct arena arena = {0};
+    struct kept_note n = {0};
+    struct err ignored;
+    *out = (struct kept_stream){0};
+    bool good = pack_decode(note_fields, note.data, note.size, &arena, &n, &ignored) == 0 &&
+                text_take(out->id, sizeof out->id, n.id) && n.id[0] &&
+                text_take(out->key, sizeof out->key, n.key) &&
+                text_take(out->scope, sizeof out->scope, n.scope) &&
+                text_take(out->client, sizeof out->client, n.client);
+    for (int i = 0; good && i < N_APIS; i++)
+        out->dialect = strcmp(apis[i].word, n.api) == 0 ? apis[i].dialect : out->dialect;
+    if (good && out->dialect) {
+        out->chat = n.chat;
+        out->created_s = (int64_t)n.created_s;
+        buffer_append(&out->body, n.body.data, n.body.size);
+    }
+    arena_free(&arena);
+    good = good && out->dialect && !out->body.failed;
+    if (!good)
+        buffer_free(&out->body);
+    return good;
+}

@@ -1,0 +1,47 @@
+/* A completion whose answer may be read once more: its choices are opened and left at the kept
+ * stream (kept_streams.h), which tells them from their first token on. */
+#include "coordinator/gateway/openai_completion_int.h"
+
+int completion_choice_open(struct completion *c, struct openai_choice *choice,
+                           const struct request_spec *spec, struct err *e)
+{
+    const struct requests *r = c->openai->requests;
+    int rc = c->kept ? kept_choice_open(c->kept, choice->index, spec, &choice->request, e)
+                     : r->open(r->ctx, spec, &choice->request, e);
+    choice->request = rc < 0 ? 0 : choice->request;
+    return rc;
+}
+
+void completion_choice_leave(struct completion *c, struct openai_choice *choice, bool satisfied,
+                             struct request_usage *usage)
+{
+    const struct requests *r = c->openai->requests;
+    if (choice->request && c->kept)
+        kept_choice_leave(c->kept, choice->request, satisfied, usage);
+    else if (choice->request)
+        r->cancel(r->ctx, choice->request, satisfied, usage);
+    choice->request = 0;
+}
+
+void completion_position_read(struct completion *c)
+{
+    struct event_id had;
+    struct openai_answer *a = &c->answer;
+    a->kept = c->kept != NULL;
+    a->marks = a->kept && a->stream && a->head.dialect->pulse;
+    if (!a->marks || !event_id_read(c->last_event, a->n_choices, &had)) {
+        c->last_event[0] = '\0'; /* it begins anew */
+        return;
+    }
+    for (uint32_t i = 0; i < a->n_choices; i++) {
+        a->choices[i].n_had = had.tokens[i];
+        a->choices[i].had_end = had.ended[i];
+    }
+}
+
+void completion_unkeep(struct completion *c)
+{
+    if (c->kept)
+        kept_stream_leave(c->kept, c);
+    c->kept = NULL;
+}

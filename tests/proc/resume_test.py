@@ -1,0 +1,220 @@
+"""The coordinator is killed under streams: agents go on, the next coordinator takes over, and clients read on where they were."""
+import http.client
+import json
+import os
+import random
+import statistics
+import threading
+import time
+
+from cluster import SCALE, Cluster, DEMO
+from tap import main, test
+
+KILLS = int(os.environ.get("HP_KILLS", "20"))
+STORY = {"model": "demo", "prompt": "Tell me a story.", "temperature": 0, "ignore_eos": True, "max_tokens": 300}
+DRAWN = dict(STORY, temperature=1.0, seed=7)
+
+
+class Broken(Exception):
+    pass
+
+
+SECRET = []  # of the API key, where one is needed
+
+
+def keyed(headers):
+    return headers | {"Authorization": f"Bearer {SECRET[0]}"} if SECRET else headers
+
+
+class Reply:
+    """One answer to a request; events() gives (id, data) of each event to the end, and raises Broken where the connection is lost."""
+
+    def __init__(self, port, method, path, body=None, **headers):
+        self.c = http.client.HTTPConnection("127.0.0.1", port, timeout=60 * SCALE)
+        given = {"Content-Type": "application/json"} | {k.replace("_", "-"): v for k, v in headers.items() if v}
+        try:
+            self.c.request(method, path, json.dumps(body) if body else None, keyed(given))
+            self.r = self.c.getresponse()
+        except (OSError, http.client.HTTPException) as e:
+            self.c.close()
+            raise Broken(e)
+        self.status = self.r.status
+
+    def body(self):
+        try:
+            return json.loads(self.r.read())
+        except (OSError, http.client.HTTPException) as e:
+            raise Broken(e)
+        finally:
+            self.c.close()
+
+    def events(self):
+        name = None
+        try:
+            for line in self.r:
+                line = line.decode().strip()
+                if line.startswith("id: "):
+                    name = line[4:]
+                elif line.startswith("data: "):
+                    yield name, line[6:]
+                    if line == "data: [DONE]":
+                        return
+        except (OSError, http.client.HTTPException, ValueError) as e:
+            raise Broken(e)
+        raise Broken("it broke off")
+
+    def close(self):
+        self.c.close()
+
+
+class Reader(threading.Thread):
+    """Reads one answer to its end, over as many connections as that takes."""
+
+    def __init__(self, port, body, key, by_name=False):
+        super().__init__()
+        self.port, self.wanted, self.key, self.by_name = port, dict(body, stream=True), key, by_name
+        self.text, self.last, self.answer = "", None, None
+        self.tokens = self.connections = 0
+        self.pause, self.heard, self.failure = 0, None, None
+        self.start()
+
+    def ask(self):
+        if self.by_name and self.answer:
+            return Reply(self.port, "GET", f"/v1/streams/{self.answer}", Last_Event_ID=self.last)
+        return Reply(self.port, "POST", "/v1/completions", self.wanted, Idempotency_Key=self.key, Last_Event_ID=self.last)
+
+    def read(self):
+        reply = self.ask()
+        if reply.status in (503, 429):  # it is being started
+            reply.close()
+            raise Broken(reply.status)
+        assert reply.status == 200, (reply.status, reply.body())
+        self.connections += 1
+        for name, data in reply.events():
+            if data == "[DONE]":
+                reply.close()
+                return
+            event = json.loads(data)
+            assert "error" not in event, event
+            assert self.answer in (None, event["id"]), (self.answer, event)
+            self.answer = event["id"]
+            self.last = name or self.last
+            if event["choices"]:
+                self.text += event["choices"][0]["text"]
+                self.tokens += 1
+                now = time.monotonic()
+                self.pause, self.heard = max(self.pause, now - self.heard if self.heard else 0), now
+
+    def run(self):
+        until = time.monotonic() + 120 * SCALE
+        try:
+            while True:
+                try:
+                    return self.read()
+                except Broken as e:
+                    assert time.monotonic() < until, f"no end of it: {e}"
+                    time.sleep(0.05)
+        except Exception as e:  # told by whoever joins it
+            self.failure = e
+
+
+def whole(c, body):
+    status, answer = c.request("POST", "/v1/completions", body, keyed({"Content-Type": "application/json"}))
+    assert status == 200, answer
+    return answer["choices"][0]["text"]
+
+
+def finish(readers, texts):
+    for r in readers:
+        r.join(150 * SCALE)
+        assert not r.is_alive(), r.text
+    for r, text in zip(readers, texts):
+        assert r.failure is None, r.failure
+        assert r.text == text, f"another answer: {r.text[-60:]!r} for {text[-60:]!r}"
+
+
+def metric(c, name):
+    text = c.request("GET", "/metrics", headers=keyed({"Accept": "*/*"}))[1]
+    return sum(float(line.rsplit(" ", 1)[1]) for line in text.splitlines() if line.startswith(name))
+
+
+@test
+def a_key_gives_the_same_answer_whoever_reads_it_and_from_where():
+    with Cluster(agents=2, cores=1) as c:
+        c.deploy("demo", DEMO, "--agents", "a0,a1", "--compute", "f32")
+        text = whole(c, STORY)
+        body = dict(STORY, stream=True)
+        # a client that hangs up and comes back behind what it has
+        first = Reply(c.port, "POST", "/v1/completions", body, Idempotency_Key="k1")
+        name = first.r.getheader("Stream-Id")
+        begun, last = "", None
+        for last, data in first.events():
+            begun += json.loads(data)["choices"][0]["text"]
+            if len(begun) > 60:
+                break
+        first.close()
+        rest = list(Reply(c.port, "POST", "/v1/completions", body, Idempotency_Key="k1", Last_Event_ID=last).events())
+        said = "".join(x["text"] for _, d in rest[:-1] for x in json.loads(d)["choices"])
+        assert begun + said == text and rest[-1][1] == "[DONE]", (begun, said, text)
+        assert all(json.loads(d)["id"] == name for _, d in rest[:-1])
+        # from its beginning, by its name, and once more by its key; computed once
+        before = metric(c, "hp_output_tokens_total")
+        for reply in (Reply(c.port, "GET", f"/v1/streams/{name}"), Reply(c.port, "POST", "/v1/completions", body, Idempotency_Key="k1")):
+            assert reply.status == 200
+            assert "".join(x["text"] for _, d in list(reply.events())[:-1] for x in json.loads(d)["choices"]) == text
+        assert metric(c, "hp_output_tokens_total") == before
+        # a second reader takes it over
+        slow = Reply(c.port, "POST", "/v1/completions", dict(body, max_tokens=400), Idempotency_Key="k2")
+        events = slow.events()
+        next(events)
+        again = Reply(c.port, "POST", "/v1/completions", dict(body, max_tokens=400), Idempotency_Key="k2")
+        assert list(again.events())[-1][1] == "[DONE]"
+        try:
+            list(events)
+            taken = False
+        except Broken:
+            taken = True
+        assert taken, "two read one answer"
+        # whole answers, choices, and what is refused
+        for extra in ({}, {"n": 3, "temperature": 1.0, "seed": 3}, {"logprobs": 2, "max_tokens": 20}):
+            asked = dict(STORY, max_tokens=40) | extra
+            key = json.dumps(extra)
+            answers = [Reply(c.port, "POST", "/v1/completions", asked, Idempotency_Key=key).body() for _ in range(2)]
+            assert answers[0] == answers[1] and len(answers[0]["choices"]) == extra.get("n", 1), answers
+        refused = Reply(c.port, "POST", "/v1/completions", dict(STORY, max_tokens=7), Idempotency_Key="k1")
+        said = refused.body()["error"]
+        assert refused.status == 422 and said["code"] == "idempotency_key_reused" and "k1" in said["message"], said
+        assert Reply(c.port, "GET", "/v1/streams/cmpl-nothing").status == 404
+        assert Reply(c.port, "POST", "/v1/completions", STORY, Idempotency_Key="k" * 256).status == 400
+
+
+@test
+def coordinators_that_are_killed_end_no_stream_and_forget_no_change():
+    seed = int(os.environ.get("HP_SEED", random.randrange(1 << 30)))
+    print(f"# HP_SEED={seed}")
+    chance = random.Random(seed)
+    with Cluster(agents=3, cores=1) as c:
+        c.deploy("demo", DEMO, "--agents", "a0,a1,a2", "--compute", "f32")
+        SECRET.append(c.hpctl("key", "create", "reader")["key"])
+        bodies = [STORY, DRAWN, dict(STORY, prompt="Once upon a time")]
+        texts = [whole(c, b) for b in bodies]
+        generation = c.hpctl("describe", "demo")["generation"]
+        pauses, adopted, named = [], 0, ["reader"]
+        for turn in range(KILLS):
+            now = [Reader(c.port, b, f"{turn}/{i}", by_name=i == 1) for i, b in enumerate(bodies)]
+            c.wait("all have begun", lambda: all(r.tokens > chance.randrange(1, 60) or r.failure for r in now))
+            named.append(f"change-{turn}")
+            c.hpctl("key", "create", named[-1])
+            c.kill("coordinator")
+            c.hpctl("local", "start", "--coordinator")
+            finish(now, texts)
+            adopted += metric(c, "hp_streams_adopted_total")
+            pauses.append(max(r.pause for r in now))
+            assert sorted(k["name"] for k in c.hpctl("key", "ls")) == sorted(named), "a change that was acknowledged is lost"
+        assert c.hpctl("describe", "demo")["generation"] == generation, "something was loaded again"
+        print(f"# {KILLS} kills of the coordinator under {len(bodies)} streams: {adopted:.0f} of {KILLS * len(bodies)} taken over at work, "
+              f"pauses median {statistics.median(pauses):.2f} s, most {max(pauses):.2f} s; load {os.getloadavg()[0]:.0f}")
+        assert adopted > KILLS / 4, adopted
+
+
+main()
