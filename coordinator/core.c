@@ -90,7 +90,7 @@ static const struct core_part {
 enum { N_PARTS = sizeof parts / sizeof *parts };
 
 const char *const coord_kinds[] = {"meta",    "agent",  "token", "key",        "key_use", "link",
-                                   "profile", "layout", "model", "deployment", "stream", NULL};
+                                   "profile", "layout", "model", "deployment", "stream",  NULL};
 
 /* ---- life ---- */
 

@@ -233,7 +233,7 @@ void serving_requests(struct coord *core, struct requests *out)
                              requests_metrics,
                              requests_document,
                              requests_what_if,
-                                                          requests_work,
+                             requests_work,
                              requests_streams,
                              requests_attach,
                              requests_forget};
