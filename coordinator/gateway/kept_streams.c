@@ -86,11 +86,6 @@ void kept_streams_tick(struct kept_streams *k)
     }
 }
 
-size_t kept_streams_count(const struct kept_streams *k)
-{
-    return k->n;
-}
-
 /* ---- those of before ---- */
 
 struct found_streams {

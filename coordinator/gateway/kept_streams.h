@@ -53,7 +53,6 @@ struct kept_streams *kept_streams_create(uv_loop_t *loop, const struct requests 
 void kept_streams_close(struct kept_streams **k);
 /* Once a second: what nobody has come back for ends. */
 void kept_streams_tick(struct kept_streams *k);
-size_t kept_streams_count(const struct kept_streams *k);
 
 /* The stream of this key, which a client of this scope has opened, or a new one (*found false).
  * HP_EINVAL: no key; HP_EEXIST: it had another body; HP_EBUSY: too many; HP_ENOMEM. The body is
