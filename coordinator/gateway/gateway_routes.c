@@ -84,6 +84,11 @@ static void get_root(const struct gateway_call *c)
                "Ollama is running (hodgepodge " HP_VERSION ")\n");
 }
 
+static void get_docs(const struct gateway_call *c)
+{
+    page_reply(c->x, "index.html"); /* which goes on to them */
+}
+
 static void get_page(const struct gateway_call *c)
 {
     page_reply(c->x, c->rest);
@@ -119,6 +124,7 @@ static void get_version(const struct gateway_call *c)
 static const struct gateway_route routes[] = {
     {"GET", "/", get_root, .open = true},
     {"GET", "/page/", get_page, .open = true},
+    {"GET", "/docs", get_docs, .open = true},
     {"GET", "/health", get_health, .open = true},
     {"GET", "/ready", get_ready, .open = true},
     {"GET", "/ready/", get_ready, .open = true},

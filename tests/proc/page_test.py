@@ -125,12 +125,14 @@ def go(b, view):
     b.run("location.hash = '#/' + arguments[0]", view)
 
 
+CHAT = "return document.querySelector('.theirs table') && ['#model', '#say', '.talks a'].every((css) => { const r = document.querySelector(css).getBoundingClientRect(); return r.top >= 0 && r.bottom <= innerHeight; })"
 VIEWS = {  # and what is there when it is whole
     "live": "return document.querySelectorAll('.tile').length === 5 && document.querySelectorAll('polyline').length > 3 && document.querySelectorAll('tbody tr').length === 4",
     "deployments": "return document.querySelector('.card .strip .part')",
     "deployments/demo": "return document.querySelectorAll('tbody tr').length === 3 && document.querySelectorAll('.columns section').length === 3",
     "cluster": "return document.querySelectorAll('.topology .box').length === 3 && document.querySelectorAll('.topology .wire-label').length === 3 && document.querySelectorAll('.matrix .link-cell').length === 6",
     "timeline/demo": "return document.querySelectorAll('.gantt .span.planned').length > 2 && document.querySelectorAll('.gantt .span.measured').length > 2",
+    "docs/api": "return document.querySelectorAll('.prose table').length > 2 && document.querySelector('.doc-list [aria-current]')",
     "plans/demo": "return document.querySelectorAll('.gantt .span').length > 2 && document.querySelectorAll('[aria-label=Alternatives] tbody tr').length > 3",
 }
 
@@ -230,6 +232,21 @@ def keyboard_is_enough(b):
     b.wait("Enter follows it", "return document.querySelector('h1')?.textContent === 'Cluster'")
 
 
+def documents_are_read(b):
+    b.open(cluster.http + "/docs")
+    b.wait("the first document", "return document.querySelector('.prose h1')?.textContent === 'Hodgepodge' && document.querySelectorAll('.doc-list a').length > 8")
+    b.run("[...document.querySelectorAll('.prose a')].find((a) => a.getAttribute('href') === '#/docs/api/the-page').click()")
+    b.wait("a link into another one", "return document.querySelector('.doc-list [aria-current]')?.getAttribute('href') === '#/docs/api' && document.getElementById('doc-the-page')")
+    assert b.run("const top = document.getElementById('doc-the-page').getBoundingClientRect().top; return top >= 0 && top < innerHeight"), "its heading is in sight"
+    for name in b.run("return [...document.querySelectorAll('.doc-list a')].map((a) => a.getAttribute('href').split('/').pop())"):
+        go(b, "docs/" + name)
+        b.wait(f"{name} is read", "return document.querySelector('.doc-list [aria-current]')?.getAttribute('href') === '#/docs/' + arguments[0] && document.querySelectorAll('.prose > *').length > 3", name)
+        wrong = b.faults()
+        assert not wrong, name + ":\n" + "\n".join(wrong)
+        broken = b.run("return [...document.querySelectorAll('.prose a')].map((a) => a.getAttribute('href')).filter((to) => !/^(https?:|mailto:|#\\/docs\\/)/.test(to))")
+        assert not broken, (name, broken)
+
+
 @test
 def every_view_is_whole_at_two_widths_and_a_chat_is_held():
     if missing():
@@ -243,11 +260,12 @@ def every_view_is_whole_at_two_widths_and_a_chat_is_held():
         time_line_is_read(b)
         box_is_left_out(b)
         keyboard_is_enough(b)
+        documents_are_read(b)
         answer_is_stopped(b)
         markdown_is_shown_and_runs_nothing(b)
         for size, width in ((WIDE, "wide"), (NARROW, "narrow")):
             b.resize(*size)
-            for view, whole in {"chat/x": "return document.querySelector('.theirs table')", **VIEWS}.items():
+            for view, whole in {"chat/x": CHAT, **VIEWS}.items():
                 go(b, view)
                 b.wait(f"{view} is whole", whole)
                 for dark in (False, True):
@@ -277,6 +295,12 @@ def where_a_key_is_needed_the_page_asks_for_it():
         b.type(key + "{Enter}", "#key-text")
         b.wait("the cluster is shown", VIEWS["cluster"])
         assert b.run("return [localStorage.getItem('hp.key'), sessionStorage.getItem('hp.key')]") == [None, key]
+        some = cluster.hpctl("key", "create", "some", "--models", "demo")["key"]
+        assert headers_of(cluster, "/api/hp/live", Authorization="Bearer " + some)[0] == 403
+        b.run("sessionStorage.setItem('hp.key', arguments[0]); location.hash = '#/chat'; location.reload()", some)
+        b.wait("who may use one model may talk to it", "return document.querySelector('#model')?.value === 'demo'")
+        b.type("What is the capital of Cuba?{Enter}", "#say")
+        b.wait("an answer", "return document.querySelector('.theirs .took')")
 
 
 def run():

@@ -4,6 +4,7 @@ import { chat } from "./chat.js";
 import { cluster as clusterView } from "./cluster.js";
 import { deployment, deployments } from "./deployments.js";
 import { askKey } from "./dialog.js";
+import { docs } from "./docs.js";
 import { h } from "./dom.js";
 import { perSecond } from "./format.js";
 import { live } from "./figures.js";
@@ -18,6 +19,7 @@ const VIEWS = [
   { path: "cluster", title: "Cluster", open: clusterView },
   { path: "timeline", title: "Time lines", open: timeline },
   { path: "plans", title: "Plans", open: plans },
+  { path: "docs", title: "Docs", open: docs },
 ];
 
 let close = () => {};
@@ -31,7 +33,7 @@ function navigate() {
   const { view, path, rest } = addressed();
   if (path === "main") return; // of the link that skips the side bar
   if (!view) {
-    location.replace("#/chat");
+    location.replace(location.pathname.startsWith("/docs") ? "/#/docs" : "#/chat");
     return;
   }
   close();

@@ -1,5 +1,6 @@
 // Talking to a model: conversations beside what is said in one of them.
 import { answerBegin } from "./answer.js";
+import { getJson } from "./api.js";
 import { conversations, create, find, keep, remove, touch } from "./conversations.js";
 import { button, h } from "./dom.js";
 import { percent, seconds, three } from "./format.js";
@@ -74,6 +75,7 @@ export function chat(id) {
       thread, form, said));
 
   const places = new Map(); // of messages
+  let allowed = [];         // models, for who may not look at the cluster
 
   function listDraw() {
     list.replaceChildren(conversations.length ? h("ul", {}, conversations.map((one) => h("li", {},
@@ -128,7 +130,7 @@ export function chat(id) {
   }
 
   function modelsDraw() {
-    const names = (now.cluster?.deployments ?? []).filter((one) => !one.prefill_of).map((one) => one.name);
+    const names = now.cluster ? now.cluster.deployments.filter((one) => !one.prefill_of).map((one) => one.name) : [...allowed];
     const wanted = conversation?.model || models.value;
     if (wanted && !names.includes(wanted)) names.push(wanted);
     if ([...models.options].map((one) => one.value).join() === names.join()) return;
@@ -219,7 +221,14 @@ export function chat(id) {
   buttonsDraw();
   modelsDraw();
   threadDraw();
-  const unwatch = now.watch(modelsDraw);
+  const unwatch = now.watch(() => {
+    modelsDraw();
+    if (!now.cluster && now.trouble && !allowed.length)
+      getJson("/v1/models").then((list) => {
+        allowed = list.data.filter((one) => one.task !== "embed").map((one) => one.id);
+        modelsDraw();
+      }).catch(() => {});
+  });
   shown = {
     draw(message) {
       const place = places.get(message), follows = nearEnd();

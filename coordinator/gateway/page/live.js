@@ -90,7 +90,7 @@ export async function follow() {
       trouble = "the stream of figures has ended";
     } catch (why) {
       trouble = why.message;
-      if (why.status === 401) {
+      if (why.status === 401 || why.status === 403) {
         tell();
         await keyChanged();
         continue;

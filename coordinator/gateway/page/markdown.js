@@ -3,6 +3,10 @@ import { button, h } from "./dom.js";
 
 const LINK = /^(https?:|mailto:)/i;
 
+// How this text is read: what becomes of a link's target (null: no link), and by how much headings are lowered.
+const USUAL = { target: (text) => (LINK.test(text) ? text : null), lowered: 2 };
+let options = USUAL;
+
 // ---- inside a line ----
 
 // In the order in which they are tried where two begin at one place; [pattern, element of its match].
@@ -20,7 +24,9 @@ const SPANS = [
 ];
 
 function link(target, content) {
-  return LINK.test(target) ? h("a", { href: target, rel: "noopener noreferrer", target: "_blank" }, content) : content;
+  const to = options.target(target);
+  if (to === null) return content;
+  return h("a", LINK.test(to) ? { href: to, rel: "noopener noreferrer", target: "_blank" } : { href: to }, content);
 }
 
 function spans(text) {
@@ -49,24 +55,34 @@ const FENCE = /^ {0,3}(`{3,}|~{3,})\s*([\w+#.-]*)/;
 const HEADING = /^ {0,3}(#{1,6})\s+(.*?)\s*#*$/;
 const RULE = /^ {0,3}([-*_])(\s*\1){2,}\s*$/;
 const ITEM = /^(\s*)([-*+]|\d{1,9}[.)])\s+(.*)$/;
+const INDENTED = /^ {4}/;
 const QUOTE = /^ {0,3}> ?/;
 const DIVIDER = /^\s*\|?\s*:?-+:?\s*(\|\s*:?-+:?\s*)*\|?\s*$/;
 
 const begins = (line) => FENCE.test(line) || HEADING.test(line) || RULE.test(line) || QUOTE.test(line) || ITEM.test(line);
 
-function fence(lines, at) {
-  const [, mark, language] = FENCE.exec(lines[at]);
-  const body = [];
-  let i = at + 1;
-  for (; i < lines.length && !lines[i].trim().startsWith(mark); i++) body.push(lines[i]);
-  const text = body.join("\n");
+function codeBox(text, language) {
   const copy = button("Copy", async () => {
     await navigator.clipboard.writeText(text);
     copy.textContent = "Copied";
   }, { class: "quiet" });
-  return [h("div", { class: "code-box" },
+  return h("div", { class: "code-box" },
     h("div", { class: "code-head" }, h("span", {}, language || "text"), copy),
-    h("pre", { tabindex: "0" }, h("code", {}, text))), i + 1];
+    h("pre", { tabindex: "0" }, h("code", {}, text)));
+}
+
+function fence(lines, at) {
+  const [, mark, language] = FENCE.exec(lines[at]);
+  let end = at + 1;
+  while (end < lines.length && !lines[end].trim().startsWith(mark)) end++;
+  return [codeBox(lines.slice(at + 1, end).join("\n"), language), end + 1];
+}
+
+function indented(lines, at) {
+  let end = at;
+  while (end < lines.length && (INDENTED.test(lines[end]) || !lines[end].trim())) end++;
+  while (!lines[end - 1].trim()) end--;
+  return [codeBox(lines.slice(at, end).map((line) => line.slice(4)).join("\n"), ""), end];
 }
 
 function quote(lines, at) {
@@ -108,7 +124,7 @@ function tableOf(lines, at) {
   while (end < lines.length && lines[end].includes("|") && lines[end].trim()) end++;
   const row = (line, tag) => h("tr", {}, cells(line).map((cell) => h(tag, {}, cell)));
   return [h("div", { class: "table-box", tabindex: "0", role: "region", "aria-label": "table" }, h("table", {},
-    h("thead", {}, row(lines[at], "th")), h("tbody", {}, lines.slice(at + 2, end).map((line) => row(line, "td"))))), end];
+    /[^\s|]/.test(lines[at]) && h("thead", {}, row(lines[at], "th")), h("tbody", {}, lines.slice(at + 2, end).map((line) => row(line, "td"))))), end];
 }
 
 function paragraph(lines, at) {
@@ -121,7 +137,7 @@ function paragraph(lines, at) {
 
 function heading(lines, at) {
   const [, marks, text] = HEADING.exec(lines[at]);
-  return [h(`h${Math.min(6, marks.length + 2)}`, {}, spans(text)), at + 1];
+  return [h(`h${Math.min(6, marks.length + options.lowered)}`, {}, spans(text)), at + 1];
 }
 
 function blocks(lines) {
@@ -132,7 +148,8 @@ function blocks(lines) {
       at++;
       continue;
     }
-    const read = FENCE.test(line) ? fence
+    const read = INDENTED.test(line) ? indented
+      : FENCE.test(line) ? fence
       : HEADING.test(line) ? heading
       : RULE.test(line) ? (_, i) => [h("hr"), i + 1]
       : QUOTE.test(line) ? quote
@@ -146,6 +163,7 @@ function blocks(lines) {
   return out;
 }
 
-export function markdown(text) {
+export function markdown(text, given = USUAL) {
+  options = given;
   return blocks(text.replaceAll("\r\n", "\n").replaceAll("\u0000", "\uFFFD").split("\n"));
 }
