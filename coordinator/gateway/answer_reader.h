@@ -27,9 +27,18 @@ enum answer_state {
     ANSWER_START,     /* nothing but white space has come, or none since the reasoning */
     ANSWER_REASONING, /* until its end */
     ANSWER_TEXT,
-    ANSWER_CALL,  /* in, or before, the JSON of a call */
+    ANSWER_CALL,  /* in, or before, a call (answer_calls.h) */
     ANSWER_AFTER, /* behind a call */
+    ANSWER_HEAD,  /* of a message on a channel (answer_channels.h): up to its body */
+    ANSWER_BODY,  /* text or reasoning of one */
     ANSWER_DONE   /* the one call was told */
+};
+
+/* What stands where a call may: its text goes to its last closing bracket. */
+enum answer_value {
+    VALUE_JSON,
+    VALUE_PYTHON,    /* tool_python.h */
+    VALUE_ARGUMENTS, /* JSON, of the function `callee` */
 };
 
 struct answer_reader {
@@ -37,12 +46,22 @@ struct answer_reader {
     enum answer_state state;
     struct buffer held; /* what is not told yet; `failed`: some of it is missing */
     size_t from, at;    /* of `held`: what is told, what was looked at */
-    size_t value;       /* of `held`: where the JSON of a call begins */
-    size_t depth;       /* of this JSON, so far; 0: it has not begun */
-    bool in_string, escaped;
-    bool reasoned; /* reasoning has ended: white space behind it is dropped */
-    bool spoken;   /* of this reasoning something was told */
-    bool ended;    /* behind a call, its end was seen */
+    size_t value;       /* of `held`: where a call's text begins */
+    enum answer_value kind;
+    size_t depth; /* of this text, so far; 0: it has not begun */
+    char quote;   /* of the string that it is in; '\0': it is in none */
+    bool escaped;
+    bool marked;         /* the mark of calls stood before it */
+    struct buffer calls; /* told when the answer is over, if nothing else comes: each a held_call,
+                            its name and its arguments */
+    const char *callee;  /* one of the names */
+    bool thinks;         /* the body is reasoning */
+    bool addressed;      /* its head names a recipient: it ends as calls do */
+    bool wrapped;        /* reasoning in the text has begun, and not ended */
+    bool gap;            /* a body has been told: the next is set off */
+    bool reasoned;       /* reasoning has ended: white space behind it is dropped */
+    bool spoken;         /* of this reasoning something was told */
+    bool ended;          /* behind a call, its end was seen */
     size_t n_calls;
 };
 

@@ -10,7 +10,7 @@
 #include "common/bytes.h"
 #include "model/tokenizer/tokenizer.h"
 
-enum { COMPLETION_MAX_STOPS = 16, COMPLETION_MAX_STOP_BYTES = 1024, COMPLETION_MAX_KEPT = 4 };
+enum { COMPLETION_MAX_STOPS = 16, COMPLETION_MAX_STOP_BYTES = 1024, COMPLETION_MAX_KEPT = 8 };
 
 struct completion_text {
     struct token_stream stream;

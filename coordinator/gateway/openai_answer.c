@@ -27,16 +27,29 @@ int answer_init(struct openai_answer *a, uint32_t n, void *owner, const struct t
     return good ? 0 : err_set(e, HP_ENOMEM, "out of memory for a request");
 }
 
+/* Special tokens that the reader has to see. */
+static bool marks_keep(struct completion_text *t, const struct answer_rules *rules)
+{
+    static const char *const channels[] = {CHANNEL_HEAD, CHANNEL_START, CHANNEL_BODY, CHANNEL_END,
+                                           CHANNEL_CALL};
+    const struct tool_format *f = rules->format;
+    const char *kept[] = {rules->reasons ? REASONING_BEGIN : NULL,
+                          rules->reasons ? REASONING_END : NULL, f ? f->begin : NULL,
+                          f ? f->end : NULL};
+    bool is_channels = f && f->syntax == TOOL_CHANNELS, good = true;
+    for (size_t k = 0; is_channels && k < sizeof channels / sizeof *channels && good; k++)
+        good = completion_keep(t, channels[k]);
+    for (size_t k = 0; !is_channels && k < sizeof kept / sizeof *kept && good; k++)
+        good = !kept[k] || completion_keep(t, kept[k]);
+    return good;
+}
+
 int answer_expect(struct openai_answer *a, const struct answer_rules *rules, struct err *e)
 {
-    const char *kept[] = {
-        rules->reasons ? REASONING_BEGIN : NULL, rules->reasons ? REASONING_END : NULL,
-        rules->format ? rules->format->begin : NULL, rules->format ? rules->format->end : NULL};
     bool good = true;
-    for (uint32_t i = 0; i < a->n_choices; i++) {
+    for (uint32_t i = 0; i < a->n_choices && good; i++) {
         answer_reader_init(&a->choices[i].reader, rules);
-        for (size_t k = 0; k < sizeof kept / sizeof *kept && good; k++)
-            good = !kept[k] || completion_keep(&a->choices[i].text, kept[k]);
+        good = marks_keep(&a->choices[i].text, rules);
     }
     return good ? 0 : err_set(e, HP_ENOMEM, "out of memory for a request");
 }

@@ -46,8 +46,12 @@ static int answer_expected(struct completion *c, struct err *e)
     const struct openai_body *b = c->body;
     const char *source =
         b->offers_tools ? model_tool_template(c->model) : model_chat_template(c->model);
-    struct answer_rules rules = {.format = b->offers_tools ? tool_format_of(source) : NULL,
-                                 .names = &b->tool_names,
+    /* Where answers are messages on channels, calls or not, they are taken apart. */
+    const struct tool_format *f = b->chat && !b->structured ? tool_format_of(source) : NULL;
+    static const struct tool_names none = {0};
+    bool taken_apart = f && (b->offers_tools || f->syntax == TOOL_CHANNELS);
+    struct answer_rules rules = {.format = taken_apart ? f : NULL,
+                                 .names = b->offers_tools ? &b->tool_names : &none,
                                  .one_call = b->one_call,
                                  .reasons = b->chat && b->splits_reasoning && !b->structured &&
                                             c->answer.head.dialect->reasoning &&
@@ -114,7 +118,7 @@ static int completion_prepare(struct completion *c, const struct request_model *
     if (rc == 0 && c->body->offers_tools && !tool_format_of(model_tool_template(m->model)))
         rc = body_field_refuse(&c->param, "tools", e,
                                "this model's chat template has no calls in a form that this server "
-                               "reads (Hermes', LLaMA 3's or Mistral's)");
+                               "reads (Hermes', LLaMA 3's, Mistral's or gpt-oss')");
     if (rc < 0)
         return rc;
     c->model = model_share(m->model);

@@ -105,9 +105,32 @@ static bool text_begins_reasoning(struct buffer *text)
     return n >= word && memcmp(all + n - word, REASONING_BEGIN, word) == 0;
 }
 
+/* Templates of channels know the reasoning of earlier turns under another name, and take it where
+ * there is no text beside it. False: no memory. */
+static bool thoughts_name(const struct openai_body *b, const char *source)
+{
+    const struct tool_format *f = tool_format_of(source);
+    json_t *message;
+    size_t i;
+    bool good = true;
+    if (!f || f->syntax != TOOL_CHANNELS)
+        return true;
+    json_array_foreach(b->messages, i, message)
+    {
+        json_t *thought = json_object_get(message, "reasoning_content");
+        const char *content = json_string_value(json_object_get(message, "content"));
+        if (json_is_string(thought) && !json_object_get(message, "thinking") &&
+            (!content || !*content))
+            good &= json_object_set(message, "thinking", thought) == 0;
+    }
+    return good;
+}
+
 int prompt_render(const struct openai_body *b, struct model *model, struct buffer *out,
                   struct err *e)
 {
+    if (!thoughts_name(b, model_chat_template(model)))
+        return err_set(e, HP_ENOMEM, "out of memory for a prompt");
     int rc = b->continues ? last_content_mark(b, e) : 0;
     if (rc == 0)
         rc = chat_render(b, model, out, e);

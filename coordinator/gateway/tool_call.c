@@ -102,6 +102,17 @@ static bool calls_walk(const struct tool_format *f, const struct tool_names *nam
     return n > 0;
 }
 
+bool tool_arguments_are(const char *text, size_t size)
+{
+    json_t *root = NULL;
+    struct json_at at;
+    struct err ignored = {0};
+    bool good =
+        json_parse_wide_at("a call", text, size, &root, &at, &ignored) == 0 && json_is_object(root);
+    json_decref(root);
+    return good;
+}
+
 size_t tool_calls_read(const struct tool_format *f, const struct tool_names *names,
                        const char *text, size_t size,
                        void (*each)(void *ctx, const struct tool_call *call), void *ctx)

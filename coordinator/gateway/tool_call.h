@@ -1,4 +1,4 @@
-/* Calls of tools, as JSON that a model wrote. Pure: any thread. */
+/* Calls of tools, as JSON that a model wrote (as Python: tool_python.h). Pure: any thread. */
 #ifndef HP_COORDINATOR_GATEWAY_TOOL_CALL_H
 #define HP_COORDINATOR_GATEWAY_TOOL_CALL_H
 
@@ -20,6 +20,9 @@ struct tool_call {
 };
 
 enum { TOOL_CALL_MAX_DEPTH = 64 };
+
+/* Whether these bytes are a JSON object. */
+bool tool_arguments_are(const char *text, size_t size);
 
 /* Tells the calls of one JSON value, in order: all of them, or none. How many; 0: the text is not
  * JSON, is no call in this format, or names a function that is not offered (also where memory ran

@@ -7,6 +7,7 @@
  * Qwen3-Coder's and `<arg_key>` GLM's, which put no JSON between these marks; `[ARGS]` is that of
  * Mistral's from 2025 on. */
 static const struct tool_format formats[] = {
+    {.name = "gpt-oss", .syntax = TOOL_CHANNELS, .signs = {CHANNEL_HEAD}, .begin = CHANNEL_HEAD},
     {.name = "hermes",
      .signs = {"<tool_call>"},
      .foreign = "<function=",
@@ -20,7 +21,15 @@ static const struct tool_format formats[] = {
      .arguments = "arguments",
      .list = true,
      .short_ids = true},
+    {.name = "pythonic",
+     .syntax = TOOL_PYTHON,
+     .signs = {"[func_name1("},
+     .begin = "<|python_start|>",
+     .end = "<|python_end|>",
+     .arguments = "parameters",
+     .whole = true},
     {.name = "llama3",
+     .syntax = TOOL_PYTHON,
      .signs = {"<|python_tag|>", "\"parameters\": dictionary of argument name"},
      .begin = "<|python_tag|>",
      .arguments = "parameters",
@@ -46,5 +55,5 @@ const struct tool_format *tool_format_of(const char *source)
 
 bool template_knows_reasoning(const char *source)
 {
-    return source && source_has(source, REASONING_END);
+    return source && (source_has(source, REASONING_END) || source_has(source, CHANNEL_HEAD));
 }

@@ -44,12 +44,13 @@ static bool call_add(struct held_calls *h, const json_t *function, size_t place,
                      const struct tool_format *f)
 {
     struct grammar_call *c = &h->rows[h->n++];
-    *c = (struct grammar_call){
-        .begin = call_begin(json_string_value(json_object_get(function, "name")), f->arguments),
-        .schema = arguments_schema(function),
-        .end = "}",
-        .place = place,
-        .lenient = !json_is_true(json_object_get(function, "strict"))};
+    bool channels = f->syntax == TOOL_CHANNELS;
+    const char *name = json_string_value(json_object_get(function, "name"));
+    *c = (struct grammar_call){.begin = channels ? strdup(name) : call_begin(name, f->arguments),
+                               .schema = arguments_schema(function),
+                               .end = channels ? "" : "}",
+                               .place = place,
+                               .lenient = !json_is_true(json_object_get(function, "strict"))};
     return c->begin && c->schema;
 }
 
@@ -82,6 +83,7 @@ int tools_grammar_make(const struct openai_body *b, const struct tool_format *f,
 {
     struct held_calls h = {0};
     struct buffer wire = {0};
+    reasons &= f->syntax != TOOL_CHANNELS; /* which say themselves what is reasoning */
     int rc = calls_fill(&h, b, f) ? 0 : err_set(e, HP_ENOMEM, "out of memory for a request");
     struct grammar_calls calls = {
         .trigger = f->begin,
@@ -89,12 +91,14 @@ int tools_grammar_make(const struct openai_body *b, const struct tool_format *f,
         .between = f->list    ? ", "
                    : f->whole ? "; "
                               : NULL,
-        .close = f->list  ? "]"
-                 : f->end ? f->end
-                          : "",
+        .close = f->list               ? "]"
+                 : f->end && !f->whole ? f->end
+                                       : "",
         .calls = h.rows,
         .n_calls = h.n,
         .whole = f->whole,
+        .python = f->syntax == TOOL_PYTHON,
+        .channels = f->syntax == TOOL_CHANNELS,
         .required = b->must_call,
         .parallel = !b->one_call,
         .reasoning_begin = reasons ? REASONING_BEGIN : NULL,

@@ -1,58 +1,11 @@
 #include "model/grammar/calls.h"
 
+#include <stdio.h>
 #include <string.h>
 
+#include "model/grammar/calls_marks.h"
 #include "model/grammar/schema.h"
 #include "model/grammar/token_tree.h"
-
-/* A mark as text, or as a special token. */
-static const struct expression *mark_expression(struct expressions *x, const char *mark)
-{
-    static const char special[] = {(char)TOKEN_SPECIAL_BYTE};
-    return EXPRESSION_SEQUENCE_OF(
-        x, EXPRESSION_CHOICE_OF(x, expression_word(x, ""), expression_text(x, special, 1)),
-        expression_word(x, mark));
-}
-
-/* ---- text ---- */
-
-/* Bytes in which `mark` does not stand, up to where it does: the automaton of Knuth, Morris and
- * Pratt, a rule a state. `found`: what follows it; with `may_end` the text may end elsewhere. */
-static const struct expression *until_mark(struct expressions *x, const char *mark,
-                                           const struct expression *found, bool may_end)
-{
-    size_t n = strlen(mark), back[GRAMMAR_MAX_MARK_BYTES + 1] = {0};
-    uint32_t first = (uint32_t)x->n_rules;
-    if (n > GRAMMAR_MAX_MARK_BYTES)
-        return expression_fail(x, HP_ELIMIT, "a mark of calls has more than %d bytes",
-                               GRAMMAR_MAX_MARK_BYTES);
-    for (size_t i = 0; i < n; i++)
-        expression_rule_add(x, "text");
-    for (size_t i = 1, k = 0; i < n; i++) {
-        while (k && mark[i] != mark[k])
-            k = back[k - 1];
-        k += mark[i] == mark[k];
-        back[i] = k;
-    }
-    for (size_t state = 0; state < n; state++) {
-        struct expression_list l = {0};
-        if (may_end)
-            expression_list_add(x, &l, expression_word(x, ""));
-        for (int byte = 0; byte < 256; byte++) {
-            size_t k = state;
-            char c = (char)byte;
-            while (k && mark[k] != c)
-                k = back[k - 1];
-            k += mark[k] == c;
-            expression_list_add(
-                x, &l,
-                EXPRESSION_SEQUENCE_OF(x, expression_text(x, &c, 1),
-                                       k == n ? found : expression_rule(x, first + (uint32_t)k)));
-        }
-        expression_rule_set(x, first + (uint32_t)state, expression_choice(x, l.items, l.count));
-    }
-    return expression_rule(x, first);
-}
 
 static const struct expression *any_text(struct expressions *x)
 {
@@ -68,7 +21,7 @@ static const struct expression *any_text(struct expressions *x)
     return expression_rule(x, rule);
 }
 
-enum { MOST_WORDS = 3 };
+enum { MOST_WORDS = 4 };
 
 /* A tree of words: a rule for each of their beginnings. */
 struct word_tree {
@@ -135,14 +88,34 @@ static bool schema_works(const json_t *schema)
     return works;
 }
 
+static const struct expression *arguments_expression(struct json_text *t,
+                                                     const struct grammar_call *c,
+                                                     const char *field, struct err *e)
+{
+    bool held = c->schema && (!c->lenient || schema_works(c->schema));
+    return held ? schema_expression(t, c->schema, field, e) : json_text_part(t, JSON_TEXT_OBJECT);
+}
+
 static const struct expression *call_expression(struct json_text *t, const struct grammar_call *c,
                                                 const char *field, struct err *e)
 {
-    bool held = c->schema && (!c->lenient || schema_works(c->schema));
-    const struct expression *schema =
-        held ? schema_expression(t, c->schema, field, e) : json_text_part(t, JSON_TEXT_OBJECT);
-    return EXPRESSION_SEQUENCE_OF(t->x, expression_word(t->x, c->begin), schema,
+    return EXPRESSION_SEQUENCE_OF(t->x, expression_word(t->x, c->begin),
+                                  arguments_expression(t, c, field, e),
                                   expression_word(t->x, c->end));
+}
+
+/* As a message on a channel. */
+static const struct expression *channel_call(struct json_text *t, const struct grammar_call *c,
+                                             const char *field, struct err *e)
+{
+    struct expressions *x = t->x;
+    const struct expression *arguments = arguments_expression(t, c, field, e);
+    if (!arguments)
+        return NULL;
+    return EXPRESSION_SEQUENCE_OF(
+        x, grammar_mark(x, "<|channel|>"), expression_word(x, "commentary to=functions."),
+        expression_word(x, c->begin), expression_word(x, " "), grammar_mark(x, "<|constrain|>"),
+        expression_word(x, "json"), grammar_mark(x, "<|message|>"), arguments);
 }
 
 /* One call, as a rule. NULL: *e says why. */
@@ -159,7 +132,8 @@ static const struct expression *call_choice(struct json_text *t, const struct gr
     }
     for (size_t i = 0; i < c->n_calls; i++) {
         snprintf(name, sizeof name, "%.200s[%zu].parameters", field, c->calls[i].place);
-        const struct expression *one = call_expression(t, &c->calls[i], name, e);
+        const struct expression *one = c->channels ? channel_call(t, &c->calls[i], name, e)
+                                                   : call_expression(t, &c->calls[i], name, e);
         if (!one)
             return NULL;
         expression_list_add(t->x, &l, one);
@@ -179,7 +153,7 @@ static const struct expression *calls_body(struct json_text *t, const struct gra
         more = expression_repeat(x, EXPRESSION_SEQUENCE_OF(x, expression_word(x, c->between), call),
                                  0, EXPRESSION_FOREVER);
     if (c->close[0])
-        close = EXPRESSION_SEQUENCE_OF(x, space, mark_expression(x, c->close));
+        close = EXPRESSION_SEQUENCE_OF(x, space, grammar_mark(x, c->close));
     return EXPRESSION_SEQUENCE_OF(x, space, expression_word(x, c->open), call, more, close);
 }
 
@@ -188,7 +162,7 @@ static const struct expression *calls_alone(struct json_text *t, const struct gr
 {
     struct expressions *x = t->x;
     const struct expression *space = json_text_part(t, JSON_TEXT_SPACE);
-    const struct expression *trigger = mark_expression(x, c->trigger);
+    const struct expression *trigger = grammar_mark(x, c->trigger);
     if (c->whole)
         trigger = EXPRESSION_CHOICE_OF(x, expression_word(x, ""), trigger);
     const struct expression *unit = EXPRESSION_SEQUENCE_OF(x, space, trigger, body);
@@ -203,14 +177,55 @@ static const struct expression *calls_in_text(struct json_text *t, const struct 
 {
     struct expressions *x = t->x;
     if (c->whole) {
-        struct word_tree words = {.words = {"{", c->trigger, c->reasoning_begin},
-                                  .n_words = c->reasoning_begin ? 3 : 2};
+        struct word_tree words = {.words = {"{", c->trigger}, .n_words = 2};
+        if (c->python)
+            words.words[words.n_words++] = "[";
+        if (c->reasoning_begin)
+            words.words[words.n_words++] = c->reasoning_begin;
         return EXPRESSION_CHOICE_OF(x, calls_alone(t, c, body), text_without(x, &words));
     }
     uint32_t behind = expression_rule_add(x, "behind");
-    const struct expression *text = until_mark(x, c->trigger, expression_rule(x, behind), true);
+    const struct expression *text =
+        grammar_until_mark(x, c->trigger, expression_rule(x, behind), true);
     expression_rule_set(x, behind, c->parallel ? EXPRESSION_SEQUENCE_OF(x, body, text) : body);
     return text;
+}
+
+/* ---- messages on channels ---- */
+
+/* The head of a message, up to its body. */
+static const struct expression *head_expression(struct expressions *x, const char *channel)
+{
+    return EXPRESSION_SEQUENCE_OF(x, grammar_mark(x, "<|channel|>"), expression_word(x, channel),
+                                  grammar_mark(x, "<|message|>"));
+}
+
+/* Reasoning, then a call; or, where none is required, text. */
+static const struct expression *channels_expression(struct json_text *t,
+                                                    const struct grammar_calls *c,
+                                                    const struct expression *call)
+{
+    struct expressions *x = t->x;
+    struct expression_list l = {0};
+    uint32_t rule = expression_rule_add(x, "message");
+    const struct expression *next = EXPRESSION_SEQUENCE_OF(
+        x, grammar_mark(x, "<|start|>"), expression_word(x, "assistant"), expression_rule(x, rule));
+    expression_list_add(x, &l, call);
+    expression_list_add(
+        x, &l,
+        EXPRESSION_SEQUENCE_OF(x, head_expression(x, "analysis"),
+                               grammar_until_mark(x, "<|end|>", next, !c->required)));
+    if (!c->required) {
+        expression_list_add(x, &l,
+                            EXPRESSION_SEQUENCE_OF(x, head_expression(x, "commentary"),
+                                                   grammar_until_mark(x, "<|end|>", next, true)));
+        expression_list_add(
+            x, &l,
+            EXPRESSION_SEQUENCE_OF(x, head_expression(x, "final"),
+                                   grammar_until_mark(x, "<|end|>", expression_word(x, ""), true)));
+    }
+    expression_rule_set(x, rule, expression_choice(x, l.items, l.count));
+    return expression_rule(x, rule);
 }
 
 const struct expression *calls_expression(struct json_text *t, const struct grammar_calls *c,
@@ -220,17 +235,20 @@ const struct expression *calls_expression(struct json_text *t, const struct gram
     const struct expression *call = call_choice(t, c, field, e);
     if (!call)
         return NULL;
+    if (c->channels)
+        return channels_expression(t, c, call);
     const struct expression *body = calls_body(t, c, call);
     uint32_t rule = expression_rule_add(x, "calls");
     expression_rule_set(x, rule, c->required ? calls_alone(t, c, body) : calls_in_text(t, c, body));
     const struct expression *answer = expression_rule(x, rule);
     if (!c->reasoning_end)
         return answer;
-    const struct expression *reasoning = until_mark(x, c->reasoning_end, answer, !c->required);
+    const struct expression *reasoning =
+        grammar_until_mark(x, c->reasoning_end, answer, !c->required);
     if (c->reasoning_begun)
         return reasoning;
     return EXPRESSION_CHOICE_OF(x, answer,
                                 EXPRESSION_SEQUENCE_OF(x, json_text_part(t, JSON_TEXT_SPACE),
-                                                       mark_expression(x, c->reasoning_begin),
+                                                       grammar_mark(x, c->reasoning_begin),
                                                        reasoning));
 }

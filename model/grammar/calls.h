@@ -13,7 +13,7 @@ enum {
 };
 
 struct grammar_call {
-    const char *begin;    /* {"name": "f", "arguments": */
+    const char *begin;    /* {"name": "f", "arguments": (of channels the name alone) */
     const json_t *schema; /* of the arguments; NULL: any object */
     const char *end;      /* } */
     size_t place;         /* among the tools, for the text of failures */
@@ -32,6 +32,10 @@ struct grammar_calls {
     /* Calls are the whole answer, and the trigger may be missing; else they may stand anywhere in
      * it. */
     bool whole;
+    bool python; /* with `whole`: what begins with [ would be read as calls, too */
+    /* The answer is messages on channels, of which calls are one kind; of what stands above `calls`
+     * nothing counts then, and one call ends the answer. */
+    bool channels;
     bool required; /* the answer is calls and nothing else; else it may be any text without calls */
     bool parallel; /* several calls */
     /* Reasoning may come first, between these marks; NULL (both): there is none. */

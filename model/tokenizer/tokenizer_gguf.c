@@ -33,7 +33,8 @@ static int read_id(const struct gguf_tokens *s, const char *name, int64_t missin
 static int add_usual_ends(struct tokenizer *t, const struct gguf_tokens *s, struct err *e)
 {
     static const char *const usual[] = {"<|end_of_text|>", "<|eot_id|>", "<|im_end|>",
-                                        "<|endoftext|>",   "<|eom_id|>", "<end_of_turn>"};
+                                        "<|endoftext|>",   "<|eom_id|>", "<end_of_turn>",
+                                        "<|call|>",        "<|return|>"};
     for (uint32_t id = 0; id < t->vocabulary.n; id++) {
         struct vocabulary_token *token = &t->vocabulary.tokens[id];
         for (size_t i = 0; i < sizeof usual / sizeof *usual && token->text; i++) {

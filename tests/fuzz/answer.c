@@ -65,14 +65,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static char *offered[] = {"f", "weather"};
     static const struct tool_names names = {offered, 2};
-    static const char *const sources[] = {NULL, "<tool_call>", "[TOOL_CALLS]", "<|python_tag|>"};
+    static const char *const sources[] = {
+        NULL, "<tool_call>", "[TOOL_CALLS]", "<|python_tag|>", "[func_name1(", "<|channel|>"};
     if (size < 2)
         return 0;
-    struct answer_rules rules = {.format = tool_format_of(sources[data[0] % 4]),
-                                 .names = &names,
-                                 .one_call = data[0] & 4,
-                                 .reasons = data[0] & 8,
-                                 .begun = data[0] & 16};
+    struct answer_rules rules = {
+        .format = tool_format_of(sources[(data[0] & 3) + (data[0] >> 5 & 1) * 2]),
+        .names = &names,
+        .one_call = data[0] & 4,
+        .reasons = data[0] & 8,
+        .begun = data[0] & 16};
     const char *text = (const char *)data + 2;
     struct buffer whole = answer_read(&rules, text, size - 2, size),
                   pieces = answer_read(&rules, text, size - 2, 1 + data[1] % 8);

@@ -16,10 +16,18 @@ from make_models import make_weights, write_gguf
 from tokenizers import ByteBpe
 
 GO = "<|go|>"
+FORMATS = ("hermes", "mistral", "llama", "python", "pythonic", "gpt-oss")
 HISTORY = """{%- for m in messages %}{{ '<|start|>' + m.role + '\\n' + m.content }}{% if m.tool_calls is defined %}{% for call in m.tool_calls -%}
 <tool_call>{"name": {{ call.function.name | tojson }}, "arguments": {{ call.function.arguments | tojson }}}</tool_call>{% endfor %}{% endif %}{{ '<|end|>' }}{% endfor -%}
 {%- if add_generation_prompt %}{{ '<|go|>' }}{% endif %}"""
 TOOLS = "{%- if tools %}{{ '<|start|>system\\n' }}{% for tool in tools %}{{ tool | tojson }}{% endfor %}{{ '<|end|>' }}{% endif %}"
+# As gpt-oss' own: functions in a message of the developer, each call and each result a message on a channel.
+CHANNELS = """{# <|channel|> #}{%- if tools %}{{ '<|start|>developer\\n' }}{% for tool in tools %}{{ tool | tojson }}{% endfor %}{{ '<|end|>' }}{% endif %}
+{%- for m in messages %}{% if m.tool_calls is defined -%}
+{% if m.thinking %}{{ '<|start|>assistant channel analysis ' + m.thinking + '<|end|>' }}{% endif %}{% for call in m.tool_calls %}{{ '<|start|>assistant to=functions.' + call.function.name + ' ' + (call.function.arguments | tojson) + '<|end|>' }}{% endfor %}
+{%- elif m.role == 'tool' %}{{ '<|start|>functions to=assistant ' + m.content + '<|end|>' }}
+{%- else %}{{ '<|start|>' + m.role + '\\n' + m.content + '<|end|>' }}{% endif %}{% endfor -%}
+{%- if add_generation_prompt %}{{ '<|go|>' }}{% endif %}"""
 WEATHER = {"type": "function", "function": {"name": "weather", "description": "How it is outside", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}}
 NOW = {"type": "function", "function": {"name": "now"}}
 
@@ -37,11 +45,11 @@ class Script(ByteBpe):
         return [("tokenizer.ggml.token_type", I32, kinds) if k[0] == "tokenizer.ggml.token_type" else k for k in super().gguf_keys()]
 
 
-def script_write(path, pieces, mark, hidden=()):
+def script_write(path, pieces, mark, hidden=(), template=None):
     """A model whose blocks do nothing: the last token alone says which is next."""
     t = Script(pieces, hidden)
     n = len(t.tokens)
-    c = {"name": "script", "tokenizer": t, "template": "{# " + mark + " #}" + TOOLS + (HISTORY if "<tool_call>" in mark else HISTORY.replace("tool_call>", "call>")), "width": -(-n // 32) * 32, "blocks": 2, "heads": 2, "kv_heads": 2, "head_dim": 16,
+    c = {"name": "script", "tokenizer": t, "template": template or "{# " + mark + " #}" + TOOLS + (HISTORY if "<tool_call>" in mark else HISTORY.replace("tool_call>", "call>")), "width": -(-n // 32) * 32, "blocks": 2, "heads": 2, "kv_heads": 2, "head_dim": 16,
          "mlp": 32, "tied": False, "rope_theta": 10000.0, "epsilon": 1e-6, "context": 2048, "hub_type": "llama", "base": "F32"}
     weights = make_weights(c, n, np.random.default_rng(1))
     for name, array in weights.items():
@@ -80,25 +88,34 @@ def functions(message):
 @test
 def functions_are_called_in_each_format():
     with tempfile.TemporaryDirectory() as at, Cluster(agents=1, cores=1) as c:
-        def deployed(name, pieces, mark, hidden=()):
+        def deployed(name, pieces, mark, hidden=(), template=None):
             path = os.path.join(at, name + ".gguf")
-            script_write(path, pieces, mark, hidden)
+            script_write(path, pieces, mark, hidden, template)
             c.deploy(name, path, "--compute", "f32")
 
         deployed("hermes", ["<think>", "\nWhere", " is it?\n", "</think>", "\n\nLet me see.\n", "<tool_call>", '\n{"name": "wea', 'ther", "arguments": {"city": ',
                             '"Ulm"}}\n', "</tool_call>\n<tool", '_call>{"name": "now"}</tool_call> '], "<tool_call> <think></think>", ["<tool_call>"])
         deployed("mistral", ["[TOOL_CALLS]", ' [{"name": "weather", "arguments"', ': {"city": "Ulm"}},', ' {"name": "now", "arguments": {}}]'], "[TOOL_CALLS]", ["[TOOL_CALLS]"])
         deployed("llama", ["<|python_tag|>", '{"name": "weather", ', '"parameters": {"city": "Ulm"}}', '; {"name": "now", "parameters": {}}'], "<|python_tag|>", ["<|python_tag|>"])
+        deployed("python", ["<|python_tag|>", "weather(city", "='Ul", "m'); ", "now()"], "<|python_tag|>", ["<|python_tag|>"])
+        deployed("pythonic", ["[weather(", 'city="Ulm"), no', "w()]"], "[func_name1(")
+        deployed("gpt-oss", ["<|channel|>", "analysis", "<|message|>", "Where", " is it?", "<|end|><|start|>assistant<|channel|>comm", "entary<|message|>Let me", " see.<|end|>",
+                             "<|start|>", "assistant<|channel|>commentary to=functions.weather ", "<|constrain|>", "json<|message|>", '{"city": ', '"Ulm"}', "<|call|><|start|>assistant to=functions.now<|channel|>commentary<|message|>", "{}"],
+                 "<|channel|>", ["<|channel|>", "<|message|>", "<|start|>", "<|constrain|>"], CHANNELS)
         called = [("weather", {"city": "Ulm"}), ("now", {})]
-        for name in ("hermes", "mistral", "llama"):
+        talks = ("hermes", "gpt-oss")
+        for name in FORMATS:
             message, finish = asked(c, name)
             assert "tool_calls" in message and functions(message) == called and finish == "tool_calls", (name, message, finish)
-            assert message["content"] == ("Let me see." if name == "hermes" else None), message
-            assert message.get("reasoning_content") == ("Where is it?" if name == "hermes" else None), message
+            assert message["content"] == ("Let me see." if name in talks else None), message
+            assert message.get("reasoning_content") == ("Where is it?" if name in talks else None), message
             message, _ = asked(c, name, parallel_tool_calls=False)
             assert functions(message) == called[:1], message
             message, finish = asked(c, name, tools=[NOW] if name != "hermes" else None)
-            assert "tool_calls" not in message and "weather" in message["content"] and finish == "stop", (name, message)
+            if name == "gpt-oss":  # each message for itself: what the one is for is not here
+                assert functions(message) == called[1:] and message["content"] == 'Let me see.\n\n{"city": "Ulm"}', message
+            else:
+                assert "tool_calls" not in message and "weather" in message["content"] and finish == "stop", (name, message)
             assert "tool_calls" not in asked(c, name, tool_choice="none")[0]
         assert all(len(x["id"]) == 9 for x in asked(c, "mistral")[0]["tool_calls"])
         assert asked(c, "hermes", max_tokens=8)[1] == "length"
@@ -124,9 +141,9 @@ def forced(c):
     tools = [{"type": "function", "function": {"name": "weather", "parameters": STRICT}}, NOW]
     strict = [{"type": "function", "function": {**t["function"], "strict": True}} for t in tools]
     n = 0
-    for name in ("hermes", "mistral", "llama"):
+    for name in FORMATS:
         calls = functions(asked(c, name, tool_choice="required")[0])
-        assert name == "hermes" or calls[0] == ("weather", {"city": "Ulm"}), calls  # its own words, which fit
+        assert name not in ("mistral", "llama") or calls[0] == ("weather", {"city": "Ulm"}), calls  # its own words, which fit
         for choice, offered in (("required", tools), ({"type": "function", "function": {"name": "weather"}}, tools), ("auto", strict)):
             body = {"model": name, "messages": TURNS[:1], "tools": offered, "tool_choice": choice, "temperature": 2, "n": 24, "max_tokens": 150, "seed": 1}
             status, reply = c.request("POST", "/v1/chat/completions", body)
@@ -136,7 +153,7 @@ def forced(c):
                 n += len(calls)
                 assert all(map(fits, calls)) and (calls and not x["message"]["content"] or choice == "auto"), x
                 assert not isinstance(choice, dict) or {f["function"]["name"] for f in calls} == {"weather"}, x
-    assert n > 200, n
+    assert n > 300, n
     message, finish = asked(c, "hermes", tool_choice="required", parallel_tool_calls=False)
     assert len(message["tool_calls"]) == 1 and finish == "tool_calls" and message["reasoning_content"] == "Where is it?", message
 
@@ -161,10 +178,16 @@ def templates(c):
     said = body["prompt"]
     assert status == 200 and said.startswith("<|start|>system\n{") and '"How it is outside"' in said, body
     assert '<tool_call>{"name": "weather", "arguments": {"city": "Ulm"}}</tool_call><|end|><|start|>tool\nrain<|end|><|go|>' in said, said
+    thought = [TURNS[0], {**TURNS[1], "reasoning_content": "Hm"}, TURNS[2]]
+    said = c.request("POST", "/apply-template", {"model": "gpt-oss", "messages": thought, "tools": [WEATHER]})[1]["prompt"]
+    assert 'channel analysis Hm<|end|><|start|>assistant to=functions.weather {"city": "Ulm"}<|end|><|start|>functions to=assistant rain<|end|><|go|>' in said and "outside" in said, said
+    plain = asked(c, "gpt-oss", tools=None)[0]  # without tools, too: what it reasons is no text
+    assert plain["reasoning_content"] == "Where is it?" and plain["content"].startswith("Let me see.") and "channel" not in plain["content"], plain
+    assert asked(c, "gpt-oss", tools=None, reasoning_format="none")[0]["content"].startswith("<think>Where is it?</think>\n\nLet me see."), plain
     without = c.request("POST", "/apply-template", {"model": "hermes", "messages": TURNS, "tools": [WEATHER], "tool_choice": "none"})[1]["prompt"]
     assert "outside" not in without and "rain" in without, without
     assert asked(c, "hermes", messages=TURNS)[1] == "tool_calls"
-    for name, able in (("hermes", ["completion", "tools", "thinking"]), ("llama", ["completion", "tools"])):
+    for name, able in (("hermes", ["completion", "tools", "thinking"]), ("gpt-oss", ["completion", "tools", "thinking"]), ("llama", ["completion", "tools"])):
         assert c.request("POST", "/api/show", {"model": name})[1]["capabilities"] == able, name
     for method, path, body in (("POST", "/tokenize", {"prompt": "x"}), ("POST", "/api/show", {}), ("GET", "/props", None)):
         status, reply = c.request(method, path, body)
@@ -319,6 +342,15 @@ def with_the_client(c):
         print("# the OpenAI client is not installed: raw HTTP alone")
         return
     client = openai.OpenAI(base_url=f"http://127.0.0.1:{c.port}/v1", api_key="none", max_retries=0)
+    for name in FORMATS[1:]:
+        fields = {"model": name, "messages": TURNS[:1], "tools": [WEATHER, NOW], "temperature": 0}
+        message = client.chat.completions.create(**fields).choices[0].message
+        assert [(x.function.name, x.function.arguments) for x in message.tool_calls][0][0] == "weather" and len(message.tool_calls) == 2, message
+        turns = [*TURNS[:1], message, *({"role": "tool", "tool_call_id": x.id, "content": "rain"} for x in message.tool_calls)]
+        assert client.chat.completions.create(**{**fields, "messages": turns}).choices[0].finish_reason == "tool_calls", name
+        with client.chat.completions.stream(**fields) as stream:
+            told = [e.name for e in stream if e.type == "tool_calls.function.arguments.done"]
+        assert told == ["weather", "now"], (name, told)
     fields = {"model": "hermes", "messages": TURNS[:1], "tools": [WEATHER, NOW], "temperature": 0}
     message = client.chat.completions.create(**fields).choices[0].message
     assert [x.function.name for x in message.tool_calls] == ["weather", "now"] and message.reasoning_content == "Where is it?", message

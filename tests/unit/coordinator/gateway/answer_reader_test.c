@@ -7,7 +7,8 @@
 static char *offered[] = {"now", "weather"};
 static const struct tool_names names = {offered, 2};
 static const char hermes[] = "{{ '<tool_call>' }}", mistral[] = "[TOOL_CALLS]",
-                  llama[] = "<|python_tag|>";
+                  llama[] = "<|python_tag|>", pythonic[] = "[func_name1(",
+                  channels[] = "<|channel|>";
 
 /* What is told, as text: T(..) R(..) C(name arguments); neighbours of one kind are one. */
 struct told_parts {
@@ -167,6 +168,81 @@ TEST(an_answer_that_is_a_call_is_one_and_one_that_has_a_call_is_text)
     ASSERT_ALL(&rules, cases);
 }
 
+TEST(calls_as_python_has_them_are_told_with_their_arguments_as_json)
+{
+    static const struct expectation cases[] = {
+        {"<|python_tag|>weather(city=\"Ulm\")", "C(weather {\"city\":\"Ulm\"})"},
+        {"<|python_tag|>weather.call(city='a\\'b\\n\\u00e9\\x41', n = -1.5e3)",
+         "C(weather {\"city\":\"a'b\\né"
+         "A\",\"n\":-1.5e3})"},
+        {"<|python_tag|>now(); weather(a=[1, (2, {'x': None})], b=True,)",
+         "C(now {})C(weather {\"a\":[1,[2,{\"x\":null}]],\"b\":true})"},
+        {" [weather(city=\"[)\"), now()]\n", "C(weather {\"city\":\"[)\"})C(now {})"},
+        {"[ now()]; [now(x={})]", "C(now {})C(now {\"x\":{}})"},
+        {"<|python_tag|>print(1)", "T(print(1))"},
+        {"<|python_tag|>weather(city)", "T(weather(city))"},
+        {"<|python_tag|>weather(a=1, a=2)", "T(weather(a=1, a=2))"},
+        {"<|python_tag|>weather(a=01)", "T(weather(a=01))"},
+        {"<|python_tag|>weather(a=\"\\u0000\")", "T(weather(a=\"\\u0000\"))"},
+        {"<|python_tag|>weather(a=\"\\ud800\")", "T(weather(a=\"\\ud800\"))"},
+        {"<|python_tag|>weather(a=open('x'))", "T(weather(a=open('x')))"},
+        {"now()", "T(now())"},
+        {"[now() is a call", "T([now() is a call)"},
+        {"[now()] is a call", "T([now()] is a call)"},
+        {"[nowhere()]", "T([nowhere()])"},
+        {"[1, 2]", "T([1, 2])"},
+        {"[no", "T([no)"},
+        {"[]", "T([])"},
+    };
+    struct answer_rules rules = {.format = tool_format_of(llama), .names = &names};
+    ASSERT_ALL(&rules, cases);
+    rules.format = tool_format_of(pythonic);
+    assert_read(&rules, "<|python_start|>[now(), weather(a=0)]<|python_end|>",
+                "C(now {})C(weather {\"a\":0})");
+    assert_read(&rules, "{\"name\": \"now\", \"parameters\": {}}", "C(now {})");
+    rules.one_call = true;
+    assert_read(&rules, "[now(), now()]", "C(now {})");
+}
+
+#define ANALYSIS "<|channel|>analysis<|message|>"
+#define FINAL "<|channel|>final<|message|>"
+#define TO(name) "<|channel|>commentary to=functions." name " json<|message|>"
+#define NEXT "<|end|><|start|>assistant"
+
+TEST(messages_on_channels_are_reasoning_text_and_calls)
+{
+    static const struct expectation cases[] = {
+        {ANALYSIS "Hm. <|call|>" NEXT FINAL "Yes.\n", "R(Hm. <|call|>)T(Yes.\n)"},
+        {ANALYSIS "Hm." NEXT TO("weather") "{\"city\": \"<|end|>\"}<|call|>",
+         "R(Hm.)C(weather {\"city\": \"<|end|>\"})"},
+        {TO("now") " {}", "C(now {})"},
+        {TO("now") "{}<|call|><|start|>assistant" TO("weather") "{\"a\": 1}\n<|call|>",
+         "C(now {})C(weather {\"a\": 1})"},
+        {" to=functions.weather<|channel|>commentary<|message|>{\"a\": []}",
+         "C(weather {\"a\": []})"},
+        {"<|start|>assistant" ANALYSIS "a" NEXT ANALYSIS "b" NEXT FINAL "c", "R(a\n\nb)T(c)"},
+        {"<|channel|>commentary<|message|>First." NEXT FINAL "Then.", "T(First.\n\nThen.)"},
+        {TO("other") "{}<|call|><|start|>assistant" TO("now") "{}", "T({})C(now {})"},
+        {TO("now") "{\"a\"", "T({\"a\")"},
+        {TO("now") "{\"a\": 1e999}", "T({\"a\": 1e999})"},
+        {TO("now") "now", "T(now)"},
+        {"<|channel|>analysis to=functions.nowhere<|message|>x", "R(x)"},
+        {"Hello " FINAL "you", "T(Hello " FINAL "you)"},
+        {FINAL "a<|end|>b", "T(ab)"},
+        {"<|channel|>ana", ""},
+        {FINAL, ""},
+        {" to", "T( to)"},
+        {"", ""},
+    };
+    struct answer_rules rules = {
+        .format = tool_format_of(channels), .names = &names, .reasons = true};
+    ASSERT_ALL(&rules, cases);
+    rules.one_call = true;
+    assert_read(&rules, TO("now") "{}<|call|><|start|>assistant" FINAL "x", "C(now {})");
+    rules.reasons = false;
+    assert_read(&rules, ANALYSIS "Hm." NEXT FINAL "Yes.", "T(<think>Hm.</think>\n\nYes.)");
+}
+
 TEST(reasoning_is_split_off_and_calls_follow_it)
 {
     static const struct expectation cases[] = {
@@ -220,6 +296,12 @@ TEST(hostile_answers_come_out_as_text_in_time_that_grows_with_them)
         {llama, "", "{\"name\": ", 100000},
         {llama, "{\"name\": \"now\", \"parameters\": {\"a\": [", "1,", 400000},
         {llama, "", "\n", 1000000},
+        {llama, "[", " ", 1000000},
+        {llama, "[now(a=", "[", 100000},
+        {llama, "[now(a='", "\\'", 300000},
+        {llama, "", "[now(a=1),", 100000},
+        {channels, "", "<|start|>", 100000},
+        {channels, " to=", "x", 1000000},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct answer_rules rules = {
@@ -243,6 +325,9 @@ TEST(a_template_tells_the_format)
                                        "argument name and its value}")
                             ->name,
                         "llama3");
+    assert_string_equal(tool_format_of(pythonic)->name, "pythonic");
+    assert_string_equal(tool_format_of(channels)->name, "gpt-oss");
+    assert_true(template_knows_reasoning(channels));
     assert_null(tool_format_of("<tool_call><function=x>"));
     assert_null(tool_format_of("<tool_call>f<arg_key>"));
     assert_null(tool_format_of("[TOOL_CALLS]f[ARGS]{}"));
@@ -257,6 +342,8 @@ int main(void)
         cmocka_unit_test(calls_between_marks_are_told_and_what_is_none_stays_text),
         cmocka_unit_test(a_list_of_calls_is_told_whole),
         cmocka_unit_test(an_answer_that_is_a_call_is_one_and_one_that_has_a_call_is_text),
+        cmocka_unit_test(calls_as_python_has_them_are_told_with_their_arguments_as_json),
+        cmocka_unit_test(messages_on_channels_are_reasoning_text_and_calls),
         cmocka_unit_test(reasoning_is_split_off_and_calls_follow_it),
         cmocka_unit_test(hostile_answers_come_out_as_text_in_time_that_grows_with_them),
         cmocka_unit_test(a_template_tells_the_format),

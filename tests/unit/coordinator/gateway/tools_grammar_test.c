@@ -24,7 +24,16 @@ static const char *const marks[] = {"<tool_call>",
                                     "{}}",
                                     "\"city\": ",
                                     "\"Ulm\"",
-                                    "now\", \""};
+                                    "now\", \"",
+                                    "<|channel|>",
+                                    "\xFF<|channel|>",
+                                    "\xFF<|start|>",
+                                    "assistant",
+                                    "\xFF<|message|>",
+                                    "\xFF<|end|>",
+                                    "commentary to=functions.",
+                                    "analysis",
+                                    "[now("};
 
 /* Bytes (without NUL, which ends C's texts), marks, and pieces of calls. */
 static struct token_tree *tree_make(void)
@@ -122,7 +131,9 @@ static size_t answers_draw(const struct openai_body *b, const struct answer_rule
         char *text = fixture_text(a, t, 120, seed);
         struct told_tally told = answer_read(text, b, rules);
         n_calls += told.n_calls;
-        if (b->must_call && (told.n_calls == 0 || told.n_text > 0))
+        /* Reasoning on a channel that is not split off stands in the text. */
+        bool quiet = rules->reasons || rules->format->syntax != TOOL_CHANNELS;
+        if (b->must_call && (told.n_calls == 0 || (told.n_text > 0 && quiet)))
             fail_msg("seed %d: %zu calls and %zu bytes of text in %s", (int)seed, told.n_calls,
                      told.n_text, text);
         free(text);
@@ -134,7 +145,8 @@ static size_t answers_draw(const struct openai_body *b, const struct answer_rule
 
 TEST(what_is_drawn_under_held_calls_is_read_as_calls_that_fit)
 {
-    static const char *const templates[] = {"<tool_call>", "[TOOL_CALLS]", "<|python_tag|>"};
+    static const char *const templates[] = {"<tool_call>", "[TOOL_CALLS]", "<|python_tag|>",
+                                            "[func_name1(", "<|channel|>"};
     struct token_tree *t = tree_make();
     size_t n_free = 0; /* where none is required */
     for (size_t i = 0; i < sizeof bodies / sizeof *bodies; i++) {
@@ -143,7 +155,7 @@ TEST(what_is_drawn_under_held_calls_is_read_as_calls_that_fit)
         struct err e = {0};
         if (openai_body_parse(bodies[i], strlen(bodies[i]), true, &b, &param, &e) < 0)
             fail_msg("%s", e.text);
-        for (size_t f = 0; f < 3; f++)
+        for (size_t f = 0; f < 5; f++)
             for (int reasons = 0; reasons < 3; reasons++) {
                 struct answer_rules rules = {.format = tool_format_of(templates[f]),
                                              .names = &b->tool_names,
