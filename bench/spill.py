@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """What a prompt costs of which nothing is in the KV cache any more: read back from the agents' memory, from their files, and computed anew; on one agent and over three.
-A sequence that gave way comes back from memory in the same way.
+What a sequence that gave way gains by it: bench/swap.py.
 
     bench/spill.py [--tokens 2048] [--repeat 5] [--small]
 
