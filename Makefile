@@ -20,8 +20,8 @@ MAINS := agent/main.c coordinator/main.c hpctl/main.c
 sources_of = $(filter-out $(MAINS),$(wildcard $(1)/*.c $(1)/*/*.c $(1)/*/*/*.c))
 objects_of = $(patsubst %.c,$(BUILD)/obj/%.o,$(call sources_of,$(1)))
 
-# The page that the coordinator serves, with the documents, as one C source (tools/embed_page).
-PAGE := $(wildcard coordinator/gateway/page/*) README.md $(wildcard docs/*.md) CHANGELOG.md
+# The page that the coordinator serves, with the documents and the description of its API, as one C source (tools/embed_page).
+PAGE := $(wildcard coordinator/gateway/page/*) coordinator/gateway/openapi.json README.md $(wildcard docs/*.md) CHANGELOG.md
 GENERATED_coordinator := $(BUILD)/obj/generated/page_files.o
 
 LIBS_common := $(BUILD)/libhp-common.a

@@ -1,5 +1,6 @@
 """What the documents say of the code is there: files, functions, verbs with their options, tables of messages."""
 import glob
+import json
 import os
 import re
 import subprocess
@@ -80,6 +81,23 @@ def links_between_documents_lead_somewhere():
 def the_tables_of_the_protocol_are_those_of_the_sources():
     run = subprocess.run([sys.executable, "tools/protocol_tables", "--check"], cwd=ROOT, capture_output=True, text=True)
     assert run.returncode == 0, run.stdout + run.stderr
+
+
+@test
+def the_description_of_the_api_has_every_route_and_no_other():
+    routes = re.findall(r'^    \{"([A-Z]+)", "([^"]+)",', read("coordinator/gateway/gateway_routes.c"), re.M)
+    assert len(routes) > 20, routes
+    document = json.loads(read("coordinator/gateway/openapi.json"))
+    served = {(method, path if path == "/" or not path.endswith("/") else path + "{name}") for method, path in routes}
+    described = {(method.upper(), path) for path, item in document["paths"].items() for method in item}
+    assert served == described, (served - described, described - served)
+    assert document["info"]["version"] == read("VERSION").strip(), document["info"]
+    open_routes = {path for path in re.findall(r'^    \{"GET", "([^"]+)", \w+, \.open = true\}', read("coordinator/gateway/gateway_routes.c"), re.M)}
+    keyless = {path.replace("{name}", "") for path, item in document["paths"].items() for o in item.values() if o.get("security") == []}
+    assert open_routes == keyless, open_routes ^ keyless
+    told = read("docs/api.md")
+    missing = [path for _, path in routes if path.rstrip("/") not in told and not path.startswith("/page/")]
+    assert not missing, f"docs/api.md says nothing of {missing}"
 
 
 def options_of(program, verb=""):

@@ -94,6 +94,12 @@ static void get_page(const struct gateway_call *c)
     page_reply(c->x, c->rest);
 }
 
+/* Held to the table below by tests/docs_test.py, to the answers by tests/proc/openapi_test.py. */
+static void get_openapi(const struct gateway_call *c)
+{
+    page_reply(c->x, "openapi.json");
+}
+
 static void get_document(const struct gateway_call *c)
 {
     cluster_document_reply(c->g->requests, c->x, c->route->document, c->rest);
@@ -125,6 +131,7 @@ static const struct gateway_route routes[] = {
     {"GET", "/", get_root, .open = true},
     {"GET", "/page/", get_page, .open = true},
     {"GET", "/docs", get_docs, .open = true},
+    {"GET", "/openapi.json", get_openapi, .open = true},
     {"GET", "/health", get_health, .open = true},
     {"GET", "/ready", get_ready, .open = true},
     {"GET", "/ready/", get_ready, .open = true},

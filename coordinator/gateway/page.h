@@ -14,8 +14,10 @@ struct page_file {
     const char *bytes;
 };
 
-/* Written by tools/embed_page from the files of coordinator/gateway/page and the documents (as
- * docs-NAME.md, listed in docs.json); the last has no name. */
+/* Written by tools/embed_page from the files of coordinator/gateway/page, openapi.json (which
+ * describes the API) and the documents (as docs-NAME.md, listed in docs.json); the last has no
+ * name.
+ */
 extern const struct page_file page_files[];
 
 /* The file of that name, or 404. Scripts, styles and pictures are this server's own, and nothing
