@@ -277,8 +277,8 @@ static double list_write(const json_t *cluster, const struct box *boxes, size_t 
     for (size_t i = 0; out && i < n; i++)
         for (size_t k = i + 1; k < n && listed < shown; k++, listed++) {
             struct link_pair p = pair_of(cluster, &boxes[i], &boxes[k]);
-            double x = 12 + (double)(listed % columns) * LIST_WIDTH,
-                   at = y + 30 + (double)(listed / columns) * LIST_ROW;
+            size_t column = listed % columns, row = listed / columns;
+            double x = 12 + (double)column * LIST_WIDTH, at = y + 30 + (double)row * LIST_ROW;
             svg_text_fit(out, x, at, &font_item, LIST_WIDTH - 218,
                          shown_of("%.60s – %.60s", or_nothing(p.a->node, "name"),
                                   or_nothing(p.b->node, "name"))

@@ -275,7 +275,7 @@ static void write_svg_axis(const struct timeline *t, const struct timeline_sheet
             out, "<line x1=\"%.2f\" x2=\"%.2f\" y1=\"%d\" y2=\"%d\" stroke=\"" SVG_LINE "\"/>\n", x,
             x, s->top - 4, s->bottom);
         seconds_text(i * step, text, sizeof text);
-        for (int above = 0; above <= (t->n_lanes > SVG_ALSO_ABOVE); above++)
+        for (int above = 0, rows = t->n_lanes > SVG_ALSO_ABOVE ? 2 : 1; above < rows; above++)
             svg_text(out, last ? SVG_WIDTH - 4 : x, above ? s->top - 9 : s->bottom + 14,
                      last ? &font_axis_end : &font_axis, i == 0 ? "0" : text);
     }

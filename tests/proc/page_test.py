@@ -160,14 +160,14 @@ def chat_is_held(b):
 def answer_is_stopped(b):
     go(b, "chat")
     b.wait("a new conversation", "return document.querySelector('.welcome')")
-    # What comes of it is held back here, so that there is time to stop it on any machine.
+    # All but its first event is held back here, so that there is time to stop it on any machine.
     b.run("""const real = window.fetch;
              window.fetch = async (...all) => {
                const reply = await real(...all);
                if (!String(all[0]).includes("completions")) return reply;
                const reader = reply.body.getReader();
                const first = await reader.read();
-               return new Response(new ReadableStream({ start(c) { c.enqueue(first.value); all[1].signal.addEventListener("abort", () => { reader.cancel(); c.error(new DOMException("", "AbortError")); }); } }));
+               return new Response(new ReadableStream({ start(c) { c.enqueue(first.value.slice(0, first.value.findIndex((byte, i) => byte === 10 && first.value[i + 1] === 10) + 2)); all[1].signal.addEventListener("abort", () => { reader.cancel(); c.error(new DOMException("", "AbortError")); }); } }));
              };""")
     b.type("What is the capital of Cuba?{Enter}", "#say")
     b.wait("it can be stopped", "return !document.querySelector('.composer button.main:not([type=submit])').hidden")
@@ -186,6 +186,36 @@ def markdown_is_shown_and_runs_nothing(b):
     assert found["images"] == 0 and found["code"] == "<script>1</script>" and found["bold"] == "bold <b>b</b>" and found["nested"] == "two" and found["quote"] == "said", found
     assert "owned" not in found["title"] and all(not link.startswith("javascript") for link in found["links"]) and "https://example.org/" in found["links"], found
     looked_at(b, "chat-markdown")
+
+
+MARKDOWN = (  # text, and what it becomes
+    ("a *b* **c** ***d*** ~~e~~ `f`", "<p>a <em>b</em> <strong>c</strong> <strong><em>d</em></strong> <del>e</del> <code>f</code></p>"),
+    ("2 * 3 * 4, snake_case_name, a_b", "<p>2 * 3 * 4, snake_case_name, a_b</p>"),
+    ("``a ` b`` \\*c\\*", "<p><code>a ` b</code> *c*</p>"),
+    ("**open and `open", "<p>**open and `open</p>"),
+    ("[a](https://x.y/?q=1&r=2) [b](javascript:1) [c](data:text/html,1) ![d](https://x.y/i.png)",
+     '<p><a href="https://x.y/?q=1&amp;r=2" rel="noopener noreferrer" target="_blank">a</a> b c <a href="https://x.y/i.png" rel="noopener noreferrer" target="_blank">d</a></p>'),
+    ("see https://x.y/z.", '<p>see <a href="https://x.y/z" rel="noopener noreferrer" target="_blank">https://x.y/z</a>.</p>'),
+    ("# a\n## b\ntext\n---", "<h3>a</h3><h4>b</h4><p>text</p><hr>"),
+    ("- a\n- b\n  - c\n\n    more of c\n- d", "<ul><li>a</li><li>b<ul><li>c<p>more of c</p></li></ul></li><li>d</li></ul>"),
+    ("3. a\n4. b", '<ol start="3"><li>a</li><li>b</li></ol>'),
+    ("> a\n> > b\nlazy", "<blockquote><p>a</p><blockquote><p>b\nlazy</p></blockquote></blockquote>"),
+    ("| a | b |\n|--|:-:|\n| 1 \\| 2 | 3 |\nend", "<table><thead><tr><th>a</th><th>b</th></tr></thead><tbody><tr><td>1 | 2</td><td>3</td></tr></tbody></table><p>end</p>"),
+    ("a  \nb", "<p>a<br>b</p>"),
+    ("<b>x</b> &amp;", "<p>&lt;b&gt;x&lt;/b&gt; &amp;amp;</p>"),
+    ("```py\nprint('<x>')", "<pre><code>print('&lt;x&gt;')</code></pre>"),  # as while it streams
+    ("a\x00b", "<p>a\ufffdb</p>"),
+)
+
+
+def markdown_is_read(b):
+    become = "const { markdown } = await import('/page/markdown.js'); const place = document.createElement('div'); place.append(...markdown(arguments[0])); " \
+             "for (const box of place.querySelectorAll('.code-box, .table-box')) box.replaceWith(...[...box.children].filter((e) => e.className !== 'code-head')); for (const e of place.querySelectorAll('pre')) e.removeAttribute('tabindex'); return place.innerHTML"
+    wrong = [(text, wanted, got) for text, wanted in MARKDOWN for got in [b.run("return (async (...arguments) => {" + become + "})(...arguments)", text)] if got != wanted]
+    assert not wrong, "\n".join(map(str, wrong))
+    hostile = "**a `b " * 3000, "*" * 19000, "[" * 19000, "> " * 2000 + "x", "- " * 300 + "x", "| a " * 5000 + "\n" + "|-" * 5000
+    took = b.run("return (async (all) => { const { markdown } = await import('/page/markdown.js'); return all.map((text) => { const began = performance.now(); markdown(text); return performance.now() - began; }); })(arguments[0])", hostile)
+    assert max(took) < 3000 * SCALE, took
 
 
 def time_line_is_read(b):
@@ -262,6 +292,7 @@ def every_view_is_whole_at_two_widths_and_a_chat_is_held():
         keyboard_is_enough(b)
         documents_are_read(b)
         answer_is_stopped(b)
+        markdown_is_read(b)
         markdown_is_shown_and_runs_nothing(b)
         for size, width in ((WIDE, "wide"), (NARROW, "narrow")):
             b.resize(*size)

@@ -23,6 +23,8 @@ function card(row) {
       h("span", { class: "push" }, `${perSecond(figures.tokens)} tokens/s`)),
     row.text && h("p", { class: "trouble" }, row.text),
     row.stages.length > 0 && strip(stageParts(row.stages), `Layers of ${row.name}`),
+    row.stages.some((stage) => stage.state !== "ready") && h("ul", { class: "progress" }, row.stages.map((stage) => h("li", {}, h("b", {}, stage.on), state(stage.state),
+      stage.total_bytes > 0 && [bar(stage.done_bytes / stage.total_bytes, `${percent(stage.done_bytes / stage.total_bytes)} of its weights are there`), `${bytes(stage.done_bytes)} of ${bytes(stage.total_bytes)}`]))),
     h("div", { class: "row small" },
       h("span", {}, `${count(row.sequences_active)} run, ${count(row.sequences_waiting)} wait`),
       h("span", {}, `context ${count(row.context)}`),

@@ -9,18 +9,21 @@ let options = USUAL;
 
 // ---- inside a line ----
 
+const LONGEST = 20000; // of a paragraph that is looked at for more than its text
+
 // In the order in which they are tried where two begin at one place; [pattern, element of its match].
 const SPANS = [
-  [/(`+)([\s\S]+?)\1(?!`)/, (m) => h("code", {}, m[2].replace(/^ (.+) $/, "$1"))],
-  [/\\([!-/:-@[-`{-~])/, (m) => m[1]],
-  [/!?\[([^\]\n]*)\]\(\s*<?([^)\s>]+)>?(?:\s+"[^"]*")?\s*\)/, (m) => link(m[2], spans(m[1] || m[2]))],
-  [/<(https?:\/\/[^\s<>]+)>/, (m) => link(m[1], m[1])],
-  [/\*\*(?=\S)([\s\S]*?\S)\*\*/, (m) => h("strong", {}, spans(m[1]))],
-  [/__(?=\S)([\s\S]*?\S)__(?!\w)/, (m) => h("strong", {}, spans(m[1]))],
-  [/~~(?=\S)([\s\S]*?\S)~~/, (m) => h("del", {}, spans(m[1]))],
-  [/\*(?=[^\s*])([\s\S]*?[^\s*])\*(?!\*)/, (m) => h("em", {}, spans(m[1]))],
-  [/(?<![\w_])_(?=[^\s_])([\s\S]*?[^\s_])_(?!\w)/, (m) => h("em", {}, spans(m[1]))],
-  [/https?:\/\/[^\s<>()[\]]*[^\s<>()[\].,;:!?'"]/, (m) => link(m[0], m[0])],
+  [/(`+)([\s\S]+?)\1(?!`)/g, (m) => h("code", {}, m[2].replace(/^ (.+) $/, "$1"))],
+  [/\\([!-/:-@[-`{-~])/g, (m) => m[1]],
+  [/!?\[([^\]\n]*)\]\(\s*<?([^)\s>]+)>?(?:\s+"[^"]*")?\s*\)/g, (m) => link(m[2], spans(m[1] || m[2]))],
+  [/<(https?:\/\/[^\s<>]+)>/g, (m) => link(m[1], m[1])],
+  [/\*\*\*(?=\S)([\s\S]*?\S)\*\*\*/g, (m) => h("strong", {}, h("em", {}, spans(m[1])))],
+  [/\*\*(?=\S)([\s\S]*?\S)\*\*/g, (m) => h("strong", {}, spans(m[1]))],
+  [/__(?=\S)([\s\S]*?\S)__(?!\w)/g, (m) => h("strong", {}, spans(m[1]))],
+  [/~~(?=\S)([\s\S]*?\S)~~/g, (m) => h("del", {}, spans(m[1]))],
+  [/\*(?=[^\s*])([\s\S]*?[^\s*])\*(?!\*)/g, (m) => h("em", {}, spans(m[1]))],
+  [/(?<![\w_])_(?=[^\s_])([\s\S]*?[^\s_])_(?!\w)/g, (m) => h("em", {}, spans(m[1]))],
+  [/https?:\/\/[^\s<>()[\]]*[^\s<>()[\].,;:!?'"]/g, (m) => link(m[0], m[0])],
 ];
 
 function link(target, content) {
@@ -30,23 +33,23 @@ function link(target, content) {
 }
 
 function spans(text) {
-  const out = [];
-  while (text) {
-    let first = null, make = null;
-    for (const [pattern, element] of SPANS) {
-      const match = pattern.exec(text);
-      if (match && (!first || match.index < first.index)) {
-        first = match;
-        make = element;
+  if (text.length > LONGEST) return [text];
+  const out = [], found = [];
+  for (let at = 0; ;) {
+    let first = -1;
+    for (let i = 0; i < SPANS.length; i++) {
+      if (found[i] === undefined || found[i]?.index < at) { // each is looked for once, and again behind what was taken
+        SPANS[i][0].lastIndex = at;
+        found[i] = SPANS[i][0].exec(text);
       }
+      if (found[i] && (first < 0 || found[i].index < found[first].index)) first = i;
     }
-    if (!first) break;
-    if (first.index) out.push(text.slice(0, first.index));
-    out.push(make(first));
-    text = text.slice(first.index + first[0].length);
+    if (first < 0) return at < text.length ? [...out, text.slice(at)] : out;
+    const match = found[first];
+    if (match.index > at) out.push(text.slice(at, match.index));
+    out.push(SPANS[first][1](match));
+    at = match.index + match[0].length;
   }
-  if (text) out.push(text);
-  return out;
 }
 
 // ---- blocks ----
