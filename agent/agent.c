@@ -61,6 +61,27 @@ static void absence_tell(struct agent *a)
              a->config.coordinator);
 }
 
+/* What shares have done, before the figures of the whole. */
+static void shares_meter(struct agent *a)
+{
+    struct agent_event ev = {.kind = AGENT_EVENT_SHARE_METER};
+    shell_enter(a);
+    shell_shares_reap(a);
+    for (size_t i = 0; i < a->n_stages; i++) {
+        if (!a->stages[i].runner)
+            continue;
+        struct share_runner_view v = share_runner_view(a->stages[i].runner);
+        ev.u.share_meter.slot = a->stages[i].slot;
+        ev.u.share_meter.queued = v.queued;
+        ev.u.share_meter.done = v.done;
+        ev.u.share_meter.running = v.running;
+        ev.u.share_meter.busy_s = v.busy_s;
+        ev.u.share_meter.planned_s = v.planned_s;
+        shell_event(a, &ev);
+    }
+    shell_leave(a);
+}
+
 static void on_meter(uv_timer_t *t)
 {
     struct agent *a = t->data;
@@ -72,6 +93,8 @@ static void on_meter(uv_timer_t *t)
     ev.u.meter.dropped_foreign = stats.dropped_foreign + stats.dropped_malformed;
     ev.u.meter.data_sent_bytes = stats.bytes_sent;
     ev.u.meter.data_received_bytes = stats.bytes_received;
+    ev.u.meter.dropped_stale = a->batches_stale;
+    shares_meter(a);
     shell_loop_event(a, &ev);
     link_probe_io_tick(a->probes);
 }
@@ -118,6 +141,7 @@ static void parts_stop(struct agent *a)
     shell_kv_links_close(a);
     while (a->n_stages)
         shell_stage_drop(a, a->stages[0].slot);
+    shell_shares_close(a);
     delay_line_destroy(&a->line);
     if (a->core)
         agent_core_destroy(&a->core, release_buffer, a);

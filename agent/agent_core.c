@@ -38,6 +38,7 @@ static const message_fn message_handlers[MESSAGE_TYPE_COUNT] = {
     [MESSAGE_STAGE_PREPARE] = core_stage_prepare,
     [MESSAGE_STAGE_CONNECT] = core_stage_connect,
     [MESSAGE_STAGE_UNLOAD] = core_stage_unload,
+    [MESSAGE_SHARE_CONNECT] = core_share_connect,
     [MESSAGE_CHUNK_GRANT] = core_grant,
     [MESSAGE_SEQUENCE_OPEN] = core_sequence_open,
     [MESSAGE_SEQUENCE_GROW] = core_sequence_grow,
@@ -77,6 +78,8 @@ static const event_fn event_handlers[AGENT_EVENT_KINDS] = {
     [AGENT_EVENT_STORE] = core_store_changed,
     [AGENT_EVENT_LOG] = core_log_answer,
     [AGENT_EVENT_METER] = core_meter,
+    [AGENT_EVENT_SHARE_METER] = core_share_metered,
+    [AGENT_EVENT_SHARE_FAILED] = core_share_failed,
     [AGENT_EVENT_LOST] = core_events_lost,
 };
 

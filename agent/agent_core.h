@@ -20,7 +20,11 @@
  * `slot` (the stage that is held, for its whole life in memory, over generations; it stays on the
  * device that its `stage_prepare` named) and, where it is answered, a `ticket`. What comes from
  * outside names a stage by deployment, generation and number: of one deployment an agent may hold
- * several, each on another device. */
+ * several, each on another device.
+ *
+ * A share of a plan of pools (a `stage_prepare` with `share`) is a slot too: fetched, loaded and
+ * unloaded by the same orders. Its batches do not come here: whoever has the slot runs them as they
+ * come (share_runner.h), and tells how many there were. */
 #ifndef HP_AGENT_AGENT_CORE_H
 #define HP_AGENT_AGENT_CORE_H
 
@@ -111,6 +115,8 @@ enum agent_event_kind {
     AGENT_EVENT_STORE, /* what the weight store holds; also the answer to AGENT_DO_STORE_REMOVE */
     AGENT_EVENT_LOG,   /* answer to AGENT_DO_LOG_FETCH */
     AGENT_EVENT_METER, /* figures for the next heartbeat */
+    AGENT_EVENT_SHARE_METER,  /* the same of a share */
+    AGENT_EVENT_SHARE_FAILED, /* a batch came to a share and will have no result */
     AGENT_EVENT_LOST, /* something else happened, and there was no room to say what: no sequence may
                          go on waiting for it */
     AGENT_EVENT_KINDS
@@ -222,8 +228,19 @@ struct agent_event {
         } log;
         struct {
             uint64_t memory_free_bytes, dropped_foreign, data_sent_bytes, data_received_bytes;
+            uint64_t dropped_stale;            /* batches of plans that are not here (any more) */
             const uint64_t *device_free_bytes; /* [n_devices]; NULL: not read */
         } meter;
+        struct {
+            uint64_t slot, queued, done;
+            bool running;
+            double busy_s, planned_s;
+        } share_meter;
+        struct {
+            uint64_t deployment, generation, share, batch;
+            int code;
+            const char *text;
+        } share_failed;
     } u;
 };
 
@@ -240,6 +257,7 @@ enum agent_action_kind {
     AGENT_DO_LOAD,   /* make the stage from the store; warm it up; LOADED says how it goes */
     AGENT_DO_UNLOAD, /* forget slot: cancel its fetch, drop links, free its stage and all its
                         sequences; not answered */
+    AGENT_DO_SHARE_CONNECT,  /* where batches of a plan go from all of its shares here */
     AGENT_DO_CONNECT,        /* (re)make the links of a slot; an empty address drops that link */
     AGENT_DO_SEQUENCE_OPEN,  /* KV room, and a sampler on the last stage */
     AGENT_DO_SEQUENCE_GROW,  /* more of its KV room is reserved; not answered */
@@ -298,6 +316,10 @@ struct agent_action {
             struct pack_span next, first;
             const char *next_device, *first_device; /* what they stand for, if anything */
         } connect;
+        struct {
+            uint64_t deployment, generation;
+            struct pack_list peers; /* struct message_share_peer */
+        } share_connect;
         struct {
             uint64_t slot, ticket;
             bool sampler; /* last stage and not all_logits */

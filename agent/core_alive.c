@@ -9,7 +9,7 @@ static const uint64_t ms = 1000000;
 
 static bool has_hops(const struct core_stage *s)
 {
-    return s->state == STAGE_READY && s->prepare.n_stages > 1;
+    return s->state == STAGE_READY && s->prepare.n_stages > 1 && !s->is_share;
 }
 
 static void hop_say(struct agent_core *c, const struct core_stage *s, uint64_t silent_ns)

@@ -83,7 +83,8 @@ void core_frame(struct agent_core *c, const struct agent_event *ev)
     uint64_t newest = core_deployment_generation(c, h->deployment);
     bool kind = h->kind == FRAME_ACTIVATION || h->kind == FRAME_TOKEN || h->kind == FRAME_ALIVE;
     bool stale = !s && newest && newest != h->generation;
-    bool foreign = !kind || (!s && !stale) || (s && h->session != core_stage_input_session(s));
+    bool foreign = !kind || (!s && !stale) || (s && s->is_share) ||
+                   (s && h->session != core_stage_input_session(s));
     if (!foreign && !stale)
         core_hop_heard(c, s);
     if (foreign || stale || !s->queue || h->kind == FRAME_ALIVE) {

@@ -9,6 +9,8 @@
  *     core_sequences.c    opening, closing, failing
  *     core_kv.c           orders and frames of keys and values
  *     core_alive.c, core_watch.c      signs of life, deadlines
+ *     core_slots.c        what all that is held has in common
+ *     core_shares.c       shares of plans of pools
  *     core_stages.c       a stage from prepare to unload
  *     core_tokens.c, core_frames.c, core_batches.c, core_turns.c
  *     core_answers.c, core_membership.c
@@ -76,6 +78,10 @@ struct core_stage {
                                        outputs 0: there is no end of them */
     uint64_t outputs_since_ns;      /* since when nothing of what is out came back */
     struct draft_costs draft_costs; /* last stage */
+    bool is_share;                  /* of a plan of pools: it has no queue, hops nor sequences */
+    uint64_t share_queued;          /* batches that wait for it */
+    bool share_running;
+    struct message_ref *connect; /* share_connect, held; NULL: none came */
     struct core_stage *next_dead;
 };
 
@@ -186,7 +192,8 @@ struct agent_core {
     struct message_model *models; /* of the store; spans and names in `models_arena` */
     size_t n_models;
     struct arena models_arena;
-    uint64_t memory_free_bytes, endpoint_foreign, data_sent_bytes, data_received_bytes;
+    uint64_t memory_free_bytes, endpoint_foreign, endpoint_stale, data_sent_bytes,
+        data_received_bytes;
     struct message_device_state *device_states; /* [n_devices] */
     struct message_held_stage held[AGENT_MAX_STAGES];
 
@@ -456,6 +463,25 @@ uint64_t core_expire_deadline(const struct agent_core *c);
 /* One of the stage's outputs is back. */
 void core_output_back(struct agent_core *c, struct core_stage *s);
 void core_output_freed(struct agent_core *c, const struct agent_event *ev);
+
+/* ---- core_slots.c */
+
+/* Says something of what is not held: refused before it began, or unloaded. */
+void core_stage_report_without(struct agent_core *c, const struct message_stage_prepare *p,
+                               const char *state, const struct err *e);
+/* FETCH or LOAD of what its order says. */
+void core_stage_work(struct agent_core *c, struct core_stage *s, enum agent_action_kind kind);
+/* What is ordered is held from now on, and its chunks are fetched. NULL, and said: there is no
+ * room. */
+struct core_stage *core_stage_add(struct agent_core *c, struct message_ref *m);
+void core_stage_drop(struct agent_core *c, struct core_stage *s);
+
+/* ---- core_shares.c */
+
+void core_share_prepare(struct agent_core *c, struct message_ref *m);
+void core_share_connect(struct agent_core *c, struct message_ref *m);
+void core_share_metered(struct agent_core *c, const struct agent_event *ev);
+void core_share_failed(struct agent_core *c, const struct agent_event *ev);
 
 /* ---- core_stages.c */
 

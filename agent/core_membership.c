@@ -130,7 +130,7 @@ static void heartbeat_send(struct agent_core *c, uint64_t now)
         m->u.heartbeat =
             (struct message_heartbeat){.number = ++c->heartbeat_number,
                                        .memory_free_bytes = c->memory_free_bytes,
-                                       .dropped_stale = c->dropped_stale,
+                                       .dropped_stale = c->dropped_stale + c->endpoint_stale,
                                        .dropped_foreign = c->dropped_foreign + c->endpoint_foreign,
                                        .data_sent_bytes = c->data_sent_bytes,
                                        .data_received_bytes = c->data_received_bytes,
@@ -235,6 +235,7 @@ void core_meter(struct agent_core *c, const struct agent_event *ev)
     for (size_t i = 0; ev->u.meter.device_free_bytes && i < c->n_devices; i++)
         c->device_states[i].memory_free_bytes = ev->u.meter.device_free_bytes[i];
     c->endpoint_foreign = ev->u.meter.dropped_foreign;
+    c->endpoint_stale = ev->u.meter.dropped_stale;
     c->data_sent_bytes = ev->u.meter.data_sent_bytes;
     c->data_received_bytes = ev->u.meter.data_received_bytes;
 }

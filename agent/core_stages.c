@@ -8,23 +8,6 @@
 #include "agent/core_int.h"
 #include "common/vector.h"
 
-/* ---- what the coordinator hears ---- */
-
-/* For a stage that there is not: refused before it began, or unloaded. */
-static void report_without(struct agent_core *c, uint64_t deployment, uint64_t generation,
-                           uint64_t stage, const char *state, const struct err *e)
-{
-    struct message *m = core_send(c, MESSAGE_STAGE_STATE);
-    if (m)
-        m->u.stage_state = (struct message_stage_state){.deployment = deployment,
-                                                        .generation = generation,
-                                                        .stage = stage,
-                                                        .state = state,
-                                                        .code = e ? status_word(e->code) : "",
-                                                        .text = core_text(c, e ? e->text : ""),
-                                                        .hint = core_text(c, e ? e->hint : "")};
-}
-
 /* ---- prepare ---- */
 
 static int prepare_check(const struct agent_core *c, const struct message_stage_prepare *p,
@@ -61,61 +44,17 @@ static int prepare_check(const struct agent_core *c, const struct message_stage_
     return 0;
 }
 
-static void work_order(struct agent_core *c, struct core_stage *s, enum agent_action_kind kind)
-{
-    struct agent_action *a = core_act(c, kind);
-    s->ticket = ++c->last_ticket;
-    s->done_bytes = s->total_bytes = 0;
-    if (!a)
-        return;
-    a->u.work.slot = s->slot;
-    a->u.work.ticket = s->ticket;
-    a->u.work.prepare = s->message;
-}
-
-static void stage_drop(struct agent_core *c, struct core_stage *s)
-{
-    core_queue_destroy(c, s);
-    struct agent_action *a = core_act(c, AGENT_DO_UNLOAD);
-    if (a)
-        a->u.unload.slot = s->slot;
-    for (size_t i = 0; i < c->n_stages; i++)
-        if (c->stages[i] == s)
-            c->stages[i] = c->stages[--c->n_stages];
-    core_stage_sessions_revoke(c, s->prepare.session, s->prepare.input_session);
-    s->next_dead = c->dead_stages;
-    c->dead_stages = s;
-}
-
 static void stage_start(struct agent_core *c, struct message_ref *m)
 {
     const struct message_stage_prepare *p = &m->message.u.stage_prepare;
     struct err e = {0};
-    struct core_stage *s = NULL;
-    int rc = prepare_check(c, p, &e);
-    if (rc == 0 && c->n_stages == AGENT_MAX_STAGES)
-        rc = err_set(&e, HP_EBUSY, "this agent holds %d stages already", AGENT_MAX_STAGES);
-    if (rc == 0 && (s = calloc(1, sizeof *s)) == NULL)
-        rc = err_set(&e, HP_ENOMEM, "no memory for a stage");
-    if (rc < 0) {
-        report_without(c, p->deployment, p->generation, p->stage, "failed", &e);
+    if (prepare_check(c, p, &e) < 0) {
+        core_stage_report_without(c, p, "failed", &e);
         return;
     }
-    s->message = message_ref_hold(m);
-    s->prepare = *p;
-    frame_dtype_of_word(p->wire, &s->wire);
-    s->slot = ++c->last_slot;
-    s->state = STAGE_FETCHING;
-    c->stages[c->n_stages++] = s;
-    core_stage_sessions_allow(c, s);
-    log_info("agent", "stage_prepare",
-             "deployment=%llu generation=%llu stage=%llu/%llu layers=%llu-%llu device=%llu",
-             (unsigned long long)p->deployment, (unsigned long long)p->generation,
-             (unsigned long long)p->stage, (unsigned long long)p->n_stages,
-             (unsigned long long)p->first_layer, (unsigned long long)p->end_layer - 1,
-             (unsigned long long)p->device);
-    core_stage_report(c, s);
-    work_order(c, s, AGENT_DO_FETCH);
+    struct core_stage *s = core_stage_add(c, m);
+    if (s)
+        frame_dtype_of_word(p->wire, &s->wire);
 }
 
 /* The weights that are there, or being loaded, serve the new generation too. */
@@ -175,7 +114,7 @@ static struct core_stage *stage_predecessor(struct agent_core *c,
 {
     for (size_t i = 0; i < c->n_stages; i++)
         if (c->stages[i]->prepare.deployment == p->deployment &&
-            c->stages[i]->prepare.device == p->device)
+            c->stages[i]->prepare.device == p->device && !c->stages[i]->is_share)
             return c->stages[i];
     return core_stage_of(c, p->deployment, p->generation, p->stage);
 }
@@ -185,6 +124,10 @@ void core_stage_prepare(struct agent_core *c, struct message_ref *m)
     const struct message_stage_prepare *p = &m->message.u.stage_prepare;
     if (p->copy) {
         core_copy_begin(c, m);
+        return;
+    }
+    if (p->share.count > 0) {
+        core_share_prepare(c, m);
         return;
     }
     struct core_stage *s = core_stage_of(c, p->deployment, p->generation, p->stage);
@@ -202,7 +145,7 @@ void core_stage_prepare(struct agent_core *c, struct message_ref *m)
         return;
     }
     for (; s; s = stage_predecessor(c, p))
-        stage_drop(c, s);
+        core_stage_drop(c, s);
     stage_start(c, m);
 }
 
@@ -235,7 +178,7 @@ void core_stage_fetched(struct agent_core *c, const struct agent_event *ev)
         s->loaded_kv_tokens = s->prepare.kv_tokens;
         s->loaded_sequences = s->prepare.max_sequences;
         s->loaded_batch_tokens = s->prepare.max_batch_tokens;
-        work_order(c, s, AGENT_DO_LOAD);
+        core_stage_work(c, s, AGENT_DO_LOAD);
         core_stage_move(c, s, STAGE_LOADING);
     }
 }
@@ -260,6 +203,10 @@ void core_stage_loaded(struct agent_core *c, const struct agent_event *ev)
         return;
     }
     s->loaded = true;
+    if (s->is_share) {
+        core_stage_move(c, s, STAGE_READY);
+        return;
+    }
     s->outputs = p->outputs;
     s->width_in = p->width_in;
     s->width_out = p->width_out;
@@ -298,7 +245,7 @@ void core_stage_connect(struct agent_core *c, struct message_ref *message)
         c->dropped_stale++;
         return;
     }
-    if (s->state != STAGE_READY) {
+    if (s->state != STAGE_READY || s->is_share) {
         core_stage_report(c, s);
         return;
     }
@@ -342,10 +289,12 @@ void core_stage_unload(struct agent_core *c, struct message_ref *message)
             i++;
             continue;
         }
-        stage_drop(c, s); /* the last one takes its place */
+        core_stage_drop(c, s); /* the last one takes its place */
         log_info("agent", "stage_unloaded", "deployment=%llu generation=%llu stage=%llu",
                  (unsigned long long)m->deployment, (unsigned long long)generation,
                  (unsigned long long)stage);
-        report_without(c, m->deployment, generation, stage, "unloaded", NULL);
+        const struct message_stage_prepare gone = {
+            .deployment = m->deployment, .generation = generation, .stage = stage};
+        core_stage_report_without(c, &gone, "unloaded", NULL);
     }
 }

@@ -52,6 +52,7 @@ void core_stage_free(struct core_stage *s)
     free(s->next_device);
     free(s->first_device);
     message_ref_release(s->message);
+    message_ref_release(s->connect);
     free(s);
 }
 
@@ -89,14 +90,15 @@ size_t core_stages_held(struct agent_core *c)
             .state = stage_states[s->state].word,
             .sequences = q.sequences,
             .kept = s->n_kept,
-            .queued_batches = q.frames + q.in_flight,
+            .queued_batches = q.frames + q.in_flight + s->share_queued,
             .kv_used_tokens = q.kv_tokens,
             .kv_tokens = s->prepare.kv_tokens,
             .batches_done = s->batches_done,
             .busy_s = s->busy_s,
             .planned_s = s->planned_s,
             .hop_heard = s->hop.heard,
-            .running = own->n_running && own->runs[own->first_run].slot == s->slot};
+            .running =
+                s->share_running || (own->n_running && own->runs[own->first_run].slot == s->slot)};
     }
     return c->n_stages;
 }

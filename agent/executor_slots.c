@@ -107,6 +107,11 @@ static int paced_check(const struct executor *x, const struct executor_load *l, 
                        "%s is known by the profile of a sequence model; a graph of fixed shape has "
                        "no times there",
                        paced_as(p));
+    if (paced_is_fixed(p))
+        return err_set(e, HP_EUNSUPPORTED,
+                       "%s is known by the profile of a network of fixed shape, which has no times "
+                       "for sequences",
+                       paced_as(p));
     if (l->end_layer > paced_layers(p))
         return err_set(e, HP_EINVAL,
                        "the model has a layer %d, the profile of %s ends at %d: a model stands in "

@@ -271,6 +271,7 @@ static void action_do(struct agent *a, const struct agent_action *act)
     case AGENT_DO_FETCH: shell_stage_fetch(a, act); return;
     case AGENT_DO_LOAD: shell_stage_load(a, act); return;
     case AGENT_DO_UNLOAD: shell_stage_unload(a, act->u.unload.slot); return;
+    case AGENT_DO_SHARE_CONNECT: shell_share_connect(a, act); return;
     case AGENT_DO_CONNECT: shell_stage_connect(a, act); return;
     case AGENT_DO_SEQUENCE_OPEN: sequence_open(a, act); return;
     case AGENT_DO_SEQUENCE_GROW: sequence_grow(a, act); return;

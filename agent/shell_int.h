@@ -1,6 +1,7 @@
 /* What the files of the shell share, from bottom to top:
  *
  *     shell_queue.c     what other threads leave for the loop
+ *     shell_shares.c    shares of plans of pools: their threads, and where their batches go
  *     shell_stages.c    what the shell keeps of the core's stages
  *     shell_kv.c        keys and values that come and go
  *     shell_actions.c   doing what the core says
@@ -28,6 +29,7 @@
 #include "agent/event_queue.h"
 #include "agent/executor.h"
 #include "agent/link_probe_io.h"
+#include "agent/share_runner.h"
 #include "agent/spill_store.h"
 #include "agent/store_worker.h"
 #include "common/log.h"
@@ -45,6 +47,7 @@ enum queued_class {
     QUEUED_OPENED,
     QUEUED_KV,
     QUEUED_LOADED,
+    QUEUED_SHARE,
     QUEUED_OTHER,
     QUEUED_CLASSES
 };
@@ -80,6 +83,14 @@ struct shell_stage {
     /* of a paced agent */
     int end_layer;
     double stands_for;
+    struct share_runner *runner; /* of a share, instead of the executor and the outlets */
+    uint64_t deployment, generation;
+};
+
+/* Where batches of a plan of pools go from here. */
+struct shell_plan {
+    uint64_t deployment, generation;
+    struct share_peers *peers;
 };
 
 /* Where the pieces of an export go; ticket 0: the place is free. */
@@ -132,7 +143,13 @@ struct agent {
     struct paced *paced; /* the device that this agent stands for; NULL: itself */
     struct link_probe_io *probes;
     struct spill_store *spills; /* NULL: nothing is spilled */
-    struct delay_line *line;    /* paced: frames on their way */
+    struct delay_line *line; /* frames that may not leave yet; NULL: neither is this agent paced nor
+                                has it shares */
+    struct shell_plan *plans;
+    size_t n_plans, room_plans;
+    struct share_runner **ending; /* stopped, with a run that goes on */
+    size_t n_ending, room_ending;
+    uint64_t batches_stale; /* that came for plans that are not here */
     struct key_pair keys;
     char machine[80], hostname[256], kinds[DISCOVER_MAX_DEVICES][DISCOVER_KIND], store_folder[1100],
         profile_folder[1100], key_file[1100];
@@ -168,6 +185,21 @@ int shell_devices_open(struct agent *a, struct err *e);
 void shell_devices_close(struct agent *a);
 /* Memory that is free: of each device, and of the box. */
 void shell_devices_meter(struct agent *a, struct agent_event *ev);
+
+/* ---- shell_shares.c; all in the monitor, but for shell_shares_close */
+
+/* `queue_bytes`: of batches that wait for it. */
+void shell_share_load(struct agent *a, struct shell_stage *s, const struct agent_action *act,
+                      uint64_t queue_bytes);
+void shell_share_connect(struct agent *a, const struct agent_action *act);
+/* Stops a slot's runner, if it has one. */
+void shell_share_drop(struct agent *a, struct shell_stage *s);
+/* A FRAME_TENSORS. Takes the payload. */
+void shell_share_frame(struct agent *a, const struct frame_header *h, struct data_buffer *payload);
+/* Frees runners that have ended. */
+void shell_shares_reap(struct agent *a);
+/* The agent stops: waits for those that have not. */
+void shell_shares_close(struct agent *a);
 
 /* ---- shell_stages.c; all in the monitor */
 

@@ -13,8 +13,8 @@ void queued_event_free(struct queued_event *m)
 /* Outputs are bounded by the stages' reserves, runs and opened sequences (those that were refused)
  * by the orders that they answer. */
 static const uint32_t queued_places[QUEUED_CLASSES] = {
-    [QUEUED_LINK] = 256, [QUEUED_OUTPUT] = 4096, [QUEUED_RAN] = 64,    [QUEUED_OPENED] = 16384,
-    [QUEUED_KV] = 2048,  [QUEUED_LOADED] = 1024, [QUEUED_OTHER] = 1024};
+    [QUEUED_LINK] = 256, [QUEUED_OUTPUT] = 4096, [QUEUED_RAN] = 64,     [QUEUED_OPENED] = 16384,
+    [QUEUED_KV] = 2048,  [QUEUED_LOADED] = 1024, [QUEUED_SHARE] = 1024, [QUEUED_OTHER] = 1024};
 
 static enum queued_class queued_class_of(enum agent_event_kind kind)
 {
@@ -27,6 +27,7 @@ static enum queued_class queued_class_of(enum agent_event_kind kind)
     case AGENT_EVENT_KV_LEFT: return QUEUED_KV;
     case AGENT_EVENT_LOADED:
     case AGENT_EVENT_FETCHED: return QUEUED_LOADED;
+    case AGENT_EVENT_SHARE_FAILED: return QUEUED_SHARE;
     default: return QUEUED_OTHER;
     }
 }
@@ -52,7 +53,7 @@ void shell_event_put(struct agent *a, const struct queued_event *m)
     if (!put) {
         log_warn_limited("agent", "event_lost", "reason=full kind=%d", (int)m->event.kind);
         queued_event_free(&copy);
-        if (of_class != QUEUED_OTHER && of_class != QUEUED_LOADED)
+        if (of_class != QUEUED_OTHER && of_class != QUEUED_LOADED && of_class != QUEUED_SHARE)
             atomic_store(&a->lost, true);
     }
     uv_async_send(&a->wake);

@@ -39,6 +39,10 @@ void shell_on_frame(void *ctx, const struct frame_header *h, struct data_buffer 
         shell_enter(a);
         shell_frame(a, h, payload);
         shell_leave(a);
+    } else if (h->kind == FRAME_TENSORS) {
+        shell_enter(a);
+        shell_share_frame(a, h, payload);
+        shell_leave(a);
     } else if (h->kind == FRAME_CHUNK || h->kind == FRAME_CHUNK_WANT) {
         store_worker_frame(a->store, h, payload);
     } else if (h->kind == FRAME_PROBE || h->kind == FRAME_PROBE_ECHO) {

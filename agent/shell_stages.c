@@ -6,6 +6,9 @@
 #include "common/vector.h"
 #include "transport/stage_bytes.h"
 
+/* So many batches on their way to a share have room in the pool of received frames. */
+enum { SHARE_INPUTS = 8 };
+
 /* ---- stages ---- */
 
 struct shell_stage *shell_stage_of(struct agent *a, uint64_t slot)
@@ -63,7 +66,10 @@ void shell_stage_loaded(struct agent *a, struct shell_stage *s, uint32_t width_i
                         uint32_t vocabulary)
 {
     s->vocabulary = vocabulary;
-    if (!s->inputs_bytes)
+    if (s->runner) {
+        s->inputs_bytes = SHARE_INPUTS * share_runner_view(s->runner).input_bytes;
+        pool_size(a);
+    } else if (!s->inputs_bytes)
         stage_receives(a, s, width_in);
 }
 
@@ -132,6 +138,7 @@ void shell_stage_drop(struct agent *a, uint64_t slot)
     struct shell_stage *s = shell_stage_of(a, slot);
     if (!s)
         return;
+    shell_share_drop(a, s);
     outlet_drop(&s->next);
     outlet_drop(&s->first);
     free(s->path);
@@ -178,6 +185,10 @@ void shell_stage_load(struct agent *a, const struct agent_action *act)
     if (!s || !s->path) {
         work_failed(a, AGENT_EVENT_LOADED, act, HP_ENOMEM,
                     "the store did not say where the model lies");
+        return;
+    }
+    if (p->share.count > 0) {
+        shell_share_load(a, s, act, shell_pool_least_bytes(a));
         return;
     }
     struct executor_load l = {.slot = act->u.work.slot,

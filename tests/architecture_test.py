@@ -40,9 +40,7 @@ SEAMS = {
     "dtype_f32_to_bf16",  # the rounding that kernels are held to
     "onnx_parse",  # ONNX without a file, for fuzzing
     "matcher_whole",  # whether a text may end here
-    "frame_tensors_size", "frame_tensors_encode", "frame_tensors_decode",  # batches of pools
-    "manifest_onnx_build", "network_part_open", "network_part_close", "network_part_enters", "network_part_leaves", "network_part_next",
-    "network_part_run", "network_part_warm", "network_part_bytes",  # shares of pools
+    "manifest_onnx_build",  # shares of pools
     "key_encode",  # the pair of key_decode: who plays a peer (bench, fuzz, attack) makes keys with it
 }
 

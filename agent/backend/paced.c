@@ -36,11 +36,6 @@ static int files_read(struct paced *p, const char *cluster_file, const char *pro
         (rc = profile_from_json(&profile, &p->profile, e)) < 0 ||
         (rc = digest_file_sha256(profile_file, p->profile_digest, e)) < 0)
         return rc;
-    if (p->profile.shape != PROFILE_SEQUENCE)
-        return err_set(
-            e, HP_EINVAL,
-            "%s: is of a fixed-shape model; a paced agent needs times by slice and prefix",
-            profile_file);
     return 0;
 }
 
@@ -94,6 +89,11 @@ double paced_memory_bytes(const struct paced *p)
 {
     return p->cluster.devices[p->device].memory_bytes;
 }
+bool paced_is_fixed(const struct paced *p)
+{
+    return p->profile.shape != PROFILE_SEQUENCE;
+}
+
 int paced_layers(const struct paced *p)
 {
     return p->profile.n_layers;
@@ -206,6 +206,15 @@ double paced_hop_seconds(const struct paced *p, const struct cluster_wire *wire,
                          uint32_t tokens, double batch)
 {
     return predict_hop_bytes(&p->profile, end, tokens, batch) / wire->bandwidth_bytes_per_s;
+}
+
+double paced_share_seconds(const struct paced *p, const struct cluster_wire *wire, int end,
+                           uint32_t samples, uint64_t bytes)
+{
+    bool told = paced_is_fixed(p) && end >= 1 && end <= p->profile.n_layers &&
+                p->profile.layers[end - 1].output_bytes > 0;
+    double crossing = told ? p->profile.layers[end - 1].output_bytes * samples : (double)bytes;
+    return crossing / wire->bandwidth_bytes_per_s;
 }
 
 double paced_token_seconds(const struct paced *p, const struct cluster_wire *wire, uint32_t tokens,

@@ -36,6 +36,8 @@ const char *paced_as(const struct paced *p);
 const char *paced_kind(const struct paced *p);
 double paced_memory_bytes(const struct paced *p);
 int paced_layers(const struct paced *p);
+/* The profile is of a network of fixed shape: it says nothing of sequences. */
+bool paced_is_fixed(const struct paced *p);
 
 /* Appends a node of hp-cluster/1 called `name` with that one device, and beside it "paced": {"as",
  * "profile" (digest), "links": [{"to", ...}]}: its hops to all other devices of the file. */
@@ -63,6 +65,10 @@ int paced_hop(const struct paced *p, const char *to, struct cluster_wire *out, s
  * on their way back. */
 double paced_hop_seconds(const struct paced *p, const struct cluster_wire *wire, int end,
                          uint32_t tokens, double batch);
+/* Of what block `end` - 1 of a network gives for so many samples: as the profile says, or, where it
+ * does not, the bytes that there are. */
+double paced_share_seconds(const struct paced *p, const struct cluster_wire *wire, int end,
+                           uint32_t samples, uint64_t bytes);
 double paced_token_seconds(const struct paced *p, const struct cluster_wire *wire, uint32_t tokens,
                            double batch);
 
