@@ -46,10 +46,9 @@ static void entry_remove(struct spill_shelf *s, struct spill_entry *x)
     for (i = 0; s->entries[i] != x;)
         i++;
     s->entries[i] = s->entries[--s->n_entries];
-    s->changed(s->ctx, x, !x->image, true);
-    if (x->image)
-        s->memory_bytes -= x->bytes;
+    s->memory_bytes -= x->image ? x->bytes : 0;
     entry_unfile(s, x);
+    s->changed(s->ctx, x, !x->image, true);
     spill_entry_free(x);
 }
 
@@ -90,7 +89,10 @@ static bool entry_write(struct spill_shelf *s, struct spill_entry *x)
         return false;
     spill_file_seal(b->data, b->size); /* others read what stands before */
     spill_entry_path(s->folder, x, path);
-    if (fs_file_write(path, b->data, b->size, 0600, &e) < 0) {
+    int rc = fs_folder_make(s->folder, 0700, &e); /* somebody may have removed it */
+    if (rc == 0)
+        rc = fs_file_write(path, b->data, b->size, 0600, &e);
+    if (rc < 0) {
         log_warn_limited("agent", "spill_not_written", "text=\"%s\"", e.text);
         return false;
     }

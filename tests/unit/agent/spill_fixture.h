@@ -21,6 +21,7 @@ struct spill_shelf_fixture {
     struct kv_shape shape;
     atomic_ullong counted;
     int come, gone;
+    uint64_t told_bytes; /* in memory and on disk, as of the last that came or went */
     char folder[64];
 };
 
@@ -29,6 +30,7 @@ static void changed(void *ctx, const struct spill_entry *x, bool disk, bool gone
     struct spill_shelf_fixture *f = ctx;
     (void)x, (void)disk;
     *(gone ? &f->gone : &f->come) += 1;
+    f->told_bytes = f->shelf.memory_bytes + f->shelf.disk_bytes;
 }
 
 static void shelf_open(struct spill_shelf_fixture *f, uint64_t memory, uint64_t disk)

@@ -49,6 +49,7 @@ static void one_run(struct spill_shelf_fixture *f, uint64_t seed)
     if (random_next(&r) % 4 == 0)
         f->shape.groups[0].window = window / 2; /* each layer has one */
     f->come = f->gone = 0;
+    f->told_bytes = 0;
     shelf_open(f, memory, disk);
     for (int step = 0; step < STEPS; step++) {
         struct digest pages[DEPTH];
@@ -74,9 +75,11 @@ static void one_run(struct spill_shelf_fixture *f, uint64_t seed)
             shelf_open(f, memory, disk);
             assert_true(save || f->shelf.dropped || dropped || f->shelf.n_entries <= n_filed);
             f->come = (int)f->shelf.n_entries, f->gone = 0;
+            f->told_bytes = f->shelf.memory_bytes + f->shelf.disk_bytes;
         }
         shelf_is_sound(f);
         assert_int_equal(f->come - f->gone, f->shelf.n_entries);
+        assert_int_equal(f->told_bytes, f->shelf.memory_bytes + f->shelf.disk_bytes);
     }
     assert_true(found || disk < 10 * unit);
     spill_shelf_close(&f->shelf, false);

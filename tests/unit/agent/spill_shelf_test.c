@@ -232,6 +232,18 @@ TEST(a_folder_with_other_files_is_cleaned)
     spill_shelf_close(&f->shelf, false);
 }
 
+TEST(a_folder_that_went_is_made_anew)
+{
+    struct spill_shelf_fixture *f = *state;
+    char path[400];
+    shelf_open(f, 0, plenty);
+    assert_int_equal(rmdir(f->folder), 0);
+    spill_shelf_put(&f->shelf, image_make(f, 11, PAGES));
+    assert_true(has(f, 11));
+    assert_int_equal(files_of(f, path), 1);
+    spill_shelf_close(&f->shelf, false);
+}
+
 /* Of a layer with a window there is what a token behind the last page sees. */
 TEST(a_chain_is_found_at_lengths_that_its_windows_reach)
 {
@@ -282,6 +294,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(what_needs_a_file_that_was_damaged_goes_with_it, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(a_folder_with_other_files_is_cleaned, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_folder_that_went_is_made_anew, setup, teardown),
     };
     return cmocka_run_group_tests_name("spill_shelf", tests, NULL, NULL);
 }
