@@ -228,7 +228,7 @@ unsigned cuda_on_cpu_lanes()
     return blocks.warps[now.thread / 32].lanes;
 }
 
-static const uint64_t *warp_exchange(unsigned mask, uint64_t value, const void *pc)
+const uint64_t *cuda_on_cpu::warp_exchange(unsigned mask, uint64_t value, const void *pc)
 {
     warp &w = blocks.warps[now.thread / 32];
     int first = now.thread / 32 * 32;

@@ -3,6 +3,8 @@
 #ifndef HP_TESTS_CUDA_ON_CPU_INT_H
 #define HP_TESTS_CUDA_ON_CPU_INT_H
 
+#include <functional>
+
 #include "cuda_runtime.h"
 
 namespace cuda_on_cpu
@@ -44,11 +46,17 @@ void touch(const void *at, size_t n, bool writes, const void *pc, bool atomic = 
 /* blocks.cc */
 void kernel_run(const char *kernel, dim3 grid, dim3 block, size_t shared, void *closure,
                 size_t bytes, void (*call)(void *));
+/* What all lanes of the warp give; until the next such call. */
+const uint64_t *warp_exchange(unsigned mask, uint64_t value, const void *pc);
 /* async.cc: a block begins; what the one before did not wait for is gone. */
 void copies_forget(int threads);
 /* From 0 to n - 1, seeded. */
 unsigned draw(unsigned n);
 void draw_seed(uint64_t seed);
+
+/* streams.cc: work for later; false: the device is lost. */
+bool stream_add(cudaStream_t s, std::function<void()> run);
+int capability(); /* 75 is 7.5 */
 
 } // namespace cuda_on_cpu
 

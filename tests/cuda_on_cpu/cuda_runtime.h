@@ -17,7 +17,7 @@
  *   - an access of the host to device memory
  *
  * The variable CUDA_ON_CPU sets "seed=N,memory=BYTES,devices=N,malloc_fails=N,call_fails=N,
- * driver=0,lost_file=PATH": memory of a device, the allocation that fails, the call from which on
+ * driver=0,lost_file=PATH,capability=N": memory of a device, the allocation that fails, the call from which on
  * all fail as if the GPU had fallen off the bus, a box without a driver, and a file that makes all
  * calls fail once it is there. Words are 4 bytes. */
 #ifndef HP_TESTS_CUDA_ON_CPU_CUDA_RUNTIME_H
@@ -72,6 +72,8 @@ void *cuda_on_cpu_dynamic_shared();
 void cuda_on_cpu_copy_async(void *shared, const void *global, size_t bytes);
 void cuda_on_cpu_copy_group_end();
 void cuda_on_cpu_copy_groups_wait(int but);
+/* What tensor cores do with a warp's fragments of 16 x 16 and 16 x 8 f16 (mma.sync.m16n8k16). */
+void cuda_on_cpu_tensor_multiply(float *sums, const unsigned *a, unsigned b0, unsigned b1);
 /* Once for each access that is no plain load or store. */
 void cuda_on_cpu_atomic(void *at, size_t bytes);
 
@@ -184,6 +186,7 @@ enum cudaError_t {
     cudaErrorInvalidDevice = 101,
     cudaErrorNotReady = 600,
     cudaErrorIllegalAddress = 700,
+    cudaErrorUnknown = 999,
 };
 enum cudaMemcpyKind {
     cudaMemcpyHostToHost,

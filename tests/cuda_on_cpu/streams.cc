@@ -53,6 +53,11 @@ static std::string setting_text(const char *name)
     return std::string(at, strcspn(at, ","));
 }
 
+int cuda_on_cpu::capability()
+{
+    return (int)setting("capability", 80);
+}
+
 static void box_ready()
 {
     if (box.ready)
@@ -147,6 +152,15 @@ void cuda_on_cpu_launch(const char *kernel, dim3 grid, dim3 block, size_t shared
     work_add(s, [=] { kernel_run(kernel, grid, block, shared, own.get(), bytes, call); });
 }
 
+bool cuda_on_cpu::stream_add(cudaStream_t s, std::function<void()> run)
+{
+    std::lock_guard<std::recursive_mutex> held(box.lock);
+    if (call_begin() != cudaSuccess)
+        return false;
+    work_add(s, std::move(run));
+    return true;
+}
+
 /* ---- devices ---- */
 
 const char *cudaGetErrorString(cudaError_t e)
@@ -190,7 +204,8 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *out, int device)
     memset(out, 0, sizeof *out);
     snprintf(out->name, sizeof out->name, "CUDA stand-in");
     out->totalGlobalMem = memory_limit_bytes();
-    out->major = 7;
+    out->major = capability() / 10;
+    out->minor = capability() % 10;
     out->multiProcessorCount = 1;
     return cudaSuccess;
 }

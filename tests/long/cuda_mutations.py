@@ -11,7 +11,7 @@ import sys
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import faults
 
-TESTS = [f"build/tests/unit/agent/backend/cuda_{name}test" for name in ("decode_", "attention_", "operators_", "")]
+TESTS = [f"build/tests/unit/agent/backend/cuda_{name}test" for name in ("products_", "attention_", "operators_", "")]
 ROOM = "agent/backend/cuda/"
 
 # What it is, file, what stands there, what takes its place (once).
@@ -30,7 +30,7 @@ FAULTS = [
     ("decode: lanes do not wait for each other's copies", ROOM + "decode.cu", "        async_groups_wait<1>();\n        __syncwarp();\n", "        async_groups_wait<1>();\n"),
     ("decode: a piece is overwritten while lanes read it", ROOM + "decode.cu", "        __syncwarp();\n    }\n    sums_store<ROWS>", "    }\n    sums_store<ROWS>"),
     ("decode: one room for both pieces", ROOM + "decode.cu", "own + (i + 1) % 2 * turn", "own + i % 2 * turn"),
-    ("decode: a row's last piece is read past its end", ROOM + "decode.cu", "row_bytes - first < each ? row_bytes - first : each", "row_bytes - first < each ? each : each"),
+    ("decode: a row's last piece is read past its end", ROOM + "decode_formats.cuh", "row_bytes - first < each ? row_bytes - first : each", "row_bytes - first < each ? each : each"),
     ("decode: tasks past a row's end", ROOM + "decode.cu", "            if (task >= n_tasks)\n                continue;\n", ""),
     ("decode: rows that begin anywhere", ROOM + "decode.cu", "+ o * room * 16 + lead[o]", "+ o * room * 16"),
     ("decode: an output past the last is read", ROOM + "decode.cu", "const uint8_t *row = p.weight + (c0 + o < p.outputs ? c0 + o : c0) * p.row_bytes;", "const uint8_t *row = p.weight + (c0 + o) * p.row_bytes;"),
@@ -42,6 +42,33 @@ FAULTS = [
     ("decode: sums of the wrong half", ROOM + "decode.cu", "half ? head.z : head.y", "half ? head.y : head.z"),
     ("decode: MXFP4 in the order of the others", ROOM + "decode.cu", "p.rows, p.inputs, p.dtype == DTYPE_MXFP4)", "p.rows, p.inputs, false)"),
     ("decode: weights end where their allocation does", ROOM + "weights.c", "                          : (bytes + GPU_LOAD_BYTES - 1) / GPU_LOAD_BYTES * GPU_LOAD_BYTES;", "                          : bytes;"),
+    # many rows
+    ("expand: pieces are not waited for", ROOM + "expand.cu", "    async_groups_wait<0>();\n", ""),
+    ("expand: lanes do not wait for each other's copies", ROOM + "expand.cu", "    async_groups_wait<0>();\n    __syncwarp();\n", "    async_groups_wait<0>();\n"),
+    ("expand: rows past the last", ROOM + "expand.cu", "    if (row >= n_rows)\n        return;\n", ""),
+    ("expand: tasks past a row's end", ROOM + "expand.cu", "        if (task >= n_tasks)\n            continue;\n", ""),
+    ("halves: a panel's bias is the first one's", ROOM + "matmul.c", "p->bias ? p->bias + c : NULL", "p->bias"),
+    ("halves: room for inputs is too small", ROOM + "matmul.c", "r.in_bytes = bytes_align(rows * inputs * HALF_BYTES);", "r.in_bytes = bytes_align(inputs * HALF_BYTES);"),
+    ("halves: room for cuBLASLt is not taken", ROOM + "matmul.c", "    r.bytes = r.in_bytes + r.panel_bytes + work_bytes(d);", "    r.bytes = r.in_bytes + r.panel_bytes;"),
+    ("halves: cuBLASLt is given rows that lie anywhere", ROOM + "blas.cu", "    return all % BLAS_ALIGNMENT == 0 &&", "    return"),
+    ("halves: the way of another shape", ROOM + "blas.cu", "           a->rows == b->rows && ", "           "),
+    ("room is not counted", ROOM + "matmul.c", "        bytes = halves > bytes ? halves : bytes;\n", "        bytes += halves / 2;\n"),
+    # flash
+    ("flash: keys are not waited for", ROOM + "flash.cu", "        async_groups_wait<1>();\n        __syncthreads();\n        keys_multiply", "        __syncthreads();\n        keys_multiply"),
+    ("flash: values are not waited for", ROOM + "flash.cu", "        async_groups_wait<1>();\n        __syncthreads();\n        values_multiply", "        __syncthreads();\n        values_multiply"),
+    ("flash: no barrier before keys are multiplied", ROOM + "flash.cu", "        __syncthreads();\n        keys_multiply", "        keys_multiply"),
+    ("flash: no barrier before the next keys", ROOM + "flash.cu", "keys_multiply<DIM>(keys, q, scores);\n        __syncthreads();\n", "keys_multiply<DIM>(keys, q, scores);\n"),
+    ("flash: no barrier before values are multiplied", ROOM + "flash.cu", "        __syncthreads();\n        values_multiply", "        values_multiply"),
+    ("flash: no barrier before the next values", ROOM + "flash.cu", "values_multiply<DIM>(values, scores, sums);\n        __syncthreads();\n", "values_multiply<DIM>(values, scores, sums);\n"),
+    ("flash: tokens that nobody wrote are read", ROOM + "flash.cu", "if (position < first || position > last)", "if (position < first)"),
+    ("flash: tokens before a window are read", ROOM + "flash.cu", "if (position < first || position > last)", "if (position > last)"),
+    ("flash: a token sees those after it", ROOM + "flash.cu", "position < r.first[h] || position > r.last[h] ? -INFINITY", "position < r.first[h] ? -INFINITY"),
+    ("flash: a token sees those before its window", ROOM + "flash.cu", "position < r.first[h] || position > r.last[h] ? -INFINITY", "position > r.last[h] ? -INFINITY"),
+    ("flash: rows past a tile are written", ROOM + "flash.cu", "            if (there[h]) {", "            {"),
+    ("flash: sums so far are not made smaller", ROOM + "flash.cu", "            sums[n][h * 2] *= keep;\n", ""),
+    ("flash: sinks are no part of the sum", ROOM + "flash.cu", "total = total * by + exp2f(sink - most);", "total = total * by;"),
+    ("flash: rows of other runs in a tile", ROOM + "kv.c", "uint32_t *at = run_is_tiled(r, tiles) ? &tiled : &other;", "uint32_t *at = run_is_tiled(r, tiles) ? &other : &tiled;"),
+    ("flash: a GPU without tensor cores", ROOM + "kv.c", "facts.minor >= 75 &&", "facts.minor >= 60 &&"),
     # bounds
     ("few rows: no bound on outputs", ROOM + "products.cu", "if (lane == 0 && c < p.outputs && r < n)", "if (lane == 0 && r < n)"),
     ("few rows: no bound on rows", ROOM + "products.cu", "if (lane == 0 && c < p.outputs && r < n)", "if (lane == 0 && c < p.outputs)"),

@@ -68,6 +68,17 @@ static __device__ __forceinline__ uint4 shared_quad(shared_at at)
 #endif
 }
 
+static __device__ __forceinline__ void shared_quad_put(shared_at at, uint4 v)
+{
+#ifdef CUDA_ON_CPU
+    *(uint4 *)(uintptr_t)at = v;
+#else
+    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(at), "r"(v.x), "r"(v.y), "r"(v.z),
+                 "r"(v.w)
+                 : "memory");
+#endif
+}
+
 /* 16 bytes; both addresses are multiples of that. */
 static __device__ __forceinline__ void async_copy_16(shared_at to, const void *global)
 {
@@ -76,10 +87,7 @@ static __device__ __forceinline__ void async_copy_16(shared_at to, const void *g
 #elif __CUDA_ARCH__ >= 800
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(global) : "memory");
 #else
-    uint4 bytes = *(const uint4 *)global;
-    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(bytes.x), "r"(bytes.y),
-                 "r"(bytes.z), "r"(bytes.w)
-                 : "memory");
+    shared_quad_put(to, *(const uint4 *)global);
 #endif
 }
 

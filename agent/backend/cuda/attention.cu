@@ -1,20 +1,9 @@
 /* Keys and values in pages, [block][part][token][kv head][head dim] as they cross links, and
  * attention over them: a block a row and head, whose warps take positions in turn and carry
  * greatest score and sum of weights from one to the next. */
-#include "agent/backend/cuda/cuda.cuh"
-#include "agent/backend/cuda/kernels.h"
-#include "common/kv_format.h"
+#include "agent/backend/cuda/attention.cuh"
 
 enum { ATTEND_WARPS = 4, WRITE_THREADS = 128 };
-
-static __device__ __forceinline__ uint8_t *
-kv_at(const gpu_attention &a, const gpu_attention_row &row, uint32_t part, uint32_t position)
-{
-    uint64_t page = a.pages[row.pages + position / a.page_tokens];
-    return a.pool + page * a.page_bytes +
-           ((uint64_t)(a.block * a.parts + part) * a.page_tokens + position % a.page_tokens) *
-               a.token_bytes;
-}
 
 /* A warp writes 32 elements as a block of Q8_0. */
 static __device__ void q8_write(uint8_t *block, uint32_t lane, float value)
@@ -64,7 +53,7 @@ template <int FORMAT, int EACH> __global__ void attend_kernel(gpu_attention a)
 {
     __shared__ float greatests[ATTEND_WARPS], totals[ATTEND_WARPS];
     __shared__ float sums[ATTEND_WARPS][EACH * WARP];
-    gpu_attention_row row = a.rows[blockIdx.x];
+    gpu_attention_row row = a.rows[a.n_tiled + blockIdx.x];
     uint32_t head = blockIdx.y, kv_head = head / (a.heads / a.kv_heads), warp = threadIdx.x / WARP,
              lane = threadIdx.x % WARP;
     const float *query = a.q.data + row.row * a.q.stride + (uint64_t)head * a.head_dim;
@@ -119,7 +108,7 @@ template <int FORMAT, int EACH> __global__ void attend_kernel(gpu_attention a)
 
 template <int FORMAT> static void attend_launch(struct CUstream_st *s, const gpu_attention &a)
 {
-    dim3 grid(a.n_rows, a.heads);
+    dim3 grid(a.n_rows - a.n_tiled, a.heads);
     uint32_t most = a.head_dim > a.value_dim ? a.head_dim : a.value_dim;
     if (most <= 64)
         CUDA_LAUNCH((attend_kernel<FORMAT, 2>), grid, ATTEND_WARPS * WARP, s)(a);
@@ -138,6 +127,9 @@ void gpu_attend(struct CUstream_st *s, const struct gpu_attention *a)
     if (a->n_rows == 0)
         return;
     CUDA_LAUNCH(kv_write_kernel, grid, WRITE_THREADS, s)(*a);
+    gpu_flash(s, a);
+    if (a->n_rows == a->n_tiled)
+        return;
     if (a->kv_format == KV_F32)
         attend_launch<KV_F32>(s, *a);
     else if (a->kv_format == KV_F16)

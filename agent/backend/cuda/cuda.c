@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "agent/backend/cuda/cuda_int.h"
+#include "agent/backend/cuda/kernels.h"
 
 /* ---- devices ---- */
 
@@ -89,6 +90,9 @@ static int open_device(const struct device_config *c, struct device **out, struc
         close_device(&made);
         return rc;
     }
+    struct gpu_blas *blas = gpu_blas_open(); /* streams have one each */
+    d->has_blas = blas != NULL;
+    gpu_blas_close(blas);
     d->limit_bytes = c->memory_bytes ? c->memory_bytes : d->facts.free_bytes;
     snprintf(d->text, sizeof d->text, "cuda:%d %s, compute capability %d.%d, %d multiprocessors",
              d->ordinal, d->facts.name, d->facts.major, d->facts.minor, d->facts.multiprocessors);
@@ -104,13 +108,20 @@ static const char *device_text(const struct device *d)
 static int device_choices(const struct device *device, struct device_choice *out, int room)
 {
     const struct cuda_device *d = (const struct cuda_device *)device;
-    if (room < 1)
-        return 0;
-    snprintf(out->what, sizeof out->what, "instructions");
-    snprintf(out->how, sizeof out->how, "cuda %d.%d", d->facts.major, d->facts.minor);
-    snprintf(out->why, sizeof out->why, "%s; float32 arithmetic, weights read in place",
-             d->facts.name);
-    return 1;
+    const char *half = d->facts.major >= 8 ? "bf16" : "f16";
+    struct device_choice all[3] = {{"instructions", "", ""},
+                                   {"products, at most 8 rows", "weights read in place",
+                                    "quantised ones multiplied as 8-bit integers"},
+                                   {"products, more rows", "", ""}};
+    snprintf(all[0].how, sizeof all[0].how, "cuda %d.%d", d->facts.major, d->facts.minor);
+    snprintf(all[0].why, sizeof all[0].why, "%s", d->facts.name);
+    snprintf(all[2].how, sizeof all[2].how, "%s", d->has_blas ? "cuBLASLt" : "float32");
+    snprintf(all[2].why, sizeof all[2].why, "%s%s", d->has_blas ? half : "there is no libcublasLt",
+             d->has_blas ? " with float32 sums; F16 weights as they are" : "");
+    int n = room < 3 ? room : 3;
+    for (int i = 0; i < n; i++)
+        out[i] = all[i];
+    return n;
 }
 
 static void loader_enter(struct device *d)
@@ -124,13 +135,6 @@ static void host_spread(struct device *d, uint32_t n, void (*work)(void *ctx, ui
     (void)d;
     for (uint32_t i = 0; i < n; i++)
         work(ctx, i);
-}
-
-static uint64_t scratch_bytes(const struct device *d, const struct weight *w, enum weight_use use,
-                              bool f32, uint32_t rows)
-{
-    (void)d, (void)w, (void)use, (void)f32, (void)rows;
-    return 0;
 }
 
 /* ---- streams ---- */
@@ -151,7 +155,8 @@ static void stream_destroy(struct stream **stream)
     }
     cuda_room_free(&s->narrow);
     cuda_room_free(&s->wide);
-    cuda_room_free(&s->numbers);
+    cuda_room_give(s, &s->scratch);
+    gpu_blas_close(s->blas);
     free(s);
 }
 
@@ -166,6 +171,7 @@ static int stream_create(struct device *device, struct stream **out, struct err 
     rc = rc ? rc : gpu_stream_create(&s->stream);
     for (int i = 0; !rc && i < CUDA_TABLES; i++)
         rc = gpu_event_create(&s->tables[i].read);
+    s->blas = !rc && d->has_blas ? gpu_blas_open() : NULL;
     *out = (struct stream *)s;
     if (!rc)
         return 0;
@@ -250,7 +256,7 @@ const struct backend cuda_backend = {
     .loader_enter = loader_enter,
     .host_spread = host_spread,
     .weight_resident_bytes = cuda_weight_resident_bytes,
-    .matmul_scratch_bytes = scratch_bytes,
+    .matmul_scratch_bytes = cuda_matmul_scratch_bytes,
     .weight_load = cuda_weight_load,
     .weight_free = cuda_weight_free,
     .memory_alloc = cuda_memory_alloc,

@@ -16,6 +16,7 @@ struct cuda_device {
     char text[CUDA_TEXT];
     uint64_t limit_bytes;
     atomic_ullong used_bytes;
+    bool has_blas;
     pthread_mutex_t load_lock; /* of load_stream, which owner and loader use */
     struct CUstream_st *load_stream;
 };
@@ -38,7 +39,8 @@ struct cuda_stream {
     struct CUstream_st *stream;
     int failed;                    /* the first failure since an event or a wait took it */
     struct cuda_room narrow, wide; /* of copies that turn number formats */
-    struct cuda_room numbers;      /* inputs of a product of integers */
+    struct cuda_room scratch;      /* of a product, counted */
+    struct gpu_blas *blas;         /* NULL: there is no cuBLASLt */
     struct cuda_table tables[CUDA_TABLES];
     int table; /* the last that was filled */
 };
@@ -80,6 +82,9 @@ void cuda_memory_release(struct device *d, struct memory *m);
  * False: there is no room. */
 bool cuda_room_want(struct cuda_stream *s, struct cuda_room *r, size_t bytes, bool staged);
 void cuda_room_free(struct cuda_room *r);
+/* The same, of the device alone, and counted: no more than is asked for. */
+bool cuda_room_take(struct cuda_stream *s, struct cuda_room *r, size_t bytes);
+void cuda_room_give(struct cuda_stream *s, struct cuda_room *r);
 
 /* weights.c */
 uint64_t cuda_weight_resident_bytes(const struct device *d, const struct weight *w,
@@ -87,6 +92,12 @@ uint64_t cuda_weight_resident_bytes(const struct device *d, const struct weight 
 int cuda_weight_load(struct device *d, const struct weight *w, enum weight_use use, bool f32,
                      struct device_weight **out, struct err *e);
 void cuda_weight_free(struct device *d, struct device_weight **w);
+
+/* matmul.c */
+uint64_t cuda_matmul_scratch_bytes(const struct device *d, const struct weight *w,
+                                   enum weight_use use, bool f32, uint32_t rows);
+void cuda_matmul_run(struct cuda_stream *s, const struct cuda_op *op, const struct tensor *in,
+                     const struct tensor *out, const struct op_batch *batch);
 
 /* copies.c */
 void cuda_copy(struct stream *s, const struct tensor *to, const struct tensor *from);

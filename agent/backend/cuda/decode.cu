@@ -36,21 +36,6 @@ __global__ void decode_input_kernel(gpu_rows in, uint8_t *out, uint32_t rows, ui
 
 /* ---- integers ---- */
 
-/* A piece of a row on its way to shared memory; the row begins `lead` bytes after `from`, which is
- * a multiple of 16. */
-template <int DTYPE>
-static __device__ __forceinline__ void piece_fetch(shared_at to, const uint8_t *from, uint32_t lead,
-                                                   uint32_t row_bytes, uint32_t piece)
-{
-    const uint32_t each = decode_format<DTYPE>::PIECE_BYTES, most = each / 16 + 1;
-    uint32_t first = piece * each, left = row_bytes - first < each ? row_bytes - first : each,
-             n = (lead + left + 15) / 16, lane = threadIdx.x % WARP;
-#pragma unroll
-    for (uint32_t i = 0; i < most; i += WARP)
-        if (i + lane < n)
-            async_copy_16(to + (i + lane) * 16, from + first + (i + lane) * 16);
-}
-
 /* Bytes from a row's first block to that of a part of a task. */
 template <int DTYPE>
 static __device__ __forceinline__ uint32_t part_block(uint32_t task, uint32_t part)

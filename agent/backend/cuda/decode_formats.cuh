@@ -171,6 +171,21 @@ static __device__ __forceinline__ void q6_k_unpack(shared_at b, uint32_t quarter
     }
 }
 
+/* A piece of a row on its way to shared memory; the row begins `lead` bytes after `from`, which is
+ * a multiple of 16. */
+template <int DTYPE>
+static __device__ __forceinline__ void piece_fetch(shared_at to, const uint8_t *from, uint32_t lead,
+                                                   uint32_t row_bytes, uint32_t piece)
+{
+    const uint32_t each = decode_format<DTYPE>::PIECE_BYTES, most = each / 16 + 1;
+    uint32_t first = piece * each, left = row_bytes - first < each ? row_bytes - first : each,
+             n = (lead + left + 15) / 16, lane = threadIdx.x % WARP;
+#pragma unroll
+    for (uint32_t i = 0; i < most; i += WARP)
+        if (i + lane < n)
+            async_copy_16(to + (i + lane) * 16, from + first + (i + lane) * 16);
+}
+
 /* A task of a piece. */
 template <int DTYPE>
 static __device__ __forceinline__ void task_unpack(shared_at piece, uint32_t task, decode_task &t)

@@ -15,7 +15,7 @@ extern "C" {
 struct CUstream_st; /* as CUDA's headers call them */
 struct CUevent_st;
 
-enum { GPU_NAME = 128, GPU_NO_MEMORY = 2 };
+enum { GPU_NAME = 128, GPU_NO_MEMORY = 2, GPU_LOST = 999 /* cudaErrorUnknown */ };
 struct gpu_facts {
     char name[GPU_NAME]; /* "NVIDIA H100 80GB HBM3" */
     uint64_t total_bytes, free_bytes;

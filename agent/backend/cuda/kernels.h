@@ -81,6 +81,36 @@ uint64_t gpu_decode_input_bytes(uint32_t inputs, uint32_t rows);
 bool gpu_decode_fits(const struct gpu_product *p);
 void gpu_decode_run(struct CUstream_st *s, const struct gpu_product *p);
 
+/* Rows of a quantised matrix, or of BF16, as f16 or bf16 without gaps. */
+struct gpu_expansion {
+    int dtype;
+    const uint8_t *weight;
+    uint64_t row_bytes;
+    uint32_t rows, width;
+    bool bf16;
+    void *out; /* [rows, width], at a multiple of 16 */
+};
+void gpu_expand(struct CUstream_st *s, const struct gpu_expansion *e);
+
+/* Products of f16 or bf16 with float32 sums, by cuBLASLt. One thread at a time. */
+struct gpu_blas;
+struct gpu_half_product {
+    bool bf16;
+    uint32_t inputs, outputs, rows;
+    const void *weight, *in; /* [outputs, inputs] and [rows, inputs] */
+    struct gpu_rows addend, out;
+    const float *bias;
+    void *work; /* room for cuBLASLt */
+    uint64_t work_bytes;
+};
+/* Of the device in use; NULL where there is no cuBLASLt. */
+struct gpu_blas *gpu_blas_open(void);
+void gpu_blas_close(struct gpu_blas *b);
+/* Whether numbers lie as it wants them. */
+bool gpu_blas_fits(const struct gpu_half_product *p);
+/* 0 or a number of CUDA's errors. */
+int gpu_blas_run(struct gpu_blas *b, struct CUstream_st *s, const struct gpu_half_product *p);
+
 /* ---- keys and values ---- */
 
 /* A row of a batch: its token's position, what it sees, and where its sequence's pages begin in
@@ -88,6 +118,11 @@ void gpu_decode_run(struct CUstream_st *s, const struct gpu_product *p);
 struct gpu_attention_row {
     uint32_t row, position, first, last, pages;
 };
+/* Rows [first, first + count) that follow each other in one sequence, at most GPU_TILE_ROWS. */
+struct gpu_attention_tile {
+    uint32_t first, count;
+};
+enum { GPU_TILE_ROWS = 64 };
 struct gpu_attention {
     int kv_format; /* enum kv_format */
     uint8_t *pool;
@@ -99,11 +134,15 @@ struct gpu_attention {
     struct gpu_rows q, k, v, out;
     const struct gpu_attention_row *rows;
     const uint32_t *pages;
-    uint32_t n_rows;
+    const struct gpu_attention_tile *tiles; /* of the first `n_tiled` rows */
+    uint32_t n_rows, n_tiled, n_tiles;
 };
 enum { GPU_HEAD_DIM_MAX = 576 };
 /* Writes keys and values of the rows, then attends. */
 void gpu_attend(struct CUstream_st *s, const struct gpu_attention *a);
+/* Tiles, with tensor cores (flash.cu): capability 7.5 and later. */
+bool gpu_flash_knows(int kv_format, uint32_t head_dim, uint32_t value_dim, uint32_t parts);
+void gpu_flash(struct CUstream_st *s, const struct gpu_attention *a);
 
 /* ---- number formats of rows ---- */
 

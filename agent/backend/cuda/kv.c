@@ -25,35 +25,74 @@ static uint32_t run_pages(const struct attention_run *r)
     return (r->first_position + r->n_tokens + KV_PAGE_TOKENS - 1) / KV_PAGE_TOKENS;
 }
 
-/* Rows, then all sequences' pages; returns bytes. `to` NULL: only these. */
-static size_t table_write(const struct cuda_op *op, const struct op_batch *b, void *to,
-                          uint32_t *n_rows)
+/* Tokens of a run that are worth a tile. */
+enum { TILE_LEAST = 16 };
+
+/* Where the parts of a table begin: rows of runs that go in tiles, other rows, tiles, pages. */
+struct table_layout {
+    uint32_t n_rows, n_tiled, n_tiles, n_pages;
+};
+
+static bool run_is_tiled(const struct attention_run *r, bool tiles)
 {
-    const struct op_attention *a = &op->request.op->u.attention;
-    int group = op->request.kv_group;
-    struct gpu_attention_row *rows = to;
-    uint32_t n = 0, pages = 0;
-    for (int i = 0; i < b->n_runs; i++)
-        n += b->runs[i].n_tokens;
-    *n_rows = n;
-    uint32_t *all = to ? (uint32_t *)(rows + n) : NULL;
-    n = 0;
+    return tiles && r->n_tokens >= TILE_LEAST;
+}
+
+static struct table_layout layout_of(const struct op_batch *b, bool tiles)
+{
+    struct table_layout t = {0};
     for (int i = 0; i < b->n_runs; i++) {
         const struct attention_run *r = &b->runs[i];
-        for (uint32_t t = 0; to && t < r->n_tokens; t++) {
-            uint32_t at = r->first_position + t;
-            rows[n++] = (struct gpu_attention_row){
-                .row = r->first_row + t,
-                .position = at,
-                .first = kv_first_seen(b->kv[group].layout.window, at),
-                .last = a->whole ? r->first_position + r->n_tokens - 1 : at,
-                .pages = pages};
+        t.n_rows += r->n_tokens;
+        t.n_pages += run_pages(r);
+        if (run_is_tiled(r, tiles)) {
+            t.n_tiled += r->n_tokens;
+            t.n_tiles += (r->n_tokens + GPU_TILE_ROWS - 1) / GPU_TILE_ROWS;
         }
-        if (to)
-            memcpy(all + pages, r->pages[group], run_pages(r) * sizeof *all);
+    }
+    return t;
+}
+
+static size_t table_bytes(const struct table_layout *t)
+{
+    return t->n_rows * sizeof(struct gpu_attention_row) +
+           t->n_tiles * sizeof(struct gpu_attention_tile) + t->n_pages * sizeof(uint32_t);
+}
+
+static void rows_write(const struct cuda_op *op, const struct op_batch *b,
+                       const struct attention_run *r, uint32_t pages, struct gpu_attention_row *to)
+{
+    uint32_t window = b->kv[op->request.kv_group].layout.window;
+    for (uint32_t t = 0; t < r->n_tokens; t++) {
+        uint32_t at = r->first_position + t;
+        to[t] = (struct gpu_attention_row){
+            .row = r->first_row + t,
+            .position = at,
+            .first = kv_first_seen(window, at),
+            .last = op->request.op->u.attention.whole ? r->first_position + r->n_tokens - 1 : at,
+            .pages = pages};
+    }
+}
+
+static void table_write(const struct cuda_op *op, const struct op_batch *b, bool tiles,
+                        const struct table_layout *t, void *to)
+{
+    struct gpu_attention_row *rows = to;
+    struct gpu_attention_tile *tile = (struct gpu_attention_tile *)(rows + t->n_rows);
+    uint32_t *all = (uint32_t *)(tile + t->n_tiles), tiled = 0, other = t->n_tiled, pages = 0;
+    for (int i = 0; i < b->n_runs; i++) {
+        const struct attention_run *r = &b->runs[i];
+        uint32_t *at = run_is_tiled(r, tiles) ? &tiled : &other;
+        rows_write(op, b, r, pages, rows + *at);
+        for (uint32_t k = 0; run_is_tiled(r, tiles) && k < r->n_tokens; k += GPU_TILE_ROWS) {
+            uint32_t left = r->n_tokens - k;
+            *tile++ =
+                (struct gpu_attention_tile){*at + k, left < GPU_TILE_ROWS ? left : GPU_TILE_ROWS};
+        }
+        *at += r->n_tokens;
+        memcpy(all + pages, r->pages[op->request.kv_group], run_pages(r) * sizeof *all);
         pages += run_pages(r);
     }
-    return *n_rows * sizeof *rows + pages * sizeof(uint32_t);
 }
 
 /* Until the GPU has read what it has. */
@@ -66,15 +105,16 @@ static void table_free(struct cuda_stream *s, struct cuda_table *t)
 
 /* The batch on the device; the same as before is there already. NULL: noted in the stream. */
 static const struct cuda_table *table_put(struct cuda_stream *s, const struct cuda_op *op,
-                                          const struct op_batch *b, uint32_t *n_rows)
+                                          const struct op_batch *b, bool tiles,
+                                          const struct table_layout *layout)
 {
-    size_t bytes = table_write(op, b, NULL, n_rows);
+    size_t bytes = table_bytes(layout);
     const struct cuda_table *last = &s->tables[s->table];
     struct cuda_table *t = &s->tables[(s->table + 1) % CUDA_TABLES];
     table_free(s, t);
     if (!cuda_room_want(s, &t->room, bytes, true))
         return NULL;
-    table_write(op, b, t->room.host, n_rows);
+    table_write(op, b, tiles, layout, t->room.host);
     if (last->bytes == bytes && memcmp(last->room.host, t->room.host, bytes) == 0)
         return last;
     t->bytes = bytes;
@@ -120,11 +160,18 @@ void cuda_attention_run(struct cuda_stream *s, const struct cuda_op *op, const s
         .v = op->request.op->n_inputs > 2 ? rows_of(&in[2]) : (struct gpu_rows){0},
         .out = rows_of(out),
     };
-    const struct cuda_table *t = table_put(s, op, b, &how.n_rows);
+    bool tiles = s->device->facts.major * 10 + s->device->facts.minor >= 75 &&
+                 gpu_flash_knows(how.kv_format, how.head_dim, how.value_dim, how.parts);
+    struct table_layout layout = layout_of(b, tiles);
+    const struct cuda_table *t = table_put(s, op, b, tiles, &layout);
     if (!t)
         return;
+    how.n_rows = layout.n_rows;
+    how.n_tiled = layout.n_tiled;
+    how.n_tiles = layout.n_tiles;
     how.rows = t->room.device;
-    how.pages = (const uint32_t *)(how.rows + how.n_rows);
+    how.tiles = (const struct gpu_attention_tile *)(how.rows + how.n_rows);
+    how.pages = (const uint32_t *)(how.tiles + how.n_tiles);
     gpu_attend(s->stream, &how);
 }
 

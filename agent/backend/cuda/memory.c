@@ -109,3 +109,24 @@ bool cuda_room_want(struct cuda_stream *s, struct cuda_room *r, size_t bytes, bo
     r->bytes = more;
     return true;
 }
+
+void cuda_room_give(struct cuda_stream *s, struct cuda_room *r)
+{
+    cuda_give(s->device, r->device, r->bytes);
+    *r = (struct cuda_room){0};
+}
+
+bool cuda_room_take(struct cuda_stream *s, struct cuda_room *r, size_t bytes)
+{
+    struct err e = {0};
+    if (bytes <= r->bytes)
+        return true;
+    cuda_note(s, gpu_stream_wait(s->stream));
+    cuda_room_give(s, r);
+    if (cuda_take(s->device, bytes, "a product", &r->device, &e) < 0) {
+        cuda_note(s, e.code == HP_ENOMEM ? GPU_NO_MEMORY : GPU_LOST);
+        return false;
+    }
+    r->bytes = bytes;
+    return true;
+}

@@ -59,33 +59,6 @@ static void run_layer_norm(struct cuda_stream *s, const struct cuda_op *op, cons
              shape_of(out));
 }
 
-static void run_matmul(struct cuda_stream *s, const struct cuda_op *op, const struct tensor *in,
-                       const struct tensor *out, const struct op_batch *batch)
-{
-    const struct cuda_weight *w = weight_of(op, 0);
-    (void)batch;
-    struct gpu_product p = {
-        .dtype = (int)w->dtype,
-        .weight = w->data,
-        .row_bytes = w->row_bytes,
-        .turned = w->use == WEIGHT_MATMUL_TURNED,
-        .inputs = (uint32_t)tensor_width(&in[0]),
-        .outputs = (uint32_t)tensor_width(out),
-        .rows = (uint32_t)out->shape[0],
-        .in = rows_of(&in[0]),
-        .addend = op->request.op->n_inputs > 1 ? rows_of(&in[1]) : (struct gpu_rows){0},
-        .out = rows_of(out),
-        .bias = weight_of(op, 1) ? weight_of(op, 1)->data : NULL,
-    };
-    if (!w->f32 && !p.turned && p.rows <= GPU_DECODE_ROWS && gpu_decode_by_integers(p.dtype)) {
-        if (!cuda_room_want(s, &s->numbers, gpu_decode_input_bytes(p.inputs, GPU_DECODE_ROWS),
-                            false))
-            return;
-        p.numbers = s->numbers.device;
-    }
-    gpu_product_run(s->stream, &p);
-}
-
 static void run_rope_angles(struct cuda_stream *s, const struct cuda_op *op,
                             const struct tensor *in, const struct tensor *out,
                             const struct op_batch *batch)
@@ -148,13 +121,20 @@ static void run_gelu(struct cuda_stream *s, const struct cuda_op *op, const stru
 }
 
 static const cuda_op_fn ops[OP_KIND_COUNT] = {
-    [OP_EMBED] = run_embed,       [OP_ROWS] = run_rows,
-    [OP_RMS_NORM] = run_rms_norm, [OP_LAYER_NORM] = run_layer_norm,
-    [OP_MATMUL] = run_matmul,     [OP_ROPE_ANGLES] = run_rope_angles,
-    [OP_ROPE] = run_rope,         [OP_ATTENTION] = cuda_attention_run,
-    [OP_SILU_MUL] = run_two,      [OP_GELU] = run_gelu,
-    [OP_ADD] = run_two,           [OP_MUL] = run_two,
-    [OP_SCALE] = run_number,      [OP_SOFT_CAP] = run_number,
+    [OP_EMBED] = run_embed,
+    [OP_ROWS] = run_rows,
+    [OP_RMS_NORM] = run_rms_norm,
+    [OP_LAYER_NORM] = run_layer_norm,
+    [OP_MATMUL] = cuda_matmul_run,
+    [OP_ROPE_ANGLES] = run_rope_angles,
+    [OP_ROPE] = run_rope,
+    [OP_ATTENTION] = cuda_attention_run,
+    [OP_SILU_MUL] = run_two,
+    [OP_GELU] = run_gelu,
+    [OP_ADD] = run_two,
+    [OP_MUL] = run_two,
+    [OP_SCALE] = run_number,
+    [OP_SOFT_CAP] = run_number,
     [OP_GATE_ROWS] = run_two,
 };
 

@@ -85,19 +85,89 @@ TEST(a_missing_wait_for_an_event_is_found_by_some_seed)
     assert_true(found > 0);
 }
 
+/* ---- older GPUs ---- */
+
+/* Neither bf16 nor tensor cores: products of f16, attention without tiles. */
+TEST(an_older_gpu_goes_another_way)
+{
+    static const struct device_config plain = {.backend = "plain"};
+    void (*restart)(void) = NULL;
+    plugin_open();
+    *(void **)&restart = standin_symbol("cuda_on_cpu_restart");
+    setenv("CUDA_ON_CPU", "capability=60", 1);
+    restart();
+    enum { TOKENS = 20, WIDTH = 64 };
+    static const uint32_t pages[] = {0};
+    const uint32_t *by_group[] = {pages};
+    const struct attention_run run = {.n_tokens = TOKENS, .pages = by_group};
+    const struct graph_op attention = {.kind = OP_ATTENTION,
+                                       .n_inputs = 3,
+                                       .u.attention = {.heads = 1, .kv_heads = 1, .head_dim = 64}};
+    struct device *devices[2] = {cuda_open(0)};
+    static float out[2][TOKENS * WIDTH];
+    struct err e = {0};
+    float *x = op_random(TOKENS * WIDTH, 3, 1), *values = op_random(WIDTH * WIDTH, 4, 1);
+    uint8_t bytes[WIDTH * WIDTH * 2];
+    struct weight w = weight_make(DTYPE_BF16, values, WIDTH, WIDTH, bytes);
+    assert_int_equal(device_open(&plain, &devices[1], &e), 0);
+    for (int k = 0; k < 2; k++) {
+        struct kv_group g = {.layout = {.n_blocks = 1, .n_kv_heads = 1, .head_dim = 64}};
+        const struct backend *b = devices[k]->backend;
+        assert_int_equal(
+            b->memory_alloc(devices[k], b->kv_page_bytes(devices[k], &g.layout), &g.pool, &e), 0);
+        const struct op_batch batch = {.runs = &run, .n_runs = 1, .kv = &g};
+        struct op_rows rows = {x, TOKENS, WIDTH};
+        op_run_once(devices[k], &attention, (struct op_rows[]){rows, rows, rows}, NULL, &batch,
+                    out[k], TOKENS, WIDTH);
+        b->memory_release(devices[k], &g.pool);
+    }
+    for (size_t i = 0; i < TOKENS * WIDTH; i++)
+        assert_true(fabsf(out[0][i] - out[1][i]) <= 2e-5f);
+    struct device_choice choices[4];
+    assert_int_equal(devices[0]->backend->choices(devices[0], choices, 4), 3);
+    assert_non_null(strstr(choices[2].why, "f16 with float32 sums"));
+    /* weights of bf16 are turned */
+    const struct weight *list[] = {&w, NULL};
+    const struct graph_op product = {
+        .kind = OP_MATMUL, .n_inputs = 1, .n_weights = 1, .weights = list};
+    const struct backend *b = devices[0]->backend;
+    struct op_request request = {.op = &product};
+    struct device_weight *loaded;
+    struct device_op *ready;
+    struct stream *s;
+    assert_int_equal(b->weight_load(devices[0], &w, WEIGHT_MATMUL, false, &loaded, &e), 0);
+    request.weights[0] = loaded;
+    assert_int_equal(b->op_prepare(devices[0], &request, &ready, &e), 0);
+    assert_int_equal(b->stream_create(devices[0], &s, &e), 0);
+    struct tensor in = op_tensor(devices[0], s, &(struct op_rows){x, TOKENS, WIDTH}),
+                  to = op_tensor(devices[0], s, &(struct op_rows){NULL, TOKENS, WIDTH}),
+                  host = tensor_on_host(out[0], DTYPE_F32, TOKENS, WIDTH);
+    b->op_run(s, ready, &in, &to, NULL);
+    b->copy(s, &host, &to);
+    assert_int_equal(b->stream_wait(s, &e), 0);
+    op_run_once(devices[1], &product, (struct op_rows[]){{x, TOKENS, WIDTH}},
+                (struct op_weight[]){{&w, WEIGHT_MATMUL}, {NULL, WEIGHT_VECTOR}}, NULL, out[1],
+                TOKENS, WIDTH);
+    for (size_t i = 0; i < TOKENS * WIDTH; i++)
+        assert_true(fabsf(out[0][i] - out[1][i]) <= 2e-2f);
+    b->memory_release(devices[0], &in.memory), b->memory_release(devices[0], &to.memory);
+    b->op_release(&ready), b->weight_free(devices[0], &loaded), b->stream_destroy(&s);
+    free(x), free(values);
+    device_close(&devices[0]), device_close(&devices[1]);
+    unsetenv("CUDA_ON_CPU");
+    restart();
+}
+
 /* ---- a model ---- */
 
 /* Logits of a prompt in slices through several stages, and what follows it. */
-static void model_run(struct device *d, struct model *m, float *logits, uint32_t *tokens)
+static void model_run(struct device *d, struct model *m, enum stage_compute compute, float *logits,
+                      uint32_t *tokens)
 {
     static const uint32_t prompt[] = {1, 40, 52, 9, 77, 31, 5, 18, 60, 91};
     enum { PROMPT = sizeof prompt / sizeof *prompt };
-    const struct local_config c = {.model = m,
-                                   .device = d,
-                                   .n_stages = 2,
-                                   .slice = 9,
-                                   .compute = COMPUTE_F32,
-                                   .max_tokens = 64};
+    const struct local_config c = {
+        .model = m, .device = d, .n_stages = 2, .slice = 9, .compute = compute, .max_tokens = 64};
     struct local_chain *chain;
     struct err e = {0};
     for (int i = 0; i < 2; i++) {
@@ -125,7 +195,7 @@ TEST(a_model_in_stages_gives_the_tokens_of_the_reference)
     assert_int_equal(device_open(&plain, &devices[1], &e), 0);
     for (int k = 0; k < 2; k++) {
         logits[k] = calloc(n, sizeof **logits);
-        model_run(devices[k], m, logits[k], tokens[k]);
+        model_run(devices[k], m, COMPUTE_F32, logits[k], tokens[k]);
     }
     float greatest = 0;
     for (size_t i = 0; i < n; i++)
@@ -135,6 +205,11 @@ TEST(a_model_in_stages_gives_the_tokens_of_the_reference)
             fail_msg("logit %zu is %g instead of %g", i, (double)logits[0][i],
                      (double)logits[1][i]);
     assert_memory_equal(tokens[0], tokens[1], sizeof tokens[0]);
+    model_run(devices[0], m, COMPUTE_AUTO, logits[0], tokens[0]); /* integers, bf16, KV in f16 */
+    for (size_t i = 0; i < n; i++)
+        if (!(fabsf(logits[0][i] - logits[1][i]) <= 0.05f * greatest))
+            fail_msg("logit %zu is %g instead of about %g", i, (double)logits[0][i],
+                     (double)logits[1][i]);
     for (int k = 0; k < 2; k++) {
         free(logits[k]);
         device_close(&devices[k]);
@@ -318,6 +393,7 @@ int main(void)
         cmocka_unit_test(the_stand_in_finds_each_kind_of_fault),
         cmocka_unit_test(the_stand_in_lets_what_is_right_be),
         cmocka_unit_test(a_missing_wait_for_an_event_is_found_by_some_seed),
+        cmocka_unit_test(an_older_gpu_goes_another_way),
         cmocka_unit_test(a_model_in_stages_gives_the_tokens_of_the_reference),
         cmocka_unit_test(a_gpu_without_enough_memory_says_how_many_bytes_are_missing),
         cmocka_unit_test(a_box_without_a_driver_or_such_a_gpu_is_told_so),

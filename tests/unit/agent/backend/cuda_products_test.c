@@ -1,5 +1,5 @@
-/* Products of few rows on the cuda backend, as the stand-in runs it: by integers where weights are
- * quantised and float32 is not asked for, 16 bytes of weights at a time. */
+/* Products of the cuda backend where float32 is not asked for: few rows by integers where weights
+ * are quantised, 16 bytes of weights at a time; many as f16 or bf16. */
 #include "tests/unit/agent/backend/cuda_fixture.h"
 
 static const enum dtype quantised[] = {DTYPE_Q8_0, DTYPE_Q4_0, DTYPE_Q4_1, DTYPE_Q5_0, DTYPE_Q5_1,
@@ -150,6 +150,67 @@ TEST(few_rows_in_float32_are_those_of_the_reference)
     device_close(&d);
 }
 
+/* Weights that are quantised are as exact in bf16 as its 8 bits allow, whole numbers below 256 are
+ * exact: sums differ by what weights lose. */
+TEST(many_rows_as_halves_are_those_of_the_reference)
+{
+    static const size_t shapes[][3] = {{9, 1, 8}, {17, 2, 12}, {10, 3, 4}};
+    struct device *d = cuda_open(0);
+    for (size_t i = 0; i < QUANTISED + 2; i++)
+        for (size_t k = 0; k < sizeof shapes / sizeof *shapes; k++) {
+            enum dtype t = i < QUANTISED ? quantised[i] : plain_formats[1 + i - QUANTISED];
+            size_t block = i < QUANTISED ? dtype_info(t)->block_elements : 40;
+            const struct few_rows_case p = {t, shapes[k][0], shapes[k][1] * block, shapes[k][2],
+                                            k % 2 == 1};
+            float *x = whole_numbers(p.rows * (p.inputs > p.outputs ? p.inputs : p.outputs), k + 1);
+            product_compare(d, &p, x, false, 1e-2);
+            free(x);
+        }
+    device_close(&d);
+}
+
+/* Results whose rows no 16 bytes divide, and f16 where a number is too large for it. */
+TEST(what_halves_cannot_hold_goes_another_way_or_is_cut)
+{
+    struct device *d = cuda_open(0);
+    const struct few_rows_case odd = {DTYPE_Q8_0, 9, 64, 5, true},
+                               whole = {DTYPE_F16, 9, 64, 4, false};
+    float *x = whole_numbers(9 * 64, 3);
+    product_compare(d, &odd, x, false, 2e-5);
+    x[5] = 1e9f;
+    float *cut = whole_numbers(9 * 64, 3), *values = op_random(64 * 4, 7, 0.5f), got[36], want[36];
+    uint8_t bytes[64 * 4 * 2];
+    struct weight w = weight_make(DTYPE_F16, values, 4, 64, bytes);
+    cut[5] = 65504;
+    product_run(d, &whole, &w, NULL, x, false, got);
+    product_run(d, &whole, &w, NULL, cut, false, want);
+    assert_memory_equal(got, want, sizeof got);
+    free(x), free(cut), free(values);
+    device_close(&d);
+}
+
+/* Scratch is part of what a stage needs, and what is promised is enough. */
+TEST(room_for_products_is_what_was_promised)
+{
+    struct device *d = cuda_open(0);
+    const struct few_rows_case p = {DTYPE_Q4_K, 16, 256, 8, false};
+    float *values = op_random(256 * 8, 7, 0.5f), *x = whole_numbers(16 * 256, 5), out[16 * 8];
+    uint8_t bytes[256 * 8];
+    struct weight w = weight_make(p.dtype, values, 8, 256, bytes);
+    const struct backend *b = d->backend;
+    uint64_t weights = b->weight_resident_bytes(d, &w, WEIGHT_MATMUL, false),
+             room = b->matmul_scratch_bytes(d, &w, WEIGHT_MATMUL, false, 16);
+    assert_true(room > 16 * 256 * 2 + 8 * 256 * 2);
+    assert_true(b->matmul_scratch_bytes(d, &w, WEIGHT_MATMUL, true, 16) == 0);
+    assert_true(b->matmul_scratch_bytes(d, &w, WEIGHT_MATMUL, false, 1) < 8192);
+    device_close(&d);
+    d = cuda_open(weights + room + (2 * 16 * 256 + 2 * 16 * 8) * sizeof(float));
+    product_run(d, &p, &w, NULL, x, false, out);
+    assert_true(b->memory_free(d) == weights + room + (2 * 16 * 256 + 2 * 16 * 8) * sizeof(float));
+    free(values), free(x);
+    device_close(&d);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -157,6 +218,9 @@ int main(void)
         cmocka_unit_test(rows_of_several_pieces_are_added_up),
         cmocka_unit_test(integers_lose_little_of_any_numbers),
         cmocka_unit_test(few_rows_in_float32_are_those_of_the_reference),
+        cmocka_unit_test(many_rows_as_halves_are_those_of_the_reference),
+        cmocka_unit_test(what_halves_cannot_hold_goes_another_way_or_is_cut),
+        cmocka_unit_test(room_for_products_is_what_was_promised),
     };
-    return cmocka_run_group_tests_name("cuda_decode", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("cuda_products", tests, NULL, NULL);
 }

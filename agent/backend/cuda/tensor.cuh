@@ -1,0 +1,72 @@
+/* Tensor cores (mma.sync, Turing and later), for a whole warp. A fragment's register holds two f16
+ * side by side. Of 16 x 16 by 16 x 8: lane l has of the first matrix rows l / 4 and l / 4 + 8 at
+ * columns l % 4 * 2 and the next, then 8 columns on; of the second column l / 4 at rows l % 4 * 2
+ * and the next, then 8 rows on; of the result rows l / 4 (two columns from l % 4 * 2 on) and l / 4
+ * + 8. */
+#ifndef HP_AGENT_BACKEND_CUDA_TENSOR_CUH
+#define HP_AGENT_BACKEND_CUDA_TENSOR_CUH
+
+#include "agent/backend/cuda/async.cuh"
+
+/* sums += a · b */
+static __device__ __forceinline__ void tensor_multiply(float *sums, const unsigned *a, unsigned b0,
+                                                       unsigned b1)
+{
+#if defined(CUDA_ON_CPU)
+    cuda_on_cpu_tensor_multiply(sums, a, b0, b1);
+#elif __CUDA_ARCH__ >= 800
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, "
+                 "{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                 : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+#elif __CUDA_ARCH__ >= 750
+    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, "
+                 "{%4, %5}, {%6}, {%0, %1, %2, %3};"
+                 : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(b0));
+    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, "
+                 "{%4, %5}, {%6}, {%0, %1, %2, %3};"
+                 : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+                 : "r"(a[2]), "r"(a[3]), "r"(b1));
+#endif
+}
+
+/* Four matrices of 8 x 8 f16 from shared memory: lanes 8 i to 8 i + 7 say where the rows of matrix
+ * i are. Lane l gets of each row l / 4 at columns l % 4 * 2 and the next; turned: column l / 4 at
+ * these rows. */
+template <bool TURNED>
+static __device__ __forceinline__ void matrices_read(shared_at row, unsigned *out)
+{
+#if defined(CUDA_ON_CPU)
+    unsigned lane = cuda_on_cpu_lane(), first = lane % 4 * 2;
+    for (unsigned i = 0; i < 4; i++) {
+        shared_at a = cuda_on_cpu_shuffle(~0u, row, i * 8 + (TURNED ? first : lane / 4)),
+                  b = cuda_on_cpu_shuffle(~0u, row, i * 8 + (TURNED ? first + 1 : lane / 4));
+        out[i] = *(const unsigned short *)(a + (TURNED ? lane / 4 : first) * 2) |
+                 (unsigned)*(const unsigned short *)(b + (TURNED ? lane / 4 : first + 1) * 2) << 16;
+    }
+#elif __CUDA_ARCH__ >= 750
+    if (TURNED)
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
+                     : "r"(row)
+                     : "memory");
+    else
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
+                     : "r"(row)
+                     : "memory");
+#endif
+}
+
+/* Two numbers as f16, the first in the low half; what f16 cannot hold becomes its largest. */
+static __device__ __forceinline__ unsigned halves_of(float low, float high)
+{
+    const float most = 65504.0f;
+    low = fminf(fmaxf(low, -most), most);
+    high = fminf(fmaxf(high, -most), most);
+    return __half_as_ushort(__float2half_rn(low)) |
+           (unsigned)__half_as_ushort(__float2half_rn(high)) << 16;
+}
+
+#endif
