@@ -69,6 +69,18 @@ FAULTS = [
     ("flash: sinks are no part of the sum", ROOM + "flash.cu", "total = total * by + exp2f(sink - most);", "total = total * by;"),
     ("flash: rows of other runs in a tile", ROOM + "kv.c", "uint32_t *at = run_is_tiled(r, tiles) ? &tiled : &other;", "uint32_t *at = run_is_tiled(r, tiles) ? &other : &tiled;"),
     ("flash: a GPU without tensor cores", ROOM + "kv.c", "facts.minor >= 75 &&", "facts.minor >= 60 &&"),
+    # parts
+    ("parts: no barrier before warps are joined", ROOM + "split.cu", "        __syncthreads();\n        float most = -INFINITY, total = 0;", "        float most = -INFINITY, total = 0;"),
+    ("parts: no barrier before the next head", ROOM + "split.cu", "        lanes_join<DIM>(sums[g]);\n        __syncthreads();\n", "        lanes_join<DIM>(sums[g]);\n"),
+    ("parts: heads past a group are written", ROOM + "split.cu", "        if (g >= heads)\n            break;\n", ""),
+    ("parts: heads past a group are read", ROOM + "split.cu", "(head0 + (g < heads ? g : 0)) * DIM", "(head0 + g) * DIM"),
+    ("parts: positions past a part", ROOM + "split.cu", "bool there = p < end;", "bool there = true;"),
+    ("parts: positions that nobody wrote", ROOM + "split.cu", "kv_at(a, row, 1, there ? p : row.last)", "kv_at(a, row, 1, p)"),
+    ("parts: the last part ends where all do", ROOM + "split.cu", "first + each < row.last + 1 ? first + each : row.last + 1", "first + each"),
+    ("parts: lanes of other tokens are left out", ROOM + "split.cu", "        lanes_join<DIM>(sums[g]);\n", ""),
+    ("parts: sinks are no part of the sum", ROOM + "split.cu", "total = a.sinks ? expf(a.sinks[head] - most) : 0;", "total = 0;"),
+    ("parts: one alone is joined", ROOM + "split.cu", "for (uint32_t z = 0; z < a.splits; z++) {", "for (uint32_t z = 0; z < 1; z++) {"),
+    ("parts: room for one alone", ROOM + "split.cu", "* a->heads * a->splits * (a->head_dim + 2) *", "* a->heads * (a->head_dim + 2) *"),
     # bounds
     ("few rows: no bound on outputs", ROOM + "products.cu", "if (lane == 0 && c < p.outputs && r < n)", "if (lane == 0 && r < n)"),
     ("few rows: no bound on rows", ROOM + "products.cu", "if (lane == 0 && c < p.outputs && r < n)", "if (lane == 0 && c < p.outputs)"),

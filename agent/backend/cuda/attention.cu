@@ -130,6 +130,10 @@ void gpu_attend(struct CUstream_st *s, const struct gpu_attention *a)
     gpu_flash(s, a);
     if (a->n_rows == a->n_tiled)
         return;
+    if (a->splits) {
+        gpu_split(s, a);
+        return;
+    }
     if (a->kv_format == KV_F32)
         attend_launch<KV_F32>(s, *a);
     else if (a->kv_format == KV_F16)

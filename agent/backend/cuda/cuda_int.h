@@ -27,7 +27,7 @@ struct cuda_room {
     size_t bytes;
 };
 /* What a batch is to attention, on its way to the device: one is filled while another is read. */
-enum { CUDA_TABLES = 8 };
+enum { CUDA_TABLES = 8, CUDA_SPLIT_BYTES = 8 << 20 /* of what parts of attention find */ };
 struct cuda_table {
     struct cuda_room room;
     struct CUevent_st *read;

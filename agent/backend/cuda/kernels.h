@@ -136,6 +136,8 @@ struct gpu_attention {
     const uint32_t *pages;
     const struct gpu_attention_tile *tiles; /* of the first `n_tiled` rows */
     uint32_t n_rows, n_tiled, n_tiles;
+    uint32_t splits;    /* of what each other row sees; 0: none */
+    float *parts_found; /* room of gpu_split_bytes */
 };
 enum { GPU_HEAD_DIM_MAX = 576 };
 /* Writes keys and values of the rows, then attends. */
@@ -143,6 +145,10 @@ void gpu_attend(struct CUstream_st *s, const struct gpu_attention *a);
 /* Tiles, with tensor cores (flash.cu): capability 7.5 and later. */
 bool gpu_flash_knows(int kv_format, uint32_t head_dim, uint32_t value_dim, uint32_t parts);
 void gpu_flash(struct CUstream_st *s, const struct gpu_attention *a);
+/* Rows that are in no tile, each in `splits` parts (split.cu). */
+bool gpu_split_knows(const struct gpu_attention *a);
+uint64_t gpu_split_bytes(const struct gpu_attention *a);
+void gpu_split(struct CUstream_st *s, const struct gpu_attention *a);
 
 /* ---- number formats of rows ---- */
 

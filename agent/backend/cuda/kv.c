@@ -31,6 +31,7 @@ enum { TILE_LEAST = 16 };
 /* Where the parts of a table begin: rows of runs that go in tiles, other rows, tiles, pages. */
 struct table_layout {
     uint32_t n_rows, n_tiled, n_tiles, n_pages;
+    uint32_t n_seen; /* most that one of the other rows may see */
 };
 
 static bool run_is_tiled(const struct attention_run *r, bool tiles)
@@ -48,6 +49,8 @@ static struct table_layout layout_of(const struct op_batch *b, bool tiles)
         if (run_is_tiled(r, tiles)) {
             t.n_tiled += r->n_tokens;
             t.n_tiles += (r->n_tokens + GPU_TILE_ROWS - 1) / GPU_TILE_ROWS;
+        } else if (r->first_position + r->n_tokens > t.n_seen) {
+            t.n_seen = r->first_position + r->n_tokens;
         }
     }
     return t;
@@ -133,6 +136,29 @@ static struct gpu_rows rows_of(const struct tensor *t)
     return (struct gpu_rows){tensor_row(t, 0), t->strides[0]};
 }
 
+/* Rows that are in no tile are split until each multiprocessor has some blocks, but for parts that
+ * would be short, and while the room is enough. False: there is no room. */
+static bool splits_choose(struct cuda_stream *s, struct gpu_attention *a, uint32_t n_seen)
+{
+    enum { BLOCKS_EACH = 4, PART_LEAST = 128 };
+    uint32_t rows = a->n_rows - a->n_tiled, blocks = rows * a->kv_heads,
+             wanted = BLOCKS_EACH * (uint32_t)s->device->facts.multiprocessors;
+    if (rows == 0 || !gpu_split_knows(a))
+        return true;
+    uint32_t most = (n_seen + PART_LEAST - 1) / PART_LEAST, enough = (wanted + blocks - 1) / blocks;
+    a->splits = most < enough ? most : enough;
+    while (a->splits > 1 && gpu_split_bytes(a) > CUDA_SPLIT_BYTES)
+        a->splits--;
+    if (gpu_split_bytes(a) > CUDA_SPLIT_BYTES) {
+        a->splits = 0;
+        return true;
+    }
+    if (!cuda_room_take(s, &s->scratch, gpu_split_bytes(a)))
+        return false;
+    a->parts_found = s->scratch.device;
+    return true;
+}
+
 void cuda_attention_run(struct cuda_stream *s, const struct cuda_op *op, const struct tensor *in,
                         const struct tensor *out, const struct op_batch *b)
 {
@@ -172,6 +198,8 @@ void cuda_attention_run(struct cuda_stream *s, const struct cuda_op *op, const s
     how.rows = t->room.device;
     how.tiles = (const struct gpu_attention_tile *)(how.rows + how.n_rows);
     how.pages = (const uint32_t *)(how.tiles + how.n_tiles);
+    if (!splits_choose(s, &how, layout.n_seen))
+        return;
     gpu_attend(s->stream, &how);
 }
 

@@ -61,11 +61,14 @@ uint64_t cuda_matmul_scratch_bytes(const struct device *device, const struct wei
                                    enum weight_use use, bool f32, uint32_t rows)
 {
     const struct cuda_device *d = (const struct cuda_device *)device;
-    uint64_t outputs = weight_shape_rows(w), inputs = weight_shape_columns(w), bytes = 0;
+    uint64_t outputs = weight_shape_rows(w), inputs = weight_shape_columns(w),
+             bytes = CUDA_SPLIT_BYTES; /* attention takes the same room by turns */
     if (f32 || use != WEIGHT_MATMUL)
         return 0;
-    if (gpu_decode_by_integers((int)w->dtype))
-        bytes = gpu_decode_input_bytes((uint32_t)inputs, GPU_DECODE_ROWS);
+    if (gpu_decode_by_integers((int)w->dtype)) {
+        uint64_t numbers = gpu_decode_input_bytes((uint32_t)inputs, GPU_DECODE_ROWS);
+        bytes = numbers > bytes ? numbers : bytes;
+    }
     if (goes_as_halves(d, w->dtype, f32, rows)) {
         uint64_t halves = room_of(d, w->dtype, inputs, outputs, rows).bytes;
         bytes = halves > bytes ? halves : bytes;

@@ -111,6 +111,13 @@ TEST(attention_is_that_of_the_reference)
         {{.heads = 2, .kv_heads = 1, .head_dim = 96, .value_dim = 64}, KV_Q8_0, 2, 3, 0},
         {{.heads = 2, .kv_heads = 2, .head_dim = 10, .value_dim = 3, .scale = 2}, KV_F32, 0, 4, 0},
         {{.heads = 1, .kv_heads = 1, .head_dim = 576, .value_dim = 512}, KV_F16, 0, 3, 0},
+        /* in parts: one, several, groups of heads that no four divide, windows, sinks */
+        {{.heads = 1, .kv_heads = 1, .head_dim = 64}, KV_F16, 0, 1, 0},
+        {{.heads = 2, .kv_heads = 1, .head_dim = 128}, KV_F16, 200, 1, 0},
+        {{.heads = 7, .kv_heads = 1, .head_dim = 64}, KV_F16, 250, 2, 2},
+        {{.heads = 8, .kv_heads = 2, .head_dim = 64, .cap = 3}, KV_F16, 130, 3, -3},
+        {{.heads = 1, .kv_heads = 1, .head_dim = 64, .window = 140}, KV_F16, 200, 1, 0},
+        {{.heads = 1, .kv_heads = 1, .head_dim = 128, .window = 5}, KV_F16, 129, 1, 1},
         /* tiles of tensor cores: within a page, after a prefix, several, part of one; windows, soft
            caps, sinks, all of a text */
         {{.heads = 2, .kv_heads = 1, .head_dim = 64}, KV_F16, 0, 16, 0},

@@ -1,0 +1,219 @@
+/* Attention of single tokens over keys and values in f16: a block takes a row, the heads that share
+ * keys, and a part of the positions that the row sees, so that one long sequence keeps a whole GPU
+ * busy (Dao et al., Flash-Decoding). Lanes load 16 bytes of a token each; what parts found is
+ * joined by a second kernel. */
+#include "agent/backend/cuda/async.cuh"
+#include "agent/backend/cuda/attention.cuh"
+
+static constexpr uint32_t SPLIT_WARPS = 4, SPLIT_THREADS = SPLIT_WARPS * WARP, EACH = 8;
+
+/* What some positions of one head came to. */
+struct split_sum {
+    float greatest, total;
+    float values[EACH];
+};
+
+static __device__ __forceinline__ void halves_widen(const uint8_t *from, float *out)
+{
+    uint4 four = *(const uint4 *)from;
+    const unsigned words[4] = {four.x, four.y, four.z, four.w};
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        out[i * 2] = __half2float(__ushort_as_half((unsigned short)words[i]));
+        out[i * 2 + 1] = __half2float(__ushort_as_half((unsigned short)(words[i] >> 16)));
+    }
+}
+
+/* a and what another found, whose greatest score and total are given; returns by what the other's
+ * values are multiplied. */
+static __device__ __forceinline__ float split_join(split_sum &a, float greatest, float total)
+{
+    float most = fmaxf(a.greatest, greatest), from = most == -INFINITY ? 0 : most,
+          keep = expf(a.greatest - from), by = expf(greatest - from);
+    a.greatest = most;
+    a.total = a.total * keep + total * by;
+#pragma unroll
+    for (uint32_t i = 0; i < EACH; i++)
+        a.values[i] *= keep;
+    return by;
+}
+
+/* Lanes that have the same elements of other tokens. */
+template <int DIM> static __device__ __forceinline__ void lanes_join(split_sum &a)
+{
+    for (uint32_t by = DIM / EACH; by < WARP; by *= 2) {
+        float greatest = __shfl_xor_sync((unsigned)ALL_LANES, a.greatest, (int)by),
+              total = __shfl_xor_sync((unsigned)ALL_LANES, a.total, (int)by), others[EACH];
+#pragma unroll
+        for (uint32_t i = 0; i < EACH; i++)
+            others[i] = __shfl_xor_sync((unsigned)ALL_LANES, a.values[i], (int)by);
+        float of = split_join(a, greatest, total);
+#pragma unroll
+        for (uint32_t i = 0; i < EACH; i++)
+            a.values[i] += others[i] * of;
+    }
+}
+
+/* One position of each group of lanes; `seen`: whether it is one of the row's. */
+template <int DIM, int GROUP>
+static __device__ __forceinline__ void position_add(const gpu_attention &a, bool seen,
+                                                    const float *key, const float *value,
+                                                    const float (*q)[EACH], split_sum *sums)
+{
+#pragma unroll
+    for (uint32_t g = 0; g < GROUP; g++) {
+        float score = 0;
+#pragma unroll
+        for (uint32_t i = 0; i < EACH; i++)
+            score += q[g][i] * key[i];
+        for (uint32_t by = DIM / EACH / 2; by; by /= 2)
+            score += __shfl_xor_sync((unsigned)ALL_LANES, score, (int)by);
+        score *= a.scale;
+        if (a.cap != 0)
+            score = a.cap * tanhf(score / a.cap);
+        float weight = split_join(sums[g], seen ? score : -INFINITY, seen ? 1 : 0);
+#pragma unroll
+        for (uint32_t i = 0; i < EACH; i++)
+            sums[g].values[i] += weight * value[i];
+    }
+}
+
+/* Warps' sums, one head after the other, to where the second kernel finds them. */
+template <int DIM, int GROUP>
+static __device__ __forceinline__ void sums_write(const gpu_attention &a, uint32_t head0,
+                                                  uint32_t heads, split_sum *sums)
+{
+    __shared__ float greatests[SPLIT_WARPS], totals[SPLIT_WARPS], values[SPLIT_WARPS][DIM];
+    uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+#pragma unroll
+    for (uint32_t g = 0; g < GROUP; g++) {
+        if (g >= heads)
+            break;
+        lanes_join<DIM>(sums[g]);
+        __syncthreads();
+        if (lane < DIM / EACH)
+#pragma unroll
+            for (uint32_t i = 0; i < EACH; i++)
+                values[warp][lane * EACH + i] = sums[g].values[i];
+        if (lane == 0) {
+            greatests[warp] = sums[g].greatest;
+            totals[warp] = sums[g].total;
+        }
+        __syncthreads();
+        float most = -INFINITY, total = 0;
+        for (uint32_t w = 0; w < SPLIT_WARPS; w++)
+            most = fmaxf(most, greatests[w]);
+        float from = most == -INFINITY ? 0 : most,
+              *to = a.parts_found +
+                    (((uint64_t)blockIdx.x * a.heads + head0 + g) * a.splits + blockIdx.z) *
+                        (DIM + 2);
+        for (uint32_t w = 0; w < SPLIT_WARPS; w++)
+            total += totals[w] * expf(greatests[w] - from);
+        for (uint32_t i = threadIdx.x; i < DIM; i += SPLIT_THREADS) {
+            float sum = 0;
+            for (uint32_t w = 0; w < SPLIT_WARPS; w++)
+                sum += values[w][i] * expf(greatests[w] - from);
+            to[2 + i] = sum;
+        }
+        if (threadIdx.x == 0) {
+            to[0] = most;
+            to[1] = total;
+        }
+    }
+}
+
+/* Rows along x, heads that share keys along y, parts along z. */
+template <int DIM, int GROUP>
+__global__ void __launch_bounds__(SPLIT_THREADS) split_kernel(gpu_attention a)
+{
+    const uint32_t lanes = DIM / EACH, step = SPLIT_THREADS / lanes;
+    gpu_attention_row row = a.rows[a.n_tiled + blockIdx.x];
+    uint32_t of_group = a.heads / a.kv_heads, groups = (of_group + GROUP - 1) / GROUP,
+             kv_head = blockIdx.y / groups,
+             head0 = kv_head * of_group + blockIdx.y % groups * GROUP,
+             heads = (kv_head + 1) * of_group - head0, seen = row.last - row.first + 1,
+             each = (seen + a.splits - 1) / a.splits, first = row.first + blockIdx.z * each,
+             end = first + each < row.last + 1 ? first + each : row.last + 1,
+             at = threadIdx.x % lanes * EACH;
+    float q[GROUP][EACH];
+    split_sum sums[GROUP];
+#pragma unroll
+    for (uint32_t g = 0; g < GROUP; g++) {
+        const float *query = a.q.data + row.row * a.q.stride + (head0 + (g < heads ? g : 0)) * DIM;
+        sums[g].greatest = -INFINITY;
+        sums[g].total = 0;
+#pragma unroll
+        for (uint32_t i = 0; i < EACH; i++) {
+            q[g][i] = query[at + i];
+            sums[g].values[i] = 0;
+        }
+    }
+    for (uint32_t p0 = first; p0 < end; p0 += step) {
+        uint32_t p = p0 + threadIdx.x / lanes;
+        bool there = p < end;
+        uint64_t offset = kv_head * a.head_bytes + at * 2;
+        float key[EACH], value[EACH];
+        halves_widen(kv_at(a, row, 0, there ? p : row.last) + offset, key);
+        halves_widen(kv_at(a, row, 1, there ? p : row.last) + offset, value);
+        position_add<DIM, GROUP>(a, there, key, value, q, sums);
+    }
+    sums_write<DIM, GROUP>(a, head0, heads, sums);
+}
+
+/* Rows along x, heads along y, a thread an element. */
+__global__ void split_join_kernel(gpu_attention a)
+{
+    gpu_attention_row row = a.rows[a.n_tiled + blockIdx.x];
+    uint32_t dim = a.head_dim, i = threadIdx.x, head = blockIdx.y;
+    const float *from =
+        a.parts_found + ((uint64_t)blockIdx.x * a.heads + head) * a.splits * (dim + 2);
+    float most = a.sinks ? a.sinks[head] : -INFINITY, sum = 0, total;
+    for (uint32_t z = 0; z < a.splits; z++)
+        most = fmaxf(most, from[z * (dim + 2)]);
+    total = a.sinks ? expf(a.sinks[head] - most) : 0;
+    for (uint32_t z = 0; z < a.splits; z++) {
+        const float *part = from + z * (dim + 2);
+        float by = expf(part[0] - most);
+        total += part[1] * by;
+        sum += part[2 + i] * by;
+    }
+    a.out.data[row.row * a.out.stride + (uint64_t)head * dim + i] = sum / total;
+}
+
+bool gpu_split_knows(const struct gpu_attention *a)
+{
+    return a->kv_format == KV_F16 && a->parts == 2 && a->head_dim == a->value_dim &&
+           (a->head_dim == 64 || a->head_dim == 128);
+}
+
+uint64_t gpu_split_bytes(const struct gpu_attention *a)
+{
+    return (uint64_t)(a->n_rows - a->n_tiled) * a->heads * a->splits * (a->head_dim + 2) *
+           sizeof(float);
+}
+
+template <int DIM, int GROUP>
+static void split_launch(struct CUstream_st *s, const gpu_attention &a)
+{
+    uint32_t of_group = a.heads / a.kv_heads;
+    dim3 grid(a.n_rows - a.n_tiled, a.kv_heads * blocks_for(of_group, GROUP), a.splits);
+    CUDA_LAUNCH((split_kernel<DIM, GROUP>), grid, SPLIT_THREADS, s)(a);
+}
+
+template <int DIM> static void split_group_launch(struct CUstream_st *s, const gpu_attention &a)
+{
+    if (a.heads == a.kv_heads)
+        split_launch<DIM, 1>(s, a);
+    else
+        split_launch<DIM, 4>(s, a);
+}
+
+void gpu_split(struct CUstream_st *s, const struct gpu_attention *a)
+{
+    dim3 grid(a->n_rows - a->n_tiled, a->heads);
+    if (a->head_dim == 64)
+        split_group_launch<64>(s, *a);
+    else
+        split_group_launch<128>(s, *a);
+    CUDA_LAUNCH(split_join_kernel, grid, a->head_dim, s)(*a);
+}
