@@ -143,6 +143,10 @@ struct blas_product {
 
 static void product_run(const blas_product &p)
 {
+    uintptr_t all = (uintptr_t)p.to | (uintptr_t)p.from_a | (uintptr_t)p.from_b |
+                    (uintptr_t)p.from_c | (uint64_t)p.out.step * 4 | (uint64_t)p.a.step * 2;
+    if (all % 16 != 0)
+        die(nullptr, "cuBLASLt is given matrices that do not lie at multiples of 16 bytes");
     layout_check("cuBLASLt's first matrix", p.from_a, p.a, false);
     layout_check("cuBLASLt's second matrix", p.from_b, p.b, false);
     if (p.beta != 0)

@@ -192,22 +192,25 @@ TEST(what_halves_cannot_hold_goes_another_way_or_is_cut)
 /* Scratch is part of what a stage needs, and what is promised is enough. */
 TEST(room_for_products_is_what_was_promised)
 {
+    enum { ROWS = 8400, INPUTS = 256, OUTPUTS = 8 };
     struct device *d = cuda_open(0);
-    const struct few_rows_case p = {DTYPE_Q4_K, 16, 256, 8, false};
-    float *values = op_random(256 * 8, 7, 0.5f), *x = whole_numbers(16 * 256, 5), out[16 * 8];
-    uint8_t bytes[256 * 8];
-    struct weight w = weight_make(p.dtype, values, 8, 256, bytes);
+    const struct few_rows_case p = {DTYPE_Q4_K, ROWS, INPUTS, OUTPUTS, false};
+    float *values = op_random(INPUTS * OUTPUTS, 7, 0.5f), *x = whole_numbers(ROWS * INPUTS, 5),
+          *out = calloc(ROWS * OUTPUTS, sizeof *out);
+    uint8_t bytes[INPUTS * OUTPUTS];
+    struct weight w = weight_make(p.dtype, values, OUTPUTS, INPUTS, bytes);
     const struct backend *b = d->backend;
     uint64_t weights = b->weight_resident_bytes(d, &w, WEIGHT_MATMUL, false),
-             room = b->matmul_scratch_bytes(d, &w, WEIGHT_MATMUL, false, 16);
-    assert_true(room > 16 * 256 * 2 + 8 * 256 * 2);
-    assert_true(b->matmul_scratch_bytes(d, &w, WEIGHT_MATMUL, true, 16) == 0);
-    assert_true(b->matmul_scratch_bytes(d, &w, WEIGHT_MATMUL, false, 1) >= 8 * 256 * 3 / 2);
+             room = b->matmul_scratch_bytes(d, &w, WEIGHT_MATMUL, false, ROWS),
+             rows = 2 * ROWS * (INPUTS + OUTPUTS) * sizeof(float);
+    assert_true(room > 2 * (ROWS + OUTPUTS) * INPUTS);
+    assert_true(b->matmul_scratch_bytes(d, &w, WEIGHT_MATMUL, true, ROWS) == 0);
+    assert_true(b->matmul_scratch_bytes(d, &w, WEIGHT_MATMUL, false, 1) >= 8 * INPUTS * 3 / 2);
     device_close(&d);
-    d = cuda_open(weights + room + (2 * 16 * 256 + 2 * 16 * 8) * sizeof(float));
+    d = cuda_open(weights + room + rows);
     product_run(d, &p, &w, NULL, x, false, out);
-    assert_true(b->memory_free(d) == weights + room + (2 * 16 * 256 + 2 * 16 * 8) * sizeof(float));
-    free(values), free(x);
+    assert_true(b->memory_free(d) == weights + room + rows);
+    free(values), free(x), free(out);
     device_close(&d);
 }
 
