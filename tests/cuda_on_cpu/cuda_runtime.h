@@ -17,9 +17,9 @@
  *   - an access of the host to device memory
  *
  * The variable CUDA_ON_CPU sets "seed=N,memory=BYTES,devices=N,malloc_fails=N,call_fails=N,
- * driver=0,lost_file=PATH,capability=N": memory of a device, the allocation that fails, the call from which on
- * all fail as if the GPU had fallen off the bus, a box without a driver, and a file that makes all
- * calls fail once it is there. Words are 4 bytes. */
+ * driver=0,lost_file=PATH,capability=N": memory of a device, the allocation that fails, the call
+ * from which on all fail as if the GPU had fallen off the bus, a box without a driver, and a file
+ * that makes all calls fail once it is there. Words are 4 bytes. */
 #ifndef HP_TESTS_CUDA_ON_CPU_CUDA_RUNTIME_H
 #define HP_TESTS_CUDA_ON_CPU_CUDA_RUNTIME_H
 
