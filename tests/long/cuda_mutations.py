@@ -72,7 +72,7 @@ FAULTS = [
     # parts
     ("parts: no barrier before warps are joined", ROOM + "split.cu", "        __syncthreads();\n        float most = -INFINITY, total = 0;", "        float most = -INFINITY, total = 0;"),
     ("parts: no barrier before the next head", ROOM + "split.cu", "        lanes_join<DIM>(sums[g]);\n        __syncthreads();\n", "        lanes_join<DIM>(sums[g]);\n"),
-    ("parts: heads past a group are written", ROOM + "split.cu", "        if (g >= heads)\n            break;\n", ""),
+    ("parts: heads past a group are written", ROOM + "split.cu", "        if (g >= heads)\n", "        if (g > heads)\n"),
     ("parts: heads past a group are read", ROOM + "split.cu", "(head0 + (g < heads ? g : 0)) * DIM", "(head0 + g) * DIM"),
     ("parts: positions past a part", ROOM + "split.cu", "bool there = p < end;", "bool there = true;"),
     ("parts: positions that nobody wrote", ROOM + "split.cu", "kv_at(a, row, 1, there ? p : row.last)", "kv_at(a, row, 1, p)"),
