@@ -117,7 +117,7 @@ void lifecycle_break(struct coord *c, struct deployment *d, const struct err *wh
 static void lifecycle_fail(struct coord *c, struct deployment *d, const struct err *why)
 {
     d->why = *why;
-    d->returns = false;
+    d->keeps = d->returns = false;
     if (d->spec.succeeds[0]) {
         deployment_stop(c, d, why);
         return;

@@ -62,6 +62,7 @@ static int read_options(const struct invocation *in, struct chaos_session *s, st
     if (!name_is_valid(in->arguments[0], NAME_BYTES))
         return err_set(e, HP_EINVAL, "\"%.60s\" is no name of a deployment", in->arguments[0]);
     s->clients.n_prompts = prompts;
+    s->run.resumes = !invocation_flag(in, "no-resume");
     s->load.seconds = o->seconds;
     s->load.seed = s->run.seed = o->seed;
     s->run.deployment = in->arguments[0];
@@ -327,6 +328,7 @@ static const struct command_option chaos_options[] = {
     {"prompt-tokens", "L", "of each: N, A..B, or lognormal:A..B (default 16..64)", 0},
     {"answer-tokens", "L", "of each answer, likewise (default 100..200)", 0},
     {"patience", "S", "seconds to wait for the last answers (default 60)", 0},
+    {"no-resume", NULL, "clients do not ask again for an answer that broke off", 0},
     {"dry-run", NULL, "print the script of faults and do nothing", 0},
     {"context", "NAME", "of the cluster (default: the current one)", 0},
     {0},
@@ -346,7 +348,9 @@ const struct command chaos_verbs[] = {
             "(SIGKILL, started again), `stop` (SIGSTOP),\n"
             "`slow` (runs a tenth of the time), `disk` (its files cannot grow); all of them are as "
             "before when the verb ends, also after\n"
-            "Ctrl-C. PAUSE is the longest that any client waited between two tokens. Exit code 1 "
+            "Ctrl-C. A client whose answer breaks off, with its coordinator, asks for it again by "
+            "its Idempotency-Key and reads on. PAUSE is the longest that any client waited between "
+            "two tokens. Exit code 1 "
             "when an answer failed or differs:\n"
             "deploy with --compute f32, whose answers do not hang on which requests meet, and with "
             "--copies 2.",

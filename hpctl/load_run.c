@@ -12,7 +12,7 @@
 
 const char *const load_outcomes[] = {"unsent", "open", "done", "refused", "failed", NULL};
 
-enum { MOST_WAIT_MS = 100, PROGRESS_MS = 250, SPARE_FILES = 64 };
+enum { MOST_WAIT_MS = 100, AGAIN_MS = 100, PROGRESS_MS = 250, SPARE_FILES = 64 };
 
 /* One request under way. */
 struct load_stream {
@@ -24,6 +24,10 @@ struct load_stream {
     struct buffer body, whole; /* what is sent; an answer that is no stream */
     struct err why;
     bool ended; /* "[DONE]" came */
+    /* of those that resume */
+    struct curl_slist *headers;
+    double lost_s,
+        again_s; /* since when nothing came of it, 0: something does; when it asks again */
 };
 
 struct load_driver {
@@ -31,8 +35,9 @@ struct load_driver {
     uint64_t start_ns;
     CURLM *multi;
     struct curl_slist *headers;
-    struct load_stream **streams; /* all that were made */
-    struct load_stream *idle;
+    struct load_stream **streams;       /* all that were made */
+    struct load_stream *idle, *waiting; /* waiting: to ask again */
+    uint64_t name;                      /* of this run, in keys */
     size_t n_streams, n_open;
     char url[400];
 };
@@ -107,6 +112,7 @@ static int on_event(void *ctx, const char *data, size_t n, struct err *e)
     const json_t *text = json_object_get(choice, "text");
     size_t text_bytes = json_string_length(text);
     bool last = json_is_string(json_object_get(choice, "finish_reason"));
+    s->lost_s = 0;
     int rc = json_object_get(event, "error") ? http_error_of(event, 200, e) : 0;
     if (rc == 0 && to->first_s == 0 && (last || text_bytes))
         to->first_s = now_s; /* an answer may have no text */
@@ -144,12 +150,77 @@ static void stream_refused(struct load_stream *s, long status)
     json_decref(answer);
 }
 
+/* Those that resume name their request, and where they are. */
+static bool stream_headers_set(struct load_stream *s)
+{
+    struct load_driver *d = s->driver;
+    struct curl_slist *list = NULL, *more;
+    char line[SSE_ID_BYTES + 32];
+    bool good = d->run->resumes;
+    for (const struct curl_slist *h = d->headers; good && h; h = h->next) {
+        good = (more = curl_slist_append(list, h->data)) != NULL;
+        list = good ? more : list;
+    }
+    for (int i = 0; good && i < (s->events.id[0] ? 2 : 1); i++) {
+        if (i == 0)
+            snprintf(line, sizeof line, "Idempotency-Key: hpctl-%016llx-%zu",
+                     (unsigned long long)d->name, s->index);
+        else
+            snprintf(line, sizeof line, "Last-Event-ID: %s", s->events.id);
+        good = (more = curl_slist_append(list, line)) != NULL;
+        list = good ? more : list;
+    }
+    curl_easy_setopt(s->curl, CURLOPT_HTTPHEADER, list ? list : d->headers);
+    curl_slist_free_all(s->headers);
+    s->headers = list;
+    return good || !d->run->resumes;
+}
+
+/* What broke off, or found nobody who could say more now. */
+static bool stream_asks_again(struct load_stream *s, CURLcode code, long status)
+{
+    struct load_driver *d = s->driver;
+    double now_s = driver_now_s(d);
+    bool broke = code != CURLE_OK || (status == 200 && !s->ended), later = status == 503;
+    if (!d->run->resumes || s->why.code < 0 || !(broke || later))
+        return false;
+    s->lost_s = s->lost_s > 0 ? s->lost_s : now_s;
+    if (now_s - s->lost_s > LOAD_RESUME_S)
+        return false;
+    curl_multi_remove_handle(d->multi, s->curl);
+    s->again_s = now_s + AGAIN_MS * 1e-3;
+    s->next = d->waiting;
+    d->waiting = s;
+    return true;
+}
+
+static int streams_ask_again(struct load_driver *d, struct err *e)
+{
+    struct load_stream *s, **link = &d->waiting;
+    double now_s = driver_now_s(d);
+    while ((s = *link) != NULL) {
+        if (s->again_s > now_s) {
+            link = &s->next;
+            continue;
+        }
+        *link = s->next;
+        s->whole.size = s->events.line.size = s->events.data.size = 0;
+        s->events.any = s->ended = false;
+        s->events.coming[0] = '\0';
+        if (!stream_headers_set(s) || curl_multi_add_handle(d->multi, s->curl) != CURLM_OK)
+            return err_no_memory(e, "a request");
+    }
+    return 0;
+}
+
 static void stream_finish(struct load_stream *s, CURLcode code)
 {
     struct load_driver *d = s->driver;
     struct load_result *to = stream_result(s);
     long status = 0;
     curl_easy_getinfo(s->curl, CURLINFO_RESPONSE_CODE, &status);
+    if (stream_asks_again(s, code, status))
+        return;
     if (s->why.code < 0)
         result_close(d->run, to, LOAD_FAILED, status_word(s->why.code), s->why.text);
     else if (code != CURLE_OK)
@@ -181,7 +252,6 @@ static struct load_stream *stream_create(struct load_driver *d)
     }
     curl_easy_setopt(s->curl, CURLOPT_PRIVATE, s);
     curl_easy_setopt(s->curl, CURLOPT_URL, d->url);
-    curl_easy_setopt(s->curl, CURLOPT_HTTPHEADER, d->headers);
     curl_easy_setopt(s->curl, CURLOPT_WRITEFUNCTION, on_bytes);
     curl_easy_setopt(s->curl, CURLOPT_WRITEDATA, s);
     curl_easy_setopt(s->curl, CURLOPT_NOSIGNAL, 1L);
@@ -197,6 +267,7 @@ static void stream_destroy(struct load_stream *s)
     sse_free(&s->events);
     buffer_free(&s->body);
     buffer_free(&s->whole);
+    curl_slist_free_all(s->headers);
     free(s);
 }
 
@@ -230,8 +301,9 @@ static int request_send(struct load_driver *d, size_t index, struct err *e)
     s->events = (struct sse){0};
     s->why = (struct err){0};
     s->ended = false;
+    s->lost_s = 0;
     body_write(r, index, &s->body);
-    if (s->body.failed)
+    if (s->body.failed || !stream_headers_set(s))
         return err_no_memory(e, "a request");
     curl_easy_setopt(s->curl, CURLOPT_POSTFIELDSIZE, (long)s->body.size);
     curl_easy_setopt(s->curl, CURLOPT_POSTFIELDS, buffer_cstr(&s->body));
@@ -299,6 +371,7 @@ static int driver_loop(struct load_driver *d, struct err *e)
         if (rc == 0 && curl_multi_perform(d->multi, &running) != CURLM_OK)
             rc = err_no_memory(e, "requests");
         messages_take(d);
+        rc = rc == 0 ? streams_ask_again(d, e) : rc;
         if (more_come(d, next, now_s) || d->n_open > 0)
             curl_multi_poll(d->multi, NULL, 0, sleep_ms(d, next, driver_now_s(d)), NULL);
     }
@@ -350,7 +423,7 @@ static void driver_close(struct load_driver *d)
 
 int load_run(struct load_run *r, struct err *e)
 {
-    struct load_driver d = {.run = r};
+    struct load_driver d = {.run = r, .name = env_random_u64(&env_real)};
     struct sigaction stop = {.sa_handler = on_interrupt}, before;
     interrupted = 0;
     sigaction(SIGINT, &stop, &before);

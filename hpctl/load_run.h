@@ -1,6 +1,7 @@
 /* Drives a deployment by a plan of requests (load_plan.h) over the HTTP API, each as a stream of
- * its own, and none is sent again. Open loop: a request is sent when it arrives, however many are
- * open. Closed loop: so many clients send the plan's requests one after the other. */
+ * its own; none is sent again, but for those that resume. Open loop: a request is sent when it
+ * arrives, however many are open. Closed loop: so many clients send the plan's requests one after
+ * the other. */
 #ifndef HP_HPCTL_LOAD_RUN_H
 #define HP_HPCTL_LOAD_RUN_H
 
@@ -25,7 +26,7 @@ struct load_result {
     double waited_s, prefill_s, decode_s; /* what the server says of it */
 };
 
-enum { LOAD_MAX_CAUSES = 24 };
+enum { LOAD_MAX_CAUSES = 24, LOAD_RESUME_S = 60 };
 struct load_cause {
     char kind[48];  /* "429 busy", "connection" */
     char text[160]; /* what the first of its kind said */
@@ -40,6 +41,9 @@ struct load_run {
     uint32_t vocabulary, common;
     size_t most_open;
     double patience_s; /* after the last arrival */
+    bool resumes;      /* what broke off is asked for again, with its key (docs/api.md, Answers that
+                          outlive a connection), until it is whole or has not come back for
+                          LOAD_RESUME_S */
     size_t clients;    /* 0: open loop; else they send until plan->seconds have passed */
     /* May be NULL: text of the answer of request `index` has come. */
     void (*heard)(void *ctx, size_t index, const char *text, size_t n, double now_s);

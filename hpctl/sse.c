@@ -1,10 +1,20 @@
 #include "hpctl/sse.h"
 
+#include <stdio.h>
 #include <string.h>
 
-/* "data: X", "data:X" and "data" add a line; comments and other fields say nothing to us. */
+static void id_take(struct sse *s, const char *text, size_t n)
+{
+    if (n < SSE_ID_BYTES && !memchr(text, '\0', n))
+        snprintf(s->coming, sizeof s->coming, "%.*s", (int)n, text);
+}
+
+/* "data: X", "data:X" and "data" add a line; "id: X" names the event; comments and other fields say
+ * nothing to us. */
 static void line_take(struct sse *s, const char *line, size_t n)
 {
+    if (n > 4 && memcmp(line, "id: ", 4) == 0)
+        id_take(s, line + 4, n - 4);
     if (n < 4 || memcmp(line, "data", 4) != 0 || (n > 4 && line[4] != ':'))
         return;
     size_t skip = n > 5 && line[5] == ' ' ? 6 : n > 4 ? 5 : 4;
@@ -17,6 +27,9 @@ static void line_take(struct sse *s, const char *line, size_t n)
 static int event_end(struct sse *s, sse_event_fn on_event, void *ctx, struct err *e)
 {
     int rc = s->any ? on_event(ctx, buffer_cstr(&s->data), s->data.size, e) : 0;
+    if (s->coming[0])
+        memcpy(s->id, s->coming, sizeof s->id);
+    s->coming[0] = '\0';
     s->data.size = 0;
     s->any = false;
     return rc;

@@ -6,12 +6,15 @@
 #include "common/bytes.h"
 #include "common/status.h"
 
-enum { SSE_EVENT_BYTES = 16 << 20 };
+enum { SSE_EVENT_BYTES = 16 << 20, SSE_ID_BYTES = 1024 };
 
 /* All zero: nothing has come. */
 struct sse {
-    struct buffer line, data; /* what has come of a line, and of an event */
-    bool any;                 /* the event has data, though it may be empty */
+    struct buffer line, data;  /* what has come of a line, and of an event */
+    bool any;                  /* the event has data, though it may be empty */
+    char coming[SSE_ID_BYTES], /* the id of the event that comes, */
+        id[SSE_ID_BYTES];      /* and of the last one that was whole and had one; longer ones are
+                                  none */
 };
 
 /* One event's data, NUL-terminated. A negative return ends the reading with that code. */

@@ -10,7 +10,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import faults
 
 RUNS = os.environ.get("HP_RUNS", "100")
-TESTS = ["unit/coordinator/sequences", "sim/recovery", "sim/failures", "sim/plague", "sim/rebalance", "sim/handoff", "sim/frames", "sim/growth"]
+TESTS = ["unit/coordinator/sequences", "sim/recovery", "sim/failures", "sim/plague", "sim/rebalance", "sim/handoff", "sim/frames", "sim/growth", "sim/resume"]
 
 # What it is, file, what stands there, what takes its place (once).
 FAULTS = [
@@ -27,6 +27,12 @@ FAULTS = [
     ("a silent agent is never lost", "coordinator/membership.c", "if (silent >= coord_ms(patience_ms(c, m))) {", "if (silent >= 1000 * coord_ms(patience_ms(c, m))) {"),
     ("who is lost never comes to serve again", "coordinator/lifecycle.c", "    lifecycle_move(c, d, DEPLOYMENT_BROKEN);\n    deployment_retry(c, d);\n}\n\nvoid lifecycle_break", "    lifecycle_move(c, d, DEPLOYMENT_BROKEN);\n}\n\nvoid lifecycle_break"),
     ("the random stream begins anew", "coordinator/sequence_orders.c", "m.u.sequence_open.sampled = last ? s->resumed : 0;", "m.u.sequence_open.sampled = 0;"),
+    ("a new coordinator takes over what not all stages have", "coordinator/streams.c", "    if (held == all) {", "    if (held || !held) {"),
+    ("the deployment of before serves before its agents have told what they have", "coordinator/lifecycle.c", "(late || streams_all_told(d))", "(late || d)"),
+    ("what stages have of a request that is over stays there", "coordinator/streams.c", "    if (!used)\n        held_close(c, m, row);\n", ""),
+    ("a taken-over sequence begins with its first token", "coordinator/streams.c", "    s->n_output = s->resumed = n;\n", "    s->resumed = n;\n"),
+    ("a new coordinator has the stages connected anew and forget", "coordinator/stages.c", "        m.u.stage_connect.keep = d->keeps;\n", ""),
+    ("the last stage forgets what it said when a sequence ends", "agent/core_sequences.c", "    core_stream_left(c, s, own);\n", ""),
 ]
 
 

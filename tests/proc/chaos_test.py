@@ -45,8 +45,14 @@ def clients_see_nothing_of_agents_that_are_killed_stopped_slowed_or_full():
         assert r["interrupted"] and len([f for f in r["faults"] if "healed_s" in f]) == 1, (r, said)
         assert set(states(c).values()) == {"running"}, states(c)
 
+        # of a coordinator that is killed they see nothing either, as long as they ask again
+        coordinator = ("--faults", "kill-coordinator", "--every", "1", "--hold", "1", "--seconds", "3", "--clients", "2", "--prompts", "1")
+        rc, r = chaos(c, *coordinator)
+        a = r["answers"]
+        assert rc == 0 and r["faults"] and a["whole"] > 2 and a["different"] == a["refused"] == a["failed"] == a["open"] == 0, (rc, r)
+
         # an error that clients see is the verb's, too
-        rc, r = chaos(c, "--faults", "kill-coordinator", "--every", "1", "--hold", "1", "--seconds", "3", "--clients", "2", "--prompts", "1")
+        rc, r = chaos(c, *coordinator, "--no-resume")
         assert rc == 1 and r["answers"]["failed"] > 0 and r["causes"] and r["answers"]["different"] == 0, (rc, r)
         for args, rc, says in ((("nope",), 4, "nope"), (("demo", "--faults", "flood"), 2, "flood"), (("demo", "--seconds", "1"), 1, "no room"), (("demo", "--clients", "0"), 2, "--clients")):
             try:

@@ -1,0 +1,156 @@
+/* What an agent tells the next coordinator of sequences that outlive theirs. */
+#include "tests/unit/agent/core_fixture.h"
+
+enum { STREAM = 4711 };
+
+static void stream_begin(struct core_fixture *f, uint64_t id, uint64_t stream, uint64_t max_tokens)
+{
+    struct message m = {.type = MESSAGE_SEQUENCE_OPEN};
+    m.u.sequence_open = (struct message_sequence_open){.deployment = DEPLOYMENT,
+                                                       .generation = 1,
+                                                       .sequence = id,
+                                                       .stage = f->stage,
+                                                       .prompt = {prompt, 6},
+                                                       .slices = {slices, 2},
+                                                       .max_tokens = max_tokens,
+                                                       .kv_tokens = 6 + max_tokens,
+                                                       .end_ids = {end_ids, 1},
+                                                       .sampled = 2, /* 5, 6 */
+                                                       .stream = stream};
+    tell(f, &m);
+    opened(f, did(f, AGENT_DO_SEQUENCE_OPEN, 0), 0);
+}
+
+/* The only stage of its deployment says these tokens, one a batch. */
+static void say(struct core_fixture *f, const uint32_t *ids, size_t n)
+{
+    for (size_t said = 0; said < n;) {
+        assert_true(take_run(f));
+        bool samples = f->runs[f->run.u.run.batch->n_runs - 1].sample;
+        done(f, 0, NULL, &ids[said]);
+        said += samples;
+    }
+}
+
+static void coordinator_starts(struct core_fixture *f, uint64_t boot)
+{
+    struct message w = {.type = MESSAGE_WELCOME};
+    w.u.welcome = (struct message_welcome){
+        .name = "node-1", .heartbeat_ms = 500, .coordinator_boot = boot, .orphan_ms = 3000};
+    tell(f, &w);
+}
+
+static const struct message_stream *stream_told(const struct core_fixture *f, size_t n, size_t of)
+{
+    const struct message *m = said(f, MESSAGE_STREAMS);
+    assert_non_null(m);
+    assert_true(m->u.streams.whole);
+    assert_int_equal(m->u.streams.streams.count, of);
+    return of ? (const struct message_stream *)m->u.streams.streams.items + n : NULL;
+}
+
+static void keep_connected(struct core_fixture *f, bool keep)
+{
+    struct message m = {.type = MESSAGE_STAGE_CONNECT};
+    m.u.stage_connect = (struct message_stage_connect){
+        .deployment = DEPLOYMENT, .generation = 1, .n_stages = 1, .keep = keep};
+    tell(f, &m);
+}
+
+static void a_new_coordinator_hears_all_tokens_of_a_stream_and_finds_it_open(void **state)
+{
+    struct core_fixture *f = *state;
+    static const uint32_t ids[] = {11, 12, 13};
+    join(f);
+    make_ready(f, 1, 0, 1);
+    keep_connected(f, false);
+    stream_begin(f, 5, STREAM, 20);
+    say(f, ids, 3);
+    coordinator_starts(f, 4);
+    const struct message_stream *t = stream_told(f, 0, 1);
+    assert_int_equal(t->stream, STREAM);
+    assert_int_equal(t->sequence, 5);
+    assert_true(t->open && t->sampled == 5 && t->ids.count == 5 && !t->finish[0]);
+    assert_memory_equal(t->ids.items, ((const uint32_t[]){5, 6, 11, 12, 13}), 5 * sizeof *ids);
+    assert_null(did(f, AGENT_DO_SEQUENCE_CLOSE, 0));
+    keep_connected(f, true);
+    assert_null(did(f, AGENT_DO_SEQUENCE_CLOSE, 0));
+    assert_null(did(f, AGENT_DO_CONNECT, 0));
+    keep_connected(f, false);
+    assert_non_null(did(f, AGENT_DO_SEQUENCE_CLOSE, 0));
+}
+
+static void what_is_left_of_a_stream_that_ended_is_told_for_a_while(void **state)
+{
+    struct core_fixture *f = *state;
+    static const uint32_t ids[] = {11, 49};
+    join(f);
+    coordinator_starts(f, 4);
+    make_ready(f, 1, 0, 1);
+    keep_connected(f, false);
+    stream_begin(f, 5, STREAM, 20);
+    say(f, ids, 2);
+    struct message close = {.type = MESSAGE_SEQUENCE_CLOSE};
+    close.u.sequence_close = (struct message_sequence_close){DEPLOYMENT, 1, 5, 0, 0};
+    tell(f, &close);
+    coordinator_starts(f, 5);
+    const struct message_stream *t = stream_told(f, 0, 1);
+    assert_true(!t->open && t->ids.count == 4 && t->ids.items[3] == 49);
+    assert_string_equal(t->finish, "stop");
+    f->clock.now_ns += 3001 * ms;
+    coordinator_starts(f, 6);
+    stream_told(f, 0, 0);
+}
+
+static void sequences_without_a_stream_end_with_their_coordinator(void **state)
+{
+    struct core_fixture *f = *state;
+    join(f);
+    make_ready(f, 1, 0, 1);
+    stream_begin(f, 5, 0, 20);
+    stream_begin(f, 6, STREAM, 20);
+    coordinator_starts(f, 3); /* the same one: it has lost nothing */
+    assert_null(said(f, MESSAGE_STREAMS));
+    assert_null(did(f, AGENT_DO_SEQUENCE_CLOSE, 0));
+    coordinator_starts(f, 4);
+    assert_int_equal(did(f, AGENT_DO_SEQUENCE_CLOSE, 0)->u.sequence_close.sequence, 5);
+    assert_null(did(f, AGENT_DO_SEQUENCE_CLOSE, 1));
+    assert_int_equal(stream_told(f, 0, 1)->sequence, 6);
+}
+
+static void the_remains_of_many_streams_are_bounded_and_the_latest_stay(void **state)
+{
+    struct core_fixture *f = *state;
+    enum { MANY = AGENT_MAX_REMAINS + 20 };
+    join(f);
+    make_ready(f, 1, 0, 1);
+    for (uint64_t i = 0; i < MANY; i++) {
+        stream_begin(f, 5 + i, STREAM + i, 20);
+        struct message close = {.type = MESSAGE_SEQUENCE_CLOSE};
+        close.u.sequence_close = (struct message_sequence_close){DEPLOYMENT, 1, 5 + i, 0, 0};
+        tell(f, &close);
+        if (take_run(f))
+            done(f, 0, NULL, (const uint32_t[]){1});
+    }
+    coordinator_starts(f, 4);
+    const struct message *first = said(f, MESSAGE_STREAMS);
+    assert_int_equal(((const struct message_stream *)first->u.streams.streams.items)->stream,
+                     STREAM + 20);
+    size_t told = 0;
+    for (size_t i = 0; i < f->actions.count; i++)
+        if (f->actions.items[i].kind == AGENT_DO_SEND &&
+            f->actions.items[i].u.message.type == MESSAGE_STREAMS)
+            told += f->actions.items[i].u.message.u.streams.streams.count;
+    assert_int_equal(told, AGENT_MAX_REMAINS);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        CLAIM(a_new_coordinator_hears_all_tokens_of_a_stream_and_finds_it_open),
+        CLAIM(what_is_left_of_a_stream_that_ended_is_told_for_a_while),
+        CLAIM(sequences_without_a_stream_end_with_their_coordinator),
+        CLAIM(the_remains_of_many_streams_are_bounded_and_the_latest_stay),
+    };
+    return cmocka_run_group_tests_name("core_streams", tests, NULL, NULL);
+}
