@@ -34,14 +34,12 @@ void core_start(struct agent_core *c, const struct agent_event *ev)
     join_send(c, c->now_ns);
 }
 
-/* The coordinator that opened them is gone: the next one hears of those that somebody may come back
- * for. */
+/* The coordinator that opened them is gone: those stay that somebody may come back for. */
 static void sequences_pass_on(struct agent_core *c)
 {
     for (size_t i = 0; i < c->n_stages; i++)
         if (c->stages[i]->queue)
             core_sequences_close_dead(c, c->stages[i]);
-    core_streams_tell(c);
 }
 
 void core_welcome(struct agent_core *c, struct message_ref *message)
@@ -64,6 +62,8 @@ void core_welcome(struct agent_core *c, struct message_ref *message)
     c->orphan_ns = (orphan_ms < AGENT_ORPHAN_MOST_MS ? orphan_ms : AGENT_ORPHAN_MOST_MS) * ms;
     if (c->boot && c->boot != m->coordinator_boot)
         sequences_pass_on(c);
+    if (core_streams_count(c)) /* as the join said, perhaps not for the first time */
+        core_streams_tell(c);
     c->boot = m->coordinator_boot;
     /* A coordinator that started again numbers its sequences above all of before. What of those
      * never came to be open here would wait for its opening in vain. */

@@ -255,7 +255,9 @@ void core_stage_connect(struct agent_core *c, struct message_ref *message)
     }
     if (s->connected && m->keep && core_stage_links_are(s, m))
         return;
-    /* A coordinator that wants another way has lost the streams of what is open here. */
+    /* Whoever wants what is open to go on hears that it does not; to all others it is lost. */
+    if (s->connected && m->keep)
+        core_sequences_fail_all(c, s, HP_ELINK, "the links of this stage lead elsewhere now");
     if (s->connected)
         core_sequences_close_all(c, s);
     core_stage_links_set(c, s, m);
