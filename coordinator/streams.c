@@ -290,6 +290,7 @@ static void stream_settle(struct coord *c, struct deployment *d, struct sequence
     s->adopted = false;
     s->held_id = s->held_stages = 0;
     if (held == all) {
+        sequence_order_grow(c, d, s); /* what was said while an agent was away is lost */
         growth_told(c, d, s);
         return;
     }

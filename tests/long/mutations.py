@@ -32,6 +32,7 @@ FAULTS = [
     ("what stages have of a request that is over stays there", "coordinator/streams.c", "    if (!used)\n        held_close(", "    if (used)\n        held_close("),
     ("a taken-over sequence begins with its first token", "coordinator/streams.c", "    s->n_output = s->resumed = n;\n", "    s->resumed = n;\n"),
     ("a new coordinator has the stages connected anew and forget", "coordinator/stages.c", "        m.u.stage_connect.keep = d->keeps;\n", ""),
+    ("room that was ordered of agents that were away is not ordered again", "coordinator/streams.c", "        sequence_order_grow(c, d, s);", "        (void)c;"),
     ("the last stage forgets what it said when a sequence ends", "agent/core_sequences.c", "    core_stream_left(c, s, own);\n", ""),
 ]
 

@@ -128,6 +128,28 @@ TEST(a_stage_that_is_lost_meanwhile_costs_computing_and_no_token)
     }
 }
 
+/* Its room grows while some of its agents have not come back yet. */
+TEST(room_that_was_ordered_of_agents_that_were_away_is_there_in_the_end)
+{
+    for (uint64_t seed = 60; seed < 70; seed++) {
+        struct sim s;
+        open_streams(&s, seed);
+        request(&s, 10, 1); /* answers are short: room is made as they grow */
+        assert_true(sim_run_until(&s, sim_quiet, 5000));
+        struct sim_client *c = NULL;
+        for (int i = 0; i < 50 && !(c && c->open); i++) {
+            c = request(&s, 10, 120);
+            sim_run_ms(&s, 40);
+        }
+        assert_true(c->open);
+        sim_coordinator_kill(&s);
+        sim_coordinator_start(&s);
+        all_finished(&s, 4000);
+        serves_and_is_clean(&s, 3000);
+        sim_close(&s);
+    }
+}
+
 /* They are given up after a while, and what was said of them is known still. */
 TEST(without_a_coordinator_for_long_sequences_are_freed_and_their_tokens_kept)
 {
@@ -243,6 +265,7 @@ int main(void)
         cmocka_unit_test(a_stream_that_ends_without_a_coordinator_is_told_by_the_next_one),
         cmocka_unit_test(an_answer_that_was_whole_is_not_computed_again),
         cmocka_unit_test(a_stage_that_is_lost_meanwhile_costs_computing_and_no_token),
+        cmocka_unit_test(room_that_was_ordered_of_agents_that_were_away_is_there_in_the_end),
         cmocka_unit_test(without_a_coordinator_for_long_sequences_are_freed_and_their_tokens_kept),
         cmocka_unit_test(requests_that_nobody_can_come_back_for_end_with_their_coordinator),
         cmocka_unit_test(
