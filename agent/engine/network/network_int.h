@@ -70,6 +70,9 @@ struct network_plan {
 int network_root_new(struct network_plan *p, uint64_t bytes, struct err *e);
 /* Memory that is there; owned memory goes with the plan, also on failure. */
 int network_root_fixed(struct network_plan *p, const void *data, bool owns, struct err *e);
+/* Allocated weights of so many bytes, which are taken over, also on failure; plans of one shelf
+ * have them once. */
+int network_root_weights(struct network_plan *p, void *data, size_t bytes, struct err *e);
 /* Step number `step` (by default the one that comes next) uses the root. */
 void network_root_use(struct network_plan *p, int root);
 const void *network_root_data(const struct network_plan *p, int root);

@@ -75,6 +75,7 @@ int network_weights_pack(struct network_plan *p, const struct nn_op *op, const f
         free(packed);
         return rc;
     }
-    *out = (struct network_view){.root = network_root_fixed(p, packed, true, e)};
+    *out =
+        (struct network_view){.root = network_root_weights(p, packed, nn_op_weight_bytes(op), e)};
     return out->root < 0 ? out->root : 0;
 }

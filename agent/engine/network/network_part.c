@@ -36,6 +36,7 @@ void network_part_close(struct network_part **self)
         free(p->plans[i].enters);
         free(p->plans[i].leaves);
     }
+    network_shelf_destroy(&p->facts.shelf);
     nn_destroy(&p->nn);
     network_facts_free(&p->facts);
     network_close(&p->network);
@@ -153,7 +154,7 @@ static int plans_make(struct network_part *p, const struct network_part_ask *a, 
     p->least = fixed ? (int)fixed : 1;
     int last = fixed ? (int)fixed : a->batch, rc = plan_make(p, a, p->least, e);
     rc = rc < 0 ? rc : layers_choose(p, a, e);
-    for (int batch = p->least; batch <= last && rc == 0; batch++) {
+    for (int batch = last; batch >= p->least && rc == 0; batch--) { /* the largest arena first */
         if (batch > p->least)
             rc = plan_make(p, a, batch, e);
         rc = rc < 0 ? rc : plan_cut(p, batch, e);
@@ -177,6 +178,8 @@ int network_part_open(struct onnx_network **n, const struct network_part_ask *a,
         rc = err_no_memory(e, "a part of a network");
     p->batch = rc < 0 ? 0 : a->batch;
     rc = rc < 0 ? rc : network_facts_make(p->network, &p->facts, e);
+    if (rc == 0 && (p->facts.shelf = network_shelf_create()) == NULL)
+        rc = err_no_memory(e, "a part of a network");
     rc = rc < 0 ? rc : nn_create(&p->nn, e);
     rc = rc < 0 ? rc : plans_make(p, a, e);
     if (rc < 0)
@@ -225,20 +228,17 @@ int network_part_run(struct network_part *p, int batch, const struct ndarray *in
     return rc < 0 ? rc : network_plan_run_part(q->plan, q->first, q->end, e);
 }
 
-/* The arena begins as zeros, which is what enters. */
 int network_part_warm(struct network_part *p, int batch, struct err *e)
 {
     struct part_plan *q = plan_of(p, batch);
+    bool marked = q && q->first > 0; /* the plan's number comes first */
+    for (int i = marked; q && i < q->n_enters; i++)
+        if (q->enters[i].count > 0)
+            memset(q->enters[i].data, 0, ndarray_bytes(&q->enters[i]));
     return q ? network_plan_run_part(q->plan, q->first, q->end, e) : 0;
 }
 
 uint64_t network_part_bytes(const struct network_part *p)
 {
-    uint64_t bytes = 0;
-    for (int i = 0; i < p->batch; i++)
-        if (p->plans[i].plan) {
-            struct network_plan_facts f = network_plan_describe(p->plans[i].plan);
-            bytes += f.arena_bytes + f.scratch_bytes;
-        }
-    return bytes;
+    return network_shelf_bytes(p->facts.shelf);
 }

@@ -238,7 +238,8 @@ static int arena_make(struct network_plan *p, struct err *e)
     uint64_t all = (uint64_t)bytes + p->scratch_bytes;
     if (all > limit)
         return err_set(e, HP_ELIMIT, "its values need %llu bytes", (unsigned long long)all);
-    p->arena = aligned_alloc(64, bytes + p->scratch_bytes + 64);
+    p->arena = p->facts->shelf ? network_shelf_arena(p->facts->shelf, all + 64)
+                               : aligned_alloc(64, all + 64);
     if (!p->arena)
         return err_no_memory(e, "a plan's arena");
     memset(p->arena, 0, bytes + p->scratch_bytes);
@@ -324,7 +325,8 @@ void network_plan_free(struct network_plan **self)
     free(p->roots);
     free(p->steps);
     free(p->in_roots);
-    free(p->arena);
+    if (!p->facts->shelf)
+        free(p->arena);
     free(p->zeros);
     free(p);
 }

@@ -7,6 +7,7 @@
 #define HP_AGENT_ENGINE_NETWORK_NETWORK_PLAN_H
 
 #include "agent/backend/cpu/nn.h"
+#include "agent/engine/network/network_shelf.h"
 #include "common/env.h"
 #include "model/onnx/network.h"
 
@@ -14,7 +15,9 @@
 struct network_facts {
     const struct onnx_network *network;
     int *first, *nodes;
-    bool *is_output; /* by value */
+    bool *is_output;             /* by value */
+    struct network_shelf *shelf; /* of plans that run one after the other; NULL: each has its own.
+                                    Whoever makes it sets it, and it outlives the plans */
 };
 int network_facts_make(const struct onnx_network *n, struct network_facts *out, struct err *e);
 void network_facts_free(struct network_facts *f);

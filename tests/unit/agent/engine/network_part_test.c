@@ -204,6 +204,22 @@ TEST(blocks_without_bounds_share_the_layers_evenly)
     buffer_free(&file);
 }
 
+/* Packed weights and the arena are there once, however many batches are ready. */
+TEST(batches_share_weights_and_memory)
+{
+    struct buffer file = small_network_file();
+    const struct source s = {.file = &file, .dims = side, .n_dims = 1};
+    struct network_part *one = part_of(&s, 1, NULL, 0, 1, 8),
+                        *many = part_of(&s, 1, NULL, 0, 1, 16);
+    uint64_t arena = network_part_bytes(many) - network_part_bytes(one);
+    assert_true(arena > 0);
+    assert_true(network_part_bytes(many) < 3 * network_part_bytes(one));
+    assert_true(network_part_bytes(many) < 4 * arena);
+    network_part_close(&one);
+    network_part_close(&many);
+    buffer_free(&file);
+}
+
 static void open_fails(const struct buffer *file, const struct network_part_ask *ask, int code,
                        const char *said)
 {
@@ -303,6 +319,7 @@ int main(void)
         cmocka_unit_test(two_parts_give_what_the_whole_gives_wherever_it_is_cut),
         cmocka_unit_test(parts_of_whole_models_give_what_the_models_give),
         cmocka_unit_test(blocks_without_bounds_share_the_layers_evenly),
+        cmocka_unit_test(batches_share_weights_and_memory),
         cmocka_unit_test(a_part_that_the_network_does_not_have_is_named),
         cmocka_unit_test(what_does_not_enter_there_is_refused_and_changes_nothing),
         cmocka_unit_test(a_network_of_one_batch_is_ready_for_that_alone),
