@@ -181,7 +181,12 @@ static int folders_make(struct agent *a, struct err *e)
     if (strlen(dir) > 1000)
         return err_set(e, HP_EINVAL, "%s: the path is too long", dir);
     snprintf(a->store_folder, sizeof a->store_folder, "%s/store", dir);
-    snprintf(a->profile_folder, sizeof a->profile_folder, "%s/profiles", dir);
+    int n =
+        a->config.measured_dir
+            ? snprintf(a->profile_folder, sizeof a->profile_folder, "%s", a->config.measured_dir)
+            : snprintf(a->profile_folder, sizeof a->profile_folder, "%s/profiles", dir);
+    if (n < 0 || (size_t)n >= sizeof a->profile_folder)
+        return err_set(e, HP_EINVAL, "%s: the path is too long", a->config.measured_dir);
     snprintf(a->key_file, sizeof a->key_file, "%s/agent.key", dir);
     if (mkdir(dir, 0700) != 0 && access(dir, W_OK) != 0)
         return err_set(e, HP_EIO, "%s: cannot make or write this folder", dir);
@@ -324,6 +329,7 @@ static int parts_start(struct agent *a, struct err *e)
     struct store_worker_config s = {.folder = a->store_folder,
                                     .machine = a->machine,
                                     .limit_bytes = a->config.store_limit_bytes,
+                                    .borrows = a->config.store_borrows,
                                     .report = shell_on_store,
                                     .ctx = a};
     int rc = data_start(a, e);

@@ -29,7 +29,9 @@ struct agent_config {
     const char *kernels; /* as in device_config; NULL: the best that the CPU has */
     const char *pace_cluster, *pace_profile,
         *pace_as; /* stands for a device of a cluster file (backend/paced.h); NULL: for itself */
+    const char *measured_dir;     /* what was measured is kept there; NULL: below `dir` */
     uint64_t store_limit_bytes;   /* 0: none */
+    bool store_borrows;           /* files of this box are used where they lie */
     uint64_t spill_transit_bytes; /* beyond the first of these: on their way there and back */
     uint64_t spill_memory_bytes, spill_disk_bytes; /* of KV cache that was given up (spill_shelf.h);
                                                       both 0: nothing is spilled */

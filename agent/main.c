@@ -272,7 +272,9 @@ static int program_start(int argc, char **argv, struct err *e)
     c.name = o.name ? o.name : "";
     c.dir = dir;
     c.network = o.network ? o.network : address_is_loopback(o.join) ? "lo" : NULL;
+    c.measured_dir = o.measured;
     c.store_limit_bytes = o.store_limit_bytes;
+    c.store_borrows = o.store_borrows;
     c.spill_memory_bytes = o.spill_memory_bytes;
     c.spill_disk_bytes = o.spill_disk_bytes;
     c.pool_limit_bytes = o.pool_bytes;

@@ -43,6 +43,11 @@ static const char help_text[] =
     "nine tenths of what is free), by\n"
     "                        libhp-cuda.so\n"
     "  --store-limit BYTES   disk for weights (default: none); models not in use go first\n"
+    "  --measurements D      where what was measured of models on this box is kept (default: below "
+    "--dir)\n"
+    "  --store-borrow        a file of this box that a deployment names is used where it lies and "
+    "not copied (default: copied);\n"
+    "                        it has to stay as it is\n"
     "  --kv-spill-memory BYTES, --kv-spill-disk BYTES\n"
     "                        KV cache of prompts and of sequences that make room for others is "
     "kept "
@@ -160,7 +165,9 @@ int agent_options_parse(int argc, char **argv, struct agent_options *o, struct e
                                           {"cores", 1, NULL, 'c'},
                                           {"threads", 1, NULL, 'p'},
                                           {"memory", 1, NULL, 'm'},
+                                          {"measurements", 1, NULL, 'e'},
                                           {"store-limit", 1, NULL, 's'},
+                                          {"store-borrow", 0, NULL, 'b'},
                                           {"kv-spill-memory", 1, NULL, 'M'},
                                           {"kv-spill-disk", 1, NULL, 'S'},
                                           {"kernels", 1, NULL, 'k'},
@@ -192,6 +199,8 @@ int agent_options_parse(int argc, char **argv, struct agent_options *o, struct e
         case 'p': rc = count_parse("--threads", optarg, &o->threads, e); break;
         case 'm': rc = memory_parse(optarg, &o->memory_bytes, e); break;
         case 'D': rc = port_parse("--data-port", optarg, &o->data_port, e); break;
+        case 'e': o->measured = optarg; break;
+        case 'b': o->store_borrows = true; break;
         case 's': rc = bytes_parse("--store-limit", optarg, &o->store_limit_bytes, e); break;
         case 'M': rc = bytes_parse("--kv-spill-memory", optarg, &o->spill_memory_bytes, e); break;
         case 'S': rc = bytes_parse("--kv-spill-disk", optarg, &o->spill_disk_bytes, e); break;

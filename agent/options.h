@@ -10,9 +10,10 @@
 /* As they were given: texts are those of argv, NULL or 0 where nothing was said. */
 struct agent_options {
     const char *join, *token, *token_file, *name, *dir, *cores, *network, *kernels, *pace, *profile,
-        *as;
+        *as, *measured;
     const char *devices[DISCOVER_MAX_DEVICES];
     int n_devices, threads, data_port;
+    bool store_borrows;
     uint64_t memory_bytes, store_limit_bytes, spill_memory_bytes, spill_disk_bytes, pool_bytes;
 };
 

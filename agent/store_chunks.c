@@ -129,7 +129,7 @@ int store_chunk_write(struct store_model *m, uint32_t chunk, const uint8_t *byte
     if (!vector_reserve(m->unsaid, m->unsaid_capacity, m->n_unsaid + 1))
         return err_no_memory(e, "the names of chunks");
     stamp_compare(m, c->file, path);
-    int rc = store_file_write(path, 0, c->offset, bytes, c->bytes, false, e);
+    int rc = store_file_write(path, store_write_flags(m), c->offset, bytes, c->bytes, false, e);
     m->stamps[c->file] = stamp_of(path);
     if (rc < 0)
         return rc;
@@ -167,6 +167,19 @@ int store_chunk_check(struct store_model *m, uint32_t chunk, uint8_t *scratch, s
                        (unsigned long long)(c->offset + c->bytes - 1), path);
     bit_set(m->checked, chunk);
     return 0;
+}
+
+void store_chunks_trust(struct store_model *m)
+{
+    for (uint32_t i = 0; i < m->manifest.chunks.count; i++) {
+        bit_set(m->have, i);
+        bit_set(m->checked, i);
+    }
+    for (uint64_t file = 0; file < m->manifest.files.count; file++) {
+        char path[STORE_FILE_PATH];
+        store_file_path(m, file, path);
+        m->stamps[file] = stamp_of(path);
+    }
 }
 
 /* ---- which chunks are there ---- */
@@ -251,7 +264,7 @@ static void have_rewrite(struct store_model *m)
 
 static void chunk_clear(struct store_model *m, uint32_t chunk)
 {
-    if (bit_get(m->have, chunk))
+    if (bit_get(m->have, chunk) && !m->borrowed)
         m->chunk_bytes -= store_chunk(m, chunk)->bytes;
     bit_clear(m->have, chunk);
     bit_clear(m->checked, chunk);

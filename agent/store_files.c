@@ -132,7 +132,8 @@ static bool files_are_whole(const struct store_model *m)
         char path[STORE_FILE_PATH];
         struct stat st;
         store_file_path(m, i, path);
-        if (stat(path, &st) != 0 || (uint64_t)st.st_size != store_file(m, i)->bytes)
+        if (lstat(path, &st) != 0 || !S_ISREG(st.st_mode) || /* a borrowed one is of its process */
+            (uint64_t)st.st_size != store_file(m, i)->bytes)
             return false;
     }
     return true;
@@ -177,7 +178,8 @@ static int heads_write(const struct store_model *m, bool missing, struct err *e)
             continue;
         if (missing)
             log_warn("store", "head_rotten", "action=written_again file=%s", path);
-        int rc = store_file_write(path, 0, heads[i].offset, data->data, data->size, true, e);
+        int rc = store_file_write(path, store_write_flags(m), heads[i].offset, data->data,
+                                  data->size, true, e);
         if (rc < 0)
             return rc;
     }
@@ -193,7 +195,7 @@ int store_model_mend(const struct store_model *m, struct err *e)
         if (stat(path, &st) == 0 && (uint64_t)st.st_size == store_file(m, i)->bytes)
             continue;
         log_warn("store", "file_cut", "action=made_again file=%s", path);
-        int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+        int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | store_write_flags(m), 0644);
         int rc = fd < 0 || ftruncate(fd, (off_t)store_file(m, i)->bytes) != 0
                      ? fs_error(path, "make", e)
                      : 0;
@@ -248,5 +250,36 @@ int store_model_make(const char *models, const uint8_t *manifest, size_t size,
     }
     store_model_touch(m);
     *out = m;
+    return 0;
+}
+
+/* ---- files of others ---- */
+
+static bool source_path(const struct store_model *m, uint64_t file, const char *path,
+                        char out[STORE_FILE_PATH])
+{
+    int n = m->manifest.folder
+                ? snprintf(out, STORE_FILE_PATH, "%s/%s", path, store_file(m, file)->name)
+                : snprintf(out, STORE_FILE_PATH, "%s", path);
+    return n > 0 && n < STORE_FILE_PATH && out[0] == '/';
+}
+
+int store_model_borrow(struct store_model *m, const char *path, struct err *e)
+{
+    char own[STORE_FILE_PATH], source[STORE_FILE_PATH];
+    struct stat st;
+    for (uint64_t i = 0; i < m->manifest.files.count; i++)
+        if (!source_path(m, i, path, source) || access(source, R_OK) != 0 ||
+            stat(source, &st) != 0 || !S_ISREG(st.st_mode) ||
+            (uint64_t)st.st_size != store_file(m, i)->bytes)
+            return err_set(e, HP_ENOENT, "%s: has not the model's files", path);
+    for (uint64_t i = 0; i < m->manifest.files.count; i++) {
+        source_path(m, i, path, source);
+        store_file_path(m, i, own);
+        if (unlink(own) != 0 || symlink(source, own) != 0)
+            return fs_error(own, "link", e);
+    }
+    m->borrowed = true;
+    store_chunks_trust(m);
     return 0;
 }

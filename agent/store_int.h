@@ -3,6 +3,7 @@
 #ifndef HP_AGENT_STORE_INT_H
 #define HP_AGENT_STORE_INT_H
 
+#include <fcntl.h>
 #include <limits.h>
 
 #include "agent/weight_store.h"
@@ -31,6 +32,7 @@ struct store_model {
     uint64_t said_bytes;        /* of the `have` file that are good */
     uint64_t head_bytes, chunk_bytes;
     int holds;
+    bool borrowed;    /* its files are links to those of somebody else: never written */
     int64_t used_ns;  /* wall time of the last use */
     uint32_t *unsaid; /* chunks written and not yet in the `have` file */
     size_t n_unsaid, unsaid_capacity;
@@ -58,12 +60,21 @@ int store_model_make(const char *models, const uint8_t *manifest, size_t size,
 void store_model_free(struct store_model **m);
 /* Gives files their sizes and heads back where something else changed them. */
 int store_model_mend(const struct store_model *m, struct err *e);
+/* The model's own files below `path` take the place of its sparse ones, for as long as this process
+ * lives; all chunks are there, and believed until a file changes. HP_ENOENT: they are not there,
+ * and nothing has changed; HP_EIO. */
+int store_model_borrow(struct store_model *m, const char *path, struct err *e);
 
 int store_file_path(const struct store_model *m, uint64_t file, char out[STORE_FILE_PATH]);
 /* open(2) flags beside O_WRONLY; O_APPEND ignores the offset. */
 int store_file_write(const char *path, int flags, uint64_t offset, const uint8_t *bytes,
                      size_t size, bool sync, struct err *e);
 
+/* Of open(2): what is borrowed is not written. */
+static inline int store_write_flags(const struct store_model *m)
+{
+    return m->borrowed ? O_NOFOLLOW : 0;
+}
 /* Writes a chunk that was compared with its digest. */
 int store_chunk_write(struct store_model *m, uint32_t chunk, const uint8_t *bytes, struct err *e);
 int store_chunk_read(const struct store_model *m, uint32_t chunk, uint8_t *out, struct err *e);
@@ -77,6 +88,8 @@ void store_chunk_forget(struct store_model *m, uint32_t chunk);
 int store_range_read(const char *file, uint64_t offset, uint8_t *out, size_t size, struct err *e);
 /* Whether they are these. */
 bool store_range_is(const char *file, uint64_t offset, const uint8_t *bytes, size_t size);
+/* All are there, as their digests say. */
+void store_chunks_trust(struct store_model *m);
 /* Reads which chunks are there. */
 void store_have_read(struct store_model *m);
 /* fdatasync of the files that unsaid chunks lie in, then of the `have` file. On failure those

@@ -205,6 +205,8 @@ bool store_job_start(struct store_worker *w, uint64_t slot, uint64_t ticket,
     }
     j->use_path =
         p->source_path[0] && !p->upload_only && strcmp(p->source_machine, w->config.machine) == 0;
+    if (j->use_path && w->config.borrows && weight_store_borrow(j->model, p->source_path, &e) < 0)
+        log_warn("store", "not_borrowed", "action=copied text=\"%s\"", e.text);
     if (fetch_is_done(j->fetch))
         job_end(w, j, 0, NULL);
     else

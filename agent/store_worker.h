@@ -28,6 +28,7 @@ struct store_report {
 struct store_worker_config {
     const char *folder, *machine; /* outlive the worker */
     uint64_t limit_bytes;
+    bool borrows; /* files of this box that a deployment names are used where they lie */
     struct data_endpoint *data; /* outlives the worker */
     void (*report)(void *ctx, const struct store_report *r);
     void *ctx;

@@ -386,6 +386,13 @@ int weight_store_import(struct weight_store *s, struct store_model *m, uint32_t 
     return rc < 0 ? rc : weight_store_put(s, m, chunk, s->scratch, c->bytes, e);
 }
 
+int weight_store_borrow(struct store_model *m, const char *path, struct err *e)
+{
+    if (m->borrowed || m->chunk_bytes > 0 || m->holds > 1)
+        return 0;
+    return store_model_borrow(m, path, e);
+}
+
 int weight_store_sync(struct weight_store *s, struct err *e)
 {
     int rc = 0;

@@ -56,6 +56,10 @@ int weight_store_copy(struct weight_store *s, struct store_model *m, uint32_t ch
  * as above. */
 int weight_store_import(struct weight_store *s, struct store_model *m, uint32_t chunk,
                         const char *path, struct err *e);
+/* Uses those files where they are, instead of a copy: nothing is read, they are believed to be what
+ * the manifest says until they change, and are never written. Not for a model of which something is
+ * here already, which stays as it is (0). HP_ENOENT: they are not there, HP_EIO. */
+int weight_store_borrow(struct store_model *m, const char *path, struct err *e);
 /* Whether a chunk that is here still is what its digest says: reads and compares it, once in the
  * life of this process and again when its file was touched by others. HP_ECORRUPT: it is not, or it
  * cannot be read (the text names file and chunk); it counts as not here from now on. HP_ENOENT. */

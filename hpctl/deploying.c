@@ -163,7 +163,8 @@ int deploying_run(struct deploying *d, struct client *client, json_t **result, s
     struct deploying_bytes bytes = {0};
     d->bytes = &bytes;
     bytes.keys = &client_context(client)->admin;
-    int rc = model_manifest_make(d->path, &d->bar, &manifest, e);
+    int rc = d->maker ? manifest_maker_finish(&d->maker, &d->bar, &manifest, e)
+                      : model_manifest_make(d->path, &d->bar, &manifest, e);
     if (rc == 0)
         rc = manifest_decode(manifest.data, manifest.size, &arena, &bytes.manifest, e);
     if (rc == 0)

@@ -12,6 +12,7 @@
 
 struct client;
 struct deploying_bytes;
+struct manifest_maker;
 
 enum { DEPLOYMENT_NAME_BYTES = 64 };
 
@@ -20,8 +21,9 @@ struct deploying {
     char name[DEPLOYMENT_NAME_BYTES];
     json_t *options; /* of the admin's verb "deploy"; the caller's */
     struct progress_bar bar;
-    bool json;         /* Ctrl-C is told as JSON, too */
-    bool ends_with_us; /* the cluster does: Ctrl-C is the caller's to heed */
+    struct manifest_maker *maker; /* makes its manifest already, and is used up; NULL: none */
+    bool json;                    /* Ctrl-C is told as JSON, too */
+    bool ends_with_us;            /* the cluster does: Ctrl-C is the caller's to heed */
     uint64_t uploaded_bytes;
     struct deploying_bytes *bytes; /* its own */
 };

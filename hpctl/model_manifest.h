@@ -2,6 +2,9 @@
 #ifndef HP_HPCTL_MODEL_MANIFEST_H
 #define HP_HPCTL_MODEL_MANIFEST_H
 
+#include <stddef.h>
+#include <stdint.h>
+
 #include "common/bytes.h"
 #include "common/status.h"
 
@@ -11,5 +14,13 @@ struct progress_bar;
  * next time is quick. Errors of model_open and manifest_build. */
 int model_manifest_make(const char *path, struct progress_bar *bar, struct buffer *out,
                         struct err *e);
+
+/* The same beside what the caller does, on a thread; the chunks' names are kept in `names` ("":
+ * nowhere). NULL: there is no thread, or no memory. */
+struct manifest_maker;
+struct manifest_maker *manifest_maker_start(const char *path, const char *names);
+/* Waits for it, with a bar, and frees it. Errors as above. */
+int manifest_maker_finish(struct manifest_maker **m, struct progress_bar *bar, struct buffer *out,
+                          struct err *e);
 
 #endif

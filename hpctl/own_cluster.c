@@ -17,6 +17,7 @@
 #include "hpctl/local_members.h"
 #include "hpctl/local_options.h"
 #include "hpctl/local_process.h"
+#include "hpctl/model_manifest.h"
 #include "hpctl/progress.h"
 
 enum { PROCESSES = 2, END_PATIENCE_MS = 6000, LOOK_MS = 10 };
@@ -31,6 +32,8 @@ struct own_cluster {
     struct local_cluster local;
     struct context where;
     char name[DEPLOYMENT_NAME_BYTES];
+    char names[1000]; /* where the chunks' names are kept, beyond the cluster's own folder */
+    struct manifest_maker *maker;
     pid_t janitor;
     int told; /* the janitor's pipe: it cleans up once nobody holds this end */
 };
@@ -156,7 +159,7 @@ static int processes_start(struct own_cluster *c, struct progress_bar *bar, stru
 static int model_deploy(struct own_cluster *c, const struct own_options *o, const char *real_path,
                         struct err *e)
 {
-    struct deploying d = {.path = o->path, .ends_with_us = true};
+    struct deploying d = {.path = o->path, .ends_with_us = true, .maker = c->maker};
     struct client *client = NULL;
     json_t *result = NULL;
     char host[HOST_ID];
@@ -173,12 +176,36 @@ static int model_deploy(struct own_cluster *c, const struct own_options *o, cons
         json_object_update(d.options, o->options);
     if (rc == 0)
         rc = client_open(NULL, &client, e);
-    if (rc == 0)
+    if (rc == 0) {
+        c->maker = NULL; /* it is deploying_run's */
         rc = deploying_run(&d, client, &result, e);
+    }
     client_close(&client);
     json_decref(d.options);
     json_decref(result);
     return rc;
+}
+
+/* A folder below the user's for what can be made again; "": there is none. */
+static void cache_folder_find(const char *below, char *out, size_t size)
+{
+    const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    bool own = xdg && xdg[0] == '/';
+    int n = own                      ? snprintf(out, size, "%s/hp/%s", xdg, below)
+            : home && home[0] == '/' ? snprintf(out, size, "%s/.cache/hp/%s", home, below)
+                                     : -1;
+    if (n < 0 || (size_t)n >= size || fs_folder_make(out, 0700, NULL) < 0)
+        out[0] = '\0';
+}
+
+/* What one run leaves for the next: the names of chunks, and of this box what was measured. */
+static void kept_folders_find(struct own_cluster *c)
+{
+    char below[HOST_ID + 16], host[HOST_ID];
+    host_id(host);
+    snprintf(below, sizeof below, "measured/%s", host);
+    cache_folder_find("names", c->names, sizeof c->names);
+    cache_folder_find(below, c->local.measured, sizeof c->local.measured);
 }
 
 static int cluster_begin(struct own_cluster *c, const struct own_options *o, const char *real_path,
@@ -192,9 +219,12 @@ static int cluster_begin(struct own_cluster *c, const struct own_options *o, con
     snprintf(l->agents[0].name, sizeof l->agents[0].name, "here");
     l->n_agents = 1;
     l->devices = 1;
+    l->borrows = true; /* it lives as long as whoever named the file */
+    kept_folders_find(c);
     int rc = local_deal_cores(l, 0, e);
     if (rc < 0 || (rc = folder_make(c, e)) < 0 || (rc = janitor_start(c, e)) < 0)
         return rc;
+    c->maker = manifest_maker_start(o->path, c->names); /* while they start */
     progress_init(&bar, o->quiet);
     rc = processes_start(c, &bar, e);
     progress_end(&bar);
@@ -247,6 +277,12 @@ void own_cluster_close(struct own_cluster **out)
     struct own_cluster *c = *out;
     if (!c)
         return;
+    struct buffer unused = {0};
+    struct progress_bar quiet;
+    progress_init(&quiet, true);
+    if (c->maker)
+        manifest_maker_finish(&c->maker, &quiet, &unused, NULL);
+    buffer_free(&unused);
     if (c->told >= 0)
         close(c->told);
     while (c->janitor > 0 && waitpid(c->janitor, NULL, 0) < 0 && errno == EINTR)

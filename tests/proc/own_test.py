@@ -18,7 +18,7 @@ class Home:
 
     def __enter__(self):
         self.folder = tempfile.mkdtemp(prefix="hp-test-")
-        self.env = dict(os.environ, XDG_STATE_HOME=os.path.join(self.folder, "state"), HP_CONFIG_DIR=os.path.join(self.folder, "config"))
+        self.env = dict(os.environ, XDG_STATE_HOME=os.path.join(self.folder, "state"), XDG_CACHE_HOME=os.path.join(self.folder, "cache"), HP_CONFIG_DIR=os.path.join(self.folder, "config"))
         return self
 
     def __exit__(self, *why):
@@ -28,7 +28,8 @@ class Home:
         return subprocess.run([HPCTL, *args], env=self.env, capture_output=True, text=True, timeout=60 * SCALE, **more)
 
     def is_empty(self):
-        return [f for _, _, files in os.walk(self.folder) for f in files] == [] and not os.path.exists(self.env["HP_CONFIG_DIR"]) and os.listdir(os.path.join(self.folder, "state", "hp")) == []
+        """But for what the next run need not find out again."""
+        return [f for at, _, files in os.walk(self.folder) for f in files if not at.startswith(os.path.join(self.folder, "cache", "hp"))] == [] and not os.path.exists(self.env["HP_CONFIG_DIR"]) and os.listdir(os.path.join(self.folder, "state", "hp")) == []
 
     def processes(self):
         """Of the cluster that runs."""
@@ -62,6 +63,8 @@ def a_file_answers_and_leaves_nothing():
         chat = home.run("chat", DEMO, "--temperature", "0", "--max-tokens", "8", "--compute", "f32", "--max-context", "256", input="What is the capital of Cuba?\n/exit\n")
         assert chat.returncode == 0 and said["text"] in chat.stdout, (chat.stdout, chat.stderr)
         assert home.is_empty() and not home.processes()
+        kept = [os.path.join(at, f) for at, _, files in os.walk(os.path.join(home.folder, "cache", "hp")) for f in files]
+        assert {f.split("/hp/")[1].split("/")[0] for f in kept} == {"measured", "names"}, kept
         for args, rc, says in ((("run", "./nowhere.gguf", "hi"), 4, "no such model"), (("chat", "demo", "--kv", "f16"), 2, "--kv"), (("serve", DEMO, "--port", "99999"), 2, "no port"),
                                (("serve", DEMO, "--name", "a/b"), 2, "--name"), (("run", DEMO, "hi", "--kv", "f99"), 1, "f99"), (("run", __file__.replace(".py", "/"), "hi"), 4, "no such model")):
             done = home.run(*args)
@@ -85,6 +88,8 @@ def a_served_file_is_reached_by_any_client_until_it_ends():
             with urllib.request.urlopen(urllib.request.Request(told["api"] + "/chat/completions", body, {"Content-Type": "application/json"}), timeout=20 * SCALE) as answer:
                 assert told["name"] == "mine" and json.load(answer)["usage"]["completion_tokens"] == 4
             mine = [p for p in home.processes() if p != serve.pid]
+            used = [os.path.join(at, f) for at, _, files in os.walk(os.path.join(home.folder, "state")) for f in files if f.endswith(".gguf") and "/agents/" in at]
+            assert [os.path.realpath(f) for f in used] == [os.path.realpath(DEMO)], used  # where it lies, and no copy
             assert len(mine) >= 2, mine
             serve.send_signal(how)
             assert serve.wait(20 * SCALE) == (0 if how == signal.SIGINT else -signal.SIGKILL)

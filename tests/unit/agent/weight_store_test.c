@@ -424,12 +424,74 @@ static void nonsense_is_no_manifest(void **state)
     buffer_free(&b);
 }
 
+static void source_write(const struct weights_fixture *f, const uint32_t *of, uint32_t n)
+{
+    uint8_t bytes[TEST_CHUNK];
+    memset(bytes, (int)of[0], 100);
+    FILE *file = fopen(f->source, "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(bytes, 1, 100, file), 100);
+    for (uint32_t i = 0; i < n; i++) {
+        test_chunk_bytes(of[i], bytes);
+        assert_int_equal(fwrite(bytes, 1, sizeof bytes, file), sizeof bytes);
+    }
+    fclose(file);
+}
+
+static void borrowed_files_are_used_where_they_lie_and_never_written(void **state)
+{
+    struct weights_fixture *f = *state;
+    const uint32_t own[] = {1, 2, 3}, others[] = {1, 9, 9};
+    uint8_t bytes[TEST_CHUNK];
+    char *real;
+    struct stat st;
+    store_open(f, 0);
+    snprintf(f->source, sizeof f->source, "%s/source", f->folder);
+    struct store_model *m = hold(f, "borrowed", own, 3);
+    assert_int_equal(weight_store_borrow(m, "/nowhere", NULL), HP_ENOENT);
+    assert_int_equal(weight_store_borrow(m, f->folder, NULL), HP_ENOENT);
+    source_write(f, own, 2);
+    assert_int_equal(weight_store_borrow(m, f->source, NULL), HP_ENOENT); /* too short */
+    source_write(f, own, 3);
+    assert_int_equal(weight_store_borrow(m, f->source, NULL), 0);
+    for (uint32_t i = 0; i < 3; i++)
+        assert_true(store_model_has(m, i) && weight_store_check(f->store, m, i, NULL) == 0);
+    real = realpath(store_model_path(m), NULL);
+    assert_string_equal(real, f->source);
+    free(real);
+    assert_int_equal(weight_store_bytes(f->store), 100); /* the head: nothing was copied */
+
+    source_write(f, others, 3);
+    struct timespec later[2] = {{.tv_sec = 5}, {.tv_sec = 5}};
+    assert_int_equal(utimensat(AT_FDCWD, f->source, later, 0), 0);
+    assert_int_equal(weight_store_check(f->store, m, 0, NULL), 0);
+    assert_int_equal(weight_store_check(f->store, m, 1, NULL), HP_ECORRUPT);
+    test_chunk_bytes(own[1], bytes);
+    assert_true(weight_store_put(f->store, m, 1, bytes, sizeof bytes, NULL) < 0);
+    weight_store_release(f->store, m);
+    weight_store_close(&f->store);
+    store_open(f, 0); /* a link is none of what the store keeps */
+    struct digest id = {{0}};
+    assert_int_equal(weight_store_remove(f->store, &id, NULL), HP_ENOENT);
+    assert_int_equal(weight_store_bytes(f->store), 0);
+    assert_int_equal(stat(f->source, &st), 0);
+    assert_int_equal(st.st_size, 100 + 3 * TEST_CHUNK);
+    FILE *file = fopen(f->source, "rb");
+    assert_int_equal(fseek(file, 100 + TEST_CHUNK, SEEK_SET), 0);
+    uint8_t there[TEST_CHUNK];
+    assert_int_equal(fread(there, 1, sizeof there, file), sizeof there);
+    test_chunk_bytes(9, bytes);
+    assert_memory_equal(there, bytes, sizeof bytes);
+    fclose(file);
+}
+
 int main(void)
 {
 #define CLAIM(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
         CLAIM(model_is_a_sparse_copy_that_fills_as_chunks_arrive),
         CLAIM(what_was_synced_survives_a_crash_and_a_torn_record_does_not),
+        CLAIM(borrowed_files_are_used_where_they_lie_and_never_written),
         CLAIM(broken_model_is_removed_when_the_store_opens),
         CLAIM(chunk_that_is_not_what_its_digest_says_is_refused),
         CLAIM(models_that_share_weights_share_chunks),
