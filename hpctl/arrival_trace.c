@@ -47,8 +47,8 @@ static int read_next(struct arrival_trace *a, double *at_s, int *model, struct e
     char text[512], *end;
     while (fgets(text, sizeof text, a->stream)) {
         a->line++;
-        if (!strchr(text, '\n') && strlen(text) == sizeof text - 1)
-            return bad_line(a, e, "is too long");
+        if (!strchr(text, '\n') && !feof(a->stream)) /* a zero byte hides the line's end, too */
+            return bad_line(a, e, "is too long, or no text");
         if (text[strspn(text, " \t\r\n")] == '\0')
             continue;
         double s = strtod(text, &end);

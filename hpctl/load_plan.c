@@ -155,14 +155,16 @@ static int line_read(struct load_file *f, char *text, struct load_request *r, st
 
 static int lines_read(struct load_file *f, struct load_plan *p, struct err *e)
 {
+    static const char mark[] = "\xef\xbb\xbf"; /* before the text of some spreadsheets */
     char text[512];
     int rc = 0;
     while (rc == 0 && fgets(text, sizeof text, f->stream)) {
         struct load_request r;
         f->line++;
-        if (!strchr(text, '\n') && strlen(text) == sizeof text - 1)
-            return line_refuse(f, e, "is too long");
-        int mine = line_read(f, text, &r, e);
+        if (!strchr(text, '\n') && !feof(f->stream)) /* a zero byte hides the line's end, too */
+            return line_refuse(f, e, "is too long, or no text");
+        bool marked = f->line == 1 && strncmp(text, mark, sizeof mark - 1) == 0;
+        int mine = line_read(f, text + (marked ? sizeof mark - 1 : 0), &r, e);
         if (mine < 0)
             return mine;
         if (mine && r.at_s >= f->o->seconds)

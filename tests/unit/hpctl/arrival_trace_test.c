@@ -72,6 +72,8 @@ TEST(what_is_wrong_names_its_line)
         if (!strstr(e.text, cases[i].says))
             fail_msg("\"%s\" does not say \"%s\"", e.text, cases[i].says);
     }
+    struct arrival_trace a; /* no text, and no end */
+    assert_int_equal(arrival_trace_open(&a, "/dev/zero", &two, -1, 1e9, NULL), HP_EPARSE);
 }
 
 int main(void)

@@ -126,6 +126,12 @@ TEST(a_file_says_when_for_whom_and_how_long)
     assert_int_equal(plan_of(content, o, &p, NULL), 0);
     assert_true(fabs(p.requests[4].at_s - p.requests[0].at_s - 2.5) < 1e-9);
     load_plan_free(&p);
+    assert_int_equal(plan_of("\xef\xbb\xbf"
+                             "0\n1\n",
+                             o, &p, NULL),
+                     0); /* as spreadsheets write it */
+    assert_int_equal(p.n, 2);
+    load_plan_free(&p);
     assert_int_equal(plan_of("0\n1e-320\n", o, &p, NULL), 0); /* closer than any pace */
     assert_true(isfinite(p.requests[0].at_s) && isfinite(p.requests[1].at_s));
     load_plan_free(&p);
@@ -157,6 +163,8 @@ TEST(bad_files_are_refused_by_line)
     struct load_plan p;
     o.file = "/nowhere/a.csv";
     assert_int_equal(load_plan_make(&o, &p, NULL), HP_ENOENT);
+    o.file = "/dev/zero"; /* no text, and no end */
+    assert_int_equal(load_plan_make(&o, &p, NULL), HP_EPARSE);
     o = options_of(ARRIVALS_POISSON, 1e9, 1e9);
     assert_int_equal(load_plan_make(&o, &p, NULL), HP_ELIMIT);
     o = options_of(ARRIVALS_POISSON, 1e-6, 1);
