@@ -14,8 +14,8 @@ ROOT = os.path.abspath(os.path.join(os.path.dirname(os.path.abspath(__file__)), 
 BUILD = os.path.abspath(os.environ.get("HP_BUILD", os.path.join(ROOT, "build")))
 TOOL = os.path.join(ROOT, "tools", "cuda_report")
 # As nvcc says it: a kernel that is well, and one that spills.
-SAID = """ptxas info    : Compiling entry function '_Z13decode_kernelILi3ELi1EEv11gpu_product' for 'sm_80'
-ptxas info    : Function properties for _Z13decode_kernelILi3ELi1EEv11gpu_product
+SAID = """ptxas info    : Compiling entry function '_Z13decode_kernelILi3ELi1ELb0EEv11gpu_product' for 'sm_80'
+ptxas info    : Function properties for _Z13decode_kernelILi3ELi1ELb0EEv11gpu_product
     0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
 ptxas info    : Used 56 registers, used 0 barriers, 17664 bytes smem
 ptxas info    : Compiling entry function '_Z11norm_kernel8gpu_rowsPKfS1_fjS_' for 'sm_80'

@@ -21,6 +21,7 @@ struct CMUnitTest {
 #define assert_non_null(p) assert_true((p) != NULL)
 #define assert_null(p) assert_true((p) == NULL)
 #define assert_int_equal(a, b) assert_true((long long)(a) == (long long)(b))
+#define assert_int_not_equal(a, b) assert_true((long long)(a) != (long long)(b))
 #define assert_memory_equal(a, b, n) assert_true(memcmp(a, b, n) == 0)
 
 static inline int cmocka_run_group_tests_name(const char *group, const struct CMUnitTest *tests,

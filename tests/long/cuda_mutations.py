@@ -11,7 +11,7 @@ import sys
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import faults
 
-TESTS = [f"build/tests/unit/agent/backend/cuda_{name}test" for name in ("products_", "attention_", "operators_", "")]
+TESTS = [f"build/tests/unit/agent/backend/cuda_{name}test" for name in ("products_", "attention_", "experts_", "operators_", "")]
 ROOM = "agent/backend/cuda/"
 
 # What it is, file, what stands there, what takes its place (once).
@@ -28,12 +28,12 @@ FAULTS = [
     ("decode: pieces are not waited for", ROOM + "decode.cu", "        async_groups_wait<1>();\n", ""),
     ("decode: the next piece is not waited for either", ROOM + "decode.cu", "async_groups_wait<1>", "async_groups_wait<2>"),
     ("decode: lanes do not wait for each other's copies", ROOM + "decode.cu", "        async_groups_wait<1>();\n        __syncwarp();\n", "        async_groups_wait<1>();\n"),
-    ("decode: a piece is overwritten while lanes read it", ROOM + "decode.cu", "        __syncwarp();\n    }\n    sums_store<ROWS>", "    }\n    sums_store<ROWS>"),
+    ("decode: a piece is overwritten while lanes read it", ROOM + "decode.cu", "        __syncwarp();\n    }\n    if (PAIRS)", "    }\n    if (PAIRS)"),
     ("decode: one room for both pieces", ROOM + "decode.cu", "own + (i + 1) % 2 * turn", "own + i % 2 * turn"),
     ("decode: a row's last piece is read past its end", ROOM + "decode_formats.cuh", "row_bytes - first < each ? row_bytes - first : each", "row_bytes - first < each ? each : each"),
     ("decode: tasks past a row's end", ROOM + "decode.cu", "            if (task >= n_tasks)\n                continue;\n", ""),
     ("decode: rows that begin anywhere", ROOM + "decode.cu", "+ o * room * 16 + lead[o]", "+ o * room * 16"),
-    ("decode: an output past the last is read", ROOM + "decode.cu", "const uint8_t *row = p.weight + (c0 + o < p.outputs ? c0 + o : c0) * p.row_bytes;", "const uint8_t *row = p.weight + (c0 + o) * p.row_bytes;"),
+    ("decode: an output past the last is read", ROOM + "decode.cu", "const uint8_t *row = weight + (c0 + o < p.outputs ? c0 + o : c0) * p.row_bytes;", "const uint8_t *row = weight + (c0 + o) * p.row_bytes;"),
     ("decode: an output past the last is written", ROOM + "decode.cu", "c0 + o < p.outputs && row < p.rows)", "row < p.rows)"),
     ("decode: a row past the last is written", ROOM + "decode.cu", "c0 + o < p.outputs && row < p.rows)", "c0 + o < p.outputs)"),
     ("decode: rows past the last are not made", ROOM + "decode.cu", "decode_rows(p.rows));\n    CUDA_LAUNCH(decode_input", "p.rows);\n    CUDA_LAUNCH(decode_input"),
@@ -81,6 +81,18 @@ FAULTS = [
     ("parts: sinks are no part of the sum", ROOM + "split.cu", "total = a.sinks ? expf(a.sinks[head] - most) : 0;", "total = 0;"),
     ("parts: one alone is joined", ROOM + "split.cu", "for (uint32_t z = 0; z < a.splits; z++) {", "for (uint32_t z = 0; z < 1; z++) {"),
     ("parts: room for one alone", ROOM + "split.cu", "* a->heads * a->splits * (a->head_dim + 2) *", "* a->heads * (a->head_dim + 2) *"),
+    # experts
+    ("experts: outputs past the last", ROOM + "experts.cu", "    if (c >= p.outputs)\n        return;\n    gpu_pair", "    gpu_pair"),
+    ("experts: inputs past a row", ROOM + "experts.cu", "for (uint32_t i = 0; i < left; i++)", "for (uint32_t i = 0; i < FORMAT_RUN; i++)"),
+    ("experts: who is taken is not awaited", ROOM + "experts.cu", "            chosen[k] = (float)expert;\n        __syncwarp();\n", "            chosen[k] = (float)expert;\n"),
+    ("experts: one may be taken twice", ROOM + "experts.cu", "if (!taken && (best == n", "if ((best == n"),
+    ("experts: lanes that have none count", ROOM + "experts.cu", "if (at < n && (best == n", "if ((best == n"),
+    ("experts: rows past the lot", ROOM + "experts.cu", "    if (row >= rows)\n        return;\n    float *to", "    if (row > rows)\n        return;\n    float *to"),
+    ("experts: all take the first one's matrix", ROOM + "products.cuh", "at.weight = p.weight + at.matrix * p.pairs.bytes;", "at.weight = p.weight;"),
+    ("experts: bias of the slot", ROOM + "products.cuh", "p.bias[(uint64_t)at.matrix * p.outputs + c]", "p.bias[(uint64_t)at.slot * p.outputs + c]"),
+    ("experts: numbers of the row for each pair", ROOM + "decode.cu", "        if (p.pairs.step == 0)\n", "        if (p.pairs.step != 0)\n"),
+    ("experts: outputs past the last, by integers", ROOM + "decode.cu", "            if (lane == 0 && c0 + o < p.outputs)\n                pair_store", "            if (lane == 0)\n                pair_store"),
+    ("experts: parts are one matrix", ROOM + "weights.c", "(uint8_t *)w->data + (uint64_t)i * w->part_bytes, e);", "w->data, e);"),
     # bounds
     ("few rows: no bound on outputs", ROOM + "products.cu", "if (lane == 0 && c < p.outputs && r < n)", "if (lane == 0 && r < n)"),
     ("few rows: no bound on rows", ROOM + "products.cu", "if (lane == 0 && c < p.outputs && r < n)", "if (lane == 0 && c < p.outputs)"),

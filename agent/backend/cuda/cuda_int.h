@@ -57,6 +57,7 @@ struct cuda_weight {
     bool f32;   /* products in float32 */
     void *data; /* float32 of vectors; of matrices readable to the next multiple of 16 */
     uint64_t counted_bytes, row_bytes;
+    uint64_t part_bytes; /* of one of the matrices that rows choose among; 0: it is one */
     uint64_t shape[2];
 };
 
@@ -98,6 +99,22 @@ uint64_t cuda_matmul_scratch_bytes(const struct device *d, const struct weight *
                                    enum weight_use use, bool f32, uint32_t rows);
 void cuda_matmul_run(struct cuda_stream *s, const struct cuda_op *op, const struct tensor *in,
                      const struct tensor *out, const struct op_batch *batch);
+
+/* experts.c */
+void cuda_route_run(struct cuda_stream *s, const struct cuda_op *op, const struct tensor *in,
+                    const struct tensor *out, const struct op_batch *batch);
+void cuda_expert_matmul_run(struct cuda_stream *s, const struct cuda_op *op,
+                            const struct tensor *in, const struct tensor *out,
+                            const struct op_batch *batch);
+void cuda_head_matmul_run(struct cuda_stream *s, const struct cuda_op *op, const struct tensor *in,
+                          const struct tensor *out, const struct op_batch *batch);
+void cuda_expert_sum_run(struct cuda_stream *s, const struct cuda_op *op, const struct tensor *in,
+                         const struct tensor *out, const struct op_batch *batch);
+void cuda_clamped_swiglu_run(struct cuda_stream *s, const struct cuda_op *op,
+                             const struct tensor *in, const struct tensor *out,
+                             const struct op_batch *batch);
+void cuda_join_heads_run(struct cuda_stream *s, const struct cuda_op *op, const struct tensor *in,
+                         const struct tensor *out, const struct op_batch *batch);
 
 /* copies.c */
 void cuda_copy(struct stream *s, const struct tensor *to, const struct tensor *from);

@@ -90,7 +90,8 @@ static __device__ __forceinline__ void sums_store(const gpu_product &p, uint32_t
         }
 }
 
-template <int DTYPE, int ROWS>
+/* PAIRS: a row along y is one of a pair. */
+template <int DTYPE, int ROWS, bool PAIRS>
 __global__ void __launch_bounds__(DECODE_WARPS *WARP, ROWS == 1 ? 1 : 2)
     decode_kernel(gpu_product p)
 {
@@ -104,15 +105,22 @@ __global__ void __launch_bounds__(DECODE_WARPS *WARP, ROWS == 1 ? 1 : 2)
              n_tasks = p.inputs / format::ELEMENTS,
              n = (n_tasks + format::PIECE_TASKS - 1) / format::PIECE_TASKS,
              step = p.inputs / INPUT_BLOCK * INPUT_BLOCK_BYTES;
-    const uint8_t *x = p.numbers + (uint64_t)blockIdx.y * ROWS * step;
+    const uint8_t *x = p.numbers + (uint64_t)blockIdx.y * ROWS * step, *weight = p.weight;
+    gpu_pair pair = {};
     float sums[DECODE_OUTPUTS][ROWS] = {};
     const uint8_t *from[DECODE_OUTPUTS];
     uint32_t lead[DECODE_OUTPUTS];
     if (c0 >= p.outputs)
         return;
+    if (PAIRS) {
+        pair = pair_of(p, blockIdx.y);
+        weight = pair.weight;
+        if (p.pairs.step == 0)
+            x = p.numbers + pair.row * step;
+    }
 #pragma unroll
     for (uint32_t o = 0; o < DECODE_OUTPUTS; o++) {
-        const uint8_t *row = p.weight + (c0 + o < p.outputs ? c0 + o : c0) * p.row_bytes;
+        const uint8_t *row = weight + (c0 + o < p.outputs ? c0 + o : c0) * p.row_bytes;
         lead[o] = (uint32_t)((uintptr_t)row & 15);
         from[o] = row - lead[o];
         piece_fetch<DTYPE>(own + o * room * 16, from[o], lead[o], (uint32_t)p.row_bytes, 0);
@@ -139,6 +147,15 @@ __global__ void __launch_bounds__(DECODE_WARPS *WARP, ROWS == 1 ? 1 : 2)
             task_multiply<DTYPE, ROWS>(x, step, task, tasks, sums);
         }
         __syncwarp();
+    }
+    if (PAIRS) {
+#pragma unroll
+        for (uint32_t o = 0; o < DECODE_OUTPUTS; o++) {
+            float sum = warp_sum(sums[o][0]);
+            if (lane == 0 && c0 + o < p.outputs)
+                pair_store(p, pair, c0 + o, sum);
+        }
+        return;
     }
     sums_store<ROWS>(p, c0, sums);
 }
@@ -261,7 +278,7 @@ static void decode_launch(struct CUstream_st *s, const gpu_product &p)
 {
     dim3 grid(blocks_for(p.outputs, DECODE_WARPS * DECODE_OUTPUTS), blocks_for(p.rows, ROWS));
     if constexpr (INTEGERS)
-        CUDA_LAUNCH((decode_kernel<DTYPE, ROWS>), grid, DECODE_WARPS * WARP, s)(p);
+        CUDA_LAUNCH((decode_kernel<DTYPE, ROWS, false>), grid, DECODE_WARPS * WARP, s)(p);
     else
         CUDA_LAUNCH((decode_plain_kernel<DTYPE, ROWS>), grid, DECODE_WARPS * WARP, s)(p);
 }
@@ -301,6 +318,44 @@ void gpu_decode_run(struct CUstream_st *s, const struct gpu_product *p)
     case DTYPE_Q5_K: decode_rows_launch<DTYPE_Q5_K, true>(s, *p); break;
     case DTYPE_Q6_K: decode_rows_launch<DTYPE_Q6_K, true>(s, *p); break;
     case DTYPE_MXFP4: decode_rows_launch<DTYPE_MXFP4, true>(s, *p); break;
+    default: break;
+    }
+}
+
+/* ---- pairs ---- */
+
+bool gpu_decode_pairs_fit(const struct gpu_product *p)
+{
+    bool apart = p->pairs.step != 0;
+    return gpu_decode_by_integers(p->dtype) && !p->turned && p->pairs.first == 0 &&
+           (!apart || (p->pairs.step == p->inputs &&
+                       p->in.stride == (uint64_t)p->pairs.step * p->pairs.used));
+}
+
+template <int DTYPE> static void pairs_launch(struct CUstream_st *s, const gpu_product &p)
+{
+    dim3 grid(blocks_for(p.outputs, DECODE_WARPS * DECODE_OUTPUTS), p.rows * p.pairs.used);
+    CUDA_LAUNCH((decode_kernel<DTYPE, 1, true>), grid, DECODE_WARPS * WARP, s)(p);
+}
+
+void gpu_decode_pairs_run(struct CUstream_st *s, const struct gpu_product *p)
+{
+    bool apart = p->pairs.step != 0;
+    uint32_t rows = apart ? p->rows * p->pairs.used : p->rows;
+    gpu_rows in = {p->in.data, apart ? p->inputs : p->in.stride};
+    dim3 grid(blocks_for(p->inputs / INPUT_BLOCK, DECODE_WARPS), rows);
+    CUDA_LAUNCH(decode_input_kernel, grid, DECODE_WARPS * WARP, s)
+    (in, p->numbers, rows, p->inputs, p->dtype == DTYPE_MXFP4);
+    switch (p->dtype) {
+    case DTYPE_Q8_0: pairs_launch<DTYPE_Q8_0>(s, *p); break;
+    case DTYPE_Q4_0: pairs_launch<DTYPE_Q4_0>(s, *p); break;
+    case DTYPE_Q4_1: pairs_launch<DTYPE_Q4_1>(s, *p); break;
+    case DTYPE_Q5_0: pairs_launch<DTYPE_Q5_0>(s, *p); break;
+    case DTYPE_Q5_1: pairs_launch<DTYPE_Q5_1>(s, *p); break;
+    case DTYPE_Q4_K: pairs_launch<DTYPE_Q4_K>(s, *p); break;
+    case DTYPE_Q5_K: pairs_launch<DTYPE_Q5_K>(s, *p); break;
+    case DTYPE_Q6_K: pairs_launch<DTYPE_Q6_K>(s, *p); break;
+    case DTYPE_MXFP4: pairs_launch<DTYPE_MXFP4>(s, *p); break;
     default: break;
     }
 }

@@ -60,6 +60,14 @@ struct gpu_rope {
 void gpu_rope_run(struct CUstream_st *s, const struct gpu_rope *how, struct gpu_rows in,
                   struct gpu_rows angles, struct gpu_rows out, uint32_t rows);
 
+/* Rows that take some of many matrices, which lie `bytes` apart: pair row * used + i is of the
+ * matrix that chosen[row][i] says (NULL: i), its input begins first + i * step elements into the
+ * row's, its result i * outputs into that of the row. */
+struct gpu_pairs {
+    const float *chosen;
+    uint64_t stride, bytes;
+    uint32_t used, first, step;
+};
 /* out = in * weightᵀ (+ addend) (+ bias) */
 struct gpu_product {
     int dtype;
@@ -70,6 +78,7 @@ struct gpu_product {
     struct gpu_rows in, addend, out; /* addend.data and bias may be NULL */
     const float *bias;
     uint8_t *numbers; /* room of gpu_decode_input_bytes, for products of integers; NULL: float32 */
+    struct gpu_pairs pairs; /* used 0: one matrix for all rows */
 };
 bool gpu_product_knows(int dtype);
 void gpu_product_run(struct CUstream_st *s, const struct gpu_product *p);
@@ -79,7 +88,35 @@ enum { GPU_DECODE_ROWS = 8 };
 bool gpu_decode_by_integers(int dtype);
 uint64_t gpu_decode_input_bytes(uint32_t inputs, uint32_t rows);
 bool gpu_decode_fits(const struct gpu_product *p);
+/* Pairs by integers; numbers are of each row, or of each pair where these have inputs of their own.
+ */
+bool gpu_decode_pairs_fit(const struct gpu_product *p);
+void gpu_decode_pairs_run(struct CUstream_st *s, const struct gpu_product *p);
 void gpu_decode_run(struct CUstream_st *s, const struct gpu_product *p);
+
+/* ---- mixtures of experts ---- */
+
+struct gpu_route {
+    uint32_t experts, used;
+    bool renormalised, by_lot;
+    float scale;
+};
+/* out[rows, 2 * used]: experts' numbers, then their weights. */
+void gpu_route_run(struct CUstream_st *s, const struct gpu_route *how, struct gpu_rows in,
+                   struct gpu_rows out, uint32_t rows);
+/* Pairs in float32. */
+void gpu_expert_product_run(struct CUstream_st *s, const struct gpu_product *p);
+void gpu_expert_sum(struct CUstream_st *s, struct gpu_rows in, struct gpu_rows route, uint32_t used,
+                    struct gpu_rows out, struct gpu_shape shape);
+void gpu_clamped_swiglu(struct CUstream_st *s, struct gpu_rows gate, struct gpu_rows up,
+                        uint32_t step, float alpha, float limit, struct gpu_rows out,
+                        struct gpu_shape shape);
+/* Parts of heads of two inputs, head by head. */
+struct gpu_heads {
+    uint32_t first[2], count[2], stride[2];
+};
+void gpu_heads_join(struct CUstream_st *s, const struct gpu_heads *how, struct gpu_rows a,
+                    struct gpu_rows b, struct gpu_rows out, struct gpu_shape shape);
 
 /* Rows of a quantised matrix, or of BF16, as f16 or bf16 without gaps. */
 struct gpu_expansion {

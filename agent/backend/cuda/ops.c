@@ -136,6 +136,12 @@ static const cuda_op_fn ops[OP_KIND_COUNT] = {
     [OP_SCALE] = run_number,
     [OP_SOFT_CAP] = run_number,
     [OP_GATE_ROWS] = run_two,
+    [OP_ROUTE] = cuda_route_run,
+    [OP_EXPERT_MATMUL] = cuda_expert_matmul_run,
+    [OP_EXPERT_SUM] = cuda_expert_sum_run,
+    [OP_HEAD_MATMUL] = cuda_head_matmul_run,
+    [OP_JOIN_HEADS] = cuda_join_heads_run,
+    [OP_CLAMPED_SWIGLU] = cuda_clamped_swiglu_run,
 };
 
 bool cuda_op_supports(enum op_kind kind, enum dtype weight)

@@ -4,6 +4,33 @@
 
 #include "agent/backend/cuda/kernels.h"
 
+/* Where a pair of a row and one of its matrices has its parts. */
+struct gpu_pair {
+    const uint8_t *weight;
+    uint64_t row;
+    uint32_t slot, matrix, first;
+};
+
+static __device__ __forceinline__ gpu_pair pair_of(const gpu_product &p, uint32_t pair)
+{
+    gpu_pair at;
+    at.row = pair / p.pairs.used;
+    at.slot = pair % p.pairs.used;
+    at.matrix =
+        p.pairs.chosen ? (uint32_t)p.pairs.chosen[at.row * p.pairs.stride + at.slot] : at.slot;
+    at.first = p.pairs.first + at.slot * p.pairs.step;
+    at.weight = p.weight + at.matrix * p.pairs.bytes;
+    return at;
+}
+
+static __device__ __forceinline__ void pair_store(const gpu_product &p, const gpu_pair &at,
+                                                  uint32_t c, float sum)
+{
+    if (p.bias)
+        sum += p.bias[(uint64_t)at.matrix * p.outputs + c];
+    p.out.data[at.row * p.out.stride + at.slot * p.outputs + c] = sum;
+}
+
 static __device__ __forceinline__ void product_store(const gpu_product &p, uint32_t r, uint32_t c,
                                                      float sum)
 {

@@ -17,11 +17,20 @@ static uint64_t weight_elements(const struct weight *w)
     return weight_shape_rows(w) * weight_shape_columns(w);
 }
 
+/* With all of its parts. */
+static uint64_t matrix_bytes(const struct weight *w)
+{
+    uint64_t bytes = 0;
+    for (int i = 0; i < w->n_parts; i++)
+        bytes += weight_dtype_bytes(w->parts[i]);
+    return w->n_parts ? bytes : weight_dtype_bytes(w);
+}
+
 uint64_t cuda_weight_resident_bytes(const struct device *d, const struct weight *w,
                                     enum weight_use use, bool f32)
 {
     (void)d, (void)f32;
-    uint64_t bytes = weight_dtype_bytes(w);
+    uint64_t bytes = matrix_bytes(w);
     return is_vector(use) ? weight_elements(w) * sizeof(float)
                           : (bytes + GPU_LOAD_BYTES - 1) / GPU_LOAD_BYTES * GPU_LOAD_BYTES;
 }
@@ -58,11 +67,19 @@ static int matrix_make(struct cuda_device *d, const struct weight *source, uint8
     return rc;
 }
 
+static int matrix_fill(struct cuda_device *d, const struct weight *source, void *to, struct err *e)
+{
+    return source->stored != WEIGHT_PLAIN
+               ? matrix_make(d, source, to, e)
+               : cuda_upload(d, to, source->data, weight_dtype_bytes(source), e);
+}
+
 static int weight_check(const struct weight *w, enum weight_use use, struct err *e)
 {
-    if (w->n_parts > 0)
-        return err_set(e, HP_EUNSUPPORTED, "%s: the cuda backend runs no mixtures of experts",
-                       w->name);
+    for (int i = 0; i < w->n_parts; i++)
+        if (w->parts[i]->dtype != w->dtype)
+            return err_set(e, HP_EUNSUPPORTED, "%s: the cuda backend wants all parts in one format",
+                           w->name);
     if (!is_vector(use) && !gpu_product_knows((int)w->dtype))
         return err_set(e, HP_EUNSUPPORTED, "%s: the cuda backend has no kernel for %s", w->name,
                        w->format);
@@ -87,22 +104,24 @@ int cuda_weight_load(struct device *device, const struct weight *source, enum we
     struct cuda_weight *w = rc == 0 ? calloc(1, sizeof *w) : NULL;
     if (!w)
         return rc < 0 ? rc : err_set(e, HP_ENOMEM, "no memory for %s", source->name);
-    uint64_t bytes = weight_dtype_bytes(source);
+    uint64_t bytes = matrix_bytes(source);
     w->name = source->name;
     w->dtype = source->dtype;
     w->use = use;
-    w->shape[0] = source->shape[0];
-    w->shape[1] = source->n_dims > 1 ? source->shape[1] : 1;
+    const struct weight *one = source->n_parts ? source->parts[0] : source;
+    w->shape[0] = one->shape[0];
+    w->shape[1] = one->n_dims > 1 ? one->shape[1] : 1;
+    w->part_bytes = source->n_parts ? weight_dtype_bytes(one) : 0;
     w->counted_bytes = cuda_weight_resident_bytes(device, source, use, f32);
     w->f32 = f32;
-    w->row_bytes = is_vector(use) ? 0 : weight_dtype_bytes(source) / w->shape[0];
+    w->row_bytes = is_vector(use) ? 0 : weight_dtype_bytes(one) / w->shape[0];
     rc = cuda_take(d, w->counted_bytes, source->name, &w->data, e);
     if (rc == 0 && is_vector(use))
         rc = vector_fill(d, source, use == WEIGHT_VECTOR_OF_ONE, w->data, e);
-    else if (rc == 0 && source->stored != WEIGHT_PLAIN)
-        rc = matrix_make(d, source, w->data, e);
-    else if (rc == 0)
-        rc = cuda_upload(d, w->data, source->data, bytes, e);
+    for (int i = 0; rc == 0 && i < source->n_parts; i++)
+        rc = matrix_fill(d, source->parts[i], (uint8_t *)w->data + (uint64_t)i * w->part_bytes, e);
+    if (rc == 0 && !is_vector(use) && source->n_parts == 0)
+        rc = matrix_fill(d, source, w->data, e);
     if (rc == 0 && !is_vector(use) && w->counted_bytes > bytes)
         rc = cuda_upload(d, (uint8_t *)w->data + bytes, NULL, w->counted_bytes - bytes, e);
     struct device_weight *made = (struct device_weight *)w;

@@ -214,6 +214,81 @@ TEST(room_for_products_is_what_was_promised)
     device_close(&d);
 }
 
+/* Rows that take 2 of 3 matrices each, with one input or one for each of them. */
+static void pairs_run(struct device *d, enum dtype t, bool apart, bool f32, float *out)
+{
+    enum { ROWS = 5, EXPERTS = 3, USED = 2, OUTPUTS = 3 };
+    const struct backend *b = d->backend;
+    size_t inputs = dtype_info(t)->block_elements * 2, step = apart ? USED * inputs : inputs;
+    float *values = op_random(EXPERTS * OUTPUTS * inputs, 7, 0.5f),
+          *x = whole_numbers(ROWS * step, 3), *bias = op_random(EXPERTS * OUTPUTS, 4, 1),
+          route[ROWS][2 * USED];
+    uint8_t *bytes = malloc(EXPERTS * OUTPUTS * inputs * sizeof *values);
+    struct weight parts[EXPERTS], whole, bias_weight = vector_make(bias, EXPERTS * OUTPUTS);
+    const struct weight *list[EXPERTS], *weights[] = {&whole, &bias_weight};
+    for (int i = 0; i < EXPERTS; i++) {
+        parts[i] = weight_make(t, values + (size_t)i * OUTPUTS * inputs, OUTPUTS, inputs,
+                               bytes + (size_t)i * dtype_bytes(t, OUTPUTS * inputs));
+        list[i] = &parts[i];
+    }
+    whole = parts[0];
+    whole.parts = list;
+    whole.n_parts = EXPERTS;
+    for (int r = 0; r < ROWS; r++)
+        for (int k = 0; k < 2 * USED; k++)
+            route[r][k] = k < USED ? (float)((r + k * 2) % EXPERTS) : 0.5f;
+    const struct graph_op op = {.kind = OP_EXPERT_MATMUL,
+                                .n_inputs = 2,
+                                .n_weights = 2,
+                                .weights = weights,
+                                .u.experts = {.used = USED}};
+    struct device_weight *loaded[2];
+    struct device_op *ready;
+    struct stream *s;
+    struct err e = {0};
+    assert_int_equal(b->stream_create(d, &s, &e), 0);
+    assert_int_equal(b->weight_load(d, &whole, WEIGHT_MATMUL, f32, &loaded[0], &e), 0);
+    assert_int_equal(b->weight_load(d, &bias_weight, WEIGHT_VECTOR, f32, &loaded[1], &e), 0);
+    const struct op_request request = {.op = &op, .weights = {loaded[0], loaded[1]}};
+    struct tensor in[2] = {op_tensor(d, s, &(struct op_rows){x, ROWS, step}),
+                           op_tensor(d, s, &(struct op_rows){route[0], ROWS, 2 * USED})},
+                  to = op_tensor(d, s, &(struct op_rows){NULL, ROWS, USED * OUTPUTS}),
+                  host = tensor_on_host(out, DTYPE_F32, ROWS, USED * OUTPUTS);
+    assert_int_equal(b->op_prepare(d, &request, &ready, &e), 0);
+    b->op_run(s, ready, in, &to, NULL);
+    b->copy(s, &host, &to);
+    assert_int_equal(b->stream_wait(s, &e), 0);
+    b->op_release(&ready);
+    b->memory_release(d, &in[0].memory), b->memory_release(d, &in[1].memory);
+    b->memory_release(d, &to.memory);
+    b->weight_free(d, &loaded[0]), b->weight_free(d, &loaded[1]);
+    b->stream_destroy(&s);
+    free(values), free(x), free(bias), free(bytes);
+}
+
+TEST(experts_by_integers_are_those_of_the_reference)
+{
+    static const struct device_config reference_of = {.backend = "plain"};
+    enum { N = 5 * 2 * 3 };
+    struct device *d = cuda_open(0), *reference;
+    struct err e = {0};
+    float got[N], want[N];
+    assert_int_equal(device_open(&reference_of, &reference, &e), 0);
+    for (size_t i = 0; i < QUANTISED; i++)
+        for (int apart = 0; apart < 2; apart++) {
+            float greatest = 1;
+            pairs_run(reference, quantised[i], apart, true, want);
+            pairs_run(d, quantised[i], apart, false, got);
+            for (size_t k = 0; k < N; k++)
+                greatest = fmaxf(greatest, fabsf(want[k]));
+            for (size_t k = 0; k < N; k++)
+                if (!(fabsf(got[k] - want[k]) <= 2e-6f * greatest))
+                    fail_msg("%s: element %zu is %g instead of %g", dtype_info(quantised[i])->name,
+                             k, (double)got[k], (double)want[k]);
+        }
+    device_close(&d), device_close(&reference);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -223,6 +298,7 @@ int main(void)
         cmocka_unit_test(few_rows_in_float32_are_those_of_the_reference),
         cmocka_unit_test(many_rows_as_halves_are_those_of_the_reference),
         cmocka_unit_test(what_halves_cannot_hold_goes_another_way_or_is_cut),
+        cmocka_unit_test(experts_by_integers_are_those_of_the_reference),
         cmocka_unit_test(room_for_products_is_what_was_promised),
     };
     return cmocka_run_group_tests_name("cuda_products", tests, NULL, NULL);
