@@ -55,6 +55,7 @@ struct request_usage {
     double prefill_s;       /* until the first token was made */
     double decode_s;        /* from the first to the last, as they were made */
     double planned_s;       /* what the plan says of the prompt, read alone; 0: not known */
+    uint32_t end_token;     /* that was sampled, where it ended by one */
 };
 
 struct request_callbacks {
@@ -70,7 +71,7 @@ struct request_callbacks {
     void (*row)(void *ctx, uint64_t request, const float *values, size_t n);
     /* Of a request with `said_scores` or `prompt_scores`: rows of so many scores, `n` in all. Those
      * of the prompt (of all its tokens but the first, in their order) come before any token, those
-     * of tokens right before these. */
+     * of tokens right before these, and that of an end token with the others of its run. */
     void (*scores)(void *ctx, uint64_t request, bool of_prompt, const struct score *scores,
                    size_t n);
 };

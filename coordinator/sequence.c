@@ -240,5 +240,6 @@ struct request_usage sequence_usage(const struct coord *c, const struct sequence
         .prefill_s = time_seconds(s->opened_ns, s->first_ns),
         .decode_s = time_seconds(s->first_ns, s->last_ns),
         .planned_s = s->planned_s,
+        .end_token = s->end_token,
     };
 }

@@ -75,9 +75,10 @@ struct sequence {
                                  was last said whether they are worth reading; 0: none */
     bool stays;               /* its move to another deployment has been tried */
     bool reads_itself;        /* a handoff has failed: its prompt is read by its own stages */
-    uint64_t passed; /* the deployment's `passes` in which others go before it (admission.c) */
-    uint64_t slice;  /* of this one; 0: by the plan */
-    bool planned;    /* slices by the plan, whatever its kind */
+    uint64_t passed;    /* the deployment's `passes` in which others go before it (admission.c) */
+    uint64_t slice;     /* of this one; 0: by the plan */
+    bool planned;       /* slices by the plan, whatever its kind */
+    uint32_t end_token; /* that ended it, once it has */
     uint32_t said_width, prompt_width; /* scores of each token that is told, and of the prompt's */
     size_t n_scored; /* of its prompt's tokens but the first, so many have their scores told */
     struct sampling_params sampling;

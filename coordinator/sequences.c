@@ -279,11 +279,13 @@ static void sequence_said(struct coord *c, struct sequence *s, const struct mess
     bool stopped = strcmp(t->finish, "stop") == 0;
     size_t shown = fresh - (stopped && fresh ? 1 : 0); /* the end token is not text */
     size_t score_bytes = s->said_width * sizeof(struct score);
-    bool scored = !score_bytes || !shown || s->kind != SEQUENCE_REQUEST ||
+    bool scored = !score_bytes || !fresh || s->kind != SEQUENCE_REQUEST ||
                   sequence_call_back_scores(c, s, false, t->scores.data + known * score_bytes,
-                                            shown * score_bytes);
-    if (s->kind == SEQUENCE_REQUEST && shown &&
-        (!scored || !sequence_call_back(c, s, ids, shown))) {
+                                            fresh * score_bytes);
+    if (stopped && fresh)
+        s->end_token = ids[fresh - 1];
+    if (s->kind == SEQUENCE_REQUEST &&
+        (!scored || (shown && !sequence_call_back(c, s, ids, shown)))) {
         sequence_fail_memory(c, s);
         return;
     }

@@ -87,9 +87,9 @@ static void print_prefix_cache(const json_t *p, const json_t *spills, const json
     double tokens = number_member(p, "page_tokens");
     if (!p)
         return;
-    printf("%-14s %s: %s of %s requests began as others, %s tokens were not computed again",
-           "prefix_cache", string_member(p, "mode"), shown_member(p, "hits").s,
-           shown_member(p, "requests").s, shown_member(p, "tokens").s);
+    printf("%-14s %s: %s hits of %s requests, %s tokens were not computed again", "prefix_cache",
+           string_member(p, "mode"), shown_member(p, "hits").s, shown_member(p, "requests").s,
+           shown_member(p, "tokens").s);
     if (read > 0)
         printf("; %s began with what was spilled (%s tokens)", shown_member(spills, "hits").s,
                shown_member(spills, "tokens").s);
@@ -97,11 +97,13 @@ static void print_prefix_cache(const json_t *p, const json_t *spills, const json
         printf("; %s with what another deployment had (%s tokens)",
                shown_member(peers, "fetched").s, shown_member(peers, "tokens").s);
     printf("\n");
-    printf("%-14s %s of %.0f tokens: %s of one request, %s shared, %s cached of %s ended ones (%s "
-           "made room)\n",
+    printf("%-14s %s of %.0f tokens: %s own (of one request), %s shared, %s cached (of %s that "
+           "ended), %s spilled; %s that ended made room\n",
            "kv_pages", shown_member(p, "pages").s, tokens, shown_member(p, "pages_own").s,
            shown_member(p, "pages_shared").s, shown_member(p, "pages_cached").s,
-           shown_member(p, "kept").s, shown_member(p, "evicted").s);
+           shown_member(p, "kept").s,
+           number_member(spills, "pages") > 0 ? shown_member(spills, "pages").s : "0",
+           shown_member(p, "evicted").s);
 }
 
 static void print_speculation(const json_t *s)
@@ -142,14 +144,14 @@ static void print_wire(const json_t *plan)
                string_member(plan, "wire_costs"));
 }
 
-static void print_growth(const json_t *g)
+static void print_growth(const json_t *g, const json_t *spills)
 {
     if (g)
-        printf(
-            "%-14s answers took %.0f tokens lately; %s sequences gave way to older ones, %s tokens "
-            "were computed again for it; %s wait for room to grow\n",
-            "kv_growth", number_member(g, "answer_tokens"), shown_member(g, "preempted").s,
-            shown_member(g, "recomputed_tokens").s, shown_member(g, "starved").s);
+        printf("%-14s answers took %.0f tokens lately; %s sequences gave way to older ones: %.0f "
+               "swaps, %s tokens computed again; %s wait for room to grow\n",
+               "kv_growth", number_member(g, "answer_tokens"), shown_member(g, "preempted").s,
+               number_member(spills, "swaps"), shown_member(g, "recomputed_tokens").s,
+               shown_member(g, "starved").s);
 }
 
 /* What it has lost while it served, and how that went. */
@@ -179,14 +181,14 @@ static void print_spills(const json_t *s)
            there = number_member(s, "pages");
     if (spilled + there <= 0)
         return;
-    printf("%-14s %s chains spilled, %s not worth it; %s pages there (%s in memory, %s on disk of "
-           "its agents); %s sequences began with some (%s tokens; %s had given way), %s computed "
-           "all the same, %s could not read it; %s files dropped\n",
-           "kv_spills", shown_member(s, "spilled").s, shown_member(s, "given_up").s,
-           shown_member(s, "pages").s, shown_bytes(number_member(s, "memory_bytes")).s,
-           shown_bytes(number_member(s, "disk_bytes")).s, shown_member(s, "hits").s,
-           shown_member(s, "tokens").s, shown_member(s, "swaps").s, shown_member(s, "declined").s,
-           shown_member(s, "failed").s, shown_member(s, "dropped").s);
+    printf("%-14s %s pages (%s in memory, %s on disk of its agents); %s chains spilled, %s not "
+           "worth it; %s hits (%s tokens; %s swaps), %s computed all the same, %s could not read "
+           "it; %s files dropped\n",
+           "kv_spills", shown_member(s, "pages").s, shown_bytes(number_member(s, "memory_bytes")).s,
+           shown_bytes(number_member(s, "disk_bytes")).s, shown_member(s, "spilled").s,
+           shown_member(s, "given_up").s, shown_member(s, "hits").s, shown_member(s, "tokens").s,
+           shown_member(s, "swaps").s, shown_member(s, "declined").s, shown_member(s, "failed").s,
+           shown_member(s, "dropped").s);
 }
 
 /* What the last rebalancing found and did. */
@@ -233,7 +235,7 @@ static int print_deployment(const json_t *d, struct err *e)
     deployment_print_apart(d);
     print_handoffs(json_object_get(d, "handoffs"));
     print_peers(json_object_get(d, "prefix_peers"));
-    print_growth(json_object_get(d, "growth"));
+    print_growth(json_object_get(d, "growth"), json_object_get(d, "spills"));
     print_losses(json_object_get(d, "losses"));
     print_spills(json_object_get(d, "spills"));
     print_rebalance(json_object_get(d, "rebalance"));

@@ -210,6 +210,12 @@ void answer_scores_token(struct answer_scores *s, uint32_t id)
     memmove(s->waiting.data, s->waiting.data + bytes, s->waiting.size);
 }
 
+void answer_scores_end(struct answer_scores *s, uint32_t id)
+{
+    if (!s->chat)
+        answer_scores_token(s, id);
+}
+
 bool answer_scores_failed(const struct answer_scores *s)
 {
     return s->waiting.failed || s->tokens.failed || s->values.failed || s->tops.failed ||

@@ -39,6 +39,10 @@ void answer_scores_prompt(struct answer_scores *s, uint32_t id, const struct sco
 void answer_scores_come(struct answer_scores *s, const struct score *scores, size_t n);
 /* The next token of the answer: takes its row from those that came. */
 void answer_scores_token(struct answer_scores *s, uint32_t id);
+/* A token that ends the answer and is none of its text: completions list it with the others, as
+ * many as were made, and evaluation harnesses leave out the last one that they find; chats do not.
+ */
+void answer_scores_end(struct answer_scores *s, uint32_t id);
 /* There was no memory for some of it. */
 bool answer_scores_failed(const struct answer_scores *s);
 size_t answer_scores_bytes(const struct answer_scores *s);

@@ -120,6 +120,11 @@ static void get_props(const struct gateway_call *c)
     text_api_props(c->g->requests, c->x, c->client, http_query(c->x, "model"));
 }
 
+static void get_tokenizer_info(const struct gateway_call *c)
+{
+    text_api_tokenizer_info(c->g->requests, c->x, c->client, http_query(c->x, "model"));
+}
+
 static void get_version(const struct gateway_call *c)
 {
     text_reply(c->x, "application/json", "{\"version\":\"" HP_VERSION "\"}");
@@ -164,6 +169,7 @@ static const struct gateway_route routes[] = {
     {"POST", "/detokenize", post_text, .task = TEXT_DETOKENIZE},
     {"POST", "/apply-template", post_text, .task = TEXT_TEMPLATE},
     {"GET", "/props", get_props, .open = false},
+    {"GET", "/tokenizer_info", get_tokenizer_info, .open = false},
     {"GET", "/version", get_version, .open = false},
 };
 
@@ -199,6 +205,7 @@ static const char *path_hint(const char *path)
     return "; there is POST /v1/chat/completions, /v1/completions, /v1/responses, /v1/embeddings, "
            "/v1/messages, "
            "/tokenize, /detokenize and /apply-template, GET /v1/models, /v1/streams/ID, /props, "
+           "/tokenizer_info, "
            "/health, /ready "
            "and /metrics";
 }

@@ -275,7 +275,7 @@ static bool choice_read(struct openai_choice *choice, const uint32_t *ids, size_
     while (read < n && !choice->text.stopped) {
         uint32_t id = ids[read++];
         if (body_stops_at(c->body, id))
-            completion_finish(&choice->text);
+            completion_finish(&choice->text), answer_scores_end(&choice->scores, id);
         else
             completion_push(&choice->text, id), answer_scores_token(&choice->scores, id);
     }
@@ -331,6 +331,12 @@ static void on_finished(void *ctx, uint64_t request, enum request_finish finish,
     if (c->body->no_answer)
         told.output_tokens = 0;
     prompt_scores_begin(c, choice);
+    if (finish == REQUEST_STOP && !c->body->no_answer) {
+        answer_scores_end(&choice->scores, usage->end_token);
+        choice->request = 0;
+        if (!scores_count(c, choice))
+            return;
+    }
     choice_end(c, choice, finish == REQUEST_STOP ? "stop" : "length", &told);
 }
 

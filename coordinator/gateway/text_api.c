@@ -191,14 +191,14 @@ void text_api_post(struct openai *o, struct http_exchange *x, enum text_task tas
     }
 }
 
-/* ---- GET /props ---- */
+/* ---- GET /props and /tokenizer_info ---- */
 
-static int props_write(struct buffer *out, const struct request_model *m, struct err *e)
+typedef void (*model_write_fn)(struct buffer *out, const struct request_model *m,
+                               const struct tokenizer *t);
+
+static void props_write(struct buffer *out, const struct request_model *m,
+                        const struct tokenizer *t)
 {
-    const struct tokenizer *t;
-    int rc = model_tokenizer(m->model, &t, e);
-    if (rc < 0)
-        return rc;
     buffer_printf(out, "{\"default_generation_settings\":{\"n_ctx\":%llu},\"model_alias\":",
                   (unsigned long long)m->context);
     json_write_text(out, m->name);
@@ -210,21 +210,66 @@ static int props_write(struct buffer *out, const struct request_model *m, struct
     json_write_text(out, tokenizer_eos_text(t));
     buffer_printf(out, ",\"vocabulary\":%u,\"build_info\":\"hodgepodge %s\"}", m->vocabulary,
                   HP_VERSION);
-    return out->failed ? err_set(e, HP_ENOMEM, "no memory for the answer") : 0;
 }
 
-void text_api_props(const struct requests *r, struct http_exchange *x, const char *client,
-                    const char *name)
+static void text_or_null(struct buffer *out, const char *text)
+{
+    if (text && *text)
+        json_write_text(out, text);
+    else
+        buffer_printf(out, "null");
+}
+
+/* As vLLM tells it of a tokenizer's configuration: lm-eval takes texts apart by it. */
+static void tokenizer_info_write(struct buffer *out, const struct request_model *m,
+                                 const struct tokenizer *t)
+{
+    const struct {
+        const char *key, *text;
+    } rows[] = {{"bos_token", tokenizer_bos_text(t)},
+                {"eos_token", tokenizer_eos_text(t)},
+                {"pad_token", tokenizer_pad_text(t)},
+                {"unk_token", tokenizer_unknown_text(t)},
+                {"chat_template", model_chat_template(m->model)}};
+    buffer_printf(out, "{");
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        buffer_printf(out, "\"%s\":", rows[i].key);
+        text_or_null(out, rows[i].text);
+        buffer_printf(out, ",");
+    }
+    buffer_printf(out, "\"model_max_length\":%llu,\"vocab_size\":%u}",
+                  (unsigned long long)m->context, m->vocabulary);
+}
+
+static void model_tell(const struct requests *r, struct http_exchange *x, const char *client,
+                       const char *name, model_write_fn write)
 {
     struct request_model m;
+    const struct tokenizer *t;
     struct err e = {0};
     struct buffer out = {0};
     const char *code = NULL;
     int rc = model_pick(r, client, name, &m, &code, &e);
-    rc = rc < 0 ? rc : props_write(&out, &m, &e);
+    rc = rc < 0 ? rc : model_tokenizer(m.model, &t, &e);
+    if (rc == 0) {
+        write(&out, &m, t);
+        rc = out.failed ? err_set(&e, HP_ENOMEM, "no memory for the answer") : 0;
+    }
     if (rc < 0)
         openai_error(x, openai_status_of(rc), e.text, "model", code ? code : status_word(rc));
     else
         http_reply(x, 200, "application/json", out.data, out.size);
     buffer_free(&out);
+}
+
+void text_api_props(const struct requests *r, struct http_exchange *x, const char *client,
+                    const char *name)
+{
+    model_tell(r, x, client, name, props_write);
+}
+
+void text_api_tokenizer_info(const struct requests *r, struct http_exchange *x, const char *client,
+                             const char *name)
+{
+    model_tell(r, x, client, name, tokenizer_info_write);
 }

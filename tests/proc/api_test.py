@@ -135,6 +135,10 @@ def texts_and_tokens(c):
     assert again["count"] == c.chat("demo", messages, max_tokens=1)[1]["usage"]["prompt_tokens"], again
     status, props = c.request("GET", "/props")
     assert status == 200 and props["default_generation_settings"]["n_ctx"] == 512 and "message" in props["chat_template"], props
+    status, info = c.request("GET", "/tokenizer_info")
+    assert status == 200 and (info["eos_token"], info["chat_template"], info["model_max_length"]) == (props["eos_token"], props["chat_template"], 512), info
+    assert all(v is None or v for v in info.values()) and len(c.request("POST", "/tokenize", {"prompt": info["eos_token"], "add_special_tokens": False})[1]["tokens"]) == 1, info
+    assert c.request("GET", "/tokenizer_info?model=none")[0] == 404
     assert "version" in c.request("GET", "/version")[1]
     for path, bad in (("/detokenize", {"tokens": [952] * 900000}), ("/tokenize", {"prompt": ["a", "b"]}), ("/tokenize", {}), ("/detokenize", {"tokens": [-1]}), ("/detokenize", {"tokens": [1, 999999]}), ("/apply-template", {"messages": "x"}), ("/tokenize", [])):
         status, body = c.request("POST", path, bad)

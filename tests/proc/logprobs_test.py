@@ -109,6 +109,23 @@ def an_answer_s_tokens_have_the_scores_of_the_run_that_made_them():
             for i, id in enumerate(answer):
                 assert close(lp["token_logprobs"][i], want[len(ids) - 1 + i][id]), (i, lp["token_logprobs"][i])
         assert all(close(max(t.values()), v) for t, v in zip(lp["top_logprobs"], lp["token_logprobs"])), lp  # greedy
+        # The token that ends an answer stands behind the others, as many as were made; harnesses leave the last one out.
+        closed = {"prompt": "<|im_start|>user\nWhat is the capital of France?<|im_end|>\n<|im_start|>assistant\nThe capital of France is Paris.", "ignore_eos": False, "logprobs": 1}
+        ids = ids_of(c, closed["prompt"])
+        for echo, tokens in ((True, 1), (False, 1), (False, 9)):
+            body = ask(c, dict(closed, echo=echo, max_tokens=tokens))
+            lp, before = body["choices"][0]["logprobs"], len(ids) if echo else 0
+            assert lp["tokens"][before:] == ["<|im_end|>"] and body["usage"]["completion_tokens"] == 1 and body["choices"][0]["finish_reason"] == "stop", body
+            assert close(lp["token_logprobs"][-1], shares(c, ids)[-1].max()) and all(len(v) == before + 1 for v in lp.values()), lp
+            assert body["choices"][0]["text"] == (closed["prompt"] if echo else ""), body
+            s = c.stream("/v1/completions", dict(closed, model="demo", echo=echo, max_tokens=tokens, temperature=0))
+            told = [t for e in s.events() for x in (e or {}).get("choices", []) for t in (x["logprobs"] or {"tokens": []})["tokens"]]
+            s.close()
+            assert told == lp["tokens"], (told, lp["tokens"])
+        stopped = ask(c, dict(closed, ignore_eos=True, stop_token_ids=[ids_of(c, "<|im_end|>")[0]], max_tokens=9))["choices"][0]["logprobs"]
+        assert stopped["tokens"] == ["<|im_end|>"], stopped
+        ended = ask(c, {"messages": [{"role": "user", "content": "What is the capital of France?"}], "logprobs": True, "max_tokens": 40, "ignore_eos": False}, "/v1/chat/completions")["choices"][0]
+        assert "".join(r["token"] for r in ended["logprobs"]["content"]) == ended["message"]["content"], ended
         # Chats, whole and streamed; penalties and bias change what is drawn, and not what is said.
         chat = {"messages": [{"role": "user", "content": "Tell me a story."}], "logprobs": True, "top_logprobs": 2, "max_tokens": 12}
         whole = ask(c, chat, "/v1/chat/completions")["choices"][0]
