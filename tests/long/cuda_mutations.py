@@ -11,7 +11,7 @@ import sys
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import faults
 
-TESTS = [f"build/tests/unit/agent/backend/cuda_{name}test" for name in ("products_", "attention_", "experts_", "operators_", "")]
+TESTS = [f"build/tests/unit/agent/backend/cuda_{name}test" for name in ("products_", "attention_", "experts_", "operators_", "models_", "")]
 ROOM = "agent/backend/cuda/"
 
 # What it is, file, what stands there, what takes its place (once).
@@ -31,7 +31,7 @@ FAULTS = [
     ("decode: a piece is overwritten while lanes read it", ROOM + "decode.cu", "        __syncwarp();\n    }\n    if (PAIRS)", "    }\n    if (PAIRS)"),
     ("decode: one room for both pieces", ROOM + "decode.cu", "own + (i + 1) % 2 * turn", "own + i % 2 * turn"),
     ("decode: a row's last piece is read past its end", ROOM + "decode_formats.cuh", "row_bytes - first < each ? row_bytes - first : each", "row_bytes - first < each ? each : each"),
-    ("decode: tasks past a row's end", ROOM + "decode.cu", "            if (task >= n_tasks)\n                continue;\n", ""),
+    ("decode: tasks past a row's end", ROOM + "decode.cu", "            if (task >= n_tasks)\n", "            if (task > n_tasks)\n"),
     ("decode: rows that begin anywhere", ROOM + "decode.cu", "+ o * room * 16 + lead[o]", "+ o * room * 16"),
     ("decode: an output past the last is read", ROOM + "decode.cu", "const uint8_t *row = weight + (c0 + o < p.outputs ? c0 + o : c0) * p.row_bytes;", "const uint8_t *row = weight + (c0 + o) * p.row_bytes;"),
     ("decode: an output past the last is written", ROOM + "decode.cu", "c0 + o < p.outputs && row < p.rows)", "row < p.rows)"),
@@ -45,8 +45,8 @@ FAULTS = [
     # many rows
     ("expand: pieces are not waited for", ROOM + "expand.cu", "    async_groups_wait<0>();\n", ""),
     ("expand: lanes do not wait for each other's copies", ROOM + "expand.cu", "    async_groups_wait<0>();\n    __syncwarp();\n", "    async_groups_wait<0>();\n"),
-    ("expand: rows past the last", ROOM + "expand.cu", "    if (row >= n_rows)\n", "    if (row > n_rows)\n"),
-    ("expand: tasks past a row's end", ROOM + "expand.cu", "        if (task >= n_tasks)\n            continue;\n", ""),
+    ("expand: tasks past a row's end", ROOM + "expand.cu", "        if (task >= n_tasks)\n", "        if (task > n_tasks)\n"),
+    ("halves: a panel that no 16 bytes of results divide", ROOM + "matmul.c", " / PANEL_LEAST * PANEL_LEAST;", ";"),
     ("halves: a panel's bias is the first one's", ROOM + "matmul.c", "p->bias ? p->bias + c : NULL", "p->bias"),
     ("halves: room for inputs is too small", ROOM + "matmul.c", "r.in_bytes = bytes_align(rows * inputs * HALF_BYTES);", "r.in_bytes = bytes_align(inputs * HALF_BYTES);"),
     ("halves: room for cuBLASLt is not taken", ROOM + "matmul.c", "    r.bytes = r.in_bytes + r.panel_bytes + work_bytes(d);", "    r.bytes = r.in_bytes + r.panel_bytes;"),

@@ -5,7 +5,7 @@
 #include "agent/backend/cuda/cuda_int.h"
 #include "agent/backend/cuda/kernels.h"
 
-enum { PANEL_BYTES = 64 << 20, HALF_BYTES = 2, ROOM_ALIGNMENT = 256 };
+enum { PANEL_BYTES = 64 << 20, PANEL_LEAST = 64, HALF_BYTES = 2, ROOM_ALIGNMENT = 256 };
 
 /* For cuBLASLt, as its documentation advises. */
 static uint64_t work_bytes(const struct cuda_device *d)
@@ -46,8 +46,8 @@ struct matmul_room {
 static struct matmul_room room_of(const struct cuda_device *d, enum dtype t, uint64_t inputs,
                                   uint64_t outputs, uint32_t rows)
 {
-    uint64_t most = PANEL_BYTES / (inputs * HALF_BYTES);
-    most = most < 1 ? 1 : most;
+    uint64_t most = PANEL_BYTES / (inputs * HALF_BYTES) / PANEL_LEAST * PANEL_LEAST;
+    most = most < PANEL_LEAST ? PANEL_LEAST : most;
     struct matmul_room r = {.panel = (uint32_t)outputs};
     if (!half_is_there(d, t) && most < outputs)
         r.panel = (uint32_t)most;

@@ -169,6 +169,17 @@ TEST(many_rows_as_halves_are_those_of_the_reference)
     device_close(&d);
 }
 
+/* More outputs than are turned at once; 16 bytes of results divide each panel. */
+TEST(large_matrices_are_turned_a_panel_at_a_time)
+{
+    struct device *d = cuda_open(0);
+    const struct few_rows_case p = {DTYPE_Q8_0, 9, 66816, 516, true};
+    float *x = whole_numbers(p.rows * p.inputs, 3);
+    product_compare(d, &p, x, false, 1e-2);
+    free(x);
+    device_close(&d);
+}
+
 /* Results whose rows no 16 bytes divide, and f16 where a number is too large for it. */
 TEST(what_halves_cannot_hold_goes_another_way_or_is_cut)
 {
@@ -297,6 +308,7 @@ int main(void)
         cmocka_unit_test(integers_lose_little_of_any_numbers),
         cmocka_unit_test(few_rows_in_float32_are_those_of_the_reference),
         cmocka_unit_test(many_rows_as_halves_are_those_of_the_reference),
+        cmocka_unit_test(large_matrices_are_turned_a_panel_at_a_time),
         cmocka_unit_test(what_halves_cannot_hold_goes_another_way_or_is_cut),
         cmocka_unit_test(experts_by_integers_are_those_of_the_reference),
         cmocka_unit_test(room_for_products_is_what_was_promised),

@@ -1,5 +1,5 @@
-/* The cuda backend's plugin as the stand-in runs it (tests/cuda_on_cpu): what the stand-in finds, a
- * model, and what happens when there is no driver, no memory or no GPU any more. */
+/* The cuda backend's plugin as the stand-in runs it (tests/cuda_on_cpu): what the stand-in finds,
+ * and what happens when there is no driver, no memory or no GPU any more. */
 #include <stdio.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -7,8 +7,6 @@
 #include "agent/engine/local.h"
 #include "model/model.h"
 #include "tests/unit/agent/backend/cuda_fixture.h"
-
-enum { MODEL_LOGITS = 2, MODEL_TOKENS = 2 };
 
 /* ---- the stand-in itself ---- */
 
@@ -156,65 +154,6 @@ TEST(an_older_gpu_goes_another_way)
     device_close(&devices[0]), device_close(&devices[1]);
     unsetenv("CUDA_ON_CPU");
     restart();
-}
-
-/* ---- a model ---- */
-
-/* Logits of a prompt in slices through several stages, and what follows it. */
-static void model_run(struct device *d, struct model *m, enum stage_compute compute, float *logits,
-                      uint32_t *tokens)
-{
-    static const uint32_t prompt[] = {1, 40, 52, 9, 77, 31, 5, 18, 60, 91};
-    enum { PROMPT = sizeof prompt / sizeof *prompt };
-    const struct local_config c = {
-        .model = m, .device = d, .n_stages = 2, .slice = 9, .compute = compute, .max_tokens = 64};
-    struct local_chain *chain;
-    struct err e = {0};
-    for (int i = 0; i < 2; i++) {
-        if (local_chain_open(&c, &chain, &e) < 0)
-            fail_msg("%s", e.text);
-        int rc = i ? local_chain_greedy(chain, prompt, PROMPT, tokens, MODEL_TOKENS, &e)
-                   : local_chain_run(chain, prompt, PROMPT, MODEL_LOGITS, logits, &e);
-        if (rc < 0)
-            fail_msg("%s", e.text);
-        local_chain_close(&chain);
-    }
-}
-
-TEST(a_model_in_stages_gives_the_tokens_of_the_reference)
-{
-    static const struct device_config plain = {.backend = "plain"};
-    struct device *devices[2] = {cuda_open(0)};
-    struct model *m;
-    struct err e = {0};
-    uint32_t tokens[2][MODEL_TOKENS];
-    float *logits[2];
-    if (model_open("examples/demo-model/demo-q8_0.gguf", &m, &e) < 0)
-        fail_msg("%s", e.text);
-    size_t vocabulary = graph_head_width(model_graph(m)), n = MODEL_LOGITS * vocabulary;
-    assert_int_equal(device_open(&plain, &devices[1], &e), 0);
-    for (int k = 0; k < 2; k++) {
-        logits[k] = calloc(n, sizeof **logits);
-        model_run(devices[k], m, COMPUTE_F32, logits[k], tokens[k]);
-    }
-    float greatest = 0;
-    for (size_t i = 0; i < n; i++)
-        greatest = fmaxf(greatest, fabsf(logits[1][i]));
-    for (size_t i = 0; i < n; i++)
-        if (!(fabsf(logits[0][i] - logits[1][i]) <= 1e-5f * greatest))
-            fail_msg("logit %zu is %g instead of %g", i, (double)logits[0][i],
-                     (double)logits[1][i]);
-    assert_memory_equal(tokens[0], tokens[1], sizeof tokens[0]);
-    model_run(devices[0], m, COMPUTE_AUTO, logits[0], tokens[0]); /* integers, bf16, KV in f16 */
-    for (size_t i = 0; i < n; i++)
-        if (!(fabsf(logits[0][i] - logits[1][i]) <= 0.05f * greatest))
-            fail_msg("logit %zu is %g instead of about %g", i, (double)logits[0][i],
-                     (double)logits[1][i]);
-    for (int k = 0; k < 2; k++) {
-        free(logits[k]);
-        device_close(&devices[k]);
-    }
-    model_close(&m);
 }
 
 /* ---- what goes wrong ---- */
@@ -394,7 +333,6 @@ int main(void)
         cmocka_unit_test(the_stand_in_lets_what_is_right_be),
         cmocka_unit_test(a_missing_wait_for_an_event_is_found_by_some_seed),
         cmocka_unit_test(an_older_gpu_goes_another_way),
-        cmocka_unit_test(a_model_in_stages_gives_the_tokens_of_the_reference),
         cmocka_unit_test(a_gpu_without_enough_memory_says_how_many_bytes_are_missing),
         cmocka_unit_test(a_box_without_a_driver_or_such_a_gpu_is_told_so),
         cmocka_unit_test(a_gpu_that_falls_off_the_bus_is_an_error_at_every_call),
