@@ -122,6 +122,7 @@ def a_prompt_that_a_replica_has_read_is_fetched_where_that_is_sooner():
         assert c.hpctl("describe", "two")["prefix_peers"] == told
 
 
+# What follows goes over encrypted TCP, what was before over UCX.
 def reading(c):
     text = c.request("GET", "/metrics")[1]
     return 'hp_sequences_active{deployment="demo/prefill"} 0' not in text
@@ -129,7 +130,7 @@ def reading(c):
 
 @test
 def whoever_is_killed_in_the_middle_costs_time_and_no_answer():
-    with Cluster(agents=3, cores=1) as c:
+    with Cluster(agents=3, cores=1, data="tcp") as c:
         c.deploy("plain", DEMO, "--agents", "a2", "--compute", "f32", "--prefix-cache", "off")
         c.deploy("demo", DEMO, *BOTH, "--slice", "32", "--prefix-cache", "off")
         asked = prompts(c, 4, 900)
@@ -160,7 +161,7 @@ def whoever_is_killed_in_the_middle_costs_time_and_no_answer():
 
 @test
 def what_runs_goes_on_elsewhere_when_its_agent_is_drained():
-    with Cluster(agents=3, cores=1) as c:
+    with Cluster(agents=3, cores=1, data="tcp") as c:
         c.deploy("plain", DEMO, "--agents", "a0", "--compute", "f32", "--prefix-cache", "off")
         c.deploy("demo", DEMO, "--compute", "f32")
         used = c.hpctl("describe", "demo")["stages"][0]["agent"]
