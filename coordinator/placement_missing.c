@@ -67,7 +67,7 @@ static int explain_free(const struct placement_job *p, uint64_t context, struct 
     char have[300] = "", a[32], b[32], w[32];
     size_t used = 0;
     for (int i = 0; i < cluster->n_devices; i++) {
-        bool named = !p->devices;
+        bool named = !p->devices && cluster->devices[i].memory_bytes >= 0; /* not left out */
         for (int k = 0; k < p->n_devices; k++)
             named = named || p->devices[k] == i;
         if (!named)
@@ -84,6 +84,11 @@ static int explain_free(const struct placement_job *p, uint64_t context, struct 
         return err_set(e, HP_EINFEASIBLE,
                        "no agent is ready: the model needs %s (weights %s, the rest KV cache of "
                        "one sequence of %llu tokens)",
+                       a, w, (unsigned long long)context);
+    if (!used)
+        return err_set(e, HP_EINFEASIBLE,
+                       "every agent is left out: the model needs %s (weights %s, the rest KV cache "
+                       "of one sequence of %llu tokens)",
                        a, w, (unsigned long long)context);
     if (need > room)
         return err_set(e, HP_EINFEASIBLE,

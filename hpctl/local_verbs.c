@@ -94,9 +94,10 @@ static int run_up(struct invocation *in, struct err *e)
     json_t *list = json_pack("[o]", o);
     rc = print_clusters(list, e);
     json_decref(list);
-    printf("\nOpenAI API: http://%s/v1    state: %s\ndeploy a model: hpctl deploy MODEL.gguf    "
+    printf("\nOpenAI API: http://%s/v1    in a browser: http://%s/    state: %s\ndeploy a model: "
+           "hpctl deploy MODEL.gguf    "
            "end it: hpctl local down%s%s\n",
-           c.http, c.dir, strcmp(c.name, "local") ? " --name " : "",
+           c.http, c.http, c.dir, strcmp(c.name, "local") ? " --name " : "",
            strcmp(c.name, "local") ? c.name : "");
     return rc;
 }

@@ -16,10 +16,11 @@ static int serve_say(const struct invocation *in, const struct own_cluster *own,
                                      json_pack("{s:s, s:s, s:s+}", "name", own_cluster_name(own),
                                                "http", where->http, "api", where->http, "/v1"),
                                      e);
-    printf("%s serves at %s/v1; Ctrl-C ends it\n  curl %s/v1/chat/completions -H 'Content-Type: "
+    printf("%s serves at %s/v1, and in a browser at %s/; Ctrl-C ends it\n  curl "
+           "%s/v1/chat/completions -H 'Content-Type: "
            "application/json' -d '{\"model\": \"%s\", \"messages\": [{\"role\": \"user\", "
            "\"content\": \"Hello\"}]}'\n",
-           own_cluster_name(own), where->http, where->http, own_cluster_name(own));
+           own_cluster_name(own), where->http, where->http, where->http, own_cluster_name(own));
     return 0;
 }
 

@@ -88,9 +88,11 @@ static int set_layers(struct pipeline_cost *c, struct err *e)
     return 0;
 }
 
-static int set_devices(struct pipeline_cost *c, const int *order, int n, struct err *e)
+/* `named`: the request names them; else those whose memory is below 0 are left out. */
+static int set_devices(struct pipeline_cost *c, const int *order, int n, bool named, struct err *e)
 {
     const struct cluster *cl = c->cluster;
+    int left_out = 0;
     if (!order)
         n = cl->n_devices;
     if (n > PIPELINE_MAX_DEVICES) {
@@ -106,12 +108,16 @@ static int set_devices(struct pipeline_cost *c, const int *order, int n, struct 
         int index = order ? order[i] : i;
         const struct cluster_device *d = &cl->devices[index];
         int kind = profile_find_kind(c->profile, d->kind);
-        if (kind < 0)
+        bool out = !named && d->memory_bytes < 0;
+        left_out += out;
+        if (kind < 0 || out)
             continue;
         from_cluster[c->n_devices] = index;
         c->devices[c->n_devices++] =
             (struct cost_device){index, kind, d->memory_bytes, d->idle_w, d->busy_w};
     }
+    if (c->n_devices == 0 && left_out)
+        return err_set(e, HP_EINFEASIBLE, "every device is left out");
     if (c->n_devices == 0)
         return err_set(
             e, HP_EINFEASIBLE,
@@ -143,7 +149,7 @@ int cost_init(struct pipeline_cost *c, const struct pipeline_request *rq, const 
     c->hands_on_bytes = rq->hands_on_bytes;
     c->last_bytes = rq->last_bytes;
     if ((rc = set_units(c, pipeline_unit(rq), e)) < 0 || (rc = set_layers(c, e)) < 0 ||
-        (rc = set_devices(c, order, n, e)) < 0)
+        (rc = set_devices(c, order, n, rq->devices != NULL, e)) < 0)
         return rc;
     return 0;
 }

@@ -63,7 +63,7 @@ struct pipeline_request {
      * `batch`. */
     double context_tokens, sequences;
     /* Only these devices of the cluster, each of them one stage, in this order; NULL: as the method
-     * chooses. */
+     * chooses, of those whose memory is not below 0. */
     const int *devices;
     int n_devices;
     const int *layer_ends; /* with `devices`: where each stage's layers end; the last is the model's
