@@ -1,5 +1,6 @@
-/* Copies to shared memory that a kernel's threads wait for by groups: they arrive then, so that who
- * does not wait reads what was there before. */
+/* Copies to shared memory that a kernel's threads wait for by groups. Some arrive only then, so that
+ * who does not wait reads what was there before, others at once, so that who still reads what was
+ * there is found: as the seed has it. */
 #include <vector>
 
 #include "cuda_on_cpu_int.h"
@@ -35,6 +36,11 @@ void cuda_on_cpu_copy_async(void *shared, const void *global, size_t bytes)
     if ((uintptr_t)shared % bytes || (uintptr_t)global % bytes)
         die(pc, "a copy of %zu bytes from or to an address that is no multiple of that", bytes);
     touch(global, bytes, false, pc);
+    if (draw(2)) {
+        touch(shared, bytes, true, pc);
+        memcpy(shared, global, bytes);
+        return;
+    }
     copies[now.thread].push_back({shared, global, bytes, groups[now.thread], pc});
 }
 

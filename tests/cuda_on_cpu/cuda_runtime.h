@@ -68,7 +68,7 @@ uint64_t cuda_on_cpu_exchange(unsigned mask, uint64_t value, unsigned from);
 unsigned cuda_on_cpu_lane();
 unsigned cuda_on_cpu_lanes(); /* of this warp, as a mask */
 void *cuda_on_cpu_dynamic_shared();
-/* Copies to shared memory that arrive when they are waited for, and not before. */
+/* Copies to shared memory that arrive at once, or not before they are waited for. */
 void cuda_on_cpu_copy_async(void *shared, const void *global, size_t bytes);
 void cuda_on_cpu_copy_group_end();
 void cuda_on_cpu_copy_groups_wait(int but);
