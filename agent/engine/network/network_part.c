@@ -140,6 +140,7 @@ static int plan_cut(struct network_part *p, int batch, struct err *e)
         return err_set(e, HP_EUNSUPPORTED,
                        "in batches of %d the network cannot be cut at layers %d and %d of %d",
                        batch, p->first_layer, p->end_layer, p->n_layers);
+    network_plan_use(q->plan, q->first, q->end);
     int rc = border_take(q->plan, q->first, &q->enters, &q->n_enters, e);
     return rc < 0 ? rc : border_take(q->plan, q->end, &q->leaves, &q->n_leaves, e);
 }
@@ -182,6 +183,8 @@ int network_part_open(struct onnx_network **n, const struct network_part_ask *a,
         rc = err_no_memory(e, "a part of a network");
     rc = rc < 0 ? rc : nn_create(&p->nn, e);
     rc = rc < 0 ? rc : plans_make(p, a, e);
+    if (rc == 0)
+        network_shelf_trim(p->facts.shelf); /* weights of other parts */
     if (rc < 0)
         network_part_close(out);
     return rc;

@@ -67,6 +67,9 @@ int network_plan_border(struct network_plan *p, int at, struct ndarray *out, int
  */
 int network_plan_enter(struct network_plan *p, int at, const struct ndarray *border, int n_border,
                        const struct ndarray *in, int n, struct err *e);
+/* Says to the plan's shelf what these steps use of it. Steps of which nobody has said so must not
+ * run any more once it was trimmed. */
+void network_plan_use(const struct network_plan *p, int first, int end);
 /* Runs the steps [first, end) alone. Failures as network_plan_run. */
 int network_plan_run_part(struct network_plan *p, int first, int end, struct err *e);
 /* The node that a step does; -1: it moves what a node needs. */

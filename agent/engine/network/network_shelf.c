@@ -1,5 +1,6 @@
 #include "agent/engine/network/network_shelf.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
@@ -10,6 +11,7 @@ struct shelf_block {
     uint64_t hash;
     size_t bytes;
     void *data;
+    bool used;
 };
 
 struct network_shelf {
@@ -39,7 +41,7 @@ void network_shelf_destroy(struct network_shelf **self)
 
 const void *network_shelf_keep(struct network_shelf *s, void *data, size_t bytes)
 {
-    struct shelf_block b = {XXH3_64bits(data, bytes), bytes, data};
+    struct shelf_block b = {.hash = XXH3_64bits(data, bytes), .bytes = bytes, .data = data};
     for (int i = 0; i < s->n_blocks; i++)
         if (s->blocks[i].hash == b.hash && s->blocks[i].bytes == bytes &&
             memcmp(s->blocks[i].data, data, bytes) == 0) {
@@ -50,6 +52,27 @@ const void *network_shelf_keep(struct network_shelf *s, void *data, size_t bytes
         return data;
     free(data);
     return NULL;
+}
+
+void network_shelf_use(struct network_shelf *s, const void *data)
+{
+    for (int i = 0; i < s->n_blocks; i++)
+        s->blocks[i].used |= s->blocks[i].data == data;
+}
+
+void network_shelf_trim(struct network_shelf *s)
+{
+    int kept = 0;
+    for (int i = 0; i < s->n_blocks; i++) {
+        struct shelf_block b = s->blocks[i];
+        if (b.used) {
+            b.used = false;
+            s->blocks[kept++] = b;
+        } else {
+            free(b.data);
+        }
+    }
+    s->n_blocks = kept;
 }
 
 void *network_shelf_arena(struct network_shelf *s, uint64_t bytes)

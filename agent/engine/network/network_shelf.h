@@ -16,6 +16,10 @@ void network_shelf_destroy(struct network_shelf **s);
 /* Takes allocated memory over: gives back what holds the same bytes and stays until the shelf goes;
  * NULL: no memory, and `data` is freed. */
 const void *network_shelf_keep(struct network_shelf *s, void *data, size_t bytes);
+/* What is kept of `data` is used, if anything is; network_shelf_trim frees what nobody has said
+ * this of since it was last called. */
+void network_shelf_use(struct network_shelf *s, const void *data);
+void network_shelf_trim(struct network_shelf *s);
 /* An arena of at least so many bytes, aligned to 64, which others use as well; NULL: no memory. The
  * largest is best asked for first. */
 void *network_shelf_arena(struct network_shelf *s, uint64_t bytes);

@@ -30,7 +30,7 @@ int network_root_new(struct network_plan *p, uint64_t bytes, struct err *e)
 
 int network_root_fixed(struct network_plan *p, const void *data, bool owns, struct err *e)
 {
-    struct network_root r = {.fixed = data, .owns = owns};
+    struct network_root r = {.first = INT_MAX, .last = -1, .fixed = data, .owns = owns};
     return root_add(p, &r, e);
 }
 

@@ -220,6 +220,28 @@ TEST(batches_share_weights_and_memory)
     buffer_free(&file);
 }
 
+TEST(a_part_keeps_the_weights_of_its_own_blocks_alone)
+{
+    struct onnx_writer w = {.random = 3}; /* weights are all that there is */
+    ow_end(&w, 11, "x", 2, (int64_t[]){-1, 256});
+    ow_weight(&w, "w0", 0, 2, (int64_t[]){256, 256});
+    ow_weight(&w, "w1", 0, 2, (int64_t[]){256, 256});
+    ow_node(&w, "MatMul", "x w0", "a");
+    ow_node(&w, "Tanh", "a", "b");
+    ow_node(&w, "MatMul", "b w1", "y");
+    ow_end(&w, 12, "y", 2, (int64_t[]){-1, 256});
+    struct buffer file = ow_finish(&w, 17);
+    const struct source s = {.file = &file};
+    struct network_part *whole = part_of(&s, 2, NULL, 0, 2, 2),
+                        *half = part_of(&s, 2, NULL, 1, 2, 2);
+    assert_true(network_part_bytes(whole) > 2 * 256 * 256 * 4);
+    assert_true(network_part_bytes(half) < 256 * 256 * 4 * 3 / 2);
+    network_part_close(&whole);
+    network_part_close(&half);
+    cuts_compare(&s, 3, 1);
+    buffer_free(&file);
+}
+
 static void open_fails(const struct buffer *file, const struct network_part_ask *ask, int code,
                        const char *said)
 {
@@ -320,6 +342,7 @@ int main(void)
         cmocka_unit_test(parts_of_whole_models_give_what_the_models_give),
         cmocka_unit_test(blocks_without_bounds_share_the_layers_evenly),
         cmocka_unit_test(batches_share_weights_and_memory),
+        cmocka_unit_test(a_part_keeps_the_weights_of_its_own_blocks_alone),
         cmocka_unit_test(a_part_that_the_network_does_not_have_is_named),
         cmocka_unit_test(what_does_not_enter_there_is_refused_and_changes_nothing),
         cmocka_unit_test(a_network_of_one_batch_is_ready_for_that_alone),
