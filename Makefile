@@ -55,7 +55,7 @@ $(BUILD)/obj/%_avx2.o: KERNEL_FLAGS := -mavx2 -mfma -mf16c $(KERNEL_COMMON)
 $(BUILD)/obj/%_avx512.o: KERNEL_FLAGS := -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni -mavx512bf16 -mfma -mf16c $(KERNEL_COMMON)
 $(BUILD)/obj/model/dtype/quantise.o: KERNEL_FLAGS := -O3
 
-SYSTEM_LIBS := -luv -lzmq -lmsgpackc -ljansson -lxxhash -lsodium -lcrypto -lpcre2-8 -lutf8proc -lhwloc -lucp -luct -lucs -lucm \
+SYSTEM_LIBS := -luv -lzmq -lmsgpackc -ljansson -lyaml -lxxhash -lsodium -lcrypto -lpcre2-8 -lutf8proc -lhwloc -lucp -luct -lucs -lucm \
   -lsqlite3 -lcurl -ledit -lncursesw -ltinfo -lmicrohttpd -ldnnl -lopenblas -llpsolve55 -lcolamd -lm -ldl -lpthread
 LINK = $(CC) $(CFLAGS_ALL) $(LINKER) $(LDFLAGS) -o $@ $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group -Wl,--as-needed $(SYSTEM_LIBS)
 

@@ -5,9 +5,11 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 
 #include "coordinator/requests.h"
 #include "coordinator/work.h"
+#include "transport/frame.h"
 
 enum coord_action_kind {
     COORD_STORE, /* core.h says when */
@@ -16,6 +18,7 @@ enum coord_action_kind {
                           coord_model_opened */
     COORD_MODEL_CLOSE, /* nothing refers to the model any more: close it and remove what
                           COORD_MODEL_OPEN made */
+    COORD_FRAME,       /* `frame` to an agent over the data channel; whoever takes it frees it */
     COORD_WORK,        /* run `work` on another thread and call coord_worked (work.h) */
     COORD_TOKENS,      /* the callbacks of a request */
     COORD_ROW,
@@ -23,6 +26,22 @@ enum coord_action_kind {
     COORD_FINISHED,
     COORD_FAILED,
 };
+
+/* A frame that goes out; coord_frame_free ends it. */
+struct coord_frame {
+    struct frame_header header;
+    uint8_t *address; /* of an agent's data endpoint */
+    size_t address_size;
+    uint8_t *payload; /* [header.payload_bytes] */
+};
+static inline void coord_frame_free(struct coord_frame *f)
+{
+    if (f) {
+        free(f->address);
+        free(f->payload);
+    }
+    free(f);
+}
 
 struct coord_action {
     enum coord_action_kind kind;
@@ -35,7 +54,8 @@ struct coord_action {
     bool passes;             /* SEND: it depends on nothing stored */
     const char *key;         /* STORE; MODEL_*: the id in hex */
     struct coord_work *work; /* WORK */
-    uint64_t request;        /* TOKENS, ROW, SCORES, FINISHED, FAILED */
+    struct coord_frame *frame;          /* FRAME */
+    uint64_t request;                   /* TOKENS, ROW, SCORES, FINISHED, FAILED */
     struct request_callbacks callbacks; /* `finished` NULL: none */
     const uint32_t *ids;                /* TOKENS: size of them; ROW: of floats, as `bytes` */
     bool of_prompt;                     /* SCORES: `bytes` are of the prompt */

@@ -89,9 +89,9 @@ static int verb_version(struct coord *c, struct question *q, struct err *e)
 
 static const struct admin_verb own_verbs[] = {
     {"logs", verb_logs, false}, {"version", verb_version, false}, {NULL, NULL, false}};
-static const struct admin_verb *const tables[] = {admin_node_verbs,       admin_key_verbs,
-                                                  admin_deployment_verbs, admin_weight_verbs,
-                                                  admin_run_verbs,        own_verbs};
+static const struct admin_verb *const tables[] = {
+    admin_node_verbs, admin_key_verbs, admin_deployment_verbs, admin_weight_verbs, admin_run_verbs,
+    admin_pool_verbs, own_verbs};
 
 static const struct admin_verb *verb_find(const char *word)
 {

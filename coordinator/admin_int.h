@@ -25,7 +25,7 @@ struct admin_verb {
 };
 
 extern const struct admin_verb admin_node_verbs[], admin_key_verbs[], admin_deployment_verbs[],
-    admin_weight_verbs[], admin_run_verbs[];
+    admin_weight_verbs[], admin_run_verbs[], admin_pool_verbs[];
 
 /* ---- arguments ---- */
 int admin_text(const struct question *q, const char *key, const char **out, struct err *e);

@@ -6,9 +6,11 @@
 #include <stdint.h>
 
 #include "common/bytes.h"
+#include "common/pack.h"
 #include "transport/data_choice.h"
 
 struct env;
+struct err;
 
 struct coord_config {
     const struct env *env;
@@ -29,6 +31,11 @@ struct coord_config {
      * are none. */
     void (*log_read)(void *ctx, size_t lines, struct buffer *out);
     void *log_ctx;
+    /* Where results of pools come: the address of the coordinator's own data endpoint, which is
+     * opened, of the kind that this agent's is, where that has not happened yet. NULL: there is
+     * none. */
+    int (*data_open)(void *ctx, struct pack_span agent, struct pack_span *own, struct err *e);
+    void *data_ctx;
     /* Called within a call of requests.h that has left something to be taken (coord_take), on the
      * same thread; NULL: whoever calls takes afterwards. */
     void (*wake)(void *ctx);

@@ -103,8 +103,9 @@ static int handles_start(struct coordinator *c, struct err *e)
 {
     uv_timer_init(c->loop, &c->tick);
     uv_async_init(c->loop, &c->wake, on_wake);
-    c->tick.data = c->wake.data = c;
-    c->handles = 2;
+    uv_timer_init(c->loop, &c->pools);
+    c->tick.data = c->wake.data = c->pools.data = c;
+    c->handles = 3;
     uv_timer_start(&c->tick, on_tick, COORD_TICK_MS, COORD_TICK_MS);
     struct store_queue_config config = {.ctx = c, .wake = loop_wake};
     int rc = store_queue_start(c->store, &config, &c->queue, e);
@@ -180,6 +181,8 @@ static int coord_open(struct coordinator *c, const struct coordinator_config *ow
                                   .time_scale = env_time_scale(),
                                   .log_read = log_ring_read,
                                   .log_ctx = c->log,
+                                  .data_open = coordinator_data_open,
+                                  .data_ctx = c,
                                   .wake = loop_wake,
                                   .wake_ctx = c};
     rc = coord_create(&config, &c->core, e);
@@ -191,6 +194,7 @@ static int coord_open(struct coordinator *c, const struct coordinator_config *ow
         return err_at(e, "%s", file);
     coord_start(c->core, boot_keep(c, config.unix_s));
     coord_requests(c->core, &c->requests);
+    coord_pool_requests(c->core, &c->pool_requests);
     return 0;
 }
 
@@ -210,6 +214,7 @@ static int listen_start(struct coordinator *c, const struct coordinator_config *
                                                 .n_hosts = config->n_http_hosts,
                                                 .resume_ms = config->resume_ms,
                                                 .open = config->http_open,
+                                                .pools = &c->pool_requests,
                                                 .max_body_bytes = config->http_max_body_bytes};
     rc = gateway_try(c, e);
     if (rc == HP_EDENIED) {
@@ -317,6 +322,8 @@ void coordinator_close(struct coordinator **out)
         return;
     }
     uv_close((uv_handle_t *)&c->tick, on_closed);
+    uv_close((uv_handle_t *)&c->pools, on_closed);
+    coordinator_data_close(c);
     uv_close((uv_handle_t *)&c->wake, on_closed);
 }
 

@@ -61,6 +61,7 @@ static void action_do(struct coordinator *c, const struct coord_action *a)
         break;
     case COORD_MODEL_OPEN: coordinator_model_open(c, a->key, a->bytes, a->size); break;
     case COORD_MODEL_CLOSE: coordinator_model_close(c, a->key); break;
+    case COORD_FRAME: coordinator_data_post(c, a->frame); break;
     case COORD_WORK: coordinator_work_start(c, a->work); break;
     case COORD_TOKENS:
     case COORD_ROW:
@@ -70,6 +71,21 @@ static void action_do(struct coordinator *c, const struct coord_action *a)
     }
 }
 
+static void on_pools(uv_timer_t *t)
+{
+    coordinator_settle(t->data);
+}
+
+/* The loop's timers count milliseconds: rather early than late. */
+static void pools_wake_at(struct coordinator *c, int64_t at_ns)
+{
+    int64_t left_ns = at_ns - (int64_t)env_now_ns(&env_real);
+    if (c->closing || at_ns == INT64_MAX)
+        return;
+    uv_update_time(c->loop);
+    uv_timer_start(&c->pools, on_pools, left_ns > 0 ? (uint64_t)left_ns / 1000000 : 0, 0);
+}
+
 void coordinator_settle(struct coordinator *c)
 {
     if (c->settling)
@@ -77,10 +93,16 @@ void coordinator_settle(struct coordinator *c)
     c->settling = true;
     size_t n;
     const struct coord_action *actions;
-    while (actions = coord_take(c->core, &n), n > 0) {
-        changes_store(c, actions, n);
-        for (size_t i = 0; i < n; i++)
-            action_do(c, &actions[i]);
-    }
+    int64_t wake;
+    do {
+        coordinator_data_run(c);
+        wake = coord_pools_run(c->core);
+        while (actions = coord_take(c->core, &n), n > 0) {
+            changes_store(c, actions, n);
+            for (size_t i = 0; i < n; i++)
+                action_do(c, &actions[i]);
+        }
+    } while (wake <= (int64_t)env_now_ns(&env_real));
+    pools_wake_at(c, wake);
     c->settling = false;
 }

@@ -2,6 +2,7 @@
  *
  *     coordinator.c            opening, listening, closing
  *     coordinator_actions.c    does what the core says
+ *     coordinator_data.c       frames of pools, out and in
  *     coordinator_models.c     opens models, on other threads
  *     coordinator_work.c       runs the core's work, on other threads */
 #ifndef HP_COORDINATOR_COORDINATOR_INT_H
@@ -16,6 +17,7 @@
 
 enum { PATH_BYTES = 2048, ADDRESS_BYTES = 128 };
 
+struct coordinator_data;
 struct open_model;
 
 struct coordinator {
@@ -30,6 +32,7 @@ struct coordinator {
     struct control *control;
     struct gateway *gateway;
     struct requests requests;
+    struct pool_requests pool_requests;
     struct open_model *models;
     struct log_ring *log;
     uv_timer_t tick;
@@ -37,6 +40,8 @@ struct coordinator {
     int handles;     /* of these, still to be closed */
     uint64_t gateway_tried_ns;
     uint64_t not_sent, not_sent_told_ns; /* messages since the last line in the log */
+    struct coordinator_data *data;       /* NULL: none was needed yet */
+    uv_timer_t pools;                    /* when the scheduler of pools wants to be asked again */
     int jobs; /* models being opened and work being done on other threads */
     void (*job_ended)(struct coordinator *c); /* a job on another thread is over */
     bool settling, closing;
@@ -53,5 +58,12 @@ void coordinator_model_close(struct coordinator *c, const char *id);
 void coordinator_models_free(struct coordinator *c);
 /* Runs a piece of work on another thread; the core gets it back on the loop. */
 void coordinator_work_start(struct coordinator *c, struct coord_work *w);
+
+/* The data endpoint: as coord_config.data_open says; sends a frame, which it takes; does what came
+ * in; closes. */
+int coordinator_data_open(void *ctx, struct pack_span agent, struct pack_span *own, struct err *e);
+void coordinator_data_post(struct coordinator *c, struct coord_frame *f);
+void coordinator_data_run(struct coordinator *c);
+void coordinator_data_close(struct coordinator *c);
 
 #endif

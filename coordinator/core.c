@@ -24,6 +24,7 @@
 #include "coordinator/membership.h"
 #include "coordinator/model_slots.h"
 #include "coordinator/paces.h"
+#include "coordinator/pools/pools.h"
 #include "coordinator/profiles.h"
 #include "coordinator/profiling.h"
 #include "coordinator/rebalance.h"
@@ -52,8 +53,10 @@ static int restore_meta(struct coord *c, const char *key, json_t *value, struct 
 static void members_tick(struct coord *c)
 {
     char why[128];
-    for (struct member *m; (m = membership_tick(c, why, sizeof why)) != NULL;)
+    for (struct member *m; (m = membership_tick(c, why, sizeof why)) != NULL;) {
         lifecycle_member_lost(c, m, why);
+        pools_member_lost(c, m);
+    }
 }
 
 /* One row a part, in the order in which they hear of things; what is restored later may refer to
@@ -80,6 +83,7 @@ static const struct core_part {
     {NULL, NULL, NULL, lifecycle_peer_gone, NULL},
     {NULL, NULL, NULL, NULL, streams_free},
     {NULL, NULL, NULL, drains_peer_gone, NULL},
+    {"pools", pools_restore, pools_tick, pools_peer_gone, pools_free},
     {NULL, NULL, paces_tick, NULL, NULL},
     {NULL, NULL, rebalances_tick, rebalances_peer_gone, NULL},
     {NULL, NULL, NULL, membership_peer_gone, members_free},
@@ -89,8 +93,9 @@ static const struct core_part {
 };
 enum { N_PARTS = sizeof parts / sizeof *parts };
 
-const char *const coord_kinds[] = {"meta",    "agent",  "token", "key",        "key_use", "link",
-                                   "profile", "layout", "model", "deployment", "stream",  NULL};
+const char *const coord_kinds[] = {"meta",   "agent",   "token",  "key",   "key_use",
+                                   "link",   "profile", "layout", "model", "deployment",
+                                   "stream", "pools",   NULL};
 
 /* ---- life ---- */
 
@@ -157,6 +162,43 @@ static void coord_advance(struct coord *c)
 {
     drains_advance(c);
     lifecycle_advance(c);
+}
+
+/* ---- pools ---- */
+
+void coord_pool_requests(struct coord *c, struct pool_requests *out)
+{
+    pools_requests(c, out);
+}
+
+int64_t coord_pools_run(struct coord *c)
+{
+    return pools_run(c);
+}
+
+void coord_frame_in(struct coord *c, const struct frame_header *h, const uint8_t *payload)
+{
+    coord_woke(c);
+    pools_frame(c, h, payload);
+}
+
+void coord_frame_lost(struct coord *c, const struct frame_header *h)
+{
+    coord_woke(c);
+    pools_frame_lost(c, h);
+}
+
+int coord_pool_sessions(const struct coord *c, uint64_t *out, int max)
+{
+    return pools_sessions(c, out, max);
+}
+
+size_t coord_member_keys(const struct coord *c, uint8_t (*out)[KEY_BYTES], size_t max)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < c->n_members && n < max; i++)
+        n += key_decode(c->members[i]->key, out[n], NULL) == 0;
+    return n;
 }
 
 /* ---- the store's records ---- */

@@ -30,8 +30,10 @@
 #include "coordinator/config.h"
 #include "coordinator/limits.h"
 #include "coordinator/model_facts.h"
+#include "coordinator/pools/pool_requests.h"
 #include "coordinator/requests.h"
 #include "coordinator/work.h"
+#include "transport/keys.h"
 
 struct coord;
 
@@ -83,6 +85,19 @@ void coord_wall_clock(struct coord *core, uint64_t unix_s);
  * that there are actions to take ---- */
 
 void coord_requests(struct coord *core, struct requests *out);
+
+/* ---- pools (pools/pools.h) ---- */
+
+void coord_pool_requests(struct coord *core, struct pool_requests *out);
+/* Sends what is due, and gives the time of env's clock, in ns, at which it wants to be called again
+ * (INT64_MAX: after the next event). Call after every event. */
+int64_t coord_pools_run(struct coord *core);
+/* A frame came to the coordinator's data endpoint; one that was to go out did not. */
+void coord_frame_in(struct coord *core, const struct frame_header *h, const uint8_t *payload);
+void coord_frame_lost(struct coord *core, const struct frame_header *h);
+/* The sessions that frames may come with, and the keys of those who may send them. How many. */
+int coord_pool_sessions(const struct coord *core, uint64_t *out, int max);
+size_t coord_member_keys(const struct coord *core, uint8_t (*out)[KEY_BYTES], size_t max);
 
 /* ---- actions ---- */
 

@@ -10,6 +10,7 @@
 #include "coordinator/link_probes.h"
 #include "coordinator/membership.h"
 #include "coordinator/plan_vs_actual.h"
+#include "coordinator/pools/pools.h"
 #include "coordinator/profiling.h"
 #include "coordinator/sequences.h"
 #include "coordinator/spills.h"
@@ -28,6 +29,8 @@ static void on_heartbeat(struct coord *c, struct member *m, const struct message
 
 static void on_stage_state(struct coord *c, struct member *m, const struct message *msg)
 {
+    if (pools_stage_state(c, m, &msg->u.stage_state))
+        return;
     struct verdict v = stage_reports_state(c, m, &msg->u.stage_state);
     lifecycle_judge(c, &v);
 }
@@ -67,6 +70,11 @@ static void on_spills(struct coord *c, struct member *m, const struct message *m
 static void on_streams(struct coord *c, struct member *m, const struct message *msg)
 {
     streams_told(c, m, &msg->u.streams);
+}
+
+static void on_share_failed(struct coord *c, struct member *m, const struct message *msg)
+{
+    pools_share_failed(c, m, &msg->u.share_failed);
 }
 
 static void on_prefill(struct coord *c, struct member *m, const struct message *msg)
@@ -120,6 +128,7 @@ static const struct {
     {MESSAGE_KV_STATE, on_kv_state},
     {MESSAGE_SPILLS, on_spills},
     {MESSAGE_STREAMS, on_streams},
+    {MESSAGE_SHARE_FAILED, on_share_failed},
     {MESSAGE_PREFILL, on_prefill},
     {MESSAGE_PROFILE_RESULT, on_profile_result},
     {MESSAGE_PROFILE_PROGRESS, on_profile_progress},

@@ -33,7 +33,7 @@ static void record_lost(struct coord *c, const char *kind, const char *key)
 }
 
 /* Room for so many actions in all; false when there is no memory for them. */
-static bool batch_reserve(struct effects_batch *b, size_t count)
+static bool effects_batch_reserve(struct effects_batch *b, size_t count)
 {
     return vector_reserve(b->actions, b->room, count) && vector_reserve(b->at, b->room_at, count);
 }
@@ -41,7 +41,7 @@ static bool batch_reserve(struct effects_batch *b, size_t count)
 bool effects_ends_reserve(struct coord *c)
 {
     for (int k = 0; k < 2; k++)
-        if (!batch_reserve(&c->batches[k], c->batches[k].count + c->n_ends + 1))
+        if (!effects_batch_reserve(&c->batches[k], c->batches[k].count + c->n_ends + 1))
             return false;
     c->n_ends++;
     return true;
@@ -81,7 +81,8 @@ struct coord_action *effects_add(struct coord *c, enum coord_action_kind kind, c
                                         "tokens", "row",  "finished",   "failed"};
     struct effects_batch *b = effects_filling(c);
     size_t at = (size_t)NO_BYTES;
-    if (!batch_reserve(b, b->count + c->n_ends + 1) || (bytes && !bytes_add(b, bytes, size, &at))) {
+    if (!effects_batch_reserve(b, b->count + c->n_ends + 1) ||
+        (bytes && !bytes_add(b, bytes, size, &at))) {
         action_lost(c, words[kind]);
         return NULL;
     }

@@ -54,6 +54,7 @@ void joining_tell(struct coord *c, const struct member *only)
 {
     struct buffer keys = {0};
     key_add(&keys, c->admin_key);
+    key_add(&keys, c->public_key);
     for (size_t i = 0; i < c->n_members; i++)
         key_add(&keys, c->members[i]->key);
     struct message m = {.type = MESSAGE_MEMBERS};

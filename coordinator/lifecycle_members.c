@@ -3,6 +3,7 @@
 #include "coordinator/broken_links.h"
 #include "coordinator/deployment_layout.h"
 #include "coordinator/lifecycle.h"
+#include "coordinator/pools/pools.h"
 #include "coordinator/stage_reports.h"
 
 void lifecycle_member_joined(struct coord *c, struct member *m)
@@ -87,5 +88,5 @@ void lifecycle_member_held(struct coord *c, struct member *m)
             lifecycle_judge(c, &v);
         }
     }
-    stage_reports_sweep(c, m);
+    stage_reports_sweep(c, m, pools_has);
 }

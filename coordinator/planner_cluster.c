@@ -101,7 +101,8 @@ double planner_workspace_bytes(const struct coord *c, const struct deployment *d
 /* Members in the order in which they are the cluster's nodes. */
 struct drawing {
     const struct coord *c;
-    const struct deployment *d;
+    const struct deployment *d; /* NULL: for `wish` */
+    const struct planner_wish *wish;
     struct cluster cluster;
     const struct member **members;
     struct cluster_link *links;
@@ -146,8 +147,10 @@ static void device_add(struct drawing *w, const struct member *m, int i)
     *out = *device;
     out->id = arena_strdup(&to->arena, device->id);
     out->name = arena_strdup(&to->arena, device->name);
-    out->kind = arena_strdup(&to->arena, pace_kind(w->d, m, i, kind));
+    out->kind = arena_strdup(&to->arena, w->d ? pace_kind(w->d, m, i, kind) : device->kind);
     out->node = to->n_nodes;
+    if (!w->d)
+        return;
     out->memory_bytes = fmax(
         0, floor(planner_free_bytes(w->c, w->d, m, i) - planner_workspace_bytes(w->c, w->d, m)));
 }
@@ -171,6 +174,11 @@ static int node_add(struct drawing *w, const struct member *m, struct err *e)
     return 0;
 }
 
+static bool member_is_drawn(const struct drawing *w, const struct member *m)
+{
+    return w->d ? takes_part(w->d, m) : w->wish->wants(w->wish->ctx, m);
+}
+
 static int nodes_add(struct drawing *w, struct err *e)
 {
     size_t room = w->c->n_members + 1, devices = 1;
@@ -184,7 +192,7 @@ static int nodes_add(struct drawing *w, struct err *e)
         return no_memory(e);
     int rc = 0;
     for (size_t i = 0; rc == 0 && i < w->c->n_members; i++)
-        if (takes_part(w->d, w->c->members[i]))
+        if (member_is_drawn(w, w->c->members[i]))
             rc = node_add(w, w->c->members[i], e);
     return rc;
 }
@@ -249,18 +257,30 @@ static int links_draw(struct drawing *w, struct err *e)
     return rc == 0 && w->n_links && !w->cluster.links ? no_memory(e) : rc;
 }
 
+static int cluster_draw(struct drawing *w, struct cluster *out, struct err *e)
+{
+    int rc = nodes_add(w, e);
+    if (rc == 0)
+        rc = pools_count(&w->cluster, e);
+    if (rc == 0)
+        rc = links_draw(w, e);
+    if (rc < 0)
+        cluster_free(&w->cluster);
+    else
+        *out = w->cluster;
+    return rc;
+}
+
 int planner_cluster_make(const struct coord *c, const struct deployment *d, struct cluster *out,
                          struct err *e)
 {
     struct drawing w = {.c = c, .d = d};
-    int rc = nodes_add(&w, e);
-    if (rc == 0)
-        rc = pools_count(&w.cluster, e);
-    if (rc == 0)
-        rc = links_draw(&w, e);
-    if (rc < 0)
-        cluster_free(&w.cluster);
-    else
-        *out = w.cluster;
-    return rc;
+    return cluster_draw(&w, out, e);
+}
+
+int planner_cluster_of(const struct coord *c, const struct planner_wish *wish, struct cluster *out,
+                       struct err *e)
+{
+    struct drawing w = {.c = c, .wish = wish};
+    return cluster_draw(&w, out, e);
 }

@@ -15,6 +15,13 @@
 /* Its texts are copies. HP_ENOMEM. */
 int planner_cluster_make(const struct coord *c, const struct deployment *d, struct cluster *out,
                          struct err *e);
+/* The same for whatever is no deployment: of all members that are wanted all of each device. */
+struct planner_wish {
+    bool (*wants)(const void *ctx, const struct member *m);
+    const void *ctx;
+};
+int planner_cluster_of(const struct coord *c, const struct planner_wish *wish, struct cluster *out,
+                       struct err *e);
 /* Elements of a token at the widest border between layers. */
 uint32_t planner_border_width(const struct model_facts *f);
 /* Divides the width of every value that crosses a border. */

@@ -141,13 +141,16 @@ struct verdict stage_reports_held(struct coord *c, struct deployment *d, struct 
     return v;
 }
 
-void stage_reports_sweep(struct coord *c, struct member *m)
+void stage_reports_sweep(struct coord *c, struct member *m,
+                         bool (*is_other)(const struct coord *c, uint64_t deployment))
 {
     for (size_t i = 0; i < m->n_held; i++) {
         const struct member_held *h = &m->held[i];
         struct deployment *d = deployment_of_id(c, h->deployment);
         bool mine = d && h->generation == d->generation && deployment_stage_at(d, m, h->stage),
              old = d && deployment_serves(d) && !mine && h->generation <= d->generation;
+        if (is_other(c, h->deployment))
+            continue;
         if (!d || old || d->state == DEPLOYMENT_STOPPING)
             stages_unload(c, m, h->deployment, h->generation);
         else if ((h->sequences || h->kept) && !deployment_serves(d) && !(mine && d->keeps))

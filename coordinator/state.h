@@ -29,6 +29,7 @@ struct member;
 struct member_invite;
 struct model_layout;
 struct model_slot;
+struct pool_service;
 struct profiling_ask;
 struct sequence;
 struct stream_left;
@@ -113,6 +114,8 @@ struct coord {
     /* profiling: what hpctl waits for */
     struct profiling_ask *profilings;
     size_t n_profilings, room_profilings;
+    /* pools: what is served by them; NULL: nothing was ever applied */
+    struct pool_service *pools;
     /* links, link_probes */
     uint64_t links_version; /* rises with every change */
     struct links_probe probe;

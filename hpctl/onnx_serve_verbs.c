@@ -266,7 +266,8 @@ static int serve_run(const struct invocation *in, struct onnx_serve *s, struct e
     struct http_handler handler = {s, on_begin, on_request, on_refused, NULL};
     struct http_limits limits = {.bodies_bytes = BODIES_AT_ONCE * infer_body_limit(&s->model)};
     s->jobs.loop = &s->loop;
-    s->backend = (struct kserve_backend){s, backend_models, backend_statistics, backend_infer};
+    s->backend =
+        (struct kserve_backend){s, backend_models, NULL, backend_statistics, backend_infer};
     rc = signals_start(s, e);
     rc = rc < 0 ? rc : http_start(&s->loop, host, port, &limits, &handler, &s->http, e);
     rc = rc < 0 ? rc : started_print(in, s, host, e);

@@ -178,6 +178,15 @@ static json_t *runs_json(const struct onnx_profile *p)
     return list;
 }
 
+/* Where blocks begin and the last ends, in layers of the network: who serves it cuts there. */
+static json_t *bounds_json(const struct split *s)
+{
+    json_t *bounds = json_pack("[i]", 0);
+    for (int i = 0; i < s->n_blocks; i++)
+        json_array_append_new(bounds, json_integer(s->end[i]));
+    return bounds;
+}
+
 /* The profile of the blocks; `fine` is released. */
 static int blocks_make(const struct onnx_profile *p, json_t *fine, json_t **blocks, struct err *e)
 {
@@ -192,8 +201,10 @@ static int blocks_make(const struct onnx_profile *p, json_t *fine, json_t **bloc
         *blocks = pools_split_profile(&read, &s);
         rc = *blocks ? 0 : err_no_memory(e, "a profile");
     }
-    if (rc == 0)
+    if (rc == 0) {
         json_object_set_new(*blocks, "measured", runs_json(p));
+        json_object_set_new(*blocks, "bounds", bounds_json(&s));
+    }
     profile_free(&read);
     json_decref(fine);
     return rc;

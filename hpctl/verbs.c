@@ -17,6 +17,7 @@ const struct command *const command_tables[] = {
     deploy_verbs,
     deployment_verbs,
     rebalance_verbs,
+    apply_verbs,
     chat_verbs,
     serve_verbs,
     load_verbs,

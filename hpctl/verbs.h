@@ -8,6 +8,7 @@ extern const struct command local_verbs[];
 extern const struct command deploy_verbs[];
 extern const struct command deployment_verbs[];
 extern const struct command rebalance_verbs[];
+extern const struct command apply_verbs[];
 extern const struct command chat_verbs[];
 extern const struct command serve_verbs[];
 extern const struct command load_verbs[];

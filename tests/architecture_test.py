@@ -40,7 +40,6 @@ SEAMS = {
     "dtype_f32_to_bf16",  # the rounding that kernels are held to
     "onnx_parse",  # ONNX without a file, for fuzzing
     "matcher_whole",  # whether a text may end here
-    "manifest_onnx_build",  # shares of pools
     "key_encode",  # the pair of key_decode: who plays a peer (bench, fuzz, attack) makes keys with it
 }
 

@@ -244,7 +244,7 @@ static const struct pack_field stage_prepare_fields[] = {
     TEXT(message_stage_prepare, kv),
     F64(message_stage_prepare, weight),
     BOOL(message_stage_prepare, copy),
-    LIST(message_stage_prepare, share, message_share, 1),
+    LIST(message_stage_prepare, share, message_share, MESSAGE_MAX_SHARES),
     {0}};
 static const struct pack_field stage_connect_fields[] = {
     GENERATION(message_stage_connect),

@@ -55,6 +55,8 @@ static uint64_t on_begin(void *ctx, struct http_exchange *x, const struct http_r
         (route->whole && access_refuse_partial(&g->access, x, r)) ||
         (posts && access_refuse_spent(&g->access, x, r)))
         return 0;
+    if (route->kserve)
+        return kserve_begin(&g->kserve, x, r);
     return posts ? body_limit(g, r) : 0;
 }
 
@@ -106,6 +108,8 @@ static struct gateway *gateway_create(uv_loop_t *loop, const struct gateway_conf
     g->access = (struct access){
         .requests = requests, .names = {config->hosts, config->n_hosts}, .open = config->open};
     g->requests = requests;
+    g->pools = (struct pool_infer_desk){.pools = config->pools, .lanes = lanes};
+    g->kserve = pool_infer_backend(&g->pools);
     g->openai = (struct openai){.requests = requests, .lanes = lanes, .loop = loop, .kept = kept};
     return g;
 }

@@ -9,6 +9,7 @@
 #include "coordinator/requests.h"
 
 struct gateway;
+struct pool_requests;
 
 enum { GATEWAY_MAX_HOSTS = 64, GATEWAY_BODY_BYTES = 8 << 20, GATEWAY_BODY_BYTES_PER_TOKEN = 16 };
 
@@ -20,6 +21,7 @@ struct gateway_config {
     uint64_t resume_ms; /* so long a request with an Idempotency-Key goes on without a reader, and
                            its answer is kept; 0: KEPT_RESUME_MS */
     bool open;          /* on loopback no key is needed, although there are some */
+    const struct pool_requests *pools; /* outlives the gateway; NULL: there are none */
     uint64_t max_body_bytes; /* 0: GATEWAY_BODY_BYTES, or GATEWAY_BODY_BYTES_PER_TOKEN for each
                                 token of the longest context that is served, if that is more */
 };

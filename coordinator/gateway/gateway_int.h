@@ -14,6 +14,7 @@
 #include "coordinator/gateway/http.h"
 #include "coordinator/gateway/live.h"
 #include "coordinator/gateway/openai.h"
+#include "coordinator/gateway/pool_infer.h"
 #include "coordinator/gateway/text_api.h"
 
 struct gateway {
@@ -22,6 +23,8 @@ struct gateway {
     struct gateway_config config;
     struct access access;
     struct openai openai;
+    struct pool_infer_desk pools;
+    struct kserve_backend kserve;
     const struct requests *requests;
     struct live live;
     bool draining;
@@ -51,6 +54,7 @@ struct gateway_route {
     bool chat;
     enum text_task task;            /* of post_text */
     enum embedding_form form;       /* of post_embedding */
+    bool kserve;                    /* of any_kserve: the body's limit is the model's */
     bool running;                   /* of get_ollama_list: the models that run, not all */
     enum request_document document; /* of get_document */
 };

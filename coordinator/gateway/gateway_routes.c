@@ -115,6 +115,11 @@ static void get_live(const struct gateway_call *c)
     live_open(&c->g->live, c->x);
 }
 
+static void any_kserve(const struct gateway_call *c)
+{
+    kserve_request(&c->g->kserve, c->x, http_request_of(c->x));
+}
+
 static void get_props(const struct gateway_call *c)
 {
     text_api_props(c->g->requests, c->x, c->client, http_query(c->x, "model"));
@@ -165,6 +170,12 @@ static const struct gateway_route routes[] = {
     {"GET", "/api/hp/deployments/", get_document, .document = DOCUMENT_DEPLOYMENT, .whole = true},
     {"GET", "/api/hp/plans/", get_plan, .whole = true},
     {"GET", "/api/hp/live", get_live, .whole = true},
+    {"GET", "/v2", any_kserve, .kserve = true},
+    {"GET", "/v2/health/live", any_kserve, .kserve = true, .open = true},
+    {"GET", "/v2/health/ready", any_kserve, .kserve = true, .open = true},
+    {"GET", "/v2/models/", any_kserve, .kserve = true},
+    {"POST", "/v2/models/", any_kserve, .kserve = true},
+    {"POST", "/v2/repository/index", any_kserve, .kserve = true},
     {"POST", "/tokenize", post_text, .task = TEXT_TOKENIZE},
     {"POST", "/detokenize", post_text, .task = TEXT_DETOKENIZE},
     {"POST", "/apply-template", post_text, .task = TEXT_TEMPLATE},

@@ -14,26 +14,11 @@
 
 #include "common/bytes.h"
 #include "common/status.h"
-#include "model/ndarray.h"
+#include "coordinator/infer_model.h"
 
 enum {
     INFER_ID_BYTES = 256,        /* of a request's id, with its NUL */
     INFER_JSON_BYTES = 32 << 20, /* of a body's JSON */
-};
-
-/* A tensor as a model says it. */
-struct infer_tensor {
-    const char *name;
-    enum ndarray_type type;    /* 0: not said */
-    int n_dims;                /* -1: not said */
-    int64_t dims[ND_DIMS_MAX]; /* -1: any */
-};
-
-struct infer_model {
-    const char *name;
-    const struct infer_tensor *inputs, *outputs;
-    int n_inputs, n_outputs;
-    uint64_t limit_bytes; /* of all inputs of a request together */
 };
 
 struct infer_request {

@@ -42,6 +42,8 @@ void kserve_fail(struct http_exchange *x, const struct err *e)
         http_header(x, "Retry-After", "1");
         kserve_error(x, 429, e->text);
         break;
+    case HP_ENOENT: kserve_error(x, 404, e->text); break;
+    case HP_ELINK:
     case HP_EBUSY:
     case HP_ENOMEM:
     case HP_ECANCELED:
@@ -167,7 +169,8 @@ static bool path_check(const struct kserve_backend *k, struct http_exchange *x,
     } else if (p->model[0] && !model_find(k, p->model)) {
         snprintf(text, sizeof text, "there is no model \"%.200s\"", p->model);
         kserve_error(x, 404, text);
-    } else if (p->version && strncmp(p->version, "1", strcspn(p->version, "/")) != 0) {
+    } else if (p->version &&
+               (strncmp(p->version, "1", strcspn(p->version, "/")) != 0 || p->version[0] != '1')) {
         snprintf(text, sizeof text, "model \"%.200s\" has version 1 alone", p->model);
         kserve_error(x, 404, text);
     } else {
@@ -205,7 +208,9 @@ static void index_reply(const struct kserve_backend *k, struct http_exchange *x)
     for (int i = 0; i < n; i++) {
         buffer_printf(&out, "%s{\"name\":", i ? "," : "");
         json_write_text(&out, models[i]->name);
-        buffer_printf(&out, ",\"version\":\"1\",\"state\":\"READY\",\"reason\":\"\"}");
+        bool ready = !k->ready || k->ready(k->ctx, models[i]);
+        buffer_printf(&out, ",\"version\":\"1\",\"state\":\"%s\",\"reason\":\"\"}",
+                      ready ? "READY" : "LOADING");
     }
     buffer_printf(&out, "]");
     json_reply(x, 200, &out);
@@ -233,7 +238,7 @@ static void statistics_write(const struct kserve_backend *k, const struct infer_
                   ",\"version\":\"1\",\"last_inference\":%llu,\"inference_count\":%llu,"
                   "\"execution_count\":%llu,\"inference_stats\":{",
                   (unsigned long long)s.last_ms, (unsigned long long)s.inferences,
-                  (unsigned long long)s.success.count);
+                  (unsigned long long)(s.executions ? s.executions : s.success.count));
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
         buffer_printf(out, "%s", i ? "," : "");
         count_write(out, counts[i].name, counts[i].count);
@@ -299,6 +304,15 @@ static void metadata_reply(const struct kserve_backend *k, struct http_exchange 
     json_reply(x, 200, &out);
 }
 
+static void ready_reply(const struct kserve_backend *k, struct http_exchange *x, const char *name)
+{
+    const struct infer_model *m = model_find(k, name);
+    if (m && (!k->ready || k->ready(k->ctx, m)))
+        http_reply(x, 200, "application/json", "{}", 2);
+    else
+        kserve_error(x, 503, "the model is not ready");
+}
+
 void kserve_request(const struct kserve_backend *k, struct http_exchange *x,
                     const struct http_request *r)
 {
@@ -310,7 +324,7 @@ void kserve_request(const struct kserve_backend *k, struct http_exchange *x,
     case KSERVE_MODEL_STATISTICS: statistics_reply(k, x, p.model); break;
     case KSERVE_METADATA: metadata_reply(k, x, p.model); break;
     case KSERVE_INFER: infer_begin(k, x, p.model); break;
-    case KSERVE_READY:
+    case KSERVE_READY: ready_reply(k, x, p.model); break;
     case KSERVE_HEALTH:
     case KSERVE_NONE: http_reply(x, 200, "application/json", "{}", 2);
     }

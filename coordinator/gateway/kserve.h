@@ -21,6 +21,7 @@ struct kserve_count {
 struct kserve_statistics {
     struct kserve_count success, fail, queue, input, compute, output;
     uint64_t inferences; /* samples of a batch count each */
+    uint64_t executions; /* batches; 0: one a success */
     uint64_t last_ms;    /* Unix time of the last request; 0: none */
 };
 
@@ -28,6 +29,7 @@ struct kserve_backend {
     void *ctx;
     /* Models that are ready; `out` has room for KSERVE_MAX_MODELS. Returns how many. */
     int (*models)(void *ctx, const struct infer_model **out);
+    bool (*ready)(void *ctx, const struct infer_model *m); /* NULL: all are */
     struct kserve_statistics (*statistics)(void *ctx, const struct infer_model *m);
     /* Answers now or later, with kserve_error or what infer_answer_write writes; the body is there
      * to be taken, `json_bytes` as infer_request_read takes it. */

@@ -8,7 +8,8 @@
 #include "planners/dispatch/dispatch_int.h"
 #include "planners/dispatch/reservations.h"
 
-enum { QUEUE_LIMIT = 65536 };
+enum { QUEUE_LIMIT = 65536, GAPS = 16, PATIENCE_GAPS = 3 };
+static const int64_t CLOSED_NS = INT64_MAX / 4;
 
 /* ---- life ---- */
 
@@ -164,6 +165,20 @@ void dispatch_reserve(struct dispatch *d, const struct dispatch_path *path, int6
 
 /* ---- deciding ---- */
 
+/* A mean over the last GAPS arrivals or so. */
+static void gap_note(struct request_queue *q, int64_t arrival_ns)
+{
+    int64_t gap = arrival_ns - q->latest_ns;
+    if (q->latest_ns)
+        q->gap_ns = q->gap_ns ? q->gap_ns + (gap - q->gap_ns) / GAPS : gap;
+    q->latest_ns = arrival_ns;
+}
+
+void dispatch_eager(struct dispatch *d)
+{
+    d->eager = true;
+}
+
 int dispatch_arrive(struct dispatch *d, int model, uint64_t tag, int64_t arrival_ns)
 {
     struct request_queue *q = &d->queues[model];
@@ -179,6 +194,22 @@ int dispatch_arrive(struct dispatch *d, int model, uint64_t tag, int64_t arrival
     }
     q->items[q->first + q->n++] =
         (struct dispatch_request){tag, arrival_ns, arrival_ns + d->t->models[model].slo_ns};
+    gap_note(q, arrival_ns);
+    q->arrived++;
+    return 0;
+}
+
+int dispatch_return(struct dispatch *d, int model, uint64_t tag, int64_t arrival_ns)
+{
+    struct request_queue *q = &d->queues[model];
+    if (!vector_reserve(q->items, q->room, q->first + q->n + 1))
+        return HP_EBUSY;
+    struct dispatch_request *items = q->items + q->first;
+    int at = q->n++;
+    for (; at > 0 && items[at - 1].arrival_ns > arrival_ns; at--)
+        items[at] = items[at - 1];
+    items[at] = (struct dispatch_request){tag, arrival_ns, arrival_ns + d->t->models[model].slo_ns};
+    q->want = 0;
     return 0;
 }
 
@@ -236,11 +267,25 @@ static void queue_take(struct request_queue *q, int n)
     q->want = 0;
 }
 
+/* Whether as many will be there by then as the batch can have. Where nobody came for a few times as
+ * long as it usually takes, nobody will. */
+static bool batch_fills(struct request_queue *q, int n, int64_t now_ns)
+{
+    int64_t patience_ns = q->heard_ns + PATIENCE_GAPS * q->gap_ns;
+    if (!q->gap_ns || now_ns >= patience_ns || q->gap_ns > (q->until_ns - now_ns) / (n - q->n))
+        return false;
+    q->until_ns = q->until_ns < patience_ns ? q->until_ns : patience_ns;
+    return true;
+}
+
 int64_t dispatch_run(struct dispatch *d, int model, int64_t now_ns, dispatch_act_fn act, void *ctx)
 {
     const struct dispatch_model *m = &d->t->models[model];
     struct request_queue *q = &d->queues[model];
     struct dispatch_path path;
+    if (q->arrived != q->seen)
+        q->heard_ns = now_ns;
+    q->seen = q->arrived;
     if (q->n < q->want && now_ns < q->until_ns)
         return q->until_ns;
     while (q->n > 0) {
@@ -260,9 +305,13 @@ int64_t dispatch_run(struct dispatch *d, int model, int64_t now_ns, dispatch_act
         }
         if (q->n < path.n) {
             /* From then on a batch so large would be late. */
-            q->want = path.n;
             q->until_ns = now_ns + (oldest->deadline_ns - path.finish_ns) + 1;
-            return q->until_ns;
+            if (!d->eager || batch_fills(q, path.n, now_ns)) {
+                q->want = path.n;
+                return q->until_ns;
+            }
+            dispatch_probe(d, path.pipeline, q->n, now_ns, &path);
+            d->probes++;
         }
         a.batch = d->next_batch++;
         a.n = path.n;
@@ -289,13 +338,27 @@ int dispatch_correct(struct dispatch *d, const struct dispatch_report *r)
     int at = r->share - p->first_share;
     if (!line_correct(&p->lines[at], r->batch, r->planned_start_ns, r->start_ns, r->end_ns))
         return HP_ENOENT;
-    p->free_ns[at] = line_end(&p->lines[at]);
+    if (p->free_ns[at] < CLOSED_NS)
+        p->free_ns[at] = line_end(&p->lines[at]);
     /* The holes of this share were measured before; they are found again as new work is reserved.
      */
     for (int g = p->n_gaps - 1; g >= 0; g--)
         if (p->gaps[g].at == at)
             p->gaps[g] = p->gaps[--p->n_gaps];
     return 0;
+}
+
+/* As if it were reserved for ever, which no deadline outlasts. */
+void dispatch_share_close(struct dispatch *d, int share, int64_t now_ns)
+{
+    struct share_pool *p = &d->pools[d->pool_of_share[share]];
+    int at = share - p->first_share;
+    for (int g = p->n_gaps - 1; g >= 0; g--)
+        if (p->gaps[g].at == at)
+            p->gaps[g] = p->gaps[--p->n_gaps];
+    int64_t from_ns = p->free_ns[at] > now_ns ? p->free_ns[at] : now_ns;
+    line_reserve(&p->lines[at], now_ns, from_ns, CLOSED_NS, UINT32_MAX);
+    p->free_ns[at] = CLOSED_NS;
 }
 
 int dispatch_waiting(const struct dispatch *d, int model)

@@ -65,9 +65,19 @@ int dispatch_create(const struct dispatch_topology *t, int queue_limit, struct d
                     struct err *e);
 void dispatch_destroy(struct dispatch **d);
 
+/* From now on a batch that is not full is sent at once where, by the mean time between arrivals, it
+ * will not fill before it has to leave; else it waits as in the paper. */
+void dispatch_eager(struct dispatch *d);
+
 /* A request of a model is there; its deadline is arrival + SLO. Requests of a model come in order
  * of arrival. Decides nothing yet. HP_EBUSY: the queue is full, and the request was not taken. */
 int dispatch_arrive(struct dispatch *d, int model, uint64_t tag, int64_t arrival_ns);
+
+/* A request that arrived before and was sent, and is to be sent again: to its place in the queue,
+ * by its arrival; its deadline stays. HP_EBUSY: no memory. */
+int dispatch_return(struct dispatch *d, int model, uint64_t tag, int64_t arrival_ns);
+/* A share that is lost: nothing is sent there any more. */
+void dispatch_share_close(struct dispatch *d, int share, int64_t now_ns);
 
 /* Decides for one model all that can be decided at `now_ns`, calling `act` for each. Gives the time
  * at which it wants to be called again if nothing arrives before: INT64_MAX when its queue is
@@ -79,8 +89,6 @@ int dispatch_correct(struct dispatch *d, const struct dispatch_report *r);
 
 /* Requests of a model that wait. */
 int dispatch_waiting(const struct dispatch *d, int model);
-
-/* Requests of a model that wait. */
 
 /* The way through a pipeline's pools with the earliest finish, stage by stage, for a batch of n
  * that is ready at `now_ns`. Reserves nothing. */

@@ -30,8 +30,11 @@ struct share_pool {
 struct request_queue {
     struct dispatch_request *items;
     int first, n, room;
-    int want;         /* not worth looking again before so many wait ... */
-    int64_t until_ns; /* ... or this time has come */
+    int want;                  /* not worth looking again before so many wait ... */
+    int64_t until_ns;          /* ... or this time has come */
+    uint64_t arrived, seen;    /* in all; when dispatch_run was called last */
+    int64_t heard_ns;          /* when it saw new ones last */
+    int64_t latest_ns, gap_ns; /* the latest arrival, and the mean time between two; 0: not known */
 };
 
 struct dispatch {
@@ -41,6 +44,7 @@ struct dispatch {
     struct request_queue *queues;                 /* [model] */
     int *pool_of_share;                           /* [share]: index into pools */
     int queue_limit;
+    bool eager; /* dispatch_eager */
     uint32_t next_batch;
     uint64_t probes;
 };

@@ -79,6 +79,16 @@ static uint64_t node_weights(const struct onnx_network *n, int node, bool *seen)
     return bytes;
 }
 
+/* The first node that is done from a layer's first step on: that step may only move what it needs.
+ */
+static int layer_node(const struct profile_batch *b, int step)
+{
+    while (step + 1 < b->n_steps && network_plan_node(b->plan, step) < 0)
+        step++;
+    int node = network_plan_node(b->plan, step);
+    return node < 0 ? 0 : node;
+}
+
 /* Layers of the smallest batch's plan. first[i] is the first node of layer i. */
 static int layers_make(const struct onnx_network *n, const struct profile_batch *b, int *first,
                        struct network_profile *p, struct err *e)
@@ -90,7 +100,7 @@ static int layers_make(const struct onnx_network *n, const struct profile_batch 
     p->n_layers = network_layers_find(b->plan, first, e);
     for (int i = 0; i < p->n_layers; i++) {
         int step = network_layers_step(b->plan, first, p->n_layers, i);
-        const struct onnx_node *node = &o->nodes[network_plan_node(b->plan, step)];
+        const struct onnx_node *node = &o->nodes[layer_node(b, step)];
         p->layers[i] = (struct network_profile_layer){.name = node->name, .op = node->op};
         if (i > 0)
             p->layers[i - 1].output_bytes = network_plan_crossing(b->plan, step);

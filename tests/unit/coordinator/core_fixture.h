@@ -43,6 +43,8 @@ struct fixture {
     bool holds_work;       /* work waits for fixture_work */
     struct coord_work **held_work;
     size_t n_held_work, room_held_work;
+    struct coord_frame **frames; /* that went out over the data channel, the fixture's */
+    size_t n_frames, room_frames;
 };
 
 static const char fixture_admin_key[] = "admin-key-of-forty-characters-0123456789";
@@ -88,6 +90,9 @@ static void fixture_settle(struct fixture *f)
                 s->type = s->m.type;
             } else if (a[i].kind == COORD_MODEL_OPEN && f->facts) {
                 coord_model_opened(f->core, a[i].key, f->facts, NULL);
+            } else if (a[i].kind == COORD_FRAME) {
+                struct coord_frame **frame = vector_add(f->frames, f->n_frames, f->room_frames);
+                *frame = a[i].frame;
             } else if (a[i].kind == COORD_WORK && f->holds_work) {
                 struct coord_work **held =
                     vector_add(f->held_work, f->n_held_work, f->room_held_work);
@@ -125,6 +130,17 @@ static inline void fixture_work(struct fixture *f)
     fixture_settle(f);
 }
 
+/* The coordinator's own data endpoint. */
+static int fixture_data_open(void *ctx, struct pack_span agent, struct pack_span *own,
+                             struct err *e)
+{
+    (void)ctx;
+    (void)agent;
+    (void)e;
+    *own = (struct pack_span){(const uint8_t *)"here", 4};
+    return 0;
+}
+
 /* The coordinator (again): from what its store holds. */
 static void fixture_start(struct fixture *f)
 {
@@ -135,7 +151,8 @@ static void fixture_start(struct fixture *f)
                                   .public_key = "server-key-of-forty-characters-012345678",
                                   .admin_key = fixture_admin_key,
                                   .unix_s = 1000,
-                                  .profile_ms = UINT64_MAX};
+                                  .profile_ms = UINT64_MAX,
+                                  .data_open = fixture_data_open};
     assert_int_equal(coord_create(&config, &f->core, &e), 0);
     for (int i = 0; coord_kinds[i]; i++) {
         void *ctx[2] = {f->core, (void *)(uintptr_t)&coord_kinds[i]};
@@ -164,6 +181,9 @@ static void fixture_close(struct fixture *f)
     }
     free(f->sent);
     free(f->held_work);
+    for (size_t i = 0; i < f->n_frames; i++)
+        coord_frame_free(f->frames[i]);
+    free(f->frames);
     coord_destroy(&f->core);
     store_close(&f->store);
 }

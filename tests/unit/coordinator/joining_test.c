@@ -267,20 +267,20 @@ TEST(agents_hear_whose_connections_to_take)
     fixture_open(&f);
     fixture_agent(&f, 0, "k", 1e9);
     assert_int_equal(fixture_last(&f, 10, MESSAGE_MEMBERS)->u.members.keys.size,
-                     2 * KEY_BYTES); /* the admin's, and its own */
+                     3 * KEY_BYTES); /* the admin's, the coordinator's, and its own */
     fixture_agent(&f, 1, "k", 1e9);
     for (uint64_t peer = 10; peer < 12; peer++) {
         const struct message_members *m = &fixture_last(&f, peer, MESSAGE_MEMBERS)->u.members;
-        assert_int_equal(m->keys.size, 3 * KEY_BYTES);
+        assert_int_equal(m->keys.size, 4 * KEY_BYTES);
         assert_int_equal(key_decode(fixture_key(1), key, NULL), 0);
-        assert_memory_equal(m->keys.data + 2 * KEY_BYTES, key, sizeof key);
+        assert_memory_equal(m->keys.data + 3 * KEY_BYTES, key, sizeof key);
     }
     for (int i = 0; i < 30; i++) {
         fixture_pass_ms(&f, 100);
         fixture_beat(&f, 10, fixture_key(0));
     }
     assert_string_equal(fixture_ask(&f, "node.rm", "{\"name\": \"a1\"}", NULL)->code, "ok");
-    assert_int_equal(fixture_last(&f, 10, MESSAGE_MEMBERS)->u.members.keys.size, 2 * KEY_BYTES);
+    assert_int_equal(fixture_last(&f, 10, MESSAGE_MEMBERS)->u.members.keys.size, 3 * KEY_BYTES);
     fixture_close(&f);
 }
 

@@ -1,0 +1,217 @@
+#include "coordinator/gateway/pool_infer.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/arena.h"
+
+struct pool_infer {
+    struct piece piece;
+    struct pool_infer_desk *desk;
+    struct http_exchange *x; /* NULL: the client is gone */
+    struct arena arena;      /* of the model's copy */
+    struct infer_model model;
+    struct buffer body, answer;
+    size_t json_bytes, answer_json_bytes;
+    struct infer_request request;
+    struct ndarray *outputs; /* [model.n_outputs] */
+    uint64_t id;             /* in the pools; 0: it is not there */
+    int status;
+    struct err error;
+};
+
+/* ---- the model, as it was when the request came ---- */
+
+static bool tensors_copy(struct arena *a, const struct infer_tensor *from, int n,
+                         const struct infer_tensor **out)
+{
+    struct infer_tensor *copy = arena_memdup(a, from, (size_t)n * sizeof *from);
+    for (int i = 0; copy && i < n; i++)
+        copy[i].name = arena_strdup(a, from[i].name);
+    *out = copy;
+    return copy && !a->out_of_memory;
+}
+
+static bool model_copy(struct pool_infer *p, const struct infer_model *m)
+{
+    p->model = *m;
+    p->model.name = arena_strdup(&p->arena, m->name);
+    return tensors_copy(&p->arena, m->inputs, m->n_inputs, &p->model.inputs) &&
+           tensors_copy(&p->arena, m->outputs, m->n_outputs, &p->model.outputs);
+}
+
+/* ---- the end ---- */
+
+static void infer_free(struct pool_infer *p)
+{
+    p->desk->open--;
+    for (int i = 0; p->outputs && i < p->model.n_outputs; i++)
+        ndarray_free(&p->outputs[i]);
+    free(p->outputs);
+    infer_request_free(&p->request);
+    buffer_free(&p->body);
+    buffer_free(&p->answer);
+    arena_free(&p->arena);
+    free(p);
+}
+
+static void infer_fail(struct pool_infer *p, const struct err *why)
+{
+    if (p->x)
+        kserve_fail(p->x, why);
+    infer_free(p);
+}
+
+/* ---- the answer ---- */
+
+static void answer_write(struct piece *piece)
+{
+    struct pool_infer *p = (struct pool_infer *)piece;
+    p->answer_json_bytes = infer_answer_write(&p->model, &p->request, p->outputs, &p->answer);
+}
+
+static void answer_written(struct piece *piece, const struct err *why)
+{
+    struct pool_infer *p = (struct pool_infer *)piece;
+    if (why) {
+        infer_fail(p, why);
+        return;
+    }
+    if (p->x)
+        kserve_answer(p->x, &p->answer, p->answer_json_bytes);
+    infer_free(p);
+}
+
+/* Small pieces at once, large ones in a lane. */
+static void piece_do(struct pool_infer *p, size_t bytes, void (*run)(struct piece *),
+                     void (*done)(struct piece *, const struct err *))
+{
+    struct err e = {0};
+    p->piece.run = run;
+    p->piece.done = done;
+    if (bytes < LANES_LARGE_BYTES) {
+        run(&p->piece);
+        done(&p->piece, NULL);
+    } else if (lanes_add(p->desk->lanes, &p->piece, bytes, &e) < 0) {
+        done(&p->piece, &e);
+    }
+}
+
+static void on_answered(void *ctx, struct ndarray *outputs)
+{
+    struct pool_infer *p = ctx;
+    size_t bytes = 0;
+    p->id = 0;
+    p->outputs = outputs;
+    for (int i = 0; i < p->model.n_outputs; i++)
+        bytes += ndarray_bytes(&outputs[i]);
+    piece_do(p, bytes, answer_write, answer_written);
+}
+
+static void on_failed(void *ctx, const struct err *why)
+{
+    struct pool_infer *p = ctx;
+    p->id = 0;
+    infer_fail(p, why);
+}
+
+/* ---- the request ---- */
+
+static void body_read(struct piece *piece)
+{
+    struct pool_infer *p = (struct pool_infer *)piece;
+    p->status = infer_request_read(&p->model, &p->body, p->json_bytes, &p->request, &p->error);
+}
+
+static void request_put(struct pool_infer *p)
+{
+    struct pool_call call = {
+        .model = p->model.name,
+        .inputs = p->request.inputs,
+        .timeout_ns = p->request.timeout_us < UINT64_MAX / 1000 ? p->request.timeout_us * 1000 : 0,
+        .ctx = p,
+        .answered = on_answered,
+        .failed = on_failed};
+    struct err e = {0};
+    if (p->desk->pools->infer(p->desk->pools->ctx, &call, &p->id, &e) < 0)
+        infer_fail(p, &e);
+}
+
+static void body_was_read(struct piece *piece, const struct err *why)
+{
+    struct pool_infer *p = (struct pool_infer *)piece;
+    if (why || p->status < 0)
+        infer_fail(p, why ? why : &p->error);
+    else if (!p->x)
+        infer_free(p);
+    else
+        request_put(p);
+}
+
+static void on_gone(void *ctx)
+{
+    struct pool_infer *p = ctx;
+    p->x = NULL;
+    if (!p->id)
+        return; /* it is being read or written */
+    p->desk->pools->cancel(p->desk->pools->ctx, p->id);
+    infer_free(p);
+}
+
+static void backend_infer(void *ctx, struct http_exchange *x, const struct infer_model *m,
+                          size_t json_bytes)
+{
+    struct pool_infer_desk *desk = ctx;
+    struct pool_infer *p = desk->open < POOL_INFER_MOST ? calloc(1, sizeof *p) : NULL;
+    if (!p || !model_copy(p, m)) {
+        if (p)
+            arena_free(&p->arena);
+        free(p);
+        http_header(x, "Retry-After", "1");
+        kserve_error(x, 503, "too many requests are under way: try again later");
+        return;
+    }
+    p->desk = desk;
+    desk->open++;
+    p->x = x;
+    p->json_bytes = json_bytes;
+    p->body = http_take_body(x);
+    http_on_gone(x, on_gone, p);
+    piece_do(p, p->body.size, body_read, body_was_read);
+}
+
+/* ---- the table ---- */
+
+static int backend_models(void *ctx, const struct infer_model **out)
+{
+    const struct pool_infer_desk *desk = ctx;
+    return desk->pools ? desk->pools->models(desk->pools->ctx, out) : 0;
+}
+
+static bool backend_ready(void *ctx, const struct infer_model *m)
+{
+    const struct pool_infer_desk *desk = ctx;
+    return desk->pools->ready(desk->pools->ctx, m);
+}
+
+static struct kserve_statistics backend_statistics(void *ctx, const struct infer_model *m)
+{
+    const struct pool_infer_desk *desk = ctx;
+    const struct pool_statistics s = desk->pools->statistics(desk->pools->ctx, m);
+    return (struct kserve_statistics){.success = {s.success, s.total_ns},
+                                      .fail = {s.fail, 0},
+                                      .queue = {s.success, s.queue_ns},
+                                      .compute = {s.success, s.compute_ns},
+                                      .inferences = s.samples,
+                                      .executions = s.batches,
+                                      .last_ms = s.last_unix_s * 1000};
+}
+
+struct kserve_backend pool_infer_backend(struct pool_infer_desk *desk)
+{
+    return (struct kserve_backend){.ctx = desk,
+                                   .models = backend_models,
+                                   .ready = backend_ready,
+                                   .statistics = backend_statistics,
+                                   .infer = backend_infer};
+}

@@ -1,0 +1,223 @@
+#include "coordinator/pools/pool_planning.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "coordinator/member.h"
+#include "coordinator/planner_cluster.h"
+#include "coordinator/works.h"
+#include "planners/pools/pools.h"
+
+struct pool_planning {
+    struct coord_work work; /* first */
+    struct coord *coord;
+    struct pool_spec *spec;
+    struct cluster cluster;
+    const struct env *env;
+    pool_planned_fn planned; /* NULL: nobody wants it */
+    uint64_t peer, ask;
+    struct pool_planning **held; /* who knows of it */
+    struct pool_plan *plan;
+    struct err why;
+};
+
+/* ---- with whom ---- */
+
+static bool member_is_wanted(const struct pool_spec *s, const struct member *m)
+{
+    bool named = s->n_agents == 0;
+    for (int i = 0; i < s->n_agents; i++)
+        named = named || strcmp(s->agents[i], m->name) == 0;
+    return named && m->node && member_available(m);
+}
+
+static bool member_takes_part(const void *ctx, const struct member *m)
+{
+    return member_is_wanted(ctx, m);
+}
+
+uint64_t pool_members_hash(const struct coord *c, const struct pool_spec *s)
+{
+    uint64_t hash = 0;
+    for (size_t i = 0; i < c->n_members; i++) {
+        const struct member *m = c->members[i];
+        if (!member_is_wanted(s, m))
+            continue;
+        hash = XXH64(m->name, strlen(m->name), hash + m->process + 1);
+        for (int d = 0; d < member_device_count(m); d++) {
+            const char *kind = member_kind(m, d);
+            hash = XXH64(kind, strlen(kind), hash + (member_device_lost(m, d) ? 3 : 1));
+        }
+    }
+    return hash;
+}
+
+/* ---- on the worker ---- */
+
+static int shares_fill(struct pool_plan *p, struct err *e)
+{
+    const struct dispatch_topology *t = &p->topology;
+    p->shares = calloc((size_t)t->n_shares + 1, sizeof *p->shares);
+    p->wake_ns = calloc((size_t)t->n_models + 1, sizeof *p->wake_ns);
+    p->overhead_ns = calloc((size_t)t->n_models + 1, sizeof *p->overhead_ns);
+    p->arrived_ns = calloc((size_t)t->n_models + 1, sizeof *p->arrived_ns);
+    if (!p->shares || !p->wake_ns || !p->overhead_ns || !p->arrived_ns)
+        return err_no_memory(e, "a plan of pools");
+    for (int m = 0; m < t->n_models; m++) {
+        p->wake_ns[m] = INT64_MAX;
+        p->overhead_ns[m] = POOL_OVERHEAD_NS;
+    }
+    int rc = dispatch_create(t, 0, &p->dispatch, e);
+    if (rc == 0)
+        dispatch_eager(p->dispatch);
+    return rc;
+}
+
+/* The shares of each stage know what they run; the parts of a device follow each other. */
+static int shares_describe(struct pool_plan *p, const struct plan_pools *plan,
+                           const struct cluster *c, struct err *e)
+{
+    const struct dispatch_topology *t = &p->topology;
+    double *taken = calloc((size_t)c->n_devices + 1, sizeof *taken);
+    if (!taken)
+        return err_no_memory(e, "a plan of pools");
+    for (int i = 0; i < t->n_pipelines; i++) {
+        const struct dispatch_pipeline *pl = &t->pipelines[i];
+        const struct dispatch_model *model = &t->models[pl->model];
+        const struct plan_pools_pipeline *from = NULL;
+        for (int m = 0; m < plan->n_models; m++)
+            if (strcmp(plan->models[m].name, model->name) == 0)
+                from = &plan->models[m].pipelines[i - model->first_pipeline];
+        for (int stage = 0; from && stage < pl->n_stages; stage++)
+            for (int k = 0; k < pl->stages[stage].n_shares; k++) {
+                int n = pl->stages[stage].first_share + k;
+                const struct dispatch_share *at = &t->shares[n];
+                struct pool_share *s = &p->shares[n];
+                unsigned parts = (unsigned)from->stages[stage].share;
+                s->model = pl->model;
+                s->pipeline = i;
+                s->stage = stage;
+                s->parts = parts;
+                s->part = (unsigned)(taken[at->cluster_device] * parts + 0.5) % parts;
+                taken[at->cluster_device] += at->part;
+                s->first_block = from->stages[stage].first_layer;
+                s->end_block = from->stages[stage].end_layer;
+                s->device = at->cluster_device - c->nodes[at->node].first_device;
+            }
+    }
+    free(taken);
+    return 0;
+}
+
+static int plan_make(struct pool_planning *g, struct pools_answer *a, struct err *e)
+{
+    struct pools_request rq = {.cluster = &g->cluster,
+                               .workload = &g->spec->workload,
+                               .method = POOLS_METHOD_EXACT,
+                               .share_devices = -1,
+                               .slo_margin = -1,
+                               .env = g->env};
+    int rc = pools_plan(&rq, a, e);
+    if (rc < 0)
+        return rc;
+    struct pool_plan *p = g->plan = calloc(1, sizeof *g->plan);
+    if (!p)
+        return err_no_memory(e, "a plan of pools");
+    rc = dispatch_topology_make(&a->plan, &g->cluster, &g->spec->workload, -1, &p->topology, e);
+    if (rc == 0 && p->topology.n_shares > POOL_MAX_SHARES)
+        rc = err_set(e, HP_ELIMIT, "the plan has %d shares of devices; at most %d are served",
+                     p->topology.n_shares, POOL_MAX_SHARES);
+    rc = rc < 0 ? rc : shares_fill(p, e);
+    rc = rc < 0 ? rc : shares_describe(p, &a->plan, &g->cluster, e);
+    p->report = rc == 0 ? pools_answer_json(a) : NULL;
+    return rc < 0 || p->report ? rc : err_no_memory(e, "a plan of pools");
+}
+
+static void planning_run(struct coord_work *w)
+{
+    struct pool_planning *g = (struct pool_planning *)w;
+    struct pools_answer answer = {0};
+    if (plan_make(g, &answer, &g->why) < 0)
+        pool_plan_free(&g->plan);
+    pools_answer_free(&answer);
+}
+
+/* ---- on the loop ---- */
+
+/* Nodes of the cluster are agents by name, which may have gone since. */
+static void agents_find(struct pool_planning *g)
+{
+    for (int i = 0; i < g->plan->topology.n_shares; i++) {
+        const struct dispatch_share *at = &g->plan->topology.shares[i];
+        g->plan->shares[i].agent = member_find(g->coord, g->cluster.nodes[at->node].name);
+    }
+}
+
+static void planning_free(struct pool_planning *g)
+{
+    if (g->held)
+        *g->held = NULL;
+    pool_plan_free(&g->plan);
+    cluster_free(&g->cluster);
+    pool_spec_release(&g->spec);
+    free(g);
+}
+
+static void planning_done(struct coord_work *w, bool dropped)
+{
+    struct pool_planning *g = (struct pool_planning *)w;
+    if (g->held)
+        *g->held = NULL;
+    g->held = NULL;
+    if (!dropped && g->planned) {
+        struct pool_plan *plan = g->plan;
+        if (plan) {
+            plan->spec = pool_spec_use(g->spec);
+            agents_find(g);
+        }
+        g->plan = NULL;
+        g->planned(g->coord, plan, g->peer, g->ask, &g->why);
+    }
+    planning_free(g);
+}
+
+int pool_planning_begin(struct coord *c, struct pool_spec *s, uint64_t peer, uint64_t ask,
+                        pool_planned_fn done, struct pool_planning **out, struct err *e)
+{
+    struct pool_planning *g = calloc(1, sizeof *g);
+    if (!g)
+        return err_no_memory(e, "a plan of pools");
+    g->work = (struct coord_work){.run = planning_run, .done = planning_done};
+    g->coord = c;
+    g->env = c->env;
+    g->planned = done;
+    g->peer = peer;
+    g->ask = ask;
+    g->spec = pool_spec_use(s);
+    struct planner_wish wish = {member_takes_part, s};
+    int rc = planner_cluster_of(c, &wish, &g->cluster, e);
+    if (rc == 0 && g->cluster.n_devices == 0)
+        rc = err_set(e, HP_EINFEASIBLE, "no agent is there that may be planned with");
+    rc = rc < 0 ? rc : works_add(c, &g->work, NULL, e);
+    if (rc < 0) {
+        planning_free(g);
+        return rc;
+    }
+    g->held = out;
+    if (out)
+        *out = g;
+    return 0;
+}
+
+void pool_planning_drop(struct pool_planning **held)
+{
+    struct pool_planning *g = *held;
+    *held = NULL;
+    if (!g)
+        return;
+    g->held = NULL;
+    g->planned = NULL;
+    atomic_store(&g->work.canceled, true);
+}

@@ -1,0 +1,131 @@
+#include "coordinator/pools/pool_results.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- requests ---- */
+
+void pool_request_fail(struct coord *c, struct pool_request *r, const struct err *why)
+{
+    if (!r)
+        return;
+    struct pool_call call = r->call;
+    if (why->code != HP_ETIMEOUT)
+        r->spec->models[r->model].counts.failed++;
+    pool_request_free(c->pools, r);
+    call.failed(call.ctx, why);
+}
+
+static void request_answer(struct coord *c, struct pool_request *r)
+{
+    int64_t now = (int64_t)coord_clock(c);
+    struct pool_call call = r->call;
+    struct pool_counts *n = &r->spec->models[r->model].counts;
+    struct ndarray *outputs = r->outputs;
+    n->on_time += now <= r->deadline_ns;
+    n->late += now > r->deadline_ns;
+    n->total_ns += (uint64_t)(now - r->arrived_ns);
+    n->queue_ns += r->began_ns > r->arrived_ns ? (uint64_t)(r->began_ns - r->arrived_ns) : 0;
+    n->compute_ns += (uint64_t)r->compute_ns;
+    n->last_unix_s = coord_unix_s(c);
+    r->outputs = NULL;
+    pool_request_free(c->pools, r);
+    call.answered(call.ctx, outputs);
+}
+
+/* ---- outputs ---- */
+
+static int outputs_make(struct pool_request *r, const struct frame_tensor *tensors, struct err *e)
+{
+    const struct pool_model *m = &r->spec->models[r->model];
+    int rc = 0;
+    if (r->outputs)
+        return 0;
+    r->outputs = calloc((size_t)m->facts.n_outputs + 1, sizeof *r->outputs);
+    if (!r->outputs)
+        return err_no_memory(e, "an answer");
+    for (int i = 0; rc == 0 && i < m->facts.n_outputs; i++) {
+        int64_t dims[FRAME_TENSOR_DIMS];
+        memcpy(dims, tensors[i].dims, sizeof dims);
+        if (m->batches)
+            dims[0] = r->n_samples;
+        rc = ndarray_make(&r->outputs[i], (enum ndarray_type)tensors[i].type,
+                          (int)tensors[i].n_dims, dims, FRAME_MAX_PAYLOAD_BYTES, e);
+    }
+    return rc;
+}
+
+/* Sample `at` of the batch is sample `sample` of the request. */
+static int sample_take(struct pool_request *r, uint32_t sample, const struct frame_tensor *tensors,
+                       int at, int n_samples, struct err *e)
+{
+    const struct pool_model *m = &r->spec->models[r->model];
+    int rc = outputs_make(r, tensors, e);
+    for (int i = 0; rc == 0 && i < m->facts.n_outputs; i++) {
+        size_t bytes = m->batches ? tensors[i].bytes / (uint64_t)n_samples : tensors[i].bytes;
+        if (bytes * r->n_samples != ndarray_bytes(&r->outputs[i]))
+            return err_set(e, HP_EPROTO, "output \"%s\" has other sizes than before",
+                           m->facts.outputs[i].name);
+        memcpy((uint8_t *)r->outputs[i].data + sample * bytes,
+               (const uint8_t *)tensors[i].data + (size_t)at * bytes, bytes);
+    }
+    return rc;
+}
+
+static int tensors_check(const struct pool_model *m, const struct frame_tensor *tensors, int n,
+                         int samples, struct err *e)
+{
+    if (n != m->facts.n_outputs)
+        return err_set(e, HP_EPROTO, "%d outputs came of \"%s\", which has %d", n, m->facts.name,
+                       m->facts.n_outputs);
+    for (int i = 0; i < n; i++) {
+        struct ndarray a;
+        const struct frame_tensor *t = &tensors[i];
+        int64_t dims[FRAME_TENSOR_DIMS];
+        memcpy(dims, t->dims, sizeof dims);
+        bool good =
+            t->type < ND_TYPE_COUNT && ndarray_type_bytes((enum ndarray_type)t->type) &&
+            ndarray_shape(&a, (enum ndarray_type)t->type, (int)t->n_dims, dims, NULL) == 0 &&
+            ndarray_bytes(&a) == t->bytes &&
+            (!m->batches || (t->n_dims > 0 && t->dims[0] == samples));
+        if (!good)
+            return err_set(e, HP_EPROTO, "output \"%s\" of \"%s\" is not what the model makes",
+                           m->facts.outputs[i].name, m->facts.name);
+    }
+    return 0;
+}
+
+int pool_results_give(struct coord *c, const struct pool_batch *b,
+                      const struct frame_tensor *tensors, int n, double compute_s, struct err *e)
+{
+    int rc = 0;
+    for (int k = 0; rc == 0 && k < b->n_parts; k++) {
+        struct pool_request *r = pool_request_of(c->pools, b->parts[k].request);
+        if (!r)
+            continue; /* nobody waits for it any more */
+        struct pool_counts *counts = &r->spec->models[r->model].counts;
+        if (k == 0)
+            rc = tensors_check(&r->spec->models[r->model], tensors, n, b->n_parts, e);
+        rc = rc < 0 ? rc : sample_take(r, b->parts[k].sample, tensors, k, b->n_parts, e);
+        if (rc < 0)
+            break;
+        counts->batches += k == 0;
+        counts->batched++;
+        r->compute_ns += (int64_t)(compute_s * 1e9 / r->n_samples);
+        if (--r->left == 0)
+            request_answer(c, r);
+    }
+    return rc;
+}
+
+void pool_batch_end(struct coord *c, struct pool_plan *p, struct pool_batch *b,
+                    const struct err *why)
+{
+    struct pool_part *parts = b->parts;
+    int n = b->n_parts;
+    b->parts = NULL;
+    pool_batch_free(p, b);
+    for (int k = 0; why && k < n; k++)
+        pool_request_fail(c, pool_request_of(c->pools, parts[k].request), why);
+    free(parts);
+}

@@ -1,0 +1,19 @@
+/* The ends of batches and of requests to pools: outputs dealt out to who waits for them, and what
+ * is counted. */
+#ifndef HP_COORDINATOR_POOLS_POOL_RESULTS_H
+#define HP_COORDINATOR_POOLS_POOL_RESULTS_H
+
+#include "coordinator/pools/pool_state.h"
+#include "transport/frame_tensors.h"
+
+/* Answers with why, and forgets it; NULL is nothing. */
+void pool_request_fail(struct coord *c, struct pool_request *r, const struct err *why);
+/* Deals a batch's outputs out; requests that have all are answered. HP_EPROTO: they are not what
+ * the model says; HP_ENOMEM. */
+int pool_results_give(struct coord *c, const struct pool_batch *b,
+                      const struct frame_tensor *tensors, int n, double compute_s, struct err *e);
+/* The batch is over; `why` (NULL: it went well) is what its requests are answered with. */
+void pool_batch_end(struct coord *c, struct pool_plan *p, struct pool_batch *b,
+                    const struct err *why);
+
+#endif

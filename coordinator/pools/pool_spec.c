@@ -1,0 +1,264 @@
+#include "coordinator/pools/pool_spec.h"
+
+#include <sodium.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/json.h"
+#include "common/manifest.h"
+#include "planners/pools/problem.h"
+
+enum { TENSORS_MAX = 256 };
+
+/* ---- networks ---- */
+
+static int dims_read(const struct json_at *at, struct infer_tensor *t, struct err *e)
+{
+    struct json_at dims;
+    size_t n;
+    int rc = json_get(at, "dims", &dims, e);
+    rc = rc < 0 ? rc : json_as_array(&dims, &n, e);
+    if (rc == 0 && n > ND_DIMS_MAX)
+        rc = json_fail(&dims, e, "%zu dimensions; at most %d are served", n, ND_DIMS_MAX);
+    for (size_t i = 0; rc == 0 && i < n; i++) {
+        struct json_at item = json_item(&dims, i);
+        double size;
+        if ((rc = json_as_number_min(&item, -1, &size, e)) == 0)
+            t->dims[i] = (int64_t)size;
+    }
+    t->n_dims = rc == 0 ? (int)n : -1;
+    return rc;
+}
+
+static int tensors_read(const struct json_at *at, const char *key, struct arena *arena,
+                        const struct infer_tensor **out, int *count, struct err *e)
+{
+    struct json_at list;
+    size_t n;
+    int rc = json_get(at, key, &list, e);
+    rc = rc < 0 ? rc : json_as_array(&list, &n, e);
+    if (rc == 0 && (n == 0 || n > TENSORS_MAX))
+        rc = json_fail(&list, e, "%zu tensors; 1 to %d are served", n, TENSORS_MAX);
+    if (rc < 0)
+        return rc;
+    struct infer_tensor *tensors = arena_alloc(arena, n, sizeof *tensors);
+    if (!tensors)
+        return json_no_memory(&list, e);
+    for (size_t i = 0; rc == 0 && i < n; i++) {
+        struct json_at item = json_item(&list, i);
+        uint64_t type;
+        rc = json_get_string(&item, "name", &tensors[i].name, e);
+        rc = rc < 0 ? rc : json_get_u64(&item, "type", &type, e);
+        if (rc == 0 && (type >= ND_TYPE_COUNT || !ndarray_type_bytes((enum ndarray_type)type)))
+            rc = json_fail(&item, e, "no type of elements has the number %llu",
+                           (unsigned long long)type);
+        tensors[i].type = rc == 0 ? (enum ndarray_type)type : 0;
+        rc = rc < 0 ? rc : dims_read(&item, &tensors[i], e);
+    }
+    *out = tensors;
+    *count = (int)n;
+    return rc;
+}
+
+static int free_dims_read(const struct json_at *at, struct arena *arena, struct pool_model *m,
+                          struct err *e)
+{
+    struct json_at dims;
+    const char *symbol;
+    json_t *size;
+    if (!json_find(at, "dims", &dims))
+        return 0;
+    int rc = json_as_object(&dims, e);
+    size_t n = rc == 0 ? json_object_size(dims.value) : 0;
+    if (rc < 0 || n > MESSAGE_MAX_DIMS)
+        return rc < 0 ? rc
+                      : json_fail(&dims, e, "%zu sizes; at most %d are taken", n, MESSAGE_MAX_DIMS);
+    struct message_dim *out = arena_alloc(arena, n + 1, sizeof *out);
+    if (!out)
+        return json_no_memory(&dims, e);
+    json_object_foreach(dims.value, symbol, size)
+    {
+        if (!json_is_integer(size) || json_integer_value(size) < 1)
+            return json_fail(&dims, e, "the size of \"%.60s\" is no number above 0", symbol);
+        out[m->n_dims++] = (struct message_dim){symbol, (uint64_t)json_integer_value(size)};
+    }
+    m->dims = out;
+    return 0;
+}
+
+static int bounds_read(const struct json_at *at, struct arena *arena, struct pool_model *m,
+                       struct err *e)
+{
+    struct json_at list;
+    size_t n = 0;
+    if (!json_find(at, "bounds", &list))
+        return 0;
+    int rc = json_as_array(&list, &n, e);
+    if (rc < 0 || n == 0)
+        return rc;
+    if (n != (size_t)m->n_blocks + 1)
+        return json_fail(&list, e, "%zu bounds of %d blocks", n, m->n_blocks);
+    uint32_t *bounds = arena_alloc(arena, n, sizeof *bounds);
+    if (!bounds)
+        return json_no_memory(&list, e);
+    for (size_t i = 0; rc == 0 && i < n; i++) {
+        struct json_at item = json_item(&list, i);
+        uint64_t v;
+        rc = json_as_u64(&item, &v, e);
+        if (rc == 0 && (v > INT32_MAX || (i > 0 && v <= bounds[i - 1])))
+            rc = json_fail(&item, e, "bounds of blocks rise");
+        bounds[i] = rc == 0 ? (uint32_t)v : 0;
+    }
+    m->bounds = bounds;
+    m->n_bounds = (int)n;
+    return rc;
+}
+
+static int manifest_read(const struct json_at *at, struct arena *arena, struct pool_model *m,
+                         struct err *e)
+{
+    const char *hex, *end = NULL;
+    size_t size = 0;
+    struct arena unused = {0};
+    struct manifest read;
+    int rc = json_get_string(at, "manifest", &hex, e);
+    if (rc < 0)
+        return rc;
+    size_t room = strlen(hex) / 2;
+    uint8_t *bytes = arena_alloc(arena, room + 1, 1);
+    if (!bytes)
+        return json_no_memory(at, e);
+    if (sodium_hex2bin(bytes, room + 1, hex, strlen(hex), NULL, &size, &end) != 0 || *end)
+        return json_fail(at, e, "the manifest is not written in hexadecimal digits");
+    rc = manifest_decode(bytes, size, &unused, &read, e);
+    arena_free(&unused);
+    struct digest id = manifest_id(bytes, size);
+    digest_hex(&id, m->id);
+    m->manifest = (struct pack_span){bytes, size};
+    return rc;
+}
+
+/* Requests can be computed together where each tensor's first dimension is left free. */
+static bool tensors_batch(const struct infer_tensor *t, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (t[i].n_dims < 1 || t[i].dims[0] >= 0)
+            return false;
+    return true;
+}
+
+static int network_read(const struct json_at *at, struct pool_spec *s, struct err *e)
+{
+    const char *name;
+    int rc = json_get_string(at, "name", &name, e), i = rc < 0 ? -1 : pool_spec_find(s, name);
+    if (rc == 0 && i < 0)
+        rc = json_fail(at, e, "\"%.60s\" is no model of the workload", name);
+    if (rc < 0)
+        return rc;
+    struct pool_model *m = &s->models[i];
+    m->facts.name = s->workload.models[i].name;
+    rc = tensors_read(at, "inputs", &s->arena, &m->facts.inputs, &m->facts.n_inputs, e);
+    if (rc == 0)
+        rc = tensors_read(at, "outputs", &s->arena, &m->facts.outputs, &m->facts.n_outputs, e);
+    rc = rc < 0 ? rc : json_get_u64(at, "limit_bytes", &m->facts.limit_bytes, e);
+    rc = rc < 0 ? rc : json_opt_string(at, "source_path", "", &m->source_path, e);
+    rc = rc < 0 ? rc : free_dims_read(at, &s->arena, m, e);
+    rc = rc < 0 ? rc : bounds_read(at, &s->arena, m, e);
+    rc = rc < 0 ? rc : manifest_read(at, &s->arena, m, e);
+    m->batches = rc == 0 && tensors_batch(m->facts.inputs, m->facts.n_inputs) &&
+                 tensors_batch(m->facts.outputs, m->facts.n_outputs);
+    return rc;
+}
+
+static int networks_read(const struct json_at *at, struct pool_spec *s, struct err *e)
+{
+    struct json_at list;
+    size_t n;
+    int rc = json_get(at, "networks", &list, e);
+    rc = rc < 0 ? rc : json_as_array(&list, &n, e);
+    for (size_t i = 0; rc == 0 && i < n; i++) {
+        struct json_at item = json_item(&list, i);
+        rc = network_read(&item, s, e);
+    }
+    for (int i = 0; rc == 0 && i < s->workload.n_models; i++)
+        if (!s->models[i].manifest.size)
+            rc = json_fail(&list, e, "there is no network of model \"%s\"",
+                           s->workload.models[i].name);
+    return rc;
+}
+
+/* ---- the workload ---- */
+
+/* A batch takes as many requests as it has samples, where the network has but one it takes one. */
+static int profiles_read(const struct json_at *at, struct pool_spec *s, struct err *e)
+{
+    struct json_at profiles, one;
+    int rc = json_get(at, "profiles", &profiles, e);
+    for (int i = 0; rc == 0 && i < s->workload.n_models; i++) {
+        struct workload_model *w = &s->workload.models[i];
+        rc = json_get(&profiles, w->name, &one, e);
+        rc = rc < 0 ? rc : profile_from_json(&one, &w->profile, e);
+        if (rc == 0 &&
+            (w->profile.shape != PROFILE_FIXED || w->profile.n_layers > POOLS_MAX_LAYERS))
+            rc = json_fail(&one, e, "a profile of fixed shape with at most %d blocks is needed",
+                           POOLS_MAX_LAYERS);
+        s->models[i].n_blocks = rc == 0 ? w->profile.n_layers : 0;
+    }
+    return rc;
+}
+
+static int agents_read(const struct json_at *at, struct pool_spec *s, struct err *e)
+{
+    struct json_at list;
+    size_t n;
+    if (!json_find(at, "agents", &list))
+        return 0;
+    int rc = json_as_array(&list, &n, e);
+    const char **names = rc == 0 ? arena_alloc(&s->arena, n + 1, sizeof *names) : NULL;
+    if (rc == 0 && !names)
+        return json_no_memory(&list, e);
+    for (size_t i = 0; rc == 0 && i < n; i++) {
+        struct json_at item = json_item(&list, i);
+        rc = json_as_string(&item, &names[i], e);
+    }
+    s->agents = names;
+    s->n_agents = rc == 0 ? (int)n : 0;
+    return rc;
+}
+
+static int parts_read(const struct json_at *at, struct pool_spec *s, struct err *e)
+{
+    struct json_at workload;
+    int rc = json_get(at, "workload", &workload, e);
+    rc = rc < 0 ? rc : workload_from_json(&workload, "", &s->workload, e);
+    if (rc < 0)
+        return rc;
+    if (s->workload.n_models > POOL_MAX_MODELS)
+        return json_fail(&workload, e, "%d models; at most %d are served", s->workload.n_models,
+                         POOL_MAX_MODELS);
+    s->models = calloc((size_t)s->workload.n_models + 1, sizeof *s->models);
+    if (!s->models)
+        return json_no_memory(at, e);
+    rc = profiles_read(at, s, e);
+    rc = rc < 0 ? rc : networks_read(at, s, e);
+    rc = rc < 0 ? rc : agents_read(at, s, e);
+    rc = rc < 0 ? rc : json_opt_string(at, "source_machine", "", &s->source_machine, e);
+    return rc < 0 ? rc : json_opt_bool(at, "upload_only", false, &s->upload_only, e);
+}
+
+int pool_spec_read(json_t *document, struct pool_spec **out, struct err *e)
+{
+    struct pool_spec *s = calloc(1, sizeof *s);
+    if (!s) {
+        json_decref(document);
+        return err_no_memory(e, "a workload");
+    }
+    s->uses = 1;
+    s->document = document;
+    struct json_at at = {.file = "the workload that is applied", .value = document};
+    int rc = parts_read(&at, s, e);
+    if (rc < 0)
+        pool_spec_release(&s);
+    *out = s;
+    return rc;
+}

@@ -1,0 +1,16 @@
+/* What is applied, read from its document: the workload, each model's profile, network and
+ * manifest. The document is what hpctl asks with and what the store keeps:
+ *
+ *     {"workload": hp-workload/1, "profiles": {MODEL: hp-profile/1}, "source_machine", "agents":
+ * [], "upload_only", "networks": [{"name", "manifest" (hex), "source_path", "limit_bytes",
+ *      "inputs": [{"name", "type", "dims"}], "outputs", "dims": {SYMBOL: SIZE}, "bounds": []}]} */
+#ifndef HP_COORDINATOR_POOLS_POOL_SPEC_H
+#define HP_COORDINATOR_POOLS_POOL_SPEC_H
+
+#include "coordinator/pools/pool_state.h"
+
+/* Takes `document` (also on failure). HP_EPARSE names the place, HP_EINVAL what does not go
+ * together, HP_ELIMIT, HP_ENOMEM. One use is the caller's. */
+int pool_spec_read(json_t *document, struct pool_spec **out, struct err *e);
+
+#endif

@@ -1,0 +1,108 @@
+#include "coordinator/pools/pool_state.h"
+
+#include <stdlib.h>
+
+struct pool_service *pool_service_of(struct coord *c)
+{
+    if (!c->pools) {
+        c->pools = calloc(1, sizeof *c->pools);
+        if (c->pools)
+            c->pools->wake_ns = INT64_MAX;
+    }
+    return c->pools;
+}
+
+/* ---- what was applied ---- */
+
+struct pool_spec *pool_spec_use(struct pool_spec *s)
+{
+    s->uses++;
+    return s;
+}
+
+void pool_spec_release(struct pool_spec **held)
+{
+    struct pool_spec *s = *held;
+    *held = NULL;
+    if (!s || --s->uses > 0)
+        return;
+    json_decref(s->document);
+    workload_free(&s->workload);
+    free(s->models);
+    arena_free(&s->arena);
+    free(s);
+}
+
+int pool_spec_find(const struct pool_spec *s, const char *model)
+{
+    return workload_find_model(&s->workload, model);
+}
+
+/* ---- plans ---- */
+
+void pool_batch_free(struct pool_plan *p, struct pool_batch *b)
+{
+    HASH_DEL(p->batches, b);
+    free(b->parts);
+    free(b);
+}
+
+void pool_plan_free(struct pool_plan **held)
+{
+    struct pool_plan *p = *held;
+    *held = NULL;
+    if (!p)
+        return;
+    while (p->batches)
+        pool_batch_free(p, p->batches);
+    for (int i = 0; p->shares && i < p->topology.n_shares; i++)
+        free(p->shares[i].wanted);
+    dispatch_destroy(&p->dispatch);
+    dispatch_topology_free(&p->topology);
+    json_decref(p->report);
+    pool_spec_release(&p->spec);
+    free(p->shares);
+    free(p->peers);
+    free(p->wake_ns);
+    free(p->overhead_ns);
+    free(p->arrived_ns);
+    free(p);
+}
+
+struct pool_plan *pool_plan_of(struct pool_service *s, uint64_t id)
+{
+    if (s->current && s->current->id == id)
+        return s->current;
+    if (s->next && s->next->id == id)
+        return s->next;
+    for (struct pool_plan *p = s->ending; p; p = p->next)
+        if (p->id == id)
+            return p;
+    return NULL;
+}
+
+struct pool_batch *pool_batch_of(struct pool_plan *p, uint32_t id)
+{
+    struct pool_batch *b;
+    HASH_FIND(hh, p->batches, &id, sizeof id, b);
+    return b;
+}
+
+/* ---- requests ---- */
+
+struct pool_request *pool_request_of(struct pool_service *s, uint64_t id)
+{
+    struct pool_request *r;
+    HASH_FIND(hh, s->requests, &id, sizeof id, r);
+    return r;
+}
+
+void pool_request_free(struct pool_service *s, struct pool_request *r)
+{
+    HASH_DEL(s->requests, r);
+    for (int i = 0; r->outputs && i < r->spec->models[r->model].facts.n_outputs; i++)
+        ndarray_free(&r->outputs[i]);
+    free(r->outputs);
+    pool_spec_release(&r->spec);
+    free(r);
+}

@@ -1,0 +1,162 @@
+/* What is served by pools of devices (PPipe, USENIX ATC 2025, section 5): the workload that was
+ * applied, the plan that serves it, the one that is made ready beside it, and the requests and
+ * batches that are under way. Plain state; setters and freeing. On the core's thread. */
+#ifndef HP_COORDINATOR_POOLS_POOL_STATE_H
+#define HP_COORDINATOR_POOLS_POOL_STATE_H
+
+#include "common/digest.h"
+#include "common/map.h"
+#include "common/workload.h"
+#include "coordinator/infer_model.h"
+#include "coordinator/pools/pool_requests.h"
+#include "coordinator/state.h"
+#include "planners/dispatch/dispatch.h"
+#include "transport/message.h"
+
+struct pool_planning;
+
+enum {
+    POOL_MAX_SHARES = 1024,
+    POOL_MAX_PEERS = 256,
+    POOL_MAX_TRIES = 3,         /* of a sample, where agents could not be reached */
+    POOL_OVERHEAD_NS = 1000000, /* on the way out and back, before it was measured */
+};
+
+/* Of a model, since it was first applied. */
+struct pool_counts {
+    uint64_t arrived, on_time, late, dropped, failed, batches, batched;
+    uint64_t total_ns, queue_ns, compute_ns; /* of those that were answered */
+    uint64_t last_unix_s;
+};
+
+struct pool_model {
+    struct infer_model facts;
+    char id[DIGEST_HEX];
+    struct pack_span manifest;
+    const char *source_path;
+    struct message_dim *dims; /* sizes of free dimensions */
+    int n_dims;
+    const uint32_t *bounds; /* of blocks, in layers of the network; n_bounds 0: not known */
+    int n_bounds, n_blocks;
+    bool batches; /* the first dimension of all inputs and outputs is the batch */
+    struct pool_counts counts;
+};
+
+/* What was applied: shared by the plans that were made of it. */
+struct pool_spec {
+    int uses;
+    struct arena arena;
+    json_t *document; /* as it was asked for, and as it is kept */
+    struct workload workload;
+    struct pool_model *models; /* [workload.n_models] */
+    const char *source_machine;
+    const char *const *agents; /* [n_agents] that it may use; none: all */
+    int n_agents;
+    bool upload_only;
+};
+
+enum pool_share_state { POOL_SHARE_UNTOLD, POOL_SHARE_WORKING, POOL_SHARE_READY, POOL_SHARE_LOST };
+
+/* Part of a device, in the order of the plan's topology. */
+struct pool_share {
+    struct member *agent; /* NULL: lost */
+    int peer;             /* its agent's row */
+    int device, model, pipeline, stage;
+    unsigned parts, part;
+    int first_block, end_block;
+    enum pool_share_state state;
+    char word[16];
+    uint64_t done_bytes, total_bytes, told_ns;
+    uint32_t *wanted; /* chunks that nobody else can give */
+    size_t n_wanted, room_wanted;
+    uint64_t upload_session, asked_ns; /* when hpctl was asked for these; 0: not yet */
+    double planned_s, actual_s;        /* of the batches that it ran */
+    uint64_t batches;
+};
+
+/* Who holds shares of a plan; row 0 is the coordinator. */
+struct pool_peer {
+    struct member *agent;
+    uint64_t session; /* of the frames that go there */
+};
+
+struct pool_part { /* one sample of a request in a batch */
+    uint64_t request;
+    uint32_t sample;
+};
+
+struct pool_batch {
+    uint32_t id;
+    int model;
+    struct dispatch_path path;
+    struct pool_part *parts;
+    int n_parts;
+    int64_t sent_ns;
+    UT_hash_handle hh;
+};
+
+struct pool_plan {
+    uint64_t id; /* from the numbers of deployments */
+    struct pool_spec *spec;
+    struct dispatch_topology topology;
+    struct dispatch *dispatch;
+    json_t *report;            /* hp-plan/1 */
+    struct pool_share *shares; /* [topology.n_shares] */
+    struct pool_peer *peers;
+    struct pack_span results; /* the coordinator's data address */
+    int n_peers;
+    uint64_t session;     /* of chunks */
+    int64_t *overhead_ns; /* [model]: that results come later than computing ends */
+    int64_t *arrived_ns;  /* [model]: the latest arrival that the scheduler was told */
+    int64_t *wake_ns;     /* [model]: when the scheduler wants to be asked again */
+    struct pool_batch *batches;
+    uint64_t begun_ns;
+    char why[200];          /* it was made */
+    struct pool_plan *next; /* of those that end */
+};
+
+struct pool_request {
+    uint64_t id;
+    struct pool_spec *spec;
+    int model;
+    struct pool_call call; /* inputs are the caller's until it is answered */
+    uint32_t n_samples, left;
+    int tries;                                            /* of all samples, beyond the first */
+    int64_t arrived_ns, queued_ns, deadline_ns, began_ns; /* queued: as the scheduler was told */
+    int64_t compute_ns;
+    struct ndarray *outputs;
+    UT_hash_handle hh;
+};
+
+struct pool_service {
+    struct pool_spec *spec; /* NULL: nothing is applied */
+    struct pool_plan *current, *next, *ending;
+    struct pool_planning *planning; /* out on a worker; NULL: none */
+    struct pool_request *requests;
+    uint64_t listener_peer, listener_ask; /* hpctl that waits for `next`; 0: none */
+    uint64_t planned_members;             /* hash of the agents that were planned with */
+    uint64_t seen_members, seen_ns;
+    uint64_t retry_ns; /* after a failure: not before */
+    unsigned failures;
+    struct err failure;          /* the last one; code 0: none since */
+    uint64_t plans, moved;       /* plans that served; times that one took over from another */
+    uint64_t lost_shares, again; /* requests that were sent anew since an agent was lost */
+    int64_t wake_ns;             /* the earliest of its plans' */
+};
+
+/* Never NULL but for want of memory, when nothing is changed. */
+struct pool_service *pool_service_of(struct coord *c);
+struct pool_spec *pool_spec_use(struct pool_spec *s);
+void pool_spec_release(struct pool_spec **s);
+/* Index in the workload; -1. */
+int pool_spec_find(const struct pool_spec *s, const char *model);
+void pool_plan_free(struct pool_plan **p);
+/* The plan of that number: current, next, or one that ends. */
+struct pool_plan *pool_plan_of(struct pool_service *s, uint64_t id);
+struct pool_batch *pool_batch_of(struct pool_plan *p, uint32_t id);
+void pool_batch_free(struct pool_plan *p, struct pool_batch *b);
+struct pool_request *pool_request_of(struct pool_service *s, uint64_t id);
+/* Out of the table, and freed. */
+void pool_request_free(struct pool_service *s, struct pool_request *r);
+
+#endif

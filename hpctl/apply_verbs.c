@@ -1,0 +1,385 @@
+/* `hpctl apply`, `hpctl pools`, `hpctl plan diff`: models of fixed shape, served by pools. */
+#include <stdio.h>
+#include <string.h>
+
+#include "common/json.h"
+#include "hpctl/ask.h"
+#include "hpctl/client.h"
+#include "hpctl/progress.h"
+#include "hpctl/shown.h"
+#include "hpctl/table.h"
+#include "hpctl/upload.h"
+#include "hpctl/verbs.h"
+#include "hpctl/workload_document.h"
+
+enum { APPLY_PATIENCE_MS = 600000 };
+
+struct applying {
+    struct workload_document document;
+    struct progress_bar bar;
+    const struct key_pair *keys;
+    struct upload *uploads[WORKLOAD_NETWORKS]; /* by network; NULL until one is asked for */
+};
+
+/* ---- what the coordinator asks for meanwhile ---- */
+
+static int upload_do(struct applying *a, const json_t *part, struct err *e)
+{
+    const char *model = string_member(part, "model");
+    uint64_t bytes = 0;
+    for (int i = 0; i < a->document.n_networks; i++) {
+        const struct workload_network *w = &a->document.networks[i];
+        if (strcmp(w->name, model) != 0)
+            continue;
+        progress_show(&a->bar, "uploading", 0, 0);
+        int rc = a->uploads[i] ? 0 : upload_open(w->path, &w->manifest, a->keys, &a->uploads[i], e);
+        return rc < 0 ? rc : upload_send(a->uploads[i], part, &bytes, e);
+    }
+    return err_set(e, HP_EPROTO, "the coordinator asks for the bytes of \"%.60s\"", model);
+}
+
+static int on_progress(void *ctx, const json_t *part, struct err *e)
+{
+    struct applying *a = ctx;
+    const char *phase = string_member(part, "phase");
+    const json_t *stages = json_object_get(part, "stages"), *s;
+    double done = 0, total = 0;
+    size_t i, ready = 0;
+    char what[120];
+    if (strcmp(phase, "upload") == 0)
+        return upload_do(a, part, e);
+    json_array_foreach(stages, i, s)
+    {
+        done += number_member(s, "done_bytes");
+        total += number_member(s, "total_bytes");
+        ready += strcmp(string_member(s, "state"), "ready") == 0;
+    }
+    snprintf(what, sizeof what, "%s: %zu of %zu shares are ready", phase, ready,
+             json_array_size(stages));
+    progress_show(&a->bar, stages ? what : phase, done, total);
+    return 0;
+}
+
+/* ---- views ---- */
+
+static void cell_attainment(struct buffer *cell, const json_t *value)
+{
+    buffer_printf(cell, "%.1f %%", 100 * json_number_value(value));
+}
+
+static void cell_on(struct buffer *cell, const json_t *row)
+{
+    buffer_printf(cell, "%s%s%s", string_member(row, "on"), json_object_get(row, "part") ? " " : "",
+                  string_member(row, "part"));
+}
+
+static void cell_layers(struct buffer *cell, const json_t *value)
+{
+    buffer_printf(cell, "%lld-%lld", json_integer_value(json_array_get(value, 0)),
+                  json_integer_value(json_array_get(value, 1)) - 1);
+}
+
+/* What batches took beside what was planned. */
+static void cell_off(struct buffer *cell, const json_t *row)
+{
+    double planned = number_member(row, "planned_s"), actual = number_member(row, "actual_s");
+    if (planned > 0)
+        buffer_printf(cell, "%+.1f %%", 100 * (actual / planned - 1));
+    else
+        buffer_printf(cell, "-");
+}
+
+static int shares_print(const json_t *plan, struct err *e)
+{
+    static const struct table_column columns[] = {
+        {"MODEL", "model", NULL},      {">PIPELINE", "pipeline", NULL},   {">STAGE", "stage", NULL},
+        {"ON", NULL, cell_on},         {"BLOCKS", "layers", cell_layers}, {"STATE", "state", NULL},
+        {">BATCHES", "batches", NULL}, {">OFF THE PLAN", NULL, cell_off}, {0}};
+    printf("\nplan %lld, since %s\n", json_integer_value(json_object_get(plan, "number")),
+           string_member(plan, "why"));
+    return table_print_list(columns, json_object_get(plan, "shares"), "no shares", e);
+}
+
+static int pools_print(const json_t *pools, struct err *e)
+{
+    static const struct table_column columns[] = {{"MODEL", "name", NULL},
+                                                  {">DEADLINE", "slo_s", cell_seconds},
+                                                  {">PLANNED/S", "planned_per_s", NULL},
+                                                  {">ARRIVED", "arrived", NULL},
+                                                  {">ON TIME", "on_time", NULL},
+                                                  {">LATE", "late", NULL},
+                                                  {">DROPPED", "dropped", NULL},
+                                                  {">FAILED", "failed", NULL},
+                                                  {">ATTAINMENT", "attainment", cell_attainment},
+                                                  {">MEAN", "total_s", cell_seconds},
+                                                  {">BATCH", "batch", NULL},
+                                                  {0}};
+    const json_t *failure = json_object_get(pools, "failure");
+    printf("pools: %s\n", string_member(pools, "state"));
+    if (failure)
+        printf("the last plan failed: %s\n", string_member(failure, "message"));
+    int rc = table_print_list(columns, json_object_get(pools, "models"),
+                              "nothing is applied: hpctl apply -f FILE", e);
+    if (rc == 0 && json_object_get(pools, "current"))
+        rc = shares_print(json_object_get(pools, "current"), e);
+    if (rc == 0 && json_object_get(pools, "next"))
+        rc = shares_print(json_object_get(pools, "next"), e);
+    return rc;
+}
+
+/* ---- apply ---- */
+
+static json_t *agents_json(const char *names)
+{
+    json_t *list = json_array();
+    while (*names) {
+        size_t n = strcspn(names, ",");
+        if (n)
+            json_array_append_new(list, json_stringn(names, n));
+        names += n + (names[n] == ',');
+    }
+    return list;
+}
+
+static int document_make(const struct invocation *in, struct applying *a, struct err *e)
+{
+    const char *file, *agents = invocation_option(in, "agents");
+    int rc = invocation_required(in, "file", &file, e);
+    rc = rc < 0 ? rc : workload_document_read(file, &a->bar, &a->document, e);
+    if (rc == 0 && agents)
+        json_object_set_new(a->document.json, "agents", agents_json(agents));
+    return rc;
+}
+
+static int apply_ask(struct applying *a, const char *context, bool dry, json_t **result,
+                     struct err *e)
+{
+    struct client *client = NULL;
+    int rc = client_open(context, &client, e);
+    if (rc < 0)
+        return rc;
+    a->keys = &client_context(client)->admin;
+    struct client_ask ask = {
+        .verb = "apply",
+        .arguments = json_pack("{s:O, s:b}", "document", a->document.json, "dry_run", (int)dry),
+        .patience_ms = APPLY_PATIENCE_MS,
+        .progress = on_progress,
+        .ctx = a};
+    rc = ask.arguments ? client_ask(client, &ask, result, NULL, e) : err_no_memory(e, "a workload");
+    client_close(&client);
+    return rc;
+}
+
+static void applying_end(struct applying *a)
+{
+    progress_end(&a->bar);
+    for (int i = 0; i < WORKLOAD_NETWORKS; i++)
+        upload_close(&a->uploads[i]);
+    workload_document_free(&a->document);
+}
+
+static int run_apply(struct invocation *in, struct err *e)
+{
+    struct applying a = {0};
+    json_t *result = NULL;
+    int rc = document_make(in, &a, e);
+    if (rc == 0 && invocation_flag(in, "upload"))
+        json_object_set_new(a.document.json, "upload_only", json_true());
+    rc = rc < 0 ? rc : apply_ask(&a, invocation_option(in, "context"), false, &result, e);
+    applying_end(&a);
+    if (rc == 0 && in->json)
+        rc = invocation_print_json(in, json_incref(result), e);
+    else if (rc == 0)
+        rc = pools_print(result, e);
+    json_decref(result);
+    return rc;
+}
+
+/* ---- plan diff ---- */
+
+struct pipeline_text {
+    char s[400];
+};
+
+/* "P4 x40 [0, 4) -> L4 x10 [4, 10), batches of 2". */
+static struct pipeline_text pipeline_text(const json_t *pipeline)
+{
+    struct pipeline_text t = {""};
+    const json_t *stage;
+    size_t i, n = 0;
+    json_array_foreach(json_object_get(pipeline, "stages"), i, stage)
+    {
+        const json_t *layers = json_object_get(stage, "layers");
+        int share = (int)number_member(stage, "share");
+        n += (size_t)snprintf(
+            t.s + n, n < sizeof t.s ? sizeof t.s - n : 0, "%s%s%s x%d blocks %lld-%lld",
+            i ? " -> " : "", string_member(stage, "kind"),
+            share > 1 ? shown_of("/%d", share).s : "", (int)number_member(stage, "count"),
+            json_integer_value(json_array_get(layers, 0)),
+            json_integer_value(json_array_get(layers, 1)) - 1);
+        n = n < sizeof t.s ? n : sizeof t.s - 1;
+    }
+    snprintf(t.s + n, sizeof t.s - n, ", batches of %d", (int)number_member(pipeline, "batch"));
+    return t;
+}
+
+static const json_t *plan_model(const json_t *plan, const char *name)
+{
+    const json_t *m;
+    size_t i;
+    json_array_foreach(json_object_get(plan, "models"), i, m)
+    {
+        if (strcmp(string_member(m, "name"), name) == 0)
+            return m;
+    }
+    return NULL;
+}
+
+static bool model_has(const json_t *model, const char *text)
+{
+    const json_t *p;
+    size_t i;
+    json_array_foreach(json_object_get(model, "pipelines"), i, p)
+    {
+        if (strcmp(pipeline_text(p).s, text) == 0)
+            return true;
+    }
+    return false;
+}
+
+static bool pipelines_print(const json_t *model, const json_t *other, char mark)
+{
+    const json_t *p;
+    size_t i;
+    bool any = false;
+    json_array_foreach(json_object_get(model, "pipelines"), i, p)
+    {
+        struct pipeline_text text = pipeline_text(p);
+        if (other && model_has(other, text.s))
+            continue;
+        printf("  %c %s: %.1f/s\n", mark, text.s, number_member(p, "throughput_per_s"));
+        any = true;
+    }
+    return any;
+}
+
+static bool models_compare(const json_t *plan, const json_t *other, bool gone)
+{
+    const json_t *m;
+    size_t i;
+    bool any = false;
+    json_array_foreach(json_object_get(plan, "models"), i, m)
+    {
+        const json_t *before = plan_model(other, string_member(m, "name"));
+        if (gone && before)
+            continue;
+        any = true;
+        printf("%s: %.1f/s%s\n", string_member(m, "name"), number_member(m, "throughput_per_s"),
+               gone ? " is not served any more"
+               : before
+                   ? shown_of(", serves %.1f/s now", number_member(before, "throughput_per_s")).s
+                   : ", is new");
+        bool changes = !gone && pipelines_print(before, m, '-');
+        changes = pipelines_print(m, before, gone ? '-' : '+') || changes;
+        if (!changes)
+            printf("  unchanged\n");
+    }
+    return any;
+}
+
+static int run_diff(struct invocation *in, struct err *e)
+{
+    struct applying a = {0};
+    json_t *result = NULL;
+    int rc = document_make(in, &a, e);
+    rc = rc < 0 ? rc : apply_ask(&a, invocation_option(in, "context"), true, &result, e);
+    applying_end(&a);
+    if (rc == 0 && in->json) {
+        rc = invocation_print_json(in, json_incref(result), e);
+    } else if (rc == 0) {
+        models_compare(json_object_get(result, "next"), json_object_get(result, "serves"), false);
+        models_compare(json_object_get(result, "serves"), json_object_get(result, "next"), true);
+    }
+    json_decref(result);
+    return rc;
+}
+
+/* ---- pools ---- */
+
+static int run_pools(struct invocation *in, struct err *e)
+{
+    json_t *result = NULL;
+    int rc = client_get_once(invocation_option(in, "context"), "pools", NULL, &result, e);
+    if (rc == 0 && in->json)
+        rc = invocation_print_json(in, json_incref(result), e);
+    else if (rc == 0)
+        rc = pools_print(result, e);
+    json_decref(result);
+    return rc;
+}
+
+static int run_pools_remove(struct invocation *in, struct err *e)
+{
+    int rc = client_get_once(invocation_option(in, "context"), "pools.remove", NULL, NULL, e);
+    if (rc == 0 && in->json)
+        rc = invocation_print_json(in, json_pack("{s:b}", "removed", 1), e);
+    else if (rc == 0)
+        printf("the pools end once what they had admitted is answered\n");
+    return rc;
+}
+
+static const struct command_option apply_options[] = {
+    {"file", "FILE", "the workload: hp-workload/1, as YAML or JSON", 'f'},
+    {"agents", "A,B", "agents that it may use (all)", 0},
+    {"upload", NULL, "send the networks even to agents of this box", 0},
+    CONTEXT_OPTION,
+    {0},
+};
+static const struct command_option diff_options[] = {
+    {"file", "FILE", "the workload: hp-workload/1, as YAML or JSON", 'f'},
+    {"agents", "A,B", "agents that it may use (all)", 0},
+    CONTEXT_OPTION,
+    {0},
+};
+static const struct command_option pools_options[] = {
+    CONTEXT_OPTION,
+    {0},
+};
+
+const struct command apply_verbs[] = {
+    {.path = "apply",
+     .arguments = "-f FILE",
+     .summary = "serve ONNX models under deadlines by pools of devices",
+     .details =
+         "Plans pools for the models of the file on the agents that are there, brings the "
+         "networks to them, and serves them at /v2 by the KServe protocol. Each model of the "
+         "file has \"name\", \"model\" (the ONNX file), \"profile\" (what its blocks take on "
+         "each kind of device), \"slo_s\" (the deadline of a request), \"weight\" (its part "
+         "of the load) and, where the network leaves sizes free, \"dims\". Applied again, "
+         "the new plan is made ready beside the one that serves and takes over.",
+     .examples = "  hpctl apply -f workload.yaml\n"
+                 "  hpctl apply -f workload.json --agents a0,a1 -o json",
+     .options = apply_options,
+     .run = run_apply},
+    {.path = "plan diff",
+     .arguments = "-f FILE",
+     .summary = "what `apply` of this file would change",
+     .details = "Plans pools for the file on the agents that are there, and prints what differs "
+                "from the plan that serves. Nothing changes.",
+     .examples = "  hpctl plan diff -f workload.yaml",
+     .options = diff_options,
+     .run = run_diff},
+    {.path = "pools",
+     .arguments = "",
+     .summary = "the models that pools serve: plan, shares, attainment",
+     .examples = "  hpctl pools\n  hpctl pools -o json",
+     .options = pools_options,
+     .run = run_pools},
+    {.path = "pools rm",
+     .arguments = "",
+     .summary = "end what `apply` began",
+     .examples = "  hpctl pools rm",
+     .options = pools_options,
+     .run = run_pools_remove},
+    {0},
+};

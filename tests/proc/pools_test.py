@@ -1,0 +1,167 @@
+"""Pools: an ONNX model is applied, cut over two kinds of paced agents, and served under a deadline by the KServe protocol; agents die and come back under load."""
+import json
+import os
+import tempfile
+import threading
+import urllib.error
+import urllib.request
+
+from cluster import ROOT, SCALE, Cluster, Failed
+from tap import main, skip, test
+
+MODELS = os.path.join(ROOT, "..", "shared", "golden-onnx", "models")
+MODEL = "resnet-ts11"
+BLOCK_S = 0.004
+
+
+def numpy():
+    try:
+        import numpy
+    except ImportError:
+        skip("no numpy")
+    if not os.path.isdir(MODELS):
+        skip("no ../shared/golden-onnx")
+    return numpy
+
+
+def write(path, value):
+    with open(path, "w") as f:
+        json.dump(value, f)
+    return path
+
+
+def files(folder, slo_s):
+    """Kind X is measured for the first two blocks alone, Y for the others: every pipeline is X, then Y."""
+    def node(name, kind):
+        return {"name": name, "devices": [{"name": "d", "kind": kind, "memory_bytes": 1e9}], "nics": [{"name": "eth0", "bandwidth_bytes_per_s": 1e9, "latency_s": 1e-4}]}
+
+    def table(measured):
+        seconds = [BLOCK_S, 1.2 * BLOCK_S, 1.6 * BLOCK_S]
+        return {"share": [1], "batch": [1, 2, 4], "seconds": [seconds if measured else [None] * 3]}
+
+    cluster = write(os.path.join(folder, "cluster.json"), {"format": "hp-cluster/1", "nodes": [node("x0", "X"), node("x1", "X"), node("y0", "Y")]})
+    layers = [{"name": f"b{i}", "class": f"b{i}", "output_bytes": 4096} for i in range(4)]
+    profile = write(os.path.join(folder, "profile.json"), {
+        "format": "hp-profile/1", "model": MODEL, "layers": layers,
+        "latency": {kind: {f"b{i}": table((i < 2) == (kind == "X")) for i in range(4)} for kind in ("X", "Y")}})
+    workload = os.path.join(folder, "workload.yaml")
+    with open(workload, "w") as f:
+        f.write(f"""# one model
+format: hp-workload/1
+slo_margin: 0.4
+max_stages: 2
+models:
+  - name: net
+    model: {os.path.join(MODELS, MODEL, 'model.onnx')}
+    profile: profile.json
+    weight: 1
+    slo_s: {slo_s}
+""")
+    return cluster, profile, workload
+
+
+class Net:
+    def __init__(self, c, np):
+        self.np, self.base = np, c.http + "/v2"
+        inputs, outputs = (np.load(os.path.join(MODELS, MODEL, f + ".npz")) for f in ("inputs", "expected"))
+        self.cases = [(inputs[n + "/x"], outputs[n + "/y0"]) for n in sorted({k.split("/")[0] for k in inputs.keys()})]
+
+    def post(self, body, model="net"):
+        r = urllib.request.Request(f"{self.base}/models/{model}/infer", json.dumps(body).encode(), {"Content-Type": "application/json"})
+        try:
+            with urllib.request.urlopen(r, timeout=60 * SCALE) as a:
+                return a.status, json.load(a)
+        except urllib.error.HTTPError as e:
+            return e.code, json.load(e)
+
+    def infer(self, x):
+        return self.post({"inputs": [{"name": "x", "shape": list(x.shape), "datatype": "FP32", "data": x.flatten().tolist()}]})
+
+    def right(self, x, expected):
+        status, answer = self.infer(x)
+        if status != 200:
+            return status
+        got = self.np.array(answer["outputs"][0]["data"], self.np.float32).reshape(answer["outputs"][0]["shape"])
+        assert got.shape == expected.shape and abs(got - expected).max() <= 1e-4 * abs(expected).max(), (got, expected)
+        return 200
+
+
+def load(net, clients, each):
+    """Statuses of all requests, which many clients ask one after the other."""
+    statuses, lock = [], threading.Lock()
+
+    def client(n):
+        for i in range(each):
+            status = net.right(*net.cases[(n + i) % len(net.cases)])
+            with lock:
+                statuses.append(status)
+
+    threads = [threading.Thread(target=client, args=(n,)) for n in range(clients)]
+    for t in threads:
+        t.start()
+    return statuses, threads
+
+
+@test
+def a_model_is_served_over_two_kinds_and_agents_may_die_under_load():
+    np = numpy()
+    with tempfile.TemporaryDirectory(prefix="hp-pools-") as folder:
+        cluster, profile, workload = files(folder, 2 * SCALE)
+        with Cluster(agents=3, cores=1, pace=cluster, profile=profile) as c:
+            new = c.hpctl("plan", "diff", "-f", workload)
+            assert new["serves"] is None and [s["kind"] for s in new["next"]["models"][0]["pipelines"][0]["stages"]] == ["X", "Y"], new
+            assert c.hpctl("pools")["state"] == "none"
+            told = c.hpctl("apply", "-f", workload)
+            assert told["state"] in ("serving", "moving"), told
+            shares = {(s["on"].split("/")[0], s["stage"]) for s in told["current"]["shares"]}
+            assert len(shares) == 3 and {stage for _, stage in shares} == {0, 1}, told["current"]["shares"]
+            net = Net(c, np)
+            for case in net.cases:
+                assert net.right(*case) == 200
+            x = net.cases[0][0]
+            assert net.infer(x[:, :, :7])[0] == 400
+            assert net.post({"inputs": []})[0] == 400
+            assert net.post({"inputs": []}, "nobody")[0] == 404
+            with urllib.request.urlopen(net.base + "/models/net/ready") as r:
+                assert r.status == 200
+            with urllib.request.urlopen(net.base + "/models/net") as r:
+                meta = json.load(r)
+            assert meta["inputs"][0]["shape"][1:] == list(x.shape[1:]), meta
+            # An agent dies under load: what was on it goes elsewhere, nobody hangs, and the plan follows.
+            victim = next(s["on"] for s in told["current"]["shares"] if s["stage"] == 0).split("/")[0]
+            statuses, threads = load(net, clients=6, each=40)
+            c.wait("the load runs", lambda: len(statuses) > 30)
+            c.kill(victim)
+            for t in threads:
+                t.join()
+            assert set(statuses) <= {200, 429, 503}, set(statuses)
+            assert statuses.count(200) > len(statuses) / 2, statuses
+            two = c.wait("the plan follows", lambda: (lambda p: p["state"] == "serving" and len(p["current"]["shares"]) == 2 and p)(c.hpctl("pools")))
+            assert two["lost_shares"] >= 1 and all(s["state"] == "ready" for s in two["current"]["shares"]), two
+            assert net.right(*net.cases[0]) == 200
+            # It comes back, and is used again, while requests go on.
+            statuses, threads = load(net, clients=2, each=60)
+            c.hpctl("local", "start", "--agent", victim)
+            c.wait("the plan uses it", lambda: (lambda p: p["state"] == "serving" and len(p["current"]["shares"]) == 3)(c.hpctl("pools")))
+            for t in threads:
+                t.join()
+            assert set(statuses) <= {200, 429} and statuses.count(200) >= 0.9 * len(statuses), statuses
+            assert "ATTAINMENT" in c.run("pools").stdout
+            told = c.hpctl("pools")["models"][0]
+            assert told["failed"] <= 40 and told["on_time"] > 200, told
+            # The coordinator starts again, and serves what was applied.
+            c.kill("coordinator")
+            c.hpctl("local", "start", "--coordinator")
+            c.wait("it serves again", lambda: c.hpctl("pools")["state"] == "serving")
+            assert net.right(*net.cases[0]) == 200
+            c.hpctl("pools", "rm")
+            assert net.infer(x)[0] == 404
+            try:
+                c.hpctl("pools", "rm")
+                raise AssertionError("there was nothing to remove")
+            except Failed as e:
+                assert e.code == "not_found", e
+
+
+if __name__ == "__main__":
+    main()
