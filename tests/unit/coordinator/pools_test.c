@@ -114,7 +114,7 @@ static void serve(struct fixture *f, const char *const *kinds, int agents, doubl
 
 /* ---- requests ---- */
 
-struct answer {
+struct infer_answer {
     int status; /* 1: not yet; 0: answered */
     float values[8];
     int64_t samples;
@@ -123,7 +123,7 @@ struct answer {
 
 static void on_answered(void *ctx, struct ndarray *outputs)
 {
-    struct answer *a = ctx;
+    struct infer_answer *a = ctx;
     assert_int_equal(a->status, 1);
     a->status = 0;
     a->samples = outputs->dims[0];
@@ -134,13 +134,13 @@ static void on_answered(void *ctx, struct ndarray *outputs)
 
 static void on_failed(void *ctx, const struct err *why)
 {
-    struct answer *a = ctx;
+    struct infer_answer *a = ctx;
     assert_int_equal(a->status, 1);
     a->status = why->code;
     a->why = *why;
 }
 
-static int ask_infer(struct fixture *f, const struct ndarray *input, struct answer *a,
+static int ask_infer(struct fixture *f, const struct ndarray *input, struct infer_answer *a,
                      struct err *e)
 {
     struct pool_requests r;
@@ -199,7 +199,7 @@ static const char *const two_fast[] = {"fast", "fast", "fast"};
 TEST(a_workload_is_planned_prepared_and_served)
 {
     struct fixture f;
-    struct answer a;
+    struct infer_answer a;
     struct err e;
     float values[2] = {1.5f, 2};
     struct ndarray input = input_of(values, 1);
@@ -222,7 +222,7 @@ TEST(a_workload_is_planned_prepared_and_served)
 TEST(requests_share_batches_and_each_gets_its_own)
 {
     struct fixture f;
-    struct answer a[4];
+    struct infer_answer a[4];
     struct err e;
     float values[4][4] = {{1, 2}, {3, 4}, {5, 6, 7, 8}, {9, 10}};
     int64_t samples[4] = {1, 1, 2, 1};
@@ -251,7 +251,7 @@ TEST(requests_share_batches_and_each_gets_its_own)
 TEST(what_cannot_be_on_time_is_dropped_with_what_would_be_possible)
 {
     struct fixture f;
-    struct answer a[60];
+    struct infer_answer a[60];
     struct err e;
     float values[2] = {1, 2};
     struct ndarray input = input_of(values, 1);
@@ -275,7 +275,7 @@ TEST(what_cannot_be_on_time_is_dropped_with_what_would_be_possible)
 TEST(what_was_on_a_lost_agent_is_sent_again_where_its_deadline_allows)
 {
     struct fixture f;
-    struct answer a[4];
+    struct infer_answer a[4];
     struct err e;
     float values[2] = {1, 2};
     struct ndarray input = input_of(values, 1);
@@ -313,7 +313,7 @@ TEST(what_was_on_a_lost_agent_is_sent_again_where_its_deadline_allows)
 TEST(another_agent_that_comes_is_used_by_the_next_plan_without_a_gap)
 {
     struct fixture f;
-    struct answer a;
+    struct infer_answer a;
     struct err e;
     float values[2] = {1, 2};
     struct ndarray input = input_of(values, 1);
