@@ -38,6 +38,10 @@ static void core_event(struct sim *s, struct sim_event *ev)
         coord_worked(s->core, ev->work);
     } else if (ev->kind == EVENT_STORED) {
         sim_disk_stored(s, ev);
+    } else if (ev->kind == EVENT_RESULT) {
+        coord_frame_in(s->core, &ev->header, ev->bytes);
+    } else if (ev->kind == EVENT_POOLS) {
+        s->pools_ns = 0; /* it is looked at below */
     } else if (ev->kind == EVENT_MODEL) {
         struct layer_facts layers[TOY_LAYERS];
         struct model_facts facts = sim_toy_facts(s, layers);
@@ -88,7 +92,8 @@ static void step(struct sim *s)
     s->clock.now_ns = ev->at_ns;
     trace_event(s, ev);
     if (ev->kind == EVENT_TICK || ev->kind == EVENT_MODEL || ev->kind == EVENT_WORKED ||
-        ev->kind == EVENT_STORED || ev->kind == EVENT_TO_CORE) {
+        ev->kind == EVENT_STORED || ev->kind == EVENT_TO_CORE || ev->kind == EVENT_POOLS ||
+        ev->kind == EVENT_RESULT) {
         if (sim_core_event_defer(s, ev))
             return;
         core_event(s, ev);
@@ -107,9 +112,19 @@ static void step(struct sim *s)
     sim_event_free(ev);
 }
 
+void sim_core_run(struct sim *s)
+{
+    sim_core_settle(s);
+}
+
 void sim_run_ms(struct sim *s, uint64_t ms)
 {
-    uint64_t end = s->clock.now_ns + ms * msec;
+    sim_run_us(s, 1000 * ms);
+}
+
+void sim_run_us(struct sim *s, uint64_t us)
+{
+    uint64_t end = s->clock.now_ns + us * 1000;
     while (s->n_events && s->events[0]->at_ns <= end)
         step(s);
     s->clock.now_ns = end;

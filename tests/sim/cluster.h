@@ -67,6 +67,7 @@ struct sim {
     uint64_t disk_ns;   /* the longest that a batch takes; 0: 30 ms */
     struct coord *core; /* NULL while the coordinator is dead */
     bool core_stopped;
+    uint64_t pools_ns;                /* when its pools want to be looked at */
     struct sim_event **core_deferred; /* what arrived while it was stopped */
     size_t n_core_deferred;
     struct requests requests;
@@ -122,6 +123,9 @@ void sim_close(struct sim *s);
 
 /* Time goes on: for so long, or until `done` says so (false when it did not within `limit_ms`). */
 void sim_run_ms(struct sim *s, uint64_t ms);
+void sim_run_us(struct sim *s, uint64_t us);
+/* What a call of requests.h, or of pool_requests.h, has left to do is done. */
+void sim_core_run(struct sim *s);
 bool sim_run_until(struct sim *s, bool (*done)(struct sim *s), uint64_t limit_ms);
 
 /* Faults. Nothing happens where it makes no sense. */

@@ -12,6 +12,8 @@ static void unload(struct sim *s, struct sim_agent *a, uint64_t slot)
     for (int f = 0; f < 8; f++)
         if (a->fetch[f].slot == slot)
             a->fetch[f].slot = 0;
+    if (sim_share_drop(a, slot))
+        return;
     sim_order_add(s, a, (struct sim_order){.kind = AGENT_DO_UNLOAD, .slot = slot});
     for (int f = 0; f < 8; f++)
         if (a->fetch[f].slot == slot)
@@ -97,6 +99,7 @@ static void action_do(struct sim *s, struct sim_agent *a, const struct agent_act
     case AGENT_DO_LOAD: sim_load_begin(s, a, act); break;
     case AGENT_DO_UNLOAD: unload(s, a, act->u.unload.slot); break;
     case AGENT_DO_CONNECT: sim_link_connect(a, act); break;
+    case AGENT_DO_SHARE_CONNECT: sim_share_connect(a, act); break;
     case AGENT_DO_SEQUENCE_OPEN:
         sim_order_add(s, a,
                       (struct sim_order){.kind = act->kind,
@@ -176,6 +179,8 @@ static void message_in(struct sim *s, struct sim_agent *a, const struct sim_even
 
 static void work_done(struct sim *s, struct sim_agent *a, const struct sim_event *ev)
 {
+    if (sim_share_work(s, a, ev))
+        return;
     if (ev->step == 1) {
         profile_done(s, a, ev);
     } else if (ev->step == 3) {

@@ -104,6 +104,13 @@ static void act(struct sim *s, const struct coord_action *a)
         struct sim_event *ev = sim_event_add(s, EVENT_MODEL, sim_delay_ns(s, msec, 20 * msec));
         ev->incarnation = s->core_incarnation;
         snprintf(ev->key, sizeof ev->key, "%s", a->key);
+    } else if (a->kind == COORD_FRAME) {
+        char address[32];
+        snprintf(address, sizeof address, "%.*s", (int)a->frame->address_size,
+                 (const char *)a->frame->address);
+        if (!sim_frame_send(s, address, &a->frame->header, a->frame->payload))
+            coord_frame_lost(s->core, &a->frame->header);
+        coord_frame_free(a->frame);
     } else if (a->kind == COORD_WORK) {
         struct sim_event *ev = sim_event_add(s, EVENT_WORKED, sim_delay_ns(s, msec, 200 * msec));
         ev->incarnation = s->core_incarnation;
@@ -154,7 +161,7 @@ void sim_disk_stored(struct sim *s, const struct sim_event *ev)
     coord_stored(s->core, ev->number, NULL);
 }
 
-void sim_core_settle(struct sim *s)
+static void actions_do(struct sim *s)
 {
     size_t n;
     const struct coord_action *actions;
@@ -163,6 +170,27 @@ void sim_core_settle(struct sim *s)
         for (size_t i = 0; i < n; i++)
             act(s, &actions[i]);
     }
+}
+
+void sim_core_settle(struct sim *s)
+{
+    actions_do(s);
+    int64_t wake = coord_pools_run(s->core), now = (int64_t)s->clock.now_ns;
+    actions_do(s);
+    if (wake == INT64_MAX || (s->pools_ns > s->clock.now_ns && s->pools_ns <= (uint64_t)wake))
+        return; /* what is asked for already comes early enough */
+    s->pools_ns = (uint64_t)(wake > now ? wake : now);
+    sim_event_add(s, EVENT_POOLS, s->pools_ns - s->clock.now_ns)->incarnation = s->core_incarnation;
+}
+
+/* Its data endpoint is there, at an address of no agent. */
+static int data_open(void *ctx, struct pack_span agent, struct pack_span *own, struct err *e)
+{
+    (void)ctx;
+    (void)agent;
+    (void)e;
+    *own = (struct pack_span){(const uint8_t *)"coordinator", strlen("coordinator")};
+    return 0;
 }
 
 struct sim_restoring {
@@ -188,7 +216,8 @@ void sim_coordinator_start(struct sim *s)
                                   .admin_key = admin_key,
                                   .unix_s = 1000000 + s->clock.now_ns / 1000000000u,
                                   .max_sequences = 4,
-                                  .profile_ms = s->profile_ms};
+                                  .profile_ms = s->profile_ms,
+                                  .data_open = data_open};
     int rc = coord_create(&config, &s->core, &e);
     assert(rc == 0);
     for (int i = 0; coord_kinds[i]; i++) {

@@ -376,6 +376,10 @@ void sim_executor_done(struct sim *s, struct sim_agent *a, int device)
 void sim_load_begin(struct sim *s, struct sim_agent *a, const struct agent_action *act)
 {
     const struct message_stage_prepare *p = &act->u.work.prepare->message.u.stage_prepare;
+    if (p->share.count > 0) {
+        sim_share_load(s, a, act);
+        return;
+    }
     s->loads++;
     a->stages = realloc(a->stages, (a->n_stages + 1) * sizeof *a->stages);
     assert(a->stages);

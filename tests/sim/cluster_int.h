@@ -1,8 +1,8 @@
 /* What the files of the simulated cluster share: cluster.c (the face and the loop),
  * cluster_events.c (time), cluster_core.c (network and coordinator), cluster_admin.c (hpctl),
  * cluster_clients.c, and of agents: cluster_agent.c (their life), cluster_actions.c (what their
- * cores order), cluster_fetch.c (weights), cluster_executor.c, cluster_kv.c, cluster_spills.c and
- * cluster_links.c (frames). */
+ * cores order), cluster_fetch.c (weights), cluster_executor.c, cluster_kv.c, cluster_spills.c,
+ * cluster_shares.c (of pools) and cluster_links.c (frames). */
 #ifndef HP_TESTS_SIM_CLUSTER_INT_H
 #define HP_TESTS_SIM_CLUSTER_INT_H
 
@@ -18,6 +18,8 @@ enum sim_event_kind {
     EVENT_MODEL,    /* the coordinator has opened a model */
     EVENT_WORKED,   /* a thread of the coordinator has done its work */
     EVENT_STORED,   /* its disk has taken a batch */
+    EVENT_POOLS,    /* a batch of a plan of pools is due to leave */
+    EVENT_RESULT,   /* a frame for the coordinator */
     EVENT_TIMER,    /* an agent's */
     EVENT_FRAME,
     EVENT_LINK_DOWN,
@@ -139,6 +141,8 @@ struct sim_agent {
     struct sim_slot *slots;
     size_t n_slots;
     struct sim_executor executors[SIM_DEVICES];
+    struct sim_share **shares;
+    size_t n_shares;
     struct sim_spill *spills;
     size_t n_spills;
     bool hung;        /* they never come back from what they do */
@@ -207,6 +211,20 @@ void sim_spill_order(struct sim *s, struct sim_agent *a, const struct agent_acti
 void sim_spill_done(struct sim *s, struct sim_agent *a, const struct sim_order *o);
 void sim_spills_tell(struct sim *s, struct sim_agent *a, const struct agent_action *act);
 void sim_spills_free(struct sim_agent *a);
+
+/* cluster_shares.c: parts of devices that run blocks of a network for a plan of pools */
+void sim_share_load(struct sim *s, struct sim_agent *a, const struct agent_action *act);
+void sim_share_connect(struct sim_agent *a, const struct agent_action *act);
+/* False: the slot is none of a share. */
+bool sim_share_drop(struct sim_agent *a, uint64_t slot);
+void sim_shares_free(struct sim_agent *a);
+/* A FRAME_TENSORS; takes its bytes. */
+void sim_share_frame(struct sim *s, struct sim_agent *a, struct sim_event *ev);
+/* False: it is no work of a share. */
+bool sim_share_work(struct sim *s, struct sim_agent *a, const struct sim_event *ev);
+/* On its way; "": to the coordinator. False: nobody is there. */
+bool sim_frame_send(struct sim *s, const char *address, const struct frame_header *h,
+                    const uint8_t *payload);
 
 /* cluster_fetch.c */
 void sim_fetch_begin(struct sim *s, struct sim_agent *a, const struct agent_action *act);

@@ -121,6 +121,10 @@ bool sim_kv_post(struct sim *s, struct sim_agent *a, const struct sim_order *o,
 
 void sim_frame_in(struct sim *s, struct sim_agent *a, struct sim_event *ev)
 {
+    if (ev->header.kind == FRAME_TENSORS) {
+        sim_share_frame(s, a, ev);
+        return;
+    }
     a->buffers += ev->buffer != NULL;
     struct agent_event in = {.kind = AGENT_EVENT_FRAME};
     in.u.frame.header = &ev->header;
