@@ -212,6 +212,8 @@ static int listen_start(struct coordinator *c, const struct coordinator_config *
     c->gateway_config = (struct gateway_config){.listen = c->http_wanted,
                                                 .hosts = config->http_hosts,
                                                 .n_hosts = config->n_http_hosts,
+                                                .origins = config->http_origins,
+                                                .n_origins = config->n_http_origins,
                                                 .resume_ms = config->resume_ms,
                                                 .open = config->http_open,
                                                 .pools = &c->pool_requests,

@@ -27,6 +27,8 @@ struct coordinator_config {
     const char *const *http_hosts; /* names beside loopback's under which a loopback gateway is
                                       spoken to; borrowed until coordinator_close */
     int n_http_hosts;
+    const char *const *http_origins; /* whose pages may use the API; borrowed while it runs */
+    int n_http_origins;
     bool http_open; /* on loopback the gateway needs no key, although there are some */
     uint64_t http_max_body_bytes; /* 0: as gateway.h says */
     uint64_t resume_ms; /* so long agents go on without a coordinator, requests that may be resumed

@@ -14,6 +14,7 @@
 #include "common/units.h"
 #include "coordinator/coordinator.h"
 #include "coordinator/gateway/gateway.h"
+#include "coordinator/gateway/origin.h"
 
 enum { DRAIN_SECONDS = 5 };
 static const uint64_t MAX_BODY_BYTES = 1ull << 30;
@@ -34,6 +35,8 @@ static const char help[] =
     "  --http-host NAME    on loopback: another name under which the API is spoken to, beside "
     "localhost and 127.0.0.1;\n"
     "                      pages of that host may use it as well. May be given several times\n"
+    "  --http-origin ORIGIN  pages of this origin (https://app.example) may use the API from\n"
+    "                      browsers (CORS); may be given more than once\n"
     "  --http-open         on loopback: no key is needed, although there are some\n"
     "  --http-max-body B   largest request body: " UNITS_BYTES_HELP "\n"
     "                      (default: 8 MiB, or 16 bytes a token of the longest context)\n"
@@ -61,7 +64,7 @@ static const char help[] =
 struct program_options {
     struct coordinator_config config;
     char dir[1024];
-    const char *hosts[GATEWAY_MAX_HOSTS];
+    const char *hosts[GATEWAY_MAX_HOSTS], *origins[GATEWAY_MAX_HOSTS];
     uint64_t drain_s;
     bool init, done;
 };
@@ -116,6 +119,20 @@ static int host_add(struct program_options *o, const char *name, struct err *e)
     return 0;
 }
 
+static int origin_add(struct program_options *o, const char *origin, struct err *e)
+{
+    if (o->config.n_http_origins == GATEWAY_MAX_HOSTS)
+        return err_set(e, HP_EUSAGE, "--http-origin may be given %d times", GATEWAY_MAX_HOSTS);
+    if (!origin_is_whole(origin))
+        return err_set(e, HP_EUSAGE,
+                       "--http-origin \"%.100s\" is no origin of pages such as "
+                       "https://app.example or http://10.0.0.5:3000, without a path",
+                       origin);
+    o->origins[o->config.n_http_origins++] = origin;
+    o->config.http_origins = o->origins;
+    return 0;
+}
+
 static int options_read(int argc, char **argv, struct program_options *o, struct err *e)
 {
     static const struct option table[] = {{"dir", required_argument, NULL, 'd'},
@@ -126,6 +143,7 @@ static int options_read(int argc, char **argv, struct program_options *o, struct
                                           {"help", no_argument, NULL, 'H'},
                                           {"version", no_argument, NULL, 'V'},
                                           {"http-host", required_argument, NULL, 'o'},
+                                          {"http-origin", required_argument, NULL, 'g'},
                                           {"http-open", no_argument, NULL, 'O'},
                                           {"http-max-body", required_argument, NULL, 'b'},
                                           {"drain-seconds", required_argument, NULL, 'D'},
@@ -151,6 +169,7 @@ static int options_read(int argc, char **argv, struct program_options *o, struct
         case 'i': o->init = true; break;
         case 'O': o->config.http_open = true; break;
         case 'o': rc = host_add(o, optarg, e); break;
+        case 'g': rc = origin_add(o, optarg, e); break;
         case 'b':
             rc = size_read("http-max-body", optarg, MAX_BODY_BYTES, &o->config.http_max_body_bytes,
                            e);

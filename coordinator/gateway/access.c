@@ -42,10 +42,12 @@ bool access_refuse_stranger(const struct access *a, struct http_exchange *x,
         openai_error(x, 403, text, NULL, "host_not_allowed");
         return true;
     }
-    if (r->origin && !origin_is_own(r->origin, &a->names)) {
+    if (r->origin && !origin_is_own(r->origin, &a->names) &&
+        !origin_is_listed(r->origin, &a->origins)) {
         snprintf(
             text, sizeof text,
-            "pages of \"%.200s\" may not use this API; --http-host NAME allows those of a host",
+            "pages of \"%.200s\" may not use this API; --http-host NAME allows those of a host, "
+            "--http-origin ORIGIN those of another",
             r->origin);
         openai_error(x, 403, text, NULL, "origin_not_allowed");
         return true;
@@ -96,9 +98,48 @@ bool access_refuse_partial(const struct access *a, struct http_exchange *x,
     return true;
 }
 
+static bool origin_may_ask(const struct access *a, const struct http_request *r)
+{
+    return r->origin && origin_is_listed(r->origin, &a->origins);
+}
+
+static bool is_preflight(const struct http_request *r)
+{
+    return strcmp(r->method, "OPTIONS") == 0;
+}
+
+/* Keys travel in headers, so cookies are not asked for. */
+static void origin_headers(const struct http_request *r, http_header_fn add, void *out)
+{
+    add(out, "Access-Control-Allow-Origin", r->origin);
+    add(out, "Vary", "Origin");
+    if (!is_preflight(r)) {
+        add(out, "Access-Control-Expose-Headers",
+            "x-request-id, Retry-After, Stream-Id, x-ratelimit-limit-requests, "
+            "x-ratelimit-limit-tokens, x-ratelimit-remaining-requests, "
+            "x-ratelimit-remaining-tokens, x-ratelimit-reset-requests, x-ratelimit-reset-tokens");
+        return;
+    }
+    add(out, "Access-Control-Allow-Methods", "GET, POST");
+    add(out, "Access-Control-Max-Age", "600");
+    if (r->asks_headers)
+        add(out, "Access-Control-Allow-Headers", r->asks_headers);
+}
+
+bool access_grant_preflight(const struct access *a, struct http_exchange *x,
+                            const struct http_request *r)
+{
+    bool granted = is_preflight(r) && origin_may_ask(a, r);
+    if (granted)
+        http_reply(x, 204, "text/plain", "", 0);
+    return granted;
+}
+
 void access_headers(const struct access *a, const struct http_request *r, http_header_fn add,
                     void *out)
 {
+    if (origin_may_ask(a, r))
+        origin_headers(r, add, out);
     char client[REQUEST_CLIENT_BYTES];
     struct request_limits limits;
     if (!r->bearer)

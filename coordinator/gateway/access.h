@@ -9,7 +9,8 @@
 
 struct access {
     const struct requests *requests;
-    struct origin_names names; /* that loopback is called by */
+    struct origin_names names;   /* that loopback is called by */
+    struct origin_names origins; /* whose pages may ask */
     bool beyond_loopback;
     bool open; /* on loopback nobody needs a key */
 };
@@ -20,7 +21,10 @@ bool access_allowed(const struct access *a, const struct http_request *r);
 void access_client(const struct access *a, const struct http_request *r,
                    char client[REQUEST_CLIENT_BYTES]);
 
-/* How the limits of its key stand, as headers of its answer. */
+/* A page's browser asks whether it may ask: true, and it was answered that it may. */
+bool access_grant_preflight(const struct access *a, struct http_exchange *x,
+                            const struct http_request *r);
+/* How the limits of its key stand, and that its page may read it, as headers of its answer. */
 void access_headers(const struct access *a, const struct http_request *r, http_header_fn add,
                     void *out);
 

@@ -37,7 +37,7 @@ static uint64_t body_limit(const struct gateway *g, const struct http_request *r
 static uint64_t on_begin(void *ctx, struct http_exchange *x, const struct http_request *r)
 {
     struct gateway *g = ctx;
-    if (access_refuse_stranger(&g->access, x, r))
+    if (access_refuse_stranger(&g->access, x, r) || access_grant_preflight(&g->access, x, r))
         return 0;
     const struct gateway_route *route = gateway_route_find(x, r);
     if (!route)
@@ -85,6 +85,7 @@ static void on_refused(void *ctx, struct http_exchange *x, int http_status, cons
         snprintf(text, sizeof text, "%s", why);
     openai_error(x, http_status, text, NULL,
                  http_status == 413   ? "limit"
+                 : http_status == 408 ? "timeout"
                  : http_status == 503 ? "busy"
                                       : "invalid");
 }
@@ -105,8 +106,10 @@ static struct gateway *gateway_create(uv_loop_t *loop, const struct gateway_conf
     }
     g->loop = loop;
     g->config = *config;
-    g->access = (struct access){
-        .requests = requests, .names = {config->hosts, config->n_hosts}, .open = config->open};
+    g->access = (struct access){.requests = requests,
+                                .names = {config->hosts, config->n_hosts},
+                                .origins = {config->origins, config->n_origins},
+                                .open = config->open};
     g->requests = requests;
     g->pools = (struct pool_infer_desk){.pools = config->pools, .lanes = lanes};
     g->kserve = pool_infer_backend(&g->pools);

@@ -18,6 +18,9 @@ struct gateway_config {
     const char *const *hosts; /* names beside those of loopback under which a loopback gateway is
                                  spoken to; borrowed while it runs */
     int n_hosts;
+    const char *const *origins; /* whose pages may use the API from browsers: "https://app.example";
+                                   borrowed */
+    int n_origins;
     uint64_t resume_ms; /* so long a request with an Idempotency-Key goes on without a reader, and
                            its answer is kept; 0: KEPT_RESUME_MS */
     bool open;          /* on loopback no key is needed, although there are some */

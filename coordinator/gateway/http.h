@@ -46,6 +46,7 @@ struct http_exchange;
 struct http_request {
     const char *method, *path; /* the path is decoded: any bytes but NUL */
     const char *host, *origin, *content_type, *accept;
+    const char *asks_headers;    /* Access-Control-Request-Headers */
     const char *bearer;          /* the Authorization header's token, else x-api-key */
     const char *inference_bytes; /* Inference-Header-Content-Length: how much of the body is JSON */
     const char *idempotency_key, *last_event_id;
@@ -63,8 +64,8 @@ struct http_handler {
     uint64_t (*begin)(void *ctx, struct http_exchange *x, const struct http_request *r);
     /* The whole request. Answer with http_reply or http_stream_begin, now or later. */
     void (*request)(void *ctx, struct http_exchange *x, const struct http_request *r);
-    /* The body was not taken (413: too large, 503: too many at once) or the request is malformed
-     * (400): reply something of the right shape, now. */
+    /* The body was not taken (413: too large, 503: too many at once, 408: too slow) or the request
+     * is malformed (400): reply something of the right shape, now. */
     void (*refused)(void *ctx, struct http_exchange *x, int http_status, const char *why);
     /* Headers of every reply, given to `add` one by one when it is made; NULL: there are none. */
     void (*headers)(void *ctx, const struct http_exchange *x, http_header_fn add, void *out);

@@ -241,6 +241,7 @@ static void request_fill(struct http_exchange *x, const char *url, const char *m
         .origin = header_value(c, "Origin"),
         .content_type = header_value(c, "Content-Type"),
         .accept = header_value(c, "Accept"),
+        .asks_headers = header_value(c, "Access-Control-Request-Headers"),
         .bearer = bearer_of(c),
         .inference_bytes = header_value(c, "Inference-Header-Content-Length"),
         .idempotency_key = header_value(c, "Idempotency-Key"),

@@ -26,7 +26,9 @@ enum exchange_state {
 
 struct http_connection {
     struct MHD_Connection *connection;
-    uint64_t deadline_ns; /* 0: none */
+    uint64_t deadline_ns;    /* 0: none */
+    bool asked;              /* a request's first line has come, its last byte has not */
+    struct http_exchange *x; /* whose body is coming; NULL: none's */
     struct http_connection *next, **link;
 };
 

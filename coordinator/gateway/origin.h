@@ -20,4 +20,9 @@ bool host_is_own(const char *value, const struct origin_names *names);
 /* An Origin header ("http://localhost:3000"): the same by its host; "null" is nobody's. */
 bool origin_is_own(const char *value, const struct origin_names *names);
 
+/* Whether a page of that origin is one of those given, as a whole: scheme, host and port. */
+bool origin_is_listed(const char *value, const struct origin_names *origins);
+/* Whether it can stand in such a list: "https://app.example", "http://10.0.0.5:3000". */
+bool origin_is_whole(const char *value);
+
 #endif

@@ -427,12 +427,14 @@ def connections_without_requests_end_and_take_nobodys_descriptors():
         with connect(c.port, 60) as silent, connect(c.port, 60) as slow:
             silent.sendall(head("POST", CHAT, "Content-Type: application/json", "Content-Length: 5000000") + b"{")
             slow.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n")
-            ended = None
+            ended, told = None, b""
             while ended is None and time.monotonic() - started < 30 * SCALE:
                 try:
                     slow.sendall(b"X: y\r\n")
                     slow.settimeout(0.5)
-                    if slow.recv(1000) == b"":
+                    part = slow.recv(1000)
+                    told += part
+                    if part == b"":
                         ended = time.monotonic() - started
                 except socket.timeout:
                     pass
@@ -440,7 +442,8 @@ def connections_without_requests_end_and_take_nobodys_descriptors():
                     ended = time.monotonic() - started
             assert ended and 8 < ended < 14 * SCALE, ended
             silent.settimeout(20 * SCALE)
-            read_all(silent)
+            for reply, part in ((told, b"headers"), (read_all(silent), b"body")):
+                assert reply.startswith(b"HTTP/1.1 408 ") and b"x-request-id: req_" in reply and b'"timeout"' in reply and part in reply.partition(b"\r\n\r\n")[2], reply
             assert time.monotonic() - started < 15 * SCALE
         text = c.request("GET", "/metrics")[1]
         figures = {line.split()[0]: float(line.split()[1]) for line in text.splitlines() if line.startswith("hp_http_")}
@@ -511,8 +514,21 @@ def options_say_who_may_come_and_how_much_they_may_send():
             return exchange(c.port, data)[0]
 
         assert models() == 401 and models(f"Authorization: Bearer {key}") == 200
-        options = ("--http-open", "--http-host", "api.example", "--http-host", "gpu-box", "--http-max-body", "100000")
+        options = ("--http-open", "--http-host", "api.example", "--http-host", "gpu-box", "--http-max-body", "100000", "--http-origin", "https://app.example", "--http-origin", "http://10.0.0.5:3000")
         with Restarted(c, *options):
+            # Pages of the origins that were named may ask and read; others may not, also of the same host at another port.
+            for origin in ("https://app.example", "http://10.0.0.5:3000"):
+                status, headers, _ = exchange(c.port, head("OPTIONS", CHAT, f"Origin: {origin}", "Access-Control-Request-Method: POST", "Access-Control-Request-Headers: authorization, x-stainless-os"))
+                assert status == 204 and headers["access-control-allow-origin"] == origin and headers["vary"] == "Origin", (status, headers)
+                assert headers["access-control-allow-headers"] == "authorization, x-stainless-os" and "POST" in headers["access-control-allow-methods"], headers
+                status, headers, _ = exchange(c.port, head("GET", "/v1/models", f"Origin: {origin}"))
+                assert status == 200 and headers["access-control-allow-origin"] == origin and "x-request-id" in headers["access-control-expose-headers"], (status, headers)
+                assert "access-control-allow-credentials" not in headers, headers
+                assert exchange(c.port, head("GET", "/nothing", f"Origin: {origin}"))[1]["access-control-allow-origin"] == origin
+            for origin in ("https://app.example:8443", "http://app.example", "https://app.example.evil", "http://10.0.0.5", "null"):
+                for method in ("OPTIONS", "GET"):
+                    status, headers, _ = exchange(c.port, head(method, "/v1/models", f"Origin: {origin}", "Access-Control-Request-Method: POST"))
+                    assert status == 403 and "access-control-allow-origin" not in headers, (origin, method, status, headers)
             assert models() == 200
             assert models(host="api.example") == 200 and models("Origin: https://gpu-box:8443", host="gpu-box:80") == 200
             assert models(host="other.example") == 403 and models("Origin: https://api.example.evil") == 403
