@@ -102,7 +102,6 @@ static void connection_expire(struct http_server *s, struct http_connection *c)
     struct http_exchange *x = c->x;
     if (x && x->state == EXCHANGE_RECEIVING) {
         x->state = EXCHANGE_CUT;
-        http_header(x, "Connection", "close");
         s->handler.refused(s->handler.ctx, x, 408, "the request's body took too long to come");
     } else if (c->asked && !x) {
         headers_refuse(s, c);

@@ -12,7 +12,7 @@
 #include "coordinator/gateway/http_framing.h"
 #include "coordinator/gateway/http_int.h"
 
-enum { STREAM_BLOCK_BYTES = 16384 };
+enum { STREAM_BLOCK_BYTES = 2048 }; /* libmicrohttpd keeps so much for each stream */
 
 /* ---- replies ---- */
 
@@ -60,7 +60,8 @@ static void reply_by_hand(struct http_exchange *x, int status, const char *conte
                           const void *body, size_t n)
 {
     struct buffer all = {0};
-    buffer_printf(&all, "HTTP/1.1 %d Refused\r\nContent-Length: %zu\r\n", status, n);
+    buffer_printf(&all, "HTTP/1.1 %d Refused\r\nContent-Length: %zu\r\nConnection: close\r\n",
+                  status, n);
     headers_add(x, content_type, line_header, &all);
     x->status = status;
     buffer_printf(&all, "\r\n");
@@ -262,7 +263,8 @@ static void queue_response(struct http_exchange *x)
 
 static void exchange_refuse(struct http_exchange *x, int status, const char *why)
 {
-    http_header(x, "Connection", "close");
+    if (x->state != EXCHANGE_CUT)
+        http_header(x, "Connection", "close");
     x->server->figures.refused_bodies += status != 400;
     x->server->handler.refused(x->server->handler.ctx, x, status, why);
 }

@@ -18,10 +18,18 @@ struct completion *completion_create(struct openai *o, struct http_exchange *x,
                                      const struct dialect *d, bool chat, const char *client)
 {
     struct completion *c = calloc(1, sizeof *c);
-    if (!c)
+    struct err *failure = c ? calloc(1, sizeof *failure) : NULL;
+    if (!failure) {
+        free(c);
         return NULL;
-    *c = (struct completion){
-        .openai = o, .x = x, .chat = chat, .retry_after_s = 1, .next = o->open, .link = &o->open};
+    }
+    *c = (struct completion){.openai = o,
+                             .x = x,
+                             .chat = chat,
+                             .failure = failure,
+                             .retry_after_s = 1,
+                             .next = o->open,
+                             .link = &o->open};
     snprintf(c->client, sizeof c->client, "%s", client);
     c->answer.x = x;
     c->answer.head = (struct openai_head){
@@ -60,6 +68,7 @@ void completion_destroy(struct completion *c)
     openai_body_destroy(&c->body);
     buffer_free(&c->raw);
     prompt_free(&c->prompt);
+    free(c->failure);
     patience_end(&c->patience);
     model_close(&c->model);
     free(c);

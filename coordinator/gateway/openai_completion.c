@@ -24,7 +24,7 @@ static struct completion *completion_of(struct piece *p)
 static void encode_run(struct piece *p)
 {
     struct completion *c = completion_of(p);
-    prompt_make(c->body, c->model, c->context, &c->prompt);
+    prompt_make(c->body, c->model, c->context, &c->prompt, c->failure);
 }
 
 /* A piece came back: is there still something to do for it? */
@@ -67,10 +67,12 @@ static void encode_done(struct piece *p, const struct err *why)
     if (!completion_returned(c, why))
         return;
     if (c->prompt.rc < 0) {
-        completion_refuse(c, c->prompt.rc, c->prompt.failure.text, c->prompt.param, c->prompt.code);
+        completion_refuse(c, c->prompt.rc, c->failure->text, c->prompt.param, c->prompt.code);
     } else if (answer_expected(c, &e) < 0) {
         completion_refuse(c, e.code, e.text, NULL, NULL);
     } else {
+        free(c->failure);
+        c->failure = NULL;
         c->answer.head.prompt_tokens = c->prompt.ids.size / sizeof(uint32_t);
         completion_open(c);
     }
@@ -162,7 +164,7 @@ static void completion_parsed(struct completion *c, size_t bytes)
     struct err e = {0};
     int rc;
     if (c->parsed < 0) {
-        completion_refuse(c, c->parsed, c->failure.text, c->param, NULL);
+        completion_refuse(c, c->parsed, c->failure->text, c->param, NULL);
     } else if ((rc = r->find(r->ctx, c->client, c->body->model, &m, &e)) < 0) {
         completion_refuse(c, rc, e.text, "model", openai_model_code(rc));
     } else if (!m.serving && !m.waits) {
@@ -188,7 +190,7 @@ static void parse_run(struct piece *p)
     struct completion *c = completion_of(p);
     c->parsed =
         openai_body_read(buffer_cstr(&c->raw), c->raw.size, c->answer.head.dialect->translate,
-                         c->chat, &c->body, &c->param, &c->failure);
+                         c->chat, &c->body, &c->param, c->failure);
     c->chat = c->body ? c->body->chat : c->chat;
     buffer_free(&c->raw);
 }

@@ -26,7 +26,7 @@ struct completion {
     struct openai_body *body;
     int parsed;
     const char *param;
-    struct err failure;
+    struct err *failure; /* of parsing and encoding; NULL afterwards: streams that wait are many */
     struct model *model; /* shared */
     uint64_t context;
     uint32_t retry_after_s;

@@ -15,7 +15,7 @@ static int refuse_length(struct prompt *p, const struct openai_body *b, uint64_t
 {
     p->code = "context_length_exceeded";
     p->param = b->chat ? "messages" : "prompt";
-    return err_set(&p->failure, HP_EINVAL,
+    return err_set(p->failure, HP_EINVAL,
                    "This model's maximum context length is %llu tokens, of which at least one is "
                    "for the answer. However, your "
                    "%s resulted in %zu %s. "
@@ -32,7 +32,7 @@ static int encode_text(struct prompt *p, const struct openai_body *b, const stru
     if (n / (longest ? longest : 1) > context)
         return refuse_length(p, b, context, n, "bytes, more than so many tokens can hold");
     return tokenizer_encode_literal(t, text, n, literal, n_literal, add_special, &p->ids,
-                                    &p->failure);
+                                    p->failure);
 }
 
 static int encode_plain(struct prompt *p, const struct openai_body *b, const struct tokenizer *t,
@@ -144,11 +144,11 @@ static int encode_chat(struct prompt *p, const struct openai_body *b, struct mod
 {
     struct buffer text = {0}, spans = {0};
     struct literal_mark mark;
-    int rc = b->literal_specials ? literal_mark(b->messages, t, &mark, &p->failure) : 0;
-    rc = rc < 0 ? rc : prompt_render(b, model, &text, &p->failure);
+    int rc = b->literal_specials ? literal_mark(b->messages, t, &mark, p->failure) : 0;
+    rc = rc < 0 ? rc : prompt_render(b, model, &text, p->failure);
     p->reasons = rc == 0 && text_begins_reasoning(&text);
     if (rc == 0 && b->literal_specials)
-        rc = literal_unmark(&text, &mark, &spans, &p->failure);
+        rc = literal_unmark(&text, &mark, &spans, p->failure);
     if (rc == 0)
         rc = encode_text(p, b, t, context, buffer_cstr(&text), text.size,
                          (const struct text_span *)(const void *)spans.data,
@@ -173,7 +173,7 @@ static int echo_add(struct prompt *p, const struct body_prompt *b, const struct 
     }
     buffer_append(&p->echo_ends, &p->echo.size, sizeof p->echo.size);
     if (p->echo.failed || p->echo_ends.failed)
-        rc = err_set(&p->failure, HP_ENOMEM, "out of memory for a prompt");
+        rc = err_set(p->failure, HP_ENOMEM, "out of memory for a prompt");
     return rc;
 }
 
@@ -193,7 +193,7 @@ static int prompt_add(struct prompt *p, const struct openai_body *b, struct mode
     size_t end = p->ids.size / sizeof(uint32_t);
     buffer_append(&p->ends, &end, sizeof end);
     if (rc == 0 && (p->ids.failed || p->ends.failed))
-        rc = err_set(&p->failure, HP_ENOMEM, "out of memory for a prompt");
+        rc = err_set(p->failure, HP_ENOMEM, "out of memory for a prompt");
     return rc == 0 && end - before >= context ? refuse_length(p, b, context, end - before, "tokens")
                                               : rc;
 }
@@ -202,7 +202,7 @@ static int prompt_fill(struct prompt *p, const struct openai_body *b, struct mod
                        uint64_t context)
 {
     const struct tokenizer *t;
-    int rc = model_tokenizer(model, &t, &p->failure);
+    int rc = model_tokenizer(model, &t, p->failure);
     for (size_t i = 0; i < b->n_prompts && rc == 0; i++)
         rc = prompt_add(p, b, model, t, context, i);
     return rc;
@@ -235,7 +235,7 @@ static int grammar_bound(struct prompt *p, const struct openai_body *b)
     if (bytes * b->n_choices <= GRAMMARS_BYTES)
         return 0;
     p->param = "n";
-    return err_set(&p->failure, HP_EINVAL,
+    return err_set(p->failure, HP_EINVAL,
                    "n: %u answers that are held to a grammar of %zu bytes are too many; at most "
                    "%zu are allowed",
                    b->n_choices, bytes, GRAMMARS_BYTES / bytes);
@@ -243,7 +243,7 @@ static int grammar_bound(struct prompt *p, const struct openai_body *b)
 
 static int grammar_fill(struct prompt *p, struct openai_body *b)
 {
-    int rc = openai_grammar_make(b->root, &b->sampling.grammar, &p->param, &p->failure);
+    int rc = openai_grammar_make(b->root, &b->sampling.grammar, &p->param, p->failure);
     return rc < 0 ? rc : grammar_bound(p, b);
 }
 
@@ -252,13 +252,14 @@ static int calls_hold(struct prompt *p, struct openai_body *b, const struct mode
 {
     const char *source = model_tool_template(model);
     int rc = tools_grammar_make(b, tool_format_of(source), template_knows_reasoning(source),
-                                p->reasons, &b->sampling.grammar, &p->param, &p->failure);
+                                p->reasons, &b->sampling.grammar, &p->param, p->failure);
     return rc < 0 ? rc : grammar_bound(p, b);
 }
 
-void prompt_make(struct openai_body *b, struct model *model, uint64_t context, struct prompt *out)
+void prompt_make(struct openai_body *b, struct model *model, uint64_t context, struct prompt *out,
+                 struct err *why)
 {
-    *out = (struct prompt){0};
+    *out = (struct prompt){.failure = why};
     if (b->structured)
         out->rc = grammar_fill(out, b);
     bool prompted = out->rc == 0;
@@ -267,7 +268,7 @@ void prompt_make(struct openai_body *b, struct model *model, uint64_t context, s
     if (prompted && out->rc == 0 && b->holds_calls)
         out->rc = calls_hold(out, b, model);
     if (prompted && out->rc < 0)
-        failure_tell(&out->failure, model, b->model);
+        failure_tell(out->failure, model, b->model);
     if (prompted && out->rc == HP_EINVAL && !out->param)
         out->param = b->chat ? "messages" : "prompt";
     openai_body_drop_prompt(b);

@@ -15,7 +15,7 @@ struct prompt {
     struct buffer echo_ends; /* size_t each: of them in `echo` */
     bool reasons;            /* it ends with what begins the answer's reasoning */
     int rc;
-    struct err failure;
+    struct err *failure;      /* the caller's: why it failed */
     const char *param, *code; /* of the refusal; NULL */
 };
 
@@ -26,11 +26,13 @@ int prompt_render(const struct openai_body *b, struct model *model, struct buffe
 
 void prompt_free(struct prompt *p);
 
-/* Fills `out`, and the grammar of the body's sampling where one is asked for (or its calls are
- * held, to a format that the model's template has), and frees what the
- * body holds of the prompt. A prompt that cannot fit into `context`
- * is refused by its bytes before it is tokenized, with the code and in the words that clients know
+/* Fills `out` (`why` is its failure, and lives as long as that is read), and the grammar of the
+ * body's sampling where one is asked for (or its calls are held, to a format that the model's
+ * template has), and frees what the body holds of the prompt. A prompt that cannot fit into
+ * `context` is refused by its bytes before it is tokenized, with the code and in the words that
+ * clients know
  * ("context_length_exceeded"). */
-void prompt_make(struct openai_body *b, struct model *model, uint64_t context, struct prompt *out);
+void prompt_make(struct openai_body *b, struct model *model, uint64_t context, struct prompt *out,
+                 struct err *why);
 
 #endif

@@ -50,10 +50,9 @@ static int text_tokenize(struct text_call *c, const struct tokenizer *t)
 {
     struct prompt p = {0};
     if (!c->empty)
-        prompt_make(c->body, c->model, UINT32_MAX, &p);
+        prompt_make(c->body, c->model, UINT32_MAX, &p, &c->failure);
     if (p.rc == 0)
         tokens_write(c, t, &p);
-    c->failure = p.failure;
     c->param = p.param;
     c->code = p.code;
     prompt_free(&p);

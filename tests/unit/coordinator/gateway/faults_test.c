@@ -107,7 +107,7 @@ static int prompt_of(struct model *m, const char *text, bool chat)
     struct err e = {0};
     int rc = openai_body_parse(text, strlen(text), chat, &b, &param, &e);
     if (rc == 0) {
-        prompt_make(b, m, 1000, &p);
+        prompt_make(b, m, 1000, &p, &e);
         rc = p.rc;
     }
     openai_body_destroy(&b);

@@ -26,12 +26,13 @@ static struct model *demo_open(void)
 static struct prompt made(struct model *m, bool chat, const char *body, uint64_t context)
 {
     struct openai_body *b;
+    static struct err why;
     struct prompt p;
     const char *param;
     struct err e = {0};
     if (openai_body_parse(body, strlen(body), chat, &b, &param, &e) < 0)
         fail_msg("%s", e.text);
-    prompt_make(b, m, context, &p);
+    prompt_make(b, m, context, &p, &why);
     openai_body_destroy(&b);
     return p;
 }
@@ -107,7 +108,8 @@ TEST(a_grammar_is_made_with_the_prompt_and_refused_by_its_field)
         struct prompt p = made(m, false, body, CONTEXT);
         if (p.rc != (cases[i].param ? HP_EINVAL : 0) ||
             (cases[i].param && (!p.param || strcmp(p.param, cases[i].param) != 0)))
-            fail_msg("%s: %d %s %s", cases[i].fields, p.rc, p.param ? p.param : "", p.failure.text);
+            fail_msg("%s: %d %s %s", cases[i].fields, p.rc, p.param ? p.param : "",
+                     p.failure->text);
         prompt_free(&p);
     }
     model_close(&m);
@@ -121,9 +123,9 @@ TEST(a_model_without_a_template_is_named_as_its_clients_know_it)
         m, true, "{\"model\": \"gpt2\", \"messages\": [{\"role\": \"user\", \"content\": \"x\"}]}",
         CONTEXT);
     assert_int_equal(p.rc, HP_EUNSUPPORTED);
-    if (strncmp(p.failure.text, "model \"gpt2\": the model has no chat template", 44) != 0 ||
-        !strstr(p.failure.text, "/v1/completions") || strstr(p.failure.text, path))
-        fail_msg("%s", p.failure.text);
+    if (strncmp(p.failure->text, "model \"gpt2\": the model has no chat template", 44) != 0 ||
+        !strstr(p.failure->text, "/v1/completions") || strstr(p.failure->text, path))
+        fail_msg("%s", p.failure->text);
     prompt_free(&p);
     model_close(&m);
     unlink(path);
@@ -295,7 +297,8 @@ TEST(what_cannot_fit_is_refused_in_words_that_clients_know)
         assert_int_equal(p.rc, HP_EINVAL);
         assert_string_equal(p.code, "context_length_exceeded");
         assert_string_equal(p.param, "messages");
-        assert_non_null(strstr(p.failure.text, "This model's maximum context length is 16 tokens"));
+        assert_non_null(
+            strstr(p.failure->text, "This model's maximum context length is 16 tokens"));
         if (i > 0)
             assert_int_equal(p.ids.size, 0); /* before it was tokenized */
         prompt_free(&p);
