@@ -104,7 +104,8 @@ int prefill_view_print(const json_t *deployment, struct err *e)
     if (!r)
         return 0;
     bool planned = json_object_get(r, "planned_s") != NULL;
-    printf("\nlast prompt: %s tokens", shown_member(r, "tokens").s);
+    printf("\nlast prompt: %s token%s", shown_member(r, "tokens").s,
+           number_member(r, "tokens") == 1 ? "" : "s");
     if (number_member(r, "cached") > 0)
         printf(" after %s that were there", shown_member(r, "cached").s);
     printf(" in %zu slice%s, measured %s", n, n == 1 ? "" : "s",

@@ -50,7 +50,8 @@ def a_second_turn_is_answered_as_without_and_computes_less():
         metrics = c.request("GET", "/metrics")[1]
         assert 'hp_prefix_hits_total{deployment="demo"} 2' in metrics, metrics
         people = c.run("describe", "demo").stdout
-        assert "2 of 3 requests began as others" in people, people
+        assert "2 hits of 3 requests" in people and " own (of one request), 0 shared, " in people and " swaps, " in people, people
+        assert "the first one after loading" in people, people
 
 
 @test

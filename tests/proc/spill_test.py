@@ -82,7 +82,8 @@ def evicted_beginnings_come_back_from_memory_and_disk_and_after_a_restart():
         assert cached(body) == 64 * PAGES and body["choices"] == first[1]["choices"], (cached(body), body)
         metrics = c.request("GET", "/metrics")[1]
         assert 'hp_spill_hits_total{deployment="demo"} 4' in metrics, metrics
-        assert "4 sequences began with some (%d tokens" % (told["tokens"] + 64 * PAGES) in c.run("describe", "demo").stdout
+        people = c.run("describe", "demo").stdout
+        assert "4 hits (%d tokens; 0 swaps)" % (told["tokens"] + 64 * PAGES) in people and " spilled; " in people, people
 
 
 @test
