@@ -252,6 +252,98 @@ TEST(a_gpu_that_falls_off_the_bus_is_an_error_at_every_call)
     restart();
 }
 
+/* Few rows by integers, many by cuBLASLt, then attention in tiles and in parts: what went wrong
+ * first, or 0. All is given back, whatever happened. */
+enum { SOME_ROWS = 20, SOME_WIDTH = 64 };
+static int some_work(struct err *e)
+{
+    const struct backend *b = plugin_open()->backend;
+    const struct device_config c = {.backend = "cuda", .of = b};
+    struct device *d = NULL;
+    struct stream *s = NULL;
+    struct device_weight *loaded = NULL;
+    struct device_op *ready[2] = {0};
+    struct memory m[2] = {0};
+    struct kv_group g = {.layout = {.n_blocks = 1, .n_kv_heads = 1, .head_dim = SOME_WIDTH}};
+    static float values[SOME_WIDTH * SOME_WIDTH], x[SOME_ROWS * SOME_WIDTH];
+    static uint8_t bytes[SOME_WIDTH * SOME_WIDTH * 2];
+    static const uint32_t pages[] = {0};
+    const uint32_t *by_group[] = {pages};
+    struct weight w = weight_make(DTYPE_Q8_0, values, SOME_WIDTH, SOME_WIDTH, bytes);
+    const struct weight *list[] = {&w, NULL};
+    const struct graph_op ops[] = {
+        {.kind = OP_MATMUL, .n_inputs = 1, .n_weights = 1, .weights = list},
+        {.kind = OP_ATTENTION,
+         .n_inputs = 3,
+         .u.attention = {.heads = 1, .kv_heads = 1, .head_dim = SOME_WIDTH}}};
+    int rc = device_open(&c, &d, e);
+    rc = rc < 0 ? rc : b->stream_create(d, &s, e);
+    for (int i = 0; i < 2; i++)
+        rc = rc < 0 ? rc : b->memory_alloc(d, sizeof x, &m[i], e);
+    rc = rc < 0 ? rc : b->memory_alloc(d, b->kv_page_bytes(d, &g.layout), &g.pool, e);
+    rc = rc < 0 ? rc : b->weight_load(d, &w, WEIGHT_MATMUL, false, &loaded, e);
+    for (int i = 0; i < 2; i++) {
+        const struct op_request request = {.op = &ops[i], .weights = {i ? NULL : loaded}};
+        rc = rc < 0 ? rc : b->op_prepare(d, &request, &ready[i], e);
+    }
+    for (uint32_t rows = 1; rc == 0 && rows <= SOME_ROWS; rows += SOME_ROWS - 1) {
+        struct tensor in[3], out = tensor_rows(m[1], DTYPE_F32, rows, SOME_WIDTH),
+                             host = tensor_on_host(x, DTYPE_F32, rows, SOME_WIDTH);
+        const struct attention_run run = {
+            .n_tokens = rows, .first_position = rows - 1, .pages = by_group};
+        const struct op_batch batch = {.runs = &run, .n_runs = 1, .kv = &g};
+        for (int i = 0; i < 3; i++)
+            in[i] = tensor_rows(m[0], DTYPE_F32, rows, SOME_WIDTH);
+        b->copy(s, &in[0], &host);
+        b->op_run(s, ready[0], in, &out, NULL);
+        b->op_run(s, ready[1], in, &out, &batch);
+        rc = b->stream_wait(s, e);
+    }
+    for (int i = 0; i < 2; i++)
+        if (ready[i])
+            b->op_release(&ready[i]);
+    if (loaded)
+        b->weight_free(d, &loaded);
+    for (int i = 0; i < 2; i++)
+        if (m[i].data)
+            b->memory_release(d, &m[i]);
+    if (g.pool.data)
+        b->memory_release(d, &g.pool);
+    if (s)
+        b->stream_destroy(&s);
+    if (d)
+        device_close(&d);
+    return rc;
+}
+
+TEST(each_call_of_products_and_attention_and_each_allocation_may_fail)
+{
+    static const struct {
+        const char *what;
+        int code;
+    } cases[] = {{"call_fails", HP_EDEVICE}, {"malloc_fails", HP_ENOMEM}};
+    void (*restart)(void) = NULL;
+    plugin_open();
+    *(void **)&restart = standin_symbol("cuda_on_cpu_restart");
+    for (int i = 0; i < 2; i++) {
+        int fails = 1, rc = -1;
+        for (; rc < 0; fails++) {
+            char setting[64];
+            struct err e = {0};
+            assert_true(fails < 1000);
+            snprintf(setting, sizeof setting, "%s=%d", cases[i].what, fails);
+            setenv("CUDA_ON_CPU", setting, 1);
+            restart();
+            rc = some_work(&e);
+            if (rc < 0 && rc != cases[i].code)
+                fail_msg("%s: %s", setting, e.text);
+        }
+        assert_true(fails > 8);
+    }
+    unsetenv("CUDA_ON_CPU");
+    restart();
+}
+
 /* Scratch that there is no room for ends what runs; the GPU is there all the same. */
 TEST(want_of_memory_while_it_computes_is_no_lost_gpu)
 {
@@ -336,6 +428,7 @@ int main(void)
         cmocka_unit_test(a_gpu_without_enough_memory_says_how_many_bytes_are_missing),
         cmocka_unit_test(a_box_without_a_driver_or_such_a_gpu_is_told_so),
         cmocka_unit_test(a_gpu_that_falls_off_the_bus_is_an_error_at_every_call),
+        cmocka_unit_test(each_call_of_products_and_attention_and_each_allocation_may_fail),
         cmocka_unit_test(want_of_memory_while_it_computes_is_no_lost_gpu),
         cmocka_unit_test(a_gpu_that_is_lost_while_it_serves_fails_its_stage_and_nothing_else),
     };
