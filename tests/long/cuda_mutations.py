@@ -52,7 +52,7 @@ FAULTS = [
     ("halves: room for cuBLASLt is not taken", ROOM + "matmul.c", "    r.bytes = r.in_bytes + r.panel_bytes + work_bytes(d);", "    r.bytes = r.in_bytes + r.panel_bytes;"),
     ("halves: cuBLASLt is given rows that lie anywhere", ROOM + "blas.cu", "    return all % BLAS_ALIGNMENT == 0 &&", "    return all != 0 &&"),
     ("halves: the way of another shape", ROOM + "blas.cu", "           a->rows == b->rows && ", "           "),
-    ("room is not counted", ROOM + "matmul.c", "        bytes = halves > bytes ? halves : bytes;\n", "        bytes += halves / 2;\n"),
+    ("room is not counted", ROOM + "matmul.c", "        bytes = halves > bytes ? halves : bytes;\n", "        (void)halves;\n"),
     # flash
     ("flash: keys are not waited for", ROOM + "flash.cu", "        async_groups_wait<1>();\n        __syncthreads();\n        keys_multiply", "        __syncthreads();\n        keys_multiply"),
     ("flash: values are not waited for", ROOM + "flash.cu", "        async_groups_wait<1>();\n        __syncthreads();\n        values_multiply", "        __syncthreads();\n        values_multiply"),
