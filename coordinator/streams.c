@@ -43,10 +43,13 @@ static void stream_left_remove(struct coord *c, struct stream_left *l)
 
 void streams_free(struct coord *c)
 {
-    while (c->n_streams)
-        stream_left_remove(c, &c->streams[0]);
+    for (size_t i = 0; i < c->n_streams; i++) {
+        free(c->streams[i].note);
+        free(c->streams[i].ids);
+    }
     free(c->streams);
     c->streams = NULL;
+    c->n_streams = 0;
 }
 
 /* ---- from the store ---- */
@@ -126,7 +129,8 @@ static int stream_end_restore(struct coord *c, uint64_t stream, struct pack_span
     l->ids = malloc(end.ids.count * sizeof *l->ids + 1);
     if (!l->ids)
         return err_set(e, HP_ENOMEM, "no memory for an answer of before");
-    memcpy(l->ids, end.ids.items, end.ids.count * sizeof *l->ids);
+    if (end.ids.count)
+        memcpy(l->ids, end.ids.items, end.ids.count * sizeof *l->ids);
     l->n = end.ids.count;
     l->ended = true;
     l->finish = (enum request_finish)end.finish;

@@ -45,6 +45,8 @@ static void choice_fail_memory(struct kept_choice *c)
 
 static bool ids_keep(struct kept_choice *c, const uint32_t *ids, size_t n)
 {
+    if (!n)
+        return true;
     if (!vector_reserve(c->ids, c->room_ids, c->n_ids + n))
         return false;
     memcpy(c->ids + c->n_ids, ids, n * sizeof *ids);

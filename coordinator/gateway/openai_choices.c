@@ -250,9 +250,10 @@ static bool scores_count(struct completion *c, struct openai_choice *choice)
                 "answers with logprobs that are being made have more than %d MiB together: try "
                 "again later",
                 ANSWER_SCORES_ALL_BYTES >> 20);
-    if (e.code < 0)
-        completion_fail(c, &e);
-    return e.code == 0;
+    if (e.code == 0)
+        return true;
+    completion_fail(c, &e);
+    return false;
 }
 
 static void on_scores(void *ctx, uint64_t request, bool of_prompt, const struct score *scores,

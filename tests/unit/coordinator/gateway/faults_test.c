@@ -1,6 +1,7 @@
 /* The gateway's own code with failing allocations. */
 #include "coordinator/gateway/completion.h"
 #include "coordinator/gateway/dialect.h"
+#include "coordinator/gateway/kept_notes.h"
 #include "coordinator/gateway/lanes.h"
 #include "coordinator/gateway/openai_json.h"
 #include "coordinator/gateway/prompt.h"
@@ -149,9 +150,29 @@ static int replies(void *ctx)
     return fine ? 0 : HP_ENOMEM;
 }
 
+static int notes(void *ctx)
+{
+    struct kept_stream s = {.id = "cmpl-1", .key = "k", .dialect = &dialect_messages}, again;
+    struct buffer out = {0};
+    (void)ctx;
+    buffer_append(&s.body, "{}", 2);
+    kept_note_write(&s, &out);
+    int rc = out.failed || s.body.failed ? HP_ENOMEM : 0;
+    if (rc == 0 && !kept_note_read((struct pack_span){out.data, out.size}, &again))
+        rc = HP_ENOMEM;
+    else if (rc == 0 && (again.dialect != &dialect_messages || again.body.size != 2))
+        rc = HP_EBUG;
+    if (rc == 0 || rc == HP_EBUG)
+        buffer_free(&again.body);
+    buffer_free(&s.body);
+    buffer_free(&out);
+    return rc;
+}
+
 TEST(what_a_request_needs_bears_every_failing_allocation)
 {
     faults_each("bodies", bodies, NULL);
+    faults_each("notes", notes, NULL);
     struct tokenizer *bytes = byte_tokenizer_create();
     faults_each("replies", replies, bytes);
     tokenizer_destroy(&bytes);
