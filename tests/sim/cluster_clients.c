@@ -64,7 +64,7 @@ static void on_finished(void *ctx, uint64_t request, enum request_finish finish,
     c->finished = c->leaves = true;
     c->usage = *usage;
     size_t shown = c->n_expected - (c->ends_early ? 1 : 0);
-    c->sim->wrong += (c->said_width && c->n_scored != shown) ||
+    c->sim->wrong += (c->said_width && c->n_scored != c->n_expected) ||
                      (c->prompt_width && c->n_prompt_scored != c->n_prompt - 1);
     c->sim->wrong += c->n_now != shown || (finish == REQUEST_STOP) != c->ends_early ||
                      usage->output_tokens != c->n_expected;
