@@ -215,7 +215,7 @@ TEST(room_for_products_is_what_was_promised)
     const struct backend *b = d->backend;
     uint64_t weights = b->weight_resident_bytes(d, &w, WEIGHT_MATMUL, false),
              room = b->matmul_scratch_bytes(d, &w, WEIGHT_MATMUL, false, ROWS),
-             rows = 2 * ROWS * (INPUTS + OUTPUTS) * sizeof(float);
+             rows = ROWS * (INPUTS + 2 * OUTPUTS) * sizeof(float);
     assert_true(room > 2 * (ROWS + OUTPUTS) * INPUTS);
     assert_true(b->matmul_scratch_bytes(d, &w, WEIGHT_MATMUL, true, ROWS) == 0);
     assert_true(b->matmul_scratch_bytes(d, &w, WEIGHT_MATMUL, false, 1) >= 8 * INPUTS * 3 / 2);
