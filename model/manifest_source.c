@@ -11,13 +11,14 @@
 
 int manifest_source_open(struct manifest_source *s, const char *path, struct err *e)
 {
-    struct manifest_source_file f = {.path = arena_strdup(&s->arena, path), .fd = -1};
-    if (!f.path || !vector_reserve(s->files, s->room_files, s->n_files + 1))
+    const char *kept = arena_strdup(&s->arena, path);
+    if (!kept || !vector_reserve(s->files, s->room_files, s->n_files + 1))
         return err_set(e, HP_ENOMEM, "no memory for the files of %s", s->name);
-    f.fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (f.fd < 0)
+    struct manifest_source_file *f = &s->files[s->n_files];
+    *f = (struct manifest_source_file){.path = kept, .fd = open(path, O_RDONLY | O_CLOEXEC)};
+    if (f->fd < 0)
         return err_set(e, HP_EIO, "%s: %s", path, strerror(errno));
-    s->files[s->n_files++] = f;
+    s->n_files++;
     return 0;
 }
 
