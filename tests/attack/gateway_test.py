@@ -346,6 +346,74 @@ def large_prompts_and_bodies_hold_nobody_up():
             assert resident(process.pid) - before < 200 * MIB * SCALE
 
 
+def processor_seconds(pid):
+    total = 0
+    for task in os.listdir(f"/proc/{pid}/task"):
+        with open(f"/proc/{pid}/task/{task}/schedstat") as f:
+            total += int(f.read().split()[0])
+    return total * 1e-9
+
+
+def slowness():
+    """Of this machine, now: times that a second of the one these bounds are of takes here."""
+    started, n = time.process_time(), 0
+    for i in range(1000000):
+        n += i * i % 7
+    return max(1.0, (time.process_time() - started) / 0.08)
+
+
+def doubling(n):
+    """Each schema refers to the next twice."""
+    defs = {f"d{i}": {"type": "object", "properties": {k: {"$ref": f"#/$defs/d{i + 1}"} for k in "ab"}, "required": ["a", "b"], "additionalProperties": False} for i in range(n)}
+    return {"$ref": "#/$defs/d0", "$defs": {**defs, f"d{n}": {"type": "null"}}}
+
+
+def message(text, more=""):
+    return b'{"model": "demo", "messages": [{"role": "user", "content": "' + text.encode() + b'"}]' + more.encode() + b"}"
+
+
+BREAKING = [  # name, body, what the answer names, whether it is a field
+    ("10 000 stop strings", chat_body("x", stop=["x"] * 10000), "stop", True),
+    ("n of a billion", chat_body("x", n=10 ** 9), "n", True),
+    ("lists 100 000 deep", message("x", ', "stop": ' + "[" * 100000 + "]" * 100000), "deep", False),
+    ("objects 100 000 deep", message("x", ', "metadata": ' + '{"a":' * 100000 + "1" + "}" * 100000), "deep", False),
+    ("a key that is there twice", message("x", ', "n": 1, "n": 2'), "n", False),
+    ("1e999", message("x", ', "temperature": 1e999'), "too big|overflow|range|1e999", False),
+    ("half of a pair", message("\\ud800"), "Unicode", False),
+    ("a NUL that is escaped", message("a\\u0000b"), "NUL|u0000", False),
+    ("a NUL as it is", message("a\0b"), "control|NUL|byte", False),
+    ("a schema that is itself", chat_body("x", guided_json={"$ref": "#"}), "guided_json", True),
+    ("a schema without an end", chat_body("x", guided_json={"type": "object", "properties": {"a": {"$ref": "#"}}, "required": ["a"]}), "guided_json", True),
+    ("a schema that explodes", chat_body("x", guided_json=doubling(40)), "guided_json", True),
+    ("a grammar without an end", chat_body("x", grammar='root ::= "a" root'), "grammar", True),
+    ("a grammar that begins with itself", chat_body("x", grammar='root ::= root "a" | "b"'), "grammar", True),
+    ("repeats of repeats", chat_body("x", guided_regex="((a{1000}){1000}){1000}"), "guided_regex", True),
+]
+
+
+def breaking_bodies(c):
+    """Each is refused by field and reason, within 50 ms of the coordinator's processor time."""
+    pid, slow, worst = coordinator_pid(c), slowness(), 0.0
+    for name, body, named, is_field in BREAKING:
+        least = 1.0
+        for _ in range(3):  # of what else the coordinator did meanwhile the least is taken
+            before = processor_seconds(pid)
+            status, _, answer = exchange(c.port, post(body))
+            least = min(least, processor_seconds(pid) - before)
+        error = json.loads(answer)["error"]
+        assert status == 400 and len(error["message"]) > 10, (name, status, answer[:300])
+        assert error["param"] == named if is_field else any(w in error["message"] for w in named.split("|")), (name, error)
+        worst = max(worst, least)
+        assert least < 0.05 * slow, (name, least, slow)
+    print(f"# {len(BREAKING)} bodies were refused within {worst * 1e3:.1f} ms of processor time each (machine {slow:.1f})", flush=True)
+    # What would make other machines backtrack is a grammar like any other.
+    status, _, answer = exchange(c.port, post(chat_body("x", guided_regex="(a+)+(a|aa)*b", max_tokens=20, temperature=2)))
+    text = json.loads(answer)["choices"][0]["message"]["content"]
+    assert status == 200 and text.endswith("b") and set(text[:-1]) == {"a"}, answer
+    for name, data in (("a header of 1 MB", head("GET", "/v1/models", "X-Long: " + "x" * MIB)), ("1 MB of headers", head("GET", "/v1/models", *[f"X-{i}: {'y' * 90}" for i in range(10000)]))):
+        assert exchange(c.port, data)[0] == 431, name
+
+
 @test
 def client_faults_are_named_and_never_500():
     with Cluster(agents=2, cores=1) as c:
@@ -365,6 +433,9 @@ def client_faults_are_named_and_never_500():
             status, _, answer = exchange(c.port, post(body))
             got = json.loads(answer).get("error", {})
             assert status == wanted and got.get("param") == param, (body[:80], status, answer[:300])
+        with Patience(c.port) as others:
+            breaking_bodies(c)
+        assert others.worst < 1.0 * SCALE, others.worst
         # Undeployed while it waits and while it runs.
         for fields in ({}, {"stream": True}):
             replies = []
