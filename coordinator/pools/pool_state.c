@@ -53,8 +53,13 @@ void pool_plan_free(struct pool_plan **held)
     *held = NULL;
     if (!p)
         return;
-    while (p->batches)
-        pool_batch_free(p, p->batches);
+    struct pool_batch *b = p->batches;
+    HASH_CLEAR(hh, p->batches);
+    for (struct pool_batch *next; b; b = next) {
+        next = b->hh.next;
+        free(b->parts);
+        free(b);
+    }
     for (int i = 0; p->shares && i < p->topology.n_shares; i++)
         free(p->shares[i].wanted);
     dispatch_destroy(&p->dispatch);

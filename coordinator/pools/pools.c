@@ -490,8 +490,11 @@ void pools_free(struct coord *c)
     c->pools = NULL;
     if (!s)
         return;
-    while (s->requests)
-        pool_request_free(s, s->requests);
+    struct pool_request *r, *next;
+    HASH_ITER(hh, s->requests, r, next)
+    {
+        pool_request_free(s, r);
+    }
     pool_planning_drop(&s->planning);
     pool_plan_free(&s->current);
     pool_plan_free(&s->next);
