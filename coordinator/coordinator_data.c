@@ -271,6 +271,21 @@ void coordinator_data_run(struct coordinator *c)
     waiting_post(c);
 }
 
+static void events_free(struct coordinator_data *d)
+{
+    pthread_mutex_lock(&d->lock);
+    struct data_event *ev = d->first;
+    d->first = NULL;
+    d->last = &d->first;
+    pthread_mutex_unlock(&d->lock);
+    for (struct data_event *next; ev; ev = next) {
+        next = ev->next;
+        if (ev->payload)
+            data_buffer_release(d->endpoint, ev->payload);
+        free(ev);
+    }
+}
+
 void coordinator_data_close(struct coordinator *c)
 {
     struct coordinator_data *d = c->data;
@@ -282,12 +297,9 @@ void coordinator_data_close(struct coordinator *c)
     free(d->waiting);
     while (d->n_routes > 0)
         route_remove(d, 0);
-    for (struct data_event *ev = d->first, *next; ev; ev = next) {
-        next = ev->next;
-        data_buffer_release(d->endpoint, ev->payload);
-        free(ev);
-    }
+    events_free(d); /* buffers go back before the endpoint ends */
     data_close(&d->endpoint);
+    events_free(d); /* of frames that did not leave */
     pthread_mutex_destroy(&d->lock);
     free(d);
 }
