@@ -64,7 +64,7 @@ def streams_wait_while_agents_are_cut_off_from_each_other():
         boxes.forward(True)
         cluster(boxes)
         assert deploy(boxes).returncode == 0
-        body = json.dumps({"model": "demo", "prompt": "Once upon a time", "max_tokens": 1900, "ignore_eos": True, "stream": True, "temperature": 0})
+        body = json.dumps({"model": "demo", "prompt": "Once upon a time", "max_tokens": 1900, "n": 16, "ignore_eos": True, "stream": True, "temperature": 1})
         stream = subprocess.Popen(["ip", "netns", "exec", boxes.space("c"), "curl", "-sN", "http://127.0.0.1:8080/v1/completions", "-H", "Content-Type: application/json", "-d", body],
                                   stdout=subprocess.PIPE, text=True)
         lines, ended = [], []
