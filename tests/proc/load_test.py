@@ -47,10 +47,10 @@ def what_arrives_is_answered_and_measured():
         assert (r["done"], r["prompt_tokens"], r["answer_tokens"]) == (2, 40, 8), r
 
         # more than is let in is refused, by cause, and what is let in is served
-        r = whole(c.hpctl("load", "demo", "--rate", "1000", "--seconds", "0.3", "--prompt-tokens", "8", "--answer-tokens", "8"))
+        r = whole(c.hpctl("load", "demo", "--rate", "2000", "--seconds", "0.3", "--prompt-tokens", "8", "--answer-tokens", "64"))
         assert r["refused"] > 0 and r["done"] > 64 and r["failed"] == r["open"] == 0, r
         assert [x["cause"] for x in r["causes"]] == ["429 busy"] and "wait" in r["causes"][0]["message"], r
-        r = whole(c.hpctl("load", "demo", "--rate", "100", "--seconds", "0.5", "--max-open", "2", "--prompt-tokens", "8", "--answer-tokens", "40"))
+        r = whole(c.hpctl("load", "demo", "--rate", "100", "--seconds", "0.5", "--max-open", "2", "--prompt-tokens", "8", "--answer-tokens", "400"))
         assert r["unsent"] > 0 and r["causes"][-1]["cause"] == "hpctl", r
 
 
@@ -64,7 +64,7 @@ def what_breaks_and_what_is_interrupted_is_told():
             c.wait("requests run", lambda: c.hpctl("describe", "demo")["sequences_active"] > 0)
             return load
 
-        load = begin("--rate", "5", "--seconds", "60", "--answer-tokens", "1000")
+        load = begin("--rate", "5", "--seconds", "60", "--answer-tokens", "1900")
         load.send_signal(signal.SIGINT)
         out, said = load.communicate(timeout=20 * SCALE)
         r = whole(json.loads(out))
