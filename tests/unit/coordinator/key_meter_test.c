@@ -168,8 +168,8 @@ TEST(records_of_use_that_cannot_be_are_refused_and_change_nothing)
 {
     static const char *const wrong[] = {
         "{}", "[]", "{\"requests\": -1}",
-        "{\"requests\": 1, \"refused\": 0, \"prompt_tokens\": \"1\", \"output_tokens\": 0, "
-        "\"day_tokens\": 0, \"at_s\": 0}"};
+        ("{\"requests\": 1, \"refused\": 0, \"prompt_tokens\": \"1\", \"output_tokens\": 0, "
+         "\"day_tokens\": 0, \"at_s\": 0}")};
     struct key_meter m = {.prompt_tokens = 5};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         struct err e = {0};
