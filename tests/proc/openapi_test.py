@@ -11,7 +11,7 @@ from tap import main, skip, test
 
 FUZZER = ["schemathesis==4.4.4", "hypothesis==6.140.0"]  # with later ones of the second the first does not run
 CHECKS = "not_a_server_error,status_code_conformance,content_type_conformance,response_headers_conformance,response_schema_conformance,unsupported_method"
-EXAMPLES = int(os.environ.get("HP_FUZZ_EXAMPLES", "2"))  # of each path
+EXAMPLES = int(os.environ.get("HP_FUZZ_EXAMPLES", "4"))  # of each path
 PHASES = os.environ.get("HP_FUZZ_PHASES", "fuzzing")  # with `coverage` those at the edges of each description, too
 SEED = os.environ.get("HP_FUZZ_SEED", "1")
 

@@ -10,7 +10,7 @@ import time
 from cluster import SCALE, Cluster, DEMO
 from tap import main, test
 
-KILLS = int(os.environ.get("HP_KILLS", "8"))
+KILLS = int(os.environ.get("HP_KILLS", "20"))
 STORY = {"model": "demo", "prompt": "Tell me a story.", "temperature": 0, "ignore_eos": True, "max_tokens": 300}
 DRAWN = dict(STORY, temperature=1.0, seed=7)
 
