@@ -6,7 +6,7 @@
 #include "coordinator/model_slots.h"
 #include "coordinator/paces.h"
 #include "coordinator/prefixes.h"
-#include "coordinator/spills.h"
+#include "coordinator/spilled_pages.h"
 #include "coordinator/targets.h"
 
 /* NULL: it has no such device now. */
@@ -217,7 +217,7 @@ static json_t *growth_json(const struct deployment *d)
 
 static json_t *spills_json(const struct deployment *d)
 {
-    struct spill_totals t = spills_totals(d);
+    struct spill_totals t = spilled_pages_totals(d);
     return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f}", "pages",
                      (json_int_t)t.pages, "memory_bytes", (json_int_t)t.memory_bytes, "disk_bytes",
                      (json_int_t)t.disk_bytes, "dropped", (json_int_t)t.dropped, "spilled",

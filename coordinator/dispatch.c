@@ -13,7 +13,7 @@
 #include "coordinator/pools/pools.h"
 #include "coordinator/profiling.h"
 #include "coordinator/sequences.h"
-#include "coordinator/spills.h"
+#include "coordinator/spilled_pages.h"
 #include "coordinator/stage_reports.h"
 #include "coordinator/streams.h"
 #include "transport/control.h"
@@ -64,7 +64,7 @@ static void on_kv_state(struct coord *c, struct member *m, const struct message 
 
 static void on_spills(struct coord *c, struct member *m, const struct message *msg)
 {
-    spills_told(c, m, &msg->u.spills);
+    spilled_pages_told(c, m, &msg->u.spills);
 }
 
 static void on_streams(struct coord *c, struct member *m, const struct message *msg)

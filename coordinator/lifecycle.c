@@ -28,7 +28,7 @@
 #include "coordinator/sequence_ends.h"
 #include "coordinator/sequence_moves.h"
 #include "coordinator/slices.h"
-#include "coordinator/spills.h"
+#include "coordinator/spilled_pages.h"
 #include "coordinator/stage_reports.h"
 #include "coordinator/stage_uploads.h"
 #include "coordinator/stages.h"
@@ -168,7 +168,7 @@ static void deployment_end(struct coord *c, struct deployment *d)
     planner_inputs_release(&d->inputs);
     plan_vs_actual_free(&d->plan_vs_actual);
     prefixes_free(d);
-    spills_free(d);
+    spilled_pages_free(d);
     deployment_remove(c, d);
 }
 

@@ -9,7 +9,7 @@
 #include "coordinator/member.h"
 #include "coordinator/plan_vs_actual.h"
 #include "coordinator/prefixes.h"
-#include "coordinator/spills.h"
+#include "coordinator/spilled_pages.h"
 
 enum { MOST_METRICS = 10 }; /* of a family */
 
@@ -218,7 +218,7 @@ static const struct metric spill_metrics[] = {
 
 static void spill_values(const struct deployment *d, double out[MOST_METRICS])
 {
-    struct spill_totals t = spills_totals(d);
+    struct spill_totals t = spilled_pages_totals(d);
     const double values[] = {(double)d->spill_counts.spilled,
                              (double)d->spill_counts.hits,
                              (double)d->spill_counts.tokens,

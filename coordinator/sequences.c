@@ -20,7 +20,7 @@
 #include "coordinator/sequence_deadlines.h"
 #include "coordinator/sequence_ends.h"
 #include "coordinator/sequence_orders.h"
-#include "coordinator/spills.h"
+#include "coordinator/spilled_pages.h"
 #include "coordinator/targets.h"
 
 /* The sequence that a message of a stage means; NULL for one that is closed, of an older
@@ -352,7 +352,7 @@ static bool sequence_begins_anew(struct coord *c, struct sequence *s, int code)
         d->prefix_counts.requests -= sequence_may_share(s);
         d->prefix_counts.hits -= s->shared > 0;
         d->prefix_counts.tokens -= s->shared;
-        spills_strike(d, &s->spill_page);
+        spilled_pages_strike(d, &s->spill_page);
         sequence_begin_anew(c, s);
         s->unspilled = true;
         return true;

@@ -19,11 +19,13 @@ enum {
     NESTING_MAX = 100
 };
 /* Published patterns take 0.1 microseconds a byte. A match is tried with few steps first, so that
- * its end can be waited for. */
+ * its end can be waited for: each may look through all of the text that follows. */
 enum {
     SEARCH_NS = 500 * 1000 * 1000,
     SEARCH_NS_PER_BYTE = 2000,
     FIRST_STEPS = 2000,
+    FIRST_STEPS_LEAST = 16,
+    FIRST_BYTES = 32 << 20,
     MORE_STEPS = 4
 };
 
@@ -187,6 +189,14 @@ static bool may_start(const struct pattern *p, uint8_t byte)
     return !p->starts_known || (p->starts[byte / 8] >> byte % 8 & 1);
 }
 
+static uint64_t first_steps(size_t bytes)
+{
+    uint64_t steps = FIRST_BYTES / (bytes + 1);
+    return steps > FIRST_STEPS         ? FIRST_STEPS
+           : steps < FIRST_STEPS_LEAST ? FIRST_STEPS_LEAST
+                                       : steps;
+}
+
 /* Tries at one place, with more and more steps while there is time for four times what the last try
  * took. */
 static int match_at(const struct pattern *p, struct pattern_search *s, const char *text,
@@ -194,7 +204,7 @@ static int match_at(const struct pattern *p, struct pattern_search *s, const cha
 {
     uint64_t most = MATCH_STEPS + (uint64_t)size * 16, before = 0;
     uint32_t plain = 0;
-    for (uint64_t steps = FIRST_STEPS;; steps *= MORE_STEPS) {
+    for (uint64_t steps = first_steps(size - at);; steps *= MORE_STEPS) {
         pcre2_set_match_limit(s->context, steps < UINT32_MAX ? (uint32_t)steps : UINT32_MAX);
         int rc = pcre2_match(p->code, (PCRE2_SPTR)text, size, at, PCRE2_NO_UTF_CHECK | plain,
                              s->data, s->context);

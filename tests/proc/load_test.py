@@ -61,10 +61,15 @@ def what_breaks_and_what_is_interrupted_is_told():
 
         def begin(*args):
             load = subprocess.Popen([os.path.join(BUILD, "hpctl"), "load", "demo", "-o", "json", *args], env=c.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-            c.wait("requests run", lambda: c.hpctl("describe", "demo")["sequences_active"] > 0)
+
+            def running():
+                assert load.poll() is None, load.communicate()
+                return c.hpctl("describe", "demo")["sequences_active"] > 0
+
+            c.wait("requests run", running)
             return load
 
-        load = begin("--rate", "5", "--seconds", "60", "--answer-tokens", "1900")
+        load = begin("--rate", "5", "--seconds", "60", "--prompt-tokens", "64..128", "--answer-tokens", "1900")
         load.send_signal(signal.SIGINT)
         out, said = load.communicate(timeout=20 * SCALE)
         r = whole(json.loads(out))
