@@ -209,6 +209,15 @@ void api_keys_count_tokens(const struct coord *c, const char *client, uint64_t p
     k->used = true;
 }
 
+void api_keys_return_tokens(const struct coord *c, const char *client, uint64_t prompt)
+{
+    struct api_key *k = key_of_client(c, client);
+    if (!k)
+        return;
+    key_meter_return(&k->meter, &k->limits, coord_clock(c), prompt);
+    k->used = true;
+}
+
 uint64_t api_keys_left(const struct coord *c, const char *client)
 {
     struct api_key *k = key_of_client(c, client);

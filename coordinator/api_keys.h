@@ -47,6 +47,8 @@ double api_keys_wait_s(const struct coord *c, const char *client);
 void api_keys_count_request(const struct coord *c, const char *client);
 void api_keys_count_tokens(const struct coord *c, const char *client, uint64_t prompt,
                            uint64_t output);
+/* Gives back what was counted and then not used. */
+void api_keys_return_tokens(const struct coord *c, const char *client, uint64_t prompt);
 /* Tokens that its budgets leave it; UINT64_MAX: it has none. */
 uint64_t api_keys_left(const struct coord *c, const char *client);
 /* How its limits stand. False: the client is no key. */

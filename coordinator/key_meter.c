@@ -129,6 +129,16 @@ void key_meter_tokens(struct key_meter *m, const struct key_limits *l, uint64_t 
     m->output_tokens += output;
 }
 
+void key_meter_return(struct key_meter *m, const struct key_limits *l, uint64_t now_ns,
+                      uint64_t prompt)
+{
+    uint64_t known = prompt < m->prompt_tokens ? prompt : m->prompt_tokens;
+    m->tokens.used = fmax(0, rate_used(&m->tokens, l->tokens_per_minute, now_ns) - (double)known);
+    day_advance(m, now_ns);
+    m->day_tokens -= known < m->day_tokens ? known : m->day_tokens;
+    m->prompt_tokens -= known;
+}
+
 /* ---- how it stands ---- */
 
 static struct request_limit rate_view(struct key_rate *r, uint64_t per_minute, uint64_t now_ns)

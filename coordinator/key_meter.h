@@ -33,6 +33,9 @@ int key_meter_check(struct key_meter *m, const struct key_limits *l, uint64_t no
 void key_meter_request(struct key_meter *m, const struct key_limits *l, uint64_t now_ns);
 void key_meter_tokens(struct key_meter *m, const struct key_limits *l, uint64_t now_ns,
                       uint64_t prompt, uint64_t output);
+/* Tokens of a prompt that was counted and then not used; a day that began meanwhile owes none. */
+void key_meter_return(struct key_meter *m, const struct key_limits *l, uint64_t now_ns,
+                      uint64_t prompt);
 /* What the budgets leave; UINT64_MAX: there are none. */
 uint64_t key_meter_left(struct key_meter *m, const struct key_limits *l, uint64_t now_ns);
 /* Requests by their rate; tokens by what leaves least of rate and budgets. */

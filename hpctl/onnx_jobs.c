@@ -124,7 +124,7 @@ static void job_count(struct kserve_statistics *s, const struct onnx_job *j)
 static void job_refuse(struct onnx_jobs *s, struct onnx_job *j)
 {
     count_add(&s->statistics.fail, j->came_ns, env_now_ns(&env_real));
-    kserve_fail(j->x, &j->error);
+    kserve_fail(j->x, &j->error, 1);
     job_free(j);
 }
 
@@ -142,7 +142,7 @@ static void on_worked(uv_work_t *work, int status)
     else if (status < 0)
         j->status = err_set(&j->error, HP_ECANCELED, "the server is stopping");
     if (j->x && j->status < 0)
-        kserve_fail(j->x, &j->error);
+        kserve_fail(j->x, &j->error, 1);
     else if (j->x)
         kserve_answer(j->x, &j->answer, j->answer_json_bytes);
     job_free(j);

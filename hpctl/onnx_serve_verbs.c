@@ -39,14 +39,15 @@ struct onnx_serve {
 };
 
 static void backend_infer(void *ctx, struct http_exchange *x, const struct infer_model *m,
-                          size_t json_bytes)
+                          const char *client, size_t json_bytes)
 {
-    (void)m; /* there is one */
+    (void)m, (void)client; /* there is one model, for everybody */
     onnx_jobs_take(&((struct onnx_serve *)ctx)->jobs, x, json_bytes);
 }
 
-static int backend_models(void *ctx, const struct infer_model **out)
+static int backend_models(void *ctx, const char *client, const struct infer_model **out)
 {
+    (void)client; /* there are no keys */
     out[0] = &((struct onnx_serve *)ctx)->model;
     return 1;
 }
@@ -81,14 +82,14 @@ static uint64_t on_begin(void *ctx, struct http_exchange *x, const struct http_r
     struct onnx_serve *s = ctx;
     const char *why = stranger_why(r);
     if (!why)
-        return kserve_begin(&s->backend, x, r);
+        return kserve_begin(&s->backend, x, r, NULL);
     kserve_error(x, 403, why);
     return 0;
 }
 
 static void on_request(void *ctx, struct http_exchange *x, const struct http_request *r)
 {
-    kserve_request(&((struct onnx_serve *)ctx)->backend, x, r);
+    kserve_request(&((struct onnx_serve *)ctx)->backend, x, r, NULL);
 }
 
 static void on_refused(void *ctx, struct http_exchange *x, int http_status, const char *why)
@@ -266,8 +267,10 @@ static int serve_run(const struct invocation *in, struct onnx_serve *s, struct e
     struct http_handler handler = {s, on_begin, on_request, on_refused, NULL};
     struct http_limits limits = {.bodies_bytes = BODIES_AT_ONCE * infer_body_limit(&s->model)};
     s->jobs.loop = &s->loop;
-    s->backend =
-        (struct kserve_backend){s, backend_models, NULL, backend_statistics, backend_infer};
+    s->backend = (struct kserve_backend){.ctx = s,
+                                         .models = backend_models,
+                                         .statistics = backend_statistics,
+                                         .infer = backend_infer};
     rc = signals_start(s, e);
     rc = rc < 0 ? rc : http_start(&s->loop, host, port, &limits, &handler, &s->http, e);
     rc = rc < 0 ? rc : started_print(in, s, host, e);

@@ -50,13 +50,15 @@ static uint64_t on_begin(void *ctx, struct http_exchange *x, const struct http_r
             return 0;
         }
     }
+    char client[REQUEST_CLIENT_BYTES];
     bool posts = strcmp(route->method, "POST") == 0;
     if ((!route->open && access_refuse_keyless(&g->access, x, r)) || access_refuse_type(x, r) ||
         (route->whole && access_refuse_partial(&g->access, x, r)) ||
-        (posts && access_refuse_spent(&g->access, x, r)))
+        (posts && !route->looks && access_refuse_spent(&g->access, x, r)))
         return 0;
+    access_client(&g->access, r, client);
     if (route->kserve)
-        return kserve_begin(&g->kserve, x, r);
+        return kserve_begin(&g->kserve, x, r, client);
     return posts ? body_limit(g, r) : 0;
 }
 

@@ -49,6 +49,7 @@ struct gateway_route {
     const char *method, *path; /* a path that ends in "/" serves what lies below it, but for "/" */
     void (*handle)(const struct gateway_call *c);
     bool whole;                    /* about all deployments: not for keys that may use some */
+    bool looks;                    /* a POST that asks for no work: no limit is counted */
     bool open;                     /* needs no key, and is answered while the gateway drains */
     const struct dialect *dialect; /* of post_completion, as `chat`: a body of messages */
     bool chat;

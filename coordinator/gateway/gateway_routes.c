@@ -117,7 +117,7 @@ static void get_live(const struct gateway_call *c)
 
 static void any_kserve(const struct gateway_call *c)
 {
-    kserve_request(&c->g->kserve, c->x, http_request_of(c->x));
+    kserve_request(&c->g->kserve, c->x, http_request_of(c->x), c->client);
 }
 
 static void get_props(const struct gateway_call *c)
@@ -173,9 +173,9 @@ static const struct gateway_route routes[] = {
     {"GET", "/v2", any_kserve, .kserve = true},
     {"GET", "/v2/health/live", any_kserve, .kserve = true, .open = true},
     {"GET", "/v2/health/ready", any_kserve, .kserve = true, .open = true},
-    {"GET", "/v2/models/", any_kserve, .kserve = true, .whole = true},
-    {"POST", "/v2/models/", any_kserve, .kserve = true, .whole = true},
-    {"POST", "/v2/repository/index", any_kserve, .kserve = true, .whole = true},
+    {"GET", "/v2/models/", any_kserve, .kserve = true},
+    {"POST", "/v2/models/", any_kserve, .kserve = true},
+    {"POST", "/v2/repository/index", any_kserve, .kserve = true, .looks = true},
     {"POST", "/tokenize", post_text, .task = TEXT_TOKENIZE},
     {"POST", "/detokenize", post_text, .task = TEXT_DETOKENIZE},
     {"POST", "/apply-template", post_text, .task = TEXT_TEMPLATE},

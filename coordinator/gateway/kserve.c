@@ -31,27 +31,34 @@ void kserve_error(struct http_exchange *x, int http_status, const char *text)
     json_reply(x, http_status, &out);
 }
 
-void kserve_fail(struct http_exchange *x, const struct err *e)
+static int status_of(int code)
 {
-    switch (e->code) {
+    switch (code) {
     case HP_EINVAL:
     case HP_EPARSE:
-    case HP_EUNSUPPORTED: kserve_error(x, 400, e->text); break;
-    case HP_ELIMIT: kserve_error(x, 413, e->text); break;
-    case HP_ETIMEOUT:
-        http_header(x, "Retry-After", "1");
-        kserve_error(x, 429, e->text);
-        break;
-    case HP_ENOENT: kserve_error(x, 404, e->text); break;
+    case HP_EUNSUPPORTED: return 400;
+    case HP_EDENIED: return 403;
+    case HP_ENOENT: return 404;
+    case HP_ELIMIT: return 413;
+    case HP_ERATE:
+    case HP_EQUOTA:
+    case HP_ETIMEOUT: return 429;
     case HP_ELINK:
     case HP_EBUSY:
     case HP_ENOMEM:
-    case HP_ECANCELED:
-        http_header(x, "Retry-After", "1");
-        kserve_error(x, 503, e->text);
-        break;
-    default: kserve_error(x, 500, e->text);
+    case HP_ECANCELED: return 503;
+    default: return 500;
     }
+}
+
+void kserve_fail(struct http_exchange *x, const struct err *e, uint32_t retry_after_s)
+{
+    char seconds[16];
+    int status = status_of(e->code);
+    snprintf(seconds, sizeof seconds, "%u", retry_after_s);
+    if (status == 429 || status == 503)
+        http_header(x, "Retry-After", seconds);
+    kserve_error(x, status, e->text);
 }
 
 void kserve_answer(struct http_exchange *x, struct buffer *answer, size_t json_bytes)
@@ -140,19 +147,34 @@ static struct kserve_path path_read(const char *path)
     return p;
 }
 
-static const struct infer_model *model_find(const struct kserve_backend *k, const char *name)
+static const struct infer_model *model_find(const struct kserve_backend *k, const char *client,
+                                            const char *name)
 {
     const struct infer_model *models[KSERVE_MAX_MODELS];
-    int n = k->models(k->ctx, models);
+    int n = k->models(k->ctx, client, models);
     for (int i = 0; i < n; i++)
         if (strcmp(models[i]->name, name) == 0)
             return models[i];
     return NULL;
 }
 
+/* Whether the model that the path names is for the client, and there. */
+static bool model_check(const struct kserve_backend *k, struct http_exchange *x, const char *client,
+                        const char *name)
+{
+    struct err e = {0};
+    int rc = k->may_use ? k->may_use(k->ctx, client, name, &e) : 0;
+    if (rc == 0 && !model_find(k, client, name))
+        rc = err_set(&e, HP_ENOENT, "there is no model \"%.200s\"", name);
+    if (rc < 0)
+        kserve_fail(x, &e, 1);
+    return rc == 0;
+}
+
 /* True: the request names a model that is there, or none. */
 static bool path_check(const struct kserve_backend *k, struct http_exchange *x,
-                       const struct kserve_path *p, const struct http_request *r)
+                       const struct kserve_path *p, const struct http_request *r,
+                       const char *client)
 {
     char text[480];
     bool is_post = strcmp(r->method, "POST") == 0;
@@ -166,9 +188,8 @@ static bool path_check(const struct kserve_backend *k, struct http_exchange *x,
         snprintf(text, sizeof text, "%.160s takes %s, not %.16s", r->path, p->post ? "POST" : "GET",
                  r->method);
         kserve_error(x, 405, text);
-    } else if (p->model[0] && !model_find(k, p->model)) {
-        snprintf(text, sizeof text, "there is no model \"%.200s\"", p->model);
-        kserve_error(x, 404, text);
+    } else if (p->model[0] && !model_check(k, x, client, p->model)) {
+        return false;
     } else if (p->version &&
                (strncmp(p->version, "1", strcspn(p->version, "/")) != 0 || p->version[0] != '1')) {
         snprintf(text, sizeof text, "model \"%.200s\" has version 1 alone", p->model);
@@ -180,12 +201,13 @@ static bool path_check(const struct kserve_backend *k, struct http_exchange *x,
 }
 
 uint64_t kserve_begin(const struct kserve_backend *k, struct http_exchange *x,
-                      const struct http_request *r)
+                      const struct http_request *r, const char *client)
 {
     struct kserve_path p = path_read(r->path);
-    if (!path_check(k, x, &p, r))
+    if (!path_check(k, x, &p, r, client))
         return 0;
-    return p.verb == KSERVE_INFER ? infer_body_limit(model_find(k, p.model)) : KSERVE_BODY_BYTES;
+    return p.verb == KSERVE_INFER ? infer_body_limit(model_find(k, client, p.model))
+                                  : KSERVE_BODY_BYTES;
 }
 
 /* ---- what is there ---- */
@@ -199,11 +221,11 @@ static void server_reply(struct http_exchange *x)
     json_reply(x, 200, &out);
 }
 
-static void index_reply(const struct kserve_backend *k, struct http_exchange *x)
+static void index_reply(const struct kserve_backend *k, struct http_exchange *x, const char *client)
 {
     const struct infer_model *models[KSERVE_MAX_MODELS];
     struct buffer out = {0};
-    int n = k->models(k->ctx, models);
+    int n = k->models(k->ctx, client, models);
     buffer_printf(&out, "[");
     for (int i = 0; i < n; i++) {
         buffer_printf(&out, "%s{\"name\":", i ? "," : "");
@@ -247,11 +269,11 @@ static void statistics_write(const struct kserve_backend *k, const struct infer_
 }
 
 static void statistics_reply(const struct kserve_backend *k, struct http_exchange *x,
-                             const char *name)
+                             const char *client, const char *name)
 {
     const struct infer_model *models[KSERVE_MAX_MODELS];
     struct buffer out = {0};
-    int n = k->models(k->ctx, models), said = 0;
+    int n = k->models(k->ctx, client, models), said = 0;
     buffer_printf(&out, "{\"model_stats\":[");
     for (int i = 0; i < n; i++)
         if (!name[0] || strcmp(name, models[i]->name) == 0) {
@@ -279,23 +301,24 @@ static bool inference_bytes_read(const char *text, size_t *out)
     return true;
 }
 
-static void infer_begin(const struct kserve_backend *k, struct http_exchange *x, const char *name)
+static void infer_begin(const struct kserve_backend *k, struct http_exchange *x, const char *client,
+                        const char *name)
 {
     size_t json_bytes;
-    const struct infer_model *m = model_find(k, name);
+    const struct infer_model *m = model_find(k, client, name);
     if (!m)
         kserve_error(x, 404, "the model is not there any more");
     else if (!inference_bytes_read(http_request_of(x)->inference_bytes, &json_bytes))
         kserve_error(x, 400, "Inference-Header-Content-Length is not a number of bytes");
     else
-        k->infer(k->ctx, x, m, json_bytes);
+        k->infer(k->ctx, x, m, client, json_bytes);
 }
 
 static void metadata_reply(const struct kserve_backend *k, struct http_exchange *x,
-                           const char *name)
+                           const char *client, const char *name)
 {
     struct buffer out = {0};
-    const struct infer_model *m = model_find(k, name);
+    const struct infer_model *m = model_find(k, client, name);
     if (!m) {
         kserve_error(x, 404, "the model is not there any more");
         return;
@@ -304,9 +327,10 @@ static void metadata_reply(const struct kserve_backend *k, struct http_exchange 
     json_reply(x, 200, &out);
 }
 
-static void ready_reply(const struct kserve_backend *k, struct http_exchange *x, const char *name)
+static void ready_reply(const struct kserve_backend *k, struct http_exchange *x, const char *client,
+                        const char *name)
 {
-    const struct infer_model *m = model_find(k, name);
+    const struct infer_model *m = model_find(k, client, name);
     if (m && (!k->ready || k->ready(k->ctx, m)))
         http_reply(x, 200, "application/json", "{}", 2);
     else
@@ -314,17 +338,17 @@ static void ready_reply(const struct kserve_backend *k, struct http_exchange *x,
 }
 
 void kserve_request(const struct kserve_backend *k, struct http_exchange *x,
-                    const struct http_request *r)
+                    const struct http_request *r, const char *client)
 {
     struct kserve_path p = path_read(r->path);
     switch (p.verb) {
     case KSERVE_SERVER: server_reply(x); break;
-    case KSERVE_INDEX: index_reply(k, x); break;
+    case KSERVE_INDEX: index_reply(k, x, client); break;
     case KSERVE_STATISTICS:
-    case KSERVE_MODEL_STATISTICS: statistics_reply(k, x, p.model); break;
-    case KSERVE_METADATA: metadata_reply(k, x, p.model); break;
-    case KSERVE_INFER: infer_begin(k, x, p.model); break;
-    case KSERVE_READY: ready_reply(k, x, p.model); break;
+    case KSERVE_MODEL_STATISTICS: statistics_reply(k, x, client, p.model); break;
+    case KSERVE_METADATA: metadata_reply(k, x, client, p.model); break;
+    case KSERVE_INFER: infer_begin(k, x, client, p.model); break;
+    case KSERVE_READY: ready_reply(k, x, client, p.model); break;
     case KSERVE_HEALTH:
     case KSERVE_NONE: http_reply(x, 200, "application/json", "{}", 2);
     }

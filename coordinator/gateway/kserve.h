@@ -27,27 +27,30 @@ struct kserve_statistics {
 
 struct kserve_backend {
     void *ctx;
-    /* Models that are ready; `out` has room for KSERVE_MAX_MODELS. Returns how many. */
-    int (*models)(void *ctx, const struct infer_model **out);
+    /* Models that `client` (requests.h) may use; `out` has room for KSERVE_MAX_MODELS. Returns how
+     * many. */
+    int (*models)(void *ctx, const char *client, const struct infer_model **out);
+    /* HP_EDENIED: this one is not for it. NULL: all are for everybody. */
+    int (*may_use)(void *ctx, const char *client, const char *model, struct err *e);
     bool (*ready)(void *ctx, const struct infer_model *m); /* NULL: all are */
     struct kserve_statistics (*statistics)(void *ctx, const struct infer_model *m);
     /* Answers now or later, with kserve_error or what infer_answer_write writes; the body is there
-     * to be taken, `json_bytes` as infer_request_read takes it. */
+     * to be taken, `json_bytes` as infer_request_read takes it, `client` valid during the call. */
     void (*infer)(void *ctx, struct http_exchange *x, const struct infer_model *m,
-                  size_t json_bytes);
+                  const char *client, size_t json_bytes);
 };
 
 /* At the headers: how many bytes the body may have; 0: it was answered with why it is refused. */
 uint64_t kserve_begin(const struct kserve_backend *k, struct http_exchange *x,
-                      const struct http_request *r);
+                      const struct http_request *r, const char *client);
 /* The whole request. */
 void kserve_request(const struct kserve_backend *k, struct http_exchange *x,
-                    const struct http_request *r);
+                    const struct http_request *r, const char *client);
 
 /* Answers with {"error": text}. */
 void kserve_error(struct http_exchange *x, int http_status, const char *text);
-/* The same with the status of an error code. */
-void kserve_fail(struct http_exchange *x, const struct err *e);
+/* The same with the status of an error code; `retry_after_s` is said where it passes (429, 503). */
+void kserve_fail(struct http_exchange *x, const struct err *e, uint32_t retry_after_s);
 /* What infer_answer_write wrote, which is taken or freed. */
 void kserve_answer(struct http_exchange *x, struct buffer *answer, size_t json_bytes);
 

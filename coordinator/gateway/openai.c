@@ -56,7 +56,9 @@ void openai_error_as(const struct dialect *d, struct http_exchange *x, int http_
  */
 static const struct dialect *dialect_of_path(const char *path)
 {
-    if (path && strncmp(path, "/api/", 5) == 0 && strncmp(path, "/api/hp/", 8) != 0)
+    bool kserve = path && strncmp(path, "/v2", 3) == 0 && (!path[3] || path[3] == '/');
+    if (kserve || /* {"error": TEXT} is both's */
+        (path && strncmp(path, "/api/", 5) == 0 && strncmp(path, "/api/hp/", 8) != 0))
         return &dialect_ollama_chat;
     return path && strncmp(path, "/v1/messages", 12) == 0 ? &dialect_messages : &dialect_openai;
 }

@@ -11,6 +11,7 @@ struct pool_infer {
     struct http_exchange *x; /* NULL: the client is gone */
     struct arena arena;      /* of the model's copy */
     struct infer_model model;
+    const char *client;
     struct buffer body, answer;
     size_t json_bytes, answer_json_bytes;
     struct infer_request request;
@@ -32,10 +33,11 @@ static bool tensors_copy(struct arena *a, const struct infer_tensor *from, int n
     return copy && !a->out_of_memory;
 }
 
-static bool model_copy(struct pool_infer *p, const struct infer_model *m)
+static bool model_copy(struct pool_infer *p, const struct infer_model *m, const char *client)
 {
     p->model = *m;
     p->model.name = arena_strdup(&p->arena, m->name);
+    p->client = arena_strdup(&p->arena, client);
     return tensors_copy(&p->arena, m->inputs, m->n_inputs, &p->model.inputs) &&
            tensors_copy(&p->arena, m->outputs, m->n_outputs, &p->model.outputs);
 }
@@ -55,11 +57,16 @@ static void infer_free(struct pool_infer *p)
     free(p);
 }
 
-static void infer_fail(struct pool_infer *p, const struct err *why)
+static void infer_fail_after(struct pool_infer *p, const struct err *why, uint32_t retry_after_s)
 {
     if (p->x)
-        kserve_fail(p->x, why);
+        kserve_fail(p->x, why, retry_after_s);
     infer_free(p);
+}
+
+static void infer_fail(struct pool_infer *p, const struct err *why)
+{
+    infer_fail_after(p, why, 1);
 }
 
 /* ---- the answer ---- */
@@ -126,6 +133,7 @@ static void body_read(struct piece *piece)
 static void request_put(struct pool_infer *p)
 {
     struct pool_call call = {
+        .client = p->client,
         .model = p->model.name,
         .inputs = p->request.inputs,
         .timeout_ns = p->request.timeout_us < UINT64_MAX / 1000 ? p->request.timeout_us * 1000 : 0,
@@ -133,8 +141,9 @@ static void request_put(struct pool_infer *p)
         .answered = on_answered,
         .failed = on_failed};
     struct err e = {0};
-    if (p->desk->pools->infer(p->desk->pools->ctx, &call, &p->id, &e) < 0)
-        infer_fail(p, &e);
+    uint32_t retry_after_s = 1;
+    if (p->desk->pools->infer(p->desk->pools->ctx, &call, &p->id, &retry_after_s, &e) < 0)
+        infer_fail_after(p, &e, retry_after_s);
 }
 
 static void body_was_read(struct piece *piece, const struct err *why)
@@ -159,11 +168,11 @@ static void on_gone(void *ctx)
 }
 
 static void backend_infer(void *ctx, struct http_exchange *x, const struct infer_model *m,
-                          size_t json_bytes)
+                          const char *client, size_t json_bytes)
 {
     struct pool_infer_desk *desk = ctx;
     struct pool_infer *p = desk->open < POOL_INFER_MOST ? calloc(1, sizeof *p) : NULL;
-    if (!p || !model_copy(p, m)) {
+    if (!p || !model_copy(p, m, client)) {
         if (p)
             arena_free(&p->arena);
         free(p);
@@ -182,10 +191,16 @@ static void backend_infer(void *ctx, struct http_exchange *x, const struct infer
 
 /* ---- the table ---- */
 
-static int backend_models(void *ctx, const struct infer_model **out)
+static int backend_models(void *ctx, const char *client, const struct infer_model **out)
 {
     const struct pool_infer_desk *desk = ctx;
-    return desk->pools ? desk->pools->models(desk->pools->ctx, out) : 0;
+    return desk->pools ? desk->pools->models(desk->pools->ctx, client, out) : 0;
+}
+
+static int backend_may_use(void *ctx, const char *client, const char *model, struct err *e)
+{
+    const struct pool_infer_desk *desk = ctx;
+    return desk->pools ? desk->pools->may_use(desk->pools->ctx, client, model, e) : 0;
 }
 
 static bool backend_ready(void *ctx, const struct infer_model *m)
@@ -211,6 +226,7 @@ struct kserve_backend pool_infer_backend(struct pool_infer_desk *desk)
 {
     return (struct kserve_backend){.ctx = desk,
                                    .models = backend_models,
+                                   .may_use = backend_may_use,
                                    .ready = backend_ready,
                                    .statistics = backend_statistics,
                                    .infer = backend_infer};

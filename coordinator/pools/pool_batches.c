@@ -7,129 +7,15 @@
 #include "coordinator/clocks.h"
 #include "coordinator/effects.h"
 #include "coordinator/member.h"
+#include "coordinator/pools/pool_admission.h"
 #include "coordinator/pools/pool_results.h"
 #include "transport/frame_tensors.h"
 
-enum { EXPIRE_MS = 5000, SAMPLE_BITS = 8, OVERHEADS = 32 };
-_Static_assert(POOL_MAX_SAMPLES <= 1 << SAMPLE_BITS, "a sample's number fits its bits");
+enum { EXPIRE_MS = 5000, OVERHEADS = 32 };
 
 static int64_t now_of(const struct coord *c)
 {
     return (int64_t)coord_clock(c);
-}
-
-/* ---- requests ---- */
-
-static uint64_t tag_of(const struct pool_request *r, uint32_t sample)
-{
-    return r->id << SAMPLE_BITS | sample;
-}
-
-static struct pool_part part_of(uint64_t tag)
-{
-    return (struct pool_part){tag >> SAMPLE_BITS, (uint32_t)(tag & ((1u << SAMPLE_BITS) - 1))};
-}
-
-/* How many requests of one sample it is; the sizes of all inputs are the model's. */
-static int samples_count(const struct pool_model *m, const struct pool_call *call, uint32_t *n,
-                         struct err *e)
-{
-    *n = 1;
-    if (!m->batches)
-        return 0;
-    int64_t first = call->inputs[0].dims[0];
-    for (int i = 0; i < m->facts.n_inputs; i++)
-        if (call->inputs[i].dims[0] != first)
-            return err_set(e, HP_EINVAL, "inputs of %lld and of %lld samples", (long long)first,
-                           (long long)call->inputs[i].dims[0]);
-    if (first < 1 || first > POOL_MAX_SAMPLES)
-        return err_set(e, HP_EINVAL, "a request has 1 to %d samples, this one %lld",
-                       POOL_MAX_SAMPLES, (long long)first);
-    *n = (uint32_t)first;
-    return 0;
-}
-
-static int serves_check(const struct pool_service *s, int model, struct err *e)
-{
-    if (!s->current)
-        return err_set(e, HP_EBUSY, "the pools are being prepared%s%s", s->failure.code ? ": " : "",
-                       s->failure.code ? s->failure.text : "");
-    const struct dispatch_model *m = &s->current->topology.models[model];
-    return m->n_pipelines ? 0
-                          : err_set(e, HP_EBUSY,
-                                    "no plan serves \"%s\" with the agents that "
-                                    "there are",
-                                    m->name);
-}
-
-/* The scheduler's deadline is the end of computing: what messages take beside is taken off by
- * letting a request be so much older. */
-static int64_t arrival_of(struct pool_plan *p, int model, int64_t at_ns)
-{
-    int64_t slo_ns = p->topology.models[model].slo_ns, off_ns = p->overhead_ns[model];
-    off_ns = off_ns < slo_ns / 2 ? off_ns : slo_ns / 2;
-    return at_ns - off_ns;
-}
-
-static int request_arrive(struct pool_plan *p, struct pool_request *r, struct err *e)
-{
-    int64_t at_ns = arrival_of(p, r->model, r->arrived_ns), *latest = &p->arrived_ns[r->model];
-    *latest = at_ns > *latest ? at_ns : *latest; /* they come in order */
-    r->queued_ns = *latest;
-    for (uint32_t i = 0; i < r->n_samples; i++)
-        if (dispatch_arrive(p->dispatch, r->model, tag_of(r, i), r->queued_ns) < 0)
-            return err_set(e, HP_EBUSY, "too many requests wait");
-    p->wake_ns[r->model] = r->arrived_ns;
-    return 0;
-}
-
-int pool_request_open(struct coord *c, const struct pool_call *call, uint64_t *id, struct err *e)
-{
-    struct pool_service *s = c->pools;
-    int model = s && s->spec ? pool_spec_find(s->spec, call->model) : -1;
-    if (model < 0)
-        return err_set(e, HP_ENOENT, "there is no model \"%.200s\"", call->model);
-    struct pool_spec *spec = s->current ? s->current->spec : s->spec;
-    model = pool_spec_find(spec, call->model);
-    uint32_t samples = 1;
-    int rc = model < 0 ? err_set(e, HP_EBUSY, "\"%.200s\" is being prepared", call->model)
-                       : serves_check(s, model, e);
-    rc = rc < 0 ? rc : samples_count(&spec->models[model], call, &samples, e);
-    if (rc < 0)
-        return rc;
-    struct pool_request *r = calloc(1, sizeof *r);
-    if (!r)
-        return err_no_memory(e, "a request");
-    int64_t now = now_of(c), slo = s->current->topology.models[model].slo_ns;
-    bool own = call->timeout_ns && call->timeout_ns < (uint64_t)slo;
-    *r = (struct pool_request){.id = c->next_request++,
-                               .spec = pool_spec_use(spec),
-                               .model = model,
-                               .call = *call,
-                               .n_samples = samples,
-                               .left = samples,
-                               .arrived_ns = now,
-                               .deadline_ns = now + (own ? (int64_t)call->timeout_ns : slo)};
-    HASH_ADD(hh, s->requests, id, sizeof r->id, r);
-    spec->models[model].counts.arrived++;
-    rc = map_has_added(r) ? request_arrive(s->current, r, e) : err_no_memory(e, "a request");
-    if (rc < 0) {
-        if (map_has_added(r))
-            HASH_DEL(s->requests, r);
-        pool_spec_release(&r->spec);
-        free(r);
-        return rc;
-    }
-    s->wake_ns = now;
-    *id = r->id;
-    return 0;
-}
-
-void pool_request_cancel(struct coord *c, uint64_t id)
-{
-    struct pool_request *r = c->pools ? pool_request_of(c->pools, id) : NULL;
-    if (r)
-        pool_request_free(c->pools, r);
 }
 
 /* ---- sending ---- */
@@ -301,7 +187,7 @@ static void batch_begin(struct coord *c, struct pool_plan *p, const struct dispa
         b->model = a->model;
         b->path = *a->path;
         for (int i = 0; i < a->n; i++) {
-            struct pool_part part = part_of(a->requests[i].tag);
+            struct pool_part part = pool_part_of(a->requests[i].tag);
             if (pool_request_of(c->pools, part.request)) /* nobody waits for the others */
                 b->parts[b->n_parts++] = part;
         }
@@ -311,8 +197,8 @@ static void batch_begin(struct coord *c, struct pool_plan *p, const struct dispa
     if (!b || !b->parts || !map_has_added(b)) {
         err_no_memory(&why, "a batch");
         for (int i = 0; i < a->n; i++)
-            pool_request_fail(c, pool_request_of(c->pools, part_of(a->requests[i].tag).request),
-                              &why);
+            pool_request_fail(
+                c, pool_request_of(c->pools, pool_part_of(a->requests[i].tag).request), &why);
         if (b)
             free(b->parts);
         free(b);
@@ -333,7 +219,7 @@ static void on_decision(void *ctx, const struct dispatch_action *a)
         batch_begin(run->c, run->p, a);
         return;
     }
-    struct pool_request *r = pool_request_of(run->c->pools, part_of(a->requests->tag).request);
+    struct pool_request *r = pool_request_of(run->c->pools, pool_part_of(a->requests->tag).request);
     if (r)
         request_drop(run->c, run->p, r);
 }
@@ -426,7 +312,7 @@ static bool part_again(struct coord *c, struct pool_plan *to, struct pool_reques
 {
     if (!to || ++r->tries > (int)r->n_samples * POOL_MAX_TRIES || now_of(c) >= r->deadline_ns ||
         to->spec != r->spec ||
-        dispatch_return(to->dispatch, r->model, tag_of(r, sample), r->queued_ns) < 0)
+        dispatch_return(to->dispatch, r->model, pool_tag_of(r, sample), r->queued_ns) < 0)
         return false;
     to->wake_ns[r->model] = c->pools->wake_ns = now_of(c);
     c->pools->again++;

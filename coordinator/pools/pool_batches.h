@@ -8,11 +8,6 @@
 #include "coordinator/pools/pool_state.h"
 #include "transport/frame.h"
 
-/* Takes a request up: it waits in the current plan's scheduler. As pool_requests.h says of infer.
- */
-int pool_request_open(struct coord *c, const struct pool_call *call, uint64_t *id, struct err *e);
-void pool_request_cancel(struct coord *c, uint64_t id);
-
 /* Decides what can be decided now for all models of a plan; calls back what is dropped. */
 void pool_batches_run(struct coord *c, struct pool_plan *p);
 /* A frame with results of a batch. */

@@ -15,6 +15,7 @@ struct pool_statistics {
 };
 
 struct pool_call {
+    const char *client; /* who asks (requests.h); NULL: nobody in particular */
     const char *model;
     const struct ndarray *inputs; /* [the model's inputs]; borrowed until one of the callbacks, or
                                      pool_cancel, returned */
@@ -27,14 +28,20 @@ struct pool_call {
 
 struct pool_requests {
     void *ctx;
-    /* Models that are applied; `out` has room for POOL_MAX_MODELS. Valid until control returns to
-     * the loop. */
-    int (*models)(void *ctx, const struct infer_model **out);
+    /* Models that are applied and that the client may use; `out` has room for POOL_MAX_MODELS.
+     * Valid until control returns to the loop. */
+    int (*models)(void *ctx, const char *client, const struct infer_model **out);
+    /* HP_EDENIED: the client's key may not use the model of this name. */
+    int (*may_use)(void *ctx, const char *client, const char *model, struct err *e);
     bool (*ready)(void *ctx, const struct infer_model *m);
     struct pool_statistics (*statistics)(void *ctx, const struct infer_model *m);
-    /* HP_ENOENT, HP_EINVAL (sizes), HP_ELIMIT (samples), HP_EBUSY (no plan serves yet), HP_ENOMEM.
-     */
-    int (*infer)(void *ctx, const struct pool_call *call, uint64_t *id, struct err *e);
+    /* HP_ENOENT, HP_EINVAL (sizes), HP_EBUSY (no plan serves yet), HP_ENOMEM. Of a key: HP_EDENIED,
+     * HP_ELIMIT (more than it may ever use at once), HP_ERATE, HP_EQUOTA, and *retry_after_s (left
+     * alone otherwise) says when to come again. A sample counts as one token; what was refused or
+     * failed before it was computed costs nothing. What `call` points at beside the inputs is read
+     * during the call only. */
+    int (*infer)(void *ctx, const struct pool_call *call, uint64_t *id, uint32_t *retry_after_s,
+                 struct err *e);
     /* No callback comes any more. */
     void (*cancel)(void *ctx, uint64_t id);
 };

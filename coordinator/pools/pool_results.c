@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "coordinator/api_keys.h"
+
 /* ---- requests ---- */
 
 void pool_request_fail(struct coord *c, struct pool_request *r, const struct err *why)
@@ -12,6 +14,8 @@ void pool_request_fail(struct coord *c, struct pool_request *r, const struct err
     struct pool_call call = r->call;
     if (why->code != HP_ETIMEOUT)
         r->spec->models[r->model].counts.failed++;
+    if (!r->began_ns)
+        api_keys_return_tokens(c, r->client, r->tokens);
     pool_request_free(c->pools, r);
     call.failed(call.ctx, why);
 }

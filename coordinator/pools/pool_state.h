@@ -9,6 +9,7 @@
 #include "common/workload.h"
 #include "coordinator/infer_model.h"
 #include "coordinator/pools/pool_requests.h"
+#include "coordinator/requests.h"
 #include "coordinator/state.h"
 #include "planners/dispatch/dispatch.h"
 #include "transport/message.h"
@@ -120,6 +121,8 @@ struct pool_request {
     struct pool_spec *spec;
     int model;
     struct pool_call call; /* inputs are the caller's until it is answered */
+    char client[REQUEST_CLIENT_BYTES];
+    uint64_t tokens; /* that its client's key was charged */
     uint32_t n_samples, left;
     int tries;                                            /* of all samples, beyond the first */
     int64_t arrived_ns, queued_ns, deadline_ns, began_ns; /* queued: as the scheduler was told */

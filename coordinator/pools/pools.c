@@ -4,8 +4,10 @@
 #include <string.h>
 
 #include "common/log.h"
+#include "coordinator/api_keys.h"
 #include "coordinator/effects.h"
 #include "coordinator/member.h"
+#include "coordinator/pools/pool_admission.h"
 #include "coordinator/pools/pool_batches.h"
 #include "coordinator/pools/pool_describe.h"
 #include "coordinator/pools/pool_orders.h"
@@ -426,13 +428,21 @@ int pools_sessions(const struct coord *c, uint64_t *out, int max)
 
 /* ---- a gateway ---- */
 
-static int requests_models(void *ctx, const struct infer_model **out)
+static int requests_models(void *ctx, const char *client, const struct infer_model **out)
 {
     const struct coord *c = ctx;
     const struct pool_spec *s = c->pools ? c->pools->spec : NULL;
+    struct err ignored;
+    int n = 0;
     for (int i = 0; s && i < s->workload.n_models; i++)
-        out[i] = &s->models[i].facts;
-    return s ? s->workload.n_models : 0;
+        if (api_keys_may_use(c, client, s->workload.models[i].name, &ignored) == 0)
+            out[n++] = &s->models[i].facts;
+    return n;
+}
+
+static int requests_may_use(void *ctx, const char *client, const char *model, struct err *e)
+{
+    return api_keys_may_use(ctx, client, model, e);
 }
 
 static bool requests_ready(void *ctx, const struct infer_model *m)
@@ -462,10 +472,11 @@ static struct pool_statistics requests_statistics(void *ctx, const struct infer_
                                     .last_unix_s = n->last_unix_s};
 }
 
-static int requests_infer(void *ctx, const struct pool_call *call, uint64_t *id, struct err *e)
+static int requests_infer(void *ctx, const struct pool_call *call, uint64_t *id,
+                          uint32_t *retry_after_s, struct err *e)
 {
     struct coord *c = ctx;
-    int rc = pool_request_open(c, call, id, e);
+    int rc = pool_request_open(c, call, id, retry_after_s, e);
     if (rc == 0 && c->config.wake)
         c->config.wake(c->config.wake_ctx);
     return rc;
@@ -478,8 +489,13 @@ static void requests_cancel(void *ctx, uint64_t id)
 
 void pools_requests(struct coord *c, struct pool_requests *out)
 {
-    *out = (struct pool_requests){
-        c, requests_models, requests_ready, requests_statistics, requests_infer, requests_cancel};
+    *out = (struct pool_requests){c,
+                                  requests_models,
+                                  requests_may_use,
+                                  requests_ready,
+                                  requests_statistics,
+                                  requests_infer,
+                                  requests_cancel};
 }
 
 /* ---- the end ---- */

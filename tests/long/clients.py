@@ -1,4 +1,4 @@
-"""Every client that is known to work, in the newest version that the package index gives, as it is: clients.py SECONDS. Client libraries (tests/proc/client_checks.py), lm-eval's `local-completions`
+"""Every client that is known to work, in the newest version that the package index gives, as it is: clients.py SECONDS. Client libraries (tests/proc/client_checks.py), tritonclient[http] (tests/proc/triton_check.py), lm-eval's `local-completions`
 with log-likelihoods, whose scores must be those of the model's own logits, and locust with 20 users for so many seconds. Installs about 1 GB into a folder of its own, which it removes.
 The last line sums it up; exits with 1 when something did not hold, and with 77 where there is no package index."""
 import json
@@ -129,6 +129,18 @@ def evaluate(c, env, folder):
     return compared, most
 
 
+def infer(env, folder):
+    """tritonclient against the coordinator's /v2, with a key and without."""
+    import pools_test
+    cluster, profile, workload = pools_test.files(folder, 10 * SCALE)
+    with Cluster(agents=3, cores=1, pace=cluster, profile=profile) as c:
+        c.hpctl("apply", "-f", workload)
+        net = pools_test.Net(c, numpy)
+        assert pools_test.triton(c, net, folder, env=env)
+        key = c.hpctl("key", "create", "k", "--models", "net")["key"]
+        assert pools_test.triton(c, net, folder, env=env, key=key)
+
+
 def drive(c, env, folder, seconds):
     """locust's totals."""
     with open(os.path.join(folder, "locustfile.py"), "w") as f:
@@ -159,6 +171,11 @@ def main():
                 assert env, packages
                 versions.append(said)
                 run(env, CHECKS, c.http, *needed)
+        if os.path.isdir(os.path.join(ROOT, "..", "shared", "golden-onnx")):
+            env, said = installed(os.path.join(folder, "triton"), "tritonclient[http]")
+            assert env, "tritonclient"
+            versions.append(said)
+            infer(env, folder)
         print(f"{', '.join(versions)}: all fine; {compared} log-likelihoods of lm-eval within {most:.1e} of the model's own; {done} requests of locust's {USERS} users in {seconds} s, none failed")
 
 

@@ -217,38 +217,6 @@ def more_than_can_be_done_in_time_is_refused_and_the_rest_waits_no_longer_than_t
         assert waited <= done * slo * 1e9
 
 
-CLIENT = """
-import sys
-try:
-    import tritonclient.http as t
-except ImportError:
-    sys.exit(77)
-import numpy as np
-c, given = t.InferenceServerClient(sys.argv[1]), np.load(sys.argv[2])
-assert c.is_server_live() and c.is_server_ready() and c.is_model_ready("m")
-assert c.get_model_repository_index()[0]["state"] == "READY"
-meta, case = c.get_model_metadata("m"), sorted({n.split("/")[0] for n in given.files})[0]
-results = []
-for binary in (True, False):
-    inputs = []
-    for i in meta["inputs"]:
-        a = given[f"{case}/{i['name']}"]
-        inputs.append(t.InferInput(i["name"], list(a.shape), i["datatype"]))
-        inputs[-1].set_data_from_numpy(a, binary_data=binary)
-    outputs = [t.InferRequestedOutput(o["name"], binary_data=binary) for o in meta["outputs"]]
-    r = c.infer("m", inputs, outputs=outputs, request_id="q")
-    results.append({o["name"]: r.as_numpy(o["name"]) for o in meta["outputs"]})
-assert all((results[0][n] == results[1][n]).all() for n in results[0])
-assert c.get_inference_statistics("m")["model_stats"][0]["inference_stats"]["success"]["count"] == 2
-try:
-    c.infer("nobody", inputs)
-    sys.exit("a model that is not there answers")
-except t.InferenceServerException as e:
-    assert "nobody" in e.message(), e
-np.savez(sys.argv[3], **{f"{case}/{n}": a for n, a in results[0].items()})
-"""
-
-
 @test
 def who_hangs_up_is_not_computed_for():
     with Server("fcn-dy20") as s:
@@ -275,7 +243,7 @@ def who_hangs_up_is_not_computed_for():
 def an_unmodified_tritonclient_gets_the_known_answer():
     with Server("resnet-ts11") as s:
         made = os.path.join(os.environ.get("TMPDIR", "/tmp"), f"kserve-{os.getpid()}.npz")
-        run = subprocess.run([os.environ.get("HP_TRITON_PYTHON", sys.executable), "-c", CLIENT, s.address,
+        run = subprocess.run([os.environ.get("HP_TRITON_PYTHON", sys.executable), os.path.join(ROOT, "tests", "proc", "triton_check.py"), s.address, "m",
                               os.path.join(GOLDEN, "models", "resnet-ts11", "inputs.npz"), made], capture_output=True, text=True, timeout=60)
         if run.returncode == 77:
             skip("no tritonclient (HP_TRITON_PYTHON names a python with tritonclient[http])")

@@ -1,6 +1,8 @@
 """Pools: an ONNX model is applied, cut over two kinds of paced agents, and served under a deadline by the KServe protocol; agents die and come back under load."""
 import json
 import os
+import subprocess
+import sys
 import tempfile
 import threading
 import urllib.error
@@ -66,16 +68,21 @@ class Net:
         inputs, outputs = (np.load(os.path.join(MODELS, MODEL, f + ".npz")) for f in ("inputs", "expected"))
         self.cases = [(inputs[n + "/x"], outputs[n + "/y0"]) for n in sorted({k.split("/")[0] for k in inputs.keys()})]
 
-    def post(self, body, model="net"):
-        r = urllib.request.Request(f"{self.base}/models/{model}/infer", json.dumps(body).encode(), {"Content-Type": "application/json"})
+    def ask(self, path, body=None, key=None):
+        """(status, JSON, headers)"""
+        headers = {"Content-Type": "application/json", **({"Authorization": "Bearer " + key} if key else {})}
+        r = urllib.request.Request(self.base + path, None if body is None else json.dumps(body).encode(), headers)
         try:
             with urllib.request.urlopen(r, timeout=60 * SCALE) as a:
-                return a.status, json.load(a)
+                return a.status, json.load(a), a.headers
         except urllib.error.HTTPError as e:
-            return e.code, json.load(e)
+            return e.code, json.load(e), e.headers
 
-    def infer(self, x):
-        return self.post({"inputs": [{"name": "x", "shape": list(x.shape), "datatype": "FP32", "data": x.flatten().tolist()}]})
+    def post(self, body, model="net", key=None):
+        return self.ask(f"/models/{model}/infer", body, key)[:2]
+
+    def infer(self, x, key=None):
+        return self.post({"inputs": [{"name": "x", "shape": list(x.shape), "datatype": "FP32", "data": x.flatten().tolist()}]}, key=key)
 
     def right(self, x, expected):
         status, answer = self.infer(x)
@@ -100,6 +107,52 @@ def load(net, clients, each):
     for t in threads:
         t.start()
     return statuses, threads
+
+
+def keys_hold(c, net, x):
+    """Keys that may use some models, so often and for so many samples; returns one that may use all."""
+    made = {name: c.hpctl("key", "create", name, *limits)["key"] for name, *limits in (
+        ("whole",), ("some", "--models", "net,other"), ("other", "--models", "other"), ("often", "--rpm", "2", "--models", "net"), ("spent", "--tokens", "5"))}
+    assert net.infer(x)[0] == 401 and net.ask("/models/net")[0] == 401
+    for key in ("whole", "some"):
+        assert net.infer(x, made[key])[0] == 200, key
+        for path, names in (("/repository/index", lambda a: [m["name"] for m in a]), ("/models/stats", lambda a: [m["name"] for m in a["model_stats"]])):
+            status, told, _ = net.ask(path, {} if "index" in path else None, made[key])
+            assert status == 200 and names(told) == ["net"], (path, told)
+    # Another's model is neither listed nor told of, and says whose key may not use it.
+    assert net.ask("/repository/index", {}, made["other"])[1] == [] and net.ask("/models/stats", None, made["other"])[1] == {"model_stats": []}
+    for path, body in (("/models/net", None), ("/models/net/ready", None), ("/models/net/stats", None), ("/models/net/infer", {"inputs": []})):
+        status, told, _ = net.ask(path, body, made["other"])
+        assert status == 403 and '"net"' in told["error"] and '"other"' in told["error"], (path, status, told)
+    # Requests and samples count; to look costs nothing.
+    for _ in range(2):
+        assert net.infer(x, made["often"])[0] == 200
+        assert net.ask("/repository/index", {}, made["often"])[0] == 200
+    status, told, headers = net.ask("/models/net/infer", {"inputs": []}, made["often"])
+    assert status == 429 and "2 times a minute" in told["error"] and 1 <= int(headers["Retry-After"]) <= 60, (status, told)
+    assert headers["x-ratelimit-remaining-requests"] == "0", headers
+    two = net.np.concatenate([x[:1], x[:1]])
+    for left in (3, 1):
+        assert net.infer(two, made["spent"])[0] == 200
+        assert next(k for k in c.hpctl("key", "ls") if k["name"] == "spent")["used"]["tokens_left"] == left
+    status, told = net.infer(two, made["spent"])
+    assert status == 429 and "1 are left" in told["error"], (status, told)
+    assert net.infer(x[:1], made["spent"])[0] == 200 and net.infer(x[:1], made["spent"])[0] == 429
+    return made["whole"]
+
+
+def triton(c, net, folder, python=sys.executable, env=None, key=None):
+    """An unmodified tritonclient gets the known answers of what `net` serves; False where there is none."""
+    made = os.path.join(folder, "made.npz")
+    run = subprocess.run([python, os.path.join(ROOT, "tests", "proc", "triton_check.py"), c.http.split("//")[1], "net", os.path.join(MODELS, MODEL, "inputs.npz"), made, *([key] if key else [])],
+                         env=env, capture_output=True, text=True, timeout=120 * SCALE)
+    if run.returncode == 77:
+        return False
+    assert run.returncode == 0, run.stderr
+    with net.np.load(made) as got, net.np.load(os.path.join(MODELS, MODEL, "expected.npz")) as expected:
+        for n in got.files:
+            assert abs(got[n] - expected[n]).max() <= 1e-4 * abs(expected[n]).max(), n
+    return True
 
 
 @test
@@ -154,8 +207,11 @@ def a_model_is_served_over_two_kinds_and_agents_may_die_under_load():
             c.hpctl("local", "start", "--coordinator")
             c.wait("it serves again", lambda: c.hpctl("pools")["state"] == "serving")
             assert net.right(*net.cases[0]) == 200
+            key = keys_hold(c, net, x)
+            if not triton(c, net, folder, os.environ.get("HP_TRITON_PYTHON", sys.executable), key=key):
+                print("# without tritonclient (HP_TRITON_PYTHON names a python with tritonclient[http])")
             c.hpctl("pools", "rm")
-            assert net.infer(x)[0] == 404
+            assert net.infer(x, key)[0] == 404
             try:
                 c.hpctl("pools", "rm")
                 raise AssertionError("there was nothing to remove")

@@ -133,7 +133,8 @@ static void call_send(struct load *l)
         ndarray_set_f64(&c->in, i, l->n * 10 + i);
     const struct pool_call call = {
         .model = "net", .inputs = &c->in, .ctx = c, .answered = on_answered, .failed = on_failed};
-    int rc = l->requests.infer(l->requests.ctx, &call, &id, &e);
+    uint32_t again_s = 0;
+    int rc = l->requests.infer(l->requests.ctx, &call, &id, &again_s, &e);
     if (rc < 0)
         call_ended(c, rc);
     sim_core_run(&l->sim);

@@ -164,6 +164,26 @@ TEST(what_was_used_outlives_a_restart_whatever_the_wall_clock_says)
     }
 }
 
+TEST(what_was_not_used_is_given_back_but_never_more_than_was_counted)
+{
+    struct key_limits l = limits_of("{\"tokens_per_day\": 100, \"tokens_per_minute\": 60}");
+    struct key_meter m = {0};
+    double wait_s;
+    struct err e;
+    key_meter_tokens(&m, &l, S, 50, 10);
+    assert_int_equal(key_meter_check(&m, &l, S, 0, 20, &wait_s, &e), HP_ERATE);
+    key_meter_return(&m, &l, S, 20);
+    assert_int_equal(key_meter_check(&m, &l, S, 0, 20, &wait_s, &e), 0);
+    assert_int_equal(key_meter_left(&m, &l, S), 60);
+    key_meter_return(&m, &l, S, 1000);
+    assert_int_equal(m.prompt_tokens, 0);
+    assert_int_equal(m.output_tokens, 10);
+    assert_int_equal(key_meter_left(&m, &l, S), 90);
+    key_meter_tokens(&m, &l, S, 50, 0);
+    key_meter_return(&m, &l, (2 + (uint64_t)KEY_DAY_S) * S, 50); /* of yesterday's */
+    assert_int_equal(key_meter_left(&m, &l, (2 + (uint64_t)KEY_DAY_S) * S), 100);
+}
+
 TEST(records_of_use_that_cannot_be_are_refused_and_change_nothing)
 {
     static const char *const wrong[] = {
@@ -189,6 +209,7 @@ int main(void)
         cmocka_unit_test(a_day_begins_with_its_first_token_and_has_24_hours),
         cmocka_unit_test(a_budget_for_good_ends),
         cmocka_unit_test(what_was_used_outlives_a_restart_whatever_the_wall_clock_says),
+        cmocka_unit_test(what_was_not_used_is_given_back_but_never_more_than_was_counted),
         cmocka_unit_test(records_of_use_that_cannot_be_are_refused_and_change_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -3,6 +3,7 @@
 #include <sodium.h>
 #include <stdio.h>
 
+#include "coordinator/api_keys.h"
 #include "coordinator/pools/pools.h"
 #include "tests/unit/coordinator/core_fixture.h"
 #include "transport/frame_tensors.h"
@@ -140,16 +141,27 @@ static void on_failed(void *ctx, const struct err *why)
     a->why = *why;
 }
 
-static int ask_infer(struct fixture *f, const struct ndarray *input, struct infer_answer *a,
-                     struct err *e)
+static int ask_as(struct fixture *f, const char *client, const struct ndarray *input,
+                  struct infer_answer *a, uint32_t *retry_after_s, struct err *e)
 {
     struct pool_requests r;
     uint64_t id;
-    struct pool_call call = {
-        .model = "m", .inputs = input, .ctx = a, .answered = on_answered, .failed = on_failed};
+    struct pool_call call = {.client = client,
+                             .model = "m",
+                             .inputs = input,
+                             .ctx = a,
+                             .answered = on_answered,
+                             .failed = on_failed};
     coord_pool_requests(f->core, &r);
     a->status = 1;
-    return r.infer(r.ctx, &call, &id, e);
+    return r.infer(r.ctx, &call, &id, retry_after_s, e);
+}
+
+static int ask_infer(struct fixture *f, const struct ndarray *input, struct infer_answer *a,
+                     struct err *e)
+{
+    uint32_t unused;
+    return ask_as(f, NULL, input, a, &unused, e);
 }
 
 static struct ndarray input_of(float *values, int64_t samples)
@@ -338,6 +350,80 @@ TEST(another_agent_that_comes_is_used_by_the_next_plan_without_a_gap)
     fixture_close(&f);
 }
 
+static int models_of(struct fixture *f, const char *client)
+{
+    struct pool_requests r;
+    const struct infer_model *models[POOL_MAX_MODELS];
+    coord_pool_requests(f->core, &r);
+    return r.models(r.ctx, client, models);
+}
+
+static uint64_t tokens_of(struct fixture *f, const char *key)
+{
+    return api_keys_named(f->core, key)->meter.prompt_tokens;
+}
+
+TEST(keys_hold_their_clients_to_models_and_to_samples)
+{
+    struct fixture f;
+    struct infer_answer a;
+    struct err e;
+    uint32_t again_s = 0;
+    float values[6] = {1, 2, 3, 4, 5, 6};
+    struct ndarray one = input_of(values, 1), three = input_of(values, 3);
+    serve(&f, two_fast, 1, 0.1);
+    fixture_ask(&f, "key.create",
+                "{\"name\": \"mine\", \"models\": [\"m\"], "
+                "\"tokens_total\": 5}",
+                NULL);
+    fixture_ask(&f, "key.create", "{\"name\": \"other\", \"models\": [\"n\"]}", NULL);
+    assert_int_equal(models_of(&f, "key mine"), 1);
+    assert_int_equal(models_of(&f, "address 1"), 1);
+    assert_int_equal(models_of(&f, NULL), 1);
+    assert_int_equal(models_of(&f, "key other"), 0);
+    assert_int_equal(models_of(&f, "key taken back"), 0);
+    assert_int_equal(ask_as(&f, "key other", &one, &a, &again_s, &e), HP_EDENIED);
+    assert_non_null(strstr(e.text, "\"other\""));
+    assert_int_equal(ask_as(&f, "key mine", &three, &a, &again_s, &e), 0);
+    assert_int_equal(tokens_of(&f, "mine"), 3);
+    struct infer_answer refused;
+    assert_int_equal(ask_as(&f, "key mine", &three, &refused, &again_s, &e), HP_EQUOTA);
+    assert_int_equal(again_s, KEY_DAY_S);
+    for (int i = 0; i < 200 && f.n_frames == 0; i++) {
+        f.clock.now_ns += 1000000;
+        pools_go(&f);
+    }
+    frame_answer(&f, f.frames[0]);
+    assert_int_equal(a.status, 0);
+    assert_int_equal(tokens_of(&f, "mine"), 3);
+    fixture_close(&f);
+}
+
+TEST(what_was_dropped_before_it_was_computed_costs_its_key_nothing)
+{
+    struct fixture f;
+    struct infer_answer a[60];
+    struct err e;
+    uint32_t again_s;
+    float values[2] = {1, 2};
+    struct ndarray input = input_of(values, 1);
+    serve(&f, two_fast, 1, 0.02);
+    fixture_ask(&f, "key.create", "{\"name\": \"mine\"}", NULL);
+    for (int i = 0; i < 60; i++)
+        assert_int_equal(ask_as(&f, "key mine", &input, &a[i], &again_s, &e), 0);
+    assert_int_equal(tokens_of(&f, "mine"), 60);
+    for (int i = 0; i < 100; i++) {
+        pools_go(&f);
+        f.clock.now_ns += 1000000;
+    }
+    uint64_t dropped = 0;
+    for (int i = 0; i < 60; i++)
+        dropped += a[i].status == HP_ETIMEOUT;
+    assert_true(dropped > 30 && dropped < 60);
+    assert_int_equal(tokens_of(&f, "mine"), 60 - dropped);
+    fixture_close(&f);
+}
+
 TEST(what_was_applied_outlives_the_coordinator)
 {
     struct fixture f;
@@ -391,6 +477,8 @@ int main(void)
         cmocka_unit_test(what_cannot_be_on_time_is_dropped_with_what_would_be_possible),
         cmocka_unit_test(what_was_on_a_lost_agent_is_sent_again_where_its_deadline_allows),
         cmocka_unit_test(another_agent_that_comes_is_used_by_the_next_plan_without_a_gap),
+        cmocka_unit_test(keys_hold_their_clients_to_models_and_to_samples),
+        cmocka_unit_test(what_was_dropped_before_it_was_computed_costs_its_key_nothing),
         cmocka_unit_test(what_was_applied_outlives_the_coordinator),
         cmocka_unit_test(a_workload_that_is_wrong_is_refused_by_place),
     };

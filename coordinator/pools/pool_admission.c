@@ -1,0 +1,143 @@
+#include "coordinator/pools/pool_admission.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "coordinator/api_keys.h"
+
+enum { SAMPLE_BITS = 8 };
+_Static_assert(POOL_MAX_SAMPLES <= 1 << SAMPLE_BITS, "a sample's number fits its bits");
+
+/* ---- requests ---- */
+
+uint64_t pool_tag_of(const struct pool_request *r, uint32_t sample)
+{
+    return r->id << SAMPLE_BITS | sample;
+}
+
+struct pool_part pool_part_of(uint64_t tag)
+{
+    return (struct pool_part){tag >> SAMPLE_BITS, (uint32_t)(tag & ((1u << SAMPLE_BITS) - 1))};
+}
+
+/* How many requests of one sample it is; the sizes of all inputs are the model's. */
+static int samples_count(const struct pool_model *m, const struct pool_call *call, uint32_t *n,
+                         struct err *e)
+{
+    *n = 1;
+    if (!m->batches)
+        return 0;
+    int64_t first = call->inputs[0].dims[0];
+    for (int i = 0; i < m->facts.n_inputs; i++)
+        if (call->inputs[i].dims[0] != first)
+            return err_set(e, HP_EINVAL, "inputs of %lld and of %lld samples", (long long)first,
+                           (long long)call->inputs[i].dims[0]);
+    if (first < 1 || first > POOL_MAX_SAMPLES)
+        return err_set(e, HP_EINVAL, "a request has 1 to %d samples, this one %lld",
+                       POOL_MAX_SAMPLES, (long long)first);
+    *n = (uint32_t)first;
+    return 0;
+}
+
+static int serves_check(const struct pool_service *s, int model, struct err *e)
+{
+    if (!s->current)
+        return err_set(e, HP_EBUSY, "the pools are being prepared%s%s", s->failure.code ? ": " : "",
+                       s->failure.code ? s->failure.text : "");
+    const struct dispatch_model *m = &s->current->topology.models[model];
+    return m->n_pipelines ? 0
+                          : err_set(e, HP_EBUSY,
+                                    "no plan serves \"%s\" with the agents that "
+                                    "there are",
+                                    m->name);
+}
+
+/* The scheduler's deadline is the end of computing: what messages take beside is taken off by
+ * letting a request be so much older. */
+static int64_t arrival_of(struct pool_plan *p, int model, int64_t at_ns)
+{
+    int64_t slo_ns = p->topology.models[model].slo_ns, off_ns = p->overhead_ns[model];
+    off_ns = off_ns < slo_ns / 2 ? off_ns : slo_ns / 2;
+    return at_ns - off_ns;
+}
+
+static int request_arrive(struct pool_plan *p, struct pool_request *r, struct err *e)
+{
+    int64_t at_ns = arrival_of(p, r->model, r->arrived_ns), *latest = &p->arrived_ns[r->model];
+    *latest = at_ns > *latest ? at_ns : *latest; /* they come in order */
+    r->queued_ns = *latest;
+    for (uint32_t i = 0; i < r->n_samples; i++)
+        if (dispatch_arrive(p->dispatch, r->model, pool_tag_of(r, i), r->queued_ns) < 0)
+            return err_set(e, HP_EBUSY, "too many requests wait");
+    p->wake_ns[r->model] = r->arrived_ns;
+    return 0;
+}
+
+/* The limits of the client's key, as it stands now. */
+static int key_check(const struct coord *c, const struct pool_call *call, uint64_t tokens,
+                     uint32_t *retry_after_s, struct err *e)
+{
+    double wait_s = 0;
+    int rc = api_keys_check(c, call->client, 0, tokens, &wait_s, e);
+    if (rc < 0)
+        *retry_after_s = wait_s > 1 ? (uint32_t)ceil(wait_s) : 1;
+    return rc;
+}
+
+int pool_request_open(struct coord *c, const struct pool_call *call, uint64_t *id,
+                      uint32_t *retry_after_s, struct err *e)
+{
+    int denied = api_keys_may_use(c, call->client, call->model, e);
+    if (denied < 0)
+        return denied;
+    struct pool_service *s = c->pools;
+    int model = s && s->spec ? pool_spec_find(s->spec, call->model) : -1;
+    if (model < 0)
+        return err_set(e, HP_ENOENT, "there is no model \"%.200s\"", call->model);
+    struct pool_spec *spec = s->current ? s->current->spec : s->spec;
+    model = pool_spec_find(spec, call->model);
+    uint32_t samples = 1;
+    int rc = model < 0 ? err_set(e, HP_EBUSY, "\"%.200s\" is being prepared", call->model)
+                       : serves_check(s, model, e);
+    rc = rc < 0 ? rc : samples_count(&spec->models[model], call, &samples, e);
+    rc = rc < 0 ? rc : key_check(c, call, samples, retry_after_s, e);
+    if (rc < 0)
+        return rc;
+    struct pool_request *r = calloc(1, sizeof *r);
+    if (!r)
+        return err_no_memory(e, "a request");
+    int64_t now = (int64_t)coord_clock(c), slo = s->current->topology.models[model].slo_ns;
+    bool own = call->timeout_ns && call->timeout_ns < (uint64_t)slo;
+    *r = (struct pool_request){.id = c->next_request++,
+                               .spec = pool_spec_use(spec),
+                               .model = model,
+                               .call = *call,
+                               .tokens = samples,
+                               .n_samples = samples,
+                               .left = samples,
+                               .arrived_ns = now,
+                               .deadline_ns = now + (own ? (int64_t)call->timeout_ns : slo)};
+    snprintf(r->client, sizeof r->client, "%s", call->client ? call->client : "");
+    HASH_ADD(hh, s->requests, id, sizeof r->id, r);
+    spec->models[model].counts.arrived++;
+    rc = map_has_added(r) ? request_arrive(s->current, r, e) : err_no_memory(e, "a request");
+    if (rc < 0) {
+        if (map_has_added(r))
+            HASH_DEL(s->requests, r);
+        pool_spec_release(&r->spec);
+        free(r);
+        return rc;
+    }
+    api_keys_count_tokens(c, r->client, r->tokens, 0);
+    s->wake_ns = now;
+    *id = r->id;
+    return 0;
+}
+
+void pool_request_cancel(struct coord *c, uint64_t id)
+{
+    struct pool_request *r = c->pools ? pool_request_of(c->pools, id) : NULL;
+    if (r)
+        pool_request_free(c->pools, r);
+}

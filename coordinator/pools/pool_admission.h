@@ -1,0 +1,18 @@
+/* Requests to pools, until they wait in the scheduler: the model that they name, what their
+ * client's key may use, how many samples they have. */
+#ifndef HP_COORDINATOR_POOLS_POOL_ADMISSION_H
+#define HP_COORDINATOR_POOLS_POOL_ADMISSION_H
+
+#include "coordinator/pools/pool_state.h"
+
+/* Takes a request up: it waits in the current plan's scheduler. As pool_requests.h says of infer.
+ */
+int pool_request_open(struct coord *c, const struct pool_call *call, uint64_t *id,
+                      uint32_t *retry_after_s, struct err *e);
+void pool_request_cancel(struct coord *c, uint64_t id);
+
+/* What the scheduler knows a sample by, and back. */
+uint64_t pool_tag_of(const struct pool_request *r, uint32_t sample);
+struct pool_part pool_part_of(uint64_t tag);
+
+#endif
