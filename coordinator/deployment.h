@@ -193,6 +193,11 @@ struct deployment {
         double last_fetch_s, last_compute_s; /* what was compared last; 0: not known */
     } peer_counts;
     struct {
+        uint64_t next_ns, begun_ns;      /* when the next may begin; when this one did */
+        uint64_t copied, tokens, failed; /* copies that were made, and all their tokens */
+        uint64_t used, used_tokens;      /* lost sequences that went on from theirs */
+    } replicas;                          /* copies of keys and values elsewhere (replication.h) */
+    struct {
         uint64_t steps, drafts, right; /* steps that verified guesses; these; of them right */
     } draft_counts;
     struct {

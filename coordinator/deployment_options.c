@@ -193,6 +193,7 @@ int deployment_options_read(json_t *options, struct deployment_spec *out, struct
         (rc = option_text(s.options, "succeeds", &s.succeeds, e)) == 0 &&
         (rc = option_number(s.options, "max_context", &s.max_context, e)) == 0 &&
         (rc = option_number(s.options, "slice", &s.slice, e)) == 0 &&
+        (rc = option_number(s.options, "replicate_kv", &s.replicate_kv, e)) == 0 &&
         (rc = option_number(s.options, "max_sequences", &s.max_sequences, e)) == 0) {
         if (agents[0] && layers[0])
             rc = err_set(e, HP_EINVAL,

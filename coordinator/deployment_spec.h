@@ -37,6 +37,8 @@ struct deployment_spec {
     uint64_t max_context;   /* 0: as much as fits */
     uint64_t max_sequences; /* open at once; 0: as many as their KV memory is good for */
     uint64_t slice;         /* 0: the planner decides */
+    uint64_t replicate_kv;  /* keys and values of sequences of so many tokens are copied to another
+                               deployment of the model (replication.h); 0: of none */
     uint64_t copies;        /* of each layer, in agents' stores: 1 or 2 (copies.h) */
     double weight;          /* of its share of the devices that others use, too */
     double ttft_s, tpot_s;  /* to the first token, and for each after it (targets.h); 0: any */

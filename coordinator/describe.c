@@ -188,6 +188,23 @@ static json_t *peers_json(const struct deployment *d)
                      "last_compute_s", d->peer_counts.last_compute_s);
 }
 
+/* Copies of what long sequences have, and lost ones that went on from theirs; null where none is to
+ * be made. */
+static json_t *replicas_json(const struct deployment *d)
+{
+    int kept = 0;
+    for (const struct sequence *s = d->active; s; s = s->next)
+        kept += s->replica != 0;
+    return !d->spec.replicate_kv
+               ? json_null()
+               : json_pack("{s:I, s:i, s:I, s:I, s:I, s:I, s:I}", "from_tokens",
+                           (json_int_t)d->spec.replicate_kv, "sequences", kept, "copied",
+                           (json_int_t)d->replicas.copied, "tokens", (json_int_t)d->replicas.tokens,
+                           "failed", (json_int_t)d->replicas.failed, "used",
+                           (json_int_t)d->replicas.used, "used_tokens",
+                           (json_int_t)d->replicas.used_tokens);
+}
+
 /* What is known of keeping the targets; null without any. */
 static json_t *targets_json(const struct deployment *d)
 {
@@ -260,6 +277,7 @@ json_t *describe_deployment(const struct deployment *d, bool with_plan)
     json_object_set_new(out, "speculation", speculation_json(d));
     json_object_set_new(out, "handoffs", handoffs_json(d));
     json_object_set_new(out, "prefix_peers", peers_json(d));
+    json_object_set_new(out, "replicas", replicas_json(d));
     if (d->spec.prefill_of[0])
         json_object_set_new(out, "prefill_of", json_string(d->spec.prefill_of));
     json_object_set_new(out, "growth", growth_json(d));

@@ -171,6 +171,8 @@ static bool all_have_left(const struct handoff *h)
 static void received_count(struct coord *c, struct handoff *h)
 {
     struct deployment *d = h->to->deployment;
+    if (h->to->kind == SEQUENCE_REPLICA)
+        return;
     *(h->to->kind == SEQUENCE_MOVE ? &d->handoffs.moved
       : h->fetch                   ? &d->peer_counts.fetched
                                    : &d->handoffs.done) += 1;

@@ -45,11 +45,17 @@ bool handoff_read(struct coord *c, struct sequence *from);
  * moved on: it is the other side then. */
 void handoff_done(struct coord *c, struct sequence *to);
 
-/* A sequence that runs is on its way to another deployment (SEQUENCE_MOVE): until that one has a
- * token it goes on where it is. */
+/* A sequence that runs is on its way to another deployment (SEQUENCE_MOVE), or copied there
+ * (SEQUENCE_REPLICA): until that one has a token it goes on where it is. */
 static inline bool handoff_moves(const struct sequence *s)
 {
-    return s->handoff && s->handoff->to && s->handoff->to->kind == SEQUENCE_MOVE;
+    return s->handoff && s->handoff->to &&
+           (s->handoff->to->kind == SEQUENCE_MOVE || s->handoff->to->kind == SEQUENCE_REPLICA);
+}
+/* This one is the copy. */
+static inline bool handoff_copies(const struct sequence *s)
+{
+    return handoff_moves(s) && s->handoff->to->kind == SEQUENCE_REPLICA;
 }
 /* Whether a sequence still needs the other plan, or is needed by it. */
 static inline bool handoff_pends(const struct sequence *s)

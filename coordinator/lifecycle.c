@@ -24,6 +24,7 @@
 #include "coordinator/rebalance.h"
 #include "coordinator/record.h"
 #include "coordinator/regrowth.h"
+#include "coordinator/replication.h"
 #include "coordinator/sequence.h"
 #include "coordinator/sequence_ends.h"
 #include "coordinator/sequence_moves.h"
@@ -371,6 +372,7 @@ static void step_serving(struct coord *c, struct deployment *d)
         return;
     }
     copies_step(c, d);
+    replication_step(c, d);
     readers_return(c, d);
     if (d->unclosed && d->n_active == 0) {
         d->unclosed = false;

@@ -11,7 +11,7 @@
 #include "coordinator/prefixes.h"
 #include "coordinator/spilled_pages.h"
 
-enum { MOST_METRICS = 10 }; /* of a family */
+enum { MOST_METRICS = 12 }; /* of a family */
 
 /* Names of agents and deployments are letters, digits, '-', '_' and '.': nothing in a label needs
  * escaping; those of API keys do. */
@@ -158,14 +158,21 @@ static const struct metric handoff_metrics[] = {
      "Tokens of beginnings that came from another deployment"},
     {"hp_prefix_fetch_declined_total", "counter",
      "Beginnings that another deployment had, computed here because that takes less time"},
+    {"hp_replicas_copied_total", "counter",
+     "Copies of long sequences' keys and values that another deployment was given"},
+    {"hp_replicas_used_total", "counter", "Lost sequences that went on from their copy"},
+    {"hp_replicas_used_tokens_total", "counter",
+     "Tokens that came from copies and were not computed anew"},
     {0}};
 
 static void handoff_values(const struct deployment *d, double out[MOST_METRICS])
 {
-    const double values[] = {(double)d->handoffs.done,      (double)d->handoffs.moved,
-                             (double)d->handoffs.failed,    (double)d->handoffs.bytes,
-                             d->handoffs.exposed_s,         (double)d->peer_counts.fetched,
-                             (double)d->peer_counts.tokens, (double)d->peer_counts.declined};
+    const double values[] = {(double)d->handoffs.done,       (double)d->handoffs.moved,
+                             (double)d->handoffs.failed,     (double)d->handoffs.bytes,
+                             d->handoffs.exposed_s,          (double)d->peer_counts.fetched,
+                             (double)d->peer_counts.tokens,  (double)d->peer_counts.declined,
+                             (double)d->replicas.copied,     (double)d->replicas.used,
+                             (double)d->replicas.used_tokens};
     memcpy(out, values, sizeof values);
 }
 

@@ -9,8 +9,8 @@
 /* As the other's, but for where it lies. */
 static json_t *options_of(const struct deployment *d)
 {
-    static const char *const own[] = {"plan",    "layers",     "agents",
-                                      "prefill", "prefill_kv", "decode"};
+    static const char *const own[] = {"plan",       "layers", "agents",      "prefill",
+                                      "prefill_kv", "decode", "replicate_kv"};
     json_t *o = json_copy(d->spec.options);
     for (size_t i = 0; i < sizeof own / sizeof *own; i++)
         json_object_del(o, own[i]);

@@ -14,7 +14,7 @@ static const double fixed_s = 2e-3;
 /* What is fetched has to be so much sooner there: it takes time of others' stages and links. */
 static const double worth = 0.9;
 
-static bool numbers_alike(const struct deployment *a, const struct deployment *b)
+bool prefix_peer_alike(const struct deployment *a, const struct deployment *b)
 {
     return a->model == b->model && a->spec.f32 == b->spec.f32 && a->spec.kv == b->spec.kv &&
            deployment_wire(a) == deployment_wire(b);
@@ -60,7 +60,7 @@ static double fetch_seconds(const struct coord *c, const struct deployment *p,
 static bool peer_may_give(const struct coord *c, const struct deployment *p,
                           const struct deployment *d)
 {
-    return p != d && p->state == DEPLOYMENT_SERVING && numbers_alike(p, d) && !p->n_waiting &&
+    return p != d && p->state == DEPLOYMENT_SERVING && prefix_peer_alike(p, d) && !p->n_waiting &&
            p->n_active < p->max_sequences && coord_now(c) >= p->doubted_ns;
 }
 
@@ -83,8 +83,8 @@ struct prefix_offer prefix_peer_find(struct coord *c, struct deployment *d, stru
                                      uint32_t have)
 {
     const struct prefix_offer none = {0};
-    if (s->kind != SEQUENCE_REQUEST || s->embeds || s->resumed || s->reads_itself || s->alone ||
-        s->fork || d->spec.prefix_cache == PREFIX_CACHE_OFF || !d->model->facts.kv_before ||
+    if (s->kind != SEQUENCE_REQUEST || s->embeds || s->reads_itself || s->alone || s->fork ||
+        (d->spec.prefix_cache == PREFIX_CACHE_OFF && !s->replica) || !d->model->facts.kv_before ||
         d->model->facts.windows[0]) /* goes on where it ended alone: the other would compute it */
         return none;
     struct prefix_offer offer = offer_find(c, d, s, have);

@@ -16,6 +16,9 @@ struct prefix_offer {
     uint32_t length;         /* so many tokens of the prompt */
 };
 
+/* Both keep, compute and send the same numbers of the same model. */
+bool prefix_peer_alike(const struct deployment *a, const struct deployment *b);
+
 /* Of the prompt's tokens `have` are on its own stages. Only deployments that compute, keep and send
  * numbers as this one does are asked, so that tokens are those of an undisturbed run; whose prompts
  * a client may find there is that deployment's rule (prefixes.h). Counts what is not

@@ -179,6 +179,11 @@ void sequence_take_over(struct coord *c, struct sequence *to, struct sequence *f
     to->last_ns = from->last_ns;
     to->cached = from->cached;
     to->found = from->found;
+    to->replica = from->replica;
+    to->keeper = from->keeper;
+    to->keeper_generation = from->keeper_generation;
+    to->replicated = from->replicated;
+    from->replica = 0;
 }
 
 void sequence_untie(struct sequence *s)

@@ -18,6 +18,7 @@ enum sequence_kind {
     /* Nobody's request: */
     SEQUENCE_PREFILL, /* reads a prompt for a sequence of another deployment (handoffs.h) */
     SEQUENCE_MOVE,    /* awaits the keys and values of one that runs on another, to go on for it */
+    SEQUENCE_REPLICA, /* awaits the same, to keep them in case that one is lost (replication.h) */
 };
 
 /* Keys and values on their way from the stages that read a prompt to those that go on. */
@@ -73,8 +74,11 @@ struct sequence {
     bool unspilled;           /* that has failed: it is not tried again */
     uint32_t weighed[2];      /* tokens of what was spilled, and of what others have, for which it
                                  was last said whether they are worth reading; 0: none */
-    bool stays;               /* its move to another deployment has been tried */
-    bool reads_itself;        /* a handoff has failed: its prompt is read by its own stages */
+    uint64_t replica, keeper, keeper_generation; /* its first `replicated` tokens are kept as that
+                                 sequence of this deployment, too (replicas.h); 0: nowhere */
+    uint32_t replicated;
+    bool stays;         /* its move to another deployment has been tried */
+    bool reads_itself;  /* a handoff has failed: its prompt is read by its own stages */
     uint64_t passed;    /* the deployment's `passes` in which others go before it (admission.c) */
     uint64_t slice;     /* of this one; 0: by the plan */
     bool planned;       /* slices by the plan, whatever its kind */
@@ -108,7 +112,8 @@ struct sequence {
 /* Questions of hpctl compute all of what they ask about. */
 static inline bool sequence_may_share(const struct sequence *s)
 {
-    return s->kind == SEQUENCE_REQUEST || s->kind == SEQUENCE_PREFILL;
+    return s->kind == SEQUENCE_REQUEST || s->kind == SEQUENCE_PREFILL ||
+           s->kind == SEQUENCE_REPLICA;
 }
 /* Tokens that its stages are given to read: its prompt, and of its answer what it is opened anew
  * with. */
@@ -124,7 +129,8 @@ static inline uint32_t sequence_had(const struct sequence *s)
 /* Whether it takes room as its tokens come. */
 static inline bool sequence_grows(const struct sequence *s)
 {
-    return s->kind != SEQUENCE_LOGITS && s->kind != SEQUENCE_PREFILL && !s->embeds;
+    return s->kind != SEQUENCE_LOGITS && s->kind != SEQUENCE_PREFILL &&
+           s->kind != SEQUENCE_REPLICA && !s->embeds;
 }
 /* Whether it can begin anew where it is now: all its tokens are known. */
 static inline bool sequence_can_resume(const struct sequence *s)
@@ -158,7 +164,7 @@ static inline bool sequence_scores(const struct sequence *s)
 /* It answers nobody, and is counted nowhere. */
 static inline bool sequence_is_silent(const struct sequence *s)
 {
-    return s->kind == SEQUENCE_PREFILL || s->kind == SEQUENCE_MOVE;
+    return s->kind == SEQUENCE_PREFILL || s->kind == SEQUENCE_MOVE || s->kind == SEQUENCE_REPLICA;
 }
 
 /* ---- the lists of a deployment ---- */

@@ -46,7 +46,7 @@ static void sequence_hand_over(struct coord *c, struct sequence *s, struct seque
         sequence_open(c, s->deployment, s, &nothing);
     if (!s->handoff) /* there was no memory: it begins anew */
         return;
-    s->found = found;
+    s->found = s->resumed ? s->found : found;
     if (!handoff_imports_order(c, s->handoff))
         sequence_fail_memory(c, s);
 }

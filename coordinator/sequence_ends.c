@@ -9,6 +9,7 @@
 #include "coordinator/handoffs.h"
 #include "coordinator/model_slots.h"
 #include "coordinator/prefixes.h"
+#include "coordinator/replicas.h"
 #include "coordinator/sequence_orders.h"
 #include "coordinator/shares.h"
 #include "coordinator/stream_records.h"
@@ -82,6 +83,7 @@ void sequence_close(struct coord *c, struct sequence *s, enum sequence_ending ho
     if (sequence_is_silent(s))
         return;
     c->counts.output_tokens += s->n_output;
+    replica_drop(c, s);
     reader_close(c, s, SEQUENCE_LEFT);
 }
 

@@ -17,6 +17,8 @@
 #include "coordinator/model_slots.h"
 #include "coordinator/plan_vs_actual.h"
 #include "coordinator/prefixes.h"
+#include "coordinator/replicas.h"
+#include "coordinator/replication.h"
 #include "coordinator/sequence_deadlines.h"
 #include "coordinator/sequence_ends.h"
 #include "coordinator/sequence_orders.h"
@@ -209,6 +211,7 @@ static void sequence_recovered(const struct coord *c, struct sequence *s)
     d->losses.recovered++;
     d->losses.pause_s += pause_s;
     d->losses.last_pause_s = pause_s;
+    replicas_count(d, s);
     s->lost_ns = s->losses = s->places = 0;
 }
 
@@ -225,7 +228,9 @@ static void sequence_said(struct coord *c, struct sequence *s, const struct mess
                           uint64_t made_ns)
 {
     struct deployment *d = s->deployment;
-    if (handoff_moves(s) && s == s->handoff->to)
+    if (handoff_copies(s) && s == s->handoff->to)
+        replication_done(c, s);
+    else if (handoff_moves(s) && s == s->handoff->to)
         move_complete(c, s);
     if (s->kind == SEQUENCE_LOGITS && !t->finish[0])
         return;
@@ -292,6 +297,11 @@ static void sequence_said(struct coord *c, struct sequence *s, const struct mess
     bool first = fresh && s->n_output == s->resumed + fresh;
     if (s->kind == SEQUENCE_PREFILL) {
         if (t->finish[0] && handoff_read(c, s))
+            reader_finish(c, s);
+        return;
+    }
+    if (s->kind == SEQUENCE_REPLICA) {
+        if (t->finish[0])
             reader_finish(c, s);
         return;
     }

@@ -107,6 +107,7 @@ void successor_take_over(struct coord *c, struct deployment *before, struct depl
     d->tokens = before->tokens;
     d->handoffs = before->handoffs;
     d->peer_counts = before->peer_counts;
+    d->replicas = before->replicas;
     before->heir = d->id;
     successor_queue_take(c, before, d);
     record_keep(c, d);

@@ -108,12 +108,13 @@ static int add_plan(const char *file, json_t *options, struct err *e)
 static int options_read(const struct invocation *in, struct deploying *d, const char *real_path,
                         struct err *e)
 {
-    uint64_t context, slice, sequences;
+    uint64_t context, slice, sequences, replicate;
     double targets_s[TARGETS];
     int rc = name_read(in, d, e);
     if (rc < 0 || (rc = invocation_u64(in, "max-context", 0, &context, e)) < 0 ||
         (rc = invocation_u64(in, "slice", 0, &slice, e)) < 0 ||
-        (rc = invocation_u64(in, "max-sequences", 0, &sequences, e)) < 0)
+        (rc = invocation_u64(in, "max-sequences", 0, &sequences, e)) < 0 ||
+        (rc = invocation_u64(in, "replicate-kv", 0, &replicate, e)) < 0)
         return rc;
     for (size_t i = 0; i < TARGETS; i++)
         if ((rc = invocation_duration(in, target_keys[i], 0, &targets_s[i], e)) < 0)
@@ -137,6 +138,8 @@ static int options_read(const struct invocation *in, struct deploying *d, const 
         return err_set(e, HP_EUSAGE, "--slice: %llu is more than %d tokens",
                        (unsigned long long)slice, MAX_SLICE_TOKENS);
     d->options = options_of(in, real_path, context, slice, sequences, targets_s);
+    if (replicate)
+        json_object_set_new(d->options, "replicate_kv", json_integer((json_int_t)replicate));
     if (!d->options)
         return err_set(e, HP_EINVAL, "the model's path is not valid UTF-8");
     return invocation_option(in, "plan") ? add_plan(invocation_option(in, "plan"), d->options, e)
@@ -244,6 +247,11 @@ static const struct command_option deploy_options[] = {
      "of each layer in agents' stores (default 1): with 2 another agent fetches it, too, once the "
      "model serves, so that any one agent may be lost and those that are left (of --agents, where "
      "given) have all of it",
+     0},
+    {"replicate-kv", "TOKENS",
+     "sequences of so many tokens have their keys and values copied to another deployment of the "
+     "model, while nothing else is to be sent, so that they go on from there when an agent is lost "
+     "(default: prompt and answer are computed anew)",
      0},
     {"weight", "W",
      "of its share of the devices' time where other deployments have stages on them, too (default "

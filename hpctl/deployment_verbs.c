@@ -136,6 +136,17 @@ static void print_peers(const json_t *p)
                shown_seconds(number_member(p, "last_compute_s")).s);
 }
 
+/* Copies of what long sequences have, and who went on from theirs. */
+static void print_replicas(const json_t *r)
+{
+    if (json_is_object(r))
+        printf("%-14s of sequences of %s tokens: %s copies made, %s failed, %s running sequences "
+               "have one; %s lost ones went on from theirs (%s tokens not computed anew)\n",
+               "replicas", shown_member(r, "from_tokens").s, shown_member(r, "copied").s,
+               shown_member(r, "failed").s, shown_member(r, "sequences").s,
+               shown_member(r, "used").s, shown_member(r, "used_tokens").s);
+}
+
 /* Why rows cross as they do, and what that costs. */
 static void print_wire(const json_t *plan)
 {
@@ -235,6 +246,7 @@ static int print_deployment(const json_t *d, struct err *e)
     deployment_print_apart(d);
     print_handoffs(json_object_get(d, "handoffs"));
     print_peers(json_object_get(d, "prefix_peers"));
+    print_replicas(json_object_get(d, "replicas"));
     print_growth(json_object_get(d, "growth"), json_object_get(d, "spills"));
     print_losses(json_object_get(d, "losses"));
     print_spills(json_object_get(d, "spills"));

@@ -98,6 +98,46 @@ def those_that_were_named_go_on_without_the_one_that_is_lost():
         assert readers[0].pause <= 5 * SCALE, readers[0].pause
 
 
+def replicas(c):
+    return c.hpctl("describe", "demo")["replicas"]
+
+
+def lost_with_a_copy(c, body):
+    """Streams whose agent is killed once one of them has been copied; None: they ended before that."""
+    before = replicas(c)["copied"]
+    readers = [Reader(c, body), Reader(c, dict(body, seed=11))]
+    c.wait("one is copied", lambda: replicas(c)["copied"] > before or not any(r.is_alive() for r in readers))
+    c.kill("a1")
+    alive = all(r.is_alive() for r in readers)
+    c.hpctl("local", "start", "--agent", "a1")
+    for r in readers:
+        r.join(120 * SCALE)
+        assert r.failure is None, r.failure
+    c.wait("it serves again", lambda: c.hpctl("describe", "demo")["state"] == "serving")
+    return readers if alive and replicas(c)["copied"] > before else None
+
+
+@test
+def a_long_sequence_goes_on_from_its_copy():
+    body = dict(DRAWN, prompt="It was a dark and stormy night. " * 60, max_tokens=1200)
+    with Cluster(agents=3, cores=1) as c:
+        c.deploy("demo", DEMO, "--agents", "a0,a1", "--compute", "f32", "--prefix-cache", "off", "--replicate-kv", "128")
+        c.deploy("spare", DEMO, "--agents", "a2", "--compute", "f32")
+        assert "of sequences of 128 tokens: 0 copies made" in c.run("describe", "demo").stdout
+        texts = [whole(c, body), whole(c, dict(body, seed=11))]
+        for turn in range(8):
+            readers = lost_with_a_copy(c, body)
+            if readers:
+                break
+        assert readers, "all answers ended before their agent was killed"
+        assert [r.text for r in readers] == texts, [r.text[-60:] for r in readers]
+        told, peers = replicas(c), c.hpctl("describe", "demo")["prefix_peers"]
+        print(f"# {told}, {peers}, pauses", ", ".join(f"{r.pause:.2f} s" for r in readers))
+        assert told["used"] + peers["declined"] > 0, (told, peers)
+        refused = c.run("deploy", DEMO, "--name", "third", "--replicate-kv", "many")
+        assert refused.returncode == 2 and "replicate-kv" in refused.stderr, refused
+
+
 @test
 def agents_that_die_and_come_back_end_no_stream():
     seed = int(os.environ.get("HP_SEED", random.randrange(1 << 30)))

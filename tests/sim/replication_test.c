@@ -1,0 +1,175 @@
+/* Copies of what long sequences have, kept by another deployment, under virtual time: a sequence
+ * whose agent is lost goes on from its copy, and whatever breaks while one is made or fetched, each
+ * request has the tokens of an undisturbed run. */
+#include <stdio.h>
+
+#include "coordinator/deployment.h"
+#include "coordinator/prefixes.h"
+#include "tests/sim/failures.h"
+
+static bool both_serve(struct sim *s)
+{
+    return sim_serves(s) && sim_serves_name(s, "second");
+}
+
+static uint64_t copies_figure(struct sim *s, const char *name)
+{
+    return sim_described(s, "replicas", name);
+}
+
+static bool one_is_copied(struct sim *s)
+{
+    const struct deployment *d = deployment_find(s->core, "toy");
+    return d && d->replicas.copied > 0;
+}
+
+/* "toy" on a0 and a1, whose long sequences are copied to "second" on the others. */
+static void begin(struct sim *s, uint64_t seed, const char *keepers, uint64_t from_tokens)
+{
+    sim_open(s, seed, 4);
+    s->replicate_kv = from_tokens;
+    s->as_profiled = true;
+    deploy(s, "a0,a1");
+    sim_deploy_as(s, "second", keepers);
+    assert_true(sim_run_until(s, both_serve, 30000));
+    sim_run_ms(s, 60000); /* meanwhile links are measured */
+}
+
+/* Positions that stages computed for a stream whose agent was lost, from then on. */
+static uint64_t computed_after_loss(uint64_t seed, uint64_t from_tokens, uint64_t *used)
+{
+    struct sim s;
+    begin(&s, seed, "a2,a3", from_tokens);
+    struct sim_client *c = stream(&s, 20);
+    if (from_tokens)
+        assert_true(sim_run_until(&s, one_is_copied, 30000));
+    assert_true(c->open);
+    uint64_t before = s.computed;
+    sim_agent_kill(&s, 1);
+    sim_run_ms(&s, 100);
+    sim_agent_start(&s, 1);
+    all_finished(&s, 60000);
+    *used = from_tokens ? copies_figure(&s, "used") : 0;
+    uint64_t computed = s.computed - before;
+    serves_and_is_clean(&s, 1000);
+    sim_close(&s);
+    return computed;
+}
+
+TEST(a_lost_sequence_goes_on_from_its_copy_instead_of_computing_anew)
+{
+    for (uint64_t seed = 0; seed < 6; seed++) {
+        uint64_t used, none, with = computed_after_loss(900 + seed, 64, &used),
+                             without = computed_after_loss(900 + seed, 0, &none);
+        assert_int_equal(used, 1);
+        assert_true(with + 100 < without); /* a prompt of 100 on two stages, less what was said */
+    }
+}
+
+TEST(a_copy_goes_when_its_sequence_ends_and_short_ones_have_none)
+{
+    struct sim s;
+    begin(&s, 920, "a2,a3", 90);
+    const struct deployment *keeper = deployment_find(s.core, "second");
+    request(&s, 20, 30);
+    all_finished(&s, 30000);
+    assert_int_equal(copies_figure(&s, "copied"), 0);
+    struct sim_client *c = stream(&s, 5);
+    assert_true(sim_run_until(&s, one_is_copied, 30000));
+    assert_true(c->open);
+    assert_int_equal(prefixes_kept(keeper), 1);
+    assert_int_equal(copies_figure(&s, "sequences"), 1);
+    all_finished(&s, 30000);
+    sim_run_ms(&s, 100);
+    assert_int_equal(prefixes_kept(keeper), 0);
+    serves_and_is_clean(&s, 1000);
+    sim_close(&s);
+}
+
+TEST(a_keeper_that_hangs_or_is_lost_costs_nobody_anything)
+{
+    for (int lost = 0; lost < 2; lost++) {
+        struct sim s;
+        begin(&s, 930 + (uint64_t)lost, "a3", 64);
+        if (!lost)
+            sim_executor_hang(&s, 3, true);
+        struct sim_client *c = stream(&s, 10);
+        if (lost)
+            sim_agent_kill(&s, 3);
+        uint64_t from_ns = s.clock.now_ns;
+        all_finished(&s, 30000);
+        assert_true(s.clock.now_ns - from_ns < UINT64_C(5000000000));
+        assert_true(c->finished);
+        sim_executor_hang(&s, 3, false);
+        if (lost)
+            sim_agent_start(&s, 3);
+        assert_true(sim_run_until(&s, both_serve, 60000));
+        sim_run_ms(&s, 30000);
+        is_clean_of(&s, "toy", 1000);
+        is_clean_of(&s, "second", 1000);
+        sim_close(&s);
+    }
+}
+
+struct storm {
+    uint64_t copied, used;
+};
+
+static void storm_add(struct storm *x, struct sim *s)
+{
+    const struct deployment *d = deployment_find(s->core, "toy");
+    x->copied += d ? d->replicas.copied : 0;
+    x->used += d ? d->replicas.used : 0;
+}
+
+static void storm_run(uint64_t seed, struct storm *x)
+{
+    struct sim s;
+    struct err e = {0};
+    begin(&s, seed, seed % 2 ? "a2,a3" : "a1,a2", 70);
+    s.alike = seed % 4 ? 0.2 : 0.8;
+    s.network.lose = seed % 5 ? 0 : 0.002;
+    for (int i = 0; i < 30; i++) {
+        sim_request_of(&s, sim_random(&s, 4) ? "toy" : "second", 50 + sim_random(&s, 70), 40, &e);
+        sim_run_ms(&s, sim_random(&s, 120));
+        if (i % 5 == 4) {
+            int victim = (int)sim_random(&s, 4);
+            sim_agent_kill(&s, victim);
+            sim_run_ms(&s, 50 + sim_random(&s, 200));
+            sim_agent_start(&s, victim);
+        }
+        if (i % 9 == 8)
+            sim_cancel(&s, &s.clients[sim_random(&s, (uint64_t)s.n_clients)]);
+    }
+    bool quiet = sim_run_until(&s, sim_quiet, 120000);
+    s.network.lose = 0;
+    if (!quiet || !sim_run_until(&s, both_serve, 60000))
+        fail_msg("seed %llu: it does not come to rest", (unsigned long long)seed);
+    storm_add(x, &s);
+    is_clean_of(&s, "toy", 1000);
+    is_clean_of(&s, "second", 1000);
+    sim_close(&s);
+}
+
+TEST(streams_that_are_copied_and_lost_have_the_tokens_of_an_undisturbed_run)
+{
+    struct seed_range seeds = seeds_of(940);
+    struct storm x = {0};
+    uint64_t n = getenv("HP_SEED") || getenv("HP_RUNS") ? seeds.n : 40;
+    for (uint64_t i = 0; i < n; i++)
+        storm_run(seeds.first + i, &x);
+    printf("# %llu copies, %llu sequences went on from theirs\n", (unsigned long long)x.copied,
+           (unsigned long long)x.used);
+    assert_true(n < 40 || (x.copied > n && x.used > 0));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_lost_sequence_goes_on_from_its_copy_instead_of_computing_anew),
+        cmocka_unit_test(a_copy_goes_when_its_sequence_ends_and_short_ones_have_none),
+        cmocka_unit_test(a_keeper_that_hangs_or_is_lost_costs_nobody_anything),
+        cmocka_unit_test(streams_that_are_copied_and_lost_have_the_tokens_of_an_undisturbed_run),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
