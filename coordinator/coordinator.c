@@ -101,14 +101,16 @@ static void on_tick(uv_timer_t *t)
 
 static int handles_start(struct coordinator *c, struct err *e)
 {
+    int rc = coordinator_pools_timer_start(c, e);
+    if (rc < 0)
+        return rc;
     uv_timer_init(c->loop, &c->tick);
     uv_async_init(c->loop, &c->wake, on_wake);
-    uv_timer_init(c->loop, &c->pools);
-    c->tick.data = c->wake.data = c->pools.data = c;
+    c->tick.data = c->wake.data = c;
     c->handles = 3;
     uv_timer_start(&c->tick, on_tick, COORD_TICK_MS, COORD_TICK_MS);
     struct store_queue_config config = {.ctx = c, .wake = loop_wake};
-    int rc = store_queue_start(c->store, &config, &c->queue, e);
+    rc = store_queue_start(c->store, &config, &c->queue, e);
     if (rc == 0)
         c->store = NULL;
     return rc;
@@ -291,6 +293,12 @@ static void on_closed(uv_handle_t *h)
     coordinator_free_when_idle(c);
 }
 
+static void on_pools_closed(uv_handle_t *h)
+{
+    close(((struct coordinator *)h->data)->pools_timer);
+    on_closed(h);
+}
+
 void coordinator_drain(struct coordinator *c, uint64_t patience_ms, void (*drained)(void *ctx),
                        void *ctx)
 {
@@ -324,7 +332,7 @@ void coordinator_close(struct coordinator **out)
         return;
     }
     uv_close((uv_handle_t *)&c->tick, on_closed);
-    uv_close((uv_handle_t *)&c->pools, on_closed);
+    uv_close((uv_handle_t *)&c->pools, on_pools_closed);
     coordinator_data_close(c);
     uv_close((uv_handle_t *)&c->wake, on_closed);
 }

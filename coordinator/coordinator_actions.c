@@ -1,5 +1,9 @@
 /* Does what the core says, in the order in which it says it. */
+#include <errno.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
 
 #include "common/env.h"
 #include "common/log.h"
@@ -71,19 +75,41 @@ static void action_do(struct coordinator *c, const struct coord_action *a)
     }
 }
 
-static void on_pools(uv_timer_t *t)
-{
-    coordinator_settle(t->data);
-}
-
-/* The loop's timers count milliseconds: rather early than late. */
+/* The clock is env_real's. */
 static void pools_wake_at(struct coordinator *c, int64_t at_ns)
 {
-    int64_t left_ns = at_ns - (int64_t)env_now_ns(&env_real);
-    if (c->closing || at_ns == INT64_MAX)
+    struct itimerspec at = {.it_value = {at_ns / 1000000000, at_ns % 1000000000}};
+    if (c->closing || at_ns == c->pools_at)
         return;
-    uv_update_time(c->loop);
-    uv_timer_start(&c->pools, on_pools, left_ns > 0 ? (uint64_t)left_ns / 1000000 : 0, 0);
+    c->pools_at = at_ns;
+    if (at_ns == INT64_MAX)
+        at = (struct itimerspec){0};
+    timerfd_settime(c->pools_timer, TFD_TIMER_ABSTIME, &at, NULL);
+}
+
+static void on_pools(uv_poll_t *p, int status, int events)
+{
+    struct coordinator *c = p->data;
+    uint64_t rung;
+    (void)status, (void)events;
+    if (read(c->pools_timer, &rung, sizeof rung) == sizeof rung)
+        c->pools_at = INT64_MAX;
+    coordinator_settle(c);
+}
+
+int coordinator_pools_timer_start(struct coordinator *c, struct err *e)
+{
+    c->pools_at = INT64_MAX;
+    c->pools_timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
+    if (c->pools_timer < 0)
+        return err_set(e, HP_EIO, "no timer for the scheduler of pools: %s", strerror(errno));
+    if (uv_poll_init(c->loop, &c->pools, c->pools_timer) < 0) {
+        close(c->pools_timer);
+        return err_set(e, HP_EIO, "the loop takes no timer for the scheduler of pools");
+    }
+    c->pools.data = c;
+    uv_poll_start(&c->pools, UV_READABLE, on_pools);
+    return 0;
 }
 
 void coordinator_settle(struct coordinator *c)

@@ -41,14 +41,19 @@ struct coordinator {
     uint64_t gateway_tried_ns;
     uint64_t not_sent, not_sent_told_ns; /* messages since the last line in the log */
     struct coordinator_data *data;       /* NULL: none was needed yet */
-    uv_timer_t pools;                    /* when the scheduler of pools wants to be asked again */
-    int jobs; /* models being opened and work being done on other threads */
+    uv_poll_t pools; /* when the scheduler of pools wants to be asked again: a timer of ... */
+    int pools_timer; /* ... nanoseconds, for deadlines that a loop's milliseconds are too many of */
+    int64_t pools_at; /* that it is set to; INT64_MAX: it is not */
+    int jobs;         /* models being opened and work being done on other threads */
     void (*job_ended)(struct coordinator *c); /* a job on another thread is over */
     bool settling, closing;
 };
 
 /* Takes and does what the core says, until it says nothing more. */
 void coordinator_settle(struct coordinator *c);
+/* Makes the timer by which the scheduler of pools is asked again. HP_EIO: nothing is left to close.
+ */
+int coordinator_pools_timer_start(struct coordinator *c, struct err *e);
 
 /* Opens a model's heads on another thread; the core hears of it. Closing frees them once no work
  * uses them. */

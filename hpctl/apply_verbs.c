@@ -143,11 +143,15 @@ static json_t *agents_json(const char *names)
 
 static int document_make(const struct invocation *in, struct applying *a, struct err *e)
 {
+    static const char *const methods[] = {"exact", "np", "dart", NULL};
     const char *file, *agents = invocation_option(in, "agents");
-    int rc = invocation_required(in, "file", &file, e);
+    int method, rc = invocation_required(in, "file", &file, e);
+    rc = rc < 0 ? rc : invocation_choice(in, "method", methods, 0, &method, e);
     rc = rc < 0 ? rc : workload_document_read(file, &a->bar, &a->document, e);
     if (rc == 0 && agents)
         json_object_set_new(a->document.json, "agents", agents_json(agents));
+    if (rc == 0)
+        json_object_set_new(a->document.json, "method", json_string(methods[method]));
     return rc;
 }
 
@@ -331,6 +335,10 @@ static int run_pools_remove(struct invocation *in, struct err *e)
 static const struct command_option apply_options[] = {
     {"file", "FILE", "the workload: hp-workload/1, as YAML or JSON", 'f'},
     {"agents", "A,B", "agents that it may use (all)", 0},
+    {"method", "M",
+     "of planning: exact (default), or, to compare with it, np (whole models on single kinds of "
+     "devices) or dart (chains of two devices)",
+     0},
     {"upload", NULL, "send the networks even to agents of this box", 0},
     CONTEXT_OPTION,
     {0},
@@ -338,6 +346,10 @@ static const struct command_option apply_options[] = {
 static const struct command_option diff_options[] = {
     {"file", "FILE", "the workload: hp-workload/1, as YAML or JSON", 'f'},
     {"agents", "A,B", "agents that it may use (all)", 0},
+    {"method", "M",
+     "of planning: exact (default), or, to compare with it, np (whole models on single kinds of "
+     "devices) or dart (chains of two devices)",
+     0},
     CONTEXT_OPTION,
     {0},
 };

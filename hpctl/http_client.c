@@ -43,6 +43,8 @@ int http_error_of(const json_t *value, long status, struct err *e)
                                               : HP_EINVAL;
     if (code && status_of_word(code) != HP_EBUG)
         rc = status_of_word(code);
+    if (json_is_string(error)) /* as KServe says it */
+        message = json_string_value(error);
     return err_set(e, rc, "%s", message ? message : "the gateway refused without saying why");
 }
 

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "common/doubles.h"
+#include "hpctl/load_spread.h"
 #include "hpctl/shown.h"
 #include "hpctl/table.h"
 #include "hpctl/timeline_files.h"
@@ -66,39 +66,16 @@ static bool load_result_good(const struct load_report *r, size_t index)
 
 /* ---- percentiles ---- */
 
-struct load_spread {
-    double mean, p50, p90, p99, most;
-    size_t n;
-};
-
-/* The least value that at least the part `q` of n sorted values does not exceed. */
-static double spread_percentile(const double *sorted, size_t n, double q)
-{
-    size_t rank = (size_t)ceil(q * (double)n);
-    return sorted[rank > 0 ? rank - 1 : 0];
-}
-
 /* Of one measure over the requests that are done; `room` for all requests. */
 static struct load_spread spread_of(const struct load_run *run, enum load_measure m, double *room)
 {
-    struct load_spread s = {0};
-    double sum = 0;
+    size_t n = 0;
     for (size_t i = 0; i < run->plan->n; i++) {
         double value = run->results[i].outcome == LOAD_DONE ? measure_of(run, i, m) : (double)NAN;
-        if (isnan(value))
-            continue;
-        room[s.n++] = value;
-        sum += value;
+        if (!isnan(value))
+            room[n++] = value;
     }
-    if (s.n == 0)
-        return s;
-    doubles_sort(room, s.n);
-    s.mean = sum / (double)s.n;
-    s.p50 = spread_percentile(room, s.n, 0.5);
-    s.p90 = spread_percentile(room, s.n, 0.9);
-    s.p99 = spread_percentile(room, s.n, 0.99);
-    s.most = room[s.n - 1];
-    return s;
+    return load_spread_of(room, n);
 }
 
 /* ---- counts ---- */
@@ -185,9 +162,7 @@ json_t *load_report_json(const struct load_report *r)
     json_object_set_new(out, "answer_tokens_per_s", json_real(c.answer_tokens / run->seconds));
     for (int m = 0; m < MEASURES; m++) {
         struct load_spread s = spread_of(run, (enum load_measure)m, room);
-        json_object_set_new(out, measures[m].key,
-                            json_pack("{s:f, s:f, s:f, s:f, s:f}", "mean", s.mean, "p50", s.p50,
-                                      "p90", s.p90, "p99", s.p99, "max", s.most));
+        json_object_set_new(out, measures[m].key, load_spread_json(&s));
     }
     free(room);
     return out;

@@ -4,7 +4,6 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 
 #include "common/env.h"
 #include "hpctl/http_client.h"
@@ -12,7 +11,7 @@
 
 const char *const load_outcomes[] = {"unsent", "open", "done", "refused", "failed", NULL};
 
-enum { MOST_WAIT_MS = 100, AGAIN_MS = 100, PROGRESS_MS = 250, SPARE_FILES = 64 };
+enum { MOST_WAIT_MS = 100, AGAIN_MS = 100, PROGRESS_MS = 250 };
 
 /* One request under way. */
 struct load_stream {
@@ -60,30 +59,14 @@ static struct load_result *stream_result(const struct load_stream *s)
     return &s->driver->run->results[s->index];
 }
 
-/* ---- causes ---- */
-
-/* When the list is full, its last row stands for all others. */
-static int cause_of(struct load_run *r, const char *kind, const char *text)
-{
-    for (int i = 0; i < r->n_causes; i++)
-        if (strcmp(r->causes[i].kind, kind) == 0)
-            return i;
-    if (r->n_causes == LOAD_MAX_CAUSES)
-        return LOAD_MAX_CAUSES - 1;
-    struct load_cause *c = &r->causes[r->n_causes];
-    snprintf(c->kind, sizeof c->kind, "%s", r->n_causes + 1 < LOAD_MAX_CAUSES ? kind : "others");
-    snprintf(c->text, sizeof c->text, "%s", text);
-    return r->n_causes++;
-}
+/* ---- what comes ---- */
 
 static void result_close(struct load_run *r, struct load_result *to, enum load_outcome outcome,
                          const char *kind, const char *text)
 {
     to->outcome = outcome;
-    to->cause = cause_of(r, kind, text);
+    to->cause = load_cause_of(r->causes, &r->n_causes, kind, text);
 }
-
-/* ---- what comes ---- */
 
 static void usage_take(struct load_result *to, const json_t *event)
 {
@@ -380,23 +363,10 @@ static int driver_loop(struct load_driver *d, struct err *e)
     return rc;
 }
 
-/* As many files as this process may have open; what remains of them for streams. */
-static size_t files_for_streams(void)
-{
-    struct rlimit files;
-    if (getrlimit(RLIMIT_NOFILE, &files) < 0)
-        return 256;
-    files.rlim_cur = files.rlim_max;
-    setrlimit(RLIMIT_NOFILE, &files);
-    if (getrlimit(RLIMIT_NOFILE, &files) < 0 || files.rlim_cur <= 2 * SPARE_FILES)
-        return SPARE_FILES;
-    return (size_t)files.rlim_cur - SPARE_FILES;
-}
-
 static int driver_open(struct load_driver *d, struct err *e)
 {
     struct load_run *r = d->run;
-    size_t files = files_for_streams();
+    size_t files = load_connections_most();
     r->most_open = r->most_open < files ? r->most_open : files;
     r->results = calloc(r->plan->n, sizeof *r->results);
     d->streams = calloc(r->most_open, sizeof *d->streams);

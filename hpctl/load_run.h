@@ -6,6 +6,7 @@
 #define HP_HPCTL_LOAD_RUN_H
 
 #include "hpctl/context.h"
+#include "hpctl/load_causes.h"
 #include "hpctl/load_plan.h"
 
 enum load_outcome {
@@ -26,11 +27,7 @@ struct load_result {
     double waited_s, prefill_s, decode_s; /* what the server says of it */
 };
 
-enum { LOAD_MAX_CAUSES = 24, LOAD_RESUME_S = 60 };
-struct load_cause {
-    char kind[48];  /* "429 busy", "connection" */
-    char text[160]; /* what the first of its kind said */
-};
+enum { LOAD_RESUME_S = 60 };
 
 struct load_run {
     /* From the caller: */

@@ -15,6 +15,7 @@
 #include "common/bytes.h"
 #include "common/status.h"
 #include "coordinator/infer_model.h"
+#include "coordinator/infer_times.h"
 
 enum {
     INFER_ID_BYTES = 256,        /* of a request's id, with its NUL */
@@ -29,6 +30,8 @@ struct infer_request {
     int *outputs; /* [n_outputs]: which of the model's, in the order of the answer */
     bool *binary; /* [n_outputs]: behind the JSON */
     int n_outputs;
+    bool timings;              /* what it took is asked for ... */
+    struct infer_times *times; /* ... and is told, where who ran it has said so; freed with it */
     struct buffer body;
 };
 

@@ -1,6 +1,7 @@
 #include <math.h>
 
 #include "coordinator/gateway/infer.h"
+#include "coordinator/gateway/infer_times.h"
 #include "coordinator/gateway/json_write.h"
 
 const char *infer_type_name(enum ndarray_type type)
@@ -76,7 +77,12 @@ size_t infer_answer_write(const struct infer_model *m, const struct infer_reques
             buffer_append(out, ",", 1);
         output_write(&m->outputs[r->outputs[i]], &outputs[r->outputs[i]], r->binary[i], out);
     }
-    buffer_printf(out, "]}");
+    buffer_printf(out, "]");
+    if (r->times) {
+        buffer_append(out, ",", 1);
+        infer_times_write(r->times, out);
+    }
+    buffer_printf(out, "}");
     size_t json_bytes = out->size - before;
     for (int i = 0; i < r->n_outputs; i++) {
         const struct ndarray *a = &outputs[r->outputs[i]];

@@ -330,6 +330,14 @@ static int timeout_read(struct infer_request *r, const json_t *timeout, struct e
     return 0;
 }
 
+static int timings_read(struct infer_request *r, const json_t *timings, struct err *e)
+{
+    if (timings && !json_is_boolean(timings))
+        return err_set(e, HP_EINVAL, "parameters: timings must be true or false");
+    r->timings = json_is_true(timings);
+    return 0;
+}
+
 /* ---- the body ---- */
 
 static int root_read(struct infer_reading *b, const json_t *root, struct err *e)
@@ -342,6 +350,7 @@ static int root_read(struct infer_reading *b, const json_t *root, struct err *e)
         return err_set(e, HP_EUNSUPPORTED, "parameters: sequences are not kept here");
     int rc = id_read(b->r, json_object_get(root, "id"), e);
     rc = rc < 0 ? rc : timeout_read(b->r, json_object_get(parameters, "timeout"), e);
+    rc = rc < 0 ? rc : timings_read(b->r, json_object_get(parameters, "timings"), e);
     rc = rc < 0 ? rc : outputs_read(b, root, e);
     return rc < 0 ? rc : inputs_read(b, json_object_get(root, "inputs"), e);
 }
@@ -403,6 +412,7 @@ void infer_request_free(struct infer_request *r)
     free(r->inputs);
     free(r->outputs);
     free(r->binary);
+    free(r->times);
     buffer_free(&r->body);
     *r = (struct infer_request){0};
 }

@@ -104,12 +104,29 @@ static void piece_do(struct pool_infer *p, size_t bytes, void (*run)(struct piec
     }
 }
 
-static void on_answered(void *ctx, struct ndarray *outputs)
+/* False: no memory for times that were asked for. */
+static bool times_keep(struct infer_request *r, const struct infer_times *times)
+{
+    if (!r->timings)
+        return true;
+    r->times = malloc(sizeof *r->times);
+    if (r->times)
+        *r->times = *times;
+    return r->times != NULL;
+}
+
+static void on_answered(void *ctx, struct ndarray *outputs, const struct infer_times *times)
 {
     struct pool_infer *p = ctx;
+    struct err e = {0};
     size_t bytes = 0;
     p->id = 0;
     p->outputs = outputs;
+    if (!times_keep(&p->request, times)) {
+        err_no_memory(&e, "the times of a request");
+        infer_fail(p, &e);
+        return;
+    }
     for (int i = 0; i < p->model.n_outputs; i++)
         bytes += ndarray_bytes(&outputs[i]);
     piece_do(p, bytes, answer_write, answer_written);

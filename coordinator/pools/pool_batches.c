@@ -8,10 +8,11 @@
 #include "coordinator/effects.h"
 #include "coordinator/member.h"
 #include "coordinator/pools/pool_admission.h"
+#include "coordinator/pools/pool_feedback.h"
 #include "coordinator/pools/pool_results.h"
 #include "transport/frame_tensors.h"
 
-enum { EXPIRE_MS = 5000, OVERHEADS = 32 };
+enum { EXPIRE_MS = 5000 };
 
 static int64_t now_of(const struct coord *c)
 {
@@ -235,53 +236,13 @@ void pool_batches_run(struct coord *c, struct pool_plan *p)
 
 /* ---- results ---- */
 
-/* Transfers are told by what arrived when, computing by when it began and ended. */
-static void leg_correct(const struct coord *c, struct pool_plan *p, const struct pool_batch *b,
-                        const struct frame_leg *legs, int i)
-{
-    const struct dispatch_leg *leg = &b->path.legs[i];
-    struct pool_share *s = &p->shares[leg->share];
-    const struct dispatch_pipeline *pl = &p->topology.pipelines[b->path.pipeline];
-    if (!s->agent || !legs[i].began_ns || legs[i].ended_ns < legs[i].began_ns)
-        return;
-    int64_t offset = (int64_t)(clock_offset_s(c, s->agent) * 1e9);
-    struct dispatch_report r = {.batch = b->id,
-                                .share = leg->share,
-                                .from_share = -1,
-                                .planned_start_ns = leg->start_ns,
-                                .start_ns = (int64_t)legs[i].began_ns + offset,
-                                .end_ns = (int64_t)legs[i].ended_ns + offset};
-    dispatch_correct(p->dispatch, &r);
-    s->batches++;
-    s->actual_s += (double)(legs[i].ended_ns - legs[i].began_ns) * 1e-9;
-    s->planned_s += (double)(leg->end_ns - leg->start_ns) * 1e-9;
-    const struct member *before = i ? p->shares[leg[-1].share].agent : NULL;
-    if (!before || leg->transfer_end_ns == leg->transfer_start_ns || !legs[i].arrived_ns)
-        return;
-    r.from_share = leg[-1].share;
-    r.planned_start_ns = leg->transfer_start_ns;
-    r.start_ns = (int64_t)legs[i - 1].ended_ns + (int64_t)(clock_offset_s(c, before) * 1e9);
-    r.start_ns = r.start_ns > leg->transfer_start_ns ? r.start_ns : leg->transfer_start_ns;
-    r.end_ns = (int64_t)legs[i].arrived_ns + offset - pl->stages[i - 1].hop_latency_ns;
-    if (r.end_ns > r.start_ns)
-        dispatch_correct(p->dispatch, &r);
-}
-
-/* How much later than planned, or than it was computed, a batch's results are here: the mean and as
- * much again. */
-static void overhead_note(const struct coord *c, struct pool_plan *p, const struct pool_batch *b)
-{
-    int64_t *known = &p->overhead_ns[b->model], late_ns = now_of(c) - b->path.finish_ns;
-    int64_t wanted_ns = late_ns > 0 ? 2 * late_ns : 0;
-    *known += (wanted_ns - *known) / OVERHEADS;
-}
-
 void pool_batches_result(struct coord *c, struct pool_plan *p, const struct frame_header *h,
                          const uint8_t *payload)
 {
     struct frame_leg legs[FRAME_MAX_LEGS];
     struct frame_tensor tensors[FRAME_MAX_TENSORS];
     struct pool_batch *b = pool_batch_of(p, h->batch);
+    struct infer_times times;
     struct err why = {0};
     int n = 0, n_legs = b ? p->topology.pipelines[b->path.pipeline].n_stages : 0;
     if (!b)
@@ -291,14 +252,12 @@ void pool_batches_result(struct coord *c, struct pool_plan *p, const struct fram
                     h->n_tokens != (uint32_t)b->n_parts))
         rc = err_set(&why, HP_EPROTO, "a batch of %d samples came back as %u", b->n_parts,
                      h->n_tokens);
-    for (int i = 0; rc == 0 && i < n_legs; i++)
-        leg_correct(c, p, b, legs, i);
     if (rc == 0)
-        overhead_note(c, p, b);
+        pool_feedback_take(c, p, b, legs, &times);
     double compute_s = 0;
     for (int i = 0; rc == 0 && i < n_legs; i++)
         compute_s += (double)(legs[i].ended_ns - legs[i].began_ns) * 1e-9;
-    rc = rc < 0 ? rc : pool_results_give(c, b, tensors, n, compute_s, &why);
+    rc = rc < 0 ? rc : pool_results_give(c, b, tensors, n, compute_s, &times, &why);
     if (rc < 0)
         log_warn_limited("coordinator", "pool_result_bad", "batch=%u why=\"%s\"", b->id, why.text);
     pool_batch_end(c, p, b, rc < 0 ? &why : NULL);

@@ -115,7 +115,7 @@ static int plan_make(struct pool_planning *g, struct pools_answer *a, struct err
 {
     struct pools_request rq = {.cluster = &g->cluster,
                                .workload = &g->spec->workload,
-                               .method = POOLS_METHOD_EXACT,
+                               .method = g->spec->method,
                                .share_devices = -1,
                                .slo_margin = -1,
                                .env = g->env};

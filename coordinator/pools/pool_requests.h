@@ -5,6 +5,7 @@
 
 #include "common/status.h"
 #include "coordinator/infer_model.h"
+#include "coordinator/infer_times.h"
 
 enum { POOL_MAX_MODELS = 64, POOL_MAX_SAMPLES = 256 };
 
@@ -21,8 +22,9 @@ struct pool_call {
                                      pool_cancel, returned */
     uint64_t timeout_ns;          /* the caller's own deadline; 0: the model's alone */
     void *ctx;
-    /* One of these two, once: the outputs are the callee's to free. */
-    void (*answered)(void *ctx, struct ndarray *outputs);
+    /* One of these two, once: the outputs are the callee's to free, the times are valid during the
+     * call. */
+    void (*answered)(void *ctx, struct ndarray *outputs, const struct infer_times *times);
     void (*failed)(void *ctx, const struct err *why);
 };
 

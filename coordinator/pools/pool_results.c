@@ -20,7 +20,7 @@ void pool_request_fail(struct coord *c, struct pool_request *r, const struct err
     call.failed(call.ctx, why);
 }
 
-static void request_answer(struct coord *c, struct pool_request *r)
+static void request_answer(struct coord *c, struct pool_request *r, struct infer_times *times)
 {
     int64_t now = (int64_t)coord_clock(c);
     struct pool_call call = r->call;
@@ -32,9 +32,12 @@ static void request_answer(struct coord *c, struct pool_request *r)
     n->queue_ns += r->began_ns > r->arrived_ns ? (uint64_t)(r->began_ns - r->arrived_ns) : 0;
     n->compute_ns += (uint64_t)r->compute_ns;
     n->last_unix_s = coord_unix_s(c);
+    times->arrived_ns = r->arrived_ns;
+    times->answered_ns = now;
+    times->deadline_ns = r->deadline_ns;
     r->outputs = NULL;
     pool_request_free(c->pools, r);
-    call.answered(call.ctx, outputs);
+    call.answered(call.ctx, outputs, times);
 }
 
 /* ---- outputs ---- */
@@ -100,7 +103,8 @@ static int tensors_check(const struct pool_model *m, const struct frame_tensor *
 }
 
 int pool_results_give(struct coord *c, const struct pool_batch *b,
-                      const struct frame_tensor *tensors, int n, double compute_s, struct err *e)
+                      const struct frame_tensor *tensors, int n, double compute_s,
+                      struct infer_times *times, struct err *e)
 {
     int rc = 0;
     for (int k = 0; rc == 0 && k < b->n_parts; k++) {
@@ -117,7 +121,7 @@ int pool_results_give(struct coord *c, const struct pool_batch *b,
         counts->batched++;
         r->compute_ns += (int64_t)(compute_s * 1e9 / r->n_samples);
         if (--r->left == 0)
-            request_answer(c, r);
+            request_answer(c, r, times);
     }
     return rc;
 }

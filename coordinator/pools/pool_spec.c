@@ -226,6 +226,21 @@ static int agents_read(const struct json_at *at, struct pool_spec *s, struct err
     return rc;
 }
 
+static int method_read(const struct json_at *at, struct pool_spec *s, struct err *e)
+{
+    const char *word;
+    struct json_at said;
+    int rc = json_opt_string(at, "method", pools_method_words[POOLS_METHOD_EXACT], &word, e);
+    for (int m = 0; rc == 0 && pools_method_words[m]; m++)
+        if (strcmp(word, pools_method_words[m]) == 0) {
+            s->method = (enum pools_method)m;
+            return 0;
+        }
+    if (rc == 0 && json_find(at, "method", &said))
+        rc = json_fail(&said, e, "\"%.40s\" is no method of planning: exact, np or dart", word);
+    return rc;
+}
+
 static int parts_read(const struct json_at *at, struct pool_spec *s, struct err *e)
 {
     struct json_at workload;
@@ -242,6 +257,7 @@ static int parts_read(const struct json_at *at, struct pool_spec *s, struct err 
     rc = profiles_read(at, s, e);
     rc = rc < 0 ? rc : networks_read(at, s, e);
     rc = rc < 0 ? rc : agents_read(at, s, e);
+    rc = rc < 0 ? rc : method_read(at, s, e);
     rc = rc < 0 ? rc : json_opt_string(at, "source_machine", "", &s->source_machine, e);
     return rc < 0 ? rc : json_opt_bool(at, "upload_only", false, &s->upload_only, e);
 }

@@ -12,6 +12,7 @@
 #include "coordinator/requests.h"
 #include "coordinator/state.h"
 #include "planners/dispatch/dispatch.h"
+#include "planners/pools/pools.h"
 #include "transport/message.h"
 
 struct pool_planning;
@@ -54,6 +55,7 @@ struct pool_spec {
     const char *const *agents; /* [n_agents] that it may use; none: all */
     int n_agents;
     bool upload_only;
+    enum pools_method method; /* of planning */
 };
 
 enum pool_share_state { POOL_SHARE_UNTOLD, POOL_SHARE_WORKING, POOL_SHARE_READY, POOL_SHARE_LOST };

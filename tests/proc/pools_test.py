@@ -7,6 +7,7 @@ import tempfile
 import threading
 import urllib.error
 import urllib.request
+import xml.dom.minidom
 
 from cluster import ROOT, SCALE, Cluster, Failed
 from tap import main, skip, test
@@ -155,6 +156,34 @@ def triton(c, net, folder, python=sys.executable, env=None, key=None):
     return True
 
 
+def drive(c, folder):
+    """`hpctl load`: what arrives is answered and told stage by stage, what cannot be on time is refused by cause."""
+    svg, trace, arrivals = (os.path.join(folder, f) for f in ("load.svg", "load.json", "arrivals.csv"))
+    r = c.hpctl("load", "net", "--arrivals", "uniform", "--rate", "20", "--seconds", "1", "--svg", svg, "--trace", trace)
+    assert r["requests"] == 20 and r["done"] + r["refused"] == 20 and r["done"] > 10 and r["failed"] == r["open"] == r["unsent"] == 0, r
+    assert len(r["stages"]) == 2 and r["stages"][1]["computing_s"]["p50"] >= 2 * BLOCK_S - 1e-6 and r["planned_s"]["p50"] >= 4 * BLOCK_S, r
+    assert r["models"][0]["name"] == "net" and r["in_time_at_coordinator"] <= r["done"] and r["end_to_end_s"]["p50"] >= r["computed_s"]["p50"] >= 4 * BLOCK_S, r
+    assert xml.dom.minidom.parse(svg).getElementsByTagName("rect")
+    with open(trace) as f:
+        names = [e.get("name", "") for e in json.load(f)["traceEvents"] if e.get("ph") == "X"]
+    assert sum(n.endswith(" waits") for n in names) == r["done"], names
+    planned, measured = (sum(n.startswith("batch ") and n.endswith(", planned") == p for n in names) for p in (True, False))
+    assert measured >= 2 and planned >= 2, (planned, measured)
+    with open(arrivals, "w") as f:
+        f.write("seconds,model\n0,net\n0.1,net\n0.2,net\n")
+    assert c.hpctl("load", "--workload", "--arrivals", arrivals)["requests"] == 3
+    r = c.hpctl("load", "--workload", "--rate", "5000", "--seconds", str(0.25 * SCALE))
+    assert r["refused"] > 0 and r["done"] > 0 and r["failed"] == r["open"] == 0 and [x["cause"] for x in r["causes"]] == ["429 too late"], (r["causes"], r["done"], r["refused"])
+    workload = os.path.join(folder, "workload.yaml")
+    for args, code in ((("load", "net", "--rate", "1", "--ttft", "1s"), "usage"), (("load", "--rate", "1"), "usage"), (("load", "net"), "usage"),
+                       (("plan", "diff", "-f", workload, "--method", "np"), "infeasible"), (("plan", "diff", "-f", workload, "--method", "milp"), "usage")):
+        try:
+            c.hpctl(*args)
+            raise AssertionError(args)
+        except Failed as e:
+            assert e.code == code, (args, e)
+
+
 @test
 def a_model_is_served_over_two_kinds_and_agents_may_die_under_load():
     np = numpy()
@@ -180,6 +209,7 @@ def a_model_is_served_over_two_kinds_and_agents_may_die_under_load():
             with urllib.request.urlopen(net.base + "/models/net") as r:
                 meta = json.load(r)
             assert meta["inputs"][0]["shape"][1:] == list(x.shape[1:]), meta
+            drive(c, folder)
             # An agent dies under load: what was on it goes elsewhere, nobody hangs, and the plan follows.
             victim = next(s["on"] for s in told["current"]["shares"] if s["stage"] == 0).split("/")[0]
             statuses, threads = load(net, clients=6, each=40)

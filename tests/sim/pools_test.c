@@ -107,12 +107,17 @@ static void call_ended(struct call *c, int code)
     c->ended_ns = c->sim->clock.now_ns;
 }
 
-static void on_answered(void *ctx, struct ndarray *outputs)
+static void on_answered(void *ctx, struct ndarray *outputs, const struct infer_times *times)
 {
     struct call *c = ctx;
     assert_true(ndarray_same_shape(&outputs[0], &c->in));
     assert_memory_equal(outputs[0].data, c->in.data, ndarray_bytes(&c->in)); /* its own */
     ndarray_free(&outputs[0]);
+    for (int i = 0; i < times->n_stages; i++) { /* not before its time, and as long as planned */
+        const struct infer_stage_times *s = &times->stages[i];
+        assert_true(s->began_ns >= s->planned_start_ns && s->ended_ns > s->began_ns);
+        assert_true(s->ended_ns - s->began_ns <= s->planned_end_ns - s->planned_start_ns);
+    }
     call_ended(c, 0);
 }
 

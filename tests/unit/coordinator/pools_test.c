@@ -119,14 +119,16 @@ struct infer_answer {
     int status; /* 1: not yet; 0: answered */
     float values[8];
     int64_t samples;
+    struct infer_times times;
     struct err why;
 };
 
-static void on_answered(void *ctx, struct ndarray *outputs)
+static void on_answered(void *ctx, struct ndarray *outputs, const struct infer_times *times)
 {
     struct infer_answer *a = ctx;
     assert_int_equal(a->status, 1);
     a->status = 0;
+    a->times = *times;
     a->samples = outputs->dims[0];
     memcpy(a->values, outputs->data, ndarray_bytes(outputs));
     ndarray_free(outputs);
@@ -228,6 +230,13 @@ TEST(a_workload_is_planned_prepared_and_served)
     assert_int_equal(a.status, 0);
     assert_true(a.values[0] == 3 && a.values[1] == 4);
     assert_int_equal(counted(&f, "on_time"), 1);
+    /* What was planned and what came of it, by this clock. */
+    const struct infer_stage_times *s = &a.times.stages[0];
+    assert_true(a.times.n_stages >= 1 && a.times.samples == 1);
+    assert_true(a.times.deadline_ns - a.times.arrived_ns == 100000000);
+    assert_true(a.times.sent_ns > a.times.arrived_ns && a.times.answered_ns >= a.times.sent_ns);
+    assert_true(s->planned_start_ns >= a.times.sent_ns && s->planned_end_ns > s->planned_start_ns);
+    assert_int_equal(s->ended_ns - s->began_ns, 1);
     fixture_close(&f);
 }
 

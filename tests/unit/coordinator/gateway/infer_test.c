@@ -76,6 +76,52 @@ TEST(an_answer_has_the_outputs_that_were_asked_for_and_null_for_what_is_no_numbe
     infer_request_free(&r);
 }
 
+TEST(what_it_took_is_told_where_it_was_asked_for)
+{
+    static const char asking[] =
+        "{\"parameters\":{\"timings\":true},\"inputs\":["
+        "{\"name\":\"ids\",\"shape\":[2],\"datatype\":\"INT64\",\"data\":[7,-8]},"
+        "{\"name\":\"pixels\",\"shape\":[1,2,2],\"datatype\":\"FP32\",\"data\":[1,2,3,4]}],"
+        "\"outputs\":[{\"name\":\"sure\"}]}";
+    static const struct infer_times times = {
+        .plan = 3,
+        .batch = 17,
+        .samples = 4,
+        .arrived_ns = 5000000000,
+        .sent_ns = 5001000000,
+        .answered_ns = 5020000000,
+        .deadline_ns = 5100000000,
+        .n_stages = 2,
+        .stages = {{1, 0, 0, 5002000000, 5004000000, 5001500000, 5002000000, 5004500000},
+                   {2, 5004000000, 5006000000, 5006000000, 5010000000, 5006500000, 5007000000,
+                    5011000000}}};
+    struct infer_request r;
+    struct err e = {0};
+    struct buffer body = body_of(asking, "", 0), out = {0};
+    bool sure = true;
+    const struct ndarray made[] = {{ND_F32, 2, {1, 3}, 3, (float[]){1, 2, 3}, false},
+                                   {ND_BOOL, 1, {1}, 1, &sure, false}};
+    assert_int_equal(infer_request_read(&model, &body, SIZE_MAX, &r, &e), 0);
+    assert_true(r.timings && !r.times);
+    r.times = malloc(sizeof *r.times);
+    *r.times = times;
+    infer_answer_write(&model, &r, made, &out);
+    assert_non_null(
+        strstr(buffer_cstr(&out),
+               "],\"timings\":{\"at_s\":5.000000,\"plan\":3,\"batch\":17,\"samples\":4,"
+               "\"deadline_s\":0.100000,\"sent_s\":0.001000,\"total_s\":0.020000,\"stages\":["
+               "{\"share\":1,\"planned_s\":[0.002000,0.004000],\"arrived_s\":0.001500,"
+               "\"ran_s\":[0.002000,0.004500]},"
+               "{\"share\":2,\"planned_transfer_s\":[0.004000,0.006000],"
+               "\"planned_s\":[0.006000,0.010000],\"arrived_s\":0.006500,"
+               "\"ran_s\":[0.007000,0.011000]}]}}"));
+    buffer_free(&out);
+    infer_request_free(&r);
+    body = body_of("{\"parameters\":{\"timings\":1},\"inputs\":[]}", "", 0);
+    assert_int_equal(infer_request_read(&model, &body, SIZE_MAX, &r, &e), HP_EINVAL);
+    assert_non_null(strstr(e.text, "timings"));
+}
+
 TEST(rows_in_rows_are_read_as_one_list)
 {
     static const char json[] =
@@ -124,6 +170,7 @@ int main(void)
         cmocka_unit_test(json_and_binary_tensors_are_read_into_the_models_order),
         cmocka_unit_test(
             an_answer_has_the_outputs_that_were_asked_for_and_null_for_what_is_no_number),
+        cmocka_unit_test(what_it_took_is_told_where_it_was_asked_for),
         cmocka_unit_test(rows_in_rows_are_read_as_one_list),
         cmocka_unit_test(damaged_bodies_are_read_or_refused_with_a_reason),
     };
