@@ -212,6 +212,13 @@ struct backend {
      * input that its kind names. `batch` may be NULL for kinds that know no sequences. */
     void (*op_run)(struct stream *s, const struct device_op *op, const struct tensor *inputs,
                    const struct tensor *outputs, const struct op_batch *batch);
+    /* Operators that are run between the two come again: those of the same key, a number that
+     * nobody else gives on this stream, have the same tensors each time, in the same order, and
+     * batches alone differ. Both NULL, or steps_begin true: the device has kept them and put all of
+     * them on the stream, so that neither op_run nor steps_end is called. steps_end false: nothing
+     * was put on it, and the operators are run once more, without the two. */
+    bool (*steps_begin)(struct stream *s, uint64_t key, const struct op_batch *batch);
+    bool (*steps_end)(struct stream *s, const struct op_batch *batch);
 
     uint64_t (*kv_page_bytes)(const struct device *d, const struct kv_layout *l);
     /* A part of a sequence's KV to and from host memory, in wire order. */

@@ -204,12 +204,30 @@ void section_run_resize(struct section_run *r, enum graph_symbol symbol, uint64_
     }
 }
 
-void section_run_ops(struct section_run *r, int first, int end, const struct op_batch *batch)
+static void steps_put(struct section_run *r, int first, int end, const struct op_batch *batch)
 {
     for (int i = first; i < end; i++)
         if (r->steps[i].op)
             r->backend->op_run(r->stream, r->steps[i].op, r->steps[i].inputs, &r->steps[i].out,
                                batch);
+}
+
+/* What tells these steps from others: where they end, and how many rows their tensors have. */
+static uint64_t steps_key(const struct section_run *r, int end)
+{
+    bool wanted = end > r->plan.section.first_wanted_op;
+    return (uint64_t)end << 48 | (wanted ? r->sizes[GRAPH_WANTED] : 0) << 24 |
+           r->sizes[GRAPH_TOKENS];
+}
+
+void section_run_ops(struct section_run *r, int first, int end, const struct op_batch *batch)
+{
+    const struct backend *b = r->backend;
+    if (first >= end || (b->steps_begin && b->steps_begin(r->stream, steps_key(r, end), batch)))
+        return;
+    steps_put(r, first, end, batch);
+    if (b->steps_end && !b->steps_end(r->stream, batch))
+        steps_put(r, first, end, batch);
 }
 
 void section_run_copy(struct section_run *r, const int *values, int n, uint64_t rows,

@@ -35,6 +35,7 @@ struct llama_layers {
     struct llama_layer *all;         /* [distinct] */
     struct llama_layer first;        /* angles of the rotation */
     double weight_bytes;
+    bool one_by_one;
 };
 
 double seconds_now(void)
@@ -285,6 +286,18 @@ static void layer_run(struct llama_layers *l, struct llama_layer *of, uint32_t r
     }
 }
 
+static void all_run(struct llama_layers *l, uint32_t rows, const struct op_batch *batch)
+{
+    layer_run(l, &l->first, rows, batch);
+    for (uint32_t i = 0; i < l->shape.layers; i++)
+        layer_run(l, &l->all[i % l->shape.distinct], rows, batch);
+}
+
+void layers_one_by_one(struct llama_layers *l, bool one_by_one)
+{
+    l->one_by_one = one_by_one;
+}
+
 double layers_run(struct llama_layers *l, uint32_t sequences, uint32_t tokens, uint32_t prefix)
 {
     struct attention_run *runs = calloc(sequences, sizeof *runs);
@@ -303,12 +316,15 @@ double layers_run(struct llama_layers *l, uint32_t sequences, uint32_t tokens, u
     const struct op_batch batch = {.runs = runs, .n_runs = (int)sequences, .kv = &l->kv};
     struct tensor given = tensor_on_host(l->positions, DTYPE_U32, sequences * tokens, 1),
                   there = tensor_rows(l->values[POSITIONS], DTYPE_U32, sequences * tokens, 1);
+    bool keeps = !l->one_by_one && l->backend->steps_begin;
     must(l->backend->stream_wait(l->stream, &e), &e);
     double start = seconds_now();
     l->backend->copy(l->stream, &there, &given);
-    layer_run(l, &l->first, sequences * tokens, &batch);
-    for (uint32_t i = 0; i < l->shape.layers; i++)
-        layer_run(l, &l->all[i % l->shape.distinct], sequences * tokens, &batch);
+    if (!keeps || !l->backend->steps_begin(l->stream, sequences * tokens, &batch)) {
+        all_run(l, sequences * tokens, &batch);
+        if (keeps && !l->backend->steps_end(l->stream, &batch))
+            all_run(l, sequences * tokens, &batch);
+    }
     must(l->backend->stream_wait(l->stream, &e), &e);
     double took = seconds_now() - start;
     free(runs);

@@ -24,6 +24,10 @@ double layers_flops(const struct llama_shape *s, uint32_t sequences, uint32_t to
 /* One pass of such a batch; waits for its end and gives seconds. */
 double layers_run(struct llama_layers *l, uint32_t sequences, uint32_t tokens, uint32_t prefix);
 
+/* Whether a step's operators are started one by one where the device would keep them and start them
+ * as one. */
+void layers_one_by_one(struct llama_layers *l, bool one_by_one);
+
 /* ---- what others of bench/gpu use too ---- */
 
 double seconds_now(void);

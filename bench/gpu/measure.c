@@ -114,6 +114,10 @@ static void table_print(struct device *d, const struct llama_shape *s, bool is_s
     row_print("512 tokens after 6144, bf16: tokens", slice / took, "per s", rate / peak, 0.5);
     double one = run_best(l, 1, 1, context), many = run_best(l, batch, 1, context);
     row_print("decode, bf16: steps", 1 / one, "per s", layers_weight_bytes(l) / one / copy, 0.7);
+    layers_one_by_one(l, true);
+    took = run_best(l, 1, 1, context);
+    layers_one_by_one(l, false);
+    row_print("decode, bf16, one launch an operator: steps", 1 / took, "per s", 0, 0);
     row_print("64 sequences of 128 tokens, bf16: tokens", batch / many, "per s", batch * one / many,
               40);
     layers_destroy(&l);

@@ -3,9 +3,21 @@
 #ifndef HP_TESTS_CUDA_ON_CPU_INT_H
 #define HP_TESTS_CUDA_ON_CPU_INT_H
 
+#include <deque>
 #include <functional>
 
 #include "cuda_runtime.h"
+
+/* Work, and for what it waits. */
+struct stream_work {
+    std::function<void()> run;
+    cudaEvent_t waits;
+    uint64_t until;
+};
+struct CUstream_st {
+    std::deque<stream_work> queue;
+    cudaGraph_t keeps; /* what takes work instead; nullptr: none */
+};
 
 namespace cuda_on_cpu
 {
@@ -54,9 +66,22 @@ void copies_forget(int threads);
 unsigned draw(unsigned n);
 void draw_seed(uint64_t seed);
 
-/* streams.cc: work for later; false: the device is lost. */
+/* graphs.cc: takes what is put on a stream that is kept. False: it is not. */
+bool graph_add(cudaStream_t s, const std::function<void()> &run);
+/* Something that is not allowed while this thread keeps work, or while the stream is kept. */
+bool graph_spoil(cudaStream_t s);
+
+/* streams.cc: while it lives this thread alone answers a call; what it answers instead. */
+struct runtime_call {
+    runtime_call();
+    ~runtime_call();
+    runtime_call(const runtime_call &) = delete;
+    cudaError_t failure;
+};
+/* work for later; false: the device is lost. */
 bool stream_add(cudaStream_t s, std::function<void()> run);
 int capability(); /* 75 is 7.5 */
+uint64_t setting(const char *name, uint64_t otherwise);
 
 } // namespace cuda_on_cpu
 

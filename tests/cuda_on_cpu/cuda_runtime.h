@@ -17,9 +17,10 @@
  *   - an access of the host to device memory
  *
  * The variable CUDA_ON_CPU sets "seed=N,memory=BYTES,devices=N,malloc_fails=N,call_fails=N,
- * driver=0,lost_file=PATH,capability=N": memory of a device, the allocation that fails, the call
- * from which on all fail as if the GPU had fallen off the bus, a box without a driver, and a file
- * that makes all calls fail once it is there. Words are 4 bytes. */
+ * driver=0,lost_file=PATH,capability=N,graphs=0": memory of a device, the allocation that fails,
+ * the call from which on all fail as if the GPU had fallen off the bus, a box without a driver, a
+ * file that makes all calls fail once it is there, and graphs that are never ready. Words are 4
+ * bytes. */
 #ifndef HP_TESTS_CUDA_ON_CPU_CUDA_RUNTIME_H
 #define HP_TESTS_CUDA_ON_CPU_CUDA_RUNTIME_H
 
@@ -186,6 +187,9 @@ enum cudaError_t {
     cudaErrorInvalidDevice = 101,
     cudaErrorNotReady = 600,
     cudaErrorIllegalAddress = 700,
+    cudaErrorNotSupported = 801,
+    cudaErrorStreamCaptureUnsupported = 900,
+    cudaErrorStreamCaptureInvalidated = 901,
     cudaErrorUnknown = 999,
 };
 enum cudaMemcpyKind {
@@ -197,6 +201,13 @@ enum cudaMemcpyKind {
 enum { cudaStreamNonBlocking = 1, cudaEventDisableTiming = 2 };
 typedef struct CUstream_st *cudaStream_t;
 typedef struct CUevent_st *cudaEvent_t;
+typedef struct CUgraph_st *cudaGraph_t;
+typedef struct CUgraphExec_st *cudaGraphExec_t;
+enum cudaStreamCaptureMode {
+    cudaStreamCaptureModeGlobal,
+    cudaStreamCaptureModeThreadLocal,
+    cudaStreamCaptureModeRelaxed
+};
 struct cudaDeviceProp {
     char name[256];
     size_t totalGlobalMem;
@@ -228,6 +239,13 @@ cudaError_t cudaEventDestroy(cudaEvent_t v);
 cudaError_t cudaEventRecord(cudaEvent_t v, cudaStream_t s);
 cudaError_t cudaEventSynchronize(cudaEvent_t v);
 cudaError_t cudaEventQuery(cudaEvent_t v);
+cudaError_t cudaStreamBeginCapture(cudaStream_t s, cudaStreamCaptureMode mode);
+cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t *out);
+cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t *out, cudaGraph_t g,
+                                          unsigned long long flags);
+cudaError_t cudaGraphLaunch(cudaGraphExec_t g, cudaStream_t s);
+cudaError_t cudaGraphDestroy(cudaGraph_t g);
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t g);
 
 /* ---- launches ---- */
 

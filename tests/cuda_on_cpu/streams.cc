@@ -1,8 +1,6 @@
 /* The runtime's calls: streams that run late and in seeded turns, events, copies, faults at will.
  */
 #include <cstdio>
-#include <deque>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -16,15 +14,6 @@ using namespace cuda_on_cpu;
 struct CUevent_st {
     uint64_t recorded, reached; /* times */
 };
-/* Work, and for what it waits. */
-struct stream_work {
-    std::function<void()> run;
-    cudaEvent_t waits;
-    uint64_t until;
-};
-struct CUstream_st {
-    std::deque<stream_work> queue;
-};
 
 enum { RUNTIME_VERSION = 13000 };
 
@@ -37,7 +26,7 @@ static struct {
     std::string lost_file; /* once it is there all calls fail */
 } box;
 
-static uint64_t setting(const char *name, uint64_t otherwise)
+uint64_t cuda_on_cpu::setting(const char *name, uint64_t otherwise)
 {
     const char *all = getenv("CUDA_ON_CPU"), *at = all ? strstr(all, name) : nullptr;
     return at && at[strlen(name)] == '=' ? strtoull(at + strlen(name) + 1, nullptr, 10) : otherwise;
@@ -84,9 +73,25 @@ static cudaError_t call_begin()
     return box.lost ? cudaErrorIllegalAddress : cudaSuccess;
 }
 #define CALL                                                                                       \
-    std::lock_guard<std::recursive_mutex> held(box.lock);                                          \
-    if (cudaError_t failure = call_begin())                                                        \
-    return failure
+    runtime_call held;                                                                             \
+    if (held.failure != cudaSuccess)                                                               \
+    return held.failure
+/* What ends keeping, as CUDA has it for the thread that keeps. */
+#define CALL_NOT_KEPT(stream)                                                                      \
+    CALL;                                                                                          \
+    if (graph_spoil(stream))                                                                       \
+    return cudaErrorStreamCaptureUnsupported
+
+cuda_on_cpu::runtime_call::runtime_call()
+{
+    box.lock.lock();
+    failure = call_begin();
+}
+
+cuda_on_cpu::runtime_call::~runtime_call()
+{
+    box.lock.unlock();
+}
 
 extern "C" {
 /* Reads CUDA_ON_CPU anew, as a process that starts would: for tests. */
@@ -139,7 +144,8 @@ static void work_until(const std::function<bool()> &over)
 
 static void work_add(cudaStream_t s, std::function<void()> run)
 {
-    s->queue.push_back({std::move(run), nullptr, 0});
+    if (!graph_add(s, run))
+        s->queue.push_back({std::move(run), nullptr, 0});
 }
 
 void cuda_on_cpu_launch(const char *kernel, dim3 grid, dim3 block, size_t shared, cudaStream_t s,
@@ -172,6 +178,8 @@ const char *cudaGetErrorString(cudaError_t e)
     case cudaErrorNoDevice: return "no CUDA-capable device is detected";
     case cudaErrorInvalidDevice: return "invalid device ordinal";
     case cudaErrorNotReady: return "device not ready";
+    case cudaErrorStreamCaptureUnsupported: return "operation not permitted when stream is capturing";
+    case cudaErrorStreamCaptureInvalidated: return "operation failed due to a previous error";
     case cudaErrorIllegalAddress: return "an illegal memory access was encountered";
     default: return "invalid argument";
     }
@@ -236,14 +244,14 @@ cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total)
 
 cudaError_t cudaMalloc(void **out, size_t bytes)
 {
-    CALL;
+    CALL_NOT_KEPT(nullptr);
     *out = ++box.mallocs == box.malloc_fails ? nullptr : memory_take(bytes);
     return *out ? cudaSuccess : cudaErrorMemoryAllocation;
 }
 
 cudaError_t cudaFree(void *p)
 {
-    CALL;
+    CALL_NOT_KEPT(nullptr);
     if (!p)
         return cudaSuccess;
     work_until([] {
@@ -257,7 +265,7 @@ cudaError_t cudaFree(void *p)
 
 cudaError_t cudaMallocHost(void **out, size_t bytes)
 {
-    CALL;
+    CALL_NOT_KEPT(nullptr);
     *out = ++box.mallocs == box.malloc_fails ? nullptr : calloc(1, bytes ? bytes : 1);
     return *out ? cudaSuccess : cudaErrorMemoryAllocation;
 }
@@ -321,7 +329,7 @@ cudaError_t cudaMemsetAsync(void *at, int value, size_t bytes, cudaStream_t s)
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned)
 {
     CALL;
-    *out = new CUstream_st;
+    *out = new CUstream_st{};
     box.streams.push_back(*out);
     return cudaSuccess;
 }
@@ -340,14 +348,14 @@ cudaError_t cudaStreamDestroy(cudaStream_t s)
 
 cudaError_t cudaStreamSynchronize(cudaStream_t s)
 {
-    CALL;
+    CALL_NOT_KEPT(s);
     work_until([=] { return s->queue.empty(); });
     return cudaSuccess;
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t v, unsigned)
 {
-    CALL;
+    CALL_NOT_KEPT(s);
     s->queue.push_back({nullptr, v, v->recorded});
     return cudaSuccess;
 }
@@ -370,7 +378,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t v)
 
 cudaError_t cudaEventRecord(cudaEvent_t v, cudaStream_t s)
 {
-    CALL;
+    CALL_NOT_KEPT(s);
     uint64_t turn = ++v->recorded;
     work_add(s, [=] { v->reached = turn; });
     return cudaSuccess;

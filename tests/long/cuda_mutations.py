@@ -11,7 +11,7 @@ import sys
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import faults
 
-TESTS = [f"build/tests/unit/agent/backend/cuda_{name}test" for name in ("products_", "attention_", "experts_", "operators_", "models_", "")]
+TESTS = [f"build/tests/unit/agent/backend/cuda_{name}test" for name in ("products_", "attention_", "experts_", "operators_", "steps_", "models_", "")]
 ROOM = "agent/backend/cuda/"
 
 # What it is, file, what stands there, what takes its place (once).
@@ -66,7 +66,7 @@ FAULTS = [
     ("flash: rows past a tile are written", ROOM + "flash.cu", "            if (there[h]) {", "            if (there[h] || h < 2) {"),
     ("flash: sums so far are not made smaller", ROOM + "flash.cu", "            sums[n][h * 2] *= keep;\n", ""),
     ("flash: sinks are no part of the sum", ROOM + "flash.cu", "total = total * by + exp2f(sink - most);", "total = total * by;"),
-    ("flash: rows of other runs in a tile", ROOM + "kv.c", "uint32_t *at = run_is_tiled(r, tiles) ? &tiled : &other;", "uint32_t *at = run_is_tiled(r, tiles) ? &other : &tiled;"),
+    ("flash: rows of other runs in a tile", ROOM + "tables.c", "uint32_t *at = run_is_tiled(r, tiles) ? &tiled : &other;", "uint32_t *at = run_is_tiled(r, tiles) ? &other : &tiled;"),
     ("flash: a GPU without tensor cores", ROOM + "kv.c", "facts.minor >= 75 &&", "facts.minor >= 60 &&"),
     # parts
     ("parts: no barrier before warps are joined", ROOM + "split.cu", "        __syncthreads();\n        float most = -INFINITY, total = 0;", "        float most = -INFINITY, total = 0;"),
@@ -78,8 +78,16 @@ FAULTS = [
     ("parts: the last part ends where all do", ROOM + "split.cu", "first + each < row.last + 1 ? first + each : row.last + 1", "first + each"),
     ("parts: lanes of other tokens are left out", ROOM + "split.cu", "        lanes_join<DIM>(sums[g]);\n", ""),
     ("parts: sinks are no part of the sum", ROOM + "split.cu", "total = a.sinks ? expf(a.sinks[head] - most) : 0;", "total = 0;"),
-    ("parts: one alone is joined", ROOM + "split.cu", "for (uint32_t z = 0; z < a.splits; z++) {", "for (uint32_t z = 0; z < 1; z++) {"),
+    ("parts: one alone is joined", ROOM + "split.cu", "for (uint32_t z = 0; z < parts; z++) {", "for (uint32_t z = 0; z < 1; z++) {"),
+    ("parts: those that there are not are joined", ROOM + "split.cu", "parts = (seen + each - 1) / each;", "parts = each ? a.splits : 0;"),
     ("parts: room for one alone", ROOM + "split.cu", "* a->heads * a->splits * (a->head_dim + 2) *", "* a->heads * (a->head_dim + 2) *"),
+    # steps that are kept
+    ("kept steps: their tables stay as they were", ROOM + "steps.c", "        cuda_slots_fill(s, p->slots, b);\n", "        (void)b;\n"),
+    ("kept steps: a room that has moved", ROOM + "memory.c", "    s->moved++;\n", ""),
+    ("kept steps: pages past what their table has room for", ROOM + "tables.c", "if (bytes > slot->room.bytes &&", "if (slot->room.bytes == 0 &&"),
+    ("kept steps: those of another key", ROOM + "steps.c", "if (p->turn && p->key == key)", "if (p->turn)"),
+    ("kept steps: those that could not be kept are not done", ROOM + "steps.c", "        p->refused = true;\n        return false;\n    }\n    p->moved", "        p->refused = true;\n        return true;\n    }\n    p->moved"),
+    ("kept steps: one table for all groups", ROOM + "tables.c", "if (slot->taken && (slot->group != k->group || slot->whole != k->whole))", "if (slot->taken && slot->whole != k->whole)"),
     # experts
     ("experts: outputs past the last", ROOM + "experts.cu", "    if (c >= p.outputs)\n        return;\n    gpu_pair", "    gpu_pair"),
     ("experts: inputs past a row", ROOM + "experts.cu", "for (uint32_t i = 0; i < left; i++)", "for (uint32_t i = 0; i < FORMAT_RUN; i++)"),
@@ -115,8 +123,8 @@ FAULTS = [
     ("attention: no soft cap", ROOM + "attention.cu", "        if (a.cap != 0)\n            score = a.cap * tanhf(score / a.cap);\n", ""),
     ("one row of a table for all ids is not known", ROOM + "ops.c", "how->same ? NULL : tensor_row(&in[0], 0)", "tensor_row(&in[0], 0)"),
     # waits
-    ("a table of a batch is filled while the GPU reads it", ROOM + "kv.c", "cuda_note(s, gpu_event_wait(t->read));", "cuda_note(s, 0);"),
-    ("a table that is read is not noted", ROOM + "kv.c", "    cuda_note(s, gpu_event_record(t->read, s->stream));\n", ""),
+    ("a table of a batch is filled while the GPU reads it", ROOM + "tables.c", "cuda_note(s, gpu_event_wait(t->read));", "cuda_note(s, 0);"),
+    ("a table that is read is not noted", ROOM + "tables.c", "    cuda_note(s, gpu_event_record(t->read, s->stream));\n", ""),
     ("an upload is not waited for", ROOM + "memory.c", "    rc = rc ? rc : gpu_stream_wait(d->load_stream);\n", ""),
     ("a stream's end is not waited for", ROOM + "cuda.c", "    rc = rc ? rc : gpu_stream_wait(s->stream);\n    rc = failed", "    rc = failed"),
     ("an event is not waited for", ROOM + "cuda.c", "    rc = rc ? rc : gpu_event_wait(v->event);\n    rc = v->failed", "    rc = v->failed"),

@@ -146,6 +146,7 @@ static void stream_destroy(struct stream **stream)
     if (!s)
         return;
     gpu_use(s->device->ordinal);
+    cuda_steps_forget(s);
     if (s->stream)
         gpu_stream_destroy(s->stream);
     for (int i = 0; i < CUDA_TABLES; i++) {
@@ -274,6 +275,8 @@ const struct backend cuda_backend = {
     .op_prepare = cuda_op_prepare,
     .op_release = cuda_op_release,
     .op_run = cuda_op_run,
+    .steps_begin = cuda_steps_begin,
+    .steps_end = cuda_steps_end,
     .kv_page_bytes = cuda_kv_page_bytes,
     .kv_export = cuda_kv_export,
     .kv_import = cuda_kv_import,

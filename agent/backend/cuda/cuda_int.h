@@ -34,6 +34,24 @@ struct cuda_table {
     size_t bytes; /* that it has; 0: none yet */
     bool under_way;
 };
+
+/* Where steps that come again find what a batch is. */
+enum { CUDA_SLOTS = 8, CUDA_SLOT_BYTES = 4 << 10 /* at least */ };
+struct cuda_slot {
+    bool taken, whole; /* each token sees all of its text */
+    int group;         /* of keys and values */
+    const void *pool;  /* the group's */
+    struct cuda_room room;
+};
+/* Steps that came with the same key, and what the device keeps of them: a CUDA graph. */
+enum { CUDA_STEPS = 16, CUDA_STEP_ROWS = 64 };
+struct cuda_steps {
+    uint64_t key, turn; /* turn: when they came last; 0: never */
+    uint64_t moved;     /* the stream's when they were kept */
+    unsigned slots;     /* whose tables they read */
+    bool by_lot, refused;
+    struct CUgraphExec_st *kept;
+};
 struct cuda_stream {
     struct cuda_device *device;
     struct CUstream_st *stream;
@@ -43,6 +61,11 @@ struct cuda_stream {
     struct gpu_blas *blas;         /* NULL: there is no cuBLASLt */
     struct cuda_table tables[CUDA_TABLES];
     int table; /* the last that was filled */
+    struct cuda_slot slots[CUDA_SLOTS];
+    struct cuda_steps all_steps[CUDA_STEPS], *steps; /* those that are put on it now; NULL: none */
+    bool keeps;                                      /* what is put on it is kept and not done */
+    uint64_t turn;                                   /* counts steps */
+    uint64_t moved; /* counts what makes kept steps useless: a room that is another now */
 };
 struct cuda_event {
     struct CUevent_st *event;
@@ -126,6 +149,24 @@ int cuda_op_prepare(struct device *d, const struct op_request *r, struct device_
 void cuda_op_release(struct device_op **op);
 void cuda_op_run(struct stream *s, const struct device_op *op, const struct tensor *in,
                  const struct tensor *out, const struct op_batch *batch);
+
+/* tables.c: a table has rows, those of tiles first; tiles; pages. */
+struct cuda_layout {
+    uint32_t n_rows, n_tiled, n_tiles, n_pages;
+    uint32_t n_seen; /* most that one of the rows without a tile may see */
+};
+/* The batch's table on the device. NULL: noted in the stream. */
+const struct gpu_attention_row *cuda_table_put(struct cuda_stream *s, const struct cuda_op *op,
+                                               const struct op_batch *b, bool tiles,
+                                               struct cuda_layout *out);
+/* Rooms for the tables of kept steps. False: there is none, and it is noted. */
+bool cuda_slots_want(struct cuda_stream *s, unsigned slots, const struct op_batch *b);
+void cuda_slots_fill(struct cuda_stream *s, unsigned slots, const struct op_batch *b);
+
+/* steps.c */
+bool cuda_steps_begin(struct stream *s, uint64_t key, const struct op_batch *b);
+bool cuda_steps_end(struct stream *s, const struct op_batch *b);
+void cuda_steps_forget(struct cuda_stream *s);
 
 /* kv.c */
 uint64_t cuda_kv_page_bytes(const struct device *d, const struct kv_layout *l);

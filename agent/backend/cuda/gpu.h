@@ -14,6 +14,7 @@ extern "C" {
 
 struct CUstream_st; /* as CUDA's headers call them */
 struct CUevent_st;
+struct CUgraphExec_st;
 
 enum { GPU_NAME = 128, GPU_NO_MEMORY = 2, GPU_LOST = 999 /* cudaErrorUnknown */ };
 struct gpu_facts {
@@ -43,6 +44,14 @@ int gpu_event_create(struct CUevent_st **out);
 int gpu_event_destroy(struct CUevent_st *v);
 int gpu_event_record(struct CUevent_st *v, struct CUstream_st *s);
 int gpu_event_wait(struct CUevent_st *v);
+
+/* What this thread puts on the stream from now on is kept and not done; nothing may be waited for
+ * or allocated meanwhile. */
+int gpu_keep_begin(struct CUstream_st *s);
+/* All that was kept, made ready to be started as one. The stream is as before, also on failure. */
+int gpu_keep_end(struct CUstream_st *s, struct CUgraphExec_st **out);
+int gpu_kept_start(struct CUgraphExec_st *g, struct CUstream_st *s);
+int gpu_kept_free(struct CUgraphExec_st *g);
 
 enum gpu_way { GPU_TO_DEVICE, GPU_TO_HOST, GPU_WITHIN };
 /* `rows` runs of `bytes`, whose beginnings lie so far apart. */

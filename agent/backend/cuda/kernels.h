@@ -159,7 +159,7 @@ struct gpu_attention_row {
 struct gpu_attention_tile {
     uint32_t first, count;
 };
-enum { GPU_TILE_ROWS = 64 };
+enum { GPU_TILE_ROWS = 64, GPU_TILE_LEAST = 16 /* tokens of a run that are worth a tile */ };
 struct gpu_attention {
     int kv_format; /* enum kv_format */
     uint8_t *pool;
@@ -173,7 +173,7 @@ struct gpu_attention {
     const uint32_t *pages;
     const struct gpu_attention_tile *tiles; /* of the first `n_tiled` rows */
     uint32_t n_rows, n_tiled, n_tiles;
-    uint32_t splits;    /* of what each other row sees; 0: none */
+    uint32_t splits;    /* of what each other row sees, at most; 0: none */
     float *parts_found; /* room of gpu_split_bytes */
 };
 enum { GPU_HEAD_DIM_MAX = 576 };
@@ -182,7 +182,9 @@ void gpu_attend(struct CUstream_st *s, const struct gpu_attention *a);
 /* Tiles, with tensor cores (flash.cu): capability 7.5 and later. */
 bool gpu_flash_knows(int kv_format, uint32_t head_dim, uint32_t value_dim, uint32_t parts);
 void gpu_flash(struct CUstream_st *s, const struct gpu_attention *a);
-/* Rows that are in no tile, each in `splits` parts (split.cu). */
+/* Rows that are in no tile, each in at most `splits` parts (split.cu), of so many tokens at
+ * least: what a row sees decides, on the device, so that the same launch holds for all steps. */
+enum { GPU_SPLIT_LEAST = 128 };
 bool gpu_split_knows(const struct gpu_attention *a);
 uint64_t gpu_split_bytes(const struct gpu_attention *a);
 void gpu_split(struct CUstream_st *s, const struct gpu_attention *a);

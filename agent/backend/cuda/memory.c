@@ -91,11 +91,21 @@ void cuda_room_free(struct cuda_room *r)
     *r = (struct cuda_room){0};
 }
 
+/* Nothing is waited for or allocated while steps are kept. */
+static bool room_may_move(struct cuda_stream *s)
+{
+    if (s->keeps)
+        cuda_note(s, GPU_NO_MEMORY);
+    return !s->keeps;
+}
+
 bool cuda_room_want(struct cuda_stream *s, struct cuda_room *r, size_t bytes, bool staged)
 {
     size_t more = bytes + bytes / 2;
     if (bytes <= r->bytes)
         return true;
+    if (!room_may_move(s))
+        return false;
     cuda_note(s, gpu_stream_wait(s->stream));
     cuda_room_free(r);
     int rc = gpu_alloc(&r->device, more);
@@ -121,10 +131,14 @@ bool cuda_room_take(struct cuda_stream *s, struct cuda_room *r, size_t bytes)
     struct err e = {0};
     if (bytes <= r->bytes)
         return true;
+    if (!room_may_move(s))
+        return false;
     cuda_note(s, gpu_stream_wait(s->stream));
     cuda_room_give(s, r);
+    s->moved++;
     if (cuda_take(s->device, bytes, "a product", &r->device, &e) < 0) {
-        cuda_note(s, e.code == HP_ENOMEM ? GPU_NO_MEMORY : GPU_LOST);
+        cuda_note(s, e.code == HP_ENOMEM ? GPU_NO_MEMORY : gpu_launched());
+        cuda_note(s, GPU_LOST); /* where nothing is known of why */
         return false;
     }
     r->bytes = bytes;

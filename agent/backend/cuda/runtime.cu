@@ -103,6 +103,36 @@ int gpu_event_wait(struct CUevent_st *v)
     return cudaEventSynchronize(v);
 }
 
+int gpu_keep_begin(struct CUstream_st *s)
+{
+    int rc = cudaStreamBeginCapture(s, cudaStreamCaptureModeThreadLocal);
+    if (rc)
+        cudaGetLastError(); /* whoever cannot keep work does it */
+    return rc;
+}
+
+int gpu_keep_end(struct CUstream_st *s, struct CUgraphExec_st **out)
+{
+    cudaGraph_t graph = NULL;
+    int rc = cudaStreamEndCapture(s, &graph);
+    rc = rc ? rc : cudaGraphInstantiateWithFlags(out, graph, 0);
+    if (graph)
+        cudaGraphDestroy(graph);
+    if (rc)
+        cudaGetLastError();
+    return rc;
+}
+
+int gpu_kept_start(struct CUgraphExec_st *g, struct CUstream_st *s)
+{
+    return cudaGraphLaunch(g, s);
+}
+
+int gpu_kept_free(struct CUgraphExec_st *g)
+{
+    return cudaGraphExecDestroy(g);
+}
+
 int gpu_copy(struct CUstream_st *s, enum gpu_way way, void *to, size_t to_pitch, const void *from,
              size_t from_pitch, size_t bytes, size_t rows)
 {

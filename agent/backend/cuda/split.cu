@@ -122,6 +122,14 @@ static __device__ __forceinline__ void sums_write(const gpu_attention &a, uint32
     }
 }
 
+/* Positions of a part: as many as all parts need, and no fewer than are worth one. What the row
+ * sees may take fewer parts than there is room for. */
+static __device__ __forceinline__ uint32_t part_tokens(const gpu_attention &a, uint32_t seen)
+{
+    uint32_t each = (seen + a.splits - 1) / a.splits;
+    return each < GPU_SPLIT_LEAST ? (uint32_t)GPU_SPLIT_LEAST : each;
+}
+
 /* Rows along x, heads that share keys along y, parts along z. */
 template <int DIM, int GROUP>
 __global__ void __launch_bounds__(SPLIT_THREADS) split_kernel(gpu_attention a)
@@ -132,11 +140,13 @@ __global__ void __launch_bounds__(SPLIT_THREADS) split_kernel(gpu_attention a)
              kv_head = blockIdx.y / groups,
              head0 = kv_head * of_group + blockIdx.y % groups * GROUP,
              heads = (kv_head + 1) * of_group - head0, seen = row.last - row.first + 1,
-             each = (seen + a.splits - 1) / a.splits, first = row.first + blockIdx.z * each,
+             each = part_tokens(a, seen), first = row.first + blockIdx.z * each,
              end = first + each < row.last + 1 ? first + each : row.last + 1,
              at = threadIdx.x % lanes * EACH;
     float q[GROUP][EACH];
     split_sum sums[GROUP];
+    if (first > row.last)
+        return;
 #pragma unroll
     for (uint32_t g = 0; g < GROUP; g++) {
         const float *query = a.q.data + row.row * a.q.stride + (head0 + (g < heads ? g : 0)) * DIM;
@@ -164,14 +174,15 @@ __global__ void __launch_bounds__(SPLIT_THREADS) split_kernel(gpu_attention a)
 __global__ void split_join_kernel(gpu_attention a)
 {
     gpu_attention_row row = a.rows[a.n_tiled + blockIdx.x];
-    uint32_t dim = a.head_dim, i = threadIdx.x, head = blockIdx.y;
+    uint32_t dim = a.head_dim, i = threadIdx.x, head = blockIdx.y, seen = row.last - row.first + 1,
+             each = part_tokens(a, seen), parts = (seen + each - 1) / each;
     const float *from =
         a.parts_found + ((uint64_t)blockIdx.x * a.heads + head) * a.splits * (dim + 2);
     float most = a.sinks ? a.sinks[head] : -INFINITY, sum = 0, total;
-    for (uint32_t z = 0; z < a.splits; z++)
+    for (uint32_t z = 0; z < parts; z++)
         most = fmaxf(most, from[z * (dim + 2)]);
     total = a.sinks ? expf(a.sinks[head] - most) : 0;
-    for (uint32_t z = 0; z < a.splits; z++) {
+    for (uint32_t z = 0; z < parts; z++) {
         const float *part = from + z * (dim + 2);
         float by = expf(part[0] - most);
         total += part[1] * by;

@@ -252,8 +252,8 @@ TEST(a_gpu_that_falls_off_the_bus_is_an_error_at_every_call)
     restart();
 }
 
-/* Few rows by integers, many by cuBLASLt, then attention in tiles and in parts: what went wrong
- * first, or 0. All is given back, whatever happened. */
+/* Few rows by integers, many by cuBLASLt, then attention in tiles and in parts, then steps that are
+ * kept: what went wrong first, or 0. All is given back, whatever happened. */
 enum { SOME_ROWS = 20, SOME_WIDTH = 64 };
 static int some_work(struct err *e)
 {
@@ -298,6 +298,20 @@ static int some_work(struct err *e)
         b->copy(s, &in[0], &host);
         b->op_run(s, ready[0], in, &out, NULL);
         b->op_run(s, ready[1], in, &out, &batch);
+        rc = b->stream_wait(s, e);
+    }
+    for (uint32_t i = 0; rc == 0 && i < 4; i++) {
+        struct tensor in[3], out = tensor_rows(m[1], DTYPE_F32, 1, SOME_WIDTH);
+        const struct attention_run run = {.n_tokens = 1, .first_position = i, .pages = by_group};
+        const struct op_batch batch = {.runs = &run, .n_runs = 1, .kv = &g};
+        for (int k = 0; k < 3; k++)
+            in[k] = tensor_rows(m[0], DTYPE_F32, 1, SOME_WIDTH);
+        bool there = b->steps_begin(s, 1, &batch);
+        for (int k = 0; k < 2 && !there; k++) {
+            b->op_run(s, ready[0], in, &out, NULL);
+            b->op_run(s, ready[1], in, &out, &batch);
+            there = k == 0 && b->steps_end(s, &batch);
+        }
         rc = b->stream_wait(s, e);
     }
     for (int i = 0; i < 2; i++)

@@ -1,0 +1,119 @@
+/* Operators that come again and again, as those of decode steps do, as one launch: a CUDA graph for
+ * each key, which is recorded when it comes the second time (the first finds rooms and ways of
+ * products). What differs from step to step lies in the device's memory: rows of values where they
+ * always are, tables of the batch in slots. */
+#include "agent/backend/cuda/cuda_int.h"
+#include "agent/backend/cuda/kernels.h"
+
+/* Runs without tiles and rows that are few: beyond that a launch is little of what is done. */
+static bool batch_is_small(const struct op_batch *b)
+{
+    uint32_t rows = 0;
+    for (int i = 0; b && i < b->n_runs; i++) {
+        if (b->runs[i].n_tokens >= GPU_TILE_LEAST)
+            return false;
+        rows += b->runs[i].n_tokens;
+    }
+    return rows <= CUDA_STEP_ROWS;
+}
+
+static void steps_drop(struct cuda_stream *s, struct cuda_steps *p)
+{
+    if (p->kept) {
+        cuda_note(s, gpu_stream_wait(s->stream));
+        gpu_kept_free(p->kept);
+    }
+    p->kept = NULL;
+}
+
+/* Those of the key; where they come for the first time they take the place of those that came
+ * longest ago. */
+static struct cuda_steps *steps_find(struct cuda_stream *s, uint64_t key)
+{
+    struct cuda_steps *oldest = &s->all_steps[0];
+    for (int i = 0; i < CUDA_STEPS; i++) {
+        struct cuda_steps *p = &s->all_steps[i];
+        if (p->turn && p->key == key)
+            return p;
+        oldest = p->turn < oldest->turn ? p : oldest;
+    }
+    steps_drop(s, oldest);
+    *oldest = (struct cuda_steps){.key = key};
+    return oldest;
+}
+
+static void steps_start(struct cuda_stream *s, struct cuda_steps *p, const struct op_batch *b)
+{
+    if (p->slots)
+        cuda_slots_fill(s, p->slots, b);
+    cuda_note(s, gpu_kept_start(p->kept, s->stream));
+}
+
+/* Their tables have room. False: they go on without being kept. */
+static bool steps_fit(struct cuda_stream *s, struct cuda_steps *p, const struct op_batch *b)
+{
+    if (p->slots == 0 || cuda_slots_want(s, p->slots, b))
+        return true;
+    p->refused = true;
+    if (s->failed == GPU_NO_MEMORY)
+        s->failed = 0;
+    return false;
+}
+
+bool cuda_steps_begin(struct stream *stream, uint64_t key, const struct op_batch *b)
+{
+    struct cuda_stream *s = (struct cuda_stream *)stream;
+    s->steps = NULL;
+    cuda_note(s, gpu_use(s->device->ordinal));
+    if (s->failed || !batch_is_small(b))
+        return false;
+    struct cuda_steps *p = steps_find(s, key);
+    bool first = p->turn == 0, by_lot = b && b->experts_by_lot;
+    p->turn = ++s->turn;
+    if (p->refused)
+        return false;
+    s->steps = p;
+    if (first || !steps_fit(s, p, b)) {
+        p->by_lot = by_lot;
+        return false;
+    }
+    if (p->kept && p->moved == s->moved && p->by_lot == by_lot) {
+        steps_start(s, p, b);
+        s->steps = NULL;
+        return true;
+    }
+    steps_drop(s, p);
+    p->by_lot = by_lot;
+    s->keeps = gpu_keep_begin(s->stream) == 0;
+    p->refused = !s->keeps;
+    return false;
+}
+
+bool cuda_steps_end(struct stream *stream, const struct op_batch *b)
+{
+    struct cuda_stream *s = (struct cuda_stream *)stream;
+    struct cuda_steps *p = s->steps;
+    bool kept = s->keeps;
+    s->steps = NULL;
+    s->keeps = false;
+    if (!kept)
+        return true;
+    int rc = gpu_keep_end(s->stream, &p->kept), failed = s->failed;
+    s->failed = 0;
+    if (rc || failed) { /* what went wrong shows when they are put on the stream once more */
+        steps_drop(s, p);
+        p->refused = true;
+        return false;
+    }
+    p->moved = s->moved;
+    steps_start(s, p, b);
+    return true;
+}
+
+void cuda_steps_forget(struct cuda_stream *s)
+{
+    for (int i = 0; i < CUDA_STEPS; i++)
+        steps_drop(s, &s->all_steps[i]);
+    for (int i = 0; i < CUDA_SLOTS; i++)
+        cuda_room_give(s, &s->slots[i].room);
+}
