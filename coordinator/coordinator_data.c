@@ -227,7 +227,15 @@ static void event_in(struct coordinator *c, const struct data_event *ev)
     data_buffer_release(d->endpoint, ev->payload);
 }
 
-/* Who may send frames here, and with which tokens. */
+static bool session_is_in(uint64_t session, const uint64_t *list, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (list[i] == session)
+            return true;
+    return false;
+}
+
+/* Who may send frames here, and with which tokens. Those that stay are never without. */
 static void sessions_sync(struct coordinator *c)
 {
     struct coordinator_data *d = c->data;
@@ -237,7 +245,8 @@ static void sessions_sync(struct coordinator *c)
     if (n == d->n_sessions && memcmp(wanted, d->sessions, (size_t)n * sizeof *wanted) == 0)
         return;
     for (int i = 0; i < d->n_sessions; i++)
-        data_revoke(d->endpoint, d->sessions[i]);
+        if (!session_is_in(d->sessions[i], wanted, n))
+            data_revoke(d->endpoint, d->sessions[i]);
     uint8_t(*keys)[KEY_BYTES] = calloc(PEERS_MOST, KEY_BYTES);
     int rc = keys ? data_peers_allow(d->endpoint, (const uint8_t(*)[KEY_BYTES])keys,
                                      coord_member_keys(c->core, keys, PEERS_MOST), &e)

@@ -5,21 +5,9 @@
 #include <stdlib.h>
 
 #include "coordinator/api_keys.h"
-
-enum { SAMPLE_BITS = 8 };
-_Static_assert(POOL_MAX_SAMPLES <= 1 << SAMPLE_BITS, "a sample's number fits its bits");
+#include "coordinator/pools/pool_times.h"
 
 /* ---- requests ---- */
-
-uint64_t pool_tag_of(const struct pool_request *r, uint32_t sample)
-{
-    return r->id << SAMPLE_BITS | sample;
-}
-
-struct pool_part pool_part_of(uint64_t tag)
-{
-    return (struct pool_part){tag >> SAMPLE_BITS, (uint32_t)(tag & ((1u << SAMPLE_BITS) - 1))};
-}
 
 /* How many requests of one sample it is; the sizes of all inputs are the model's. */
 static int samples_count(const struct pool_model *m, const struct pool_call *call, uint32_t *n,
@@ -45,30 +33,17 @@ static int serves_check(const struct pool_service *s, int model, struct err *e)
     if (!s->current)
         return err_set(e, HP_EBUSY, "the pools are being prepared%s%s", s->failure.code ? ": " : "",
                        s->failure.code ? s->failure.text : "");
-    const struct dispatch_model *m = &s->current->topology.models[model];
-    return m->n_pipelines ? 0
-                          : err_set(e, HP_EBUSY,
-                                    "no plan serves \"%s\" with the agents that "
-                                    "there are",
-                                    m->name);
+    return pool_plan_serves(s->current, model)
+               ? 0
+               : err_set(e, HP_EBUSY, "no plan serves \"%s\" with the agents that there are",
+                         s->current->topology.models[model].name);
 }
 
-/* The scheduler's deadline is the end of computing: what messages take beside is taken off by
- * letting a request be so much older. */
-static int64_t arrival_of(struct pool_plan *p, int model, int64_t at_ns)
+static int request_arrive(struct pool_plan *p, const struct pool_request *r, struct err *e)
 {
-    int64_t slo_ns = p->topology.models[model].slo_ns, off_ns = p->overhead_ns[model];
-    off_ns = off_ns < slo_ns / 2 ? off_ns : slo_ns / 2;
-    return at_ns - off_ns;
-}
-
-static int request_arrive(struct pool_plan *p, struct pool_request *r, struct err *e)
-{
-    int64_t at_ns = arrival_of(p, r->model, r->arrived_ns), *latest = &p->arrived_ns[r->model];
-    *latest = at_ns > *latest ? at_ns : *latest; /* they come in order */
-    r->queued_ns = *latest;
     for (uint32_t i = 0; i < r->n_samples; i++)
-        if (dispatch_arrive(p->dispatch, r->model, pool_tag_of(r, i), r->queued_ns) < 0)
+        if (dispatch_arrive_by(p->dispatch, r->model, pool_tag_of(r, i), r->arrived_ns, r->due_ns) <
+            0)
             return err_set(e, HP_EBUSY, "too many requests wait");
     p->wake_ns[r->model] = r->arrived_ns;
     return 0;
@@ -118,15 +93,17 @@ int pool_request_open(struct coord *c, const struct pool_call *call, uint64_t *i
                                .left = samples,
                                .arrived_ns = now,
                                .deadline_ns = now + (own ? (int64_t)call->timeout_ns : slo)};
+    r->due_ns = pool_times_due(s->current, model, now, r->deadline_ns);
     snprintf(r->client, sizeof r->client, "%s", call->client ? call->client : "");
     HASH_ADD(hh, s->requests, id, sizeof r->id, r);
     spec->models[model].counts.arrived++;
-    rc = map_has_added(r) ? request_arrive(s->current, r, e) : err_no_memory(e, "a request");
-    if (rc < 0) {
-        if (map_has_added(r))
-            HASH_DEL(s->requests, r);
+    if (!map_has_added(r)) {
         pool_spec_release(&r->spec);
         free(r);
+        return err_no_memory(e, "a request");
+    }
+    if ((rc = request_arrive(s->current, r, e)) < 0) {
+        pool_request_free(s, r); /* with those of its samples that wait already */
         return rc;
     }
     api_keys_count_tokens(c, r->client, r->tokens, 0);

@@ -11,8 +11,4 @@ int pool_request_open(struct coord *c, const struct pool_call *call, uint64_t *i
                       uint32_t *retry_after_s, struct err *e);
 void pool_request_cancel(struct coord *c, uint64_t id);
 
-/* What the scheduler knows a sample by, and back. */
-uint64_t pool_tag_of(const struct pool_request *r, uint32_t sample);
-struct pool_part pool_part_of(uint64_t tag);
-
 #endif

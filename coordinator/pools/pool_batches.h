@@ -13,14 +13,17 @@ void pool_batches_run(struct coord *c, struct pool_plan *p);
 /* A frame with results of a batch. */
 void pool_batches_result(struct coord *c, struct pool_plan *p, const struct frame_header *h,
                          const uint8_t *payload);
-/* A share could not do its part. */
-void pool_batches_failed(struct coord *c, struct pool_plan *p,
+/* A share of this agent could not do its part. */
+void pool_batches_failed(struct coord *c, struct pool_plan *p, const struct member *m,
                          const struct message_share_failed *f);
 /* What is on its way through shares of this agent is sent anew where its deadline allows, else
  * answered; its shares take nothing more. */
 void pool_batches_agent_lost(struct coord *c, struct pool_plan *p, const struct member *m);
 /* Answers what no result came of in time. */
 void pool_batches_expire(struct coord *c, struct pool_plan *p);
+/* Nothing comes of this plan any more: what is under way or waits goes to the current one where
+ * its deadline allows, else it is answered with why. */
+void pool_batches_give_up(struct coord *c, struct pool_plan *p, const struct err *why);
 /* Whether anything of it is under way or waits. */
 bool pool_batches_idle(const struct pool_plan *p);
 

@@ -38,10 +38,10 @@ static json_t *model_json(const struct pool_service *s, const struct pool_spec *
     return json_pack("{s:s, s:f, s:f, s:f, s:b, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f}",
                      "name", m->facts.name, "slo_s", spec->workload.models[i].slo_s, "weight",
                      spec->workload.models[i].weight, "planned_per_s",
-                     planned ? planned->rate : 0.0, "serves", planned && planned->n_pipelines > 0,
-                     "arrived", (json_int_t)n->arrived, "on_time", (json_int_t)n->on_time, "late",
-                     (json_int_t)n->late, "dropped", (json_int_t)n->dropped, "failed",
-                     (json_int_t)n->failed, "attainment",
+                     planned ? planned->rate : 0.0, "serves",
+                     planned && pool_plan_serves(s->current, i), "arrived", (json_int_t)n->arrived,
+                     "on_time", (json_int_t)n->on_time, "late", (json_int_t)n->late, "dropped",
+                     (json_int_t)n->dropped, "failed", (json_int_t)n->failed, "attainment",
                      over ? (double)n->on_time / (double)over : 1.0, "batch",
                      n->batches ? (double)n->batched / (double)n->batches : 0.0, "total_s",
                      answered ? (double)n->total_ns * 1e-9 / (double)answered : 0.0, "queue_s",
@@ -49,12 +49,21 @@ static json_t *model_json(const struct pool_service *s, const struct pool_spec *
                      answered ? (double)n->compute_ns * 1e-9 / (double)answered : 0.0);
 }
 
+/* No agent is left that it could use. */
+static bool plan_is_idle(const struct pool_plan *p)
+{
+    for (int m = 0; m < p->topology.n_models; m++)
+        if (pool_plan_serves(p, m))
+            return false;
+    return true;
+}
+
 static const char *state_word(const struct pool_service *s)
 {
     if (!s || !s->spec)
         return s && s->ending ? "ending" : "none";
     if (s->current)
-        return s->next || s->planning ? "moving" : "serving";
+        return s->next || s->planning ? "moving" : plan_is_idle(s->current) ? "waiting" : "serving";
     return s->next ? "preparing" : s->planning ? "planning" : "waiting";
 }
 

@@ -4,11 +4,26 @@
 #include "coordinator/member.h"
 
 enum { OVERHEADS = 32 };
+static const uint64_t CLOCK_MOST_NS = INT64_MAX / 4;
 
-/* What is to be added to the clock of a share's agent to have ours. */
-static int64_t share_offset_ns(const struct coord *c, const struct pool_share *s)
+/* What an agent's clock said, by ours. Clocks may have jumped: nothing was before the batch left,
+ * and nothing after its results came. */
+static int64_t moment_here(const struct coord *c, const struct pool_batch *b,
+                           const struct member *m, uint64_t there_ns)
 {
-    return s->agent ? (int64_t)(clock_offset_s(c, s->agent) * 1e9) : 0;
+    int64_t now_ns = (int64_t)coord_clock(c), at_ns = now_ns;
+    if (there_ns <= CLOCK_MOST_NS)
+        at_ns = (int64_t)there_ns + (m ? (int64_t)(clock_offset_s(c, m) * 1e9) : 0);
+    return at_ns < b->sent_ns ? b->sent_ns : at_ns < now_ns ? at_ns : now_ns;
+}
+
+/* How long it was computed there, by that clock; at most since it left. */
+static int64_t leg_computed_ns(const struct coord *c, const struct pool_batch *b,
+                               const struct frame_leg *leg)
+{
+    uint64_t most_ns = coord_clock(c) - (uint64_t)b->sent_ns,
+             took_ns = leg->ended_ns > leg->began_ns ? leg->ended_ns - leg->began_ns : 0;
+    return (int64_t)(took_ns < most_ns ? took_ns : most_ns);
 }
 
 static void computing_correct(struct pool_plan *p, const struct pool_batch *b,
@@ -49,16 +64,15 @@ static void stage_take(const struct coord *c, struct pool_plan *p, const struct 
 {
     const struct dispatch_leg *planned = &b->path.legs[i];
     const struct pool_share *s = &p->shares[planned->share];
-    int64_t offset_ns = share_offset_ns(c, s);
     struct infer_stage_times *t = &times->stages[i];
     *t = (struct infer_stage_times){.share = planned->share,
                                     .planned_transfer_start_ns = planned->transfer_start_ns,
                                     .planned_transfer_end_ns = planned->transfer_end_ns,
                                     .planned_start_ns = planned->start_ns,
                                     .planned_end_ns = planned->end_ns,
-                                    .arrived_ns = (int64_t)leg->arrived_ns + offset_ns,
-                                    .began_ns = (int64_t)leg->began_ns + offset_ns,
-                                    .ended_ns = (int64_t)leg->ended_ns + offset_ns};
+                                    .arrived_ns = moment_here(c, b, s->agent, leg->arrived_ns),
+                                    .began_ns = moment_here(c, b, s->agent, leg->began_ns),
+                                    .ended_ns = moment_here(c, b, s->agent, leg->ended_ns)};
     if (!s->agent || !leg->began_ns || leg->ended_ns < leg->began_ns)
         return;
     computing_correct(p, b, t);
@@ -69,24 +83,29 @@ static void stage_take(const struct coord *c, struct pool_plan *p, const struct 
 }
 
 /* How much later than planned, or than it was computed, a batch's results are here: the mean and as
- * much again. */
+ * much again. What is later than any deadline is no measure of messages: somebody stood still. */
 static void overhead_note(const struct coord *c, struct pool_plan *p, const struct pool_batch *b)
 {
     int64_t *known = &p->overhead_ns[b->model],
-            late_ns = (int64_t)coord_clock(c) - b->path.finish_ns;
-    int64_t wanted_ns = late_ns > 0 ? 2 * late_ns : 0;
-    *known += (wanted_ns - *known) / OVERHEADS;
+            late_ns = (int64_t)coord_clock(c) - b->path.finish_ns,
+            most_ns = p->topology.models[b->model].slo_ns;
+    late_ns = late_ns < 0 ? 0 : late_ns < most_ns ? late_ns : most_ns;
+    *known += (2 * late_ns - *known) / OVERHEADS;
 }
 
-void pool_feedback_take(const struct coord *c, struct pool_plan *p, const struct pool_batch *b,
-                        const struct frame_leg *legs, struct infer_times *times)
+double pool_feedback_take(const struct coord *c, struct pool_plan *p, const struct pool_batch *b,
+                          const struct frame_leg *legs, struct infer_times *times)
 {
     times->plan = p->id;
     times->batch = b->id;
     times->samples = b->n_parts;
     times->sent_ns = b->sent_ns;
     times->n_stages = p->topology.pipelines[b->path.pipeline].n_stages;
-    for (int i = 0; i < times->n_stages; i++)
+    double computed_s = 0;
+    for (int i = 0; i < times->n_stages; i++) {
         stage_take(c, p, b, &legs[i], i, times);
+        computed_s += (double)leg_computed_ns(c, b, &legs[i]) * 1e-9;
+    }
     overhead_note(c, p, b);
+    return computed_s;
 }

@@ -62,8 +62,8 @@ static int shares_fill(struct pool_plan *p, struct err *e)
     p->shares = calloc((size_t)t->n_shares + 1, sizeof *p->shares);
     p->wake_ns = calloc((size_t)t->n_models + 1, sizeof *p->wake_ns);
     p->overhead_ns = calloc((size_t)t->n_models + 1, sizeof *p->overhead_ns);
-    p->arrived_ns = calloc((size_t)t->n_models + 1, sizeof *p->arrived_ns);
-    if (!p->shares || !p->wake_ns || !p->overhead_ns || !p->arrived_ns)
+    p->under_way = calloc((size_t)t->n_models + 1, sizeof *p->under_way);
+    if (!p->shares || !p->wake_ns || !p->overhead_ns || !p->under_way)
         return err_no_memory(e, "a plan of pools");
     for (int m = 0; m < t->n_models; m++) {
         p->wake_ns[m] = INT64_MAX;

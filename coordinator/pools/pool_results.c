@@ -102,23 +102,19 @@ static int tensors_check(const struct pool_model *m, const struct frame_tensor *
     return 0;
 }
 
-int pool_results_give(struct coord *c, const struct pool_batch *b,
+int pool_results_give(struct coord *c, struct pool_model *m, const struct pool_batch *b,
                       const struct frame_tensor *tensors, int n, double compute_s,
                       struct infer_times *times, struct err *e)
 {
-    int rc = 0;
+    int rc = tensors_check(m, tensors, n, b->n_parts, e);
+    m->counts.batches += rc == 0;
     for (int k = 0; rc == 0 && k < b->n_parts; k++) {
         struct pool_request *r = pool_request_of(c->pools, b->parts[k].request);
         if (!r)
             continue; /* nobody waits for it any more */
-        struct pool_counts *counts = &r->spec->models[r->model].counts;
-        if (k == 0)
-            rc = tensors_check(&r->spec->models[r->model], tensors, n, b->n_parts, e);
-        rc = rc < 0 ? rc : sample_take(r, b->parts[k].sample, tensors, k, b->n_parts, e);
-        if (rc < 0)
+        if ((rc = sample_take(r, b->parts[k].sample, tensors, k, b->n_parts, e)) < 0)
             break;
-        counts->batches += k == 0;
-        counts->batched++;
+        m->counts.batched++;
         r->compute_ns += (int64_t)(compute_s * 1e9 / r->n_samples);
         if (--r->left == 0)
             request_answer(c, r, times);

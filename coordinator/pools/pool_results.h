@@ -11,7 +11,7 @@ void pool_request_fail(struct coord *c, struct pool_request *r, const struct err
 /* Deals a batch's outputs out; requests that have all are answered, with the batch's times, of
  * which those of a request are filled in. HP_EPROTO: they are not what the model says;
  * HP_ENOMEM. */
-int pool_results_give(struct coord *c, const struct pool_batch *b,
+int pool_results_give(struct coord *c, struct pool_model *m, const struct pool_batch *b,
                       const struct frame_tensor *tensors, int n, double compute_s,
                       struct infer_times *times, struct err *e);
 /* The batch is over; `why` (NULL: it went well) is what its requests are answered with. */

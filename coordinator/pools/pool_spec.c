@@ -7,12 +7,26 @@
 #include "common/json.h"
 #include "common/manifest.h"
 #include "planners/pools/problem.h"
+#include "transport/frame.h"
 
 enum { TENSORS_MAX = 256 };
 
 /* ---- networks ---- */
 
-static int dims_read(const struct json_at *at, struct infer_tensor *t, struct err *e)
+/* Sizes; -1: any. Of an input the first alone may be so: requests that share a batch are of one
+ * size. */
+static int size_read(const struct json_at *at, bool may_be_any, int64_t *out, struct err *e)
+{
+    json_int_t size = json_integer_value(at->value);
+    bool any = may_be_any && size == -1;
+    if (!json_is_integer(at->value) || (size < 1 && !any) || size > INT32_MAX)
+        return json_fail(at, e, "is no size that is served: a whole number from 1 to %d%s",
+                         INT32_MAX, may_be_any ? ", or -1 for any" : "");
+    *out = size;
+    return 0;
+}
+
+static int dims_read(const struct json_at *at, bool is_input, struct infer_tensor *t, struct err *e)
 {
     struct json_at dims;
     size_t n;
@@ -22,9 +36,7 @@ static int dims_read(const struct json_at *at, struct infer_tensor *t, struct er
         rc = json_fail(&dims, e, "%zu dimensions; at most %d are served", n, ND_DIMS_MAX);
     for (size_t i = 0; rc == 0 && i < n; i++) {
         struct json_at item = json_item(&dims, i);
-        double size;
-        if ((rc = json_as_number_min(&item, -1, &size, e)) == 0)
-            t->dims[i] = (int64_t)size;
+        rc = size_read(&item, !is_input || i == 0, &t->dims[i], e);
     }
     t->n_dims = rc == 0 ? (int)n : -1;
     return rc;
@@ -53,7 +65,7 @@ static int tensors_read(const struct json_at *at, const char *key, struct arena 
             rc = json_fail(&item, e, "no type of elements has the number %llu",
                            (unsigned long long)type);
         tensors[i].type = rc == 0 ? (enum ndarray_type)type : 0;
-        rc = rc < 0 ? rc : dims_read(&item, &tensors[i], e);
+        rc = rc < 0 ? rc : dims_read(&item, strcmp(key, "inputs") == 0, &tensors[i], e);
     }
     *out = tensors;
     *count = (int)n;
@@ -156,11 +168,15 @@ static int network_read(const struct json_at *at, struct pool_spec *s, struct er
     if (rc < 0)
         return rc;
     struct pool_model *m = &s->models[i];
+    if (m->manifest.size)
+        return json_fail(at, e, "is a second network of model \"%s\"", name);
     m->facts.name = s->workload.models[i].name;
     rc = tensors_read(at, "inputs", &s->arena, &m->facts.inputs, &m->facts.n_inputs, e);
     if (rc == 0)
         rc = tensors_read(at, "outputs", &s->arena, &m->facts.outputs, &m->facts.n_outputs, e);
     rc = rc < 0 ? rc : json_get_u64(at, "limit_bytes", &m->facts.limit_bytes, e);
+    if (rc == 0 && m->facts.limit_bytes > FRAME_MAX_PAYLOAD_BYTES)
+        m->facts.limit_bytes = FRAME_MAX_PAYLOAD_BYTES; /* a frame has no more */
     rc = rc < 0 ? rc : json_opt_string(at, "source_path", "", &m->source_path, e);
     rc = rc < 0 ? rc : free_dims_read(at, &s->arena, m, e);
     rc = rc < 0 ? rc : bounds_read(at, &s->arena, m, e);

@@ -2,6 +2,9 @@
 
 #include <stdlib.h>
 
+enum { SAMPLE_BITS = 8 };
+_Static_assert(POOL_MAX_SAMPLES <= 1 << SAMPLE_BITS, "a sample's number fits its bits");
+
 struct pool_service *pool_service_of(struct coord *c)
 {
     if (!c->pools) {
@@ -43,6 +46,7 @@ int pool_spec_find(const struct pool_spec *s, const char *model)
 void pool_batch_free(struct pool_plan *p, struct pool_batch *b)
 {
     HASH_DEL(p->batches, b);
+    p->under_way[b->model]--;
     free(b->parts);
     free(b);
 }
@@ -70,7 +74,7 @@ void pool_plan_free(struct pool_plan **held)
     free(p->peers);
     free(p->wake_ns);
     free(p->overhead_ns);
-    free(p->arrived_ns);
+    free(p->under_way);
     free(p);
 }
 
@@ -93,7 +97,40 @@ struct pool_batch *pool_batch_of(struct pool_plan *p, uint32_t id)
     return b;
 }
 
+static bool stage_has_agent(const struct pool_plan *p, const struct dispatch_stage *st)
+{
+    for (int i = 0; i < st->n_shares; i++)
+        if (p->shares[st->first_share + i].agent)
+            return true;
+    return false;
+}
+
+bool pool_plan_serves(const struct pool_plan *p, int model)
+{
+    const struct dispatch_model *m = &p->topology.models[model];
+    bool whole = m->n_pipelines > 0;
+    for (int i = 0; p->lacks && i < m->n_pipelines; i++) {
+        const struct dispatch_pipeline *pl = &p->topology.pipelines[m->first_pipeline + i];
+        whole = true;
+        for (int stage = 0; whole && stage < pl->n_stages; stage++)
+            whole = stage_has_agent(p, &pl->stages[stage]);
+        if (whole)
+            return true;
+    }
+    return whole;
+}
+
 /* ---- requests ---- */
+
+uint64_t pool_tag_of(const struct pool_request *r, uint32_t sample)
+{
+    return r->id << SAMPLE_BITS | sample;
+}
+
+struct pool_part pool_part_of(uint64_t tag)
+{
+    return (struct pool_part){tag >> SAMPLE_BITS, (uint32_t)(tag & ((1u << SAMPLE_BITS) - 1))};
+}
 
 struct pool_request *pool_request_of(struct pool_service *s, uint64_t id)
 {
@@ -102,8 +139,22 @@ struct pool_request *pool_request_of(struct pool_service *s, uint64_t id)
     return r;
 }
 
+/* Those of its samples that wait, in whichever plan, take no device's time any more. */
+static void samples_forget(struct pool_service *s, const struct pool_request *r)
+{
+    for (uint32_t i = 0; r->left && i < r->n_samples; i++) {
+        uint64_t tag = pool_tag_of(r, i);
+        bool found = s->current && r->model < s->current->topology.n_models &&
+                     dispatch_forget(s->current->dispatch, r->model, tag, r->due_ns);
+        for (struct pool_plan *p = s->ending; p && !found; p = p->next)
+            found = r->model < p->topology.n_models &&
+                    dispatch_forget(p->dispatch, r->model, tag, r->due_ns);
+    }
+}
+
 void pool_request_free(struct pool_service *s, struct pool_request *r)
 {
+    samples_forget(s, r);
     HASH_DEL(s->requests, r);
     for (int i = 0; r->outputs && i < r->spec->models[r->model].facts.n_outputs; i++)
         ndarray_free(&r->outputs[i]);

@@ -108,9 +108,11 @@ struct pool_plan {
     struct pool_peer *peers;
     struct pack_span results; /* the coordinator's data address */
     int n_peers;
+    bool lacks;           /* an agent of it was lost */
+    uint64_t members;     /* hash of the agents that it was made for */
     uint64_t session;     /* of chunks */
     int64_t *overhead_ns; /* [model]: that results come later than computing ends */
-    int64_t *arrived_ns;  /* [model]: the latest arrival that the scheduler was told */
+    int *under_way;       /* [model]: batches */
     int64_t *wake_ns;     /* [model]: when the scheduler wants to be asked again */
     struct pool_batch *batches;
     uint64_t begun_ns;
@@ -126,8 +128,9 @@ struct pool_request {
     char client[REQUEST_CLIENT_BYTES];
     uint64_t tokens; /* that its client's key was charged */
     uint32_t n_samples, left;
-    int tries;                                            /* of all samples, beyond the first */
-    int64_t arrived_ns, queued_ns, deadline_ns, began_ns; /* queued: as the scheduler was told */
+    int tries; /* of all samples, beyond the first */
+    int64_t arrived_ns, deadline_ns, began_ns;
+    int64_t due_ns; /* the deadline that the scheduler was told */
     int64_t compute_ns;
     struct ndarray *outputs;
     UT_hash_handle hh;
@@ -161,7 +164,12 @@ struct pool_plan *pool_plan_of(struct pool_service *s, uint64_t id);
 struct pool_batch *pool_batch_of(struct pool_plan *p, uint32_t id);
 void pool_batch_free(struct pool_plan *p, struct pool_batch *b);
 struct pool_request *pool_request_of(struct pool_service *s, uint64_t id);
-/* Out of the table, and freed. */
+/* What stands for one of its samples in a scheduler, and back. */
+uint64_t pool_tag_of(const struct pool_request *r, uint32_t sample);
+struct pool_part pool_part_of(uint64_t tag);
+/* Whether a pipeline of this model is whole: every stage has an agent. */
+bool pool_plan_serves(const struct pool_plan *p, int model);
+/* Out of the table and of what waits, and freed. */
 void pool_request_free(struct pool_service *s, struct pool_request *r);
 
 #endif

@@ -4,10 +4,8 @@
 #include <string.h>
 
 #include "common/log.h"
-#include "coordinator/api_keys.h"
 #include "coordinator/effects.h"
 #include "coordinator/member.h"
-#include "coordinator/pools/pool_admission.h"
 #include "coordinator/pools/pool_batches.h"
 #include "coordinator/pools/pool_describe.h"
 #include "coordinator/pools/pool_orders.h"
@@ -19,7 +17,9 @@ enum {
     RETRY_MS = 2000, /* after a failure, then twice as long, and so on */
     RETRY_MOST_MS = 60000,
     PREPARE_LIMIT_MS = 600000, /* without a word of any share */
-    END_LIMIT_MS = 15000,      /* a plan that was replaced is waited for so long */
+    END_LIMIT_MS = 15000,      /* a plan that was replaced is waited for so much longer than its
+                                  longest deadline, */
+    END_MOST_MS = 600000,      /* and never longer */
 };
 
 /* ---- who listens ---- */
@@ -69,6 +69,21 @@ static void next_drop(struct coord *c)
     pool_plan_free(&s->next);
 }
 
+/* Another workload that cannot take the place of what serves leaves that as it was. */
+static void spec_revert(struct coord *c)
+{
+    struct pool_service *s = c->pools;
+    if (!s->current || !s->spec || s->current->spec == s->spec)
+        return;
+    pool_spec_release(&s->spec);
+    s->spec = pool_spec_use(s->current->spec);
+    s->failures = 0;
+    s->failure = (struct err){0}; /* whoever applied it was told */
+    s->planned_members = s->current->lacks ? 0 : s->current->members;
+    effects_store_json(c, "pools", "workload", json_incref(s->spec->document));
+    log_info("coordinator", "pools_kept", "models=%d", s->spec->workload.n_models);
+}
+
 static void service_failed(struct coord *c, const struct err *why)
 {
     struct pool_service *s = c->pools;
@@ -82,6 +97,7 @@ static void service_failed(struct coord *c, const struct err *why)
              (double)wait_ms / 1e3);
     next_drop(c);
     listener_end(c, why);
+    spec_revert(c);
 }
 
 static void plan_take_over(struct coord *c)
@@ -120,6 +136,7 @@ static void on_planned(struct coord *c, struct pool_plan *plan, uint64_t peer, u
                        : s->current->spec != plan->spec ? "another workload was applied"
                                                         : "agents have come or gone";
     snprintf(plan->why, sizeof plan->why, "%s", said);
+    plan->members = s->planned_members;
     next_drop(c);
     s->next = plan;
     pool_orders_prepare(c, plan);
@@ -218,6 +235,7 @@ int pools_remove(struct coord *c, struct err *e)
     if (s->current)
         plan_end(c, s->current);
     s->current = NULL;
+    s->failure = (struct err){0};
     pool_spec_release(&s->spec);
     effects_forget(c, "pools", "workload");
     return 0;
@@ -284,17 +302,30 @@ static void next_step(struct coord *c)
     plan_take_over(c);
 }
 
+/* It is waited for as long as it may have something to answer. */
+static bool ending_is_over(const struct coord *c, const struct pool_plan *p)
+{
+    uint64_t most_ns = coord_ms(END_MOST_MS), limit_ns = 0;
+    for (int m = 0; m < p->topology.n_models; m++)
+        if ((uint64_t)p->topology.models[m].slo_ns > limit_ns)
+            limit_ns = (uint64_t)p->topology.models[m].slo_ns;
+    limit_ns += coord_ms(END_LIMIT_MS);
+    return coord_now(c) - p->begun_ns > (limit_ns < most_ns ? limit_ns : most_ns);
+}
+
 static void ending_step(struct coord *c)
 {
     struct pool_plan **at = &c->pools->ending;
+    struct err why = {0};
+    err_set(&why, HP_EBUSY, "the plan that this was admitted to has ended");
     while (*at) {
         struct pool_plan *p = *at;
         pool_batches_expire(c, p);
-        bool over = coord_now(c) - p->begun_ns > coord_ms(END_LIMIT_MS);
-        if (!over && !pool_batches_idle(p)) {
+        if (!ending_is_over(c, p) && !pool_batches_idle(p)) {
             at = &p->next;
             continue;
         }
+        pool_batches_give_up(c, p, &why);
         *at = p->next;
         pool_orders_unload(c, p);
         pool_plan_free(&p);
@@ -372,10 +403,13 @@ bool pools_stage_state(struct coord *c, const struct member *m, const struct mes
         return false;
     if (pool_orders_state(c, p, m, t, &why) == 0)
         return true;
-    if (p == c->pools->next)
+    if (p == c->pools->next) {
         service_failed(c, &why);
-    else
-        pool_batches_agent_lost(c, p, m);
+        return true;
+    }
+    pool_batches_agent_lost(c, p, m);
+    if (p == c->pools->current)
+        c->pools->planned_members = 0; /* the next one, with that share or without */
     return true;
 }
 
@@ -386,7 +420,7 @@ void pools_share_failed(struct coord *c, const struct member *m,
     log_warn_limited("coordinator", "share_failed", "agent=%s share=%llu why=\"%s\"", m->name,
                      (unsigned long long)f->stage, f->text);
     if (p)
-        pool_batches_failed(c, p, f);
+        pool_batches_failed(c, p, m, f);
 }
 
 void pools_member_lost(struct coord *c, const struct member *m)
@@ -424,78 +458,6 @@ int pools_sessions(const struct coord *c, uint64_t *out, int max)
     for (const struct pool_plan *p = s ? s->ending : NULL; p && n < max; p = p->next)
         out[n++] = p->peers[0].session;
     return n;
-}
-
-/* ---- a gateway ---- */
-
-static int requests_models(void *ctx, const char *client, const struct infer_model **out)
-{
-    const struct coord *c = ctx;
-    const struct pool_spec *s = c->pools ? c->pools->spec : NULL;
-    struct err ignored;
-    int n = 0;
-    for (int i = 0; s && i < s->workload.n_models; i++)
-        if (api_keys_may_use(c, client, s->workload.models[i].name, &ignored) == 0)
-            out[n++] = &s->models[i].facts;
-    return n;
-}
-
-static int requests_may_use(void *ctx, const char *client, const char *model, struct err *e)
-{
-    return api_keys_may_use(ctx, client, model, e);
-}
-
-static bool requests_ready(void *ctx, const struct infer_model *m)
-{
-    const struct coord *c = ctx;
-    const struct pool_plan *p = c->pools ? c->pools->current : NULL;
-    int model = p ? pool_spec_find(p->spec, m->name) : -1;
-    return model >= 0 && p->topology.models[model].n_pipelines > 0;
-}
-
-static struct pool_statistics requests_statistics(void *ctx, const struct infer_model *m)
-{
-    const struct coord *c = ctx;
-    const struct pool_plan *p = c->pools->current;
-    const struct pool_spec *s = p ? p->spec : c->pools->spec;
-    int model = s ? pool_spec_find(s, m->name) : -1;
-    if (model < 0)
-        return (struct pool_statistics){0};
-    const struct pool_counts *n = &s->models[model].counts;
-    return (struct pool_statistics){.success = n->on_time + n->late,
-                                    .fail = n->dropped + n->failed,
-                                    .samples = n->batched,
-                                    .batches = n->batches,
-                                    .total_ns = n->total_ns,
-                                    .queue_ns = n->queue_ns,
-                                    .compute_ns = n->compute_ns,
-                                    .last_unix_s = n->last_unix_s};
-}
-
-static int requests_infer(void *ctx, const struct pool_call *call, uint64_t *id,
-                          uint32_t *retry_after_s, struct err *e)
-{
-    struct coord *c = ctx;
-    int rc = pool_request_open(c, call, id, retry_after_s, e);
-    if (rc == 0 && c->config.wake)
-        c->config.wake(c->config.wake_ctx);
-    return rc;
-}
-
-static void requests_cancel(void *ctx, uint64_t id)
-{
-    pool_request_cancel(ctx, id);
-}
-
-void pools_requests(struct coord *c, struct pool_requests *out)
-{
-    *out = (struct pool_requests){c,
-                                  requests_models,
-                                  requests_may_use,
-                                  requests_ready,
-                                  requests_statistics,
-                                  requests_infer,
-                                  requests_cancel};
 }
 
 /* ---- the end ---- */

@@ -8,7 +8,7 @@
 #include "planners/dispatch/dispatch_int.h"
 #include "planners/dispatch/reservations.h"
 
-enum { QUEUE_LIMIT = 65536, GAPS = 16, PATIENCE_GAPS = 3 };
+enum { QUEUE_LIMIT = 65536, PATIENCE_GAPS = 3 };
 static const int64_t CLOSED_NS = INT64_MAX / 4;
 
 /* ---- life ---- */
@@ -165,52 +165,9 @@ void dispatch_reserve(struct dispatch *d, const struct dispatch_path *path, int6
 
 /* ---- deciding ---- */
 
-/* A mean over the last GAPS arrivals or so. */
-static void gap_note(struct request_queue *q, int64_t arrival_ns)
-{
-    int64_t gap = arrival_ns - q->latest_ns;
-    if (q->latest_ns)
-        q->gap_ns = q->gap_ns ? q->gap_ns + (gap - q->gap_ns) / GAPS : gap;
-    q->latest_ns = arrival_ns;
-}
-
 void dispatch_eager(struct dispatch *d)
 {
     d->eager = true;
-}
-
-int dispatch_arrive(struct dispatch *d, int model, uint64_t tag, int64_t arrival_ns)
-{
-    struct request_queue *q = &d->queues[model];
-    if (q->n >= d->queue_limit)
-        return HP_EBUSY;
-    if (q->first + q->n == q->room) {
-        if (q->room >= 2 * (q->n + 1)) {
-            memmove(q->items, q->items + q->first, (size_t)q->n * sizeof *q->items);
-            q->first = 0;
-        } else if (!vector_reserve(q->items, q->room, q->first + q->n + 1)) {
-            return HP_EBUSY;
-        }
-    }
-    q->items[q->first + q->n++] =
-        (struct dispatch_request){tag, arrival_ns, arrival_ns + d->t->models[model].slo_ns};
-    gap_note(q, arrival_ns);
-    q->arrived++;
-    return 0;
-}
-
-int dispatch_return(struct dispatch *d, int model, uint64_t tag, int64_t arrival_ns)
-{
-    struct request_queue *q = &d->queues[model];
-    if (!vector_reserve(q->items, q->room, q->first + q->n + 1))
-        return HP_EBUSY;
-    struct dispatch_request *items = q->items + q->first;
-    int at = q->n++;
-    for (; at > 0 && items[at - 1].arrival_ns > arrival_ns; at--)
-        items[at] = items[at - 1];
-    items[at] = (struct dispatch_request){tag, arrival_ns, arrival_ns + d->t->models[model].slo_ns};
-    q->want = 0;
-    return 0;
 }
 
 /* Step 1 of algorithm 1: the pipeline that can take a batch of its own size with the least waiting.
@@ -299,8 +256,8 @@ int64_t dispatch_run(struct dispatch *d, int model, int64_t now_ns, dispatch_act
         }
         if (!possible) {
             a.drop = true;
-            act(ctx, &a);
             queue_take(q, 1);
+            act(ctx, &a);
             continue;
         }
         if (q->n < path.n) {
@@ -317,8 +274,8 @@ int64_t dispatch_run(struct dispatch *d, int model, int64_t now_ns, dispatch_act
         a.n = path.n;
         a.path = &path;
         dispatch_reserve(d, &path, now_ns, a.batch);
-        act(ctx, &a);
         queue_take(q, path.n);
+        act(ctx, &a);
     }
     return INT64_MAX;
 }
@@ -359,11 +316,6 @@ void dispatch_share_close(struct dispatch *d, int share, int64_t now_ns)
     int64_t from_ns = p->free_ns[at] > now_ns ? p->free_ns[at] : now_ns;
     line_reserve(&p->lines[at], now_ns, from_ns, CLOSED_NS, UINT32_MAX);
     p->free_ns[at] = CLOSED_NS;
-}
-
-int dispatch_waiting(const struct dispatch *d, int model)
-{
-    return d->queues[model].n;
 }
 
 uint64_t dispatch_probes(const struct dispatch *d)

@@ -44,11 +44,12 @@ struct dispatch_action {
     bool drop; /* one request that cannot meet its deadline; otherwise a batch to send */
     int model;
     uint32_t batch;                          /* its id, for reports; unique among 2^32 */
-    const struct dispatch_request *requests; /* in order of arrival; valid during the call */
+    const struct dispatch_request *requests; /* by deadline; valid during the call */
     int n;
     const struct dispatch_path *path; /* NULL for a drop */
 };
 
+/* May forget requests that wait; lets none arrive. */
 typedef void (*dispatch_act_fn)(void *ctx, const struct dispatch_action *action);
 
 /* What a reservation was really used for. */
@@ -72,10 +73,17 @@ void dispatch_eager(struct dispatch *d);
 /* A request of a model is there; its deadline is arrival + SLO. Requests of a model come in order
  * of arrival. Decides nothing yet. HP_EBUSY: the queue is full, and the request was not taken. */
 int dispatch_arrive(struct dispatch *d, int model, uint64_t tag, int64_t arrival_ns);
+/* The same with a deadline of its own. Of those that wait the one with the earliest deadline goes
+ * first. */
+int dispatch_arrive_by(struct dispatch *d, int model, uint64_t tag, int64_t arrival_ns,
+                       int64_t deadline_ns);
 
 /* A request that arrived before and was sent, and is to be sent again: to its place in the queue,
- * by its arrival; its deadline stays. HP_EBUSY: no memory. */
-int dispatch_return(struct dispatch *d, int model, uint64_t tag, int64_t arrival_ns);
+ * by its deadline. HP_EBUSY: no memory. */
+int dispatch_return(struct dispatch *d, int model, uint64_t tag, int64_t arrival_ns,
+                    int64_t deadline_ns);
+/* Nobody wants it any more. False: it does not wait here. */
+bool dispatch_forget(struct dispatch *d, int model, uint64_t tag, int64_t deadline_ns);
 /* A share that is lost: nothing is sent there any more. */
 void dispatch_share_close(struct dispatch *d, int share, int64_t now_ns);
 

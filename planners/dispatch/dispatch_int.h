@@ -26,7 +26,7 @@ struct share_pool {
     int n_gaps, room_gaps;
 };
 
-/* Requests of one model, oldest first: items[first .. first + n). */
+/* Requests of one model, the earliest deadline first: items[first .. first + n). */
 struct request_queue {
     struct dispatch_request *items;
     int first, n, room;

@@ -1,0 +1,120 @@
+#include "coordinator/pools/pool_frames.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "coordinator/clocks.h"
+#include "coordinator/effects.h"
+#include "coordinator/member.h"
+#include "transport/frame_tensors.h"
+
+/* ---- tensors ---- */
+
+/* Written where frame_tensors_encode left room. */
+static void samples_gather(const struct pool_request *r, uint32_t sample, int input, uint8_t *to,
+                           int at)
+{
+    const struct ndarray *a = &r->call.inputs[input];
+    size_t bytes = ndarray_bytes(a) / r->n_samples;
+    memcpy(to + (size_t)at * bytes, (const uint8_t *)a->data + sample * bytes, bytes);
+}
+
+static int tensors_describe(const struct pool_batch *b, const struct pool_request *one,
+                            struct frame_tensor *tensors)
+{
+    const struct pool_model *m = &one->spec->models[b->model];
+    for (int i = 0; i < m->facts.n_inputs; i++) {
+        const struct ndarray *a = &one->call.inputs[i];
+        struct frame_tensor *t = &tensors[i];
+        *t = (struct frame_tensor){.type = a->type, .n_dims = (uint32_t)a->n_dims};
+        memcpy(t->dims, a->dims, sizeof t->dims);
+        t->bytes = ndarray_bytes(a);
+        if (m->batches) {
+            t->dims[0] = b->n_parts;
+            t->bytes = t->bytes / one->n_samples * (uint64_t)b->n_parts;
+        }
+    }
+    return m->facts.n_inputs;
+}
+
+/* ---- the way ---- */
+
+/* A moment of ours by an agent's clock; 0 where that is not known: at once. */
+static uint64_t agent_moment(const struct coord *c, const struct member *m, int64_t ns)
+{
+    if (!m || !m->clock_heard_ns)
+        return 0;
+    int64_t there = ns - (int64_t)(clock_offset_s(c, m) * 1e9);
+    return there > 0 ? (uint64_t)there : 0;
+}
+
+static void legs_fill(const struct coord *c, const struct pool_plan *p, const struct pool_batch *b,
+                      struct frame_leg *legs)
+{
+    int n = p->topology.pipelines[b->path.pipeline].n_stages;
+    for (int i = 0; i < n; i++) {
+        const struct dispatch_leg *from = &b->path.legs[i];
+        const struct pool_share *s = &p->shares[from->share];
+        const struct member *before = i ? p->shares[from[-1].share].agent : NULL;
+        legs[i] =
+            (struct frame_leg){.share = (uint32_t)from->share,
+                               .peer = (uint32_t)s->peer,
+                               .send_ns = i ? agent_moment(c, before, from->transfer_start_ns) : 0,
+                               .start_ns = agent_moment(c, s->agent, from->start_ns)};
+    }
+}
+
+/* ---- the frame ---- */
+
+struct coord_frame *pool_frame_make(struct coord *c, const struct pool_plan *p,
+                                    const struct pool_batch *b, struct err *why)
+{
+    struct frame_leg legs[FRAME_MAX_LEGS];
+    struct frame_tensor tensors[FRAME_MAX_TENSORS];
+    const struct pool_request *one = pool_request_of(c->pools, b->parts[0].request);
+    int n_legs = p->topology.pipelines[b->path.pipeline].n_stages;
+    int n = tensors_describe(b, one, tensors);
+    uint64_t bytes = frame_tensors_size(n_legs, tensors, n);
+    const struct member *m = p->shares[b->path.legs[0].share].agent;
+    if (!bytes) {
+        err_set(why, HP_ELIMIT,
+                "a batch of %d of these inputs is larger than the %d bytes of a frame", b->n_parts,
+                FRAME_MAX_PAYLOAD_BYTES);
+        return NULL;
+    }
+    struct coord_frame *f = calloc(1, sizeof *f);
+    if (f) {
+        f->payload = malloc(bytes);
+        f->address = malloc(m->address_size + 1);
+    }
+    if (!f || !f->payload || !f->address) {
+        coord_frame_free(f);
+        err_no_memory(why, "a batch");
+        return NULL;
+    }
+    memcpy(f->address, m->address, m->address_size);
+    f->address_size = m->address_size;
+    f->header =
+        (struct frame_header){.kind = FRAME_TENSORS,
+                              .dtype = FRAME_BYTES,
+                              .stage = (uint16_t)b->path.legs[0].share,
+                              .n_runs = (uint16_t)n_legs,
+                              .session = p->peers[p->shares[b->path.legs[0].share].peer].session,
+                              .deployment = p->id,
+                              .generation = 1,
+                              .batch = b->id,
+                              .n_tokens = (uint32_t)b->n_parts,
+                              .payload_bytes = bytes};
+    legs_fill(c, p, b, legs);
+    frame_tensors_encode(legs, n_legs, tensors, n, f->payload);
+    int ignored;
+    if (frame_tensors_decode(&f->header, f->payload, legs, tensors, n, &ignored, why) < 0) {
+        coord_frame_free(f);
+        return NULL;
+    }
+    for (int i = 0; i < n; i++)
+        for (int k = 0; k < b->n_parts; k++)
+            samples_gather(pool_request_of(c->pools, b->parts[k].request), b->parts[k].sample, i,
+                           f->payload + ((const uint8_t *)tensors[i].data - f->payload), k);
+    return f;
+}

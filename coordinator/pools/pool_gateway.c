@@ -1,0 +1,74 @@
+/* What a gateway asks of pools. */
+#include "coordinator/api_keys.h"
+#include "coordinator/pools/pool_admission.h"
+#include "coordinator/pools/pools.h"
+
+static int requests_models(void *ctx, const char *client, const struct infer_model **out)
+{
+    const struct coord *c = ctx;
+    const struct pool_spec *s = c->pools ? c->pools->spec : NULL;
+    struct err ignored;
+    int n = 0;
+    for (int i = 0; s && i < s->workload.n_models; i++)
+        if (api_keys_may_use(c, client, s->workload.models[i].name, &ignored) == 0)
+            out[n++] = &s->models[i].facts;
+    return n;
+}
+
+static int requests_may_use(void *ctx, const char *client, const char *model, struct err *e)
+{
+    return api_keys_may_use(ctx, client, model, e);
+}
+
+static bool requests_ready(void *ctx, const struct infer_model *m)
+{
+    const struct coord *c = ctx;
+    const struct pool_plan *p = c->pools ? c->pools->current : NULL;
+    int model = p ? pool_spec_find(p->spec, m->name) : -1;
+    return model >= 0 && pool_plan_serves(p, model);
+}
+
+static struct pool_statistics requests_statistics(void *ctx, const struct infer_model *m)
+{
+    const struct coord *c = ctx;
+    const struct pool_plan *p = c->pools->current;
+    const struct pool_spec *s = p ? p->spec : c->pools->spec;
+    int model = s ? pool_spec_find(s, m->name) : -1;
+    if (model < 0)
+        return (struct pool_statistics){0};
+    const struct pool_counts *n = &s->models[model].counts;
+    return (struct pool_statistics){.success = n->on_time + n->late,
+                                    .fail = n->dropped + n->failed,
+                                    .samples = n->batched,
+                                    .batches = n->batches,
+                                    .total_ns = n->total_ns,
+                                    .queue_ns = n->queue_ns,
+                                    .compute_ns = n->compute_ns,
+                                    .last_unix_s = n->last_unix_s};
+}
+
+static int requests_infer(void *ctx, const struct pool_call *call, uint64_t *id,
+                          uint32_t *retry_after_s, struct err *e)
+{
+    struct coord *c = ctx;
+    int rc = pool_request_open(c, call, id, retry_after_s, e);
+    if (rc == 0 && c->config.wake)
+        c->config.wake(c->config.wake_ctx);
+    return rc;
+}
+
+static void requests_cancel(void *ctx, uint64_t id)
+{
+    pool_request_cancel(ctx, id);
+}
+
+void pools_requests(struct coord *c, struct pool_requests *out)
+{
+    *out = (struct pool_requests){c,
+                                  requests_models,
+                                  requests_may_use,
+                                  requests_ready,
+                                  requests_statistics,
+                                  requests_infer,
+                                  requests_cancel};
+}

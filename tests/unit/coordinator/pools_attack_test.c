@@ -1,0 +1,342 @@
+/* Pools whose agents lie about times and results, stand still or all go, and whose users ask what
+ * cannot be: every request is answered once, and what served goes on. */
+#include "tests/unit/coordinator/pools_fixture.h"
+
+enum { ASKED_MOST = 64 };
+
+/* Requests, and what came of them. */
+struct infers_asked {
+    float values[2 * POOL_MAX_SAMPLES];
+    struct ndarray inputs[ASKED_MOST];
+    struct infer_answer answers[ASKED_MOST];
+    uint64_t ids[ASKED_MOST];
+    int n;
+};
+
+static int asked_add_of(struct fixture *f, struct infers_asked *all, int64_t samples,
+                        uint64_t timeout_ns)
+{
+    int i = all->n++;
+    struct pool_requests r;
+    struct err e = {0};
+    all->inputs[i] = input_of(all->values, samples);
+    all->answers[i].status = 1;
+    coord_pool_requests(f->core, &r);
+    struct pool_call call = {.model = "m",
+                             .inputs = &all->inputs[i],
+                             .timeout_ns = timeout_ns,
+                             .ctx = &all->answers[i],
+                             .answered = on_answered,
+                             .failed = on_failed};
+    uint32_t unused;
+    return r.infer(r.ctx, &call, &all->ids[i], &unused, &e);
+}
+
+static int asked_add(struct fixture *f, struct infers_asked *all, uint64_t timeout_ns)
+{
+    return asked_add_of(f, all, 1, timeout_ns);
+}
+
+static void asked_cancel(struct fixture *f, struct infers_asked *all, int i)
+{
+    struct pool_requests r;
+    coord_pool_requests(f->core, &r);
+    r.cancel(r.ctx, all->ids[i]);
+    all->answers[i].status = 1;
+}
+
+static int asked_with(const struct infers_asked *all, int status)
+{
+    int n = 0;
+    for (int i = 0; i < all->n; i++)
+        n += all->answers[i].status == status;
+    return n;
+}
+
+static void frames_await(struct fixture *f, size_t n)
+{
+    for (int i = 0; i < 3000 && f->n_frames < n; i++) {
+        f->clock.now_ns += 1000000;
+        pools_go(f);
+    }
+    assert_true(f->n_frames >= n);
+}
+
+/* What comes back, as an agent that lies writes it. */
+struct told_result {
+    uint64_t arrived_ns, began_ns, ended_ns;
+    int tensors;
+};
+
+static void result_tell(struct fixture *f, const struct coord_frame *sent, struct told_result t)
+{
+    struct frame_leg legs[FRAME_MAX_LEGS];
+    struct frame_tensor tensors[2];
+    int n;
+    struct frame_header h = sent->header;
+    assert_int_equal(frame_tensors_decode(&h, sent->payload, legs, tensors, 1, &n, NULL), 0);
+    tensors[1] = tensors[0];
+    for (int i = 0; i < h.n_runs; i++) {
+        legs[i].arrived_ns = t.arrived_ns;
+        legs[i].began_ns = t.began_ns;
+        legs[i].ended_ns = t.ended_ns;
+    }
+    assert_int_equal(coord_pool_sessions(f->core, &h.session, 1), 1);
+    h.first_position = h.n_runs;
+    h.payload_bytes = frame_tensors_size(h.n_runs, tensors, t.tensors);
+    uint8_t *payload = malloc(h.payload_bytes);
+    frame_tensors_encode(legs, h.n_runs, tensors, t.tensors, payload);
+    coord_frame_in(f->core, &h, payload);
+    free(payload);
+    fixture_settle(f);
+}
+
+static void peer_dies(struct fixture *f, int agent, int stays)
+{
+    for (int i = 0; i < 24; i++) {
+        fixture_pass_ms(f, 250);
+        if (stays >= 0)
+            fixture_beat(f, 10 + (uint64_t)stays, fixture_key(stays));
+        pools_go(f);
+    }
+    (void)agent;
+}
+
+static json_t *share_of(struct fixture *f, int share)
+{
+    json_t *d = described(f),
+           *s = json_array_get(json_object_get(json_object_get(d, "current"), "shares"),
+                               (size_t)share);
+    json_incref(s);
+    json_decref(d);
+    return s;
+}
+
+TEST(times_that_cannot_be_are_not_believed)
+{
+    static const struct told_result lies[] = {{1, 1, UINT64_MAX, 1},
+                                              {UINT64_MAX, UINT64_MAX - 1, UINT64_MAX, 1},
+                                              {1, INT64_MAX, INT64_MAX, 1},
+                                              {1, INT64_MAX / 4 - 1, INT64_MAX / 4, 1},
+                                              {7, 9, 3, 1},
+                                              {0, 0, 0, 1}};
+    struct fixture f;
+    for (size_t i = 0; i < sizeof lies / sizeof *lies; i++) {
+        struct infers_asked all = {.n = 0};
+        serve(&f, two_fast, 2, 0.1);
+        assert_int_equal(asked_add(&f, &all, 0), 0);
+        frames_await(&f, 1);
+        result_tell(&f, f.frames[0], lies[i]);
+        assert_int_equal(all.answers[0].status, 0);
+        json_t *s = share_of(&f, f.frames[0]->header.stage);
+        assert_true(json_number_value(json_object_get(s, "actual_s")) < 1);
+        json_decref(s);
+        for (int k = 0; k < 8; k++) /* both shares take more */
+            assert_int_equal(asked_add(&f, &all, 0), 0);
+        frames_await(&f, 3);
+        peer_dies(&f, 0, 1);
+        peer_dies(&f, 1, -1);
+        fixture_close(&f);
+    }
+}
+
+TEST(a_result_with_fewer_tensors_is_refused_though_its_first_client_is_gone)
+{
+    struct fixture f;
+    struct infers_asked all = {.n = 0};
+    serve(&f, two_fast, 1, 0.1);
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(asked_add(&f, &all, 0), 0);
+    frames_await(&f, 1);
+    assert_int_equal(f.frames[0]->header.n_tokens, 4);
+    asked_cancel(&f, &all, 0);
+    result_tell(&f, f.frames[0], (struct told_result){1, 1, 2, 0});
+    assert_int_equal(asked_with(&all, HP_EPROTO), 3);
+    fixture_close(&f);
+}
+
+TEST(a_request_has_its_own_deadline_and_goes_before_those_that_have_longer)
+{
+    struct fixture f;
+    struct infers_asked all = {.n = 0};
+    serve(&f, two_fast, 1, 10);
+    assert_int_equal(asked_add(&f, &all, 1000), 0); /* a microsecond */
+    pools_go(&f);
+    assert_int_equal(all.answers[0].status, HP_ETIMEOUT);
+    assert_non_null(strstr(all.answers[0].why.text, "the deadline is 0.0 ms"));
+    for (int i = 0; i < 5; i++)
+        assert_int_equal(asked_add(&f, &all, 0), 0);
+    assert_int_equal(asked_add(&f, &all, 50000000), 0);
+    frames_await(&f, 1); /* of four, the urgent one among them */
+    frame_answer(&f, f.frames[0]);
+    assert_int_equal(all.answers[6].status, 0);
+    assert_int_equal(all.answers[5].status, 1);
+    fixture_close(&f);
+}
+
+/* Agents that stood still for seconds answer: what they took is no measure of what messages take
+ * from now on, or nothing would be admitted any more. */
+TEST(agents_that_stood_still_for_a_while_are_used_again)
+{
+    struct fixture f;
+    struct infers_asked all = {.n = 0};
+    serve(&f, two_fast, 1, 0.012);
+    for (int i = 0; i < 40; i++) {
+        size_t had = f.n_frames;
+        all.n = 0;
+        assert_int_equal(asked_add(&f, &all, 0), 0);
+        for (int k = 0; k < 10 && f.n_frames == had && all.answers[0].status == 1; k++) {
+            pools_go(&f);
+            f.clock.now_ns += 100000;
+        }
+        if (f.n_frames > had) {
+            f.clock.now_ns += i < 20 ? 2000000000 : 8000000;
+            frame_answer(&f, f.frames[had]);
+        }
+        beats(&f, 1, 500);
+    }
+    assert_int_equal(all.answers[0].status, 0);
+    fixture_close(&f);
+}
+
+TEST(what_nobody_waits_for_takes_no_time_of_devices)
+{
+    struct fixture f;
+    struct infers_asked all = {.n = 0};
+    serve(&f, two_fast, 1, 0.05);
+    for (int i = 0; i < 60; i++) /* more than there is time for */
+        assert_int_equal(asked_add(&f, &all, 0), 0);
+    for (int i = 0; i < 60; i++)
+        asked_cancel(&f, &all, i);
+    assert_int_equal(asked_add(&f, &all, 0), 0);
+    frames_await(&f, 1);
+    assert_int_equal(f.frames[0]->header.n_tokens, 1);
+    frame_answer(&f, f.frames[0]);
+    assert_int_equal(all.answers[60].status, 0);
+    fixture_close(&f);
+}
+
+TEST(pools_that_are_removed_answer_all_that_they_had_admitted)
+{
+    struct fixture f;
+    struct infers_asked all = {.n = 0};
+    serve(&f, two_fast, 1, 1e6);
+    for (int i = 0; i < ASKED_MOST; i++) /* half a minute's work */
+        assert_int_equal(asked_add_of(&f, &all, POOL_MAX_SAMPLES, 0), 0);
+    pools_go(&f);
+    fixture_ask(&f, "pools.remove", "{}", NULL);
+    for (int i = 0; i < 1400; i++) { /* its agent never answers */
+        fixture_pass_ms(&f, 500);
+        fixture_beat(&f, 10, fixture_key(0));
+        pools_go(&f);
+    }
+    assert_int_equal(asked_with(&all, 1), 0);
+    assert_state(&f, "none");
+    fixture_close(&f);
+}
+
+TEST(a_workload_that_cannot_be_planned_leaves_the_one_that_serves)
+{
+    struct fixture f;
+    struct infers_asked all = {.n = 0};
+    serve(&f, two_fast, 1, 0.1);
+    size_t before = f.n_sent;
+    apply(&f, 0.001); /* nothing is so fast */
+    beats(&f, 1, 100);
+    bool told = false;
+    for (size_t i = before; i < f.n_sent; i++)
+        told = told ||
+               (f.sent[i].peer == ADMIN && strcmp(f.sent[i].m.u.answer.code, "infeasible") == 0);
+    assert_true(told);
+    assert_state(&f, "serving");
+    assert_int_equal(asked_add(&f, &all, 0), 0);
+    beats(&f, 1, 5000);
+    assert_state(&f, "serving");
+    fixture_restart(&f);
+    fixture_join(&f, 10, fixture_key(0), "a0", "", fixture_node("fast", 1e9));
+    fixture_beat(&f, 10, fixture_key(0));
+    before = f.n_sent;
+    beats(&f, 1, 1500);
+    shares_ready(&f, before);
+    beats(&f, 1, 200);
+    assert_state(&f, "serving");
+    fixture_close(&f);
+}
+
+TEST(where_no_agent_is_left_requests_are_refused_at_once)
+{
+    struct fixture f;
+    struct infers_asked all = {.n = 0};
+    struct pool_requests r;
+    const struct infer_model *models[POOL_MAX_MODELS];
+    serve(&f, two_fast, 2, 0.1);
+    coord_pool_requests(f.core, &r);
+    assert_int_equal(r.models(r.ctx, NULL, models), 1);
+    assert_true(r.ready(r.ctx, models[0]));
+    peer_dies(&f, 0, -1);
+    assert_state(&f, "waiting");
+    assert_int_equal(r.models(r.ctx, NULL, models), 1);
+    assert_false(r.ready(r.ctx, models[0]));
+    assert_int_equal(asked_add(&f, &all, 0), HP_EBUSY);
+    fixture_join(&f, 10, fixture_key(0), "a0", "", fixture_node("fast", 1e9));
+    fixture_beat(&f, 10, fixture_key(0));
+    size_t before = f.n_sent;
+    beats(&f, 1, 2000);
+    shares_ready(&f, before);
+    beats(&f, 1, 200);
+    assert_state(&f, "serving");
+    assert_true(r.ready(r.ctx, models[0]));
+    fixture_close(&f);
+}
+
+/* The document with a piece of it written otherwise. */
+static const struct message_answer *changed_apply(struct fixture *f, const char *from,
+                                                  const char *to)
+{
+    static char arguments[12000];
+    const char *all = document_of(0.1), *at = strstr(all, from);
+    assert_non_null(at);
+    snprintf(arguments, sizeof arguments, "{\"document\": %.*s%s%s}", (int)(at - all), all, to,
+             at + strlen(from));
+    return fixture_ask(f, "apply", arguments, NULL);
+}
+
+TEST(sizes_that_are_none_and_second_networks_are_refused_by_place)
+{
+    static const char *const sizes[] = {
+        "1e300", "9223372036854775807", "0", "-1", "-2", "0.5", "null", "\"2\"", "[]"};
+    struct fixture f;
+    char dims[64];
+    fixture_open(&f);
+    fixture_agent(&f, 0, "fast", 1e9);
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        snprintf(dims, sizeof dims, "\"dims\": [-1, %s]", sizes[i]);
+        const struct message_answer *a = changed_apply(&f, "\"dims\": [-1, 2]", dims);
+        assert_string_equal(a->code, "malformed");
+        assert_non_null(strstr(a->text, "networks[0].inputs[0].dims[1]"));
+    }
+    static char networks[6000];
+    const char *first = strstr(document_of(0.1), "\"networks\": [") + strlen("\"networks\": [");
+    snprintf(networks, sizeof networks, "\"networks\": [%.*s, ", (int)(strrchr(first, ']') - first),
+             first);
+    const struct message_answer *a = changed_apply(&f, "\"networks\": [", networks);
+    assert_string_equal(a->code, "malformed");
+    assert_non_null(strstr(a->text, "second network of model \"m\""));
+    fixture_close(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(times_that_cannot_be_are_not_believed),
+        cmocka_unit_test(a_result_with_fewer_tensors_is_refused_though_its_first_client_is_gone),
+        cmocka_unit_test(a_request_has_its_own_deadline_and_goes_before_those_that_have_longer),
+        cmocka_unit_test(agents_that_stood_still_for_a_while_are_used_again),
+        cmocka_unit_test(what_nobody_waits_for_takes_no_time_of_devices),
+        cmocka_unit_test(pools_that_are_removed_answer_all_that_they_had_admitted),
+        cmocka_unit_test(a_workload_that_cannot_be_planned_leaves_the_one_that_serves),
+        cmocka_unit_test(where_no_agent_is_left_requests_are_refused_at_once),
+        cmocka_unit_test(sizes_that_are_none_and_second_networks_are_refused_by_place),
+    };
+    return cmocka_run_group_tests_name("pools_attack", tests, NULL, NULL);
+}
