@@ -53,6 +53,8 @@ static struct {
     uint64_t seed;
 } blocks;
 
+__thread bool runs_kernels;
+
 void draw_seed(uint64_t seed)
 {
     blocks.seed = seed * 2 + 1;
@@ -199,6 +201,7 @@ void kernel_run(const char *kernel, dim3 grid, dim3 block, size_t shared, void *
     blocks.call = call;
     cuda_on_cpu_here.block_dim = block;
     cuda_on_cpu_here.grid_dim = grid;
+    runs_kernels = true;
     uint64_t n = (uint64_t)grid.x * grid.y * grid.z, first = draw((unsigned)n);
     for (uint64_t k = 0; k < n; k++) {
         uint64_t i = (first + k) % n;
@@ -207,6 +210,7 @@ void kernel_run(const char *kernel, dim3 grid, dim3 block, size_t shared, void *
         block_run(block);
     }
     now.kernel = nullptr;
+    runs_kernels = false;
 }
 
 } // namespace cuda_on_cpu

@@ -36,6 +36,8 @@ struct kernel_now {
     uint8_t *dynamic, *dynamic_end;       /* shared memory whose size the launch says */
 };
 extern kernel_now now;
+/* Whether the thread that asks runs a kernel: others' accesses are nobody's business meanwhile. */
+extern __thread bool runs_kernels __attribute__((tls_model("initial-exec")));
 
 /* Ends the process: what is wrong, where in the kernel, and the line of `pc` (NULL: none). */
 [[noreturn]] void die(const void *pc, const char *format, ...)
@@ -71,6 +73,9 @@ bool graph_add(cudaStream_t s, const std::function<void()> &run);
 /* Something that is not allowed while this thread keeps work, or while the stream is kept. */
 bool graph_spoil(cudaStream_t s);
 
+/* host.cc: memory that copies reach by themselves. */
+bool host_is_pinned(const void *p, size_t bytes);
+
 /* streams.cc: while it lives this thread alone answers a call; what it answers instead. */
 struct runtime_call {
     runtime_call();
@@ -80,7 +85,8 @@ struct runtime_call {
 };
 /* work for later; false: the device is lost. */
 bool stream_add(cudaStream_t s, std::function<void()> run);
-int capability(); /* 75 is 7.5 */
+int capability();    /* 75 is 7.5 */
+bool malloc_fails(); /* this one */
 uint64_t setting(const char *name, uint64_t otherwise);
 
 } // namespace cuda_on_cpu

@@ -361,7 +361,7 @@ static void shared_touch(shared_word *words, size_t at, size_t n, bool writes, b
 void touch(const void *at, size_t n, bool writes, const void *pc, bool atomic)
 {
     const uint8_t *p = (const uint8_t *)at;
-    if (!now.on || (p >= now.stacks && p < now.stacks_end))
+    if (!now.on || !runs_kernels || (p >= now.stacks && p < now.stacks_end))
         return;
     if (p >= memory.base && p < memory.base + space_bytes)
         device_touch(p, n, writes, atomic, pc);

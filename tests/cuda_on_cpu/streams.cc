@@ -47,6 +47,11 @@ int cuda_on_cpu::capability()
     return (int)setting("capability", 80);
 }
 
+bool cuda_on_cpu::malloc_fails()
+{
+    return ++box.mallocs == box.malloc_fails;
+}
+
 static void box_ready()
 {
     if (box.ready)
@@ -108,6 +113,10 @@ void cuda_on_cpu_lose(uint64_t after)
 uint64_t cuda_on_cpu_calls()
 {
     return box.calls;
+}
+uint64_t cuda_on_cpu_mallocs()
+{
+    return box.mallocs;
 }
 }
 
@@ -245,7 +254,7 @@ cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total)
 cudaError_t cudaMalloc(void **out, size_t bytes)
 {
     CALL_NOT_KEPT(nullptr);
-    *out = ++box.mallocs == box.malloc_fails ? nullptr : memory_take(bytes);
+    *out = malloc_fails() ? nullptr : memory_take(bytes);
     return *out ? cudaSuccess : cudaErrorMemoryAllocation;
 }
 
@@ -261,20 +270,6 @@ cudaError_t cudaFree(void *p)
         return true;
     });
     return memory_give(p) ? cudaSuccess : cudaErrorInvalidValue;
-}
-
-cudaError_t cudaMallocHost(void **out, size_t bytes)
-{
-    CALL_NOT_KEPT(nullptr);
-    *out = ++box.mallocs == box.malloc_fails ? nullptr : calloc(1, bytes ? bytes : 1);
-    return *out ? cudaSuccess : cudaErrorMemoryAllocation;
-}
-
-cudaError_t cudaFreeHost(void *p)
-{
-    std::lock_guard<std::recursive_mutex> held(box.lock);
-    free(p); /* the host's, whatever became of the device */
-    return call_begin();
 }
 
 static void copy_run(void *to, const void *from, size_t bytes, cudaMemcpyKind kind)
@@ -297,7 +292,8 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpy
 {
     CALL;
     work_add(s, [=] { copy_run(to, from, bytes, kind); });
-    return cudaSuccess;
+    return kind == cudaMemcpyDeviceToHost && !host_is_pinned(to, bytes) ? cudaStreamSynchronize(s)
+                                                                        : cudaSuccess;
 }
 
 cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch,
@@ -310,7 +306,9 @@ cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_
         for (size_t r = 0; r < height; r++)
             copy_run((char *)to + r * to_pitch, (const char *)from + r * from_pitch, width, kind);
     });
-    return cudaSuccess;
+    return kind == cudaMemcpyDeviceToHost && !host_is_pinned(to, (height - 1) * to_pitch + width)
+               ? cudaStreamSynchronize(s)
+               : cudaSuccess;
 }
 
 cudaError_t cudaMemsetAsync(void *at, int value, size_t bytes, cudaStream_t s)

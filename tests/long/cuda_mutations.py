@@ -11,7 +11,7 @@ import sys
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import faults
 
-TESTS = [f"build/tests/unit/agent/backend/cuda_{name}test" for name in ("products_", "attention_", "experts_", "operators_", "steps_", "models_", "")]
+TESTS = [f"build/tests/unit/agent/backend/cuda_{name}test" for name in ("products_", "attention_", "experts_", "operators_", "steps_", "streams_", "models_", "")]
 ROOM = "agent/backend/cuda/"
 
 # What it is, file, what stands there, what takes its place (once).
@@ -82,7 +82,7 @@ FAULTS = [
     ("parts: those that there are not are joined", ROOM + "split.cu", "parts = (seen + each - 1) / each;", "parts = each ? a.splits : 0;"),
     ("parts: room for one alone", ROOM + "split.cu", "* a->heads * a->splits * (a->head_dim + 2) *", "* a->heads * (a->head_dim + 2) *"),
     # steps that are kept
-    ("kept steps: their tables stay as they were", ROOM + "steps.c", "        cuda_slots_fill(s, p->slots, b);\n", "        (void)b;\n"),
+    ("kept steps: their tables stay as they were", ROOM + "steps.c", "p->slots == 0 || cuda_slots_fill(s, p->slots, b)", "p->slots == 0 || b"),
     ("kept steps: a room that has moved", ROOM + "memory.c", "    s->moved++;\n", ""),
     ("kept steps: pages past what their table has room for", ROOM + "tables.c", "if (bytes > slot->room.bytes &&", "if (slot->room.bytes == 0 &&"),
     ("kept steps: those of another key", ROOM + "steps.c", "if (p->turn && p->key == key)", "if (p->turn)"),
@@ -128,9 +128,14 @@ FAULTS = [
     ("an upload is not waited for", ROOM + "memory.c", "    rc = rc ? rc : gpu_stream_wait(d->load_stream);\n", ""),
     ("a stream's end is not waited for", ROOM + "cuda.c", "    rc = rc ? rc : gpu_stream_wait(s->stream);\n    rc = failed", "    rc = failed"),
     ("an event is not waited for", ROOM + "cuda.c", "    rc = rc ? rc : gpu_event_wait(v->event);\n    rc = v->failed", "    rc = v->failed"),
+    ("somebody is told before the batch is over", ROOM + "watch.c", "        gpu_event_wait(v->event);\n        event_tell", "        event_tell"),
+    ("what came from the GPU is not brought where it belongs", ROOM + "cuda.c", "        cuda_staged_land(v->stream, v->landings, rc == 0);\n", "        (void)rc;\n"),
+    ("what came first is brought last", ROOM + "staging.c", "g->turn < first->turn", "g->turn > first->turn"),
+    ("a staged room is filled while the GPU reads it", ROOM + "staging.c", "    if (g->going && gpu_event_done(g->read) != GPU_BUSY)\n        g->going = false;\n", "    g->going = false;\n"),
+    ("what has not landed yet is sent", ROOM + "staging.c", "    if (staged_covers(s, from))\n        staged_settle(s);\n", "    (void)staged_covers(s, from);\n"),
     # failures
     ("an old driver is let be", ROOM + "cuda.c", "    if (driver / 1000 < runtime / 1000) {", "    if (driver < 0) {"),
-    ("a stream forgets that it failed", ROOM + "cuda.c", "    rc = failed ? failed : rc;\n    return rc ? cuda_fail(rc, s->device", "    rc = failed ? 0 : rc;\n    return rc ? cuda_fail(rc, s->device"),
+    ("a stream forgets that it failed", ROOM + "cuda.c", "    rc = failed ? failed : rc;\n    cuda_staged_land(s", "    rc = failed ? 0 : rc;\n    cuda_staged_land(s"),
     ("an event forgets that the work failed", ROOM + "cuda.c", "    rc = v->failed ? v->failed : rc;\n", "    rc = v->failed ? 0 : rc;\n"),
 ]
 

@@ -11,10 +11,18 @@ static struct gpu_rows rows_of(const struct tensor *t)
 /* The same number format on both sides. */
 static void bytes_copy(struct cuda_stream *s, const struct tensor *to, const struct tensor *from)
 {
-    enum gpu_way way = from->on_host ? GPU_TO_DEVICE : to->on_host ? GPU_TO_HOST : GPU_WITHIN;
-    cuda_note(s, gpu_copy(s->stream, way, tensor_row(to, 0), dtype_bytes(to->dtype, to->strides[0]),
-                          tensor_row(from, 0), dtype_bytes(from->dtype, from->strides[0]),
-                          dtype_bytes(to->dtype, tensor_width(to)), to->shape[0]));
+    size_t bytes = dtype_bytes(to->dtype, tensor_width(to));
+    const struct cuda_rows there = {tensor_row(to, 0), bytes,
+                                    dtype_bytes(to->dtype, to->strides[0]), to->shape[0]},
+                           here = {tensor_row(from, 0), bytes,
+                                   dtype_bytes(from->dtype, from->strides[0]), to->shape[0]};
+    if (from->on_host)
+        cuda_staged_send(s, &there, &here);
+    else if (to->on_host)
+        cuda_staged_fetch(s, &there, &here);
+    else
+        cuda_note(s, gpu_copy(s->stream, GPU_WITHIN, there.data, there.pitch, here.data, here.pitch,
+                              bytes, there.rows));
 }
 
 /* On the device, one side float32. */

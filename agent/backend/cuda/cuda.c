@@ -66,6 +66,7 @@ static void close_device(struct device **device)
 {
     struct cuda_device *d = (struct cuda_device *)*device;
     *device = NULL;
+    cuda_watch_fini(&d->watch);
     gpu_use(d->ordinal);
     if (d->load_stream)
         gpu_stream_destroy(d->load_stream);
@@ -82,6 +83,7 @@ static int open_device(const struct device_config *c, struct device **out, struc
     d->base.backend = &cuda_backend;
     d->ordinal = c->ordinal;
     pthread_mutex_init(&d->load_lock, NULL);
+    cuda_watch_init(&d->watch);
     struct device *made = &d->base;
     rc = gpu_facts_read(d->ordinal, &d->facts);
     rc = rc ? rc : gpu_stream_create(&d->load_stream);
@@ -157,6 +159,7 @@ static void stream_destroy(struct stream **stream)
     cuda_room_free(&s->narrow);
     cuda_room_free(&s->wide);
     cuda_room_give(s, &s->scratch);
+    cuda_staged_free(s);
     gpu_blas_close(s->blas);
     free(s);
 }
@@ -187,6 +190,7 @@ static int stream_wait(struct stream *stream, struct err *e)
     s->failed = 0;
     rc = rc ? rc : gpu_stream_wait(s->stream);
     rc = failed ? failed : rc;
+    cuda_staged_land(s, UINT64_MAX, rc == 0);
     return rc ? cuda_fail(rc, s->device, "computing", e) : 0;
 }
 
@@ -196,6 +200,7 @@ static void event_destroy(struct event **event)
     *event = NULL;
     if (!v)
         return;
+    cuda_watch_leave(v);
     gpu_use(v->device->ordinal);
     if (v->event)
         gpu_event_destroy(v->event);
@@ -225,6 +230,8 @@ static void event_record(struct event *event, struct stream *stream)
     int rc = gpu_use(v->device->ordinal);
     cuda_note(s, rc ? rc : gpu_event_record(v->event, s->stream));
     v->failed = s->failed;
+    v->stream = s;
+    v->landings = s->landings;
     s->failed = 0;
 }
 
@@ -234,17 +241,9 @@ static int event_wait(struct event *event, struct err *e)
     int rc = gpu_use(v->device->ordinal);
     rc = rc ? rc : gpu_event_wait(v->event);
     rc = v->failed ? v->failed : rc;
+    if (v->stream)
+        cuda_staged_land(v->stream, v->landings, rc == 0);
     return rc ? cuda_fail(rc, v->device, "computing", e) : 0;
-}
-
-/* One batch at a time: whoever asks waits. */
-static bool event_pending(struct event *event, void (*over)(void *ctx), void *ctx)
-{
-    struct cuda_event *v = (struct cuda_event *)event;
-    (void)over, (void)ctx;
-    gpu_use(v->device->ordinal);
-    gpu_event_wait(v->event); /* event_wait says what came of it */
-    return false;
 }
 
 const struct backend cuda_backend = {
@@ -269,7 +268,7 @@ const struct backend cuda_backend = {
     .event_destroy = event_destroy,
     .event_record = event_record,
     .event_wait = event_wait,
-    .event_pending = event_pending,
+    .event_pending = cuda_event_pending,
     .copy = cuda_copy,
     .op_supports = cuda_op_supports,
     .op_prepare = cuda_op_prepare,

@@ -9,6 +9,14 @@
 #include "agent/backend/cuda/gpu.h"
 
 enum { CUDA_TEXT = 192 };
+/* Events whose end somebody wants to hear of, in the order in which they were asked for. */
+struct cuda_watch {
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool runs, ends;
+    struct cuda_event *first, **end;
+};
 struct cuda_device {
     struct device base;
     int ordinal;
@@ -19,6 +27,7 @@ struct cuda_device {
     bool has_blas;
     pthread_mutex_t load_lock; /* of load_stream, which owner and loader use */
     struct CUstream_st *load_stream;
+    struct cuda_watch watch;
 };
 
 /* Memory that grows: `bytes` of the device, and as many of the host where it is staged. */
@@ -33,6 +42,20 @@ struct cuda_table {
     struct CUevent_st *read;
     size_t bytes; /* that it has; 0: none yet */
     bool under_way;
+};
+
+/* Memory of the host that the GPU reaches, on the way to it or from it. */
+enum { CUDA_STAGED = 16, CUDA_STAGED_MOST = 64 << 20 };
+struct cuda_rows {
+    void *data;
+    size_t bytes, pitch, rows; /* of a row, from one to the next */
+};
+struct cuda_staged {
+    struct cuda_room room; /* of the host alone */
+    struct CUevent_st *read;
+    bool going; /* to the GPU, until `read` */
+    struct cuda_rows to;
+    uint64_t turn; /* comes from the GPU, and has to be brought to `to`; 0: does not */
 };
 
 /* Where steps that come again find what a batch is. */
@@ -66,11 +89,19 @@ struct cuda_stream {
     bool keeps;                                      /* what is put on it is kept and not done */
     uint64_t turn;                                   /* counts steps */
     uint64_t moved; /* counts what makes kept steps useless: a room that is another now */
+    struct cuda_staged staged[CUDA_STAGED];
+    uint64_t landings; /* counts what comes from the GPU */
 };
 struct cuda_event {
     struct CUevent_st *event;
     struct cuda_device *device;
     int failed;
+    struct cuda_stream *stream; /* that it was recorded on last; outlives the wait for it */
+    uint64_t landings;          /* the stream's then */
+    struct cuda_event *next;    /* of those that are watched */
+    bool watched;
+    void (*over)(void *ctx);
+    void *ctx;
 };
 
 struct cuda_weight {
@@ -139,6 +170,25 @@ void cuda_clamped_swiglu_run(struct cuda_stream *s, const struct cuda_op *op,
 void cuda_join_heads_run(struct cuda_stream *s, const struct cuda_op *op, const struct tensor *in,
                          const struct tensor *out, const struct op_batch *batch);
 
+/* watch.c */
+void cuda_watch_init(struct cuda_watch *w);
+/* All that was asked for has been told. */
+void cuda_watch_fini(struct cuda_watch *w);
+bool cuda_event_pending(struct event *v, void (*over)(void *ctx), void *ctx);
+/* Until nobody watches it. */
+void cuda_watch_leave(struct cuda_event *v);
+
+/* staging.c */
+void cuda_staged_send(struct cuda_stream *s, const struct cuda_rows *to,
+                      const struct cuda_rows *from);
+/* It is there when cuda_staged_land has been called. */
+void cuda_staged_fetch(struct cuda_stream *s, const struct cuda_rows *to,
+                       const struct cuda_rows *from);
+/* What came from the GPU, as the stream's `landings` counts it, lies where it belongs; `good`: else
+ * it is forgotten. */
+void cuda_staged_land(struct cuda_stream *s, uint64_t upto, bool good);
+void cuda_staged_free(struct cuda_stream *s);
+
 /* copies.c */
 void cuda_copy(struct stream *s, const struct tensor *to, const struct tensor *from);
 
@@ -161,7 +211,8 @@ const struct gpu_attention_row *cuda_table_put(struct cuda_stream *s, const stru
                                                struct cuda_layout *out);
 /* Rooms for the tables of kept steps. False: there is none, and it is noted. */
 bool cuda_slots_want(struct cuda_stream *s, unsigned slots, const struct op_batch *b);
-void cuda_slots_fill(struct cuda_stream *s, unsigned slots, const struct op_batch *b);
+/* False: what they read is not theirs, and it is noted. */
+bool cuda_slots_fill(struct cuda_stream *s, unsigned slots, const struct op_batch *b);
 
 /* steps.c */
 bool cuda_steps_begin(struct stream *s, uint64_t key, const struct op_batch *b);

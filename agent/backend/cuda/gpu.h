@@ -16,7 +16,7 @@ struct CUstream_st; /* as CUDA's headers call them */
 struct CUevent_st;
 struct CUgraphExec_st;
 
-enum { GPU_NAME = 128, GPU_NO_MEMORY = 2, GPU_LOST = 999 /* cudaErrorUnknown */ };
+enum { GPU_NAME = 128, GPU_NO_MEMORY = 2, GPU_BUSY = 600, GPU_LOST = 999 };
 struct gpu_facts {
     char name[GPU_NAME]; /* "NVIDIA H100 80GB HBM3" */
     uint64_t total_bytes, free_bytes;
@@ -44,6 +44,7 @@ int gpu_event_create(struct CUevent_st **out);
 int gpu_event_destroy(struct CUevent_st *v);
 int gpu_event_record(struct CUevent_st *v, struct CUstream_st *s);
 int gpu_event_wait(struct CUevent_st *v);
+int gpu_event_done(struct CUevent_st *v); /* GPU_BUSY: not yet */
 
 /* What this thread puts on the stream from now on is kept and not done; nothing may be waited for
  * or allocated meanwhile. */

@@ -85,7 +85,7 @@ int gpu_stream_wait(struct CUstream_st *s)
 
 int gpu_event_create(struct CUevent_st **out)
 {
-    return cudaEventCreateWithFlags(out, cudaEventDisableTiming);
+    return cudaEventCreateWithFlags(out, cudaEventDisableTiming | cudaEventBlockingSync);
 }
 
 int gpu_event_destroy(struct CUevent_st *v)
@@ -101,6 +101,14 @@ int gpu_event_record(struct CUevent_st *v, struct CUstream_st *s)
 int gpu_event_wait(struct CUevent_st *v)
 {
     return cudaEventSynchronize(v);
+}
+
+int gpu_event_done(struct CUevent_st *v)
+{
+    int rc = cudaEventQuery(v);
+    if (rc == cudaErrorNotReady)
+        cudaGetLastError(); /* no failure */
+    return rc;
 }
 
 int gpu_keep_begin(struct CUstream_st *s)

@@ -44,9 +44,8 @@ static struct cuda_steps *steps_find(struct cuda_stream *s, uint64_t key)
 
 static void steps_start(struct cuda_stream *s, struct cuda_steps *p, const struct op_batch *b)
 {
-    if (p->slots)
-        cuda_slots_fill(s, p->slots, b);
-    cuda_note(s, gpu_kept_start(p->kept, s->stream));
+    if (p->slots == 0 || cuda_slots_fill(s, p->slots, b))
+        cuda_note(s, gpu_kept_start(p->kept, s->stream));
 }
 
 /* Their tables have room. False: they go on without being kept. */

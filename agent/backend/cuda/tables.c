@@ -141,7 +141,7 @@ bool cuda_slots_want(struct cuda_stream *s, unsigned slots, const struct op_batc
     return true;
 }
 
-void cuda_slots_fill(struct cuda_stream *s, unsigned slots, const struct op_batch *b)
+bool cuda_slots_fill(struct cuda_stream *s, unsigned slots, const struct op_batch *b)
 {
     for (int i = 0; i < CUDA_SLOTS; i++) {
         struct cuda_slot *slot = &s->slots[i];
@@ -151,10 +151,11 @@ void cuda_slots_fill(struct cuda_stream *s, unsigned slots, const struct op_batc
         struct cuda_layout layout = layout_of(b, false);
         struct cuda_table *t = table_stage(s, &kind, b, false, &layout);
         if (!t)
-            return;
+            return false;
         t->bytes = 0; /* its own room has no table */
         table_send(s, t, slot->room.device, table_bytes(&layout));
     }
+    return true;
 }
 
 /* ---- tables ---- */

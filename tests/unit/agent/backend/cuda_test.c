@@ -1,5 +1,6 @@
 /* The cuda backend's plugin as the stand-in runs it (tests/cuda_on_cpu): what the stand-in finds,
  * and what happens when there is no driver, no memory or no GPU any more. */
+#include <stdatomic.h>
 #include <stdio.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -338,22 +339,28 @@ TEST(each_call_of_products_and_attention_and_each_allocation_may_fail)
         int code;
     } cases[] = {{"call_fails", HP_EDEVICE}, {"malloc_fails", HP_ENOMEM}};
     void (*restart)(void) = NULL;
+    uint64_t (*counts[2])(void) = {NULL};
     plugin_open();
     *(void **)&restart = standin_symbol("cuda_on_cpu_restart");
+    *(void **)&counts[0] = standin_symbol("cuda_on_cpu_calls");
+    *(void **)&counts[1] = standin_symbol("cuda_on_cpu_mallocs");
     for (int i = 0; i < 2; i++) {
-        int fails = 1, rc = -1;
-        for (; rc < 0; fails++) {
+        int fails = 1, refused = 0;
+        for (bool all = false; !all; fails++) {
             char setting[64];
             struct err e = {0};
             assert_true(fails < 1000);
             snprintf(setting, sizeof setting, "%s=%d", cases[i].what, fails);
             setenv("CUDA_ON_CPU", setting, 1);
             restart();
-            rc = some_work(&e);
+            int rc = some_work(&e);
             if (rc < 0 && rc != cases[i].code)
                 fail_msg("%s: %s", setting, e.text);
+            all = counts[i]() < (uint64_t)fails; /* it was none of them */
+            assert_true(rc == 0 || !all);
+            refused += rc < 0;
         }
-        assert_true(fails > 8);
+        assert_true(refused > 8);
     }
     unsetenv("CUDA_ON_CPU");
     restart();
@@ -371,7 +378,7 @@ TEST(want_of_memory_while_it_computes_is_no_lost_gpu)
     float x[64] = {1, 2, 3};
     uint16_t out[64];
     *(void **)&restart = standin_symbol("cuda_on_cpu_restart");
-    setenv("CUDA_ON_CPU", "malloc_fails=2", 1); /* the first is the tensor's */
+    setenv("CUDA_ON_CPU", "malloc_fails=3", 1); /* after the tensor's, and of what goes to it */
     restart();
     d = cuda_open(0);
     assert_int_equal(b->stream_create(d, &s, &e), 0);
@@ -433,6 +440,50 @@ TEST(a_gpu_that_is_lost_while_it_serves_fails_its_stage_and_nothing_else)
     model_close(&m);
 }
 
+static void lost_told(void *ctx)
+{
+    atomic_store((atomic_bool *)ctx, true);
+}
+
+/* Before somebody asks whether a batch is over, and while its end is awaited. */
+TEST(whoever_waits_for_a_batch_hears_that_the_gpu_was_lost)
+{
+    void (*restart)(void) = NULL;
+    void (*lose)(uint64_t after) = NULL;
+    const struct backend *b = plugin_open()->backend;
+    float x[64] = {1}, out[64];
+    *(void **)&restart = standin_symbol("cuda_on_cpu_restart");
+    *(void **)&lose = standin_symbol("cuda_on_cpu_lose");
+    for (uint64_t after = 1; after < 5; after++) {
+        struct device *d = cuda_open(0);
+        struct stream *s;
+        struct event *v;
+        struct memory m;
+        struct err e = {0};
+        atomic_bool told = false;
+        assert_int_equal(b->stream_create(d, &s, &e), 0);
+        assert_int_equal(b->event_create(d, &v, &e), 0);
+        assert_int_equal(b->memory_alloc(d, sizeof x, &m, &e), 0);
+        struct tensor t = tensor_rows(m, DTYPE_F32, 1, 64),
+                      from = tensor_on_host(x, DTYPE_F32, 1, 64),
+                      to = tensor_on_host(out, DTYPE_F32, 1, 64);
+        b->copy(s, &t, &from);
+        b->copy(s, &to, &t);
+        b->event_record(v, s);
+        lose(after);
+        if (b->event_pending(v, lost_told, &told))
+            while (!atomic_load(&told))
+                usleep(100);
+        int rc = b->event_wait(v, &e);
+        assert_true(rc == HP_EDEVICE || (after > 2 && rc == 0));
+        b->memory_release(d, &m);
+        b->event_destroy(&v);
+        b->stream_destroy(&s);
+        device_close(&d);
+        restart();
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -446,6 +497,7 @@ int main(void)
         cmocka_unit_test(each_call_of_products_and_attention_and_each_allocation_may_fail),
         cmocka_unit_test(want_of_memory_while_it_computes_is_no_lost_gpu),
         cmocka_unit_test(a_gpu_that_is_lost_while_it_serves_fails_its_stage_and_nothing_else),
+        cmocka_unit_test(whoever_waits_for_a_batch_hears_that_the_gpu_was_lost),
     };
     return cmocka_run_group_tests_name("cuda", tests, NULL, NULL);
 }
