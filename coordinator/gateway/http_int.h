@@ -1,9 +1,10 @@
 /* What the files of the HTTP server share. Only http*.c include this.
  *
  *     http.c             the daemon on the loop: start, run, stop
- *     http_exchange.c    one request and its reply
- *     http_watch.c       is the client still there; the end of connections whose request was not
- * read http_deadline.c    what slow connections are given */
+ *     http_exchange.c    one request
+ *     http_reply.c       its reply
+ *     http_watch.c       whether the client is still there; connections whose request was not read
+ *     http_deadline.c    what slow connections are given */
 #ifndef HP_COORDINATOR_GATEWAY_HTTP_INT_H
 #define HP_COORDINATOR_GATEWAY_HTTP_INT_H
 
