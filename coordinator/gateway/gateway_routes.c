@@ -45,9 +45,7 @@ static void post_completion(const struct gateway_call *c)
 
 static void get_stream(const struct gateway_call *c)
 {
-    char client[REQUEST_CLIENT_BYTES];
-    access_client(&c->g->access, http_request_of(c->x), client);
-    openai_resume(&c->g->openai, c->x, c->rest, client);
+    openai_resume(&c->g->openai, c->x, c->rest, c->client);
 }
 
 static void post_embedding(const struct gateway_call *c)

@@ -132,6 +132,15 @@ void openai_models(const struct requests *r, struct http_exchange *x, const char
     buffer_free(&out);
 }
 
+uint32_t openai_retry_after_s(const struct requests *r, const char *client, const char *model,
+                              uint32_t otherwise)
+{
+    struct request_model now;
+    struct err ignored;
+    return model && r->find(r->ctx, client, model, &now, &ignored) == 0 ? now.retry_after_s
+                                                                        : otherwise;
+}
+
 int openai_not_serving(const struct request_model *m, struct err *e)
 {
     bool told = m->state_text && *m->state_text;

@@ -67,6 +67,10 @@ void openai_error_after(struct http_exchange *x, int http_status, uint32_t retry
 void openai_error_as(const struct dialect *d, struct http_exchange *x, int http_status,
                      uint32_t retry_after_s, const char *message, const char *param,
                      const char *code);
+/* When this client may come again to a model, as it is now; `otherwise` where there is none of that
+ * name (NULL: none was said). */
+uint32_t openai_retry_after_s(const struct requests *r, const char *client, const char *model,
+                              uint32_t otherwise);
 /* HP_ESTALE: why the model of a request does not serve. */
 int openai_not_serving(const struct request_model *m, struct err *e);
 /* The error code of a model that was not found or is not for this client; NULL: neither is so. */

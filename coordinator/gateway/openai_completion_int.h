@@ -1,6 +1,11 @@
-/* A completion and its two halves: what reads it (openai_completion.c), and what answers it
- * (openai_choices.c). Only they include this. On the loop's thread, but for the fields that a
- * worker has while `working`. */
+/* A request for a completion, from its body to its answer. Only these include this:
+ *
+ *     openai_completion.c         reads the body, makes prompts of it
+ *     openai_choices.c            opens its choices in the core, and answers with their tokens
+ *     openai_kept.c               choices of answers that outlive their readers
+ *     openai_completion_life.c    its beginning and its ends
+ *
+ * On the loop's thread, but for the fields that a worker has while `working`. */
 #ifndef HP_COORDINATOR_GATEWAY_OPENAI_COMPLETION_INT_H
 #define HP_COORDINATOR_GATEWAY_OPENAI_COMPLETION_INT_H
 
@@ -31,9 +36,9 @@ struct completion {
     uint64_t context;
     uint32_t retry_after_s;
     struct prompt prompt;
-    struct patience
-        patience;      /* while the core's queue is full and nothing of this request is in it */
-    uint32_t n_opened; /* of the answer's choices */
+    /* While the core's queue is full and nothing of this request is in it. */
+    struct patience patience;
+    uint32_t n_opened;               /* of the answer's choices */
     struct kept_stream *kept;        /* it may be read once more; NULL: only now */
     bool again;                      /* it is */
     char last_event[EVENT_ID_BYTES]; /* what its reader has of it; "": nothing */
@@ -41,15 +46,24 @@ struct completion {
     struct openai_answer answer;
 };
 
+/* ---- openai_completion_life.c ---- */
+
 /* One among o->open. NULL: no memory. */
 struct completion *completion_create(struct openai *o, struct http_exchange *x,
                                      const struct dialect *d, bool chat, const char *client);
 void completion_destroy(struct completion *c);
+/* All of these end it: it may be gone afterwards. */
+
 /* Somebody else reads its answer from now on. */
 void completion_taken(void *ctx);
-/* Answers with an error and ends it; `param` and `code` may be NULL. */
+/* Answers with an error, before anything of it runs; `param` and `code` may be NULL. */
 void completion_refuse(struct completion *c, int rc, const char *text, const char *param,
                        const char *code);
+/* What runs of it ends; its reader is told why. */
+void completion_fail(struct completion *c, const struct err *why);
+/* Its client does not take its stream. */
+void completion_give_up(struct completion *c);
+
 /* ---- openai_kept.c: of an answer that outlives its reader; of others the core's own ---- */
 
 int completion_choice_open(struct completion *c, struct openai_choice *choice,
@@ -60,6 +74,8 @@ void completion_choice_leave(struct completion *c, struct openai_choice *choice,
 /* Its choices know how far their reader is. */
 void completion_position_read(struct completion *c);
 void completion_unkeep(struct completion *c);
+
+/* ---- openai_choices.c ---- */
 
 /* Its prompts are made: as many of them as may be in the core at once are opened, the others
  * follow. It may be gone afterwards. */

@@ -38,9 +38,9 @@ struct embedding {
     struct embedding_body body;
     struct embedding_input *inputs; /* [body.n_texts] */
     size_t n_opened, n_done;
-    struct patience
-        patience; /* while the core's queue is full and nothing of this request is in it */
-    int rc;       /* of the worker's part */
+    /* While the core's queue is full and nothing of this request is in it. */
+    struct patience patience;
+    int rc; /* of the worker's part */
 };
 
 static struct embedding *embedding_of(struct piece *p)
@@ -97,23 +97,14 @@ static void on_client_gone(void *ctx)
     embedding_leave(ctx);
 }
 
-/* When to come again. */
-static uint32_t embedding_retry_after_s(const struct embedding *m)
-{
-    const struct requests *r = m->openai->requests;
-    struct request_model now;
-    struct err ignored;
-    bool known = m->body.name && r->find(r->ctx, m->client, m->body.name, &now, &ignored) == 0;
-    return known ? now.retry_after_s : 1;
-}
-
 static void embedding_refuse(struct embedding *m, int rc, const char *text, const char *param,
                              const char *code)
 {
     const struct dialect *d =
         m->body.form == EMBEDDING_OPENAI ? &dialect_openai : &dialect_ollama_chat;
-    openai_error_as(d, m->x, openai_status_of(rc), embedding_retry_after_s(m), text, param,
-                    code ? code : status_word(rc));
+    openai_error_as(d, m->x, openai_status_of(rc),
+                    openai_retry_after_s(m->openai->requests, m->client, m->body.name, 1), text,
+                    param, code ? code : status_word(rc));
     embedding_leave(m);
 }
 
