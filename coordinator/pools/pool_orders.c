@@ -46,7 +46,7 @@ int pool_orders_begin(struct coord *c, struct pool_plan *p, struct err *e)
     int rc = c->config.data_open(c->config.data_ctx, there, &p->results, e);
     if (rc < 0)
         return rc;
-    p->begun_ns = coord_now(c);
+    p->since_ns = coord_now(c);
     for (int i = 0; i < p->topology.n_shares; i++) {
         struct pool_share *s = &p->shares[i];
         if (!s->agent || !member_available(s->agent))

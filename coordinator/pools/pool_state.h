@@ -115,7 +115,7 @@ struct pool_plan {
     int *under_way;       /* [model]: batches */
     int64_t *wake_ns;     /* [model]: when the scheduler wants to be asked again */
     struct pool_batch *batches;
-    uint64_t begun_ns;
+    uint64_t since_ns;      /* it is made ready; of one that ends: since when it ends */
     char why[200];          /* it was made */
     struct pool_plan *next; /* of those that end */
 };
