@@ -77,8 +77,13 @@ static struct coord_action *batch_add(struct effects_batch *b, enum coord_action
 struct coord_action *effects_add(struct coord *c, enum coord_action_kind kind, const void *bytes,
                                  size_t size)
 {
-    static const char *const words[] = {"store",  "send", "model_open", "model_close", "work",
-                                        "tokens", "row",  "finished",   "failed"};
+    static const char *const words[] = {
+        [COORD_STORE] = "store",           [COORD_SEND] = "send",
+        [COORD_MODEL_OPEN] = "model_open", [COORD_MODEL_CLOSE] = "model_close",
+        [COORD_FRAME] = "frame",           [COORD_WORK] = "work",
+        [COORD_TOKENS] = "tokens",         [COORD_ROW] = "row",
+        [COORD_SCORES] = "scores",         [COORD_FINISHED] = "finished",
+        [COORD_FAILED] = "failed"};
     struct effects_batch *b = effects_filling(c);
     size_t at = (size_t)NO_BYTES;
     if (!effects_batch_reserve(b, b->count + c->n_ends + 1) ||
