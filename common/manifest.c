@@ -4,10 +4,6 @@
 #include <stddef.h>
 #include <string.h>
 
-#define FIELD(type, member, kind)                                                                  \
-    {                                                                                              \
-#member, kind, offsetof(struct type, member), NULL, 0, false, 0                            \
-    }
 #define LIST(type, member, table, row)                                                             \
     {                                                                                              \
 #member, PACK_LIST, offsetof(struct type, member), table, sizeof(struct row), true, 0      \
@@ -19,21 +15,21 @@ static const struct pack_field file_fields[] = {
     {0},
 };
 static const struct pack_field head_fields[] = {
-    FIELD(manifest_head, file, PACK_U64),
-    FIELD(manifest_head, offset, PACK_U64),
-    FIELD(manifest_head, data, PACK_BYTES),
+    PACK_FIELD(manifest_head, PACK_U64, file),
+    PACK_FIELD(manifest_head, PACK_U64, offset),
+    PACK_FIELD(manifest_head, PACK_BYTES, data),
     {0},
 };
 static const struct pack_field chunk_fields[] = {
-    FIELD(manifest_chunk, file, PACK_U64),
-    FIELD(manifest_chunk, offset, PACK_U64),
-    FIELD(manifest_chunk, bytes, PACK_U64),
-    FIELD(manifest_chunk, digest, PACK_BYTES),
+    PACK_FIELD(manifest_chunk, PACK_U64, file),
+    PACK_FIELD(manifest_chunk, PACK_U64, offset),
+    PACK_FIELD(manifest_chunk, PACK_U64, bytes),
+    PACK_FIELD(manifest_chunk, PACK_BYTES, digest),
     {0},
 };
 static const struct pack_field manifest_fields[] = {
-    FIELD(manifest, name, PACK_TEXT),
-    FIELD(manifest, folder, PACK_BOOL),
+    PACK_FIELD(manifest, PACK_TEXT, name),
+    PACK_FIELD(manifest, PACK_BOOL, folder),
     LIST(manifest, files, file_fields, manifest_file),
     LIST(manifest, heads, head_fields, manifest_head),
     LIST(manifest, chunks, chunk_fields, manifest_chunk),

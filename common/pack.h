@@ -45,6 +45,12 @@ struct pack_field {
 };
 enum { PACK_MAX_ROWS = 4 << 20 };
 
+/* The row of member `m` of struct `s`, which is not required: key and member have one name. */
+#define PACK_FIELD(s, kind, m)                                                                     \
+    {                                                                                              \
+#m, kind, offsetof(struct s, m), NULL, 0, false, 0                                         \
+    }
+
 /* Appends a msgpack map of the struct's fields (those that are zero or empty are left out unless
  * required). What is not UTF-8 in a text becomes "?". */
 void pack_encode(const struct pack_field *fields, const void *object, struct buffer *out);

@@ -10,23 +10,20 @@
 enum { KEY_DIGITS = 16, KEY_BYTES_MOST = KEY_DIGITS + sizeof ".end" };
 static const char end_suffix[] = ".end";
 
-#define FIELD(s, kind, m)                                                                          \
-    {                                                                                              \
-#m, kind, offsetof(struct s, m), NULL, 0, false, 0                                         \
-    }
-static const struct pack_field record_fields[] = {FIELD(stream_record, PACK_TEXT, model),
-                                                  FIELD(stream_record, PACK_TEXT, client),
-                                                  FIELD(stream_record, PACK_U64, priority),
-                                                  FIELD(stream_record, PACK_BOOL, ignore_end),
-                                                  FIELD(stream_record, PACK_BYTES, open),
-                                                  FIELD(stream_record, PACK_BYTES, note),
+static const struct pack_field record_fields[] = {PACK_FIELD(stream_record, PACK_TEXT, model),
+                                                  PACK_FIELD(stream_record, PACK_TEXT, client),
+                                                  PACK_FIELD(stream_record, PACK_U64, priority),
+                                                  PACK_FIELD(stream_record, PACK_BOOL, ignore_end),
+                                                  PACK_FIELD(stream_record, PACK_BYTES, open),
+                                                  PACK_FIELD(stream_record, PACK_BYTES, note),
                                                   {0}};
-static const struct pack_field end_fields[] = {FIELD(stream_record_end, PACK_U32S, ids),
-                                               FIELD(stream_record_end, PACK_U64, finish),
-                                               FIELD(stream_record_end, PACK_U64, prompt_tokens),
-                                               FIELD(stream_record_end, PACK_U64, output_tokens),
-                                               FIELD(stream_record_end, PACK_U64, cached_tokens),
-                                               {0}};
+static const struct pack_field end_fields[] = {
+    PACK_FIELD(stream_record_end, PACK_U32S, ids),
+    PACK_FIELD(stream_record_end, PACK_U64, finish),
+    PACK_FIELD(stream_record_end, PACK_U64, prompt_tokens),
+    PACK_FIELD(stream_record_end, PACK_U64, output_tokens),
+    PACK_FIELD(stream_record_end, PACK_U64, cached_tokens),
+    {0}};
 
 /* ---- keys ---- */
 

@@ -7,30 +7,12 @@
 
 /* ---- the tables of fields: key and member have one name ---- */
 
-#define U64(s, m)                                                                                  \
-    {                                                                                              \
-#m, PACK_U64, offsetof(struct s, m), NULL, 0, false, 0                                     \
-    }
-#define F64(s, m)                                                                                  \
-    {                                                                                              \
-#m, PACK_F64, offsetof(struct s, m), NULL, 0, false, 0                                     \
-    }
-#define BOOL(s, m)                                                                                 \
-    {                                                                                              \
-#m, PACK_BOOL, offsetof(struct s, m), NULL, 0, false, 0                                    \
-    }
-#define TEXT(s, m)                                                                                 \
-    {                                                                                              \
-#m, PACK_TEXT, offsetof(struct s, m), NULL, 0, false, 0                                    \
-    }
-#define BYTES(s, m)                                                                                \
-    {                                                                                              \
-#m, PACK_BYTES, offsetof(struct s, m), NULL, 0, false, 0                                   \
-    }
-#define U32S(s, m)                                                                                 \
-    {                                                                                              \
-#m, PACK_U32S, offsetof(struct s, m), NULL, 0, false, 0                                    \
-    }
+#define U64(s, m) PACK_FIELD(s, PACK_U64, m)
+#define F64(s, m) PACK_FIELD(s, PACK_F64, m)
+#define BOOL(s, m) PACK_FIELD(s, PACK_BOOL, m)
+#define TEXT(s, m) PACK_FIELD(s, PACK_TEXT, m)
+#define BYTES(s, m) PACK_FIELD(s, PACK_BYTES, m)
+#define U32S(s, m) PACK_FIELD(s, PACK_U32S, m)
 #define LIST(s, m, row, most)                                                                      \
     {                                                                                              \
 #m, PACK_LIST, offsetof(struct s, m), row##_fields, sizeof(struct row), false, most        \

@@ -12,14 +12,15 @@ struct kept_note {
     struct pack_span body;
 };
 
-#define FIELD(kind, m)                                                                             \
-    {                                                                                              \
-#m, kind, offsetof(struct kept_note, m), NULL, 0, false, 0                                 \
-    }
-static const struct pack_field note_fields[] = {
-    FIELD(PACK_TEXT, id),       FIELD(PACK_TEXT, key),   FIELD(PACK_TEXT, scope),
-    FIELD(PACK_TEXT, client),   FIELD(PACK_TEXT, api),   FIELD(PACK_BOOL, chat),
-    FIELD(PACK_U64, created_s), FIELD(PACK_BYTES, body), {0}};
+static const struct pack_field note_fields[] = {PACK_FIELD(kept_note, PACK_TEXT, id),
+                                                PACK_FIELD(kept_note, PACK_TEXT, key),
+                                                PACK_FIELD(kept_note, PACK_TEXT, scope),
+                                                PACK_FIELD(kept_note, PACK_TEXT, client),
+                                                PACK_FIELD(kept_note, PACK_TEXT, api),
+                                                PACK_FIELD(kept_note, PACK_BOOL, chat),
+                                                PACK_FIELD(kept_note, PACK_U64, created_s),
+                                                PACK_FIELD(kept_note, PACK_BYTES, body),
+                                                {0}};
 
 static const struct {
     const char *word;
@@ -33,14 +34,14 @@ enum { N_APIS = sizeof apis / sizeof *apis };
 
 void kept_note_write(const struct kept_stream *s, struct buffer *out)
 {
-    struct kept_note n = {s->id,
-                          s->key,
-                          s->scope,
-                          s->client,
-                          "",
-                          s->chat,
-                          (uint64_t)s->created_s,
-                          {s->body.data, s->body.size}};
+    struct kept_note n = {.id = s->id,
+                          .key = s->key,
+                          .scope = s->scope,
+                          .client = s->client,
+                          .api = "",
+                          .chat = s->chat,
+                          .created_s = (uint64_t)s->created_s,
+                          .body = {s->body.data, s->body.size}};
     for (int i = 0; i < N_APIS; i++)
         n.api = apis[i].dialect == s->dialect ? apis[i].word : n.api;
     pack_encode(note_fields, &n, out);
