@@ -1,10 +1,11 @@
-/* `hpctl apply`, `hpctl pools`, `hpctl plan diff`: models of fixed shape, served by pools. */
+/* `hpctl apply`, `hpctl plan diff`, `hpctl pools`: models of fixed shape, served by pools. */
 #include <stdio.h>
 #include <string.h>
 
 #include "common/json.h"
 #include "hpctl/ask.h"
 #include "hpctl/client.h"
+#include "hpctl/pools_diff.h"
 #include "hpctl/progress.h"
 #include "hpctl/shown.h"
 #include "hpctl/table.h"
@@ -129,27 +130,15 @@ static int pools_print(const json_t *pools, struct err *e)
 
 /* ---- apply ---- */
 
-static json_t *agents_json(const char *names)
-{
-    json_t *list = json_array();
-    while (*names) {
-        size_t n = strcspn(names, ",");
-        if (n)
-            json_array_append_new(list, json_stringn(names, n));
-        names += n + (names[n] == ',');
-    }
-    return list;
-}
-
 static int document_make(const struct invocation *in, struct applying *a, struct err *e)
 {
     static const char *const methods[] = {"exact", "np", "dart", NULL};
-    const char *file, *agents = invocation_option(in, "agents");
+    const char *file;
     int method, rc = invocation_required(in, "file", &file, e);
     rc = rc < 0 ? rc : invocation_choice(in, "method", methods, 0, &method, e);
     rc = rc < 0 ? rc : workload_document_read(file, &a->bar, &a->document, e);
-    if (rc == 0 && agents)
-        json_object_set_new(a->document.json, "agents", agents_json(agents));
+    if (rc == 0 && invocation_option(in, "agents"))
+        json_object_set_new(a->document.json, "agents", invocation_names(in, "agents"));
     if (rc == 0)
         json_object_set_new(a->document.json, "method", json_string(methods[method]));
     return rc;
@@ -182,144 +171,56 @@ static void applying_end(struct applying *a)
     workload_document_free(&a->document);
 }
 
-static int run_apply(struct invocation *in, struct err *e)
+/* Reads the file, asks (`dry`: what it would change), and shows the answer. */
+static int applying_run(const struct invocation *in, bool dry,
+                        int (*print)(const json_t *answer, struct err *e), struct err *e)
 {
     struct applying a = {0};
     json_t *result = NULL;
     int rc = document_make(in, &a, e);
-    if (rc == 0 && invocation_flag(in, "upload"))
+    if (rc == 0 && !dry && invocation_flag(in, "upload"))
         json_object_set_new(a.document.json, "upload_only", json_true());
-    rc = rc < 0 ? rc : apply_ask(&a, invocation_option(in, "context"), false, &result, e);
+    rc = rc < 0 ? rc : apply_ask(&a, invocation_option(in, "context"), dry, &result, e);
     applying_end(&a);
     if (rc == 0 && in->json)
-        rc = invocation_print_json(in, json_incref(result), e);
-    else if (rc == 0)
-        rc = pools_print(result, e);
+        return invocation_print_json(in, result, e);
+    rc = rc < 0 ? rc : print(result, e);
     json_decref(result);
     return rc;
+}
+
+static int run_apply(struct invocation *in, struct err *e)
+{
+    return applying_run(in, false, pools_print, e);
 }
 
 /* ---- plan diff ---- */
 
-struct pipeline_text {
-    char s[400];
-};
-
-/* "P4 x40 [0, 4) -> L4 x10 [4, 10), batches of 2". */
-static struct pipeline_text pipeline_text(const json_t *pipeline)
+static int diff_print(const json_t *answer, struct err *e)
 {
-    struct pipeline_text t = {""};
-    const json_t *stage;
-    size_t i, n = 0;
-    json_array_foreach(json_object_get(pipeline, "stages"), i, stage)
-    {
-        const json_t *layers = json_object_get(stage, "layers");
-        int share = (int)number_member(stage, "share");
-        n += (size_t)snprintf(
-            t.s + n, n < sizeof t.s ? sizeof t.s - n : 0, "%s%s%s x%d blocks %lld-%lld",
-            i ? " -> " : "", string_member(stage, "kind"),
-            share > 1 ? shown_of("/%d", share).s : "", (int)number_member(stage, "count"),
-            json_integer_value(json_array_get(layers, 0)),
-            json_integer_value(json_array_get(layers, 1)) - 1);
-        n = n < sizeof t.s ? n : sizeof t.s - 1;
-    }
-    snprintf(t.s + n, sizeof t.s - n, ", batches of %d", (int)number_member(pipeline, "batch"));
-    return t;
-}
-
-static const json_t *plan_model(const json_t *plan, const char *name)
-{
-    const json_t *m;
-    size_t i;
-    json_array_foreach(json_object_get(plan, "models"), i, m)
-    {
-        if (strcmp(string_member(m, "name"), name) == 0)
-            return m;
-    }
-    return NULL;
-}
-
-static bool model_has(const json_t *model, const char *text)
-{
-    const json_t *p;
-    size_t i;
-    json_array_foreach(json_object_get(model, "pipelines"), i, p)
-    {
-        if (strcmp(pipeline_text(p).s, text) == 0)
-            return true;
-    }
-    return false;
-}
-
-static bool pipelines_print(const json_t *model, const json_t *other, char mark)
-{
-    const json_t *p;
-    size_t i;
-    bool any = false;
-    json_array_foreach(json_object_get(model, "pipelines"), i, p)
-    {
-        struct pipeline_text text = pipeline_text(p);
-        if (other && model_has(other, text.s))
-            continue;
-        printf("  %c %s: %.1f/s\n", mark, text.s, number_member(p, "throughput_per_s"));
-        any = true;
-    }
-    return any;
-}
-
-static bool models_compare(const json_t *plan, const json_t *other, bool gone)
-{
-    const json_t *m;
-    size_t i;
-    bool any = false;
-    json_array_foreach(json_object_get(plan, "models"), i, m)
-    {
-        const json_t *before = plan_model(other, string_member(m, "name"));
-        if (gone && before)
-            continue;
-        any = true;
-        printf("%s: %.1f/s%s\n", string_member(m, "name"), number_member(m, "throughput_per_s"),
-               gone ? " is not served any more"
-               : before
-                   ? shown_of(", serves %.1f/s now", number_member(before, "throughput_per_s")).s
-                   : ", is new");
-        bool changes = !gone && pipelines_print(before, m, '-');
-        changes = pipelines_print(m, before, gone ? '-' : '+') || changes;
-        if (!changes)
-            printf("  unchanged\n");
-    }
-    return any;
+    (void)e;
+    pools_diff_print(json_object_get(answer, "serves"), json_object_get(answer, "next"));
+    return 0;
 }
 
 static int run_diff(struct invocation *in, struct err *e)
 {
-    struct applying a = {0};
-    json_t *result = NULL;
-    int rc = document_make(in, &a, e);
-    rc = rc < 0 ? rc : apply_ask(&a, invocation_option(in, "context"), true, &result, e);
-    applying_end(&a);
-    if (rc == 0 && in->json) {
-        rc = invocation_print_json(in, json_incref(result), e);
-    } else if (rc == 0) {
-        models_compare(json_object_get(result, "next"), json_object_get(result, "serves"), false);
-        models_compare(json_object_get(result, "serves"), json_object_get(result, "next"), true);
-    }
-    json_decref(result);
-    return rc;
+    return applying_run(in, true, diff_print, e);
 }
 
 /* ---- pools ---- */
 
+static int print_pools(const struct invocation *in, const json_t *answer, struct err *e)
+{
+    (void)in;
+    return pools_print(answer, e);
+}
+
+static const struct ask_verb asks[] = {{"pools", "pools", .print = print_pools}, {0}};
+
 static int run_pools(struct invocation *in, struct err *e)
 {
-    json_t *result = NULL;
-    int rc = client_get_once(invocation_option(in, "context"), "pools", NULL, &result, e);
-    if (rc == 0 && in->json)
-        rc = invocation_print_json(in, json_incref(result), e);
-    else if (rc == 0)
-        rc = pools_print(result, e);
-    json_decref(result);
-    return rc;
+    return ask_verb_run(asks, in, e);
 }
 
 static int run_pools_remove(struct invocation *in, struct err *e)
@@ -332,24 +233,24 @@ static int run_pools_remove(struct invocation *in, struct err *e)
     return rc;
 }
 
+/* What is planned, on which agents and how: of apply and of plan diff. */
+#define PLANNING_OPTIONS                                                                           \
+    {"file", "FILE", "the workload: hp-workload/1, as YAML or JSON", 'f'},                         \
+        {"agents", "A,B", "agents that it may use (all)", 0},                                      \
+    {                                                                                              \
+        "method", "M",                                                                             \
+            "of planning: exact (default), or, to compare with it, np (whole models on single "    \
+            "kinds of devices) or dart (chains of two devices)",                                   \
+            0                                                                                      \
+    }
 static const struct command_option apply_options[] = {
-    {"file", "FILE", "the workload: hp-workload/1, as YAML or JSON", 'f'},
-    {"agents", "A,B", "agents that it may use (all)", 0},
-    {"method", "M",
-     "of planning: exact (default), or, to compare with it, np (whole models on single kinds of "
-     "devices) or dart (chains of two devices)",
-     0},
+    PLANNING_OPTIONS,
     {"upload", NULL, "send the networks even to agents of this box", 0},
     CONTEXT_OPTION,
     {0},
 };
 static const struct command_option diff_options[] = {
-    {"file", "FILE", "the workload: hp-workload/1, as YAML or JSON", 'f'},
-    {"agents", "A,B", "agents that it may use (all)", 0},
-    {"method", "M",
-     "of planning: exact (default), or, to compare with it, np (whole models on single kinds of "
-     "devices) or dart (chains of two devices)",
-     0},
+    PLANNING_OPTIONS,
     CONTEXT_OPTION,
     {0},
 };

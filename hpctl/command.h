@@ -85,6 +85,9 @@ int invocation_bytes(const struct invocation *in, const char *name, uint64_t fal
 int invocation_choice(const struct invocation *in, const char *name, const char *const *choices,
                       int fallback, int *out, struct err *e);
 
+/* "A,B" as a list of texts; empty where the option is missing. NULL: no memory. */
+json_t *invocation_names(const struct invocation *in, const char *name);
+
 /* Prints a JSON value to standard output (or to in->output when that is set) and releases it. */
 int invocation_print_json(const struct invocation *in, json_t *value, struct err *e);
 

@@ -138,6 +138,19 @@ int invocation_choice(const struct invocation *in, const char *name, const char 
     return err_set(e, HP_EUSAGE, "--%s: \"%s\" is none of %s", name, text, list);
 }
 
+json_t *invocation_names(const struct invocation *in, const char *name)
+{
+    const char *text = invocation_option_or(in, name, "");
+    json_t *list = json_array();
+    while (*text) {
+        size_t n = strcspn(text, ",");
+        if (n)
+            json_array_append_new(list, json_stringn(text, n));
+        text += n + (text[n] == ',');
+    }
+    return list;
+}
+
 int invocation_print_json(const struct invocation *in, json_t *value, struct err *e)
 {
     if (!value)

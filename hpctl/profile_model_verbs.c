@@ -24,32 +24,18 @@ static int on_progress(void *ctx, const json_t *part, struct err *e)
     return 0;
 }
 
-/* "a,b" as a list. */
-static json_t *names_list(const char *text)
-{
-    json_t *list = json_array();
-    while (text && *text) {
-        size_t n = strcspn(text, ",");
-        if (n)
-            json_array_append_new(list, json_stringn(text, n));
-        text += n + (text[n] == ',');
-    }
-    return list;
-}
-
 static int question_make(const struct invocation *in, json_t **arguments, double *budget,
                          struct err *e)
 {
     static const char *const computes[] = {"auto", "f32", NULL};
-    const char *nodes = invocation_option(in, "nodes");
     int compute, rc;
     if ((rc = invocation_above_zero(in, "budget", DEFAULT_BUDGET_S, MOST_BUDGET_S, budget, e)) <
             0 ||
         (rc = invocation_choice(in, "compute", computes, 0, &compute, e)) < 0)
         return rc;
     *arguments = json_pack("{s:f, s:s}", "budget_s", *budget, "compute", computes[compute]);
-    if (nodes)
-        json_object_set_new(*arguments, "nodes", names_list(nodes));
+    if (invocation_option(in, "nodes"))
+        json_object_set_new(*arguments, "nodes", invocation_names(in, "nodes"));
     return 0;
 }
 
