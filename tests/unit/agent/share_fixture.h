@@ -127,6 +127,18 @@ static inline void share_wait(struct share_bench *b, const int *count, int wante
                  b->told.load_text);
 }
 
+/* The same of the batches that a share counts as done, which is behind the post of their results.
+ */
+static inline void share_wait_done(struct share_bench *b, int node, uint64_t wanted)
+{
+    const struct timespec pause = {0, 1000000};
+    uint64_t until_ns = env_now_ns(&env_real) + (uint64_t)(20e9 * env_time_scale());
+    while (share_runner_view(b->nodes[node].runner).done < wanted) {
+        assert_true(env_now_ns(&env_real) < until_ns);
+        nanosleep(&pause, NULL);
+    }
+}
+
 /* The order to prepare one of two shares, each half of the network. */
 static inline struct message_ref *share_prepare_of(uint64_t stage, const struct pack_list *seconds)
 {
@@ -246,12 +258,10 @@ static inline void share_bench_close(struct share_bench **pb)
     *pb = NULL;
 }
 
-/* A picture of each sample, to share 0 and then share 1, not computed before `start_ns` there. */
-static inline void share_batch_send(struct share_bench *b, uint32_t number, const struct ndarray *x,
-                                    const uint64_t start_ns[2])
+/* A picture of each sample, over these legs. */
+static inline void share_batch_send_over(struct share_bench *b, uint32_t number,
+                                         const struct ndarray *x, const struct frame_leg legs[2])
 {
-    const struct frame_leg legs[2] = {{.share = 0, .peer = 1, .start_ns = start_ns[0]},
-                                      {.share = 1, .peer = 2, .start_ns = start_ns[1]}};
     struct frame_tensor t = {
         .type = x->type, .n_dims = (uint32_t)x->n_dims, .data = x->data, .bytes = ndarray_bytes(x)};
     struct frame_header h = {.kind = FRAME_TENSORS,
@@ -276,6 +286,15 @@ static inline void share_batch_send(struct share_bench *b, uint32_t number, cons
         fail_msg("%s", e.text);
     data_post(link, &h, buffer, NULL, NULL);
     data_disconnect(&link);
+}
+
+/* To share 0 and then share 1, not computed before `start_ns` there. */
+static inline void share_batch_send(struct share_bench *b, uint32_t number, const struct ndarray *x,
+                                    const uint64_t start_ns[2])
+{
+    const struct frame_leg legs[2] = {{.share = 0, .peer = 1, .start_ns = start_ns[0]},
+                                      {.share = 1, .peer = 2, .start_ns = start_ns[1]}};
+    share_batch_send_over(b, number, x, legs);
 }
 
 #endif
