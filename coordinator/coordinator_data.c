@@ -74,6 +74,7 @@ static void on_link_down(void *ctx, struct data_link *link, const struct err *wh
     event_push(ctx, &(struct data_event){.link = data_link_number(link)});
 }
 
+/* A frame on its way. */
 struct post_ctx {
     struct coordinator_data *data;
     struct frame_header header;
@@ -82,10 +83,10 @@ struct post_ctx {
 static void on_posted(void *ctx, int status)
 {
     struct post_ctx *p = ctx;
-    if (status < 0)
+    if (status < 0) {
         log_warn_limited("coordinator", "frame_not_sent", "status=%s", status_word(status));
-    if (status < 0)
         event_push(p->data, &(struct data_event){.header = p->header});
+    }
     free(p);
 }
 
@@ -254,10 +255,12 @@ static void sessions_sync(struct coordinator *c)
     for (int i = 0; i < n && rc == 0; i++)
         rc = data_allow(d->endpoint, wanted[i], NULL, &e);
     free(keys);
-    if (rc < 0)
-        log_warn("coordinator", "data_not_allowed", "why=\"%s\"", e.text);
     memcpy(d->sessions, wanted, (size_t)n * sizeof *wanted);
     d->n_sessions = n;
+    if (rc == 0)
+        return;
+    log_warn_limited("coordinator", "data_not_allowed", "why=\"%s\"", e.text);
+    d->n_sessions = 0; /* the next turn tries again */
 }
 
 void coordinator_data_run(struct coordinator *c)

@@ -41,8 +41,10 @@ struct coordinator {
     uint64_t gateway_tried_ns;
     uint64_t not_sent, not_sent_told_ns; /* messages since the last line in the log */
     struct coordinator_data *data;       /* NULL: none was needed yet */
-    uv_poll_t pools; /* when the scheduler of pools wants to be asked again: a timer of ... */
-    int pools_timer; /* ... nanoseconds, for deadlines that a loop's milliseconds are too many of */
+    /* When the scheduler of pools wants to be asked again: a timer of nanoseconds, since a loop's
+     * milliseconds are too many for some deadlines. */
+    uv_poll_t pools;
+    int pools_timer;
     int64_t pools_at; /* that it is set to; INT64_MAX: it is not */
     int jobs;         /* models being opened and work being done on other threads */
     void (*job_ended)(struct coordinator *c); /* a job on another thread is over */
@@ -64,10 +66,14 @@ void coordinator_models_free(struct coordinator *c);
 /* Runs a piece of work on another thread; the core gets it back on the loop. */
 void coordinator_work_start(struct coordinator *c, struct coord_work *w);
 
-/* The data endpoint: as coord_config.data_open says; sends a frame, which it takes; does what came
- * in; closes. */
+/* ---- the data endpoint; until it is opened the others do nothing ---- */
+
+/* As coord_config.data_open says; `ctx` is the coordinator. */
 int coordinator_data_open(void *ctx, struct pack_span agent, struct pack_span *own, struct err *e);
+/* Sends a frame, which it takes, or keeps it until there is a buffer; the core hears of what is
+ * lost. */
 void coordinator_data_post(struct coordinator *c, struct coord_frame *f);
+/* Gives the core what has come in, lets in who may send now, and sends what waited. */
 void coordinator_data_run(struct coordinator *c);
 void coordinator_data_close(struct coordinator *c);
 

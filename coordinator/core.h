@@ -71,9 +71,9 @@ void coord_worked(struct coord *core, struct coord_work *w);
 /* The answer to COORD_STORE: all batches up to `number` are written, or that one could not be: why
  * (the shell tries again, and tells again). */
 void coord_stored(struct coord *core, uint64_t number, const struct err *why);
-/* Asks all work that is out to end early: before whoever owns the threads waits for them. */
-/* The end is near: what is stored now and then is stored. */
+/* The coordinator is about to stop: what is otherwise stored every now and then is stored now. */
 void coord_stopping(struct coord *core);
+/* Asks all work that is out to end early: before whoever owns the threads waits for them. */
 void coord_works_cancel(struct coord *core);
 /* Time has passed. Call every COORD_TICK_MS or sooner. */
 void coord_tick(struct coord *core);
@@ -92,10 +92,12 @@ void coord_pool_requests(struct coord *core, struct pool_requests *out);
 /* Sends what is due, and gives the time of env's clock, in ns, at which it wants to be called again
  * (INT64_MAX: after the next event). Call after every event. */
 int64_t coord_pools_run(struct coord *core);
-/* A frame came to the coordinator's data endpoint; one that was to go out did not. */
+/* A frame came to the coordinator's data endpoint. */
 void coord_frame_in(struct coord *core, const struct frame_header *h, const uint8_t *payload);
+/* A frame of COORD_FRAME did not leave, or its link broke before it had. */
 void coord_frame_lost(struct coord *core, const struct frame_header *h);
-/* The sessions that frames may come with, and the keys of those who may send them. How many. */
+/* The sessions that frames may come with, and the keys of those who may send them: up to `max`;
+ * returns how many. */
 int coord_pool_sessions(const struct coord *core, uint64_t *out, int max);
 size_t coord_member_keys(const struct coord *core, uint8_t (*out)[KEY_BYTES], size_t max);
 

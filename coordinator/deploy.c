@@ -52,7 +52,9 @@ static void option_name(const char *key, bool readers, char *out, size_t size)
 static void option_value(const char *key, const json_t *value, struct buffer *out)
 {
     bool time = strcmp(key, "ttft") == 0 || strcmp(key, "tpot") == 0;
-    if (json_is_string(value))
+    if (!value)
+        buffer_printf(out, "not given");
+    else if (json_is_string(value))
         buffer_printf(out, "%.40s", json_string_value(value));
     else if (json_is_number(value))
         buffer_printf(out, "%g%s", json_number_value(value), time ? "ms" : "");
@@ -60,7 +62,26 @@ static void option_value(const char *key, const json_t *value, struct buffer *ou
         buffer_printf(out, "given");
 }
 
-/* "--wire-x A there, B here" of every option that differs. */
+/* "--wire A there, B here"; where the two are called differently each has its name. */
+static void option_compare(const char *key, const json_t *const sides[2], struct buffer *out)
+{
+    const json_t *values[2] = {json_object_get(sides[0], key), json_object_get(sides[1], key)};
+    char names[2][40];
+    if (values[0] && values[1] && json_equal(values[0], values[1]))
+        return;
+    for (int i = 0; i < 2; i++)
+        option_name(key, json_object_get(sides[values[i] ? i : 1 - i], "prefill"), names[i],
+                    sizeof names[i]);
+    buffer_printf(out, "%s%s ", out->size ? "; " : "", names[0]);
+    option_value(key, values[0], out);
+    buffer_printf(out, " there, ");
+    if (strcmp(names[0], names[1]) != 0)
+        buffer_printf(out, "%s ", names[1]);
+    option_value(key, values[1], out);
+    buffer_printf(out, " here");
+}
+
+/* Every option that differs. */
 static void options_compare(const json_t *there, const json_t *here, struct buffer *out)
 {
     const json_t *const sides[2] = {there, here};
@@ -71,26 +92,7 @@ static void options_compare(const json_t *there, const json_t *here, struct buff
     json_object_update(all, (json_t *)here);
     json_object_foreach(all, key, unused)
     {
-        json_t *values[2] = {json_object_get(there, key), json_object_get(here, key)};
-        char names[2][40] = {"", ""};
-        if (values[0] && values[1] && json_equal(values[0], values[1]))
-            continue;
-        for (int i = 0; i < 2; i++)
-            option_name(key, json_object_get(sides[values[i] ? i : 1 - i], "prefill"), names[i],
-                        sizeof names[i]);
-        for (int i = 0; i < 2; i++) {
-            bool named = i && strcmp(names[0], names[1]) == 0;
-            buffer_printf(out, "%s%s%s",
-                          i           ? ", "
-                          : out->size ? "; "
-                                      : "",
-                          named ? "" : names[i], named ? "" : " ");
-            if (values[i])
-                option_value(key, values[i], out);
-            else
-                buffer_printf(out, "not given");
-            buffer_printf(out, " %s", i ? "here" : "there");
-        }
+        option_compare(key, sides, out);
     }
     json_decref(all);
 }

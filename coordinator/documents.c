@@ -45,7 +45,7 @@ int document_write(struct coord *c, enum request_document which, const char *nam
                    struct buffer *out, struct err *e)
 {
     json_t *document = NULL;
-    err_set(e, HP_ENOMEM, "no memory for a document");
+    err_set(e, HP_ENOMEM, "no memory for a document"); /* unless one of these says more */
     switch (which) {
     case DOCUMENT_CLUSTER: document = cluster_json(c); break;
     case DOCUMENT_TOPOLOGY: document = topology_document(c); break;

@@ -79,8 +79,9 @@ struct placement_device placing_device_of_id(struct coord *c, const char *id);
 /* Sets what the spec names (`devices`, `ends`, `ranges`), and takes the room of what is left out
  * from `cluster`, which becomes the job's own. Errors as placement_make says. */
 int placing_devices_read(struct placement_job *p, struct deployment *d, struct err *e);
-/* Takes the room of a device; HP_ENOENT. */
-int placing_device_leave_out(struct placement_job *p, const char *name, struct err *e);
+/* Takes the room of these agents and devices ("A,B/gpu1"), up to one that is not there: HP_ENOENT
+ * names it. */
+int placing_devices_leave_out(struct placement_job *p, const char *names, struct err *e);
 
 /* ---- on any thread ---- */
 

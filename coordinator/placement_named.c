@@ -183,7 +183,7 @@ static void unreached_leave_out(struct placement_job *p, struct deployment *d)
     }
 }
 
-int placing_device_leave_out(struct placement_job *p, const char *name, struct err *e)
+static int device_leave_out(struct placement_job *p, const char *name, struct err *e)
 {
     struct placement_device at = placement_device_named(p->core, name);
     if (!at.agent)
@@ -195,16 +195,33 @@ int placing_device_leave_out(struct placement_job *p, const char *name, struct e
     return 0;
 }
 
-/* Devices that read prompts answer none. */
+/* The first of names with commas between; what stands behind it. */
+static const char *name_first(const char *names, char out[DEPLOYMENT_RANGE_AGENT])
+{
+    size_t n = strcspn(names, ",");
+    snprintf(out, DEPLOYMENT_RANGE_AGENT, "%.*s", (int)n, names);
+    return names + n + (names[n] == ',');
+}
+
+int placing_devices_leave_out(struct placement_job *p, const char *names, struct err *e)
+{
+    char name[DEPLOYMENT_RANGE_AGENT];
+    int rc = 0;
+    while (rc == 0 && *names) {
+        names = name_first(names, name);
+        rc = device_leave_out(p, name, e);
+    }
+    return rc;
+}
+
+/* Devices that read prompts answer none; one that is not there any more reads nothing. */
 static void readers_leave_out(struct placement_job *p, const char *readers)
 {
-    struct err unknown = {0}; /* whoever is no more reads nothing */
+    char name[DEPLOYMENT_RANGE_AGENT];
+    struct err unknown = {0};
     while (*readers) {
-        char name[DEPLOYMENT_RANGE_AGENT];
-        size_t n = strcspn(readers, ",");
-        snprintf(name, sizeof name, "%.*s", (int)n, readers);
-        placing_device_leave_out(p, name, &unknown);
-        readers += n + (readers[n] == ',');
+        readers = name_first(readers, name);
+        device_leave_out(p, name, &unknown);
     }
 }
 

@@ -1,6 +1,5 @@
 #include "coordinator/placement_what_if.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,9 +8,9 @@
 #include "coordinator/works.h"
 
 struct what_if {
-    struct coord_work work;
+    struct coord_work work; /* first */
     struct placement_job *job;
-    struct request_what_if asked; /* `deployment` and `without` point behind it */
+    struct request_what_if asked; /* its names point into `texts` */
     char texts[];
 };
 
@@ -118,19 +117,6 @@ static struct what_if *what_if_create(const struct request_what_if *asked)
     return w;
 }
 
-static int devices_leave_out(struct placement_job *p, const char *names, struct err *e)
-{
-    int rc = 0;
-    while (rc == 0 && *names) {
-        char name[DEPLOYMENT_RANGE_AGENT];
-        size_t n = strcspn(names, ",");
-        snprintf(name, sizeof name, "%.*s", (int)n, names);
-        rc = placing_device_leave_out(p, name, e);
-        names += n + (names[n] == ',');
-    }
-    return rc;
-}
-
 int placement_what_if(struct coord *c, const struct request_what_if *asked, struct err *e)
 {
     struct deployment *d = deployment_find(c, asked->deployment);
@@ -143,7 +129,7 @@ int placement_what_if(struct coord *c, const struct request_what_if *asked, stru
     if (!w)
         return err_set(e, HP_ENOMEM, "no memory for planning");
     int rc = placing_create(c, d, true, &w->job, e);
-    rc = rc < 0 ? rc : devices_leave_out(w->job, asked->without, e);
+    rc = rc < 0 ? rc : placing_devices_leave_out(w->job, asked->without, e);
     rc = rc < 0 ? rc : works_add(c, &w->work, NULL, e);
     if (rc < 0) {
         what_if_free(w);

@@ -95,9 +95,9 @@ struct request_spec {
     const char *client;     /* who asks, for fair shares of the queue: "key NAME" or "address A";
                                copied; NULL: nobody in particular */
     struct request_callbacks callbacks;
-    uint64_t
-        stream; /* by chance, the request's own: it outlives the coordinator, whose next run has
-                   it in `streams`. Not of one with `embed` or scores. 0: it ends with this run */
+    /* A number by chance, the request's own: it outlives the coordinator, whose next run has it in
+     * `streams`. Not of one with `embed` or scores. 0: it ends with this run. */
+    uint64_t stream;
     struct pack_span note; /* with `stream`: whatever the caller wants to have back then; copied */
 };
 
@@ -127,11 +127,11 @@ enum request_document {
 struct request_what_if {
     const char *deployment;
     const char *without; /* agents and devices that may not be used, with commas between */
-    /* Exactly once, unless request_what_if was refused. `why`: there is no plan, and this is why;
-     * else `json`, n bytes that are gone afterwards: {"deployment", "without", "prompt_tokens",
-     * "answer_tokens", "context", "sequences", "wire", "wire_why", "before" (null where it does
-     * not serve), "after": {"ttft_s", "tpot_s", "tokens_per_s", "requests_per_s"}, "timeline": [of
-     * each stage {"arrive_s", "start_s", "end_s"} by slice], "plan": hp-plan/1}. */
+    /* Exactly once, unless `what_if` of struct requests refused it. `why`: there is no plan, and
+     * this is why; else `json`, n bytes that are gone afterwards: {"deployment", "without",
+     * "prompt_tokens", "answer_tokens", "context", "sequences", "wire", "wire_why", "before" (null
+     * where it does not serve), "after": {"ttft_s", "tpot_s", "tokens_per_s", "requests_per_s"},
+     * "timeline": [of each stage {"arrive_s", "start_s", "end_s"} by slice], "plan": hp-plan/1}. */
     void (*done)(void *ctx, const char *json, size_t n, const struct err *why);
     void *ctx;
 };

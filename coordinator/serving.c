@@ -221,20 +221,20 @@ static void requests_forget(void *ctx, uint64_t stream)
 
 void serving_requests(struct coord *core, struct requests *out)
 {
-    *out = (struct requests){core,
-                             requests_models,
-                             requests_find,
-                             requests_begin,
-                             requests_limits,
-                             requests_open,
-                             requests_cancel,
-                             requests_api_keys,
-                             requests_api_key_allowed,
-                             requests_metrics,
-                             requests_document,
-                             requests_what_if,
-                             requests_work,
-                             requests_streams,
-                             requests_attach,
-                             requests_forget};
+    *out = (struct requests){.ctx = core,
+                             .models = requests_models,
+                             .find = requests_find,
+                             .begin = requests_begin,
+                             .limits = requests_limits,
+                             .open = requests_open,
+                             .cancel = requests_cancel,
+                             .api_keys = requests_api_keys,
+                             .api_key_allowed = requests_api_key_allowed,
+                             .metrics = requests_metrics,
+                             .document = requests_document,
+                             .what_if = requests_what_if,
+                             .work = requests_work,
+                             .streams = requests_streams,
+                             .attach = requests_attach,
+                             .forget = requests_forget};
 }

@@ -14,7 +14,7 @@
 #include "coordinator/sequence_orders.h"
 #include "coordinator/stream_records.h"
 
-/* One of an earlier run that nobody has attached to. */
+/* A request of an earlier run that nobody has attached to. */
 struct stream_left {
     uint64_t stream, request;
     uint8_t *note;
@@ -116,7 +116,7 @@ static int stream_restore(struct coord *c, uint64_t stream, struct pack_span byt
     return 0;
 }
 
-/* It had come to its end: the sequence that was made of what it had asked for is not needed. */
+/* The request had come to its end: the sequence that was made of what it had asked for goes. */
 static int stream_end_restore(struct coord *c, uint64_t stream, struct pack_span bytes,
                               struct arena *arena, struct err *e)
 {
@@ -199,7 +199,7 @@ static bool answer_take(struct coord *c, struct sequence *s, const struct messag
     return true;
 }
 
-/* It goes on where it is, under this coordinator. */
+/* The sequence goes on where it is, under this coordinator. */
 static bool stream_adopt(struct coord *c, struct sequence *s, const struct message_stream *row)
 {
     struct deployment *d = s->deployment;
@@ -221,7 +221,7 @@ static bool stream_adopt(struct coord *c, struct sequence *s, const struct messa
     return true;
 }
 
-/* It came to its end without a coordinator. */
+/* The sequence came to its end without a coordinator. */
 static void stream_finish(struct coord *c, struct sequence *s, const struct message_stream *row)
 {
     struct deployment *d = s->deployment;
@@ -232,7 +232,7 @@ static void stream_finish(struct coord *c, struct sequence *s, const struct mess
     sequence_finish(c, s, strcmp(row->finish, "stop") == 0 ? REQUEST_STOP : REQUEST_LENGTH);
 }
 
-/* A stage that is not the last has it, which may be of use. */
+/* A stage that is not the last has the sequence, which may be of use. */
 static bool stream_held(struct coord *c, struct sequence *s, const struct message_stream *row)
 {
     if (s->state == SEQUENCE_ACTIVE || row->sequence < s->held_id)
@@ -242,7 +242,7 @@ static bool stream_held(struct coord *c, struct sequence *s, const struct messag
     return true;
 }
 
-static void stream_told(struct coord *c, struct member *m, const struct message_stream *row)
+static void stream_row_take(struct coord *c, struct member *m, const struct message_stream *row)
 {
     struct sequence *s = row->stream ? sequence_of_stream(c, row->stream) : NULL;
     struct deployment *d = s ? s->deployment : NULL;
@@ -272,7 +272,7 @@ void streams_told(struct coord *c, struct member *m, const struct message_stream
 {
     const struct message_stream *rows = t->streams.items;
     for (size_t i = 0; i < t->streams.count; i++)
-        stream_told(c, m, &rows[i]);
+        stream_row_take(c, m, &rows[i]);
     m->streams_awaited = m->streams_awaited && !t->whole;
 }
 
@@ -350,9 +350,7 @@ uint64_t streams_attach(struct coord *c, uint64_t stream, const struct request_c
     if (!s)
         return 0;
     s->callbacks = *callbacks;
-    if (s->n_output && !sequence_call_back(c, s, s->prompt + s->n_prompt, (size_t)s->n_output)) {
+    if (s->n_output && !sequence_call_back(c, s, s->prompt + s->n_prompt, (size_t)s->n_output))
         sequence_fail_memory(c, s);
-        return request;
-    }
     return request;
 }

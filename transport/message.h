@@ -420,8 +420,8 @@ struct message_share_peer { /* whoever holds shares of a plan, and who hears of 
     const char *device; /* what a paced one stands for, "node/device"; "" else */
 };
 
-/* Where batches of a plan go from this agent's shares: legs (frame.h) name rows of this list; the
- * coordinator is row 0. */
+/* Where batches of a plan go from this agent's shares: legs (frame_tensors.h) name rows of this
+ * list; the coordinator is row 0. */
 struct message_share_connect {
     uint64_t deployment, generation;
     struct pack_list peers; /* struct message_share_peer */

@@ -87,19 +87,17 @@ static size_t calls_in(struct answer_reader *r, const struct answer_sink *sink)
     struct call_teller teller = {r, sink};
     void (*each)(void *, const struct tool_call *) = r->rules.format->whole ? call_hold : call_tell;
     size_t end = r->at, n;
-    char *text = (char *)r->held.data;
-    char kept = '\0';
     if (r->kind == VALUE_PYTHON)
-        return tool_python_read(r->rules.names, text + r->value, end - r->value, each, &teller);
-    if (end == r->held.size)
-        buffer_cstr(&r->held), text = (char *)r->held.data;
-    else
-        kept = text[end], text[end] = '\0';
-    n = r->held.failed ? 0
-                       : tool_calls_read(r->rules.format, r->rules.names, text + r->value,
-                                         end - r->value, each, &teller);
-    if (end < r->held.size)
-        text[end] = kept;
+        return tool_python_read(r->rules.names, answer_held(r) + r->value, end - r->value, each,
+                                &teller);
+    if (r->held.failed)
+        return 0;
+    buffer_cstr(&r->held); /* a NUL behind all of it, and for now one behind the call */
+    char *text = (char *)r->held.data, behind = text[end];
+    text[end] = '\0';
+    n = tool_calls_read(r->rules.format, r->rules.names, text + r->value, end - r->value, each,
+                        &teller);
+    text[end] = behind;
     return n;
 }
 

@@ -2,7 +2,7 @@
 
 #include "coordinator/gateway/openai.h"
 
-/* One event with the document, or with why there is none. */
+/* One event with the document; with an empty one where there is no memory for it. */
 static void event_write(const struct live *l, struct buffer *out)
 {
     struct err e = {0};

@@ -26,12 +26,10 @@ int prompt_render(const struct openai_body *b, struct model *model, struct buffe
 
 void prompt_free(struct prompt *p);
 
-/* Fills `out` (`why` is its failure, and lives as long as that is read), and the grammar of the
- * body's sampling where one is asked for (or its calls are held, to a format that the model's
- * template has), and frees what the body holds of the prompt. A prompt that cannot fit into
- * `context` is refused by its bytes before it is tokenized, with the code and in the words that
- * clients know
- * ("context_length_exceeded"). */
+/* Fills `out`, and the grammar of the body's sampling where the answer or its calls are held to
+ * one; frees what the body holds of the prompt. `why` becomes out->failure, and lives as long as
+ * that is read. A prompt that cannot fit into `context` is refused by its bytes before it is
+ * tokenized, with the code and in the words that clients know ("context_length_exceeded"). */
 void prompt_make(struct openai_body *b, struct model *model, uint64_t context, struct prompt *out,
                  struct err *why);
 

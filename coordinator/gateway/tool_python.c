@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "common/bytes.h"
+#include "common/utf8.h"
 #include "coordinator/gateway/json_write.h"
 
 enum { MOST_SPACE = 16 }; /* before a name, so that what begins like a call is soon known */
@@ -79,27 +80,6 @@ static bool char_take(struct python_text *p, char c)
     return true;
 }
 
-static void point_write(struct buffer *out, uint32_t c)
-{
-    uint8_t b[4];
-    size_t n = 0;
-    if (c < 0x80) {
-        b[n++] = (uint8_t)c;
-    } else if (c < 0x800) {
-        b[n++] = (uint8_t)(0xC0 | c >> 6);
-    } else if (c < 0x10000) {
-        b[n++] = (uint8_t)(0xE0 | c >> 12);
-        b[n++] = (uint8_t)(0x80 | (c >> 6 & 63));
-    } else {
-        b[n++] = (uint8_t)(0xF0 | c >> 18);
-        b[n++] = (uint8_t)(0x80 | (c >> 12 & 63));
-        b[n++] = (uint8_t)(0x80 | (c >> 6 & 63));
-    }
-    if (c >= 0x80)
-        b[n++] = (uint8_t)(0x80 | (c & 63));
-    buffer_append(out, b, n);
-}
-
 static bool hex_read(struct python_text *p, size_t digits, uint32_t *out)
 {
     *out = 0;
@@ -145,14 +125,10 @@ static bool escape_read(struct python_text *p)
         return true;
     if (c != 'x' && c != 'u' && c != 'U')
         return false;
-    if (!hex_read(p,
-                  c == 'x'   ? 2
-                  : c == 'u' ? 4
-                             : 8,
-                  &point) ||
-        !pair_read(p, &point) || point == 0 || point > 0x10FFFF)
+    size_t digits = c == 'x' ? 2 : c == 'u' ? 4 : 8;
+    if (!hex_read(p, digits, &point) || !pair_read(p, &point) || point == 0 || point > 0x10FFFF)
         return false;
-    point_write(&p->string, point);
+    utf8_append(&p->string, point);
     return true;
 }
 

@@ -8,7 +8,6 @@
 #include "coordinator/pools/pool_describe.h"
 #include "coordinator/pools/pool_orders.h"
 #include "coordinator/pools/pool_planning.h"
-#include "coordinator/pools/pool_spec.h"
 
 enum {
     SETTLE_MS = 700, /* agents have come or gone for so long before a plan is made */

@@ -1,9 +1,12 @@
 /* What is applied, read from its document: the workload, each model's profile, network and
  * manifest. The document is what hpctl asks with and what the store keeps:
  *
- *     {"workload": hp-workload/1, "profiles": {MODEL: hp-profile/1}, "source_machine", "agents":
- * [], "upload_only", "networks": [{"name", "manifest" (hex), "source_path", "limit_bytes",
- *      "inputs": [{"name", "type", "dims"}], "outputs", "dims": {SYMBOL: SIZE}, "bounds": []}]} */
+ *     {"workload": hp-workload/1,
+ *      "profiles": {MODEL: hp-profile/1},
+ *      "source_machine": "", "agents": [], "upload_only": false,
+ *      "networks": [{"name", "manifest" (hex), "source_path", "limit_bytes",
+ *                    "inputs": [{"name", "type", "dims"}], "outputs",
+ *                    "dims": {SYMBOL: SIZE}, "bounds": []}]} */
 #ifndef HP_COORDINATOR_POOLS_POOL_SPEC_H
 #define HP_COORDINATOR_POOLS_POOL_SPEC_H
 
