@@ -6,14 +6,15 @@
 #include "agent/core_int.h"
 #include "common/vector.h"
 
-enum { TOLD_MOST_IDS = 2 << 20 }; /* of one message: a quarter of what it may weigh, or one row */
+/* Tokens in one message: a quarter of the bytes that it may have; a single row may have more. */
+enum { TOLD_MOST_IDS = 2 << 20 };
 
 static bool stream_is_told(const struct core_stage *s, const struct core_sequence *own)
 {
     return own->open.stream && core_stage_is_last(s) && !own->open.all_logits;
 }
 
-/* Without memory they are not known any more, which is told. */
+/* Where memory is short they are left out: the answer is shorter than `sampled` says. */
 static void answer_add(struct core_sequence *own, const uint32_t *ids, size_t n)
 {
     if (!n || !vector_reserve(own->answer, own->room_answer, own->n_answer + n))

@@ -6,7 +6,7 @@
 
 #include "agent/engine/spill_file.h"
 
-/* Of one that was never written without its digest. */
+/* The digest at the end of the bytes is filled in when they are written to a file. */
 struct spill_image {
     atomic_uint holders;
     atomic_ullong *counted; /* what of all images takes memory */
@@ -17,7 +17,7 @@ struct spill_image {
 /* With one holder, and room for keys and values (*keys). NULL: no memory. */
 struct spill_image *spill_image_make(const struct spill_head *h, atomic_ullong *counted,
                                      uint8_t **keys);
-/* Of bytes that are its own from now on. NULL: no memory. */
+/* Takes the bytes. NULL: no memory. */
 struct spill_image *spill_image_of(struct buffer b, atomic_ullong *counted);
 /* What a file of this head has of an image that has all of it. NULL: no memory. */
 struct spill_image *spill_image_cut(const struct spill_image *whole, const struct spill_head *h);

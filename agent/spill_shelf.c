@@ -14,7 +14,7 @@
 
 /* ---- entries ---- */
 
-/* It is wanted now, and so is what it needs. */
+/* The entry is wanted now, and so are those that it needs. */
 static void entry_touch(struct spill_shelf *s, struct spill_entry *x)
 {
     for (; x; x = x->parent)
@@ -32,7 +32,7 @@ static void entry_unfile(struct spill_shelf *s, struct spill_entry *x)
     s->disk_bytes -= x->bytes;
 }
 
-/* It goes, and before it whatever needs it. */
+/* Removes an entry, and before it those that need it. */
 static void entry_remove(struct spill_shelf *s, struct spill_entry *x)
 {
     size_t i = s->n_entries;
@@ -52,7 +52,7 @@ static void entry_remove(struct spill_shelf *s, struct spill_entry *x)
     spill_entry_free(x);
 }
 
-/* What was wanted longest ago, in memory or in files; NULL: nothing is. */
+/* The entry that was wanted longest ago, of those in memory or of those in files; NULL: none is. */
 static struct spill_entry *entry_oldest(const struct spill_shelf *s, bool disk)
 {
     struct spill_entry *best = NULL;
@@ -64,7 +64,8 @@ static struct spill_entry *entry_oldest(const struct spill_shelf *s, bool disk)
     return best;
 }
 
-/* Files of what was wanted before that go until no more than this is there, or none is left. */
+/* Removes files, what was wanted longest ago first, until they take no more than `limit`; what was
+ * wanted at `before` or later stays. */
 static void disk_trim(struct spill_shelf *s, uint64_t limit, uint64_t before)
 {
     struct spill_entry *x;
@@ -76,7 +77,7 @@ static void disk_trim(struct spill_shelf *s, uint64_t limit, uint64_t before)
     }
 }
 
-/* Writes its file, for which older ones make room. False: there is none. */
+/* Writes an entry's file, for which older ones make room. False: it is not written. */
 static bool entry_write(struct spill_shelf *s, struct spill_entry *x)
 {
     char path[SPILL_PATH_ROOM];
@@ -101,7 +102,8 @@ static bool entry_write(struct spill_shelf *s, struct spill_entry *x)
     return true;
 }
 
-/* What an entry needs has its file before it, whenever an agent ends. */
+/* Writes an entry's file, and before it the files of those that it needs: whenever an agent ends,
+ * no file lacks what it needs. */
 static bool entry_file(struct spill_shelf *s, struct spill_entry *x)
 {
     while (!x->filed) {
@@ -114,7 +116,7 @@ static bool entry_file(struct spill_shelf *s, struct spill_entry *x)
     return true;
 }
 
-/* From memory into its file. False: it stays in memory. */
+/* An entry goes from memory into its file. False: it stays in memory. */
 static bool entry_to_disk(struct spill_shelf *s, struct spill_entry *x)
 {
     if (!entry_file(s, x))
@@ -138,7 +140,8 @@ static void memory_trim(struct spill_shelf *s, uint64_t limit)
 
 /* ---- what an earlier run left ---- */
 
-/* Takes its entry; false: it could not be read now, and the next start may find it. */
+/* Takes the entry of a file. False: the file could not be read now, and the next start may find it.
+ */
 static bool file_take(struct spill_shelf *s, const char *name)
 {
     char path[SPILL_PATH_ROOM];
@@ -163,7 +166,7 @@ static int first_compare(const void *a, const void *b)
     return (x->head.first > y->head.first) - (x->head.first < y->head.first);
 }
 
-/* One of the first n entries becomes its parent, or it needs none. */
+/* Whether one of the first n entries could become the entry's parent, or it needs none. */
 static bool entry_adopted(const struct spill_shelf *s, struct spill_entry *x, size_t n)
 {
     bool joined = spill_entry_join(x, NULL);
@@ -172,8 +175,8 @@ static bool entry_adopted(const struct spill_shelf *s, struct spill_entry *x, si
     return joined;
 }
 
-/* Each hangs on one with fewer pages before its own. What is left of chains whose beginnings are
- * gone goes: from the folder, too, where that is known of the `whole` of it. */
+/* Joins each entry to the one that has the pages before its own. What is left of chains whose
+ * beginnings are gone is dropped; its files are removed, too, if the `whole` folder was read. */
 static void entries_join(struct spill_shelf *s, bool whole)
 {
     size_t n = 0;
@@ -218,7 +221,7 @@ int spill_shelf_open(struct spill_shelf *s, struct err *e)
     return 0;
 }
 
-/* What was wanted last, in memory; NULL: nothing is. */
+/* The entry in memory that was wanted last; NULL: none is there. */
 static struct spill_entry *entry_newest(const struct spill_shelf *s)
 {
     struct spill_entry *best = NULL;
@@ -228,7 +231,7 @@ static struct spill_entry *entry_newest(const struct spill_shelf *s)
     return best;
 }
 
-/* What was wanted last goes first. */
+/* Writes what is in memory into files, what was wanted last first, while there is time. */
 static void memory_save(struct spill_shelf *s)
 {
     uint64_t until_ns = env_now_ns(&env_real) + s->save_most_ns, written = 0;
@@ -341,7 +344,8 @@ void spill_shelf_put(struct spill_shelf *s, struct spill_image *i)
     memory_trim(s, s->memory_limit);
 }
 
-/* Held for one more; NULL: it is not there any more, or there is no memory (HP_ENOMEM). */
+/* An entry's image, held for the caller. NULL: there is no memory for it (HP_ENOMEM), or its file
+ * is gone or changed, and the entry goes, too. */
 static struct spill_image *entry_image(struct spill_shelf *s, struct spill_entry *x, struct err *e)
 {
     double took_s = 0;
@@ -360,7 +364,7 @@ static struct spill_image *entry_image(struct spill_shelf *s, struct spill_entry
     return i;
 }
 
-/* With room for the images of an entry and of all that it needs. */
+/* Room for the images of an entry and of all that it needs. NULL: no memory. */
 static struct spill_found *found_make(const struct spill_entry *x, struct err *e)
 {
     size_t n = 0;

@@ -82,6 +82,13 @@ static struct shown key_shown(const char *key)
     return out;
 }
 
+/* A part that is scrolled where it is wider than the page. */
+static void box_begin(struct buffer *out, const char *name)
+{
+    buffer_printf(out, "<div class=\"box\" tabindex=\"0\" role=\"region\" aria-label=\"%s\">",
+                  name);
+}
+
 /* ---- what it promises ---- */
 
 static void fact_write(struct buffer *out, const char *name, const char *value)
@@ -117,10 +124,9 @@ static void facts_write(struct buffer *out, const json_t *plan)
 static void table_begin(struct buffer *out, const char *name, const char *const *heads)
 {
     text_write(out, "h2", name);
-    buffer_printf(out,
-                  "\n<div class=\"box\" tabindex=\"0\" role=\"region\" aria-label=\"%s\"><table>"
-                  "<thead><tr>",
-                  name);
+    buffer_printf(out, "\n");
+    box_begin(out, name);
+    buffer_printf(out, "<table><thead><tr>");
     for (; *heads; heads++)
         text_write(out, "th", *heads);
     buffer_printf(out, "</tr></thead><tbody>\n");
@@ -285,9 +291,9 @@ static void json_write(struct buffer *out, const json_t *plan)
 {
     char *text = json_dumps(plan, JSON_INDENT(1) | JSON_REAL_PRECISION(9));
     out->failed |= !text;
-    buffer_printf(out, "<details><summary>The plan as hpctl reads it</summary>\n"
-                       "<div class=\"box\" tabindex=\"0\" role=\"region\" aria-label=\"The plan as "
-                       "JSON\"><pre>");
+    buffer_printf(out, "<details><summary>The plan as hpctl reads it</summary>\n");
+    box_begin(out, "The plan as JSON");
+    buffer_printf(out, "<pre>");
     escape_xml(out, text ? text : "");
     buffer_printf(out, "</pre></div></details>\n");
     free(text);
@@ -313,8 +319,9 @@ int plan_report_save(const char *file, const char *title, const json_t *plan,
     buffer_printf(&out, "\n");
     facts_write(&out, plan);
     text_write(&out, "h2", "How it runs");
-    buffer_printf(&out, "\n<div class=\"box\" tabindex=\"0\" role=\"region\" aria-label=\"How it "
-                        "runs\">\n");
+    buffer_printf(&out, "\n");
+    box_begin(&out, "How it runs");
+    buffer_printf(&out, "\n");
     buffer_append(&out, picture->data, picture->size);
     buffer_printf(&out, "</div>\n");
     for (size_t i = 0; i < sizeof plan_kinds / sizeof *plan_kinds; i++)
