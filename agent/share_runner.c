@@ -16,6 +16,8 @@
 
 /* While there is no room for an output it is asked for as often, and for so long. */
 enum { ROOM_TRY_MS = 1, ROOM_LIMIT_MS = 2000 };
+/* Batches come another way than share_connect, and may be here before it. */
+#define CONNECT_LIMIT_NS UINT64_C(1000000000)
 
 struct share_runner {
     struct share_runner_config config;
@@ -126,7 +128,7 @@ static void batch_run(struct share_runner *r, struct share_batch *b, struct shar
     struct err e = {0};
     uint64_t began_ns = env_now_ns(&env_real);
     int rc = peers ? share_step_read(r->running, &b->header, payload->bytes, &e)
-                   : err_set(&e, HP_EBUSY, "this agent does not know yet where its results go");
+                   : err_set(&e, HP_ENOENT, "this agent was not told where its results go");
     rc = rc < 0 ? rc : share_step_run(r->running, r->part, (int)b->header.n_tokens, &e);
     data_buffer_release(r->config.data, payload);
     struct frame_leg *own = share_step_leg(r->running, b->header.first_position);
@@ -175,12 +177,23 @@ static int part_load(struct share_runner *r, struct err *e)
     return rc;
 }
 
+/* When the next batch may begin, UINT64_MAX: there is none. While nobody knows where its results
+ * go it waits a while. */
+static uint64_t batch_due_ns(const struct share_runner *r)
+{
+    uint64_t due = share_queue_due_ns(&r->queue);
+    if (due == UINT64_MAX || r->peers)
+        return due;
+    uint64_t until = r->queue.batches[0].arrived_ns + CONNECT_LIMIT_NS;
+    return due > until ? due : until;
+}
+
 /* Waits until a batch may begin. False: the runner stops. Holds the lock. */
 static bool batch_await(struct share_runner *r, struct share_batch *out)
 {
     while (!atomic_load(&r->stop)) {
-        uint64_t now = env_now_ns(&env_real), due = share_queue_due_ns(&r->queue);
-        if (share_queue_take(&r->queue, now, out))
+        uint64_t now = env_now_ns(&env_real), due = batch_due_ns(r);
+        if (due <= now && share_queue_take(&r->queue, now, out))
             return true;
         if (due == UINT64_MAX) {
             pthread_cond_wait(&r->changed, &r->lock);
@@ -316,6 +329,7 @@ void share_runner_connect(struct share_runner *r, struct share_peers *peers)
     pthread_mutex_lock(&r->lock);
     struct share_peers *old = r->peers;
     r->peers = peers;
+    pthread_cond_signal(&r->changed);
     pthread_mutex_unlock(&r->lock);
     share_peers_release(old);
 }

@@ -144,10 +144,11 @@ void pool_batches_result(struct coord *c, struct pool_plan *p, const struct fram
     int n = 0, n_legs = b ? p->topology.pipelines[b->path.pipeline].n_stages : 0;
     if (!b)
         return; /* it was given up */
+    int n_samples = b->n_parts * p->spec->models[b->model].unit;
     int rc = frame_tensors_decode(h, payload, legs, tensors, FRAME_MAX_TENSORS, &n, &why);
     if (rc == 0 && (h->n_runs != n_legs || h->first_position != h->n_runs ||
-                    h->n_tokens != (uint32_t)b->n_parts))
-        rc = err_set(&why, HP_EPROTO, "a batch of %d samples came back as %u", b->n_parts,
+                    h->n_tokens != (uint32_t)n_samples))
+        rc = err_set(&why, HP_EPROTO, "a batch of %d samples came back as %u", n_samples,
                      h->n_tokens);
     double compute_s = rc == 0 ? pool_feedback_take(c, p, b, legs, &times) : 0;
     rc = rc < 0 ? rc
@@ -202,7 +203,7 @@ void pool_batches_failed(struct coord *c, struct pool_plan *p, const struct memb
         return;
     struct err why = {0};
     err_set(&why, coord_failure_code(f->code), "%s", f->text);
-    if (why.code == HP_ELINK)
+    if (why.code == HP_ELINK || why.code == HP_ENOENT)
         batch_again(c, p, b, &why);
     else
         pool_batch_end(c, p, b, &why);

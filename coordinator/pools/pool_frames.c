@@ -103,7 +103,7 @@ struct coord_frame *pool_frame_make(struct coord *c, const struct pool_plan *p,
                               .deployment = p->id,
                               .generation = 1,
                               .batch = b->id,
-                              .n_tokens = (uint32_t)b->n_parts,
+                              .n_tokens = (uint32_t)(b->n_parts * one->spec->models[b->model].unit),
                               .payload_bytes = bytes};
     legs_fill(c, p, b, legs);
     frame_tensors_encode(legs, n_legs, tensors, n, f->payload);

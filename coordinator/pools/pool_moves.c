@@ -197,7 +197,7 @@ static void next_step(struct coord *c)
     listener_tell(c, pool_describe_progress(s->next));
     if (!pool_orders_ready(s->next))
         return;
-    pool_orders_connect(c, s->next);
+    pool_orders_connect(c, s->next, NULL);
     plan_take_over(c);
 }
 

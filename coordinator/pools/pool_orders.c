@@ -116,7 +116,7 @@ static void share_prepare(struct coord *c, struct pool_plan *p, int i)
         .part = s->part,
         .n_blocks = (uint64_t)model->n_blocks,
         .bounds = {model->bounds, (size_t)model->n_bounds},
-        .batch = (uint64_t)pl->batch,
+        .batch = (uint64_t)pl->batch * (uint64_t)model->unit,
         .dims = {model->dims, (size_t)model->n_dims},
         .seconds = {seconds, (size_t)pl->batch},
     };
@@ -175,7 +175,7 @@ void pool_orders_prepare(struct coord *c, struct pool_plan *p)
 
 /* ---- connect, unload ---- */
 
-void pool_orders_connect(struct coord *c, struct pool_plan *p)
+void pool_orders_connect(struct coord *c, struct pool_plan *p, const struct member *only)
 {
     struct message_share_peer *rows = calloc((size_t)p->n_peers + 1, sizeof *rows);
     if (!rows)
@@ -193,7 +193,7 @@ void pool_orders_connect(struct coord *c, struct pool_plan *p)
     struct message msg = {.type = MESSAGE_SHARE_CONNECT};
     msg.u.share_connect = (struct message_share_connect){p->id, 1, {rows, (size_t)p->n_peers}};
     for (int i = 1; i < p->n_peers; i++)
-        if (p->peers[i].agent && p->peers[i].agent->peer)
+        if (p->peers[i].agent && p->peers[i].agent->peer && (!only || p->peers[i].agent == only))
             effects_send(c, p->peers[i].agent->peer, &msg);
     free(rows);
 }

@@ -11,8 +11,8 @@ enum { POOL_UPLOAD_AGAIN_MS = 15000 };
 int pool_orders_begin(struct coord *c, struct pool_plan *p, struct err *e);
 /* Tells every share that has not heard; again after a while where its agent does not list it. */
 void pool_orders_prepare(struct coord *c, struct pool_plan *p);
-/* Where results go, to all agents of the plan. */
-void pool_orders_connect(struct coord *c, struct pool_plan *p);
+/* Where results go, to all agents of the plan (NULL), or to one that has not heard it. */
+void pool_orders_connect(struct coord *c, struct pool_plan *p, const struct member *only);
 void pool_orders_unload(struct coord *c, struct pool_plan *p);
 /* A share's agent says how far it is; *why is set where it failed (HP_...), 0 otherwise. */
 int pool_orders_state(struct coord *c, struct pool_plan *p, const struct member *m,

@@ -41,6 +41,7 @@ struct pool_model {
     const uint32_t *bounds; /* of blocks, in layers of the network; n_bounds 0: not known */
     int n_bounds, n_blocks;
     bool batches; /* the first dimension of all inputs and outputs is the batch */
+    int unit;     /* samples that a request has where requests share no batches; else 1 */
     struct pool_counts counts;
 };
 

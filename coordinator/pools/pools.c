@@ -196,6 +196,8 @@ void pools_share_failed(struct coord *c, const struct member *m,
     struct pool_plan *p = c->pools ? pool_plan_of(c->pools, f->deployment) : NULL;
     log_warn_limited("coordinator", "share_failed", "agent=%s share=%llu why=\"%s\"", m->name,
                      (unsigned long long)f->stage, f->text);
+    if (p && coord_failure_code(f->code) == HP_ENOENT)
+        pool_orders_connect(c, p, m);
     if (p)
         pool_batches_failed(c, p, m, f);
 }

@@ -183,14 +183,33 @@ TEST(what_cannot_be_run_is_told_of_its_batch_and_the_next_one_runs)
     share_bench_close(&b);
 }
 
-TEST(batches_before_the_share_is_connected_are_told)
+TEST(batches_that_are_here_before_the_share_is_connected_wait_for_it)
+{
+    struct share_bench *b = share_bench_open(NULL);
+    share_wait(b, &b->told.n_loaded, 2);
+    struct share_peers *peers = share_peers_hold(b->nodes[0].peers);
+    share_runner_connect(b->nodes[0].runner, NULL);
+    struct ndarray x = random_picture(1, SHARE_SIDE, SHARE_SIDE);
+    share_batch_send(b, 20, &x, at_once);
+    while (share_runner_view(b->nodes[0].runner).queued == 0)
+        ;
+    share_runner_connect(b->nodes[0].runner, peers);
+    share_peers_release(peers);
+    share_wait(b, &b->told.n_results, 1);
+    assert_int_equal(b->told.n_failed, 0);
+    whole_check(b, 0, &x);
+    ndarray_free(&x);
+    share_bench_close(&b);
+}
+
+TEST(batches_of_a_share_that_is_never_connected_are_told)
 {
     struct share_bench *b = share_bench_open(NULL);
     share_wait(b, &b->told.n_loaded, 2);
     share_runner_connect(b->nodes[0].runner, NULL);
     struct ndarray x = random_picture(1, SHARE_SIDE, SHARE_SIDE);
     share_batch_send(b, 21, &x, at_once);
-    fails_with(b, 1, 0, HP_EBUSY, "does not know yet where its results go");
+    fails_with(b, 1, 0, HP_ENOENT, "was not told where its results go");
     ndarray_free(&x);
     share_bench_close(&b);
 }
@@ -258,7 +277,8 @@ int main(void)
         cmocka_unit_test(batches_begin_when_they_are_due_and_in_that_order),
         cmocka_unit_test(a_batch_leaves_for_the_next_share_when_its_link_is_reserved),
         cmocka_unit_test(what_cannot_be_run_is_told_of_its_batch_and_the_next_one_runs),
-        cmocka_unit_test(batches_before_the_share_is_connected_are_told),
+        cmocka_unit_test(batches_that_are_here_before_the_share_is_connected_wait_for_it),
+        cmocka_unit_test(batches_of_a_share_that_is_never_connected_are_told),
         cmocka_unit_test(a_share_that_is_gone_fails_what_is_sent_to_it),
         cmocka_unit_test(a_network_that_is_none_fails_to_load_and_its_batches_fail),
         cmocka_unit_test(what_waits_is_bounded_and_a_share_that_stops_drops_it),

@@ -325,6 +325,44 @@ TEST(sizes_that_are_none_and_second_networks_are_refused_by_place)
     fixture_close(&f);
 }
 
+/* A network that takes batches of two alone, whose profile knows others as well. */
+TEST(requests_to_a_network_of_one_batch_share_none)
+{
+    struct fixture f;
+    struct infers_asked all = {.n = 0};
+    static char arguments[12000];
+    fixture_open(&f);
+    fixture_agent(&f, 0, "fast", 1e9);
+    snprintf(arguments, sizeof arguments, "{\"document\": %s}", document_of(0.1));
+    for (char *at; (at = strstr(arguments, "\"dims\": [-1, 2]")) != NULL;)
+        memcpy(at, "\"dims\": [ 2, 2]", strlen("\"dims\": [ 2, 2]"));
+    size_t before = f.n_sent;
+    fixture_ask(&f, "apply", arguments, NULL);
+    assert_state(&f, "preparing");
+    const struct message *prepare = fixture_last(&f, 10, MESSAGE_STAGE_PREPARE);
+    const struct message_share *share = prepare->u.stage_prepare.share.items;
+    assert_int_equal(share->batch, 2);
+    assert_true(share->seconds.count == 1);
+    shares_ready(&f, before);
+    beats(&f, 1, 200);
+    for (int i = 0; i < 4; i++) {
+        for (int k = 0; k < 4; k++)
+            all.values[4 * i + k] = (float)(10 * i + k);
+        assert_int_equal(asked_add_of(&f, &all, 2, 0), 0);
+        all.inputs[i].data = &all.values[4 * i];
+    }
+    frames_await(&f, 4);
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(f.frames[i]->header.n_tokens, 2);
+        frame_answer(&f, f.frames[i]);
+        assert_int_equal(all.answers[i].status, 0);
+        assert_int_equal(all.answers[i].samples, 2);
+        for (int k = 0; k < 4; k++)
+            assert_true(all.answers[i].values[k] == 2 * all.values[4 * i + k]);
+    }
+    fixture_close(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -337,6 +375,7 @@ int main(void)
         cmocka_unit_test(a_workload_that_cannot_be_planned_leaves_the_one_that_serves),
         cmocka_unit_test(where_no_agent_is_left_requests_are_refused_at_once),
         cmocka_unit_test(sizes_that_are_none_and_second_networks_are_refused_by_place),
+        cmocka_unit_test(requests_to_a_network_of_one_batch_share_none),
     };
     return cmocka_run_group_tests_name("pools_attack", tests, NULL, NULL);
 }
