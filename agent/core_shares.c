@@ -22,6 +22,9 @@ static int share_check(const struct agent_core *c, const struct message_stage_pr
     if (!s->batch || s->batch > MESSAGE_MAX_BATCH)
         return err_set(e, HP_EINVAL, "batches of up to %llu; 1 to %d are possible",
                        (unsigned long long)s->batch, MESSAGE_MAX_BATCH);
+    if (s->sizes > MESSAGE_MAX_SIZES || (s->sizes && s->dims.count % s->sizes))
+        return err_set(e, HP_EINVAL, "%zu dimensions of %llu sizes", s->dims.count,
+                       (unsigned long long)s->sizes);
     if (p->stage > UINT16_MAX || p->generation > UINT32_MAX)
         return err_set(e, HP_EINVAL, "share %llu of generation %llu is beyond what frames can name",
                        (unsigned long long)p->stage, (unsigned long long)p->generation);

@@ -11,11 +11,13 @@ int share_part_open(const struct message_stage_prepare *p, const struct message_
     const struct message_dim *from = share->dims.items;
     struct network_dim *dims = calloc(share->dims.count + 1, sizeof *dims);
     struct onnx_network *network = NULL;
+    size_t sizes = share->sizes ? share->sizes : 1;
     int rc = dims ? network_open(path, limit_bytes, &network, e) : err_no_memory(e, "a share");
     for (size_t i = 0; dims && i < share->dims.count; i++)
         dims[i] = (struct network_dim){from[i].symbol, (int64_t)from[i].size};
     const struct network_part_ask ask = {.dims = dims,
-                                         .n_dims = (int)share->dims.count,
+                                         .n_dims = (int)(share->dims.count / sizes),
+                                         .n_sizes = (int)sizes,
                                          .n_blocks = (int)share->n_blocks,
                                          .bounds = share->bounds.count ? share->bounds.items : NULL,
                                          .first_block = (int)p->first_layer,

@@ -62,13 +62,13 @@ static void load_tell(struct share_runner *r, int status, const struct err *e)
 /* ---- a batch ---- */
 
 /* Seconds that a paced device takes; those of the next larger batch that the plan speaks of. */
-static double paced_seconds(const struct share_runner *r, uint32_t samples)
+static double paced_seconds(const struct share_runner *r, const struct frame_header *h)
 {
-    const struct message_seconds *list = r->share.seconds.items;
-    size_t n = r->share.seconds.count;
-    if (!n || !samples)
+    size_t sizes = r->share.sizes ? r->share.sizes : 1, n = r->share.seconds.count / sizes;
+    if (!n || !h->n_tokens || h->sequence >= sizes)
         return 0;
-    double s = list[samples <= n ? samples - 1 : n - 1].s;
+    const struct message_seconds *list = r->share.seconds.items;
+    double s = list[h->sequence * n + (h->n_tokens <= n ? h->n_tokens - 1 : n - 1)].s;
     return s > 0 && s < 3600 ? s : 0;
 }
 
@@ -83,7 +83,7 @@ static void times_note(struct share_runner *r, const struct share_batch *b, stru
     if (!r->config.paced)
         return;
     uint64_t ready = b->arrived_ns > b->start_ns ? b->arrived_ns : b->start_ns;
-    double seconds = paced_seconds(r, b->header.n_tokens);
+    double seconds = paced_seconds(r, &b->header);
     leg->began_ns = paced_queue_begin(&r->device, ready, began_ns);
     uint64_t due = paced_queue_take(&r->device, ready, began_ns, seconds);
     leg->ended_ns = now > due + PACED_CREDIT_NS ? now : due;
@@ -129,7 +129,7 @@ static void batch_run(struct share_runner *r, struct share_batch *b, struct shar
     uint64_t began_ns = env_now_ns(&env_real);
     int rc = peers ? share_step_read(r->running, &b->header, payload->bytes, &e)
                    : err_set(&e, HP_ENOENT, "this agent was not told where its results go");
-    rc = rc < 0 ? rc : share_step_run(r->running, r->part, (int)b->header.n_tokens, &e);
+    rc = rc < 0 ? rc : share_step_run(r->running, r->part, &b->header, &e);
     data_buffer_release(r->config.data, payload);
     struct frame_leg *own = share_step_leg(r->running, b->header.first_position);
     if (rc == 0) {
@@ -144,7 +144,7 @@ static void batch_run(struct share_runner *r, struct share_batch *b, struct shar
     pthread_mutex_lock(&r->lock);
     r->view.done++;
     r->view.busy_s += (double)(own->ended_ns - own->began_ns) * 1e-9;
-    r->view.planned_s += paced_seconds(r, b->header.n_tokens);
+    r->view.planned_s += paced_seconds(r, &b->header);
     pthread_mutex_unlock(&r->lock);
 }
 

@@ -65,9 +65,18 @@ struct frame_leg *share_step_leg(struct share_step *s, uint32_t leg)
     return &s->legs[leg < FRAME_MAX_LEGS ? leg : 0];
 }
 
-int share_step_run(struct share_step *s, struct network_part *part, int batch, struct err *e)
+/* Samples and size, as the part names them; 0, which it does not have, of what cannot be. */
+static int batch_of(const struct frame_header *h)
 {
-    return network_part_run(part, batch, s->arrays, s->n, e);
+    return h->sequence < NETWORK_PART_SIZES && h->n_tokens <= NETWORK_PART_BATCH
+               ? network_part_sized((int)h->sequence, (int)h->n_tokens)
+               : 0;
+}
+
+int share_step_run(struct share_step *s, struct network_part *part, const struct frame_header *h,
+                   struct err *e)
+{
+    return network_part_run(part, batch_of(h), s->arrays, s->n, e);
 }
 
 /* Rows of what the part gives, of which `tensors` holds no more what came in. */
@@ -103,12 +112,11 @@ uint64_t share_step_out(struct share_step *s, const struct network_part *part,
                                  .n_tokens = in->n_tokens};
     *peer = ends ? 0 : s->legs[next].peer;
     *send_ns = ends ? 0 : s->legs[next].send_ns;
-    return frame_tensors_size(s->n_legs, s->tensors, tensors_of(s, part, (int)in->n_tokens));
+    return frame_tensors_size(s->n_legs, s->tensors, tensors_of(s, part, batch_of(in)));
 }
 
 void share_step_write(struct share_step *s, const struct network_part *part,
                       const struct frame_header *in, uint8_t *out)
 {
-    frame_tensors_encode(s->legs, s->n_legs, s->tensors, tensors_of(s, part, (int)in->n_tokens),
-                         out);
+    frame_tensors_encode(s->legs, s->n_legs, s->tensors, tensors_of(s, part, batch_of(in)), out);
 }

@@ -20,8 +20,9 @@ int share_step_is_for(const struct share_step *s, const struct frame_header *h, 
                       uint64_t *start_ns, struct err *e);
 struct frame_leg *share_step_leg(struct share_step *s, uint32_t leg);
 
-/* Runs what was read. As network_part_run. */
-int share_step_run(struct share_step *s, struct network_part *part, int batch, struct err *e);
+/* Runs what was read, of the batch that the header tells of. As network_part_run. */
+int share_step_run(struct share_step *s, struct network_part *part, const struct frame_header *h,
+                   struct err *e);
 
 /* The header of the frame that goes on with what the part gave, to which row of the plan's list and
  * not before when; returns the bytes of its payload, 0: more than a frame may have. */

@@ -268,7 +268,8 @@ const struct command apply_verbs[] = {
          "networks to them, and serves them at /v2 by the KServe protocol. Each model of the "
          "file has \"name\", \"model\" (the ONNX file), \"profile\" (what its blocks take on "
          "each kind of device), \"slo_s\" (the deadline of a request), \"weight\" (its part "
-         "of the load) and, where the network leaves sizes free, \"dims\". Applied again, "
+         "of the load) and, where the network leaves sizes free, \"dims\", or \"lengths\" for "
+         "texts, which are padded to the next of its \"buckets\". Applied again, "
          "the new plan is made ready beside the one that serves and takes over.",
      .examples = "  hpctl apply -f workload.yaml\n"
                  "  hpctl apply -f workload.json --agents a0,a1 -o json",

@@ -130,7 +130,7 @@ static int print_profile(const json_t *profile, struct err *e)
 
 static int run_profile(struct invocation *in, struct err *e)
 {
-    static const char *const local_alone[] = {"batches", "dim", "kind", "blocks"};
+    static const char *const local_alone[] = {"batches", "dim", "lengths", "kind", "blocks"};
     struct progress_bar bar;
     json_t *profile = NULL;
     if (invocation_flag(in, "local"))
@@ -163,6 +163,7 @@ static const struct command_option profile_options[] = {
     {"local", NULL, "an ONNX model, on one core of this machine, without a cluster", 0},
     {"batches", "1,2,4", "with --local: batch sizes (1,2,4,8, or the model's own)", 0},
     {"dim", "NAME=N,..", "with --local: sizes that the model leaves free", 0},
+    {"lengths", "16,64", "with --local: sizes of what stays free, each measured", 0},
     {"kind", "K", "with --local: the kind of device that one core is (cpu-core)", 0},
     {"blocks", "N", "with --local: group layers into so many blocks (10)", 0},
     {0},

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "agent/engine/network/network_part.h"
 #include "agent/engine/network/network_profile.h"
 #include "common/host_limits.h"
 #include "common/profile.h"
@@ -25,6 +26,8 @@ struct onnx_profile {
     struct network_profile measured;
     const char *model, *kind;
     uint64_t blocks;
+    int64_t lengths[NETWORK_PART_SIZES]; /* rising; n_lengths 0: it has one size */
+    int n_lengths, n_said;               /* dims[n_said ..) are the length */
 };
 
 static int size_read(const char *option, const char *text, int64_t *size, const char **end,
@@ -110,6 +113,57 @@ static int dims_check(const struct onnx *o, const struct network_profile_ask *as
     return 0;
 }
 
+static int lengths_read(const char *text, struct onnx_profile *p, struct err *e)
+{
+    while (text && *text) {
+        int n = p->n_lengths;
+        if (n == NETWORK_PART_SIZES)
+            return err_set(e, HP_EUSAGE, "--lengths: more than %d", NETWORK_PART_SIZES);
+        int rc = size_read("lengths", text, &p->lengths[n], &text, e);
+        if (rc < 0)
+            return rc;
+        if (n > 0 && p->lengths[n] <= p->lengths[n - 1])
+            return err_set(e, HP_EUSAGE, "--lengths: %lld after %lld; they must rise",
+                           (long long)p->lengths[n], (long long)p->lengths[n - 1]);
+        p->n_lengths++;
+    }
+    return 0;
+}
+
+static bool dim_is_said(const struct onnx_profile *p, const char *symbol)
+{
+    for (int i = 0; i < p->ask.n_dims; i++)
+        if (strcmp(p->dims[i].symbol, symbol) == 0)
+            return true;
+    return false;
+}
+
+/* Whatever inputs leave free beside the batch and what --dim says is the length. */
+static int lengths_find(struct onnx_profile *p, struct err *e)
+{
+    const struct onnx *o = network_onnx(p->network);
+    p->n_said = p->ask.n_dims;
+    for (int i = 0; p->n_lengths && i < o->n_inputs; i++) {
+        const struct onnx_value *v = &o->values[o->inputs[i]];
+        for (int d = 1; d < v->n_dims; d++) {
+            if (v->dims[d].size >= 0 || dim_is_said(p, v->dims[d].symbol))
+                continue;
+            if (p->ask.n_dims == MOST_DIMS)
+                return err_set(e, HP_EUSAGE, "more than %d dimensions are free", MOST_DIMS);
+            p->dims[p->ask.n_dims++] = (struct network_dim){v->dims[d].symbol, 0};
+        }
+    }
+    return p->n_lengths == 0 || p->ask.n_dims > p->n_said
+               ? 0
+               : err_set(e, HP_EUSAGE, "--lengths: no input leaves a dimension free");
+}
+
+static void length_set(struct onnx_profile *p, int64_t length)
+{
+    for (int i = p->n_said; i < p->ask.n_dims; i++)
+        p->dims[i].size = length;
+}
+
 static int options_read(const struct invocation *in, struct onnx_profile *p, struct err *e)
 {
     const char *batches = invocation_option(in, "batches");
@@ -117,6 +171,8 @@ static int options_read(const struct invocation *in, struct onnx_profile *p, str
     rc = rc < 0 ? rc : invocation_range(in, "blocks", 10, 1, SPLIT_MAX_BLOCKS, &p->blocks, e);
     rc = rc < 0 || !batches ? rc : batches_read(batches, &p->ask, e);
     rc = rc < 0 ? rc : dims_read(invocation_option(in, "dim"), p, e);
+    rc = rc < 0 ? rc : lengths_read(invocation_option(in, "lengths"), p, e);
+    p->ask.budget_s /= p->n_lengths ? p->n_lengths : 1;
     const char *path = in->arguments[0], *slash = strrchr(path, '/');
     p->model = slash ? slash + 1 : path;
     p->kind = invocation_option_or(in, "kind", "cpu-core");
@@ -187,16 +243,21 @@ static json_t *bounds_json(const struct split *s)
     return bounds;
 }
 
-/* The profile of the blocks; `fine` is released. */
-static int blocks_make(const struct onnx_profile *p, json_t *fine, json_t **blocks, struct err *e)
+/* The profile of the blocks; `fine` is released. *known: as they were found before. */
+static int blocks_make(const struct onnx_profile *p, json_t *fine, struct split *split, bool known,
+                       json_t **blocks, struct err *e)
 {
     struct profile read = {0};
-    struct split s;
+    struct split s = known ? *split : (struct split){0};
     int n = p->measured.n_layers;
     struct json_at at = {.value = fine, .file = p->model};
     int rc = profile_from_json(&at, &read, e);
-    rc =
-        rc < 0 ? rc : pools_split(&read, n < (int)p->blocks ? n : (int)p->blocks, 0.5, NULL, &s, e);
+    if (rc == 0 && !known)
+        rc = pools_split(&read, n < (int)p->blocks ? n : (int)p->blocks, 0.5, NULL, &s, e);
+    if (rc == 0 && s.end[s.n_blocks - 1] != n)
+        rc = err_set(e, HP_EUNSUPPORTED, "%d layers in one length, %d in another",
+                     s.end[s.n_blocks - 1], n);
+    *split = s;
     if (rc == 0) {
         *blocks = pools_split_profile(&read, &s);
         rc = *blocks ? 0 : err_no_memory(e, "a profile");
@@ -211,6 +272,24 @@ static int blocks_make(const struct onnx_profile *p, json_t *fine, json_t **bloc
 }
 
 /* ---- what a person sees ---- */
+
+static void runs_print(const json_t *blocks)
+{
+    const json_t *run;
+    size_t i;
+    double length = number_member(blocks, "length");
+    json_array_foreach(json_object_get(blocks, "measured"), i, run)
+    {
+        double spread = number_member(run, "spread");
+        if (length > 0)
+            printf("length %.0f, ", length);
+        printf("batch %.0f: %s whole, the blocks' sum is %+.1f %% off; known to %.1f %% after %.0f "
+               "runs%s\n",
+               number_member(run, "batch"), shown_seconds(number_member(run, "whole_s")).s,
+               100 * number_member(run, "sum_error"), 100 * spread, number_member(run, "runs"),
+               spread > SPREAD ? ": others use this machine, or --budget is short" : "");
+    }
+}
 
 static int blocks_print(const struct onnx_profile *p, const json_t *blocks, struct err *e)
 {
@@ -234,14 +313,44 @@ static int blocks_print(const struct onnx_profile *p, const json_t *blocks, stru
             shown_seconds(json_number_value(json_array_get(row, json_array_size(row) - 1))).s);
     }
     int rc = table_print(&t, "nothing was measured", e);
-    for (int b = 0; b < p->ask.n_batches; b++) {
-        const struct network_profile_runs *r = &p->measured.runs[b];
-        printf("batch %lld: %s whole, the blocks' sum is %+.1f %% off; known to %.1f %% after %d "
-               "runs%s\n",
-               (long long)p->ask.batches[b], shown_seconds(r->whole_s).s,
-               100 * (r->sum_s / r->whole_s - 1), 100 * r->spread, r->n_runs,
-               r->spread > SPREAD ? ": others use this machine, or --budget is short" : "");
+    const json_t *shorter;
+    const char *length;
+    runs_print(blocks);
+    json_object_foreach(json_object_get(blocks, "lengths"), length, shorter)
+    {
+        runs_print(shorter);
     }
+    return rc;
+}
+
+/* One length, of the longest's blocks; what was measured stays in `p`. */
+static int length_measure(struct onnx_profile *p, int64_t length, struct split *split, bool known,
+                          json_t **blocks, struct err *e)
+{
+    network_profile_free(&p->measured);
+    length_set(p, length);
+    int rc = network_profile_measure(p->network, &p->ask, &p->measured, e);
+    rc = rc < 0 ? rc : blocks_make(p, fine_json(p), split, known, blocks, e);
+    if (rc == 0 && length)
+        json_object_set_new(*blocks, "length", json_integer(length));
+    return rc;
+}
+
+/* The longest length, with the shorter ones beside it. */
+static int lengths_measure(struct onnx_profile *p, json_t **blocks, struct err *e)
+{
+    struct split split;
+    json_t *shorter = json_object(), *one = NULL;
+    int last = p->n_lengths - 1,
+        rc = length_measure(p, last < 0 ? 0 : p->lengths[last], &split, false, blocks, e);
+    for (int i = 0; rc == 0 && i < last; i++) {
+        rc = length_measure(p, p->lengths[i], &split, true, &one, e);
+        if (rc == 0)
+            json_object_set_new(shorter, shown_of("%lld", (long long)p->lengths[i]).s, one);
+    }
+    if (rc == 0 && last > 0)
+        json_object_set(*blocks, "lengths", shorter);
+    json_decref(shorter);
     return rc;
 }
 
@@ -261,10 +370,10 @@ int profile_onnx(struct invocation *in, struct err *e)
     if (p.ask.n_batches == 0)
         batches_default(network_onnx(p.network), &p.ask);
     rc = dims_check(network_onnx(p.network), &p.ask, e);
-    rc = rc < 0 ? rc : network_profile_measure(p.network, &p.ask, &p.measured, e);
+    rc = rc < 0 ? rc : lengths_find(&p, e);
+    rc = rc < 0 ? rc : lengths_measure(&p, &blocks, e);
     if (rc < 0)
         err_at(e, "%s", in->arguments[0]);
-    rc = rc < 0 ? rc : blocks_make(&p, fine_json(&p), &blocks, e);
     if (rc == 0 && !in->json)
         rc = blocks_print(&p, blocks, e);
     if (rc == 0 && (in->json || in->output))

@@ -8,6 +8,7 @@
 #include "common/host.h"
 #include "common/host_limits.h"
 #include "common/json.h"
+#include "hpctl/workload_lengths.h"
 #include "hpctl/yaml_json.h"
 #include "model/manifest_onnx.h"
 #include "model/onnx/network.h"
@@ -16,15 +17,18 @@ enum { FREE_INPUT_BYTES = 64 << 20 /* of all inputs, where sizes stay free */ };
 
 /* ---- a network ---- */
 
-/* The size of a dimension: what the file says, what "dims" says, or -1 for the batch. */
+/* The size of a dimension: what the file says, what "dims" says, or -1 for the batch and for the
+ * length, whose place is noted. */
 static int dim_choose(const struct json_at *at, const struct onnx_value *v, int d,
-                      const json_t *dims, int64_t *out, struct err *e)
+                      const json_t *dims, struct workload_lengths *l, int64_t *out, struct err *e)
 {
     const struct onnx_dim *dim = &v->dims[d];
     json_t *said = json_object_get(dims, dim->symbol);
     *out = dim->size;
     if (dim->size >= 0 || (d == 0 && !said))
         return 0;
+    if (!said && l->n > 0)
+        return workload_lengths_note(at, v, d, l, e);
     if (!json_is_integer(said) || json_integer_value(said) < 1)
         return json_fail(at, e,
                          "input \"%s\" leaves dimension %d (\"%s\") free: say its size in \"dims\"",
@@ -33,17 +37,20 @@ static int dim_choose(const struct json_at *at, const struct onnx_value *v, int 
     return 0;
 }
 
-static json_t *tensor_json(const struct onnx_value *v, const int64_t *dims)
+static json_t *tensor_json(const struct onnx_value *v, const int64_t *dims, int length_axis)
 {
     json_t *sizes = json_array();
     for (int d = 0; d < v->n_dims; d++)
         json_array_append_new(sizes, json_integer(dims[d]));
-    return json_pack("{s:o, s:i, s:o}", "name", json_text(v->name), "type", (int)v->type, "dims",
-                     sizes);
+    json_t *tensor = json_pack("{s:o, s:i, s:o}", "name", json_text(v->name), "type", (int)v->type,
+                               "dims", sizes);
+    if (length_axis >= 0)
+        json_object_set_new(tensor, "length_axis", json_integer(length_axis));
+    return tensor;
 }
 
 static int inputs_json(const struct json_at *at, const struct onnx *o, const json_t *dims,
-                       json_t *network, struct err *e)
+                       struct workload_lengths *l, json_t *network, struct err *e)
 {
     json_t *list = json_array();
     uint64_t bytes = 0;
@@ -55,12 +62,15 @@ static int inputs_json(const struct json_at *at, const struct onnx *o, const jso
         if (v->n_dims < 0 || v->n_dims > ND_DIMS_MAX || !v->type)
             return json_fail(at, e, "the file does not say type and sizes of input \"%s\"",
                              v->name);
+        l->axis = -1;
         for (int d = 0; d < v->n_dims; d++) {
-            int rc = dim_choose(at, v, d, dims, &sizes[d], e);
+            int rc = dim_choose(at, v, d, dims, l, &sizes[d], e);
             if (rc < 0)
                 return rc;
         }
-        json_array_append_new(list, tensor_json(v, sizes));
+        json_array_append_new(list, tensor_json(v, sizes, l->axis));
+        if (l->axis >= 0)
+            sizes[l->axis] = l->longest[0];
         if (v->n_dims > 0 && sizes[0] < 0)
             sizes[0] = 256; /* samples of a request, at most */
         if (ndarray_shape(&one, v->type, v->n_dims, sizes, NULL) == 0)
@@ -72,8 +82,8 @@ static int inputs_json(const struct json_at *at, const struct onnx *o, const jso
     return 0;
 }
 
-static int outputs_json(const struct json_at *at, const struct onnx *o, json_t *network,
-                        struct err *e)
+static int outputs_json(const struct json_at *at, const struct onnx *o, struct workload_lengths *l,
+                        json_t *network, struct err *e)
 {
     json_t *list = json_array();
     json_object_set_new(network, "outputs", list);
@@ -83,9 +93,16 @@ static int outputs_json(const struct json_at *at, const struct onnx *o, json_t *
         if (v->n_dims < 0 || v->n_dims > ND_DIMS_MAX || !v->type)
             return json_fail(at, e, "the file does not say type and sizes of output \"%s\"",
                              v->name);
-        for (int d = 0; d < v->n_dims; d++)
+        int rc = 0;
+        l->axis = -1;
+        for (int d = 0; d < v->n_dims && rc == 0; d++) {
             sizes[d] = v->dims[d].size;
-        json_array_append_new(list, tensor_json(v, sizes));
+            if (l->n > 0 && d > 0 && sizes[d] < 0)
+                rc = workload_lengths_note(at, v, d, l, e);
+        }
+        if (rc < 0)
+            return rc;
+        json_array_append_new(list, tensor_json(v, sizes, l->axis));
     }
     return 0;
 }
@@ -137,12 +154,18 @@ static int network_add(struct workload_document *d, const struct json_at *model,
         memory = host_memory_default();
     if ((rc = network_open(w->path, memory, &open, e)) < 0)
         return rc;
+    struct workload_lengths lengths;
     json_t *dims = json_object_get(model->value, "dims");
+    if ((rc = workload_lengths_read(model, &lengths, e)) < 0) {
+        network_close(&open);
+        return rc;
+    }
     json_t *network = json_pack("{s:s, s:s, s:O?}", "name", name, "source_path", w->path, "dims",
                                 json_is_object(dims) ? dims : NULL);
-    rc = network ? inputs_json(model, network_onnx(open), dims, network, e)
+    rc = network ? inputs_json(model, network_onnx(open), dims, &lengths, network, e)
                  : err_no_memory(e, "a workload");
-    rc = rc < 0 ? rc : outputs_json(model, network_onnx(open), network, e);
+    rc = rc < 0 ? rc : workload_lengths_check(model, network_onnx(open), &lengths, network, e);
+    rc = rc < 0 ? rc : outputs_json(model, network_onnx(open), &lengths, network, e);
     network_close(&open);
     rc = rc < 0 ? rc : manifest_add(d, w, bar, network, e);
     json_array_append_new(json_object_get(d->json, "networks"), network);

@@ -75,7 +75,8 @@ struct frame_header {
     uint64_t deployment;
     uint32_t generation;
     uint32_t batch;          /* number that the first stage gave to the batch */
-    uint64_t sequence;       /* of the first run; 0 where there is none */
+    uint64_t sequence;       /* of the first run; 0 where there is none. FRAME_TENSORS: which of the
+                                share's sizes */
     uint32_t first_position; /* of the first run */
     uint32_t n_tokens;       /* of all runs */
     uint64_t payload_bytes;

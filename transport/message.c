@@ -191,6 +191,7 @@ static const struct pack_field message_share_fields[] = {
     U64(message_share, n_blocks),
     U32S(message_share, bounds),
     U64(message_share, batch),
+    U64(message_share, sizes),
     LIST(message_share, dims, message_dim, MESSAGE_MAX_DIMS),
     LIST(message_share, seconds, message_seconds, MESSAGE_MAX_BATCH),
     {0}};

@@ -36,6 +36,7 @@ enum {
     MESSAGE_MAX_SHARES = 1, /* of a stage_prepare */
     MESSAGE_MAX_DIMS = 64,
     MESSAGE_MAX_BATCH = 1024,
+    MESSAGE_MAX_SIZES = 16,
     MESSAGE_MAX_STREAMS = 4096
 };
 
@@ -343,16 +344,18 @@ struct message_seconds {
  * model), one batch after the other, for a plan of pools. `deployment` is the plan's number,
  * `stage` the share's number in the plan, the layers are blocks. */
 struct message_share {
-    uint64_t parts, part;     /* the device is cut into so many equal parts; this is that one, from
-                                 0 */
-    uint64_t n_blocks;        /* of the network */
-    struct pack_u32s bounds;  /* [n_blocks + 1]: where blocks begin and the last ends, in layers of
-                                 the network as its profile has them; empty: its layers are dealt out
-                                 evenly */
-    uint64_t batch;           /* the largest */
-    struct pack_list dims;    /* struct message_dim */
-    struct pack_list seconds; /* struct message_seconds [batch], of batches of 1, 2, ...: what the
-                                 plan says; a paced agent takes as long */
+    uint64_t parts, part;    /* the device is cut into so many equal parts; this is that one, from
+                                0 */
+    uint64_t n_blocks;       /* of the network */
+    struct pack_u32s bounds; /* [n_blocks + 1]: where blocks begin and the last ends, in layers of
+                                the network as its profile has them; empty: its layers are dealt out
+                                evenly */
+    uint64_t batch;          /* the largest */
+    uint64_t sizes;          /* sets of free dimensions whose batches it runs, the largest first; 0:
+                                one. `sequence` of a batch's frame says which, from 0 */
+    struct pack_list dims;   /* struct message_dim, as many for each size */
+    struct pack_list seconds; /* struct message_seconds [sizes][batch], of batches of 1, 2, ...:
+                                 what the plan says; a paced agent takes as long */
 };
 
 struct message_stage_prepare {

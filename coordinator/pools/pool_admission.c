@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "coordinator/api_keys.h"
+#include "coordinator/pools/pool_lengths.h"
 #include "coordinator/pools/pool_times.h"
 
 /* ---- requests ---- */
@@ -42,10 +43,10 @@ static int serves_check(const struct pool_service *s, int model, struct err *e)
 static int request_arrive(struct pool_plan *p, const struct pool_request *r, struct err *e)
 {
     for (uint32_t i = 0; i < r->n_samples; i++)
-        if (dispatch_arrive_by(p->dispatch, r->model, pool_tag_of(r, i), r->arrived_ns, r->due_ns) <
+        if (dispatch_arrive_by(p->dispatch, r->line, pool_tag_of(r, i), r->arrived_ns, r->due_ns) <
             0)
             return err_set(e, HP_EBUSY, "too many requests wait");
-    p->wake_ns[r->model] = r->arrived_ns;
+    p->wake_ns[r->line] = r->arrived_ns;
     return 0;
 }
 
@@ -73,10 +74,13 @@ int pool_request_open(struct coord *c, const struct pool_call *call, uint64_t *i
     struct pool_spec *spec = s->current ? s->current->spec : s->spec;
     model = pool_spec_find(spec, call->model);
     uint32_t samples = 1;
+    int64_t length = 0;
     int rc = model < 0 ? err_set(e, HP_EBUSY, "\"%.200s\" is being prepared", call->model)
                        : serves_check(s, model, e);
     rc = rc < 0 ? rc : samples_count(&spec->models[model], call, &samples, e);
-    rc = rc < 0 ? rc : key_check(c, call, samples, retry_after_s, e);
+    rc = rc < 0 ? rc : pool_length_of(&spec->models[model], call->inputs, &length, e);
+    uint64_t tokens = (uint64_t)samples * (uint64_t)(length ? length : 1);
+    rc = rc < 0 ? rc : key_check(c, call, tokens, retry_after_s, e);
     if (rc < 0)
         return rc;
     struct pool_request *r = calloc(1, sizeof *r);
@@ -84,16 +88,19 @@ int pool_request_open(struct coord *c, const struct pool_call *call, uint64_t *i
         return err_no_memory(e, "a request");
     int64_t now = (int64_t)coord_clock(c), slo = s->current->topology.models[model].slo_ns;
     bool own = call->timeout_ns && call->timeout_ns < (uint64_t)slo;
-    *r = (struct pool_request){.id = c->next_request++,
-                               .spec = pool_spec_use(spec),
-                               .model = model,
-                               .call = *call,
-                               .tokens = samples,
-                               .n_samples = samples,
-                               .left = samples,
-                               .arrived_ns = now,
-                               .deadline_ns = now + (own ? (int64_t)call->timeout_ns : slo)};
-    r->due_ns = pool_times_due(s->current, model, now, r->deadline_ns);
+    *r = (struct pool_request){
+        .id = c->next_request++,
+        .spec = pool_spec_use(spec),
+        .model = model,
+        .call = *call,
+        .line = pool_line_find(s->current, model, pool_length_size(&spec->models[model], length)),
+        .length = length,
+        .tokens = tokens,
+        .n_samples = samples,
+        .left = samples,
+        .arrived_ns = now,
+        .deadline_ns = now + (own ? (int64_t)call->timeout_ns : slo)};
+    r->due_ns = pool_times_due(s->current, r->line, now, r->deadline_ns);
     snprintf(r->client, sizeof r->client, "%s", call->client ? call->client : "");
     HASH_ADD(hh, s->requests, id, sizeof r->id, r);
     spec->models[model].counts.arrived++;

@@ -54,16 +54,16 @@ static void request_drop(struct coord *c, struct pool_plan *p, struct pool_reque
 {
     struct err why = {0};
     int64_t now = now_of(c), has_ns = r->deadline_ns - r->arrived_ns;
-    double ms = pool_times_soonest_ms(p, r->model, now);
+    double ms = pool_times_soonest_ms(p, r->line, now);
     if (ms > 1e9)
         err_set(&why, HP_EBUSY, "no agent is left that computes a part of \"%s\"",
-                p->topology.models[r->model].name);
+                p->topology.models[r->line].name);
     else
         err_set(&why, HP_ETIMEOUT,
                 "too late: one more request would be done in %.1f ms, and the deadline is %.1f ms",
                 ms, (double)has_ns * 1e-6);
-    if (has_ns == p->topology.models[r->model].slo_ns)
-        pool_times_doubt(p, r->model);
+    if (has_ns == p->topology.models[r->line].slo_ns)
+        pool_times_doubt(p, r->line);
     r->spec->models[r->model].counts.dropped++;
     pool_request_fail(c, r, &why);
 }
@@ -75,8 +75,8 @@ static struct pool_batch *batch_make(struct coord *c, struct pool_plan *p,
     struct pool_batch *b = calloc(1, sizeof *b);
     struct pool_part *parts = calloc((size_t)a->n, sizeof *parts);
     if (b && parts) {
-        *b = (struct pool_batch){
-            .id = a->batch, .model = a->model, .path = *a->path, .parts = parts};
+        *b =
+            (struct pool_batch){.id = a->batch, .line = a->model, .path = *a->path, .parts = parts};
         for (int i = 0; i < a->n; i++) {
             struct pool_part part = pool_part_of(a->requests[i].tag);
             if (pool_request_of(c->pools, part.request))
@@ -84,7 +84,7 @@ static struct pool_batch *batch_make(struct coord *c, struct pool_plan *p,
         }
         HASH_ADD(hh, p->batches, id, sizeof b->id, b);
         if (map_has_added(b)) {
-            p->under_way[b->model]++;
+            p->under_way[b->line]++;
             return b;
         }
     }
@@ -144,7 +144,7 @@ void pool_batches_result(struct coord *c, struct pool_plan *p, const struct fram
     int n = 0, n_legs = b ? p->topology.pipelines[b->path.pipeline].n_stages : 0;
     if (!b)
         return; /* it was given up */
-    int n_samples = b->n_parts * p->spec->models[b->model].unit;
+    int n_samples = b->n_parts * p->spec->models[p->lines[b->line].model].unit;
     int rc = frame_tensors_decode(h, payload, legs, tensors, FRAME_MAX_TENSORS, &n, &why);
     if (rc == 0 && (h->n_runs != n_legs || h->first_position != h->n_runs ||
                     h->n_tokens != (uint32_t)n_samples))
@@ -152,8 +152,8 @@ void pool_batches_result(struct coord *c, struct pool_plan *p, const struct fram
                      h->n_tokens);
     double compute_s = rc == 0 ? pool_feedback_take(c, p, b, legs, &times) : 0;
     rc = rc < 0 ? rc
-                : pool_results_give(c, &p->spec->models[b->model], b, tensors, n, compute_s, &times,
-                                    &why);
+                : pool_results_give(c, &p->spec->models[p->lines[b->line].model], b, tensors, n,
+                                    pool_line_length(p, b->line), compute_s, &times, &why);
     if (rc < 0)
         log_warn_limited("coordinator", "pool_result_bad", "batch=%u why=\"%s\"", b->id, why.text);
     pool_batch_end(c, p, b, rc < 0 ? &why : NULL);
@@ -167,10 +167,10 @@ static bool part_again(struct coord *c, struct pool_plan *to, struct pool_reques
 {
     if (!to || ++r->tries > (int)r->n_samples * POOL_MAX_TRIES || now_of(c) >= r->deadline_ns ||
         to->spec != r->spec ||
-        dispatch_return(to->dispatch, r->model, pool_tag_of(r, sample), r->arrived_ns, r->due_ns) <
+        dispatch_return(to->dispatch, r->line, pool_tag_of(r, sample), r->arrived_ns, r->due_ns) <
             0)
         return false;
-    to->wake_ns[r->model] = c->pools->wake_ns = now_of(c);
+    to->wake_ns[r->line] = c->pools->wake_ns = now_of(c);
     c->pools->again++;
     return true;
 }
@@ -261,7 +261,7 @@ void pool_batches_give_up(struct coord *c, struct pool_plan *p, const struct err
     {
         bool lost = false;
         for (uint32_t i = 0; i < r->n_samples; i++)
-            if (dispatch_forget(p->dispatch, r->model, pool_tag_of(r, i), r->due_ns))
+            if (dispatch_forget(p->dispatch, r->line, pool_tag_of(r, i), r->due_ns))
                 lost = !part_again(c, c->pools->current, r, i) || lost;
         if (lost)
             pool_request_fail(c, r, why);

@@ -86,9 +86,9 @@ static void stage_take(const struct coord *c, struct pool_plan *p, const struct 
  * much again. What is later than any deadline is no measure of messages: somebody stood still. */
 static void overhead_note(const struct coord *c, struct pool_plan *p, const struct pool_batch *b)
 {
-    int64_t *known = &p->overhead_ns[b->model],
+    int64_t *known = &p->overhead_ns[b->line],
             late_ns = (int64_t)coord_clock(c) - b->path.finish_ns,
-            most_ns = p->topology.models[b->model].slo_ns;
+            most_ns = p->topology.models[b->line].slo_ns;
     late_ns = late_ns < 0 ? 0 : late_ns < most_ns ? late_ns : most_ns;
     *known += (2 * late_ns - *known) / OVERHEADS;
 }

@@ -6,33 +6,44 @@
 #include "coordinator/clocks.h"
 #include "coordinator/effects.h"
 #include "coordinator/member.h"
+#include "coordinator/pools/pool_lengths.h"
 #include "transport/frame_tensors.h"
 
 /* ---- tensors ---- */
 
+/* What a sample's input is padded to. */
+static struct pool_stretch input_stretch(const struct pool_request *r, int input, int64_t to_length)
+{
+    const struct pool_model *m = &r->spec->models[r->model];
+    return pool_stretch_of(&r->call.inputs[input], m->batches,
+                           m->n_lengths ? m->input_axes[input] : -1, to_length);
+}
+
 /* Written where frame_tensors_encode left room. */
-static void samples_gather(const struct pool_request *r, uint32_t sample, int input, uint8_t *to,
-                           int at)
+static void samples_gather(const struct pool_request *r, uint32_t sample, int input,
+                           int64_t to_length, uint8_t *to, int at)
 {
     const struct ndarray *a = &r->call.inputs[input];
-    size_t bytes = ndarray_bytes(a) / r->n_samples;
-    memcpy(to + (size_t)at * bytes, (const uint8_t *)a->data + sample * bytes, bytes);
+    struct pool_stretch s = input_stretch(r, input, to_length);
+    pool_stretch_copy(&s, to + (size_t)at * s.rows * s.to_bytes,
+                      (const uint8_t *)a->data + sample * s.rows * s.from_bytes);
 }
 
 static int tensors_describe(const struct pool_batch *b, const struct pool_request *one,
-                            struct frame_tensor *tensors)
+                            int64_t to_length, struct frame_tensor *tensors)
 {
-    const struct pool_model *m = &one->spec->models[b->model];
+    const struct pool_model *m = &one->spec->models[one->model];
     for (int i = 0; i < m->facts.n_inputs; i++) {
         const struct ndarray *a = &one->call.inputs[i];
         struct frame_tensor *t = &tensors[i];
         *t = (struct frame_tensor){.type = a->type, .n_dims = (uint32_t)a->n_dims};
         memcpy(t->dims, a->dims, sizeof t->dims);
-        t->bytes = ndarray_bytes(a);
-        if (m->batches) {
+        struct pool_stretch s = input_stretch(one, i, to_length);
+        t->bytes = s.rows * s.to_bytes * (uint64_t)b->n_parts;
+        if (m->n_lengths && m->input_axes[i] >= 0)
+            t->dims[m->input_axes[i]] = to_length;
+        if (m->batches)
             t->dims[0] = b->n_parts;
-            t->bytes = t->bytes / one->n_samples * (uint64_t)b->n_parts;
-        }
     }
     return m->facts.n_inputs;
 }
@@ -73,7 +84,8 @@ struct coord_frame *pool_frame_make(struct coord *c, const struct pool_plan *p,
     struct frame_tensor tensors[FRAME_MAX_TENSORS];
     const struct pool_request *one = pool_request_of(c->pools, b->parts[0].request);
     int n_legs = p->topology.pipelines[b->path.pipeline].n_stages;
-    int n = tensors_describe(b, one, tensors);
+    int64_t to_length = pool_line_length(p, b->line);
+    int n = tensors_describe(b, one, to_length, tensors);
     uint64_t bytes = frame_tensors_size(n_legs, tensors, n);
     const struct member *m = p->shares[b->path.legs[0].share].agent;
     if (!bytes) {
@@ -94,17 +106,18 @@ struct coord_frame *pool_frame_make(struct coord *c, const struct pool_plan *p,
     }
     memcpy(f->address, m->address, m->address_size);
     f->address_size = m->address_size;
-    f->header =
-        (struct frame_header){.kind = FRAME_TENSORS,
-                              .dtype = FRAME_BYTES,
-                              .stage = (uint16_t)b->path.legs[0].share,
-                              .n_runs = (uint16_t)n_legs,
-                              .session = p->peers[p->shares[b->path.legs[0].share].peer].session,
-                              .deployment = p->id,
-                              .generation = 1,
-                              .batch = b->id,
-                              .n_tokens = (uint32_t)(b->n_parts * one->spec->models[b->model].unit),
-                              .payload_bytes = bytes};
+    f->header = (struct frame_header){
+        .kind = FRAME_TENSORS,
+        .dtype = FRAME_BYTES,
+        .stage = (uint16_t)b->path.legs[0].share,
+        .n_runs = (uint16_t)n_legs,
+        .session = p->peers[p->shares[b->path.legs[0].share].peer].session,
+        .deployment = p->id,
+        .generation = 1,
+        .batch = b->id,
+        .sequence = (uint64_t)p->lines[b->line].size,
+        .n_tokens = (uint32_t)(b->n_parts * one->spec->models[one->model].unit),
+        .payload_bytes = bytes};
     legs_fill(c, p, b, legs);
     frame_tensors_encode(legs, n_legs, tensors, n, f->payload);
     int ignored;
@@ -115,6 +128,7 @@ struct coord_frame *pool_frame_make(struct coord *c, const struct pool_plan *p,
     for (int i = 0; i < n; i++)
         for (int k = 0; k < b->n_parts; k++)
             samples_gather(pool_request_of(c->pools, b->parts[k].request), b->parts[k].sample, i,
-                           f->payload + ((const uint8_t *)tensors[i].data - f->payload), k);
+                           to_length, f->payload + ((const uint8_t *)tensors[i].data - f->payload),
+                           k);
     return f;
 }

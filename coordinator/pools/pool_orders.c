@@ -89,13 +89,24 @@ static size_t sources_of(struct coord *c, const struct pool_plan *p, const struc
     return n;
 }
 
-/* What the plan says that batches of 1, 2, ... take there. */
+static int model_sizes(const struct pool_model *m)
+{
+    return m->n_lengths ? m->n_lengths : 1;
+}
+
+/* What the plan says that batches of 1, 2, ... take there, length by length. */
 static struct message_seconds *seconds_of(const struct pool_plan *p, const struct pool_share *s)
 {
-    const struct dispatch_pipeline *pl = &p->topology.pipelines[s->pipeline];
-    struct message_seconds *out = calloc((size_t)pl->batch + 1, sizeof *out);
-    for (int b = 1; out && b <= pl->batch; b++)
-        out[b - 1].s = (double)pl->stages[s->stage].compute_ns[b] * 1e-9;
+    const struct dispatch_topology *t = &p->topology;
+    int sizes = model_sizes(share_model(p, s)), batch = t->pipelines[s->pipeline].batch,
+        nth = s->pipeline - t->models[s->model].first_pipeline;
+    struct message_seconds *out = calloc((size_t)(sizes * batch) + 1, sizeof *out);
+    for (int k = 0; out && k < sizes; k++) {
+        const struct dispatch_model *line = &t->models[pool_line_find(p, s->model, k)];
+        const struct dispatch_pipeline *pl = &t->pipelines[line->first_pipeline + nth];
+        for (int b = 1; b <= batch; b++)
+            out[k * batch + b - 1].s = (double)pl->stages[s->stage].compute_ns[b] * 1e-9;
+    }
     return out;
 }
 
@@ -117,8 +128,9 @@ static void share_prepare(struct coord *c, struct pool_plan *p, int i)
         .n_blocks = (uint64_t)model->n_blocks,
         .bounds = {model->bounds, (size_t)model->n_bounds},
         .batch = (uint64_t)pl->batch * (uint64_t)model->unit,
-        .dims = {model->dims, (size_t)model->n_dims},
-        .seconds = {seconds, (size_t)pl->batch},
+        .sizes = (uint64_t)model_sizes(model),
+        .dims = {model->dims, (size_t)(model->n_dims * model_sizes(model))},
+        .seconds = {seconds, (size_t)(pl->batch * model_sizes(model))},
     };
     struct message m = {.type = MESSAGE_STAGE_PREPARE};
     m.u.stage_prepare = (struct message_stage_prepare){

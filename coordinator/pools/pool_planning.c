@@ -83,7 +83,7 @@ static int shares_describe(struct pool_plan *p, const struct plan_pools *plan,
     double *taken = calloc((size_t)c->n_devices + 1, sizeof *taken);
     if (!taken)
         return err_no_memory(e, "a plan of pools");
-    for (int i = 0; i < t->n_pipelines; i++) {
+    for (int i = 0; i < t->n_pipelines && !t->pipelines[i].beside; i++) {
         const struct dispatch_pipeline *pl = &t->pipelines[i];
         const struct dispatch_model *model = &t->models[pl->model];
         const struct plan_pools_pipeline *from = NULL;
@@ -111,6 +111,54 @@ static int shares_describe(struct pool_plan *p, const struct plan_pools *plan,
     return 0;
 }
 
+/* ---- lengths ---- */
+
+/* The plan's shares with what the models' shorter lengths cost there. */
+static int length_add(const struct pool_planning *g, const struct plan_pools *plan, int size,
+                      struct pool_plan *p, struct err *e)
+{
+    const struct pool_spec *spec = g->spec;
+    int n = spec->workload.n_models, rc;
+    struct workload_model *models = calloc((size_t)n + 1, sizeof *models);
+    bool *also = calloc((size_t)n + 1, sizeof *also);
+    struct dispatch_topology other = {0};
+    struct workload shorter = spec->workload;
+    rc = models && also ? 0 : err_no_memory(e, "a plan of pools");
+    for (int m = 0; rc == 0 && m < n; m++) {
+        models[m] = spec->workload.models[m];
+        also[m] = spec->models[m].n_lengths > size;
+        if (also[m])
+            models[m].profile = spec->models[m].profiles[size];
+    }
+    shorter.models = models;
+    rc = rc < 0 ? rc : dispatch_topology_make(plan, &g->cluster, &shorter, -1, &other, e);
+    rc = rc < 0 ? rc : dispatch_topology_add(&p->topology, &other, also, e);
+    for (int m = 0, at = p->topology.n_models - 1; rc == 0 && m < n; m++)
+        if (also[n - 1 - m])
+            p->lines[at--] = (struct pool_line){n - 1 - m, size};
+    dispatch_topology_free(&other);
+    free(models);
+    free(also);
+    return rc;
+}
+
+static int lengths_add(const struct pool_planning *g, const struct plan_pools *plan,
+                       struct pool_plan *p, struct err *e)
+{
+    const struct pool_spec *spec = g->spec;
+    int n = spec->workload.n_models, sizes = 1, rc = 0;
+    for (int m = 0; m < n; m++)
+        sizes = spec->models[m].n_lengths > sizes ? spec->models[m].n_lengths : sizes;
+    p->lines = calloc((size_t)(n * sizes) + 1, sizeof *p->lines);
+    if (!p->lines)
+        return err_no_memory(e, "a plan of pools");
+    for (int m = 0; m < n; m++)
+        p->lines[m] = (struct pool_line){m, 0};
+    for (int size = 1; rc == 0 && size < sizes; size++)
+        rc = length_add(g, plan, size, p, e);
+    return rc;
+}
+
 static int plan_make(struct pool_planning *g, struct pools_answer *a, struct err *e)
 {
     struct pools_request rq = {.cluster = &g->cluster,
@@ -129,6 +177,7 @@ static int plan_make(struct pool_planning *g, struct pools_answer *a, struct err
     if (rc == 0 && p->topology.n_shares > POOL_MAX_SHARES)
         rc = err_set(e, HP_ELIMIT, "the plan has %d shares of devices; at most %d are served",
                      p->topology.n_shares, POOL_MAX_SHARES);
+    rc = rc < 0 ? rc : lengths_add(g, &a->plan, p, e);
     rc = rc < 0 ? rc : shares_fill(p, e);
     rc = rc < 0 ? rc : shares_describe(p, &a->plan, &g->cluster, e);
     p->report = rc == 0 ? pools_answer_json(a) : NULL;

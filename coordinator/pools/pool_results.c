@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "coordinator/api_keys.h"
+#include "coordinator/pools/pool_lengths.h"
 
 /* ---- requests ---- */
 
@@ -42,7 +43,16 @@ static void request_answer(struct coord *c, struct pool_request *r, struct infer
 
 /* ---- outputs ---- */
 
-static int outputs_make(struct pool_request *r, const struct frame_tensor *tensors, struct err *e)
+/* Whether an output is as long as the padded inputs were: then it is cut back. */
+static bool output_is_padded(const struct pool_model *m, int i, const struct frame_tensor *t,
+                             int64_t padded)
+{
+    int axis = m->n_lengths ? m->output_axes[i] : -1;
+    return axis >= 0 && axis < (int)t->n_dims && (int64_t)t->dims[axis] == padded;
+}
+
+static int outputs_make(struct pool_request *r, const struct frame_tensor *tensors, int64_t padded,
+                        struct err *e)
 {
     const struct pool_model *m = &r->spec->models[r->model];
     int rc = 0;
@@ -54,6 +64,8 @@ static int outputs_make(struct pool_request *r, const struct frame_tensor *tenso
     for (int i = 0; rc == 0 && i < m->facts.n_outputs; i++) {
         int64_t dims[FRAME_TENSOR_DIMS];
         memcpy(dims, tensors[i].dims, sizeof dims);
+        if (output_is_padded(m, i, &tensors[i], padded))
+            dims[m->output_axes[i]] = r->length;
         if (m->batches)
             dims[0] = r->n_samples;
         rc = ndarray_make(&r->outputs[i], (enum ndarray_type)tensors[i].type,
@@ -64,17 +76,26 @@ static int outputs_make(struct pool_request *r, const struct frame_tensor *tenso
 
 /* Sample `at` of the batch is sample `sample` of the request. */
 static int sample_take(struct pool_request *r, uint32_t sample, const struct frame_tensor *tensors,
-                       int at, int n_samples, struct err *e)
+                       int at, int64_t padded, struct err *e)
 {
     const struct pool_model *m = &r->spec->models[r->model];
-    int rc = outputs_make(r, tensors, e);
+    int rc = outputs_make(r, tensors, padded, e);
     for (int i = 0; rc == 0 && i < m->facts.n_outputs; i++) {
-        size_t bytes = m->batches ? tensors[i].bytes / (uint64_t)n_samples : tensors[i].bytes;
-        if (bytes * r->n_samples != ndarray_bytes(&r->outputs[i]))
+        struct ndarray made;
+        int64_t dims[FRAME_TENSOR_DIMS];
+        memcpy(dims, tensors[i].dims, sizeof dims);
+        rc = ndarray_shape(&made, (enum ndarray_type)tensors[i].type, (int)tensors[i].n_dims, dims,
+                           e);
+        if (rc < 0)
+            break;
+        bool cut = output_is_padded(m, i, &tensors[i], padded);
+        struct pool_stretch s =
+            pool_stretch_of(&made, m->batches, cut ? m->output_axes[i] : -1, r->length);
+        if (s.rows * s.to_bytes * r->n_samples != ndarray_bytes(&r->outputs[i]))
             return err_set(e, HP_EPROTO, "output \"%s\" has other sizes than before",
                            m->facts.outputs[i].name);
-        memcpy((uint8_t *)r->outputs[i].data + sample * bytes,
-               (const uint8_t *)tensors[i].data + (size_t)at * bytes, bytes);
+        pool_stretch_copy(&s, (uint8_t *)r->outputs[i].data + sample * s.rows * s.to_bytes,
+                          (const uint8_t *)tensors[i].data + (size_t)at * s.rows * s.from_bytes);
     }
     return rc;
 }
@@ -103,7 +124,7 @@ static int tensors_check(const struct pool_model *m, const struct frame_tensor *
 }
 
 int pool_results_give(struct coord *c, struct pool_model *m, const struct pool_batch *b,
-                      const struct frame_tensor *tensors, int n, double compute_s,
+                      const struct frame_tensor *tensors, int n, int64_t padded, double compute_s,
                       struct infer_times *times, struct err *e)
 {
     int rc = tensors_check(m, tensors, n, b->n_parts, e);
@@ -112,7 +133,7 @@ int pool_results_give(struct coord *c, struct pool_model *m, const struct pool_b
         struct pool_request *r = pool_request_of(c->pools, b->parts[k].request);
         if (!r)
             continue; /* nobody waits for it any more */
-        if ((rc = sample_take(r, b->parts[k].sample, tensors, k, b->n_parts, e)) < 0)
+        if ((rc = sample_take(r, b->parts[k].sample, tensors, k, padded, e)) < 0)
             break;
         m->counts.batched++;
         r->compute_ns += (int64_t)(compute_s * 1e9 / r->n_samples);

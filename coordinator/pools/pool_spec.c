@@ -7,6 +7,7 @@
 
 #include "common/json.h"
 #include "common/manifest.h"
+#include "coordinator/pools/pool_spec_lengths.h"
 #include "planners/pools/problem.h"
 #include "transport/frame.h"
 
@@ -14,8 +15,8 @@ enum { TENSORS_MAX = 256 };
 
 /* ---- networks ---- */
 
-/* Sizes; -1: any. Of an input the first alone may be so: requests that share a batch are of one
- * size. */
+/* Sizes; -1: any. Of an input the first and the length alone may be so: requests that share a batch
+ * are of one size. */
 static int size_read(const struct json_at *at, bool may_be_any, int64_t *out, struct err *e)
 {
     json_int_t size = json_integer_value(at->value);
@@ -30,6 +31,7 @@ static int size_read(const struct json_at *at, bool may_be_any, int64_t *out, st
 static int dims_read(const struct json_at *at, bool is_input, struct infer_tensor *t, struct err *e)
 {
     struct json_at dims;
+    const json_t *axis = json_object_get(at->value, "length_axis");
     size_t n;
     int rc = json_get(at, "dims", &dims, e);
     rc = rc < 0 ? rc : json_as_array(&dims, &n, e);
@@ -37,7 +39,8 @@ static int dims_read(const struct json_at *at, bool is_input, struct infer_tenso
         rc = json_fail(&dims, e, "%zu dimensions; at most %d are served", n, ND_DIMS_MAX);
     for (size_t i = 0; rc == 0 && i < n; i++) {
         struct json_at item = json_item(&dims, i);
-        rc = size_read(&item, !is_input || i == 0, &t->dims[i], e);
+        bool is_length = json_is_integer(axis) && json_integer_value(axis) == (json_int_t)i;
+        rc = size_read(&item, !is_input || i == 0 || is_length, &t->dims[i], e);
     }
     t->n_dims = rc == 0 ? (int)n : -1;
     return rc;
@@ -180,6 +183,7 @@ static int network_read(const struct json_at *at, struct pool_spec *s, struct er
         m->facts.limit_bytes = FRAME_MAX_PAYLOAD_BYTES; /* a frame has no more */
     rc = rc < 0 ? rc : json_opt_string(at, "source_path", "", &m->source_path, e);
     rc = rc < 0 ? rc : free_dims_read(at, &s->arena, m, e);
+    rc = rc < 0 ? rc : pool_lengths_read(at, &s->arena, m, e);
     rc = rc < 0 ? rc : bounds_read(at, &s->arena, m, e);
     rc = rc < 0 ? rc : manifest_read(at, &s->arena, m, e);
     m->batches = rc == 0 && tensors_batch(m->facts.inputs, m->facts.n_inputs) &&
@@ -261,6 +265,17 @@ static int profiles_read(const struct json_at *at, struct pool_spec *s, struct e
     return rc;
 }
 
+static int length_profiles_all(const struct json_at *at, struct pool_spec *s, struct err *e)
+{
+    struct json_at profiles, one;
+    int rc = json_get(at, "profiles", &profiles, e);
+    for (int i = 0; rc == 0 && i < s->workload.n_models; i++) {
+        rc = json_get(&profiles, s->workload.models[i].name, &one, e);
+        rc = rc < 0 ? rc : pool_length_profiles_read(&one, &s->models[i], e);
+    }
+    return rc;
+}
+
 static int agents_read(const struct json_at *at, struct pool_spec *s, struct err *e)
 {
     struct json_at list;
@@ -310,6 +325,7 @@ static int parts_read(const struct json_at *at, struct pool_spec *s, struct err 
         return json_no_memory(at, e);
     rc = profiles_read(at, s, e);
     rc = rc < 0 ? rc : networks_read(at, s, e);
+    rc = rc < 0 ? rc : length_profiles_all(at, s, e);
     rc = rc < 0 ? rc : agents_read(at, s, e);
     rc = rc < 0 ? rc : method_read(at, s, e);
     rc = rc < 0 ? rc : json_opt_string(at, "source_machine", "", &s->source_machine, e);

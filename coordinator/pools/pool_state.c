@@ -30,6 +30,9 @@ void pool_spec_release(struct pool_spec **held)
     if (!s || --s->uses > 0)
         return;
     json_decref(s->document);
+    for (int i = 0; s->models && i < s->workload.n_models; i++)
+        for (int k = 0; s->models[i].profiles && k < s->models[i].n_lengths; k++)
+            profile_free(&s->models[i].profiles[k]);
     workload_free(&s->workload);
     free(s->models);
     arena_free(&s->arena);
@@ -46,7 +49,7 @@ int pool_spec_find(const struct pool_spec *s, const char *model)
 void pool_batch_free(struct pool_plan *p, struct pool_batch *b)
 {
     HASH_DEL(p->batches, b);
-    p->under_way[b->model]--;
+    p->under_way[b->line]--;
     free(b->parts);
     free(b);
 }
@@ -71,6 +74,7 @@ void pool_plan_free(struct pool_plan **held)
     json_decref(p->report);
     pool_spec_release(&p->spec);
     free(p->shares);
+    free(p->lines);
     free(p->peers);
     free(p->wake_ns);
     free(p->overhead_ns);
@@ -88,6 +92,20 @@ struct pool_plan *pool_plan_of(struct pool_service *s, uint64_t id)
         if (p->id == id)
             return p;
     return NULL;
+}
+
+int pool_line_find(const struct pool_plan *p, int model, int size)
+{
+    for (int i = 0; i < p->topology.n_models; i++)
+        if (p->lines[i].model == model && p->lines[i].size == size)
+            return i;
+    return model;
+}
+
+int64_t pool_line_length(const struct pool_plan *p, int line)
+{
+    const struct pool_model *m = &p->spec->models[p->lines[line].model];
+    return m->n_lengths ? m->lengths[p->lines[line].size] : 0;
 }
 
 struct pool_batch *pool_batch_of(struct pool_plan *p, uint32_t id)
@@ -144,11 +162,11 @@ static void samples_forget(struct pool_service *s, const struct pool_request *r)
 {
     for (uint32_t i = 0; r->left && i < r->n_samples; i++) {
         uint64_t tag = pool_tag_of(r, i);
-        bool found = s->current && r->model < s->current->topology.n_models &&
-                     dispatch_forget(s->current->dispatch, r->model, tag, r->due_ns);
+        bool found = s->current && r->line < s->current->topology.n_models &&
+                     dispatch_forget(s->current->dispatch, r->line, tag, r->due_ns);
         for (struct pool_plan *p = s->ending; p && !found; p = p->next)
-            found = r->model < p->topology.n_models &&
-                    dispatch_forget(p->dispatch, r->model, tag, r->due_ns);
+            found = r->line < p->topology.n_models &&
+                    dispatch_forget(p->dispatch, r->line, tag, r->due_ns);
     }
 }
 

@@ -42,6 +42,11 @@ struct pool_model {
     int n_bounds, n_blocks;
     bool batches; /* the first dimension of all inputs and outputs is the batch */
     int unit;     /* samples that a request has where requests share no batches; else 1 */
+    /* Of one whose requests are of several lengths: they are padded to the next of these. */
+    const int64_t *lengths;              /* [n_lengths], the longest first */
+    int n_lengths;                       /* 0: it has one size */
+    const int *input_axes, *output_axes; /* which dimension is the length; -1: none */
+    struct profile *profiles;            /* [n_lengths]; the first is empty: the workload has it */
     struct pool_counts counts;
 };
 
@@ -91,7 +96,7 @@ struct pool_part { /* one sample of a request in a batch */
 
 struct pool_batch {
     uint32_t id;
-    int model;
+    int line; /* of the plan */
     struct dispatch_path path;
     struct pool_part *parts;
     int n_parts;
@@ -99,11 +104,18 @@ struct pool_batch {
     UT_hash_handle hh;
 };
 
+/* What the scheduler takes for a model: one of ours, in one of its lengths. Those of the longest
+ * lengths come first, in the order of the workload. */
+struct pool_line {
+    int model, size;
+};
+
 struct pool_plan {
     uint64_t id; /* from the numbers of deployments */
     struct pool_spec *spec;
     struct dispatch_topology topology;
     struct dispatch *dispatch;
+    struct pool_line *lines;   /* [topology.n_models] */
     json_t *report;            /* hp-plan/1 */
     struct pool_share *shares; /* [topology.n_shares] */
     struct pool_peer *peers;
@@ -112,9 +124,9 @@ struct pool_plan {
     bool lacks;           /* an agent of it was lost */
     uint64_t members;     /* hash of the agents that it was made for */
     uint64_t session;     /* of chunks */
-    int64_t *overhead_ns; /* [model]: that results come later than computing ends */
-    int *under_way;       /* [model]: batches */
-    int64_t *wake_ns;     /* [model]: when the scheduler wants to be asked again */
+    int64_t *overhead_ns; /* [line]: that results come later than computing ends */
+    int *under_way;       /* [line]: batches */
+    int64_t *wake_ns;     /* [line]: when the scheduler wants to be asked again */
     struct pool_batch *batches;
     uint64_t since_ns;      /* it is made ready; of one that ends: since when it ends */
     char why[200];          /* it was made */
@@ -125,6 +137,8 @@ struct pool_request {
     uint64_t id;
     struct pool_spec *spec;
     int model;
+    int line;              /* of plans of `spec` */
+    int64_t length;        /* of its inputs; 0: the model has one size */
     struct pool_call call; /* inputs are the caller's until it is answered */
     char client[REQUEST_CLIENT_BYTES];
     uint64_t tokens; /* that its client's key was charged */
@@ -162,6 +176,10 @@ int pool_spec_find(const struct pool_spec *s, const char *model);
 void pool_plan_free(struct pool_plan **p);
 /* The plan of that number: current, next, or one that ends. */
 struct pool_plan *pool_plan_of(struct pool_service *s, uint64_t id);
+/* The line of a model in its `size`-th length. */
+int pool_line_find(const struct pool_plan *p, int model, int size);
+/* To which length the inputs of a line are padded; 0: they are not. */
+int64_t pool_line_length(const struct pool_plan *p, int line);
 struct pool_batch *pool_batch_of(struct pool_plan *p, uint32_t id);
 void pool_batch_free(struct pool_plan *p, struct pool_batch *b);
 struct pool_request *pool_request_of(struct pool_service *s, uint64_t id);

@@ -13,11 +13,27 @@ static const int64_t CLOSED_NS = INT64_MAX / 4;
 
 /* ---- life ---- */
 
+/* The soonest that work which is dispatched now comes to a stage. */
+static int64_t stage_lead_ns(const struct dispatch_pipeline *pl, int stage)
+{
+    int64_t lead_ns = 0;
+    for (int i = 0; i < stage; i++)
+        lead_ns += pl->stages[i].compute_ns[1] + pl->stages[i].transfer_ns[1] +
+                   pl->stages[i].hop_latency_ns;
+    return lead_ns;
+}
+
 static int pool_init(const struct dispatch *d, int pipeline, int stage)
 {
     const struct dispatch_pipeline *pl = &d->t->pipelines[pipeline];
     const struct dispatch_stage *s = &pl->stages[stage];
     struct share_pool *p = pool_of(d, pipeline, stage);
+    int64_t lead_ns = stage_lead_ns(pl, stage);
+    if (pl->beside) { /* holes are kept that the quicker one can use */
+        p->shortest_ns = s->compute_ns[1] < p->shortest_ns ? s->compute_ns[1] : p->shortest_ns;
+        p->lead_ns = lead_ns < p->lead_ns ? lead_ns : p->lead_ns;
+        return 0;
+    }
     p->n = s->n_shares;
     p->first_share = s->first_share;
     p->free_ns = malloc((size_t)p->n * sizeof *p->free_ns);
@@ -31,9 +47,7 @@ static int pool_init(const struct dispatch *d, int pipeline, int stage)
         p->nodes[i] = d->t->shares[p->first_share + i].node;
     }
     p->shortest_ns = s->compute_ns[1];
-    for (int i = 0; i < stage; i++)
-        p->lead_ns += pl->stages[i].compute_ns[1] + pl->stages[i].transfer_ns[1] +
-                      pl->stages[i].hop_latency_ns;
+    p->lead_ns = lead_ns;
     return 0;
 }
 

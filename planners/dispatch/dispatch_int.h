@@ -49,9 +49,11 @@ struct dispatch {
     uint64_t probes;
 };
 
+/* That of the pipeline beside which it runs, where there is one. */
 static inline struct share_pool *pool_of(const struct dispatch *d, int pipeline, int stage)
 {
-    return &d->pools[pipeline * PLAN_POOLS_MAX_STAGES + stage];
+    int beside = d->t->pipelines[pipeline].beside;
+    return &d->pools[(beside ? beside - 1 : pipeline) * PLAN_POOLS_MAX_STAGES + stage];
 }
 
 #endif

@@ -306,6 +306,76 @@ int dispatch_topology_make(const struct plan_pools *plan, const struct cluster *
     return rc;
 }
 
+/* ---- the same shares, other costs ---- */
+
+static int64_t *costs_copy(struct arena *a, const int64_t *from, int batch)
+{
+    return arena_memdup(a, from, ((size_t)batch + 1) * sizeof *from);
+}
+
+/* The pipeline `from` of another topology, on the shares that the pipeline `base` has. */
+static int pipeline_add(struct dispatch_topology *t, int base, const struct dispatch_pipeline *from,
+                        struct dispatch_pipeline *out, struct err *e)
+{
+    const struct dispatch_pipeline *own = &t->pipelines[base];
+    *out = *from;
+    out->beside = base + 1;
+    if (from->n_stages != own->n_stages || from->batch != own->batch)
+        return err_set(e, HP_EINVAL, "pipelines of two plans");
+    for (int s = 0; s < from->n_stages; s++) {
+        struct dispatch_stage *st = &out->stages[s];
+        if (st->first_share != own->stages[s].first_share ||
+            st->n_shares != own->stages[s].n_shares)
+            return err_set(e, HP_EINVAL, "pipelines of two plans");
+        st->compute_ns = costs_copy(&t->arena, st->compute_ns, from->batch);
+        st->transfer_ns = costs_copy(&t->arena, st->transfer_ns, from->batch);
+        if (!st->compute_ns || !st->transfer_ns)
+            return err_no_memory(e, "laying the plan out on the cluster");
+    }
+    return 0;
+}
+
+int dispatch_topology_add(struct dispatch_topology *t, const struct dispatch_topology *other,
+                          const bool *also, struct err *e)
+{
+    int n_models = t->n_models, n_pipelines = t->n_pipelines;
+    struct dispatch_model *models =
+        arena_alloc(&t->arena, (size_t)(n_models + other->n_models) + 1, sizeof *models);
+    struct dispatch_pipeline *pipelines =
+        arena_alloc(&t->arena, (size_t)(n_pipelines + other->n_pipelines) + 1, sizeof *pipelines);
+    if (!models || !pipelines)
+        return err_no_memory(e, "laying the plan out on the cluster");
+    if (other->n_models > n_models || other->n_shares != t->n_shares)
+        return err_set(e, HP_EINVAL, "topologies of two plans");
+    memcpy(models, t->models, (size_t)n_models * sizeof *models);
+    memcpy(pipelines, t->pipelines, (size_t)n_pipelines * sizeof *pipelines);
+    for (int m = 0; m < other->n_models; m++) {
+        const struct dispatch_model *from = &other->models[m], *base = &t->models[m];
+        if (!also[m])
+            continue;
+        if (from->n_pipelines != base->n_pipelines)
+            return err_set(e, HP_EINVAL, "topologies of two plans");
+        models[n_models] = *from;
+        models[n_models].name = base->name;
+        models[n_models].first_pipeline = n_pipelines;
+        for (int i = 0; i < from->n_pipelines; i++) {
+            struct dispatch_pipeline *out = &pipelines[n_pipelines];
+            int rc = pipeline_add(t, base->first_pipeline + i,
+                                  &other->pipelines[from->first_pipeline + i], out, e);
+            if (rc < 0)
+                return rc;
+            out->model = n_models;
+            n_pipelines++;
+        }
+        n_models++;
+    }
+    t->models = models;
+    t->pipelines = pipelines;
+    t->n_models = n_models;
+    t->n_pipelines = n_pipelines;
+    return 0;
+}
+
 void dispatch_topology_free(struct dispatch_topology *t)
 {
     arena_free(&t->arena);

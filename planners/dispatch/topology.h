@@ -33,6 +33,8 @@ struct dispatch_stage {
 
 struct dispatch_pipeline {
     int model, batch, n_stages;
+    int beside; /* 0, or 1 + the pipeline whose shares are its own too, stage by stage: what one
+                   reserves there is not free for the other */
     struct dispatch_stage stages[PLAN_POOLS_MAX_STAGES];
     double rate; /* requests per second that its pools can serve, compute and NICs */
 };
@@ -66,6 +68,12 @@ struct dispatch_topology {
 int dispatch_topology_make(const struct plan_pools *plan, const struct cluster *c,
                            const struct workload *w, int share_devices,
                            struct dispatch_topology *out, struct err *e);
+/* The same models once more behind those of `t`, as they are in `other`, a topology of the same
+ * plan with other costs (another size of the same networks): their pipelines run on the same
+ * shares. Those whose `also` is false are left out. HP_EINVAL: `other` is of another plan;
+ * HP_ENOMEM. */
+int dispatch_topology_add(struct dispatch_topology *t, const struct dispatch_topology *other,
+                          const bool *also, struct err *e);
 void dispatch_topology_free(struct dispatch_topology *t);
 
 #endif

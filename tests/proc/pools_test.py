@@ -249,5 +249,105 @@ def a_model_is_served_over_two_kinds_and_agents_may_die_under_load():
                 assert e.code == "not_found", e
 
 
+ENCODER = "bert-ts17"
+
+
+def encoder_files(folder, slo_s):
+    """Two kinds, each measured for its half of the blocks alone, in lengths of 32 and 12."""
+    def node(name, kind):
+        return {"name": name, "devices": [{"name": "d", "kind": kind, "memory_bytes": 1e9}], "nics": [{"name": "eth0", "bandwidth_bytes_per_s": 1e9, "latency_s": 1e-4}]}
+
+    def profile(seconds, **more):
+        def table(measured):
+            return {"share": [1], "batch": [1, 2, 4], "seconds": [[seconds, 1.5 * seconds, 2.5 * seconds] if measured else [None] * 3]}
+
+        return {"format": "hp-profile/1", "model": ENCODER, "layers": [{"name": f"b{i}", "class": f"b{i}", "output_bytes": 8192} for i in range(4)],
+                "latency": {kind: {f"b{i}": table((i < 2) == (kind == "X")) for i in range(4)} for kind in ("X", "Y")}, **more}
+
+    cluster = write(os.path.join(folder, "cluster.json"), {"format": "hp-cluster/1", "nodes": [node("x0", "X"), node("y0", "Y")]})
+    both = write(os.path.join(folder, "profile.json"), profile(2 * BLOCK_S, length=32, lengths={"12": profile(BLOCK_S)}))
+    workload = write(os.path.join(folder, "workload.json"), {
+        "format": "hp-workload/1", "slo_margin": 0.4, "max_stages": 2,
+        "models": [{"name": "bert", "model": os.path.join(MODELS, ENCODER, "model.onnx"), "profile": "profile.json", "weight": 1, "slo_s": slo_s, "lengths": {"buckets": [12, 32]}}]})
+    return cluster, both, workload
+
+
+def encoder_body(ids, mask):
+    return {"inputs": [{"name": n, "shape": list(a.shape), "datatype": "INT64", "data": a.flatten().tolist()} for n, a in (("input_ids", ids), ("attention_mask", mask))]}
+
+
+@test
+def texts_of_any_length_are_padded_to_the_next_that_was_planned_and_get_what_they_get_unpadded():
+    np = numpy()
+    given, expected = (np.load(os.path.join(MODELS, ENCODER, f + ".npz")) for f in ("inputs", "expected"))
+    with tempfile.TemporaryDirectory(prefix="hp-pools-") as folder:
+        cluster, profile, workload = encoder_files(folder, 4 * SCALE)
+        with Cluster(agents=2, cores=1, pace=cluster, profile=profile) as c:
+            told = c.hpctl("apply", "-f", workload)
+            assert [s["stage"] for s in told["current"]["shares"]] == [0, 1], told
+            net = Net(c, np)
+            meta = net.ask("/models/bert")[1]
+            assert [i["shape"] for i in meta["inputs"]] == [[-1, -1]] * 2, meta
+
+            def asked(ids, mask):
+                status, answer = net.post(encoder_body(ids, mask), "bert")
+                assert status == 200, answer
+                return {o["name"]: np.array(o["data"], np.float32).reshape(o["shape"]) for o in answer["outputs"]}
+
+            def right(case):
+                got = asked(given[case + "/input_ids"], given[case + "/attention_mask"])
+                for name, a in got.items():
+                    e = expected[f"{case}/{name}"]
+                    assert a.shape == e.shape and abs(a - e).max() <= 1e-4 * abs(e).max(), (case, name, a.shape)
+
+            lengths = {n: given[n + "/input_ids"].shape[1] for n in ("b1", "b3", "other")}
+            assert lengths == {"b1": 8, "b3": 10, "other": 20}, lengths  # none is one of the planned ones
+            threads, failed = [], []
+
+            def client(case):
+                try:
+                    for _ in range(6):
+                        right(case)
+                except BaseException as e:
+                    failed.append(e)
+
+            for case in lengths:  # several lengths at once, over the same shares
+                right(case)
+                threads.append(threading.Thread(target=client, args=(case,)))
+            for t in threads:
+                t.start()
+            for t in threads:
+                t.join()
+            assert not failed, failed[0]
+            # Alone, a text gives to the last bits what it gives as a row that its client padded and masked.
+            ids, mask = given["b3/input_ids"], given["b3/attention_mask"]
+            n = int(mask[2].sum())
+            whole, alone = asked(ids, mask), asked(ids[2:, :n], mask[2:, :n])
+            assert n < ids.shape[1] and abs(whole["sentence_embedding"][2] - alone["sentence_embedding"][0]).max() <= 1e-6
+            for body, says in ((encoder_body(np.ones((1, 33), int), np.ones((1, 33), int)), "up to 32"), (encoder_body(ids, mask[:, :9]), "shape[1] is 9")):
+                status, answer = net.post(body, "bert")
+                assert status == 400 and says in answer["error"], answer
+            key = c.hpctl("key", "create", "k", "--tokens", "1000")["key"]
+            assert net.post(encoder_body(ids, mask), "bert", key)[0] == 200
+            assert next(k for k in c.hpctl("key", "ls") if k["name"] == "k")["used"]["tokens_left"] == 1000 - ids.size
+            # What is wrong with lengths is said before anything is planned.
+            def broken(wrong, says):
+                with open(workload) as f:
+                    document = json.load(f)
+                document["models"][0]["lengths"] = wrong
+                try:
+                    c.hpctl("apply", "-f", write(os.path.join(folder, "wrong.json"), document))
+                    raise AssertionError(wrong)
+                except Failed as e:
+                    assert says in e.message, (wrong, e)
+
+            broken({"buckets": []}, "1 to 16")
+            broken({"buckets": [12, 12]}, "twice")
+            broken({"buckets": [0]}, "no length")
+            broken({"buckets": [12, 32], "mask": "nothing"}, "nothing")
+            broken({"buckets": [16, 32]}, "16")
+            broken({"buckets": [12, 64]}, "32")
+
+
 if __name__ == "__main__":
     main()

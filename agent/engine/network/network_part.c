@@ -17,9 +17,9 @@ struct network_part {
     struct onnx_network *network;
     struct network_facts facts;
     struct nn *nn;
-    struct part_plan
-        *plans; /* [batch], of batches of 1, 2, ...; those that are not ready are zero */
-    int batch;
+    struct part_plan *plans; /* [n_sizes * batch], of batches of 1, 2, ...; those that are not ready
+                                are zero */
+    int batch, n_sizes;
     int *firsts; /* [n_layers]: nodes */
     int n_layers, first_layer, end_layer;
     int least; /* the smallest batch, whose layers count */
@@ -31,7 +31,7 @@ void network_part_close(struct network_part **self)
     *self = NULL;
     if (!p)
         return;
-    for (int i = 0; p->plans && i < p->batch; i++) {
+    for (int i = 0; p->plans && i < p->n_sizes * p->batch; i++) {
         network_plan_free(&p->plans[i].plan);
         free(p->plans[i].enters);
         free(p->plans[i].leaves);
@@ -52,6 +52,9 @@ static int ask_check(const struct network_part_ask *a, struct err *e)
     if (a->batch < 1 || a->batch > NETWORK_PART_BATCH)
         return err_set(e, HP_EINVAL, "batches of up to %d; at most %d are known", a->batch,
                        NETWORK_PART_BATCH);
+    if (a->n_sizes < 0 || a->n_sizes > NETWORK_PART_SIZES)
+        return err_set(e, HP_EINVAL, "%d sizes; at most %d are known", a->n_sizes,
+                       NETWORK_PART_SIZES);
     if (a->first_block < 0 || a->first_block >= a->end_block || a->end_block > a->n_blocks)
         return err_set(e, HP_EINVAL, "blocks %d to %d of a network with %d", a->first_block,
                        a->end_block - 1, a->n_blocks);
@@ -93,21 +96,22 @@ static int layers_choose(struct network_part *p, const struct network_part_ask *
 
 /* ---- plans ---- */
 
-static int plan_make(struct network_part *p, const struct network_part_ask *a, int batch,
+static int plan_make(struct network_part *p, const struct network_part_ask *a, int size, int batch,
                      struct err *e)
 {
+    struct network_plan **out = &p->plans[size * p->batch + batch - 1].plan;
     const struct onnx *o = network_onnx(p->network);
     struct ndarray *inputs = calloc((size_t)o->n_inputs + 1, sizeof *inputs);
     const struct ndarray **given = calloc((size_t)o->n_inputs + 1, sizeof *given);
     int rc =
         inputs && given ? network_stopped(p->network, e) : err_no_memory(e, "a part of a network");
     for (int i = 0; i < o->n_inputs && rc == 0; i++) {
-        rc = network_sizes_choose(&o->values[o->inputs[i]], batch, a->dims, a->n_dims, &inputs[i],
-                                  e);
+        rc = network_sizes_choose(&o->values[o->inputs[i]], batch, a->dims + size * a->n_dims,
+                                  a->n_dims, &inputs[i], e);
         given[i] = &inputs[i];
     }
     rc = rc < 0 ? rc : network_inputs_check(p->network, given, e);
-    rc = rc < 0 ? rc : network_plan_make(&p->facts, p->nn, given, &p->plans[batch - 1].plan, e);
+    rc = rc < 0 ? rc : network_plan_make(&p->facts, p->nn, given, out, e);
     free(inputs);
     free(given);
     return rc;
@@ -129,9 +133,9 @@ static int border_take(struct network_plan *plan, int at, struct ndarray **out, 
 
 /* Other batches may be planned with other steps, which work ahead of a layer's begin; where nothing
  * is left on one side there is no place to cut. */
-static int plan_cut(struct network_part *p, int batch, struct err *e)
+static int plan_cut(struct network_part *p, int size, int batch, struct err *e)
 {
-    struct part_plan *q = &p->plans[batch - 1];
+    struct part_plan *q = &p->plans[size * p->batch + batch - 1];
     int n_steps = network_plan_describe(q->plan).steps;
     q->first = network_layers_step(q->plan, p->firsts, p->n_layers, p->first_layer);
     q->end = network_layers_step(q->plan, p->firsts, p->n_layers, p->end_layer);
@@ -153,13 +157,14 @@ static int plans_make(struct network_part *p, const struct network_part_ask *a, 
                        "the network takes batches of %lld alone, and %d is the plan's",
                        (long long)fixed, a->batch);
     p->least = fixed ? (int)fixed : 1;
-    int last = fixed ? (int)fixed : a->batch, rc = plan_make(p, a, p->least, e);
+    int last = fixed ? (int)fixed : a->batch, rc = plan_make(p, a, 0, p->least, e);
     rc = rc < 0 ? rc : layers_choose(p, a, e);
-    for (int batch = last; batch >= p->least && rc == 0; batch--) { /* the largest arena first */
-        if (batch > p->least)
-            rc = plan_make(p, a, batch, e);
-        rc = rc < 0 ? rc : plan_cut(p, batch, e);
-    }
+    for (int size = 0; size < p->n_sizes; size++)
+        for (int batch = last; batch >= p->least && rc == 0; batch--) { /* largest arena first */
+            if (batch > p->least || size > 0)
+                rc = plan_make(p, a, size, batch, e);
+            rc = rc < 0 ? rc : plan_cut(p, size, batch, e);
+        }
     return rc;
 }
 
@@ -175,7 +180,8 @@ int network_part_open(struct onnx_network **n, const struct network_part_ask *a,
     p->network = *n;
     *n = NULL;
     int rc = ask_check(a, e);
-    if (rc == 0 && (p->plans = calloc((size_t)a->batch, sizeof *p->plans)) == NULL)
+    p->n_sizes = a->n_sizes ? a->n_sizes : 1;
+    if (rc == 0 && (p->plans = calloc((size_t)(a->batch * p->n_sizes), sizeof *p->plans)) == NULL)
         rc = err_no_memory(e, "a part of a network");
     p->batch = rc < 0 ? 0 : a->batch;
     rc = rc < 0 ? rc : network_facts_make(p->network, &p->facts, e);
@@ -192,10 +198,15 @@ int network_part_open(struct onnx_network **n, const struct network_part_ask *a,
 
 /* ---- runs ---- */
 
-static struct part_plan *plan_of(const struct network_part *p, int batch)
+/* Of what network_part_sized names. */
+static struct part_plan *plan_of(const struct network_part *p, int sized)
 {
-    return batch >= 1 && batch <= p->batch && p->plans[batch - 1].plan ? &p->plans[batch - 1]
-                                                                       : NULL;
+    int size = sized > 0 ? sized / network_part_sized(1, 0) : 0,
+        batch = sized - network_part_sized(size, 0);
+    if (batch < 1 || batch > p->batch || size >= p->n_sizes)
+        return NULL;
+    struct part_plan *q = &p->plans[size * p->batch + batch - 1];
+    return q->plan ? q : NULL;
 }
 
 const struct ndarray *network_part_enters(const struct network_part *p, int batch, int *n)
@@ -214,7 +225,7 @@ const struct ndarray *network_part_leaves(const struct network_part *p, int batc
 
 int network_part_next(const struct network_part *p, int batch)
 {
-    for (int b = batch + 1; b <= p->batch; b++)
+    for (int b = batch + 1; b <= network_part_sized(p->n_sizes - 1, p->batch); b++)
         if (plan_of(p, b))
             return b;
     return 0;
@@ -225,8 +236,9 @@ int network_part_run(struct network_part *p, int batch, const struct ndarray *in
 {
     struct part_plan *q = plan_of(p, batch);
     if (!q)
-        return err_set(e, HP_EINVAL, "a batch of %d; %d to %d are ready", batch, p->least,
-                       p->batch);
+        return err_set(e, HP_EINVAL, "a batch of %d, size %d; %d to %d of %d sizes are ready",
+                       batch % network_part_sized(1, 0), batch / network_part_sized(1, 0), p->least,
+                       p->batch, p->n_sizes);
     int rc = network_plan_enter(q->plan, q->first, q->enters, q->n_enters, in, n, e);
     return rc < 0 ? rc : network_plan_run_part(q->plan, q->first, q->end, e);
 }

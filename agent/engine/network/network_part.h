@@ -8,19 +8,27 @@
 #include "agent/engine/network/network_sizes.h"
 #include "model/onnx/network.h"
 
-enum { NETWORK_PART_BATCH = 1024, NETWORK_PART_ARRAYS = 1000 };
+enum { NETWORK_PART_BATCH = 1024, NETWORK_PART_SIZES = 16, NETWORK_PART_ARRAYS = 1000 };
 
 struct network_part;
 
 struct network_part_ask {
-    const struct network_dim *dims; /* of free dimensions, the batch apart */
+    const struct network_dim *dims; /* [n_sizes * n_dims], of free dimensions, the batch apart */
     int n_dims;
     int n_blocks;           /* of the network */
     const uint32_t *bounds; /* [n_blocks + 1]: layers (network_layers.h) at which blocks begin, and
                                where the last ends; NULL: its layers are dealt out evenly */
     int first_block, end_block;
-    int batch; /* the largest, at most NETWORK_PART_BATCH */
+    int batch;   /* the largest, at most NETWORK_PART_BATCH */
+    int n_sizes; /* so many sets of dims, the largest first: it runs batches of each; 0: one */
 };
+
+/* A batch of one of several sizes: wherever a batch is asked for, this is. With size 0 it is the
+ * number of samples. */
+static inline int network_part_sized(int size, int batch)
+{
+    return size * 2 * NETWORK_PART_BATCH + batch;
+}
 
 /* Takes the network over, which it closes also on failure: *n is NULL afterwards. A network of one
  * batch alone is made ready for that. HP_EINVAL: blocks, bounds, batch or sizes that are none of

@@ -152,6 +152,101 @@ TEST(another_agent_that_comes_is_used_by_the_next_plan_without_a_gap)
     fixture_close(&f);
 }
 
+/* ---- lengths ---- */
+
+/* The model's second dimension is a length: 4 or 2 are planned, 2 takes half the time. */
+static const struct message_answer *apply_lengths(struct fixture *f, const char *shorter)
+{
+    json_t *d = json_loads(document_of(0.1), 0, NULL),
+           *network = json_array_get(json_object_get(d, "networks"), 0),
+           *profile = json_object_get(json_object_get(d, "profiles"), "m");
+    static const char *const sides[] = {"inputs", "outputs"};
+    for (int i = 0; i < 2; i++) {
+        json_t *tensor = json_array_get(json_object_get(network, sides[i]), 0);
+        json_object_set_new(tensor, "dims", json_pack("[i, i]", -1, -1));
+        json_object_set_new(tensor, "length_axis", json_integer(1));
+    }
+    json_object_set_new(network, "lengths", json_loads("[4, 2]", 0, NULL));
+    json_object_set_new(network, "length_symbols", json_loads("[\"s\"]", 0, NULL));
+    json_t *half = json_deep_copy(profile);
+    json_object_set_new(profile, "lengths", json_pack("{s:o}", shorter, half));
+    char *text = json_dumps(d, 0), *arguments = malloc(strlen(text) + 40);
+    sprintf(arguments, "{\"document\": %s}", text);
+    const struct message_answer *a = fixture_ask(f, "apply", arguments, NULL);
+    free(arguments);
+    free(text);
+    json_decref(d);
+    return a;
+}
+
+static void assert_padded(const struct coord_frame *frame, int64_t length, uint64_t size)
+{
+    struct frame_leg legs[FRAME_MAX_LEGS];
+    struct frame_tensor t;
+    struct err e;
+    int n;
+    assert_int_equal(frame->header.sequence, size);
+    assert_int_equal(frame_tensors_decode(&frame->header, frame->payload, legs, &t, 1, &n, &e), 0);
+    assert_int_equal(t.dims[1], length);
+}
+
+TEST(a_request_is_padded_to_the_next_length_and_its_answer_cut_back)
+{
+    static const struct {
+        int64_t length, padded;
+        uint64_t size;
+    } cases[] = {{1, 2, 1}, {2, 2, 1}, {3, 4, 0}, {4, 4, 0}};
+    struct fixture f;
+    struct err e;
+    fixture_open(&f);
+    fixture_agent(&f, 0, "fast", 1e9);
+    size_t before = f.n_sent;
+    assert_string_equal(apply_lengths(&f, "3")->code, "malformed");
+    apply_lengths(&f, "2");
+    const struct message_stage_prepare *p = NULL;
+    for (size_t i = before; i < f.n_sent; i++)
+        if (f.sent[i].type == MESSAGE_STAGE_PREPARE)
+            p = &f.sent[i].m.u.stage_prepare;
+    assert_non_null(p);
+    const struct message_share *share = p->share.items;
+    const struct message_dim *dims = share->dims.items;
+    assert_int_equal(share->sizes, 2);
+    assert_int_equal(share->dims.count, 2);
+    assert_string_equal(dims[1].symbol, "s");
+    assert_int_equal(dims[0].size, 4);
+    assert_int_equal(dims[1].size, 2);
+    assert_int_equal(share->seconds.count, 2 * share->batch);
+    shares_ready(&f, before);
+    beats(&f, 1, 200);
+    assert_state(&f, "serving");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct infer_answer a;
+        float values[8] = {1, 2, 3, 4, 5, 6, 7, 8};
+        struct ndarray input = {ND_F32, 2,    {2, cases[i].length}, 2 * cases[i].length,
+                                values, false};
+        size_t from = f.n_frames;
+        assert_int_equal(ask_infer(&f, &input, &a, &e), 0);
+        for (int k = 0; k < 200 && f.n_frames == from; k++) {
+            f.clock.now_ns += 1000000;
+            pools_go(&f);
+        }
+        assert_padded(f.frames[from], cases[i].padded, cases[i].size);
+        for (size_t k = from; k < f.n_frames; k++)
+            frame_answer(&f, f.frames[k]);
+        assert_int_equal(a.status, 0);
+        for (int64_t k = 0; k < 2 * cases[i].length; k++)
+            assert_true(a.values[k] == 2 * values[k]);
+    }
+    struct infer_answer unused;
+    float values[5] = {0};
+    struct ndarray input = {ND_F32, 2, {1, 5}, 5, values, false};
+    assert_int_equal(ask_infer(&f, &input, &unused, &e), HP_EINVAL);
+    assert_non_null(strstr(e.text, "up to 4"));
+    fixture_close(&f);
+}
+
+/* ---- keys ---- */
+
 static int models_of(struct fixture *f, const char *client)
 {
     struct pool_requests r;
@@ -279,6 +374,7 @@ int main(void)
         cmocka_unit_test(what_cannot_be_on_time_is_dropped_with_what_would_be_possible),
         cmocka_unit_test(what_was_on_a_lost_agent_is_sent_again_where_its_deadline_allows),
         cmocka_unit_test(another_agent_that_comes_is_used_by_the_next_plan_without_a_gap),
+        cmocka_unit_test(a_request_is_padded_to_the_next_length_and_its_answer_cut_back),
         cmocka_unit_test(keys_hold_their_clients_to_models_and_to_samples),
         cmocka_unit_test(what_was_dropped_before_it_was_computed_costs_its_key_nothing),
         cmocka_unit_test(what_was_applied_outlives_the_coordinator),

@@ -28,7 +28,7 @@ static int part_used(void *ctx)
 {
     const struct buffer *file = ctx;
     static const struct network_dim side = {"", 8};
-    const struct network_part_ask ask = {&side, 1, 2, NULL, 1, 2, 2};
+    const struct network_part_ask ask = {&side, 1, 2, NULL, 1, 2, 2, 1};
     struct err e = {0};
     const struct onnx *o;
     struct onnx_network *n = NULL;

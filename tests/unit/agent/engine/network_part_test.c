@@ -33,7 +33,8 @@ static struct onnx_network *source_open(const struct source *s)
 static struct network_part *part_of(const struct source *s, int n_blocks, const uint32_t *bounds,
                                     int first, int end, int batch)
 {
-    const struct network_part_ask ask = {s->dims, s->n_dims, n_blocks, bounds, first, end, batch};
+    const struct network_part_ask ask = {s->dims, s->n_dims, n_blocks, bounds,
+                                         first,   end,       batch,    1};
     struct onnx_network *n = source_open(s);
     struct network_part *p = NULL;
     struct err e = {0};
@@ -49,7 +50,7 @@ static int layers_of(const struct source *s)
     struct network_part *p = NULL;
     struct err e = {0};
     const uint32_t bounds[] = {0, 1 << 30};
-    const struct network_part_ask ask = {s->dims, s->n_dims, 1, bounds, 0, 1, 1};
+    const struct network_part_ask ask = {s->dims, s->n_dims, 1, bounds, 0, 1, 1, 1};
     int layers = 0;
     assert_int_equal(network_part_open(&n, &ask, &p, &e), HP_EINVAL);
     const char *said = strstr(e.text, "here the network has ");
@@ -102,18 +103,19 @@ static void run_must(struct network_part *p, int batch, const struct ndarray *in
         fail_msg("%s", e.text);
 }
 
-static void cut_compare(struct network_part *whole, struct network_part *front,
-                        struct network_part *back, int batch)
+/* The batch `batch` of the whole is `sized` of the parts (network_part_sized). */
+static void cut_compare(struct network_part *whole, int batch, struct network_part *front,
+                        struct network_part *back, int sized)
 {
     struct ndarray in[ARRAYS] = {0}, crosses[ARRAYS] = {0}, wanted[ARRAYS] = {0};
     int n_in, n_crosses, n_wanted, n_got;
     inputs_make(whole, batch, in, &n_in);
     run_must(whole, batch, in, n_in);
     arrays_keep(whole, batch, wanted, &n_wanted);
-    run_must(front, batch, in, n_in);
-    arrays_keep(front, batch, crosses, &n_crosses);
-    run_must(back, batch, crosses, n_crosses);
-    const struct ndarray *got = network_part_leaves(back, batch, &n_got);
+    run_must(front, sized, in, n_in);
+    arrays_keep(front, sized, crosses, &n_crosses);
+    run_must(back, sized, crosses, n_crosses);
+    const struct ndarray *got = network_part_leaves(back, sized, &n_got);
     assert_int_equal(n_got, n_wanted);
     for (int i = 0; i < n_got; i++) {
         assert_true(ndarray_same_shape(&got[i], &wanted[i]));
@@ -134,7 +136,7 @@ static void cuts_compare(const struct source *s, int batch, int step)
         struct network_part *front = part_of(s, 2, bounds, 0, 1, batch);
         struct network_part *back = part_of(s, 2, bounds, 1, 2, batch);
         for (int b = network_part_next(whole, 0); b; b = network_part_next(whole, b))
-            cut_compare(whole, front, back, b);
+            cut_compare(whole, b, front, back, b);
         network_part_close(&front);
         network_part_close(&back);
     }
@@ -220,6 +222,38 @@ TEST(batches_share_weights_and_memory)
     buffer_free(&file);
 }
 
+TEST(parts_of_several_sizes_give_in_each_what_a_whole_of_that_size_gives)
+{
+    static const struct network_dim sizes[] = {{"", 24}, {"", 20}, {"", 9}};
+    struct buffer file = small_network_file();
+    const struct source s = {.file = &file, .dims = sizes, .n_dims = 1};
+    struct network_part *parts[2];
+    struct err e = {0};
+    int ready = 0, none;
+    for (int i = 0; i < 2; i++) {
+        const struct network_part_ask ask = {sizes, 1, 2, NULL, i, i + 1, 2, 3};
+        struct onnx_network *n = source_open(&s);
+        if (network_part_open(&n, &ask, &parts[i], &e) < 0)
+            fail_msg("%s", e.text);
+    }
+    for (int b = network_part_next(parts[0], 0); b; b = network_part_next(parts[0], b))
+        ready++;
+    assert_int_equal(ready, 6);
+    for (int size = 0; size < 3; size++) {
+        const struct source own = {.file = &file, .dims = &sizes[size], .n_dims = 1};
+        struct network_part *whole = part_of(&own, 1, NULL, 0, 1, 2);
+        for (int b = 1; b <= 2; b++)
+            cut_compare(whole, b, parts[0], parts[1], network_part_sized(size, b));
+        network_part_close(&whole);
+    }
+    assert_null(network_part_enters(parts[0], network_part_sized(3, 1), &none));
+    assert_null(network_part_enters(parts[0], network_part_sized(0, 3), &none));
+    assert_null(network_part_enters(parts[0], -1, &none));
+    network_part_close(&parts[0]);
+    network_part_close(&parts[1]);
+    buffer_free(&file);
+}
+
 TEST(a_part_keeps_the_weights_of_its_own_blocks_alone)
 {
     struct onnx_writer w = {.random = 3}; /* weights are all that there is */
@@ -259,7 +293,7 @@ TEST(a_part_that_the_network_does_not_have_is_named)
 {
     struct buffer file = small_network_file();
     const uint32_t few[] = {0, 3}, back[] = {0, 4, 2};
-    const struct network_part_ask good = {side, 1, 4, NULL, 1, 2, 2};
+    const struct network_part_ask good = {side, 1, 4, NULL, 1, 2, 2, 1};
     struct network_part_ask a = good;
     a.first_block = 4;
     a.end_block = 5;
@@ -342,6 +376,7 @@ int main(void)
         cmocka_unit_test(parts_of_whole_models_give_what_the_models_give),
         cmocka_unit_test(blocks_without_bounds_share_the_layers_evenly),
         cmocka_unit_test(batches_share_weights_and_memory),
+        cmocka_unit_test(parts_of_several_sizes_give_in_each_what_a_whole_of_that_size_gives),
         cmocka_unit_test(a_part_keeps_the_weights_of_its_own_blocks_alone),
         cmocka_unit_test(a_part_that_the_network_does_not_have_is_named),
         cmocka_unit_test(what_does_not_enter_there_is_refused_and_changes_nothing),

@@ -15,12 +15,13 @@ struct served {
     struct example x;
     struct pools_answer answer;
     struct dispatch_topology t;
+    int share;
 };
 
 static void serve_example(struct served *s, uint64_t seed, int max_batch, int stages)
 {
     struct err e = {0};
-    *s = (struct served){0};
+    *s = (struct served){.share = (int)(seed % 2)};
     example_make(&(struct example_options){.n_kinds = 2,
                                            .counts = {5, 11},
                                            .per_node = 1 + (int)(seed % 3),
@@ -126,44 +127,87 @@ static void forget(struct auditor *a)
     a->n = n;
 }
 
+/* The models once more in a size that takes `part` of the time, on the same shares. */
+static void serve_smaller(struct served *s, const bool *also, double part)
+{
+    struct dispatch_topology other = {0};
+    struct err e = {0};
+    int own = s->t.n_pipelines;
+    assert_int_equal(
+        dispatch_topology_make(&s->answer.plan, &s->x.c, &s->x.w, s->share, &other, &e), 0);
+    assert_int_equal(dispatch_topology_add(&s->t, &other, also, &e), 0);
+    dispatch_topology_free(&other);
+    for (int i = own; i < s->t.n_pipelines; i++) {
+        const struct dispatch_pipeline *pl = &s->t.pipelines[i];
+        assert_true(pl->beside >= 1 && pl->beside <= own);
+        for (int k = 0; k < pl->n_stages; k++)
+            for (int n = 1; n <= pl->batch; n++)
+                pl->stages[k].compute_ns[n] =
+                    (int64_t)((double)pl->stages[k].compute_ns[n] * part) + 1;
+    }
+}
+
+enum { LINES = 4 };
+
+static void served_audit(struct served *s, uint64_t seed)
+{
+    struct dispatch *d;
+    struct err e = {0};
+    struct arrival a;
+    int64_t wake[LINES] = {INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX};
+    double rates[LINES];
+    int arrived = 0, lines = s->t.n_models;
+    assert_true(lines <= LINES);
+    struct auditor auditor = {.t = &s->t, .books = calloc(200000, sizeof(struct book))};
+    struct arrivals *stream = malloc(sizeof *stream);
+    assert_non_null(auditor.books);
+    assert_int_equal(dispatch_create(&s->t, 0, &d, &e), 0);
+    for (int m = 0; m < lines; m++)
+        rates[m] = s->t.models[m].rate * (seed % 2 ? 0.8 : 1.3) / (lines > 2 ? 1.4 : 1);
+    arrivals_init(stream, ARRIVALS_POISSON, rates, lines, 1.5, seed);
+    while (arrivals_next(stream, &a, &e) > 0) {
+        for (int m = 0; m < lines; m++)
+            if (wake[m] <= a.at_ns) {
+                auditor.now = wake[m];
+                wake[m] = dispatch_run(d, m, wake[m], audit, &auditor);
+                m = -1;
+            }
+        auditor.now = a.at_ns;
+        forget(&auditor);
+        assert_int_equal(dispatch_arrive(d, a.model, 0, a.at_ns), 0);
+        wake[a.model] = dispatch_run(d, a.model, a.at_ns, audit, &auditor);
+        arrived++;
+    }
+    assert_true(auditor.requests > arrived / 4);
+    int waiting = 0;
+    for (int m = 0; m < lines; m++)
+        waiting += dispatch_waiting(d, m);
+    assert_int_equal(auditor.requests + auditor.dropped + waiting, arrived);
+    dispatch_destroy(&d);
+    free(stream);
+    free(auditor.books);
+}
+
 TEST(nothing_that_was_sent_is_late_or_booked_twice)
 {
     for (uint64_t seed = 1; seed <= 10; seed++) {
         struct served s;
-        struct dispatch *d;
-        struct err e = {0};
-        struct arrival a;
-        int64_t wake[2] = {INT64_MAX, INT64_MAX};
-        double rates[2];
-        int arrived = 0;
         serve_example(&s, seed, 1 + (int)(seed % 4), 1 + (int)(seed % 3));
-        struct auditor auditor = {.t = &s.t, .books = calloc(200000, sizeof(struct book))};
-        struct arrivals *stream = malloc(sizeof *stream);
-        assert_non_null(auditor.books);
-        assert_int_equal(dispatch_create(&s.t, 0, &d, &e), 0);
-        for (int m = 0; m < 2; m++)
-            rates[m] = s.t.models[m].rate * (seed % 2 ? 0.8 : 1.3);
-        arrivals_init(stream, ARRIVALS_POISSON, rates, 2, 1.5, seed);
-        while (arrivals_next(stream, &a, &e) > 0) {
-            for (int m = 0; m < 2; m++)
-                if (wake[m] <= a.at_ns) {
-                    auditor.now = wake[m];
-                    wake[m] = dispatch_run(d, m, wake[m], audit, &auditor);
-                    m = -1;
-                }
-            auditor.now = a.at_ns;
-            forget(&auditor);
-            assert_int_equal(dispatch_arrive(d, a.model, 0, a.at_ns), 0);
-            wake[a.model] = dispatch_run(d, a.model, a.at_ns, audit, &auditor);
-            arrived++;
-        }
-        assert_true(auditor.requests > arrived / 4);
-        assert_int_equal(auditor.requests + auditor.dropped + dispatch_waiting(d, 0) +
-                             dispatch_waiting(d, 1),
-                         arrived);
-        dispatch_destroy(&d);
-        free(stream);
-        free(auditor.books);
+        served_audit(&s, seed);
+        served_free(&s);
+    }
+}
+
+TEST(models_in_several_sizes_share_what_they_run_on_and_none_is_late_or_booked_twice)
+{
+    static const bool both[] = {true, true}, second[] = {false, true};
+    for (uint64_t seed = 1; seed <= 6; seed++) {
+        struct served s;
+        serve_example(&s, seed, 1 + (int)(seed % 4), 1 + (int)(seed % 3));
+        serve_smaller(&s, seed % 2 ? both : second, 0.4);
+        assert_int_equal(s.t.n_models, seed % 2 ? 4 : 3);
+        assert_int_equal(s.t.pipelines[s.t.models[2].first_pipeline].model, 2);
+        served_audit(&s, seed);
         served_free(&s);
     }
 }
@@ -262,6 +306,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nothing_that_was_sent_is_late_or_booked_twice),
+        cmocka_unit_test(
+            models_in_several_sizes_share_what_they_run_on_and_none_is_late_or_booked_twice),
         cmocka_unit_test(a_probe_finds_what_trying_every_share_finds),
     };
     return cmocka_run_group_tests_name("dispatch", tests, NULL, NULL);
