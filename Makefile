@@ -56,7 +56,7 @@ $(BUILD)/obj/%_avx512.o: KERNEL_FLAGS := -mavx512f -mavx512bw -mavx512vl -mavx51
 $(BUILD)/obj/model/dtype/quantise.o: KERNEL_FLAGS := -O3
 
 SYSTEM_LIBS := -luv -lzmq -lmsgpackc -ljansson -lyaml -lxxhash -lsodium -lcrypto -lpcre2-8 -lutf8proc -lhwloc -lucp -luct -lucs -lucm \
-  -lsqlite3 -lcurl -ledit -lncursesw -ltinfo -lmicrohttpd -ldnnl -lopenblas -llpsolve55 -lcolamd -lm -ldl -lpthread
+  -lsqlite3 -lcurl -ledit -lncursesw -ltinfo -lmicrohttpd -lgnutls -ldnnl -lopenblas -llpsolve55 -lcolamd -lm -ldl -lpthread
 LINK = $(CC) $(CFLAGS_ALL) $(LINKER) $(LDFLAGS) -o $@ $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group -Wl,--as-needed $(SYSTEM_LIBS)
 
 # ---- targets ------------------------------------------------------------------------------------------------

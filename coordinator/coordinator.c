@@ -168,7 +168,7 @@ static int coord_open(struct coordinator *c, const struct coordinator_config *ow
 {
     char file[PATH_BYTES + 32];
     snprintf(file, sizeof file, "%s/store.db", c->dir);
-    int rc = store_open_sqlite(file, &c->store, e);
+    int rc = own->forgets ? store_open_memory(&c->store, e) : store_open_sqlite(file, &c->store, e);
     if (rc < 0)
         return rc;
     struct coord_config config = {.env = &env_real,
@@ -200,14 +200,27 @@ static int coord_open(struct coordinator *c, const struct coordinator_config *ow
     return 0;
 }
 
+static int control_start(struct coordinator *c, const struct coordinator_config *config,
+                         struct err *e)
+{
+    struct control_callbacks cb = {c, on_message, on_knows};
+    if (config->hub) {
+        snprintf(c->control_address, sizeof c->control_address, "%s", config->listen);
+        return control_serve_inproc(config->hub, c->loop, config->listen, &c->own, &cb, &c->control,
+                                    e);
+    }
+    int rc = control_serve_zmq(c->loop, config->listen, &c->own, &cb, &c->control, e);
+    if (rc == 0)
+        address_set(c->control_address, config->listen, control_port(c->control));
+    return rc;
+}
+
 static int listen_start(struct coordinator *c, const struct coordinator_config *config,
                         struct err *e)
 {
-    struct control_callbacks cb = {c, on_message, on_knows};
-    int rc = control_serve_zmq(c->loop, config->listen, &c->own, &cb, &c->control, e);
+    int rc = control_start(c, config, e);
     if (rc < 0)
         return rc;
-    address_set(c->control_address, config->listen, control_port(c->control));
     if (strcmp(config->http, "none") == 0)
         return 0;
     snprintf(c->http_wanted, sizeof c->http_wanted, "%s", config->http);
@@ -216,6 +229,8 @@ static int listen_start(struct coordinator *c, const struct coordinator_config *
                                                 .n_hosts = config->n_http_hosts,
                                                 .origins = config->http_origins,
                                                 .n_origins = config->n_http_origins,
+                                                .certificate_file = config->http_certificate,
+                                                .key_file = config->http_key,
                                                 .resume_ms = config->resume_ms,
                                                 .open = config->http_open,
                                                 .pools = &c->pool_requests,

@@ -17,11 +17,14 @@
 #include "common/status.h"
 #include "transport/data_choice.h"
 
+struct control_hub;
 struct coordinator;
 
 struct coordinator_config {
     const char *dir;               /* made where it is missing */
-    const char *listen;            /* "127.0.0.1:7070"; port 0: any free one */
+    const char *listen;            /* "127.0.0.1:7070"; port 0: any free one; a name within `hub` */
+    struct control_hub *hub;       /* NULL: ZeroMQ; else the twin within this process */
+    bool forgets;                  /* nothing has to outlive this run: what is stored is memory's */
     const char *http;              /* "127.0.0.1:8080"; "none": no gateway */
     const char *name;              /* of the cluster */
     const char *const *http_hosts; /* names beside loopback's under which a loopback gateway is
@@ -29,6 +32,7 @@ struct coordinator_config {
     int n_http_hosts;
     const char *const *http_origins; /* whose pages may use the API; borrowed while it runs */
     int n_http_origins;
+    const char *http_certificate, *http_key; /* files, PEM: the gateway speaks HTTPS; NULL: HTTP */
     bool http_open; /* on loopback the gateway needs no key, although there are some */
     uint64_t http_max_body_bytes; /* 0: as gateway.h says */
     uint64_t resume_ms; /* so long agents go on without a coordinator, requests that may be resumed

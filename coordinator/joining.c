@@ -74,7 +74,7 @@ static int address_check(const char *key, struct pack_span address, struct err *
 {
     struct data_address a;
     uint8_t own[KEY_BYTES];
-    if (address.size <= MEMBER_INPROC_ADDRESS_BYTES)
+    if (address.size <= DATA_INPROC_ADDRESS_BYTES)
         return 0;
     int rc = data_address_parse(address.data, address.size, &a, e);
     if (rc == 0 && (key_decode(key, own, e) < 0 || sodium_memcmp(own, a.key, sizeof own) != 0))

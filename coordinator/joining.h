@@ -4,7 +4,7 @@
 
 #include "coordinator/member.h"
 
-enum { MEMBER_INPROC_ADDRESS_BYTES = 16, MEMBER_RIVAL_MS = 700 };
+enum { MEMBER_RIVAL_MS = 700 };
 
 /* The member that has joined (again) and is new on this connection; NULL: it was refused, is to ask
  * again, or had only missed our answer. */

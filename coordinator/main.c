@@ -37,6 +37,8 @@ static const char help[] =
     "                      pages of that host may use it as well. May be given several times\n"
     "  --http-origin ORIGIN  pages of this origin (https://app.example) may use the API from\n"
     "                      browsers (CORS); may be given more than once\n"
+    "  --http-cert F, --http-key F   PEM files of a certificate and its key: the API speaks HTTPS "
+    "alone; read at the start\n"
     "  --http-open         on loopback: no key is needed, although there are some\n"
     "  --http-max-body B   largest request body: " UNITS_BYTES_HELP "\n"
     "                      (default: 8 MiB, or 16 bytes a token of the longest context)\n"
@@ -145,6 +147,8 @@ static int options_read(int argc, char **argv, struct program_options *o, struct
                                           {"http-host", required_argument, NULL, 'o'},
                                           {"http-origin", required_argument, NULL, 'g'},
                                           {"http-open", no_argument, NULL, 'O'},
+                                          {"http-cert", required_argument, NULL, 'C'},
+                                          {"http-key", required_argument, NULL, 'K'},
                                           {"http-max-body", required_argument, NULL, 'b'},
                                           {"drain-seconds", required_argument, NULL, 'D'},
                                           {"resume-seconds", required_argument, NULL, 'R'},
@@ -168,6 +172,8 @@ static int options_read(int argc, char **argv, struct program_options *o, struct
         case 'T': trust = optarg; break;
         case 'i': o->init = true; break;
         case 'O': o->config.http_open = true; break;
+        case 'C': o->config.http_certificate = optarg; break;
+        case 'K': o->config.http_key = optarg; break;
         case 'o': rc = host_add(o, optarg, e); break;
         case 'g': rc = origin_add(o, optarg, e); break;
         case 'b':
@@ -198,6 +204,9 @@ static int options_read(int argc, char **argv, struct program_options *o, struct
     if (optind < argc)
         return err_set(e, HP_EUSAGE, "%s: hp-coordinator takes options only; --help lists them",
                        argv[optind]);
+    if (!o->config.http_certificate != !o->config.http_key)
+        return err_set(e, HP_EUSAGE,
+                       "--http-cert and --http-key go together: a certificate and its key");
     return data_policy_set(&o->config.data, data, trust, e);
 }
 

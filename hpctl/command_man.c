@@ -132,7 +132,9 @@ void command_man_overview(const struct command *const *tables, struct buffer *ou
                   ".TP\n.B HP_CONFIG_DIR\nwhere contexts are kept (default: "
                   "$XDG_CONFIG_HOME/hp, or ~/.config/hp)\n"
                   ".TP\n.B HP_API_KEY\nthe key that \\fBrun\\fR and \\fBchat\\fR send, in place of "
-                  "the context's own\n");
+                  "the context's own\n"
+                  ".TP\n.B HP_CA_FILE\nPEM file of whom to trust where the API speaks HTTPS, in "
+                  "place of the context's own and the system's\n");
     man_exit_codes(out);
     buffer_printf(out, ".SH SEE ALSO\n.BR hp\\-agent (8),\n.BR hp\\-coordinator (8)\n");
 }

@@ -132,6 +132,7 @@ static const struct {
     MEMBER("name", name, true),
     MEMBER("control", control, true),
     MEMBER("http", http, true),
+    MEMBER("http_ca", http_ca, false),
     MEMBER("server_key", server_key, true),
     MEMBER("admin_public_key", admin.public_key, true),
     MEMBER("admin_secret_key", admin.secret_key, true),
@@ -277,6 +278,11 @@ int context_check_free(const char *name, const char *server_key, bool local, str
                     "--name gives this cluster another name; `hpctl context rm %s` forgets that "
                     "one, and its keys",
                     name);
+}
+
+const char *context_scheme(const struct context *c)
+{
+    return strncmp(c->http, "https://", 8) == 0 ? "https" : "http";
 }
 
 static int by_name(const void *a, const void *b)

@@ -11,10 +11,15 @@
 #include "common/status.h"
 #include "transport/keys.h"
 
+struct control_hub;
+
 struct context {
     char name[64];
-    char control[280]; /* HOST:PORT */
-    char http[280];    /* http://HOST:PORT */
+    struct control_hub *hub; /* of a cluster within this process, `control` is its name; else NULL.
+                                No file has it */
+    char control[280];       /* HOST:PORT */
+    char http[280];          /* http://HOST:PORT, or https://HOST:PORT */
+    char http_ca[512]; /* PEM file whose certificates the API's must come from; "": the system's */
     char server_key[KEY_TEXT];
     struct key_pair admin;
     char local_dir[512];                /* of a cluster that `hpctl local up` made; "" otherwise */
@@ -39,6 +44,8 @@ int context_check_free(const char *name, const char *server_key, bool local, str
 /* The file's form, hp-context/1, which holds secrets; *out is the caller's. */
 int context_to_json(const struct context *c, json_t **out, struct err *e);
 int context_from_json(const struct json_at *at, struct context *out, struct err *e);
+/* How its API is spoken to: "http" or "https". */
+const char *context_scheme(const struct context *c);
 /* Names of all contexts, sorted: a JSON array of strings. */
 json_t *context_list(void);
 /* The folder of hpctl's own files, made where missing. */

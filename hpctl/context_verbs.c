@@ -81,7 +81,7 @@ static void address_elsewhere(const char *listen, const char *known, const char 
 
 static void warn_of_loopback(const struct context *c)
 {
-    const char *api = strncmp(c->http, "http://", 7) == 0 ? c->http + 7 : c->http;
+    const char *api = reach_of_url(c->http);
     if (reach_is_loopback(c->control))
         fprintf(stderr,
                 "hpctl: warning: the coordinator listens on %s, which is this box alone; another "
@@ -112,7 +112,7 @@ static void learn_api(struct context *c)
         !reach_is_loopback(listen)) {
         snprintf(c->http_listen, sizeof c->http_listen, "%s", listen);
         reach_from_here(listen, here, sizeof here);
-        snprintf(c->http, sizeof c->http, "http://%.270s", here);
+        snprintf(c->http, sizeof c->http, "%s://%.270s", context_scheme(c), here);
         context_save(c, false, &ignored);
     }
     json_decref(answer);
@@ -134,12 +134,12 @@ static int run_context_export(struct invocation *in, struct err *e)
                         "every client of the HTTP API needs a key from now on\n");
     learn_api(&c);
     address_elsewhere(c.listen, c.control, host, control, sizeof control);
-    address_elsewhere(c.http_listen, strncmp(c.http, "http://", 7) == 0 ? c.http + 7 : c.http,
+    address_elsewhere(c.http_listen, reach_of_url(c.http),
                       c.http_listen[0] && reach_is_loopback(c.http_listen) ? NULL : host, api,
                       sizeof api);
     snprintf(c.control, sizeof c.control, "%s", control);
-    snprintf(c.http, sizeof c.http, "http://%s", api);
-    c.local_dir[0] = c.listen[0] = c.http_listen[0] = '\0'; /* of this box alone */
+    snprintf(c.http, sizeof c.http, "%s://%s", context_scheme(&c), api);
+    c.local_dir[0] = c.http_ca[0] = c.listen[0] = c.http_listen[0] = '\0'; /* of this box alone */
     if ((rc = context_to_json(&c, &o, e)) < 0)
         return rc;
     rc = json_save_private(o, in->output ? in->output : "-", e);

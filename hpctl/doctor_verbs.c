@@ -9,6 +9,7 @@
 #include "common/host_limits.h"
 #include "hpctl/client.h"
 #include "hpctl/http_client.h"
+#include "hpctl/reach.h"
 #include "hpctl/shown.h"
 #include "hpctl/table.h"
 #include "hpctl/verbs.h"
@@ -217,7 +218,7 @@ static void check_links(struct findings *f, struct client *client)
 static void check_api(struct findings *f, const struct context *c)
 {
     struct err e = {0};
-    if (strcmp(c->http, "http://none") == 0)
+    if (strcmp(reach_of_url(c->http), "none") == 0)
         return;
     int rc = http_answers(c, &e);
     finding_add(f, "HTTP API", rc < 0 ? WRONG : FINE, rc < 0 ? e.text : "answers", e.hint);

@@ -88,8 +88,7 @@ static int on_progress(void *ctx, curl_off_t a, curl_off_t b, curl_off_t c, curl
 /* What to do where nobody listens at the API's address. */
 static void hint_where_to_look(const struct context *where, struct err *e)
 {
-    const char *api = strncmp(where->http, "http://", 7) == 0 ? where->http + 7 : where->http,
-               *port = strrchr(api, ':');
+    const char *api = reach_of_url(where->http), *port = strrchr(api, ':');
     if (where->local_dir[0])
         err_hint(e, "does the coordinator run? `hpctl local ls`, `hpctl ps`");
     else if (reach_is_loopback(api) && !reach_is_loopback(where->control))
@@ -127,7 +126,11 @@ static int exchange_finish(struct exchange *x, CURLcode code, const struct conte
     if (code != CURLE_OK) {
         err_set(x->e, code == CURLE_COULDNT_CONNECT ? HP_ENOCLUSTER : HP_ELINK, "%s: %s", url,
                 curl_easy_strerror(code));
-        hint_where_to_look(where, x->e);
+        if (code == CURLE_PEER_FAILED_VERIFICATION)
+            err_hint(x->e, "the API's certificate is of nobody whom this box trusts, or of another "
+                           "name: HP_CA_FILE=FILE names a PEM file of its authority");
+        else
+            hint_where_to_look(where, x->e);
         return x->e->code;
     }
     json_t *value =
@@ -152,6 +155,13 @@ struct curl_slist *http_headers(const struct context *where)
     return headers;
 }
 
+void http_trust(void *curl, const struct context *where)
+{
+    const char *own = getenv("HP_CA_FILE"), *file = own && *own ? own : where->http_ca;
+    if (*file)
+        curl_easy_setopt(curl, CURLOPT_CAINFO, file);
+}
+
 /* One exchange, a GET where there is no text; Ctrl-C ends it. */
 static int exchange_run(struct exchange *x, const struct context *where, const char *path,
                         const char *text, json_t **result)
@@ -164,6 +174,7 @@ static int exchange_run(struct exchange *x, const struct context *where, const c
     interrupted = 0;
     curl_easy_setopt(x->curl, CURLOPT_URL, url);
     curl_easy_setopt(x->curl, CURLOPT_HTTPHEADER, headers);
+    http_trust(x->curl, where);
     if (text)
         curl_easy_setopt(x->curl, CURLOPT_POSTFIELDS, text);
     curl_easy_setopt(x->curl, CURLOPT_WRITEFUNCTION, on_bytes);
@@ -188,6 +199,7 @@ int http_answers(const struct context *where, struct err *e)
     curl_easy_setopt(x.curl, CURLOPT_URL, url);
     curl_easy_setopt(x.curl, CURLOPT_WRITEFUNCTION, on_bytes);
     curl_easy_setopt(x.curl, CURLOPT_WRITEDATA, &x);
+    http_trust(x.curl, where);
     curl_easy_setopt(x.curl, CURLOPT_TIMEOUT_MS, 3000L);
     curl_easy_setopt(x.curl, CURLOPT_NOSIGNAL, 1L);
     curl_easy_setopt(x.curl, CURLOPT_NOPROXY, "*");

@@ -31,6 +31,10 @@ int http_get(struct context *where, const char *path, json_t **result, struct er
  * them (curl_slist_free_all). */
 struct curl_slist *http_headers(const struct context *where);
 
+/* Whose certificates a request (CURL *) believes: those of HP_CA_FILE, else of the context, else of
+ * the system. */
+void http_trust(void *curl, const struct context *where);
+
 /* The code of an answer that is not 200, or of an event that is an error (`status` 200 then), and
  * its message in `e`. */
 int http_error_of(const json_t *value, long status, struct err *e);

@@ -1,4 +1,6 @@
 /* `hpctl cluster init`: begin a cluster. */
+#include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -48,9 +50,11 @@ static int run_init(struct invocation *in, struct err *e)
 {
     struct context c = {0};
     struct key_pair server;
-    char dir[1024], file[1100], http[200];
+    char dir[1024], file[1100], http[200], real[PATH_MAX];
     const char *asked = invocation_option(in, "dir"),
                *name = invocation_option_or(in, "name", "home");
+    const char *certificate = invocation_option(in, "http-cert"),
+               *key = invocation_option(in, "http-key");
     const char *listen = invocation_option_or(in, "listen", "127.0.0.1:7070"),
                *api = invocation_option_or(in, "http", "127.0.0.1:8080");
     struct data_policy data;
@@ -58,6 +62,13 @@ static int run_init(struct invocation *in, struct err *e)
     if (rc == 0)
         rc = data_policy_set(&data, invocation_option(in, "data"), invocation_option(in, "trust"),
                              e);
+    if (rc == 0 && !certificate != !key)
+        rc = err_set(e, HP_EUSAGE,
+                     "--http-cert and --http-key go together: a certificate and its key");
+    if (rc == 0 && certificate && !realpath(certificate, real))
+        rc = err_set(e, HP_ENOENT, "--http-cert %s: %s", certificate, strerror(errno));
+    if (rc == 0 && certificate)
+        snprintf(c.http_ca, sizeof c.http_ca, "%s", real);
     if (rc < 0)
         return rc;
     if (asked)
@@ -81,7 +92,7 @@ static int run_init(struct invocation *in, struct err *e)
     snprintf(c.http_listen, sizeof c.http_listen, "%s", api);
     reach_from_here(listen, c.control, sizeof c.control);
     reach_from_here(api, http, sizeof http);
-    snprintf(c.http, sizeof c.http, "http://%s", http);
+    snprintf(c.http, sizeof c.http, "%s://%s", certificate ? "https" : "http", http);
     if ((rc = key_pair_load(file, &server, e)) < 0)
         return rc;
     memcpy(c.server_key, server.public_key, KEY_TEXT);
@@ -99,6 +110,8 @@ static int run_init(struct invocation *in, struct err *e)
            dir, c.name, dir, listen, api, c.name);
     if (named)
         printf(" --data %s%s%s", data.mode, data.trust[0] ? " --trust " : "", data.trust);
+    if (certificate)
+        printf(" --http-cert %s --http-key %s", real, key);
     printf("\nthen invite the other boxes:\n  hpctl node token create\n");
     return 0;
 }
@@ -110,6 +123,9 @@ static const struct command_option init_options[] = {
      "control channel for agents and hpctl (default 127.0.0.1:7070; 0.0.0.0:7070 for other boxes)",
      0},
     {"http", "ADDR:PORT", "OpenAI API (default 127.0.0.1:8080)", 0},
+    {"http-cert", "FILE",
+     "PEM of the API's certificate: it speaks HTTPS, and this context trusts that file", 0},
+    {"http-key", "FILE", "PEM of the certificate's key", 0},
     {"data", "auto|ucx|tcp",
      "data channel between agents; auto: UCX on loopback and trusted networks, encrypted TCP "
      "elsewhere",

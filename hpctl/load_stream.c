@@ -194,6 +194,7 @@ static struct load_stream *stream_create(struct load_driver *d)
     }
     curl_easy_setopt(s->curl, CURLOPT_PRIVATE, s);
     curl_easy_setopt(s->curl, CURLOPT_URL, d->url);
+    http_trust(s->curl, d->run->where);
     curl_easy_setopt(s->curl, CURLOPT_WRITEFUNCTION, on_bytes);
     curl_easy_setopt(s->curl, CURLOPT_WRITEDATA, s);
     curl_easy_setopt(s->curl, CURLOPT_NOSIGNAL, 1L);

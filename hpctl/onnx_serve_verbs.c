@@ -272,7 +272,7 @@ static int serve_run(const struct invocation *in, struct onnx_serve *s, struct e
                                          .statistics = backend_statistics,
                                          .infer = backend_infer};
     rc = signals_start(s, e);
-    rc = rc < 0 ? rc : http_start(&s->loop, host, port, &limits, &handler, &s->http, e);
+    rc = rc < 0 ? rc : http_start(&s->loop, host, port, &limits, NULL, &handler, &s->http, e);
     rc = rc < 0 ? rc : started_print(in, s, host, e);
     if (rc == 0)
         uv_run(&s->loop, UV_RUN_DEFAULT);

@@ -102,3 +102,9 @@ json_t *reach_addresses(const char *listen)
     json_decref(list);
     return only;
 }
+
+const char *reach_of_url(const char *url)
+{
+    const char *scheme = strstr(url, "://");
+    return scheme ? scheme + 3 : url;
+}

@@ -19,6 +19,8 @@ void reach_from_here(const char *listen, char *out, size_t size);
 /* All of them with the port, the likeliest first: one string, or an array where there are several.
  */
 json_t *reach_addresses(const char *listen);
+/* HOST:PORT of an API's address, "http://HOST:PORT" or "https://HOST:PORT". */
+const char *reach_of_url(const char *url);
 bool reach_is_any(const char *listen);
 /* Of a host, or of HOST:PORT. */
 bool reach_is_loopback(const char *host);

@@ -12,6 +12,9 @@
 
 enum data_kind { DATA_KIND_TCP, DATA_KIND_UCX };
 
+/* An address within a process is at most so long, and shorter than any of a network. */
+enum { DATA_INPROC_ADDRESS_BYTES = 16 };
+
 enum {
     DATA_HOST_TEXT = 46,
     DATA_ADDRESS_TEXT = 4 + DATA_HOST_TEXT + 2 + 6 + 1 + 2 * KEY_BYTES + 1

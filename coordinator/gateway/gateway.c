@@ -10,6 +10,7 @@
 #include "coordinator/gateway/gateway_int.h"
 #include "coordinator/gateway/kept_streams.h"
 #include "coordinator/gateway/listen_address.h"
+#include "coordinator/gateway/tls_files.h"
 
 enum {
     DRAIN_LOOK_MS = 20,
@@ -136,6 +137,21 @@ static void on_pulse(uv_timer_t *timer)
     kept_streams_tick(g->openai.kept);
 }
 
+static int server_start(struct gateway *g, const char *host, int port, struct err *e)
+{
+    struct http_handler handler = {g, on_begin, on_request, on_refused, on_headers};
+    struct http_limits limits = limits_of(g);
+    struct tls_files files = {0};
+    const char *certificate = g->config.certificate_file;
+    int rc = certificate ? tls_files_read(certificate, g->config.key_file, &files, e) : 0;
+    if (rc < 0)
+        return rc;
+    struct http_tls tls = {buffer_cstr(&files.certificates), buffer_cstr(&files.key)};
+    rc = http_start(g->loop, host, port, &limits, certificate ? &tls : NULL, &handler, &g->http, e);
+    tls_files_free(&files);
+    return rc;
+}
+
 int gateway_start(uv_loop_t *loop, const struct gateway_config *config,
                   const struct requests *requests, struct gateway **out, struct err *e)
 {
@@ -154,9 +170,7 @@ int gateway_start(uv_loop_t *loop, const struct gateway_config *config,
     if (!g)
         return err_set(e, HP_ENOMEM, "out of memory for the gateway");
     g->access.beyond_loopback = !host_is_loopback(host);
-    struct http_handler handler = {g, on_begin, on_request, on_refused, on_headers};
-    struct http_limits limits = limits_of(g);
-    if ((rc = http_start(loop, host, port, &limits, &handler, &g->http, e)) < 0) {
+    if ((rc = server_start(g, host, port, e)) < 0) {
         lanes_close(&g->openai.lanes);
         kept_streams_close(&g->openai.kept);
         free(g);
@@ -168,7 +182,8 @@ int gateway_start(uv_loop_t *loop, const struct gateway_config *config,
     g->drain.data = g->pulse.data = g;
     g->handles = 3;
     uv_timer_start(&g->pulse, on_pulse, OPENAI_PULSE_MS, OPENAI_PULSE_MS);
-    log_info("gateway", "listening", "http=%s:%d keys_needed=%s", host, http_port(g->http),
+    log_info("gateway", "listening", "%s=%s:%d keys_needed=%s",
+             config->certificate_file ? "https" : "http", host, http_port(g->http),
              access_key_needed(&g->access) ? "yes" : "no");
     *out = g;
     return 0;

@@ -21,6 +21,7 @@ struct gateway_config {
     const char *const *origins; /* whose pages may use the API from browsers: "https://app.example";
                                    borrowed */
     int n_origins;
+    const char *certificate_file, *key_file; /* PEM: it speaks HTTPS; NULL: HTTP */
     uint64_t resume_ms; /* so long a request with an Idempotency-Key goes on without a reader, and
                            its answer is kept; 0: KEPT_RESUME_MS */
     bool open;          /* on loopback no key is needed, although there are some */
@@ -30,7 +31,7 @@ struct gateway_config {
 };
 
 /* `requests` outlives the gateway. HP_EIO when the port is in use; HP_EDENIED beyond loopback while
- * there are no API keys. All on the loop's thread. */
+ * there are no API keys; what tls_files.h says. All on the loop's thread. */
 int gateway_start(uv_loop_t *loop, const struct gateway_config *config,
                   const struct requests *requests, struct gateway **out, struct err *e);
 int gateway_port(const struct gateway *g);

@@ -53,6 +53,7 @@ static void on_deadlines(uv_timer_t *timer)
 static void on_prepare(uv_prepare_t *prepare)
 {
     struct http_server *s = prepare->data;
+    http_streams_send(s);
     if (s->work)
         run_daemon(s);
     if (s->work)
@@ -113,18 +114,25 @@ static size_t path_unescape(void *ctx, struct MHD_Connection *connection, char *
     return strstr(text, "%00") ? strlen(text) : MHD_http_unescape(text);
 }
 
-static struct MHD_Daemon *daemon_start(struct http_server *s)
+static struct MHD_Daemon *daemon_start(struct http_server *s, const struct http_tls *tls)
 {
-    return MHD_start_daemon(MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL,
-                            http_exchange_on_request, s, MHD_OPTION_LISTEN_SOCKET, s->socket,
-                            MHD_OPTION_NOTIFY_COMPLETED, http_exchange_on_completed, s,
-                            MHD_OPTION_NOTIFY_CONNECTION, http_deadline_on_connection, s,
-                            MHD_OPTION_URI_LOG_CALLBACK, http_deadline_on_first_line, s,
-                            MHD_OPTION_CONNECTION_LIMIT, s->limits.connections,
-                            MHD_OPTION_PER_IP_CONNECTION_LIMIT, s->limits.connections_per_address,
-                            MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)HTTP_IDLE_MS / 1000,
-                            MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_MEMORY_BYTES,
-                            MHD_OPTION_UNESCAPE_CALLBACK, path_unescape, NULL, MHD_OPTION_END);
+    const struct MHD_OptionItem secrets[] = {
+        {MHD_OPTION_HTTPS_MEM_CERT, 0, (void *)(uintptr_t)(tls ? tls->certificates : NULL)},
+        {MHD_OPTION_HTTPS_MEM_KEY, 0, (void *)(uintptr_t)(tls ? tls->key : NULL)},
+        {MHD_OPTION_HTTPS_PRIORITIES, 0,
+         (void *)(uintptr_t) "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2"},
+        {MHD_OPTION_END, 0, NULL}};
+    const struct MHD_OptionItem *more = tls ? secrets : &secrets[3];
+    unsigned flags = MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | (tls ? MHD_USE_TLS : 0u);
+    return MHD_start_daemon(
+        flags, 0, NULL, NULL, http_exchange_on_request, s, MHD_OPTION_LISTEN_SOCKET, s->socket,
+        MHD_OPTION_NOTIFY_COMPLETED, http_exchange_on_completed, s, MHD_OPTION_NOTIFY_CONNECTION,
+        http_deadline_on_connection, s, MHD_OPTION_URI_LOG_CALLBACK, http_deadline_on_first_line, s,
+        MHD_OPTION_CONNECTION_LIMIT, s->limits.connections, MHD_OPTION_PER_IP_CONNECTION_LIMIT,
+        s->limits.connections_per_address, MHD_OPTION_CONNECTION_TIMEOUT,
+        (unsigned)HTTP_IDLE_MS / 1000, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+        (size_t)CONNECTION_MEMORY_BYTES, MHD_OPTION_UNESCAPE_CALLBACK, path_unescape, NULL,
+        MHD_OPTION_ARRAY, more, MHD_OPTION_END);
 }
 
 static void handles_start(struct http_server *s, int epoll_fd)
@@ -141,7 +149,8 @@ static void handles_start(struct http_server *s, int epoll_fd)
 }
 
 int http_start(uv_loop_t *loop, const char *host, int port, const struct http_limits *limits,
-               const struct http_handler *h, struct http_server **out, struct err *e)
+               const struct http_tls *tls, const struct http_handler *h, struct http_server **out,
+               struct err *e)
 {
     struct http_server *s = calloc(1, sizeof *s);
     if (!s)
@@ -152,6 +161,8 @@ int http_start(uv_loop_t *loop, const char *host, int port, const struct http_li
     if (limits->connections_per_address > s->limits.connections / 2)
         s->limits.connections_per_address = s->limits.connections / 2;
     s->loop = loop;
+    s->tls = tls != NULL;
+    s->writable = http_stream_writable;
     s->next_request_id = env_random_u64(&env_real);
     s->socket = open_socket(host, port, &s->port, e);
     if (s->socket < 0) {
@@ -159,7 +170,7 @@ int http_start(uv_loop_t *loop, const char *host, int port, const struct http_li
         free(s);
         return rc;
     }
-    s->daemon = daemon_start(s);
+    s->daemon = daemon_start(s, tls);
     const union MHD_DaemonInfo *info =
         s->daemon ? MHD_get_daemon_info(s->daemon, MHD_DAEMON_INFO_EPOLL_FD) : NULL;
     if (!info) {

@@ -71,6 +71,12 @@ struct http_handler {
     void (*headers)(void *ctx, const struct http_exchange *x, http_header_fn add, void *out);
 };
 
+/* Who the server is, as PEM: a certificate with those between it and its authority, and its key.
+ * Needed by http_start alone. */
+struct http_tls {
+    const char *certificates, *key;
+};
+
 struct http_limits {
     unsigned connections;             /* 0: as many as the descriptors allow */
     unsigned connections_per_address; /* at most half of all; 0: no limit for one address */
@@ -78,9 +84,10 @@ struct http_limits {
 };
 
 /* Listens on a numeric host (port 0: any) and serves on the loop, whose thread all calls come from.
- * HP_EINVAL, HP_EIO, HP_ENOMEM. */
+ * `tls` NULL: HTTP, else HTTPS (TLS 1.2 and 1.3) alone. HP_EINVAL, HP_EIO, HP_ENOMEM. */
 int http_start(uv_loop_t *loop, const char *host, int port, const struct http_limits *limits,
-               const struct http_handler *h, struct http_server **out, struct err *e);
+               const struct http_tls *tls, const struct http_handler *h, struct http_server **out,
+               struct err *e);
 /* The port that it listens on. */
 int http_port(const struct http_server *s);
 
@@ -109,8 +116,8 @@ struct buffer http_take_body(struct http_exchange *x);
 void http_set_data(struct http_exchange *x, void *data);
 void *http_data(const struct http_exchange *x);
 
-/* One more header of the reply to come (at most 5; values are cut at 127 bytes). `name` is not
- * copied. */
+/* One more header of the reply to come (at most 5, and none without memory; values are cut at 127
+ * bytes). `name` is not copied. */
 void http_header(struct http_exchange *x, const char *name, const char *value);
 /* One whole reply. The body is copied. */
 void http_reply(struct http_exchange *x, int status, const char *content_type, const void *body,

@@ -93,7 +93,7 @@ static void headers_refuse(struct http_server *s, const struct http_connection *
                      "HTTP/1.1 408 Request Timeout\r\nContent-Length: %zu\r\nContent-Type: "
                      "application/json\r\nx-request-id: req_%016llx\r\nConnection: close\r\n\r\n%s",
                      sizeof body - 1, (unsigned long long)s->next_request_id++, body);
-    (void)!send(http_connection_fd(c->connection), all, (size_t)n, MSG_NOSIGNAL | MSG_DONTWAIT);
+    http_connection_send(c->connection, all, (size_t)n);
 }
 
 /* A request that has begun is told why it ends; a connection that waits for one just ends. */

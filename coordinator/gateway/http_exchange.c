@@ -264,7 +264,8 @@ void http_exchange_on_completed(void *ctx, struct MHD_Connection *connection, vo
     if (x->response)
         MHD_destroy_response(x->response);
     body_drop(x);
-    buffer_free(&x->unsent);
+    http_stream_forget(x);
+    free(x->headers);
     if (x->next)
         x->next->link = x->link;
     *x->link = x->next;

@@ -3,6 +3,7 @@
  *     http.c             the daemon on the loop: start, run, stop
  *     http_exchange.c    one request
  *     http_reply.c       its reply
+ *     http_stream.c      one that comes in pieces
  *     http_watch.c       whether the client is still there; connections whose request was not read
  *     http_deadline.c    what slow connections are given */
 #ifndef HP_COORDINATOR_GATEWAY_HTTP_INT_H
@@ -33,6 +34,11 @@ struct http_connection {
     struct http_connection *next, **link;
 };
 
+struct http_own_header {
+    const char *name;
+    char value[HTTP_HEADER_BYTES];
+};
+
 struct http_exchange {
     struct http_server *server;
     struct MHD_Connection *connection;
@@ -46,18 +52,21 @@ struct http_exchange {
                                         went out before the body was read */
     struct MHD_Response *response;   /* until it is queued */
     int status;
-    struct {
-        const char *name;
-        char value[HTTP_HEADER_BYTES];
-    } headers[HTTP_MAX_HEADERS];
+    struct http_own_header *headers; /* HTTP_MAX_HEADERS, once there is one */
     int n_headers;
     struct buffer unsent;
     size_t sent;        /* of `unsent` */
-    size_t reply_bytes; /* counted in the server's figures */
+    bool asleep;        /* the daemon has sent what it had of a stream: pieces go past it */
+    bool blocked;       /* its reader takes no more for now */
+    struct buffer rest; /* of a chunk that its reader has a part of */
+    size_t rest_sent;
+    struct http_exchange *next_due, **link_due; /* link NULL: nothing of it is due */
+    size_t reply_bytes;                         /* counted in the server's figures */
     void (*gone)(void *ctx);
     void *gone_ctx, *data;
     uv_poll_t *watch; /* of a duplicate of the socket */
     int watch_fd;
+    bool half_closed; /* the client's sending half */
     struct http_exchange *next, **link;
 };
 
@@ -65,14 +74,15 @@ struct http_server {
     struct http_handler handler;
     struct http_limits limits;
     uv_loop_t *loop;
+    void (*writable)(struct http_exchange *x); /* the client of a blocked stream takes more */
     struct MHD_Daemon *daemon;
     uv_poll_t poll;
     uv_timer_t timer, deadlines;
     uv_prepare_t prepare; /* runs the daemon, once in a turn, when there is work */
     int port, handles, socket, n_lingering;
     struct lingering *lingering;
-    bool work, stopping;
-    struct http_exchange *exchanges;
+    bool work, stopping, tls;
+    struct http_exchange *exchanges, *due; /* due: streams with pieces to send past the daemon */
     struct http_connection *connections;
     struct http_figures figures;
     uint64_t next_request_id;
@@ -87,12 +97,28 @@ void http_exchange_on_completed(void *ctx, struct MHD_Connection *connection, vo
 
 /* http_connection.c: below the others. */
 int http_connection_fd(struct MHD_Connection *connection);
+/* Bytes past the daemon, as many as go out at once: for the end of a connection that takes no
+ * reply, and for what any client skips. */
+void http_connection_send(struct MHD_Connection *connection, const void *bytes, size_t n);
 /* There is something for the daemon to do with it. */
 void http_exchange_wake(struct http_exchange *x);
+/* A stream has something to send: before the loop sleeps. */
+void http_stream_due(struct http_exchange *x);
+void http_stream_undue(struct http_exchange *x);
+
+/* http_stream.c */
+ssize_t http_stream_read(void *ctx, uint64_t position, char *out, size_t max);
+/* Sends what is due. */
+void http_streams_send(struct http_server *s);
+/* The reader of a blocked stream takes more. */
+void http_stream_writable(struct http_exchange *x);
+void http_stream_forget(struct http_exchange *x);
 
 /* http_watch.c */
 void http_watch_start(struct http_exchange *x);
 void http_watch_stop(struct http_exchange *x);
+/* Whether http_server.writable is to hear when the client takes more. */
+void http_watch_writable(struct http_exchange *x, bool wanted);
 /* Tells the owner, once. */
 void http_watch_gone(struct http_exchange *x);
 /* Closing a socket with unread bytes resets the connection, and the client may lose the reply. This

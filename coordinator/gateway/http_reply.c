@@ -1,7 +1,6 @@
-/* Replies: whole ones, copied or given away, and streams, which go out as they are written. */
+/* Replies: whole ones, copied or given away, and how a stream begins (http_stream.c goes on). */
 #include <stdio.h>
-#include <string.h>
-#include <sys/socket.h>
+#include <stdlib.h>
 
 #include "coordinator/gateway/http_int.h"
 
@@ -9,7 +8,9 @@ enum { STREAM_BLOCK_BYTES = 2048 }; /* libmicrohttpd keeps so much for each stre
 
 void http_header(struct http_exchange *x, const char *name, const char *value)
 {
-    if (x->n_headers == HTTP_MAX_HEADERS)
+    if (!x->headers)
+        x->headers = calloc(HTTP_MAX_HEADERS, sizeof *x->headers);
+    if (!x->headers || x->n_headers == HTTP_MAX_HEADERS)
         return;
     x->headers[x->n_headers].name = name;
     snprintf(x->headers[x->n_headers++].value, HTTP_HEADER_BYTES, "%s", value);
@@ -58,8 +59,7 @@ static void reply_by_hand(struct http_exchange *x, int status, const char *conte
     buffer_printf(&all, "\r\n");
     buffer_append(&all, body, n);
     if (!all.failed)
-        (void)!send(http_connection_fd(x->connection), all.data, all.size,
-                    MSG_NOSIGNAL | MSG_DONTWAIT);
+        http_connection_send(x->connection, all.data, all.size);
     buffer_free(&all);
 }
 
@@ -111,59 +111,16 @@ bool http_reply_large(struct http_exchange *x, int status, const char *content_t
     return true;
 }
 
-static ssize_t read_stream(void *ctx, uint64_t position, char *out, size_t max)
-{
-    struct http_exchange *x = ctx;
-    (void)position;
-    size_t n = x->unsent.size - x->sent;
-    if (x->state == EXCHANGE_GONE)
-        return MHD_CONTENT_READER_END_WITH_ERROR;
-    if (n == 0) {
-        if (x->state == EXCHANGE_ENDED)
-            return MHD_CONTENT_READER_END_OF_STREAM;
-        x->suspended = true;
-        MHD_suspend_connection(x->connection);
-        return 0;
-    }
-    if (n > max)
-        n = max;
-    memcpy(out, x->unsent.data + x->sent, n);
-    x->sent += n;
-    if (x->sent == x->unsent.size)
-        x->sent = x->unsent.size = 0;
-    return (ssize_t)n;
-}
-
 void http_stream_begin(struct http_exchange *x, const char *content_type)
 {
     if (x->state == EXCHANGE_GONE)
         return;
     x->response = MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, STREAM_BLOCK_BYTES,
-                                                    read_stream, x, NULL);
+                                                    http_stream_read, x, NULL);
     http_header(x, "Cache-Control", "no-cache");
     if (x->response)
         headers_add(x, content_type, response_header, x->response);
     x->status = 200;
     x->state = EXCHANGE_STREAMING;
-    http_exchange_wake(x);
-}
-
-struct buffer *http_stream_buffer(struct http_exchange *x)
-{
-    return &x->unsent;
-}
-
-bool http_stream_flush(struct http_exchange *x)
-{
-    http_exchange_wake(x);
-    return !x->unsent.failed && x->unsent.size - x->sent <= HTTP_MAX_UNSENT_BYTES;
-}
-
-void http_stream_end(struct http_exchange *x)
-{
-    if (x->state != EXCHANGE_STREAMING)
-        return;
-    x->state = EXCHANGE_ENDED;
-    x->gone = NULL;
     http_exchange_wake(x);
 }

@@ -58,29 +58,33 @@ static void client_probe(struct http_exchange *x)
     static const char interim[] = "HTTP/1.1 100 Continue\r\n\r\n", comment[] = ": still here\n\n";
     if (x->state == EXCHANGE_STREAMING) {
         buffer_append(&x->unsent, comment, sizeof comment - 1);
-        http_exchange_wake(x);
+        http_stream_due(x);
     } else if (x->state == EXCHANGE_WAITING && x->interim) {
-        (void)!send(x->watch_fd, interim, sizeof interim - 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+        http_connection_send(x->connection, interim, sizeof interim - 1);
     }
 }
 
-static void on_reset(uv_poll_t *handle, int status, int events)
-{
-    (void)status, (void)events;
-    watched_is_gone(handle->data);
-}
-
-static void on_disconnect(uv_poll_t *handle, int status, int events)
+/* After the sending half is closed only errors and a full hang-up wake it; both come whatever is
+ * asked for. */
+static void on_watched(uv_poll_t *handle, int status, int events)
 {
     struct http_exchange *x = handle->data;
-    if (status < 0) {
+    if (status < 0 || (x->half_closed && !(events & UV_WRITABLE))) {
         watched_is_gone(x);
     } else if (events & UV_DISCONNECT) {
-        /* From here on only errors and a full hang-up wake this watch; both come whatever is asked
-         * for. */
-        uv_poll_start(handle, UV_PRIORITIZED, on_reset);
+        x->half_closed = true;
+        http_watch_writable(x, x->blocked);
         client_probe(x);
+    } else if (events & UV_WRITABLE && x->blocked) {
+        x->server->writable(x);
     }
+}
+
+void http_watch_writable(struct http_exchange *x, bool wanted)
+{
+    int events = x->half_closed ? UV_PRIORITIZED : UV_DISCONNECT;
+    if (x->watch)
+        uv_poll_start(x->watch, events | (wanted ? UV_WRITABLE : 0), on_watched);
 }
 
 void http_watch_start(struct http_exchange *x)
@@ -95,7 +99,7 @@ void http_watch_start(struct http_exchange *x)
         return;
     }
     x->watch->data = x;
-    uv_poll_start(x->watch, UV_DISCONNECT, on_disconnect);
+    http_watch_writable(x, false);
 }
 
 /* ---- lingering ---- */

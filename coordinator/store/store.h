@@ -41,7 +41,8 @@ typedef int (*store_each_fn)(void *ctx, const char *key, const void *bytes, size
 /* In a file, made where there is none. HP_EBUSY: another process has it open; HP_ECORRUPT, HP_EIO,
  * HP_EUNSUPPORTED (a newer version's). */
 int store_open_sqlite(const char *file, struct store **out, struct err *e);
-/* In memory, for tests: what outlives a core in the simulated cluster. */
+/* In memory: where nothing has to outlive the process, and what outlives a core in the simulated
+ * cluster. */
 int store_open_memory(struct store **out, struct err *e);
 void store_close(struct store **s);
 

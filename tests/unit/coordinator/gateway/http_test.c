@@ -50,7 +50,7 @@ static void server_start(void (*request)(void *, struct http_exchange *,
     asked = 0;
     later = NULL;
     assert_int_equal(uv_loop_init(&loop), 0);
-    assert_int_equal(http_start(&loop, "127.0.0.1", 0, &limits, &handler, &server, &e), 0);
+    assert_int_equal(http_start(&loop, "127.0.0.1", 0, &limits, NULL, &handler, &server, &e), 0);
 }
 
 static void server_stop(void)
