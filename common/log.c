@@ -32,12 +32,20 @@ static pthread_mutex_t sink_lock = PTHREAD_MUTEX_INITIALIZER,
                        limit_lock = PTHREAD_MUTEX_INITIALIZER;
 static void (*sink_fn)(void *ctx, const char *line);
 static void *sink_ctx;
+static FILE *output; /* NULL: standard error */
 
 void log_set_sink(void (*sink)(void *ctx, const char *line), void *ctx)
 {
     pthread_mutex_lock(&sink_lock);
     sink_fn = sink;
     sink_ctx = ctx;
+    pthread_mutex_unlock(&sink_lock);
+}
+
+void log_set_output(FILE *out)
+{
+    pthread_mutex_lock(&sink_lock);
+    output = out;
     pthread_mutex_unlock(&sink_lock);
 }
 
@@ -142,8 +150,8 @@ static void line_stamp(struct line *l, enum log_level level, const char *room, c
 static void line_say(struct line *l)
 {
     l->text[l->size] = '\0';
-    fprintf(stderr, "%s\n", l->text);
     pthread_mutex_lock(&sink_lock);
+    fprintf(output ? output : stderr, "%s\n", l->text);
     if (sink_fn)
         sink_fn(sink_ctx, l->text);
     pthread_mutex_unlock(&sink_lock);

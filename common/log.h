@@ -4,6 +4,8 @@
 #ifndef HP_COMMON_LOG_H
 #define HP_COMMON_LOG_H
 
+#include <stdio.h>
+
 enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG };
 
 /* `room` is the part that speaks ("agent"), `event` a stable snake_case word; the rest is printf
@@ -40,6 +42,10 @@ void log_set_level(enum log_level level);
 /* Gets every line that is written, without its newline, on the thread that says it; calls never
  * overlap. NULL: none. */
 void log_set_sink(void (*sink)(void *ctx, const char *line), void *ctx);
+
+/* Where lines are written from now on, instead of standard error; NULL: there again. The stream
+ * stays the caller's, who closes it after the next call of this. */
+void log_set_output(FILE *out);
 
 #define log_error(room, event, ...) log_line(LOG_ERROR, room, event, __VA_ARGS__)
 #define log_warn(room, event, ...) log_line(LOG_WARN, room, event, __VA_ARGS__)

@@ -301,6 +301,16 @@ int client_get_once(const char *context, const char *verb, json_t *arguments, js
     return rc;
 }
 
+static int control_start(struct client *c, struct err *e)
+{
+    const struct context *to = &c->context;
+    struct control_callbacks cb = {.ctx = c, .message = on_message};
+    return to->hub ? control_connect_inproc(to->hub, &c->loop, to->control, to->server_key,
+                                            &to->admin, &cb, &c->control, e)
+                   : control_connect_zmq(&c->loop, to->control, to->server_key, &to->admin, &cb,
+                                         &c->control, e);
+}
+
 int client_open_at(const struct context *context, uint64_t patience_ms, struct client **out,
                    struct err *e)
 {
@@ -313,9 +323,7 @@ int client_open_at(const struct context *context, uint64_t patience_ms, struct c
     uv_timer_init(&c->loop, &c->timer);
     uv_timer_init(&c->loop, &c->pulse);
     c->timer.data = c->pulse.data = c;
-    struct control_callbacks cb = {.ctx = c, .message = on_message};
-    int rc = control_connect_zmq(&c->loop, context->control, context->server_key, &context->admin,
-                                 &cb, &c->control, e);
+    int rc = control_start(c, e);
     if (rc == 0) {
         struct client_ask hello = {.verb = "version", .patience_ms = patience_ms};
         rc = client_ask(c, &hello, NULL, NULL, e);

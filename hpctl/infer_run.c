@@ -201,6 +201,7 @@ static int infer_send(struct infer_driver *d, size_t index, struct err *e)
     s->index = index;
     s->head.size = 0;
     curl_easy_setopt(s->curl, CURLOPT_URL, d->urls[model]);
+    http_trust(s->curl, d->run->where);
     curl_easy_setopt(s->curl, CURLOPT_HTTPHEADER, d->headers[model]);
     curl_easy_setopt(s->curl, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)m->body.size);
     curl_easy_setopt(s->curl, CURLOPT_POSTFIELDS, (const char *)m->body.data);

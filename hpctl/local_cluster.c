@@ -185,12 +185,6 @@ int local_start_agent(struct local_cluster *c, struct local_agent *a, const char
         arguments[n++] = "--memory";
         arguments[n++] = memory;
     }
-    if (c->measured[0]) {
-        arguments[n++] = "--measurements";
-        arguments[n++] = c->measured;
-    }
-    if (c->borrows)
-        arguments[n++] = "--store-borrow";
     n += spill_argument("--kv-spill-memory", c->spill_memory_bytes, spilled[0], arguments + n);
     n += spill_argument("--kv-spill-disk", c->spill_disk_bytes, spilled[1], arguments + n);
     n += devices_arguments(c, a, devices, arguments + n);

@@ -36,8 +36,6 @@ struct local_cluster {
     uint64_t devices; /* of each agent: parts of its cores; 0 and 1: one device of all */
     uint64_t spill_memory_bytes,
         spill_disk_bytes; /* of each agent: for KV cache that was given up */
-    char measured[1000];  /* where agents keep what they measure; "": each below its own folder */
-    bool borrows;         /* agents use model files where they lie instead of copying them */
     char data[8];         /* "auto", "ucx", "tcp": which data channel the agents open; "": auto */
 };
 

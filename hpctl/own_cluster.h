@@ -1,5 +1,5 @@
-/* A cluster of one agent for a model of this box: it begins with this hpctl, ends with it, however
- * that ends, and leaves nothing behind. */
+/* A cluster of one agent for a model of this box, within this process (embedded.h): it begins with
+ * this hpctl, ends with it, however that ends, and leaves nothing behind. */
 #ifndef HP_HPCTL_OWN_CLUSTER_H
 #define HP_HPCTL_OWN_CLUSTER_H
 
@@ -23,14 +23,13 @@ struct own_options {
  * ending. */
 bool own_cluster_is_file(const char *argument);
 
-/* Returns when the model serves. From then on contexts of this process are those of its own
- * cluster, and no others. One a process. HP_ENOENT: no such model; else as local_cluster.h and
+/* Returns when the model serves. One a process. HP_ENOENT: no such model; else as embedded.h and
  * deploying.h say. */
 int own_cluster_open(const struct own_options *o, struct own_cluster **out, struct err *e);
 /* How the API is reached, and what the deployment is called. */
-struct context *own_cluster_context(struct own_cluster *c);
+const struct context *own_cluster_context(const struct own_cluster *c);
 const char *own_cluster_name(const struct own_cluster *c);
-/* HP_EIO, with the end of its log: one of its processes has ended. */
+/* The code and the reason where it has ended by itself. */
 int own_cluster_check(const struct own_cluster *c, struct err *e);
 void own_cluster_close(struct own_cluster **c);
 

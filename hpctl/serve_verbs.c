@@ -24,7 +24,8 @@ static int serve_say(const struct invocation *in, const struct own_cluster *own,
     return 0;
 }
 
-/* Until Ctrl-C, SIGTERM or the terminal's end, or until one of its processes ends by itself. */
+/* Until Ctrl-C, SIGTERM or the terminal's end, or until the cluster ends by itself. What is under
+ * way then may go on for a while, unless one of these comes again. */
 static int run_serve(struct invocation *in, struct err *e)
 {
     struct own_options o = {
@@ -54,6 +55,7 @@ static int run_serve(struct invocation *in, struct err *e)
     fflush(stdout);
     while (rc == 0 && sigtimedwait(&ends, NULL, &look) < 0)
         rc = own_cluster_check(own, e);
+    sigprocmask(SIG_UNBLOCK, &ends, NULL);
     own_cluster_close(&own);
     return rc;
 }

@@ -81,6 +81,13 @@ static int endpoint_open(struct upload *u, const struct data_address *to, struct
     return data_open_kind(to->kind, &config, &u->endpoint, e);
 }
 
+/* One for agents of this process. */
+static int endpoint_open_within(struct upload *u, struct err *e)
+{
+    struct data_config config = {.keys = u->keys, .callbacks = {.ctx = u, .frame = on_frame}};
+    return u->endpoint ? 0 : data_open_inproc(&config, &u->endpoint, e);
+}
+
 void upload_close(struct upload **out)
 {
     struct upload *u = *out;
@@ -196,10 +203,11 @@ static int connect_target(struct upload *u, const char *hex, struct data_link **
         else
             address[i] = (uint8_t)byte;
     }
-    struct data_address to;
-    if (n == 0 || n > sizeof address || data_address_parse(address, n, &to, e) < 0)
+    struct data_address to = {0};
+    bool within = n > 0 && n <= DATA_INPROC_ADDRESS_BYTES;
+    if (n == 0 || n > sizeof address || (!within && data_address_parse(address, n, &to, e) < 0))
         return err_set(e, HP_EPROTO, "the coordinator named an agent without a data address");
-    int rc = endpoint_open(u, &to, e);
+    int rc = within ? endpoint_open_within(u, e) : endpoint_open(u, &to, e);
     return rc == 0 ? data_connect(u->endpoint, address, n, out, e) : rc;
 }
 

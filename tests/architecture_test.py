@@ -26,15 +26,14 @@ MAY = {
     "hpctl": {"common", "model", "planners", "transport", "agent", "coordinator"},
 }
 # hpctl reaches into the daemons' rooms only where it runs their parts in its own process; doctor looks at the box as an agent does, and what drives pools writes tensors as their API reads them.
-EMBEDDING = {"hpctl/bench_model_verbs.c", "hpctl/doctor_verbs.c", "hpctl/embed_verbs.c", "hpctl/model_run_verbs.c", "hpctl/infer_target.c", "hpctl/onnx_verbs.c", "hpctl/onnx_jobs.c", "hpctl/onnx_jobs.h", "hpctl/onnx_serve_verbs.c", "hpctl/profile_graph_verbs.c", "hpctl/profile_onnx.c"}
+EMBEDDING = {"hpctl/bench_model_verbs.c", "hpctl/doctor_verbs.c", "hpctl/embed_verbs.c", "hpctl/embedded.c", "hpctl/model_run_verbs.c", "hpctl/infer_target.c", "hpctl/onnx_verbs.c", "hpctl/onnx_jobs.c", "hpctl/onnx_jobs.h", "hpctl/onnx_serve_verbs.c", "hpctl/profile_graph_verbs.c", "hpctl/profile_onnx.c"}
 # An interpreter calls itself: macros run statements, tests ask for filters and filters for tests, brackets hold expressions.
 RECURSION = [{"model/template/" + name for name in names} for names in (
     {"call.c", "eval.c", "statements.c"}, {"filters.c", "tests.c"}, {"expression.c", "primary.c"})]
 LONG_LINES, LONG_SHARE = 400, 0.05
-# Called by tests alone, on purpose: a clock and a store without a disk, a network without sockets, levels of logging, and what a test looks at.
+# Called by tests alone, on purpose: a clock of their own, levels of logging, and what a test looks at.
 SEAMS = {
-    "env_virtual_init", "log_set_level", "store_open_memory", "control_hub_create", "control_hub_destroy", "control_serve_inproc",
-    "coordinator_control_address", "coordinator_http_address", "coordinator_public_key", "sampler_kernels_use", "dispatch_waiting", "slices_ready",
+    "env_virtual_init", "log_set_level", "coordinator_control_address", "sampler_kernels_use", "dispatch_waiting", "slices_ready",
     "discover_nics", "stage_sequence_length", "store_model_id", "weight_store_bytes",
     "accept", "sendmsg",  # stand before the C library's, for UCX
     "dtype_f32_to_bf16",  # the rounding that kernels are held to

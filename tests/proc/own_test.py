@@ -32,11 +32,11 @@ class Home:
         return [f for at, _, files in os.walk(self.folder) for f in files if not at.startswith(os.path.join(self.folder, "cache", "hp"))] == [] and not os.path.exists(self.env["HP_CONFIG_DIR"]) and os.listdir(os.path.join(self.folder, "state", "hp")) == []
 
     def processes(self):
-        """Of the cluster that runs."""
+        """Those of this test: all have its folder in their environment."""
         found = []
         for pid in filter(str.isdigit, os.listdir("/proc")):
             try:
-                with open(f"/proc/{pid}/cmdline", "rb") as f:
+                with open(f"/proc/{pid}/environ", "rb") as f:
                     if self.folder.encode() in f.read():
                         found.append(int(pid))
             except OSError:
@@ -49,6 +49,24 @@ def wait(what, is_so, seconds=20):
     while not is_so():
         assert time.monotonic() < until, what
         time.sleep(0.05)
+
+
+def listening(pid):
+    """Where a process listens for TCP: HOST:PORT of IPv4, "?" for others."""
+    inodes = set()
+    for fd in os.listdir(f"/proc/{pid}/fd"):
+        try:
+            inodes.add(os.readlink(f"/proc/{pid}/fd/{fd}"))
+        except OSError:
+            pass
+    found = []
+    for family in ("tcp", "tcp6"):
+        with open(f"/proc/{pid}/net/{family}") as f:
+            for row in map(str.split, list(f)[1:]):
+                if row[3] == "0A" and f"socket:[{row[9]}]" in inodes:
+                    host, port = row[1].split(":")
+                    found.append(".".join(str(b) for b in reversed(bytes.fromhex(host))) + f":{int(port, 16)}" if family == "tcp" else "?")
+    return found
 
 
 @test
@@ -88,9 +106,11 @@ def a_served_file_is_reached_by_any_client_until_it_ends():
             with urllib.request.urlopen(urllib.request.Request(told["api"] + "/chat/completions", body, {"Content-Type": "application/json"}), timeout=20 * SCALE) as answer:
                 assert told["name"] == "mine" and json.load(answer)["usage"]["completion_tokens"] == 4
             mine = [p for p in home.processes() if p != serve.pid]
-            used = [os.path.join(at, f) for at, _, files in os.walk(os.path.join(home.folder, "state")) for f in files if f.endswith(".gguf") and "/agents/" in at]
+            used = [os.path.join(at, f) for at, _, files in os.walk(os.path.join(home.folder, "state")) for f in files if f.endswith(".gguf") and "/agent/" in at]
             assert [os.path.realpath(f) for f in used] == [os.path.realpath(DEMO)], used  # where it lies, and no copy
-            assert len(mine) >= 2, mine
+            # One process, beside the one that removes its folder however it ends; of it listens the API alone, on loopback.
+            assert len(mine) == 1 and len(os.listdir(f"/proc/{mine[0]}/task")) == 1 and len(os.listdir(f"/proc/{serve.pid}/task")) > 4, mine
+            assert listening(serve.pid) == [f"127.0.0.1:{told['http'].rsplit(':', 1)[1]}"], listening(serve.pid)
             serve.send_signal(how)
             assert serve.wait(20 * SCALE) == (0 if how == signal.SIGINT else -signal.SIGKILL)
             wait("its processes end", lambda: all(ended(p) for p in mine))
@@ -98,15 +118,28 @@ def a_served_file_is_reached_by_any_client_until_it_ends():
 
 
 @test
-def who_serves_says_when_a_process_of_its_cluster_ends():
-    with Home() as home:
-        serve = subprocess.Popen([HPCTL, "serve", DEMO, "--port", "0", "-o", "json"], env=home.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        assert serve.stdout.readline(), serve.stderr.read()
-        agent = next(p for p in home.processes() if "hp-agent" in open(f"/proc/{p}/cmdline").read())
-        os.kill(agent, signal.SIGKILL)
-        _, said = serve.communicate(timeout=30 * SCALE)
-        assert serve.returncode == 1 and "its agent" in said, (serve.returncode, said)
-        wait("nothing is left", home.is_empty)
+def requests_under_way_are_answered_and_a_second_signal_ends_at_once():
+    for again in (False, True):
+        with Home() as home:
+            serve = subprocess.Popen([HPCTL, "serve", DEMO, "--port", "0", "-o", "json"], env=home.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            told = ""
+            while not told.rstrip().endswith("}"):
+                told += serve.stdout.readline()
+            told = json.loads(told)
+            body = {"model": told["name"], "messages": [{"role": "user", "content": "Hello"}], "ignore_eos": True, "max_tokens": 1500, "stream": True}
+            answer = urllib.request.urlopen(urllib.request.Request(told["api"] + "/chat/completions", json.dumps(body).encode(), {"Content-Type": "application/json"}), timeout=60 * SCALE)
+            assert answer.readline().startswith(b"data: ")
+            serve.send_signal(signal.SIGTERM)
+            if again:
+                while serve.poll() is None:  # the first may not have been heeded yet
+                    serve.send_signal(signal.SIGTERM)
+                    time.sleep(0.01)
+                assert serve.returncode in (0, -signal.SIGTERM), serve.returncode
+            else:
+                rest = answer.read().decode()
+                assert "[DONE]" in rest or "is stopping" in rest, rest[-300:]
+                assert serve.wait(30 * SCALE) == 0
+            wait("nothing is left", lambda: not home.processes() and home.is_empty())
 
 
 @test

@@ -1,4 +1,5 @@
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/log.h"
@@ -51,6 +52,20 @@ TEST(a_line_is_level_room_event_and_values)
     assert_string_equal(said(), "info agent plain ");
 }
 
+TEST(lines_go_to_the_stream_that_was_named)
+{
+    char *text = NULL;
+    size_t size = 0;
+    FILE *f = open_memstream(&text, &size);
+    log_set_output(f);
+    log_info("agent", "one", "n=%d", 1);
+    log_set_output(NULL);
+    fclose(f);
+    assert_non_null(strstr(text, " info agent one n=1\n"));
+    assert_int_equal(heard.lines, 1);
+    free(text);
+}
+
 TEST(text_of_others_moves_no_terminal_and_ends_no_value)
 {
     static const struct {
@@ -101,6 +116,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_line_is_level_room_event_and_values, listen_begin,
+                                        listen_end),
+        cmocka_unit_test_setup_teardown(lines_go_to_the_stream_that_was_named, listen_begin,
                                         listen_end),
         cmocka_unit_test_setup_teardown(text_of_others_moves_no_terminal_and_ends_no_value,
                                         listen_begin, listen_end),
