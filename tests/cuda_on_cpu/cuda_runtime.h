@@ -73,8 +73,10 @@ void *cuda_on_cpu_dynamic_shared();
 void cuda_on_cpu_copy_async(void *shared, const void *global, size_t bytes);
 void cuda_on_cpu_copy_group_end();
 void cuda_on_cpu_copy_groups_wait(int but);
-/* What tensor cores do with a warp's fragments of 16 x 16 and 16 x 8 f16 (mma.sync.m16n8k16). */
-void cuda_on_cpu_tensor_multiply(float *sums, const unsigned *a, unsigned b0, unsigned b1);
+/* What tensor cores do with a warp's fragments of 16 x 16 and 16 x 8 f16 or bf16
+ * (mma.sync.m16n8k16). */
+void cuda_on_cpu_tensor_multiply(float *sums, const unsigned *a, unsigned b0, unsigned b1,
+                                 bool bf16);
 /* Once for each access that is no plain load or store. */
 void cuda_on_cpu_atomic(void *at, size_t bytes);
 
@@ -155,6 +157,10 @@ static inline unsigned short __half_as_ushort(__half h)
 float __half2float(__half h);
 __half __float2half_rn(float f);
 
+static inline int __popc(unsigned bits)
+{
+    return __builtin_popcount(bits);
+}
 static inline unsigned __funnelshift_r(unsigned low, unsigned high, unsigned by)
 {
     return (unsigned)(((uint64_t)high << 32 | low) >> (by & 31));

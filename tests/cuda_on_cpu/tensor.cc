@@ -7,17 +7,20 @@ struct tensor_fragment {
     unsigned a[4], b[2];
 };
 
-/* Of two f16 in a register. */
-static float half_of(unsigned two, unsigned which)
+/* Of two f16 or bf16 in a register. */
+static float half_of(unsigned two, unsigned which, bool bf16)
 {
+    if (bf16)
+        return __uint_as_float(two >> which * 16 << 16);
     return __half2float(__ushort_as_half((unsigned short)(two >> which * 16)));
 }
 
-void cuda_on_cpu_tensor_multiply(float *sums, const unsigned *a, unsigned b0, unsigned b1)
+void cuda_on_cpu_tensor_multiply(float *sums, const unsigned *a, unsigned b0, unsigned b1,
+                                 bool bf16)
 {
     const void *pc = __builtin_return_address(0);
     unsigned lane = cuda_on_cpu_lane();
-    if (capability() < 75)
+    if (capability() < (bf16 ? 80 : 75))
         die(pc, "a GPU of capability %d.%d has no such tensor cores", capability() / 10,
             capability() % 10);
     tensor_fragment own = {{a[0], a[1], a[2], a[3]}, {b0, b1}};
@@ -29,7 +32,7 @@ void cuda_on_cpu_tensor_multiply(float *sums, const unsigned *a, unsigned b0, un
     for (unsigned i = 0; i < 4; i++) {
         unsigned row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
         for (unsigned k = 0; k < 16; k++)
-            sums[i] += half_of(all[row % 8 * 4 + k % 8 / 2].a[k / 8 * 2 + row / 8], k % 2) *
-                       half_of(all[column * 4 + k % 8 / 2].b[k / 8], k % 2);
+            sums[i] += half_of(all[row % 8 * 4 + k % 8 / 2].a[k / 8 * 2 + row / 8], k % 2, bf16) *
+                       half_of(all[column * 4 + k % 8 / 2].b[k / 8], k % 2, bf16);
     }
 }

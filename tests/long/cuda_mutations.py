@@ -11,7 +11,7 @@ import sys
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import faults
 
-TESTS = [f"build/tests/unit/agent/backend/cuda_{name}test" for name in ("products_", "attention_", "experts_", "operators_", "steps_", "streams_", "models_", "")]
+TESTS = [f"build/tests/unit/agent/backend/cuda_{name}test" for name in ("products_", "attention_", "experts_", "groups_", "operators_", "steps_", "streams_", "models_", "")]
 ROOM = "agent/backend/cuda/"
 
 # What it is, file, what stands there, what takes its place (once).
@@ -81,6 +81,21 @@ FAULTS = [
     ("parts: one alone is joined", ROOM + "split.cu", "for (uint32_t z = 0; z < parts; z++) {", "for (uint32_t z = 0; z < 1; z++) {"),
     ("parts: those that there are not are joined", ROOM + "split.cu", "parts = (seen + each - 1) / each;", "parts = each ? a.splits : 0;"),
     ("parts: room for one alone", ROOM + "split.cu", "* a->heads * a->splits * (a->head_dim + 2) *", "* a->heads * (a->head_dim + 2) *"),
+    # groups of experts
+    ("groups: tiles are not waited for", ROOM + "groups.cu", "        async_groups_wait<1>();\n        __syncthreads();\n        tiles_multiply", "        __syncthreads();\n        tiles_multiply"),
+    ("groups: no barrier before tiles are multiplied", ROOM + "groups.cu", "        async_groups_wait<1>();\n        __syncthreads();\n        tiles_multiply", "        async_groups_wait<1>();\n        tiles_multiply"),
+    ("groups: no barrier before the next tiles", ROOM + "groups.cu", "warp % 2 * 32 * TILE_ROW, sums);\n        __syncthreads();\n", "warp % 2 * 32 * TILE_ROW, sums);\n"),
+    ("groups: pairs are not awaited", ROOM + "groups.cu", "        pairs[threadIdx.x] = g.order[lot.first + threadIdx.x];\n    __syncthreads();\n", "        pairs[threadIdx.x] = g.order[lot.first + threadIdx.x];\n"),
+    ("groups: rows past a lot", ROOM + "groups.cu", "if (r >= lot.count || c >= g.n_outputs)", "if (c >= g.n_outputs)"),
+    ("groups: outputs past the last", ROOM + "groups.cu", "if (r >= lot.count || c >= g.n_outputs)", "if (r >= lot.count)"),
+    ("groups: columns past the last are read", ROOM + "groups.cu", "if (r < rows && k < width)", "if (r < rows)"),
+    ("groups: weights past the last are read", ROOM + "groups.cu", "if (r < rows && k < width)", "if (k < width && rows)"),
+    ("groups: lots of other panels", ROOM + "groups.cu", "    if (lot.count == 0 || lot.matrix < g.first_matrix ||\n        lot.matrix >= g.first_matrix + g.n_matrices)", "    if (lot.count == 0)"),
+    ("groups: lots that nobody fills", ROOM + "groups.cu", "for (uint32_t i = lane; first + i < end; i += WARP) {", "for (uint32_t i = lane; first + i < end && i * GROUP_ROWS < count; i += WARP) {"),
+    ("groups: all pairs in one place", ROOM + "groups.cu", "        at += (uint32_t)__popc(mine);\n", ""),
+    ("groups: a row's pairs have one input", ROOM + "groups.cu", "g.apart ? pairs[r] : pairs[r] / g.used", "pairs[r] / g.used"),
+    ("groups: bias of the slot", ROOM + "groups.cu", "g.bias[(uint64_t)lot.matrix * g.outputs + output]", "g.bias[(uint64_t)(pair % g.used) * g.outputs + output]"),
+    ("groups: weights that rows take are left out", ROOM + "groups.c", ".counts = g->counts + g->first_matrix,", ".counts = g->counts,"),
     # steps that are kept
     ("kept steps: their tables stay as they were", ROOM + "steps.c", "p->slots == 0 || cuda_slots_fill(s, p->slots, b)", "p->slots == 0 || b"),
     ("kept steps: a room that has moved", ROOM + "memory.c", "    s->moved++;\n", ""),

@@ -104,6 +104,7 @@ struct cuda_event {
     void *ctx;
 };
 
+struct gpu_product; /* kernels.h */
 struct cuda_weight {
     const char *name;
     enum dtype dtype;
@@ -112,6 +113,7 @@ struct cuda_weight {
     void *data; /* float32 of vectors; of matrices readable to the next multiple of 16 */
     uint64_t counted_bytes, row_bytes;
     uint64_t part_bytes; /* of one of the matrices that rows choose among; 0: it is one */
+    uint32_t parts;      /* how many these are */
     uint64_t shape[2];
 };
 
@@ -153,6 +155,14 @@ uint64_t cuda_matmul_scratch_bytes(const struct device *d, const struct weight *
                                    enum weight_use use, bool f32, uint32_t rows);
 void cuda_matmul_run(struct cuda_stream *s, const struct cuda_op *op, const struct tensor *in,
                      const struct tensor *out, const struct op_batch *batch);
+
+/* groups.c */
+uint64_t cuda_groups_scratch_bytes(const struct cuda_device *d, const struct weight *w, bool f32,
+                                   uint32_t rows);
+/* Whether so many pairs share matrices that these are best read for all of them at once. */
+bool cuda_groups_fit(const struct cuda_device *d, const struct cuda_weight *w,
+                     const struct gpu_product *p);
+void cuda_groups_run(struct cuda_stream *s, const struct cuda_weight *w, struct gpu_product p);
 
 /* experts.c */
 void cuda_route_run(struct cuda_stream *s, const struct cuda_op *op, const struct tensor *in,

@@ -47,7 +47,8 @@ static __device__ __forceinline__ void part_store(uint16_t *to, const decode_tas
 template <int DTYPE>
 __global__ void __launch_bounds__(EXPAND_THREADS)
     expand_kernel(const uint8_t *rows, uint64_t row_bytes, uint32_t n_rows, uint32_t width,
-                  uint16_t *out, bool bf16)
+                  uint16_t *out, bool bf16, const uint32_t *counts, uint32_t rows_each,
+                  uint32_t first_row)
 {
     using format = decode_format<DTYPE>;
     const uint32_t room = format::PIECE_BYTES / 16 + 1;
@@ -55,7 +56,7 @@ __global__ void __launch_bounds__(EXPAND_THREADS)
     shared_at own = shared_at_of(pieces[threadIdx.x / WARP]);
     uint32_t lane = threadIdx.x % WARP, row = blockIdx.y * EXPAND_WARPS + threadIdx.x / WARP,
              n_tasks = width / format::ELEMENTS;
-    if (row >= n_rows)
+    if (row >= n_rows || (counts && counts[(first_row + row) / rows_each] == 0))
         return;
     const uint8_t *from = rows + row * row_bytes;
     uint32_t lead = (uint32_t)((uintptr_t)from & 15);
@@ -100,7 +101,7 @@ template <int DTYPE> static void expand_launch(struct CUstream_st *s, const stru
                   blocks_for(n, EXPAND_WARPS));
         CUDA_LAUNCH(expand_kernel<DTYPE>, grid, EXPAND_THREADS, s)
         (e->weight + r * e->row_bytes, e->row_bytes, n, e->width,
-         (uint16_t *)e->out + (uint64_t)r * e->width, e->bf16);
+         (uint16_t *)e->out + (uint64_t)r * e->width, e->bf16, e->counts, e->rows_each, r);
         r += n;
     }
 }

@@ -40,6 +40,10 @@ static void pairs_run(struct cuda_stream *s, const struct cuda_weight *w, struct
 {
     uint32_t rows = p.rows;
     bool by_integers = !w->f32 && gpu_decode_pairs_fit(&p);
+    if (cuda_groups_fit(s->device, w, &p)) {
+        cuda_groups_run(s, w, p);
+        return;
+    }
     for (uint32_t r = 0; r < rows; r += p.rows) {
         uint32_t most = rows_at_once(&p, by_integers);
         struct gpu_product some = p;

@@ -125,7 +125,10 @@ struct gpu_expansion {
     uint64_t row_bytes;
     uint32_t rows, width;
     bool bf16;
-    void *out; /* [rows, width], at a multiple of 16 */
+    void *out;              /* [rows, width], at a multiple of 16 */
+    const uint32_t *counts; /* of each `rows_each` rows, whether anybody wants them: 0 leaves them
+                               out; NULL: all are wanted */
+    uint32_t rows_each;
 };
 void gpu_expand(struct CUstream_st *s, const struct gpu_expansion *e);
 
@@ -147,6 +150,31 @@ void gpu_blas_close(struct gpu_blas *b);
 bool gpu_blas_fits(const struct gpu_half_product *p);
 /* 0 or a number of CUDA's errors. */
 int gpu_blas_run(struct gpu_blas *b, struct CUstream_st *s, const struct gpu_half_product *p);
+
+/* Products of many rows with matrices that they choose, by tensor cores (groups.cu): capability 7.5
+ * and later. `inputs` is a multiple of 8. */
+struct gpu_lot {
+    uint32_t matrix, first, count; /* pairs order[first] and on; count 0: none */
+};
+struct gpu_groups {
+    const float *chosen; /* of pair row * used + i: chosen[row * stride + i] */
+    uint64_t stride;
+    uint32_t rows, used, matrices, n_lots;
+    uint32_t *order, *counts; /* [rows * used], [matrices] */
+    struct gpu_lot *lots;     /* [n_lots], of gpu_groups_lots */
+    const uint16_t *in;       /* [rows or pairs, inputs] as f16 or bf16 */
+    bool apart, bf16;         /* apart: pairs have inputs of their own */
+    uint32_t inputs, outputs;
+    const uint16_t
+        *weight; /* [n_matrices, n_outputs, inputs], of first_matrix and first_output on */
+    uint32_t first_matrix, n_matrices, first_output, n_outputs;
+    const float *bias; /* [matrices, outputs] or NULL */
+    struct gpu_rows out;
+};
+uint32_t gpu_groups_lots(uint32_t pairs, uint32_t matrices);
+/* Writes order, counts and lots. */
+void gpu_groups_list(struct CUstream_st *s, const struct gpu_groups *g);
+void gpu_groups_run(struct CUstream_st *s, const struct gpu_groups *g);
 
 /* ---- keys and values ---- */
 

@@ -73,7 +73,8 @@ uint64_t cuda_matmul_scratch_bytes(const struct device *device, const struct wei
         uint64_t halves = room_of(d, w->dtype, inputs, outputs, rows).bytes;
         bytes = halves > bytes ? halves : bytes;
     }
-    return bytes;
+    uint64_t groups = cuda_groups_scratch_bytes(d, w, f32, rows);
+    return groups > bytes ? groups : bytes;
 }
 
 /* ---- many rows ---- */

@@ -112,6 +112,7 @@ int cuda_weight_load(struct device *device, const struct weight *source, enum we
     w->shape[0] = one->shape[0];
     w->shape[1] = one->n_dims > 1 ? one->shape[1] : 1;
     w->part_bytes = source->n_parts ? weight_dtype_bytes(one) : 0;
+    w->parts = (uint32_t)source->n_parts;
     w->counted_bytes = cuda_weight_resident_bytes(device, source, use, f32);
     w->f32 = f32;
     w->row_bytes = is_vector(use) ? 0 : weight_dtype_bytes(one) / w->shape[0];
