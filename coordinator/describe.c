@@ -74,6 +74,11 @@ json_t *describe_member(const struct coord *c, const struct member *m, bool whol
         (json_int_t)m->memory_free_bytes, "devices", devices, "stages", member_stages(c, m));
     if (m->heard_ns)
         json_object_set_new(out, "heard_s", json_real((double)(coord_now(c) - m->heard_ns) * 1e-9));
+    if (m->flaps)
+        json_object_set_new(out, "flaps", json_integer((json_int_t)m->flaps));
+    if (coord_now(c) < m->held_off_until_ns)
+        json_object_set_new(out, "held_off_s",
+                            json_real((double)(m->held_off_until_ns - coord_now(c)) * 1e-9));
     json_t *spills = member_spills(m);
     if (spills)
         json_object_set_new(out, "kv_spill", spills);

@@ -10,6 +10,7 @@
 #include "coordinator/deployment_layout.h"
 #include "coordinator/describe.h"
 #include "coordinator/effects.h"
+#include "coordinator/flapping.h"
 #include "coordinator/hops.h"
 #include "coordinator/layouts.h"
 #include "coordinator/losses.h"
@@ -186,7 +187,7 @@ void lifecycle_free(struct coord *c)
 static bool layout_good(struct coord *c, const struct deployment *d, const struct stage_layout *l)
 {
     return l && deployment_layout_usable(c, l) &&
-           !(broken_links_avoided(d) && broken_links_in(c, l));
+           !(broken_links_avoided(d) && (broken_links_in(c, l) || flapping_in(c, l)));
 }
 
 static int layout_take(struct coord *c, struct deployment *d, const struct stage_layout *layout,
@@ -204,6 +205,10 @@ static int layout_plan(struct coord *c, struct deployment *d, struct err *e)
     int rc = placement_make(c, d, &p, e);
     if (rc < 0 && d->served && deployment_layout_usable(c, d->served))
         return layout_take(c, d, d->served, e);
+    if (rc < 0 && flapping_left_out(c, d)) { /* it does not go without: at once with all */
+        d->failures++;
+        return HP_PENDING;
+    }
     if (rc == 0) {
         rc = stages_adopt(c, d, &p, e);
         placement_free(&p);

@@ -2,16 +2,21 @@
 
 #include "coordinator/broken_links.h"
 #include "coordinator/deployment_layout.h"
+#include "coordinator/flapping.h"
 #include "coordinator/lifecycle.h"
 #include "coordinator/pools/pools.h"
 #include "coordinator/stage_reports.h"
 
 void lifecycle_member_joined(struct coord *c, struct member *m)
 {
+    bool lost = false;
     for (size_t i = 0; i < c->n_deployments; i++) {
         if (!deployment_stage_of(c->deployments[i], m))
             continue;
         struct verdict v = stage_reports_joined(c, c->deployments[i], m);
+        if (v.kind == VERDICT_BREAK && !lost)
+            flapping_note(c, m);
+        lost = lost || v.kind == VERDICT_BREAK;
         lifecycle_judge(c, &v);
     }
 }
@@ -26,7 +31,8 @@ void lifecycle_member_ready(struct coord *c)
         struct stage_layout *layout =
             d->state == DEPLOYMENT_PREPARING && d->served ? deployment_layout(d) : NULL;
         if (layout && !stage_layout_same_stages(layout, d->served) &&
-            deployment_layout_usable(c, d->served) && !broken_links_in(c, d->served)) {
+            deployment_layout_usable(c, d->served) && !broken_links_in(c, d->served) &&
+            !flapping_in(c, d->served)) {
             struct err e = {0};
             err_set(&e, HP_ELINK, "\"%s\" goes back to the agents that served it", d->name);
             lifecycle_break(c, d, &e);
@@ -39,6 +45,7 @@ void lifecycle_member_lost(struct coord *c, struct member *m, const char *why)
 {
     struct err e = {0};
     err_set(&e, HP_ELINK, "%s", why);
+    flapping_note(c, m);
     for (size_t i = 0; i < c->n_deployments; i++) {
         struct deployment *d = c->deployments[i];
         struct deployment_stage *s = deployment_stage_of(d, m);

@@ -5,6 +5,7 @@
 
 #include "coordinator/broken_links.h"
 #include "coordinator/deployment.h"
+#include "coordinator/flapping.h"
 #include "coordinator/member.h"
 #include "coordinator/model_slots.h"
 #include "coordinator/placement_int.h"
@@ -127,7 +128,8 @@ static bool range_left_out(const struct placement_job *p, const struct deploymen
                            const struct member *m)
 {
     return m && d->served && deployment_spec_shrinks(&d->spec) &&
-           (m->state == MEMBER_LOST || broken_links_leave_out(p->core, d, m));
+           (m->state == MEMBER_LOST || broken_links_leave_out(p->core, d, m) ||
+            flapping_leaves_out(p->core, d, m));
 }
 
 static int ranges_read(struct placement_job *p, const struct deployment *d, struct err *e)
@@ -170,7 +172,8 @@ static int devices_own(struct placement_job *p, struct err *e)
     return c->n_devices && !c->devices ? err_set(e, HP_ENOMEM, "no memory for planning") : 0;
 }
 
-/* Agents that do not reach others. Where it is planned beside its stages, these stay as they are.
+/* Agents that do not reach others, or come and go. Where it is planned beside its stages, these
+ * stay as they are.
  */
 static void unreached_leave_out(struct placement_job *p, struct deployment *d)
 {
@@ -178,7 +181,8 @@ static void unreached_leave_out(struct placement_job *p, struct deployment *d)
     for (int i = 0; i < c->n_devices; i++) {
         const struct member *m = member_find(p->core, c->nodes[c->devices[i].node].name);
         bool own = d->beside && m && deployment_stage_of(d, m);
-        if (m && !own && broken_links_leave_out(p->core, d, m))
+        if (m && !own &&
+            (broken_links_leave_out(p->core, d, m) || flapping_leaves_out(p->core, d, m)))
             c->devices[i].memory_bytes = -1;
     }
 }

@@ -2,6 +2,7 @@
 
 #include "common/log.h"
 #include "coordinator/broken_links.h"
+#include "coordinator/flapping.h"
 #include "coordinator/member.h"
 #include "coordinator/planner_cluster.h"
 
@@ -64,7 +65,7 @@ static bool wish_is_possible(struct coord *c, const struct deployment *d)
             planner_free_bytes(c, d, m, s->device) < s->memory_bytes)
             return false;
     }
-    return !broken_links_in(c, d->wish);
+    return !broken_links_in(c, d->wish) && !flapping_in(c, d->wish);
 }
 
 struct verdict regrowth_step(struct coord *c, struct deployment *d)

@@ -25,6 +25,12 @@ static void head_write(const json_t *node, struct buffer *out)
     if (json_object_get(node, "heard_s"))
         head_row(out, "heard",
                  shown_of("%s ago", shown_seconds(number_member(node, "heard_s")).s).s);
+    if (json_object_get(node, "held_off_s"))
+        head_row(out, "held off",
+                 shown_of("for %s, lost %s times lately",
+                          shown_seconds(number_member(node, "held_off_s")).s,
+                          shown_member(node, "flaps").s)
+                     .s);
     head_row(out, "data",
              shown_of("%s sent, %s received", shown_bytes(number_member(node, "data_sent_bytes")).s,
                       shown_bytes(number_member(node, "data_received_bytes")).s)

@@ -96,6 +96,18 @@ def those_that_were_named_go_on_without_the_one_that_is_lost():
         finish(readers, texts)
         assert used(c) == ["a0"], used(c)
         assert readers[0].pause <= 5 * SCALE, readers[0].pause
+        node = lambda: c.hpctl("node", "describe", "a1")  # noqa: E731
+        for turn in range(2):  # and again
+            c.hpctl("local", "start", "--agent", "a1")
+            c.wait("it is here", lambda: node()["state"] == "ready")
+            assert "held_off_s" not in node(), node()
+            c.kill("a1")
+            c.wait("it is lost", lambda: node()["state"] == "lost")
+        c.hpctl("local", "start", "--agent", "a1")
+        c.wait("it is here", lambda: node()["state"] == "ready")
+        assert node()["flaps"] == 3 and node()["held_off_s"] > 0, node()
+        assert "lost 3 times lately" in c.run("node", "describe", "a1").stdout
+        assert used(c) == ["a0"] and whole(c, STORY) == texts[0], used(c)
 
 
 def replicas(c):

@@ -196,6 +196,84 @@ TEST(an_agent_that_comes_back_at_once_is_taken_again)
     sim_close(&s);
 }
 
+static int flapping_agent;
+
+static bool used(struct sim *s)
+{
+    const struct deployment *d = deployment_find(s->core, "toy");
+    for (int i = 0; d && d->state == DEPLOYMENT_SERVING && i < d->n_stages; i++)
+        if (d->stages[i].agent->name[1] - '0' == flapping_agent)
+            return true;
+    return false;
+}
+
+static bool held_off(struct sim *s)
+{
+    char name[] = {'a', (char)('0' + flapping_agent), 0};
+    return coord_now(s->core) < member_find(s->core, name)->held_off_until_ns;
+}
+
+/* It is used, dies under a stream, and comes back at once or after a while. Returns after how many
+ * seconds it was used again. */
+static double flap(struct sim *s, uint64_t away_ms)
+{
+    assert_true(sim_run_until(s, used, 4000000));
+    stream(s, 20);
+    sim_agent_kill(s, flapping_agent);
+    uint64_t from_ns = s->clock.now_ns;
+    sim_run_ms(s, away_ms);
+    sim_agent_start(s, flapping_agent);
+    all_finished(s, 5000);
+    assert_true(sim_run_until(s, sim_serves, 5000));
+    assert_true(!held_off(s) || !used(s));
+    assert_true(sim_run_until(s, used, 4000000));
+    return (double)(s->clock.now_ns - from_ns) * 1e-9;
+}
+
+TEST(an_agent_that_comes_and_goes_is_held_off_each_time_longer)
+{
+    for (uint64_t away_ms = 1; away_ms < 5000; away_ms += 2500) {
+        struct sim s;
+        open_free(&s, 455);
+        deploy_copied(&s, "a0,a1");
+        flapping_agent = 1;
+        double first = flap(&s, away_ms), second = flap(&s, away_ms), third = flap(&s, away_ms),
+               fourth = flap(&s, away_ms), fifth = flap(&s, away_ms);
+        assert_true(first < 20 && second < 20);
+        assert_true(third >= 30 && third < 50);
+        assert_true(fourth >= 60 && fourth < 80);
+        assert_true(fifth >= 120 && fifth < 140);
+        sim_run_ms(&s, 700000); /* ten good minutes */
+        assert_true(flap(&s, away_ms) < 20);
+        serves_and_is_clean(&s, 1000);
+        sim_close(&s);
+    }
+}
+
+TEST(an_agent_that_comes_and_goes_is_taken_where_nobody_else_is_left)
+{
+    struct sim s;
+    open_free(&s, 456);
+    deploy_copied(&s, "a0,a1");
+    flapping_agent = 1;
+    for (int i = 0; i < 2; i++)
+        flap(&s, 1);
+    assert_true(sim_run_until(&s, used, 100000));
+    stream(&s, 20);
+    sim_agent_kill(&s, flapping_agent);
+    sim_agent_start(&s, flapping_agent);
+    all_finished(&s, 5000);
+    assert_true(held_off(&s) && !used(&s));
+    stream(&s, 20);
+    for (int i = 0; i < AGENTS; i++)
+        if (i != flapping_agent)
+            sim_agent_kill(&s, i);
+    all_finished(&s, 5000);
+    assert_true(used(&s) && held_off(&s));
+    serves_and_is_clean(&s, 1000);
+    sim_close(&s);
+}
+
 TEST(what_no_agent_can_hold_waits_and_says_why_in_the_end)
 {
     struct sim s;
@@ -399,6 +477,8 @@ int main(void)
         cmocka_unit_test(a_link_that_nothing_goes_round_is_tried_again),
         cmocka_unit_test(with_two_copies_those_that_were_named_go_on_without_the_one_that_is_lost),
         cmocka_unit_test(an_agent_that_comes_back_at_once_is_taken_again),
+        cmocka_unit_test(an_agent_that_comes_and_goes_is_held_off_each_time_longer),
+        cmocka_unit_test(an_agent_that_comes_and_goes_is_taken_where_nobody_else_is_left),
         cmocka_unit_test(a_request_that_ends_agents_fails_alone),
         cmocka_unit_test(what_no_agent_can_hold_waits_and_says_why_in_the_end),
         cmocka_unit_test(no_stream_fails_and_no_token_is_another_whoever_dies_meanwhile),
