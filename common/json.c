@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <math.h>
+#include <sodium.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -302,6 +303,14 @@ int json_opt_string(const struct json_at *at, const char *key, const char *fallb
     struct json_at m;
     *out = fallback;
     return json_find(at, key, &m) ? json_as_string(&m, out, e) : 0;
+}
+
+json_t *json_hex(const uint8_t *bytes, size_t size)
+{
+    char *text = malloc(2 * size + 1);
+    json_t *hex = text ? json_string(sodium_bin2hex(text, 2 * size + 1, bytes, size)) : NULL;
+    free(text);
+    return hex;
 }
 
 int json_expect_format(const struct json_at *at, const char *format, struct err *e)

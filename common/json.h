@@ -53,6 +53,10 @@ int json_as_number(const struct json_at *at, double *out, struct err *e);
 int json_as_number_min(const struct json_at *at, double min, double *out, struct err *e);
 int json_as_u64(const struct json_at *at, uint64_t *out, struct err *e);
 
+/* Bytes as a text of hexadecimal digits, which documents have where they carry bytes. NULL: no
+ * memory. */
+json_t *json_hex(const uint8_t *bytes, size_t size);
+
 /* Member and value in one: required, or with a default where the key is missing. */
 int json_get_string(const struct json_at *at, const char *key, const char **out, struct err *e);
 int json_get_number_min(const struct json_at *at, const char *key, double min, double *out,

@@ -1,6 +1,5 @@
 #include "coordinator/stage_uploads.h"
 
-#include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,16 +33,6 @@ static void asked_set(struct deployment_stage *s)
         memcpy(s->asked, s->wanted, s->n_asked * sizeof *s->asked);
 }
 
-static json_t *hex_of(const uint8_t *bytes, size_t size)
-{
-    char *text = malloc(2 * size + 1);
-    if (!text)
-        return NULL;
-    json_t *hex = json_string(sodium_bin2hex(text, 2 * size + 1, bytes, size));
-    free(text);
-    return hex;
-}
-
 static void upload_ask(struct coord *c, struct deployment *d, struct deployment_stage *s)
 {
     uint64_t now = coord_now(c);
@@ -60,8 +49,9 @@ static void upload_ask(struct coord *c, struct deployment *d, struct deployment_
         s->upload_session = stages_session_create(c);
     stages_grant(c, d, s->agent, s->upload_session, false);
     asked_set(s);
-    json_t *target = json_pack("{s:s, s:o, s:o}", "agent", s->agent->name, "address",
-                               hex_of(s->agent->address, s->agent->address_size), "chunks", chunks);
+    json_t *target =
+        json_pack("{s:s, s:o, s:o}", "agent", s->agent->name, "address",
+                  json_hex(s->agent->address, s->agent->address_size), "chunks", chunks);
     effects_answer(c, d->listener_peer, d->listener_ask, true,
                    json_pack("{s:s, s:I, s:[o]}", "phase", "upload", "session",
                              (json_int_t)s->upload_session, "targets", target));

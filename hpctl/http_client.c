@@ -155,11 +155,25 @@ struct curl_slist *http_headers(const struct context *where)
     return headers;
 }
 
-void http_trust(void *curl, const struct context *where)
+static void http_trust(CURL *curl, const struct context *where)
 {
     const char *own = getenv("HP_CA_FILE"), *file = own && *own ? own : where->http_ca;
     if (*file)
         curl_easy_setopt(curl, CURLOPT_CAINFO, file);
+}
+
+CURL *http_transfer(const struct context *where, curl_write_callback take, void *ctx)
+{
+    CURL *curl = curl_easy_init();
+    if (!curl)
+        return NULL;
+    http_trust(curl, where);
+    curl_easy_setopt(curl, CURLOPT_PRIVATE, ctx);
+    curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, take);
+    curl_easy_setopt(curl, CURLOPT_WRITEDATA, ctx);
+    curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
+    curl_easy_setopt(curl, CURLOPT_NOPROXY, "*");
+    return curl;
 }
 
 /* One exchange, a GET where there is no text; Ctrl-C ends it. */

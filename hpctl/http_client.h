@@ -2,6 +2,7 @@
 #ifndef HP_HPCTL_HTTP_CLIENT_H
 #define HP_HPCTL_HTTP_CLIENT_H
 
+#include <curl/curl.h>
 #include <jansson.h>
 
 #include "common/status.h"
@@ -31,9 +32,10 @@ int http_get(struct context *where, const char *path, json_t **result, struct er
  * them (curl_slist_free_all). */
 struct curl_slist *http_headers(const struct context *where);
 
-/* Whose certificates a request (CURL *) believes: those of HP_CA_FILE, else of the context, else of
- * the system. */
-void http_trust(void *curl, const struct context *where);
+/* A transfer for a multi handle, whose bytes go to `take` with `ctx`, which is its private pointer,
+ * too. It believes the certificates of HP_CA_FILE, else of the context, else of the system. NULL:
+ * no memory. */
+CURL *http_transfer(const struct context *where, curl_write_callback take, void *ctx);
 
 /* The code of an answer that is not 200, or of an event that is an error (`status` 200 then), and
  * its message in `e`. */

@@ -160,16 +160,11 @@ static struct infer_stream *stream_create(struct infer_driver *d)
     if (!s)
         return NULL;
     s->driver = d;
-    s->curl = curl_easy_init();
+    s->curl = http_transfer(d->run->where, on_bytes, s);
     if (!s->curl) {
         free(s);
         return NULL;
     }
-    curl_easy_setopt(s->curl, CURLOPT_PRIVATE, s);
-    curl_easy_setopt(s->curl, CURLOPT_WRITEFUNCTION, on_bytes);
-    curl_easy_setopt(s->curl, CURLOPT_WRITEDATA, s);
-    curl_easy_setopt(s->curl, CURLOPT_NOSIGNAL, 1L);
-    curl_easy_setopt(s->curl, CURLOPT_NOPROXY, "*");
     d->streams[d->n_streams++] = s;
     return s;
 }
@@ -201,7 +196,6 @@ static int infer_send(struct infer_driver *d, size_t index, struct err *e)
     s->index = index;
     s->head.size = 0;
     curl_easy_setopt(s->curl, CURLOPT_URL, d->urls[model]);
-    http_trust(s->curl, d->run->where);
     curl_easy_setopt(s->curl, CURLOPT_HTTPHEADER, d->headers[model]);
     curl_easy_setopt(s->curl, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)m->body.size);
     curl_easy_setopt(s->curl, CURLOPT_POSTFIELDS, (const char *)m->body.data);

@@ -187,18 +187,12 @@ static struct load_stream *stream_create(struct load_driver *d)
     if (!s)
         return NULL;
     s->driver = d;
-    s->curl = curl_easy_init();
+    s->curl = http_transfer(d->run->where, on_bytes, s);
     if (!s->curl) {
         free(s);
         return NULL;
     }
-    curl_easy_setopt(s->curl, CURLOPT_PRIVATE, s);
     curl_easy_setopt(s->curl, CURLOPT_URL, d->url);
-    http_trust(s->curl, d->run->where);
-    curl_easy_setopt(s->curl, CURLOPT_WRITEFUNCTION, on_bytes);
-    curl_easy_setopt(s->curl, CURLOPT_WRITEDATA, s);
-    curl_easy_setopt(s->curl, CURLOPT_NOSIGNAL, 1L);
-    curl_easy_setopt(s->curl, CURLOPT_NOPROXY, "*");
     d->streams[d->n_streams++] = s;
     return s;
 }

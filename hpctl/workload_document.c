@@ -1,7 +1,6 @@
 #include "hpctl/workload_document.h"
 
 #include <limits.h>
-#include <sodium.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -121,13 +120,9 @@ static int manifest_add(struct workload_document *d, struct workload_network *w,
         rc < 0 ? rc : manifest_decode(w->encoded.data, w->encoded.size, &d->arena, &w->manifest, e);
     if (rc < 0)
         return rc;
-    char *hex = malloc(2 * w->encoded.size + 1);
-    if (!hex)
-        return err_no_memory(e, "a manifest");
-    sodium_bin2hex(hex, 2 * w->encoded.size + 1, w->encoded.data, w->encoded.size);
-    json_object_set_new(network, "manifest", json_string(hex));
-    free(hex);
-    return 0;
+    return json_object_set_new(network, "manifest", json_hex(w->encoded.data, w->encoded.size)) == 0
+               ? 0
+               : err_no_memory(e, "a manifest");
 }
 
 static int network_add(struct workload_document *d, const struct json_at *model, const char *folder,

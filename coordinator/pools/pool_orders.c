@@ -1,6 +1,5 @@
 #include "coordinator/pools/pool_orders.h"
 
-#include <sodium.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -263,16 +262,6 @@ bool pool_orders_ready(const struct pool_plan *p)
 
 /* ---- uploads ---- */
 
-static json_t *hex_text(const uint8_t *bytes, size_t size)
-{
-    char *text = malloc(2 * size + 1);
-    if (!text)
-        return NULL;
-    json_t *hex = json_string(sodium_bin2hex(text, 2 * size + 1, bytes, size));
-    free(text);
-    return hex;
-}
-
 static void upload_ask(struct coord *c, struct pool_plan *p, struct pool_share *s, uint64_t peer,
                        uint64_t ask)
 {
@@ -285,7 +274,7 @@ static void upload_ask(struct coord *c, struct pool_plan *p, struct pool_share *
     chunks_grant(c, model, s->agent, s->upload_session, false);
     json_t *target =
         json_pack("{s:s, s:o, s:o}", "agent", s->agent->name, "address",
-                  hex_text(s->agent->address, s->agent->address_size), "chunks", chunks);
+                  json_hex(s->agent->address, s->agent->address_size), "chunks", chunks);
     effects_answer(c, peer, ask, true,
                    json_pack("{s:s, s:s, s:I, s:[o]}", "phase", "upload", "model",
                              model->facts.name, "session", (json_int_t)s->upload_session, "targets",

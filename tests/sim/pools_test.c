@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/manifest.h"
 #include "coordinator/pools/pool_requests.h"
+#include "tests/manifest_fixture.h"
 #include "tests/sim/cluster.h"
 #include "tests/test.h"
 
@@ -42,33 +42,16 @@ static json_t *profile_json(void)
                      layers, "latency", "toy", classes);
 }
 
-static char *manifest_hex(void)
-{
-    static const uint8_t digest[DIGEST_BYTES] = {1};
-    struct manifest_file file = {"net.onnx", 10};
-    struct manifest_chunk chunk = {0, 0, 10, {digest, sizeof digest}};
-    struct manifest m = {.name = "net.onnx", .files = {&file, 1}, .chunks = {&chunk, 1}};
-    struct buffer bytes = {0};
-    manifest_encode(&m, &bytes);
-    char *hex = calloc(2 * bytes.size + 1, 1);
-    assert_non_null(hex);
-    for (size_t i = 0; i < bytes.size; i++)
-        snprintf(hex + 2 * i, 3, "%02x", bytes.data[i]);
-    buffer_free(&bytes);
-    return hex;
-}
-
 static json_t *document_json(double slo_s)
 {
-    char *hex = manifest_hex();
     json_t *workload =
         json_pack("{s:s, s:f, s:[{s:s, s:s, s:i, s:f}]}", "format", "hp-workload/1", "slo_margin",
                   0.4, "models", "name", "net", "profile", "p", "weight", 1, "slo_s", slo_s);
-    json_t *network = json_pack(
-        "{s:s, s:s, s:i, s:[{s:s, s:i, s:[i,i]}], s:[{s:s, s:i, s:[i,i]}], s:s}", "name", "net",
-        "source_path", "", "limit_bytes", 1 << 16, "inputs", "name", "x", "type", ND_F32, "dims",
-        -1, WIDTH, "outputs", "name", "y", "type", ND_F32, "dims", -1, WIDTH, "manifest", hex);
-    free(hex);
+    json_t *network =
+        json_pack("{s:s, s:s, s:i, s:[{s:s, s:i, s:[i,i]}], s:[{s:s, s:i, s:[i,i]}], s:o}", "name",
+                  "net", "source_path", "", "limit_bytes", 1 << 16, "inputs", "name", "x", "type",
+                  ND_F32, "dims", -1, WIDTH, "outputs", "name", "y", "type", ND_F32, "dims", -1,
+                  WIDTH, "manifest", manifest_json_of("net.onnx", 10));
     return json_pack("{s:{s:o, s:{s:o}, s:[o], s:s}, s:b}", "document", "workload", workload,
                      "profiles", "net", profile_json(), "networks", network, "source_machine", "",
                      "dry_run", 0);

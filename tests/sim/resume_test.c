@@ -45,6 +45,16 @@ static struct sim_client *only_stream(struct sim *s, size_t max, uint64_t after_
     return NULL;
 }
 
+/* The same, and its coordinator dies 30 ms later. */
+static struct sim_client *stream_left(struct sim *s, uint64_t seed, uint64_t after_ms)
+{
+    open_streams(s, seed);
+    struct sim_client *c = only_stream(s, 60, after_ms);
+    sim_run_ms(s, 30);
+    sim_coordinator_kill(s);
+    return c;
+}
+
 TEST(a_stream_is_taken_over_and_nothing_of_it_is_computed_twice)
 {
     for (uint64_t seed = 1; seed < 9; seed++) {
@@ -71,11 +81,8 @@ TEST(a_stream_is_taken_over_and_nothing_of_it_is_computed_twice)
 TEST(a_stream_that_ends_without_a_coordinator_is_told_by_the_next_one)
 {
     struct sim s;
-    open_streams(&s, 20);
-    struct sim_client *c = only_stream(&s, 60, 45);
-    sim_run_ms(&s, 30);
+    struct sim_client *c = stream_left(&s, 20, 45);
     size_t before = c->n_got;
-    sim_coordinator_kill(&s);
     sim_run_ms(&s, 20000);
     sim_coordinator_start(&s);
     all_finished(&s, 3000);
@@ -112,10 +119,7 @@ TEST(a_stage_that_is_lost_meanwhile_costs_computing_and_no_token)
 {
     for (int victim = 0; victim < STAGES; victim++) {
         struct sim s;
-        open_streams(&s, 30 + (uint64_t)victim);
-        struct sim_client *c = only_stream(&s, 60, 35);
-        sim_run_ms(&s, 30);
-        sim_coordinator_kill(&s);
+        struct sim_client *c = stream_left(&s, 30 + (uint64_t)victim, 35);
         sim_run_ms(&s, 10);
         sim_agent_kill(&s, victim);
         sim_run_ms(&s, 200);
@@ -154,10 +158,7 @@ TEST(room_that_was_ordered_of_agents_that_were_away_is_there_in_the_end)
 TEST(without_a_coordinator_for_long_sequences_are_freed_and_their_tokens_kept)
 {
     struct sim s;
-    open_streams(&s, 40);
-    struct sim_client *c = only_stream(&s, 60, 30);
-    sim_run_ms(&s, 30);
-    sim_coordinator_kill(&s);
+    struct sim_client *c = stream_left(&s, 40, 30);
     sim_run_ms(&s, 10000);
     assert_true(sim_leftovers(&s) > 0);
     sim_run_ms(&s, COORD_RESUME_MS);

@@ -160,6 +160,25 @@ static inline struct message_ref *share_prepare_of(uint64_t stage, const struct 
     return message_of_test(&m);
 }
 
+/* The node's share begins to load. */
+static inline void share_runner_begin(struct share_node *n)
+{
+    struct err e = {0};
+    const struct message_stage_prepare *p = &n->prepare->message.u.stage_prepare;
+    struct share_runner_config c = {.slot = p->stage + 1,
+                                    .ticket = 5,
+                                    .prepare = n->prepare,
+                                    .path = n->bench->path,
+                                    .memory_bytes = UINT32_MAX,
+                                    .queue_bytes = 64 << 20,
+                                    .data = n->data,
+                                    .loaded = share_on_loaded,
+                                    .failed = share_on_failed,
+                                    .ctx = n};
+    if (share_runner_create(&c, &n->runner, &e) < 0)
+        fail_msg("%s", e.text);
+}
+
 static inline void share_node_open(struct share_bench *b, int i, const struct pack_list *seconds)
 {
     struct share_node *n = &b->nodes[i];
@@ -169,18 +188,7 @@ static inline void share_node_open(struct share_bench *b, int i, const struct pa
     n->prepare = share_prepare_of((uint64_t)i, seconds);
     if (data_open_inproc(&d, &n->data, &e) < 0 || delay_line_create(n->data, &n->line, &e) < 0)
         fail_msg("%s", e.text);
-    struct share_runner_config c = {.slot = (uint64_t)i + 1,
-                                    .ticket = 5,
-                                    .prepare = n->prepare,
-                                    .path = b->path,
-                                    .memory_bytes = UINT32_MAX,
-                                    .queue_bytes = 64 << 20,
-                                    .data = n->data,
-                                    .loaded = share_on_loaded,
-                                    .failed = share_on_failed,
-                                    .ctx = n};
-    if (share_runner_create(&c, &n->runner, &e) < 0)
-        fail_msg("%s", e.text);
+    share_runner_begin(n);
 }
 
 static inline void share_node_connect(struct share_node *n)

@@ -235,17 +235,7 @@ TEST(a_network_that_is_none_fails_to_load_and_its_batches_fail)
     share_wait(b, &b->told.n_loaded, 2);
     assert_int_equal(fs_file_write(b->path, "nothing", 7, 0644, NULL), 0);
     share_runner_destroy(&b->nodes[0].runner);
-    struct share_node *n = &b->nodes[0];
-    struct share_runner_config c = {.slot = 1,
-                                    .prepare = n->prepare,
-                                    .path = b->path,
-                                    .memory_bytes = UINT32_MAX,
-                                    .queue_bytes = 64 << 20,
-                                    .data = n->data,
-                                    .loaded = share_on_loaded,
-                                    .failed = share_on_failed,
-                                    .ctx = n};
-    assert_int_equal(share_runner_create(&c, &n->runner, NULL), 0);
+    share_runner_begin(&b->nodes[0]);
     share_wait(b, &b->told.n_load_failed, 1);
     assert_non_null(strstr(b->told.load_text, "net.onnx"));
     struct ndarray x = random_picture(1, SHARE_SIDE, SHARE_SIDE);

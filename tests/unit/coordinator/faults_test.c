@@ -222,6 +222,20 @@ static void pass_ms(struct faults_run *r, uint64_t ms)
 
 static int opened_at_best, shared_at_best;
 
+static int run_begin(struct faults_run *r, struct err *e)
+{
+    r->env = env_virtual_init(&r->clock, 7);
+    r->clock.now_ns = 1000000000;
+    struct coord_config config = {.env = &r->env,
+                                  .cluster = "c",
+                                  .version = "v",
+                                  .public_key = admin_key,
+                                  .admin_key = admin_key,
+                                  .unix_s = 1000,
+                                  .profile_ms = UINT64_MAX};
+    return coord_create(&config, &r->core, e);
+}
+
 static int lives(void *ctx)
 {
     (void)ctx;
@@ -229,16 +243,7 @@ static int lives(void *ctx)
                                  "\"machine\": \"m\", \"hostname\": \"h\"}";
     struct faults_run r = {0};
     struct err e = {0};
-    r.env = env_virtual_init(&r.clock, 7);
-    r.clock.now_ns = 1000000000;
-    struct coord_config config = {.env = &r.env,
-                                  .cluster = "c",
-                                  .version = "v",
-                                  .public_key = admin_key,
-                                  .admin_key = admin_key,
-                                  .unix_s = 1000,
-                                  .profile_ms = UINT64_MAX};
-    int rc = coord_create(&config, &r.core, &e);
+    int rc = run_begin(&r, &e);
     if (rc == 0)
         rc = coord_restore(r.core, "agent", "a0", record, strlen(record), &e);
     if (rc == 0) {
@@ -313,24 +318,15 @@ static int comes_back(void *ctx)
     struct faults_run r = {0};
     struct err e = {0};
     struct requests requests;
-    r.env = env_virtual_init(&r.clock, 7);
-    r.clock.now_ns = 1000000000;
-    struct coord_config config = {.env = &r.env,
-                                  .cluster = "c",
-                                  .version = "v",
-                                  .public_key = admin_key,
-                                  .admin_key = admin_key,
-                                  .unix_s = 1000,
-                                  .profile_ms = UINT64_MAX};
-    int rc = coord_create(&config, &r.core, &e);
+    int rc = run_begin(&r, &e);
     for (int k = 0; rc == 0 && coord_kinds[k]; k++)
         for (int i = 0; rc == 0 && i < n_kept; i++)
             if (strcmp(kept[i].kind, coord_kinds[k]) == 0)
                 rc = coord_restore(r.core, kept[i].kind, kept[i].key, kept[i].bytes.data,
                                    kept[i].bytes.size, &e);
     if (rc == 0) {
-        const struct request_callbacks callbacks = {r.core ? &r : NULL, on_tokens, on_finished,
-                                                    on_failed,          NULL,      NULL};
+        const struct request_callbacks callbacks = {
+            .ctx = &r, .tokens = on_tokens, .finished = on_finished, .failed = on_failed};
         coord_start(r.core, true);
         coord_requests(r.core, &requests);
         requests.streams(requests.ctx, stream_attach, &r);

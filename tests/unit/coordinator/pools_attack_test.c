@@ -53,15 +53,6 @@ static int asked_with(const struct infers_asked *all, int status)
     return n;
 }
 
-static void frames_await(struct fixture *f, size_t n)
-{
-    for (int i = 0; i < 3000 && f->n_frames < n; i++) {
-        f->clock.now_ns += 1000000;
-        pools_go(f);
-    }
-    assert_true(f->n_frames >= n);
-}
-
 /* What comes back, as an agent that lies writes it. */
 struct told_result {
     uint64_t arrived_ns, began_ns, ended_ns;
@@ -240,14 +231,7 @@ TEST(a_workload_that_cannot_be_planned_leaves_the_one_that_serves)
     struct fixture f;
     struct infers_asked all = {.n = 0};
     serve(&f, two_fast, 1, 0.1);
-    size_t before = f.n_sent;
-    apply(&f, 0.001); /* nothing is so fast */
-    beats(&f, 1, 100);
-    bool told = false;
-    for (size_t i = before; i < f.n_sent; i++)
-        told = told ||
-               (f.sent[i].peer == ADMIN && strcmp(f.sent[i].m.u.answer.code, "infeasible") == 0);
-    assert_true(told);
+    apply_too_fast(&f, 1);
     assert_state(&f, "serving");
     assert_int_equal(asked_add(&f, &all, 0), 0);
     beats(&f, 1, 5000);
@@ -255,7 +239,7 @@ TEST(a_workload_that_cannot_be_planned_leaves_the_one_that_serves)
     fixture_restart(&f);
     fixture_join(&f, 10, fixture_key(0), "a0", "", fixture_node("fast", 1e9));
     fixture_beat(&f, 10, fixture_key(0));
-    before = f.n_sent;
+    size_t before = f.n_sent;
     beats(&f, 1, 1500);
     shares_ready(&f, before);
     beats(&f, 1, 200);

@@ -3,10 +3,10 @@
 #ifndef HP_TESTS_UNIT_COORDINATOR_POOLS_FIXTURE_H
 #define HP_TESTS_UNIT_COORDINATOR_POOLS_FIXTURE_H
 
-#include <sodium.h>
 #include <stdio.h>
 
 #include "coordinator/pools/pools.h"
+#include "tests/manifest_fixture.h"
 #include "tests/unit/coordinator/core_fixture.h"
 #include "transport/frame_tensors.h"
 
@@ -15,15 +15,7 @@ static char document[8192];
 /* One model of two blocks, input and output float32 [batch, 2]; kinds "fast" and "slow". */
 static inline const char *document_of(double slo_s)
 {
-    static char manifest_hex[2048];
-    static const uint8_t digest[32] = {7};
-    struct manifest_file file = {"m.onnx", 100};
-    struct manifest_chunk chunk = {0, 0, 100, {digest, sizeof digest}};
-    struct manifest m = {.name = "m", .files = {&file, 1}, .chunks = {&chunk, 1}};
-    struct buffer bytes = {0};
-    manifest_encode(&m, &bytes);
-    sodium_bin2hex(manifest_hex, sizeof manifest_hex, bytes.data, bytes.size);
-    buffer_free(&bytes);
+    json_t *manifest = manifest_json_of("m.onnx", 100);
     static const char tensor[] = "{\"name\": \"x\", \"type\": 1, \"dims\": [-1, 2]}";
     static const char table[] =
         "{\"share\": [1], \"batch\": [1, 2, 4], \"seconds\": [[%g, %g, %g]]}";
@@ -40,7 +32,8 @@ static inline const char *document_of(double slo_s)
              "\"source_machine\": \"a0\", \"networks\": [{\"name\": \"m\", \"manifest\": \"%s\", "
              "\"source_path\": \"/m.onnx\", \"limit_bytes\": 1000, \"inputs\": [%s], "
              "\"outputs\": [%s]}]}",
-             slo_s, tables[0], tables[1], manifest_hex, tensor, tensor);
+             slo_s, tables[0], tables[1], json_string_value(manifest), tensor, tensor);
+    json_decref(manifest);
     return document;
 }
 
@@ -100,6 +93,19 @@ static inline void beats(struct fixture *f, int agents, uint64_t ms)
             fixture_beat(f, 10 + (uint64_t)i, fixture_key(i));
     }
     fixture_pass_ms(f, ms);
+}
+
+/* Applies what no device is fast enough for; whoever asked is told so. */
+static inline void apply_too_fast(struct fixture *f, int agents)
+{
+    size_t before = f->n_sent;
+    bool told = false;
+    apply(f, 0.001);
+    beats(f, agents, 100);
+    for (size_t i = before; i < f->n_sent; i++)
+        told = told ||
+               (f->sent[i].peer == ADMIN && strcmp(f->sent[i].m.u.answer.code, "infeasible") == 0);
+    assert_true(told);
 }
 
 static inline void serve(struct fixture *f, const char *const *kinds, int agents, double slo_s)
@@ -212,5 +218,15 @@ static inline void frame_answer(struct fixture *f, const struct coord_frame *sen
 }
 
 static const char *const two_fast[] = {"fast", "fast", "fast"};
+
+/* Time passes, a millisecond at a time, until so many frames have left. */
+static inline void frames_await(struct fixture *f, size_t n)
+{
+    for (int i = 0; i < 3000 && f->n_frames < n; i++) {
+        f->clock.now_ns += 1000000;
+        pools_go(f);
+    }
+    assert_true(f->n_frames >= n);
+}
 
 #endif
