@@ -44,6 +44,7 @@ struct workload {
     struct workload_shares *shares;
     int n_shares;
     bool share_devices_across_pipelines;
+    bool memory_counts; /* not of the file: a device holds no more than its memory */
 };
 
 /* Reads a document. `folder` is what relative profile paths are relative to ("" for the current

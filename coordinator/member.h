@@ -74,6 +74,7 @@ struct member {
         rival_ns;        /* another process with its key, and when that one asked first; 0: none */
     char rival_host[80]; /* "" while none was refused */
     uint64_t device_free_bytes[MESSAGE_MAX_DEVICES]; /* as the last heartbeat told */
+    double pooled_bytes[MESSAGE_MAX_DEVICES];        /* that shares of plans of pools hold there */
     struct member_pace paces[MEMBER_PACES];
     char *device_lost[MESSAGE_MAX_DEVICES]; /* why it takes no stages until the agent starts again;
                                                NULL: it works */

@@ -11,23 +11,43 @@
 
 /* ---- bytes ---- */
 
-double planner_free_bytes(const struct coord *c, const struct deployment *d, const struct member *m,
-                          int device)
+/* Whether another deployment's stages are to be counted beside those of `d` (NULL: of nobody). */
+static bool deployment_holds(const struct deployment *other, const struct deployment *d)
 {
-    const struct cluster_device *own = member_device(m, device);
-    double bytes = own && !member_device_lost(m, device) ? own->memory_bytes : 0;
+    if (other->state == DEPLOYMENT_PLANNED || other->state == DEPLOYMENT_STOPPED)
+        return false;
+    /* A plan that reads for one that chooses such a plan anew gives its room back. */
+    return !d || ((other != d || d->beside) && !(deployment_reads_auto(&d->spec) && !d->beside &&
+                                                 strcmp(other->spec.prefill_of, d->name) == 0));
+}
+
+static double stages_bytes(const struct coord *c, const struct deployment *d,
+                           const struct member *m, int device)
+{
+    double bytes = 0;
     for (size_t i = 0; i < c->n_deployments; i++) {
         const struct deployment *other = c->deployments[i];
-        /* A plan that reads for one that chooses such a plan anew gives its room back. */
-        bool reads = deployment_reads_auto(&d->spec) && !d->beside &&
-                     strcmp(other->spec.prefill_of, d->name) == 0;
-        if ((other == d && !d->beside) || reads || other->state == DEPLOYMENT_PLANNED ||
-            other->state == DEPLOYMENT_STOPPED)
+        if (!deployment_holds(other, d))
             continue;
         for (int k = 0; k < other->n_stages; k++)
             if (other->stages[k].agent == m && other->stages[k].device == device)
-                bytes -= other->stages[k].memory_bytes;
+                bytes += other->stages[k].memory_bytes;
     }
+    return bytes;
+}
+
+static double device_bytes(const struct member *m, int device)
+{
+    const struct cluster_device *own = member_device(m, device);
+    return own && !member_device_lost(m, device) ? own->memory_bytes : 0;
+}
+
+double planner_free_bytes(const struct coord *c, const struct deployment *d, const struct member *m,
+                          int device)
+{
+    double bytes = device_bytes(m, device) - stages_bytes(c, d, m, device);
+    if (device >= 0 && device < MESSAGE_MAX_DEVICES)
+        bytes -= m->pooled_bytes[device];
     return bytes > 0 ? bytes : 0;
 }
 
@@ -149,8 +169,10 @@ static void device_add(struct drawing *w, const struct member *m, int i)
     out->name = arena_strdup(&to->arena, device->name);
     out->kind = arena_strdup(&to->arena, w->d ? pace_kind(w->d, m, i, kind) : device->kind);
     out->node = to->n_nodes;
-    if (!w->d)
+    if (!w->d) {
+        out->memory_bytes = fmax(0, device_bytes(m, i) - stages_bytes(w->c, NULL, m, i));
         return;
+    }
     out->memory_bytes = fmax(
         0, floor(planner_free_bytes(w->c, w->d, m, i) - planner_workspace_bytes(w->c, w->d, m)));
 }

@@ -14,6 +14,8 @@ static json_t *share_json(const struct pool_plan *p, int i)
         s->pipeline - p->topology.models[s->model].first_pipeline, "stage", s->stage, "layers",
         s->first_block, s->end_block, "state", s->state == POOL_SHARE_LOST ? "lost" : s->word,
         "batches", (json_int_t)s->batches, "planned_s", s->planned_s, "actual_s", s->actual_s);
+    if (share)
+        json_object_set_new(share, "memory_bytes", json_integer((json_int_t)s->memory_bytes));
     if (share && s->parts > 1)
         json_object_set_new(share, "part", json_sprintf("1/%u", s->parts));
     return share;

@@ -6,6 +6,7 @@
 #include "coordinator/effects.h"
 #include "coordinator/pools/pool_batches.h"
 #include "coordinator/pools/pool_describe.h"
+#include "coordinator/pools/pool_memory.h"
 #include "coordinator/pools/pool_orders.h"
 #include "coordinator/pools/pool_planning.h"
 
@@ -132,6 +133,7 @@ static void on_planned(struct coord *c, struct pool_plan *plan, uint64_t peer, u
     plan->members = s->planned_members;
     pool_moves_next_drop(c);
     s->next = plan;
+    pool_memory_note(c);
     pool_orders_prepare(c, plan);
 }
 
@@ -241,4 +243,5 @@ void pool_moves_tick(struct coord *c)
     if (s->current)
         pool_batches_expire(c, s->current);
     ended_free(c);
+    pool_memory_note(c);
 }

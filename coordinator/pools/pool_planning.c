@@ -7,6 +7,7 @@
 
 #include "coordinator/member.h"
 #include "coordinator/planner_cluster.h"
+#include "coordinator/pools/pool_memory.h"
 #include "coordinator/works.h"
 #include "planners/pools/pools.h"
 
@@ -15,6 +16,7 @@ struct pool_planning {
     struct coord *coord;
     struct pool_spec *spec;
     struct cluster cluster;
+    struct workload workload; /* the spec's */
     const struct env *env;
     pool_planned_fn planned; /* NULL: nobody wants it */
     uint64_t peer, ask;
@@ -77,7 +79,7 @@ static int shares_fill(struct pool_plan *p, struct err *e)
 
 /* The shares of each stage know what they run; the parts of a device follow each other. */
 static int shares_describe(struct pool_plan *p, const struct plan_pools *plan,
-                           const struct cluster *c, struct err *e)
+                           const struct workload *w, const struct cluster *c, struct err *e)
 {
     const struct dispatch_topology *t = &p->topology;
     double *taken = calloc((size_t)c->n_devices + 1, sizeof *taken);
@@ -104,6 +106,8 @@ static int shares_describe(struct pool_plan *p, const struct plan_pools *plan,
                 taken[at->cluster_device] += at->part;
                 s->first_block = from->stages[stage].first_layer;
                 s->end_block = from->stages[stage].end_layer;
+                s->memory_bytes = pools_resident_bytes(&w->models[pl->model].profile,
+                                                       s->first_block, s->end_block, pl->batch);
                 s->device = at->cluster_device - c->nodes[at->node].first_device;
             }
     }
@@ -122,10 +126,10 @@ static int length_add(const struct pool_planning *g, const struct plan_pools *pl
     struct workload_model *models = calloc((size_t)n + 1, sizeof *models);
     bool *also = calloc((size_t)n + 1, sizeof *also);
     struct dispatch_topology other = {0};
-    struct workload shorter = spec->workload;
+    struct workload shorter = g->workload;
     rc = models && also ? 0 : err_no_memory(e, "a plan of pools");
     for (int m = 0; rc == 0 && m < n; m++) {
-        models[m] = spec->workload.models[m];
+        models[m] = g->workload.models[m];
         also[m] = spec->models[m].n_lengths > size;
         if (also[m])
             models[m].profile = spec->models[m].profiles[size];
@@ -159,10 +163,11 @@ static int lengths_add(const struct pool_planning *g, const struct plan_pools *p
     return rc;
 }
 
-static int plan_make(struct pool_planning *g, struct pools_answer *a, struct err *e)
+/* A plan, laid out; whether its devices have the memory is not looked at. */
+static int plan_lay(struct pool_planning *g, struct pools_answer *a, struct err *e)
 {
     struct pools_request rq = {.cluster = &g->cluster,
-                               .workload = &g->spec->workload,
+                               .workload = &g->workload,
                                .method = g->spec->method,
                                .share_devices = -1,
                                .slo_margin = -1,
@@ -173,15 +178,54 @@ static int plan_make(struct pool_planning *g, struct pools_answer *a, struct err
     struct pool_plan *p = g->plan = calloc(1, sizeof *g->plan);
     if (!p)
         return err_no_memory(e, "a plan of pools");
-    rc = dispatch_topology_make(&a->plan, &g->cluster, &g->spec->workload, -1, &p->topology, e);
+    rc = dispatch_topology_make(&a->plan, &g->cluster, &g->workload, -1, &p->topology, e);
     if (rc == 0 && p->topology.n_shares > POOL_MAX_SHARES)
         rc = err_set(e, HP_ELIMIT, "the plan has %d shares of devices; at most %d are served",
                      p->topology.n_shares, POOL_MAX_SHARES);
     rc = rc < 0 ? rc : lengths_add(g, &a->plan, p, e);
     rc = rc < 0 ? rc : shares_fill(p, e);
-    rc = rc < 0 ? rc : shares_describe(p, &a->plan, &g->cluster, e);
-    p->report = rc == 0 ? pools_answer_json(a) : NULL;
-    return rc < 0 || p->report ? rc : err_no_memory(e, "a plan of pools");
+    return rc < 0 ? rc : shares_describe(p, &a->plan, &g->workload, &g->cluster, e);
+}
+
+static int plan_lay_anew(struct pool_planning *g, struct pools_answer *a, struct err *e)
+{
+    pool_plan_free(&g->plan);
+    pools_answer_free(a);
+    return plan_lay(g, a, e);
+}
+
+/* Devices that cannot hold what they would get are left out, one after the other. Where nothing is
+ * left, what is missing is that of the first; where nothing fits at all, that of a plan that does
+ * not mind. */
+static int plan_fit(struct pool_planning *g, struct pools_answer *a, struct err *e)
+{
+    struct err lack = {0}, *told = &lack, other = {0};
+    int device = -1, rc = plan_lay(g, a, e);
+    while (rc == 0 &&
+           (device = pool_memory_lacking(g->plan, &g->workload, &g->cluster, told)) >= 0) {
+        pool_memory_leave_out(&g->cluster, device);
+        rc = plan_lay_anew(g, a, e);
+        told = &other;
+    }
+    if (rc == HP_EINFEASIBLE && !lack.code) {
+        g->workload.memory_counts = false;
+        if (plan_lay_anew(g, a, &other) == 0)
+            pool_memory_lacking(g->plan, &g->workload, &g->cluster, &lack);
+    }
+    if (rc == HP_EINFEASIBLE && lack.code)
+        *e = lack;
+    return rc;
+}
+
+static int plan_make(struct pool_planning *g, struct pools_answer *a, struct err *e)
+{
+    g->workload = g->spec->workload;
+    g->workload.memory_counts = true;
+    int rc = plan_fit(g, a, e);
+    if (rc < 0)
+        return rc;
+    g->plan->report = pools_answer_json(a);
+    return g->plan->report ? 0 : err_no_memory(e, "a plan of pools");
 }
 
 static void planning_run(struct coord_work *w)

@@ -147,6 +147,9 @@ static int manifest_read(const struct json_at *at, struct arena *arena, struct p
     if (sodium_hex2bin(bytes, room + 1, hex, strlen(hex), NULL, &size, &end) != 0 || *end)
         return json_fail(at, e, "the manifest is not written in hexadecimal digits");
     rc = manifest_decode(bytes, size, &unused, &read, e);
+    const struct manifest_file *files = read.files.items;
+    for (size_t i = 0; rc == 0 && i < read.files.count; i++)
+        m->file_bytes += files[i].bytes;
     arena_free(&unused);
     struct digest id = manifest_id(bytes, size);
     digest_hex(&id, m->id);
@@ -265,6 +268,19 @@ static int profiles_read(const struct json_at *at, struct pool_spec *s, struct e
     return rc;
 }
 
+/* A profile need not say what weights weigh: then all blocks weigh the same. */
+static void weights_fill(struct pool_spec *s)
+{
+    for (int i = 0; i < s->workload.n_models; i++) {
+        struct profile *f = &s->workload.models[i].profile;
+        double all = 0;
+        for (int l = 0; l < f->n_layers; l++)
+            all += f->layers[l].param_bytes;
+        for (int l = 0; all == 0 && l < f->n_layers; l++)
+            f->layers[l].param_bytes = (double)s->models[i].file_bytes / f->n_layers;
+    }
+}
+
 static int length_profiles_all(const struct json_at *at, struct pool_spec *s, struct err *e)
 {
     struct json_at profiles, one;
@@ -325,6 +341,8 @@ static int parts_read(const struct json_at *at, struct pool_spec *s, struct err 
         return json_no_memory(at, e);
     rc = profiles_read(at, s, e);
     rc = rc < 0 ? rc : networks_read(at, s, e);
+    if (rc == 0)
+        weights_fill(s);
     rc = rc < 0 ? rc : length_profiles_all(at, s, e);
     rc = rc < 0 ? rc : agents_read(at, s, e);
     rc = rc < 0 ? rc : method_read(at, s, e);

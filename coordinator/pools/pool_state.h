@@ -35,6 +35,7 @@ struct pool_model {
     struct infer_model facts;
     char id[DIGEST_HEX];
     struct pack_span manifest;
+    uint64_t file_bytes; /* of all its files */
     const char *source_path;
     struct message_dim *dims; /* sizes of free dimensions */
     int n_dims;
@@ -73,6 +74,7 @@ struct pool_share {
     int device, model, pipeline, stage;
     unsigned parts, part;
     int first_block, end_block;
+    double memory_bytes; /* that it holds, by the profile */
     enum pool_share_state state;
     char word[16];
     uint64_t done_bytes, total_bytes, told_ns;

@@ -25,6 +25,25 @@ static void kind_nic(const struct cluster *c, struct pools_kind *k)
     }
 }
 
+static double kind_memory(const struct cluster *c, const struct pools_kind *k)
+{
+    double most = c->hypothetical ? INFINITY : 0;
+    for (int i = 0; i < c->n_devices; i++)
+        if (strcmp(c->devices[i].kind, k->name) == 0)
+            most = fmax(most, c->devices[i].memory_bytes);
+    return most;
+}
+
+double pools_resident_bytes(const struct profile *f, int first, int end, int batch)
+{
+    double weights = 0, most = first > 0 ? f->layers[first - 1].output_bytes : 0;
+    for (int l = first; l < end; l++) {
+        weights += f->layers[l].param_bytes;
+        most = fmax(most, f->layers[l].output_bytes);
+    }
+    return weights + 2 * batch * most;
+}
+
 static int make_kinds(const struct cluster *c, const struct workload *w, struct pools_problem *p,
                       struct err *e)
 {
@@ -41,6 +60,7 @@ static int make_kinds(const struct cluster *c, const struct workload *w, struct 
         k->count = c->pools[i].count;
         k->per_node = c->pools[i].devices_per_node > 0 ? c->pools[i].devices_per_node : 1;
         kind_nic(c, k);
+        k->memory_bytes = w->memory_counts ? kind_memory(c, k) : INFINITY;
         struct workload_shares s = workload_shares_of(w, k->name);
         memcpy(k->shares, s.shares, sizeof k->shares);
         k->n_shares = s.n_shares;
@@ -110,7 +130,7 @@ static int check_times(const struct workload_model *w, struct err *e)
 }
 
 static void fill_ranges(const struct profile *f, int kind_in_profile, int share, int batch, int n,
-                        double *to)
+                        double room_bytes, double *to)
 {
     double layer[POOLS_MAX_LAYERS];
     for (int l = 0; l < n; l++)
@@ -120,6 +140,8 @@ static void fill_ranges(const struct profile *f, int kind_in_profile, int share,
         double sum = 0;
         for (int j = i; j < n; j++) {
             sum += layer[j];
+            if (room_bytes < INFINITY && pools_resident_bytes(f, i, j + 1, batch) > room_bytes)
+                break; /* nor with more layers */
             to[i * (n + 1) + j + 1] = sum;
         }
     }
@@ -147,7 +169,7 @@ static int fill_compute(struct pools_problem *p, const struct workload_model *w,
         for (int s = 0; s < p->kinds[k].n_shares; s++)
             for (int b = 0; b < m->n_batches; b++)
                 fill_ranges(&w->profile, in_profile, p->kinds[k].shares[s], m->batches[b],
-                            m->n_layers,
+                            m->n_layers, p->kinds[k].memory_bytes / p->kinds[k].shares[s],
                             m->compute_s + (((size_t)k * WORKLOAD_MAX_SHARES + (size_t)s) *
                                                 (size_t)m->n_batches +
                                             (size_t)b) *

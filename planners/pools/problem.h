@@ -30,6 +30,7 @@ struct pools_kind {
     int per_node;       /* that share a NIC */
     double bytes_per_s; /* of that NIC, each way */
     double latency_s;
+    double memory_bytes; /* of the device that has most; INFINITY where memory does not count */
     int shares[WORKLOAD_MAX_SHARES]; /* a device may be cut into so many parts */
     int n_shares;
 };
@@ -47,7 +48,7 @@ struct pools_model {
     int n_batches;
     double *output_bytes; /* [layers], of one sample */
     /* Seconds of layers [i, j) of one batch on one share: [kind][share][batch][i][j], NaN where not
-     * profiled. */
+     * profiled, and where such a part of a device has no memory for them. */
     double *compute_s;
 };
 
@@ -94,6 +95,10 @@ static inline double pools_batching_s(const struct pools_model *m, int batch)
 {
     return m->batching_s * (m->batches[batch] - 1);
 }
+
+/* What a share that runs layers [first, end) of a profile in batches of so many holds: weights, and
+ * the values of one layer as they come in and go out. */
+double pools_resident_bytes(const struct profile *f, int first, int end, int batch);
 
 int pools_problem_find_kind(const struct pools_problem *p, const char *name);
 
