@@ -53,6 +53,26 @@ static json_t *scalar_of(const yaml_event_t *ev)
     return number ? number : json_stringn(text, ev->data.scalar.length);
 }
 
+/* What stands before a value and would change what it is. */
+static const char *decoration_of(const yaml_event_t *ev)
+{
+    const yaml_char_t *anchor = NULL, *tag = NULL;
+    if (ev->type == YAML_SCALAR_EVENT) {
+        anchor = ev->data.scalar.anchor;
+        tag = ev->data.scalar.tag;
+    } else if (ev->type == YAML_SEQUENCE_START_EVENT) {
+        anchor = ev->data.sequence_start.anchor;
+        tag = ev->data.sequence_start.tag;
+    } else if (ev->type == YAML_MAPPING_START_EVENT) {
+        anchor = ev->data.mapping_start.anchor;
+        tag = ev->data.mapping_start.tag;
+    }
+    return tag ? "tags are not taken: numbers, texts in quotes, lists and mappings say what they "
+                 "are"
+           : anchor || ev->type == YAML_ALIAS_EVENT ? "anchors are not taken; write it out"
+                                                    : NULL;
+}
+
 /* ---- collections ---- */
 
 static int value_read(struct yaml_reading *r, const yaml_event_t *ev, int depth, json_t **out);
@@ -89,7 +109,7 @@ static int member_read(struct yaml_reading *r, int depth, json_t *object, bool *
         return rc;
     *ended = key.type == YAML_MAPPING_END_EVENT;
     const char *name = key.type == YAML_SCALAR_EVENT ? (const char *)key.data.scalar.value : NULL;
-    if (!*ended && !name)
+    if (!*ended && (!name || decoration_of(&key) || strlen(name) != key.data.scalar.length))
         rc = yaml_fail(r, key.start_mark, "a key is text");
     else if (!*ended && json_object_get(object, name))
         rc = yaml_fail(r, key.start_mark, "this key stands here twice");
@@ -107,8 +127,11 @@ static int value_read(struct yaml_reading *r, const yaml_event_t *ev, int depth,
 {
     bool ended = false;
     int rc = 0;
+    const char *decoration = decoration_of(ev);
     if (depth > DEPTH_MOST)
         return yaml_fail(r, ev->start_mark, "this is nested too deep");
+    if (decoration)
+        return yaml_fail(r, ev->start_mark, decoration);
     switch (ev->type) {
     case YAML_SCALAR_EVENT: *out = scalar_of(ev); break;
     case YAML_SEQUENCE_START_EVENT:
@@ -121,7 +144,7 @@ static int value_read(struct yaml_reading *r, const yaml_event_t *ev, int depth,
         while (*out && rc == 0 && !ended)
             rc = member_read(r, depth, *out, &ended);
         break;
-    default: return yaml_fail(r, ev->start_mark, "anchors are not taken; write it out");
+    default: return yaml_fail(r, ev->start_mark, "a value is missing here");
     }
     if (rc == 0 && !*out)
         rc = err_no_memory(r->e, "%s", r->file);
@@ -132,22 +155,33 @@ static int value_read(struct yaml_reading *r, const yaml_event_t *ev, int depth,
     return rc;
 }
 
+/* Of an event that has to come now. */
+static int event_expect(struct yaml_reading *r, yaml_event_type_t type, const char *otherwise)
+{
+    yaml_event_t ev;
+    int rc = event_next(r, &ev);
+    if (rc < 0)
+        return rc;
+    if (ev.type != type)
+        rc = yaml_fail(r, ev.start_mark, otherwise);
+    yaml_event_delete(&ev);
+    return rc;
+}
+
+/* One, and nothing behind it. */
 static int document_read(struct yaml_reading *r, json_t **out)
 {
     yaml_event_t ev;
-    for (int rc = 0; rc == 0;) {
-        if ((rc = event_next(r, &ev)) < 0)
-            return rc;
-        bool head = ev.type == YAML_STREAM_START_EVENT || ev.type == YAML_DOCUMENT_START_EVENT;
-        if (ev.type == YAML_STREAM_END_EVENT)
-            rc = yaml_fail(r, ev.start_mark, "the file is empty");
-        else if (!head)
-            rc = value_read(r, &ev, 0, out);
-        yaml_event_delete(&ev);
-        if (!head)
-            return rc;
-    }
-    return 0;
+    int rc = event_expect(r, YAML_STREAM_START_EVENT, "this cannot be read");
+    rc = rc < 0 ? rc : event_expect(r, YAML_DOCUMENT_START_EVENT, "the file is empty");
+    if (rc < 0 || (rc = event_next(r, &ev)) < 0)
+        return rc;
+    rc = value_read(r, &ev, 0, out);
+    yaml_event_delete(&ev);
+    rc = rc < 0 ? rc : event_expect(r, YAML_DOCUMENT_END_EVENT, "this cannot be read");
+    return rc < 0 ? rc
+                  : event_expect(r, YAML_STREAM_END_EVENT,
+                                 "a second document begins here; one is taken");
 }
 
 int yaml_json_load(const char *file, json_t **out, struct err *e)
@@ -161,6 +195,10 @@ int yaml_json_load(const char *file, json_t **out, struct err *e)
     if (yaml_parser_initialize(&r.parser)) {
         yaml_parser_set_input_string(&r.parser, text.data, text.size);
         rc = document_read(&r, out);
+        if (rc < 0) {
+            json_decref(*out);
+            *out = NULL;
+        }
         yaml_parser_delete(&r.parser);
     } else {
         rc = err_no_memory(e, "%s", file);

@@ -6,9 +6,9 @@
 
 #include "common/status.h"
 
-/* Reads a file ("-": standard input). One document; anchors, tags and keys that are no text are
- * refused. Plain scalars are null, true, false or numbers where they are written so, else text.
- * HP_EPARSE names file, line and column; HP_ENOENT, HP_EIO, HP_ENOMEM. */
+/* Reads a file ("-": standard input). One document, nothing behind it; anchors, aliases, tags and
+ * keys that are no text are refused. Plain scalars are null, true, false or numbers where they are
+ * written so, else text. HP_EPARSE names file, line and column; HP_ENOENT, HP_EIO, HP_ENOMEM. */
 int yaml_json_load(const char *file, json_t **out, struct err *e);
 
 #endif

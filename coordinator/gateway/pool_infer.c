@@ -13,7 +13,7 @@ struct pool_infer {
     struct infer_model model;
     const char *client;
     struct buffer body, answer;
-    size_t json_bytes, answer_json_bytes;
+    size_t body_bytes, json_bytes, answer_json_bytes;
     struct infer_request request;
     struct ndarray *outputs; /* [model.n_outputs] */
     uint64_t id;             /* in the pools; 0: it is not there */
@@ -47,6 +47,7 @@ static bool model_copy(struct pool_infer *p, const struct infer_model *m, const 
 static void infer_free(struct pool_infer *p)
 {
     p->desk->open--;
+    p->desk->bytes -= p->body_bytes;
     for (int i = 0; p->outputs && i < p->model.n_outputs; i++)
         ndarray_free(&p->outputs[i]);
     free(p->outputs);
@@ -184,15 +185,24 @@ static void on_gone(void *ctx)
     infer_free(p);
 }
 
+/* Bodies are held until they are answered. */
+static bool desk_has_room(const struct pool_infer_desk *d, size_t body_bytes)
+{
+    return d->open < POOL_INFER_MOST &&
+           (d->bytes == 0 || d->bytes + body_bytes <= POOL_INFER_BYTES);
+}
+
 static void backend_infer(void *ctx, struct http_exchange *x, const struct infer_model *m,
                           const char *client, size_t json_bytes)
 {
     struct pool_infer_desk *desk = ctx;
-    struct pool_infer *p = desk->open < POOL_INFER_MOST ? calloc(1, sizeof *p) : NULL;
+    struct buffer body = http_take_body(x);
+    struct pool_infer *p = desk_has_room(desk, body.size) ? calloc(1, sizeof *p) : NULL;
     if (!p || !model_copy(p, m, client)) {
         if (p)
             arena_free(&p->arena);
         free(p);
+        buffer_free(&body);
         http_header(x, "Retry-After", "1");
         kserve_error(x, 503, "too many requests are under way: try again later");
         return;
@@ -201,7 +211,9 @@ static void backend_infer(void *ctx, struct http_exchange *x, const struct infer
     desk->open++;
     p->x = x;
     p->json_bytes = json_bytes;
-    p->body = http_take_body(x);
+    p->body = body;
+    p->body_bytes = body.size;
+    desk->bytes += body.size;
     http_on_gone(x, on_gone, p);
     piece_do(p, p->body.size, body_read, body_was_read);
 }

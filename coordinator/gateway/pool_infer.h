@@ -7,12 +7,16 @@
 #include "coordinator/gateway/lanes.h"
 #include "coordinator/pools/pool_requests.h"
 
-enum { POOL_INFER_MOST = 8192 /* requests at once */ };
+enum {
+    POOL_INFER_MOST = 8192,    /* requests at once */
+    POOL_INFER_BYTES = 1 << 30 /* of their bodies; a single one passes whatever its size */
+};
 
 struct pool_infer_desk {
     const struct pool_requests *pools;
     struct lanes *lanes;
-    int open; /* requests under way */
+    int open;       /* requests under way */
+    uint64_t bytes; /* of their bodies */
 };
 
 /* The table that kserve.h takes; `desk` outlives it. */

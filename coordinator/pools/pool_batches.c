@@ -27,8 +27,7 @@ static void request_began(struct pool_request *r, int64_t at_ns)
         r->began_ns = at_ns;
 }
 
-static int batch_send(struct coord *c, const struct pool_plan *p, struct pool_batch *b,
-                      struct err *why)
+static int frame_send(struct coord *c, struct pool_plan *p, struct pool_batch *b, struct err *why)
 {
     struct coord_frame *f = pool_frame_make(c, p, b, why);
     struct coord_action *a = f ? effects_add(c, COORD_FRAME, NULL, 0) : NULL;
@@ -37,10 +36,36 @@ static int batch_send(struct coord *c, const struct pool_plan *p, struct pool_ba
         return f ? err_no_memory(why, "a batch") : why->code;
     }
     a->frame = f;
+    pool_batch_sent(p, b, f->header.payload_bytes);
     b->sent_ns = now_of(c);
     for (int k = 0; k < b->n_parts; k++)
         request_began(pool_request_of(c->pools, b->parts[k].request), b->path.legs[0].start_ns);
     return 0;
+}
+
+/* Without what nobody waits for any more. */
+static void batch_send(struct coord *c, struct pool_plan *p, struct pool_batch *b)
+{
+    struct err why = {0};
+    int n = 0;
+    for (int k = 0; k < b->n_parts; k++)
+        if (pool_request_of(c->pools, b->parts[k].request))
+            b->parts[n++] = b->parts[k];
+    b->n_parts = n;
+    if (n == 0)
+        pool_batch_free(p, b);
+    else if (frame_send(c, p, b, &why) < 0)
+        pool_batch_end(c, p, b, &why);
+}
+
+/* Where deadlines are long more may be reserved than a share takes at once. */
+static void held_send(struct coord *c, struct pool_plan *p)
+{
+    for (int i = 0; p->n_held > 0 && i < p->topology.n_shares; i++) {
+        struct pool_share *s = &p->shares[i];
+        while (s->held && pool_share_takes(s))
+            batch_send(c, p, s->held);
+    }
 }
 
 /* ---- what the scheduler decides ---- */
@@ -68,20 +93,16 @@ static void request_drop(struct coord *c, struct pool_plan *p, struct pool_reque
     pool_request_fail(c, r, &why);
 }
 
-/* NULL: no memory. What nobody waits for any more is left out. */
-static struct pool_batch *batch_make(struct coord *c, struct pool_plan *p,
-                                     const struct dispatch_action *a)
+/* NULL: no memory. */
+static struct pool_batch *batch_make(struct pool_plan *p, const struct dispatch_action *a)
 {
     struct pool_batch *b = calloc(1, sizeof *b);
     struct pool_part *parts = calloc((size_t)a->n, sizeof *parts);
     if (b && parts) {
         *b =
             (struct pool_batch){.id = a->batch, .line = a->model, .path = *a->path, .parts = parts};
-        for (int i = 0; i < a->n; i++) {
-            struct pool_part part = pool_part_of(a->requests[i].tag);
-            if (pool_request_of(c->pools, part.request))
-                b->parts[b->n_parts++] = part;
-        }
+        for (int i = 0; i < a->n; i++)
+            b->parts[b->n_parts++] = pool_part_of(a->requests[i].tag);
         HASH_ADD(hh, p->batches, id, sizeof b->id, b);
         if (map_has_added(b)) {
             p->under_way[b->line]++;
@@ -95,7 +116,7 @@ static struct pool_batch *batch_make(struct coord *c, struct pool_plan *p,
 
 static void batch_begin(struct coord *c, struct pool_plan *p, const struct dispatch_action *a)
 {
-    struct pool_batch *b = batch_make(c, p, a);
+    struct pool_batch *b = batch_make(p, a);
     struct err why = {0};
     if (!b) {
         err_no_memory(&why, "a batch");
@@ -104,10 +125,11 @@ static void batch_begin(struct coord *c, struct pool_plan *p, const struct dispa
                 c, pool_request_of(c->pools, pool_part_of(a->requests[i].tag).request), &why);
         return;
     }
-    if (b->n_parts == 0)
-        pool_batch_free(p, b);
-    else if (batch_send(c, p, b, &why) < 0)
-        pool_batch_end(c, p, b, &why);
+    const struct pool_share *s = &p->shares[b->path.legs[0].share];
+    if (!s->held && pool_share_takes(s))
+        batch_send(c, p, b);
+    else
+        pool_batch_hold(p, b);
 }
 
 static void on_decision(void *ctx, const struct dispatch_action *a)
@@ -129,6 +151,7 @@ void pool_batches_run(struct coord *c, struct pool_plan *p)
     for (int m = 0; m < p->topology.n_models; m++)
         if (p->wake_ns[m] <= now)
             p->wake_ns[m] = dispatch_run(p->dispatch, m, now, on_decision, &run);
+    held_send(c, p);
 }
 
 /* ---- results ---- */

@@ -46,8 +46,59 @@ int pool_spec_find(const struct pool_spec *s, const char *model)
 
 /* ---- plans ---- */
 
+static struct pool_share *first_share(struct pool_plan *p, const struct pool_batch *b)
+{
+    return &p->shares[b->path.legs[0].share];
+}
+
+bool pool_share_takes(const struct pool_share *s)
+{
+    return s->flying == 0 || (s->flying < POOL_MOST_FLYING && s->flying_bytes < POOL_FLYING_BYTES);
+}
+
+void pool_batch_hold(struct pool_plan *p, struct pool_batch *b)
+{
+    struct pool_share *s = first_share(p, b);
+    if (s->held)
+        s->held_last->next_held = b;
+    else
+        s->held = b;
+    s->held_last = b;
+    b->held = true;
+    p->n_held++;
+}
+
+static void batch_release(struct pool_plan *p, struct pool_batch *b)
+{
+    struct pool_share *s = first_share(p, b);
+    struct pool_batch **at = &s->held, *before = NULL;
+    if (!b->held)
+        return;
+    for (; *at != b; at = &before->next_held)
+        before = *at;
+    *at = b->next_held;
+    s->held_last = s->held_last == b ? before : s->held_last;
+    b->next_held = NULL;
+    b->held = false;
+    p->n_held--;
+}
+
+void pool_batch_sent(struct pool_plan *p, struct pool_batch *b, uint64_t bytes)
+{
+    struct pool_share *s = first_share(p, b);
+    batch_release(p, b);
+    b->sent = true;
+    b->bytes = bytes;
+    s->flying++;
+    s->flying_bytes += bytes;
+}
+
 void pool_batch_free(struct pool_plan *p, struct pool_batch *b)
 {
+    struct pool_share *s = first_share(p, b);
+    batch_release(p, b);
+    s->flying -= b->sent;
+    s->flying_bytes -= b->sent ? b->bytes : 0;
     HASH_DEL(p->batches, b);
     p->under_way[b->line]--;
     free(b->parts);

@@ -20,8 +20,10 @@ struct pool_planning;
 enum {
     POOL_MAX_SHARES = 1024,
     POOL_MAX_PEERS = 256,
-    POOL_MAX_TRIES = 3,         /* of a sample, where agents could not be reached */
-    POOL_OVERHEAD_NS = 1000000, /* on the way out and back, before it was measured */
+    POOL_MAX_TRIES = 3,           /* of a sample, where agents could not be reached */
+    POOL_OVERHEAD_NS = 1000000,   /* on the way out and back, before it was measured */
+    POOL_MOST_FLYING = 64,        /* batches at a share; it takes no more than four times as many */
+    POOL_FLYING_BYTES = 16 << 20, /* beyond these but one at a time */
 };
 
 /* Of a model, since it was first applied. */
@@ -83,6 +85,9 @@ struct pool_share {
     uint64_t upload_session, asked_ns; /* when hpctl was asked for these; 0: not yet */
     double planned_s, actual_s;        /* of the batches that it ran */
     uint64_t batches;
+    int flying; /* batches that left for it as the first on their way, and their bytes */
+    uint64_t flying_bytes;
+    struct pool_batch *held, *held_last; /* those that wait for these, in order */
 };
 
 /* Who holds shares of a plan; row 0 is the coordinator. */
@@ -103,6 +108,9 @@ struct pool_batch {
     struct pool_part *parts;
     int n_parts;
     int64_t sent_ns;
+    bool held, sent; /* it waits for its first share; it has left */
+    uint64_t bytes;
+    struct pool_batch *next_held;
     UT_hash_handle hh;
 };
 
@@ -130,6 +138,7 @@ struct pool_plan {
     int *under_way;       /* [line]: batches */
     int64_t *wake_ns;     /* [line]: when the scheduler wants to be asked again */
     struct pool_batch *batches;
+    int n_held;             /* of these */
     uint64_t since_ns;      /* it is made ready; of one that ends: since when it ends */
     char why[200];          /* it was made */
     struct pool_plan *next; /* of those that end */
@@ -184,6 +193,10 @@ int pool_line_find(const struct pool_plan *p, int model, int size);
 int64_t pool_line_length(const struct pool_plan *p, int line);
 struct pool_batch *pool_batch_of(struct pool_plan *p, uint32_t id);
 void pool_batch_free(struct pool_plan *p, struct pool_batch *b);
+/* Whether its first share takes one more; whoever holds it back or sends it says so. */
+bool pool_share_takes(const struct pool_share *s);
+void pool_batch_hold(struct pool_plan *p, struct pool_batch *b);
+void pool_batch_sent(struct pool_plan *p, struct pool_batch *b, uint64_t bytes);
 struct pool_request *pool_request_of(struct pool_service *s, uint64_t id);
 /* What stands for one of its samples in a scheduler, and back. */
 uint64_t pool_tag_of(const struct pool_request *r, uint32_t sample);

@@ -1,5 +1,6 @@
 /* Pools whose agents lie about times and results, stand still or all go, and whose users ask what
  * cannot be: every request is answered once, and what served goes on. */
+#include "coordinator/pools/pool_state.h"
 #include "tests/unit/coordinator/pools_fixture.h"
 
 enum { ASKED_MOST = 64 };
@@ -309,6 +310,29 @@ TEST(sizes_that_are_none_and_second_networks_are_refused_by_place)
     fixture_close(&f);
 }
 
+TEST(a_share_has_no_more_batches_at_once_than_it_takes)
+{
+    struct fixture f;
+    struct infers_asked all = {.n = 0};
+    size_t answered = 0;
+    serve(&f, two_fast, 1, 1e6);
+    for (int i = 0; i < 4; i++) /* 256 batches of four */
+        assert_int_equal(asked_add_of(&f, &all, POOL_MAX_SAMPLES, 0), 0);
+    pools_go(&f);
+    assert_int_equal(f.n_frames, POOL_MOST_FLYING);
+    asked_cancel(&f, &all, 3);
+    for (; answered < f.n_frames; answered++) {
+        result_tell(&f, f.frames[answered],
+                    (struct told_result){f.clock.now_ns, f.clock.now_ns, f.clock.now_ns, 1});
+        assert_true(f.n_frames <= answered + 1 + POOL_MOST_FLYING);
+        f.clock.now_ns += 6000000;
+        pools_go(&f);
+    }
+    assert_int_equal(answered, 3 * POOL_MAX_SAMPLES / 4);
+    assert_int_equal(asked_with(&all, 0), 3);
+    fixture_close(&f);
+}
+
 /* A network that takes batches of two alone, whose profile knows others as well. */
 TEST(requests_to_a_network_of_one_batch_share_none)
 {
@@ -359,6 +383,7 @@ int main(void)
         cmocka_unit_test(a_workload_that_cannot_be_planned_leaves_the_one_that_serves),
         cmocka_unit_test(where_no_agent_is_left_requests_are_refused_at_once),
         cmocka_unit_test(sizes_that_are_none_and_second_networks_are_refused_by_place),
+        cmocka_unit_test(a_share_has_no_more_batches_at_once_than_it_takes),
         cmocka_unit_test(requests_to_a_network_of_one_batch_share_none),
     };
     return cmocka_run_group_tests_name("pools_attack", tests, NULL, NULL);

@@ -138,7 +138,8 @@ static inline void on_answered(void *ctx, struct ndarray *outputs, const struct 
     a->status = 0;
     a->times = *times;
     a->samples = outputs->dims[0];
-    memcpy(a->values, outputs->data, ndarray_bytes(outputs));
+    size_t bytes = ndarray_bytes(outputs);
+    memcpy(a->values, outputs->data, bytes < sizeof a->values ? bytes : sizeof a->values);
     ndarray_free(outputs);
     free(outputs);
 }
