@@ -3,8 +3,8 @@
 
     bench/served_pools.py [overhead|cluster ...] [--rates 500,1000,2000,5000] [--seconds 10] [--stretch 1] [--profile convnext] [--repeat 3]
 
-overhead: infer requests of small tensors (64 bytes as binary data) through one coordinator to one paced agent, at rising rates: processor time of the
-coordinator and of `hpctl load` for each request, and how many were in time.
+overhead: infer requests of small tensors (64 bytes as binary data) through one coordinator, all threads of which are held on one core, to one paced agent, at
+rising rates: processor time of the coordinator and of `hpctl load` for each request (JSON of requests, answers and their times in it), and how many were in time.
 cluster: the paper's 25 L4 and 75 P4 at a tenth of the size (3 and 7), each a paced agent on loopback that takes what the profile says (PPipe, USENIX ATC 2025;
 the shared data), a toy network with as many blocks standing in. Our plan, NP (whole models on one kind) and DART-r (chains of two devices) are served one
 after the other by the same arrivals that the simulator gets, at the load at which the simulator says 99 %, three points below and above it, and at five
@@ -96,6 +96,8 @@ def overhead(o):
             told = c.hpctl("apply", "-f", workload)
             print(f"planned for {told['models'][0]['planned_per_s']:.0f} requests/s, deadline {told['models'][0]['slo_s'] * 1e3:.0f} ms")
             pid = c.local()["coordinator"]["pid"]
+            for thread in os.listdir(f"/proc/{pid}/task"):
+                os.sched_setaffinity(int(thread), {0})
             load(c, "--arrivals", "uniform", "--rate", 200, "--seconds", 2)
             for rate in o.rates:
                 before = processor_s(pid)
