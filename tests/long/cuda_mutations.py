@@ -88,7 +88,7 @@ FAULTS = [
     ("groups: pairs are not awaited", ROOM + "groups.cu", "        pairs[threadIdx.x] = g.order[lot.first + threadIdx.x];\n    __syncthreads();\n", "        pairs[threadIdx.x] = g.order[lot.first + threadIdx.x];\n"),
     ("groups: rows past a lot", ROOM + "groups.cu", "if (r >= lot.count || c >= g.n_outputs)", "if (c >= g.n_outputs)"),
     ("groups: outputs past the last", ROOM + "groups.cu", "if (r >= lot.count || c >= g.n_outputs)", "if (r >= lot.count)"),
-    ("groups: columns past the last are read", ROOM + "groups.cu", "if (r < rows && k < width)", "if (r < rows)"),
+    ("groups: columns past the last are read", ROOM + "groups.cu", "if (r < rows && k < width)", "if (r < rows && k < width + 8)"),
     ("groups: weights past the last are read", ROOM + "groups.cu", "if (r < rows && k < width)", "if (k < width && rows)"),
     ("groups: lots of other panels", ROOM + "groups.cu", "    if (lot.count == 0 || lot.matrix < g.first_matrix ||\n        lot.matrix >= g.first_matrix + g.n_matrices)", "    if (lot.count == 0)"),
     ("groups: lots that nobody fills", ROOM + "groups.cu", "for (uint32_t i = lane; first + i < end; i += WARP) {", "for (uint32_t i = lane; first + i < end && i * GROUP_ROWS < count; i += WARP) {"),
