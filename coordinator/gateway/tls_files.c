@@ -13,7 +13,7 @@ static int pem_read(const char *file, const char *what, struct buffer *out, stru
     if (rc < 0)
         return rc;
     buffer_append(out, "", 1);
-    return out->failed ? err_no_memory(e, what) : 0;
+    return out->failed ? err_no_memory(e, "%s", what) : 0;
 }
 
 static gnutls_datum_t pem_datum(const struct buffer *pem)
