@@ -277,16 +277,19 @@ lint: ## static analysis: clang-tidy and cppcheck (LINT="--seconds 150" bounds c
 PREFIX ?= /usr/local
 SHARE = $(DESTDIR)$(PREFIX)/share
 install: all ## install programs, manual pages, completion and what `make cuda` has built under PREFIX (/usr/local)
-	install -d $(DESTDIR)$(PREFIX)/bin $(SHARE)/bash-completion/completions $(SHARE)/man/man1 $(SHARE)/man/man8
+	install -d $(DESTDIR)$(PREFIX)/bin $(SHARE)/bash-completion/completions $(SHARE)/zsh/site-functions $(SHARE)/fish/vendor_completions.d $(SHARE)/man/man1 $(SHARE)/man/man8
 	install -m 755 $(PROGRAMS) $(DESTDIR)$(PREFIX)/bin
 	$(if $(wildcard $(BUILD)/libhp-cuda.so),install -D -m 755 $(BUILD)/libhp-cuda.so $(DESTDIR)$(PREFIX)/lib/hodgepodge/libhp-cuda.so)
 	$(BUILD)/hpctl completion bash > $(SHARE)/bash-completion/completions/hpctl
+	$(BUILD)/hpctl completion zsh > $(SHARE)/zsh/site-functions/_hpctl
+	$(BUILD)/hpctl completion fish > $(SHARE)/fish/vendor_completions.d/hpctl.fish
 	$(BUILD)/hpctl man $(SHARE)/man/man1
 	tools/man_page $(BUILD)/hp-agent "a node of a Hodgepodge cluster" > $(SHARE)/man/man8/hp-agent.8
 	tools/man_page $(BUILD)/hp-coordinator "the coordinator of a Hodgepodge cluster" > $(SHARE)/man/man8/hp-coordinator.8
 
-docs: ## write the tables of docs/protocol.md anew from transport/
+docs: all ## write the tables of docs/protocol.md anew from transport/, docs/commands.md from --help, docs/metrics.md from the coordinator
 	@tools/protocol_tables --write
+	@HP_BUILD=$(abspath $(BUILD)) tools/reference --write
 
 clean: ## remove build/
 	rm -rf $(BUILD)

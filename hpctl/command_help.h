@@ -1,10 +1,9 @@
-/* What is made of the command table beside running it: help and completion. */
+/* What is made of the command table beside running it: help. */
 #ifndef HP_HPCTL_COMMAND_HELP_H
 #define HP_HPCTL_COMMAND_HELP_H
 
 #include <stdio.h>
 
-#include "common/bytes.h"
 #include "hpctl/command.h"
 
 /* The options that every verb has, ended by a zero row. */
@@ -14,7 +13,5 @@ extern const struct command_option command_common_options[];
 void command_print_usage(FILE *out, const struct command *c);
 /* All verbs, or those whose path begins with `under`. */
 void command_print_overview(FILE *out, const struct command *const *tables, const char *under);
-/* For bash, appended to `out`. */
-void command_completion(const struct command *const *tables, struct buffer *out);
 
 #endif

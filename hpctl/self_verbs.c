@@ -4,28 +4,69 @@
 
 #include "common/bytes.h"
 #include "common/fs.h"
-#include "hpctl/command_help.h"
+#include "hpctl/client.h"
+#include "hpctl/command_complete.h"
 #include "hpctl/command_man.h"
+#include "hpctl/shown.h"
 #include "hpctl/verbs.h"
+
+enum { NAMES_PATIENCE_MS = 700 };
+
+/* Names that a list of the coordinator has; none where it does not answer at once. */
+static void names_ask(const char *verb, struct buffer *out)
+{
+    struct context where;
+    struct client *client;
+    struct err ignored = {0};
+    json_t *list = NULL, *one;
+    size_t i;
+    if (context_load(NULL, &where, &ignored) < 0 ||
+        client_open_at(&where, NAMES_PATIENCE_MS, &client, &ignored) < 0)
+        return;
+    client_get(client, verb, NULL, &list, &ignored);
+    client_close(&client);
+    json_array_foreach(list, i, one) buffer_printf(out, "%s\n", string_member(one, "name"));
+    json_decref(list);
+}
+
+static void names_offer(enum complete_names what, struct buffer *out)
+{
+    static const char *const verbs[] = {[COMPLETE_DEPLOYMENTS] = "deployment.ls",
+                                        [COMPLETE_AGENTS] = "node.ls",
+                                        [COMPLETE_KEYS] = "key.ls"};
+    json_t *contexts, *name;
+    size_t i;
+    if (what != COMPLETE_CONTEXTS) {
+        names_ask(verbs[what], out);
+        return;
+    }
+    contexts = context_list();
+    json_array_foreach(contexts, i, name) buffer_printf(out, "%s\n", json_string_value(name));
+    json_decref(contexts);
+}
 
 static int run_completion(struct invocation *in, struct err *e)
 {
-    if (in->n_arguments == 1 && strcmp(in->arguments[0], "bash") != 0)
-        return err_set(e, HP_EUNSUPPORTED, "there is no completion for \"%s\"; there is for bash",
-                       in->arguments[0]);
-    struct buffer script = {0};
-    command_completion(in->tables, &script);
-    int rc = script.failed ? err_no_memory(e, "the completion") : 0;
+    const char *shell = in->n_arguments ? in->arguments[0] : "bash",
+               *script = command_complete_script(shell);
+    struct buffer out = {0};
+    bool words = strcmp(shell, "words") == 0;
+    if (!script && !words)
+        return err_set(e, HP_EUNSUPPORTED,
+                       "there is no completion for \"%s\"; there is for bash, zsh and fish", shell);
+    if (words)
+        command_complete(in->tables, in->arguments + 1, in->n_arguments - 1, names_offer, &out);
+    else
+        buffer_printf(&out, "%s", script);
+    int rc = out.failed ? err_no_memory(e, "the completion") : 0;
     if (rc == 0 && in->json)
         rc = invocation_print_json(
-            in,
-            json_pack("{s:s, s:s%}", "shell", "bash", "script", buffer_cstr(&script), script.size),
-            e);
+            in, json_pack("{s:s, s:s%}", "shell", shell, "script", buffer_cstr(&out), out.size), e);
     else if (rc == 0 && in->output)
-        rc = fs_buffer_save(in->output, &script, e);
+        rc = fs_buffer_save(in->output, &out, e);
     else if (rc == 0)
-        fputs(buffer_cstr(&script), stdout);
-    buffer_free(&script);
+        fputs(buffer_cstr(&out), stdout);
+    buffer_free(&out);
     return rc;
 }
 
@@ -39,10 +80,15 @@ static int run_man(struct invocation *in, struct err *e)
 
 const struct command self_verbs[] = {
     {.path = "completion",
-     .arguments = "[bash]",
-     .max_arguments = 1,
-     .summary = "print the completion of this command line for bash",
-     .examples = "  hpctl completion bash > /etc/bash_completion.d/hpctl",
+     .arguments = "[bash|zsh|fish|words -- WORD...]",
+     .max_arguments = COMMAND_MAX_ARGUMENTS,
+     .summary = "print what completes this command line in a shell",
+     .details = "The shell asks `hpctl completion words` at each Tab: verbs, options and their "
+                "words come from the table of commands, names of deployments,\n"
+                "agents and keys from the cluster, those of contexts from this box.",
+     .examples = "  hpctl completion bash > /etc/bash_completion.d/hpctl\n"
+                 "  hpctl completion zsh > ~/.zfunc/_hpctl\n"
+                 "  hpctl completion fish > ~/.config/fish/completions/hpctl.fish",
      .run = run_completion,
      .makes_file = true},
     {.path = "man",
