@@ -3,8 +3,12 @@
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "hpctl/client.h"
+#include "hpctl/local_process.h"
+
+enum { WATCH_MS = 2000 };
 
 int ask_option(json_t *question, const char *key, json_t *value, struct err *e)
 {
@@ -41,13 +45,19 @@ static int answer_show(const struct ask_verb *v, const struct invocation *in, co
     return 0;
 }
 
-int ask_verb_run(const struct ask_verb *rows, const struct invocation *in, struct err *e)
+/* Whether the command may be watched, and is. */
+static bool is_watched(const struct invocation *in)
 {
-    const struct ask_verb *v = rows;
+    const struct command_option *o = in->command->options;
+    for (int i = 0; o && o[i].name; i++)
+        if (strcmp(o[i].name, "watch") == 0)
+            return in->values[i] != NULL;
+    return false;
+}
+
+static int verb_ask(const struct ask_verb *v, const struct invocation *in, struct err *e)
+{
     json_t *question, *answer = NULL;
-    while (v->path && strcmp(v->path, in->command->path) != 0)
-        v++;
-    assert(v->path && "the command has its row");
     int rc = question_make(v, in, &question, e);
     if (rc == 0)
         rc = client_get_once(invocation_option(in, "context"), v->verb, question, &answer, e);
@@ -59,4 +69,27 @@ int ask_verb_run(const struct ask_verb *rows, const struct invocation *in, struc
     rc = answer_show(v, in, answer, e);
     json_decref(answer);
     return rc;
+}
+
+int ask_verb_run(const struct ask_verb *rows, const struct invocation *in, struct err *e)
+{
+    static const char clear[] = "\x1b[H\x1b[2J";
+    const struct ask_verb *v = rows;
+    while (v->path && strcmp(v->path, in->command->path) != 0)
+        v++;
+    assert(v->path && "the command has its row");
+    if (!is_watched(in))
+        return verb_ask(v, in, e);
+    for (bool shows = !in->json && isatty(STDOUT_FILENO);;) {
+        if (shows)
+            fputs(clear, stdout);
+        int rc = verb_ask(v, in, e);
+        if (rc < 0)
+            return rc;
+        if (!shows && !in->json)
+            putchar('\n');
+        if (fflush(stdout) != 0)
+            return err_set(e, HP_EIO, "nobody reads what is shown");
+        local_pause_ms(WATCH_MS);
+    }
 }

@@ -20,7 +20,8 @@ struct ask_verb {
     int (*print)(const struct invocation *in, const json_t *answer, struct err *e);
 };
 
-/* Runs the row of this command; `rows` end with a NULL path and must have it. */
+/* Runs the row of this command; `rows` end with a NULL path and must have it. With WATCH_OPTION it
+ * goes on until it fails, or is interrupted: a terminal shows the latest alone. */
 int ask_verb_run(const struct ask_verb *rows, const struct invocation *in, struct err *e);
 
 /* Puts a value (taken) into a question; HP_ENOMEM, also for no value. */
@@ -30,6 +31,12 @@ int ask_option(json_t *question, const char *key, json_t *value, struct err *e);
 #define CONTEXT_OPTION                                                                             \
     {                                                                                              \
         "context", "NAME", "of the cluster (default: the current one)", 0                          \
+    }
+
+/* What lists or describes may do so again and again. */
+#define WATCH_OPTION                                                                               \
+    {                                                                                              \
+        "watch", NULL, "again every two seconds, until Ctrl-C", 0                                  \
     }
 
 #endif

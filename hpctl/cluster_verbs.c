@@ -237,6 +237,7 @@ static int run_version(struct invocation *in, struct err *e)
 /* ---- the table ---- */
 
 static const struct command_option context_options[] = {CONTEXT_OPTION, {0}};
+static const struct command_option list_options[] = {CONTEXT_OPTION, WATCH_OPTION, {0}};
 static const struct command_option token_options[] = {
     {"ttl-hours", "H", "how long it is good for (default 24)", 0}, CONTEXT_OPTION, {0}};
 static const struct command_option profile_rm_options[] = {
@@ -251,12 +252,12 @@ const struct command cluster_verbs[] = {
      "The token carries the coordinator's public key; it is good for one agent.",
      "  hpctl node token create\n  hpctl node token create --ttl-hours 1 -o json", token_options,
      run_token_create, false},
-    {"node token ls", "", 0, 0, "list invitations", NULL, "  hpctl node token ls", context_options,
+    {"node token ls", "", 0, 0, "list invitations", NULL, "  hpctl node token ls", list_options,
      run_ask, false},
     {"node ls", "", 0, 0, "list the agents and how they are", NULL,
-     "  hpctl node ls\n  hpctl node ls -o json", context_options, run_ask, false},
+     "  hpctl node ls\n  hpctl node ls -o json", list_options, run_ask, false},
     {"node describe", "NAME", 1, 1, "show one agent: devices, memory, stages",
-     "All that is known of its box is in -o json.", "  hpctl node describe a0", context_options,
+     "All that is known of its box is in -o json.", "  hpctl node describe a0", list_options,
      run_ask, false},
     {"node drain", "NAME", 1, 1, "let an agent finish and move its stages away",
      "Refused, with the reason, where a deployment on it has no room elsewhere; --force drains all "
@@ -267,14 +268,14 @@ const struct command cluster_verbs[] = {
     {"node rm", "NAME", 1, 1, "forget an agent and its key", NULL, "  hpctl node rm a0",
      context_options, run_ask, false},
     {"profile ls", "", 0, 0, "list what was measured of models, by kind of device", NULL,
-     "  hpctl profile ls", context_options, run_ask, false},
+     "  hpctl profile ls", list_options, run_ask, false},
     {"profile rm", "MODEL", 1, 1,
      "drop what was measured of a model; the next deployment measures anew",
      "MODEL is a name or an id of `profile ls`, or at least the first six digits of one.",
      "  hpctl profile rm 5f2b7c11\n  hpctl profile rm llama.gguf --kind Intel-Xeon-8c8t",
      profile_rm_options, run_ask, false},
     {"weights ls", "", 0, 0, "list which agent holds how much of which model", NULL,
-     "  hpctl weights ls", context_options, run_ask, false},
+     "  hpctl weights ls", list_options, run_ask, false},
     {"weights rm", "MODEL", 1, 1, "remove a model's bytes from the agents' stores",
      "MODEL is a name or an id of `weights ls`, or at least the first six digits of one.",
      "  hpctl weights rm 5f2b7c11", context_options, run_ask, false},

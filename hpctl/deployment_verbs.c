@@ -287,6 +287,7 @@ static int run_describe(struct invocation *in, struct err *e)
 }
 
 static const struct command_option context_options[] = {CONTEXT_OPTION, {0}};
+static const struct command_option list_options[] = {CONTEXT_OPTION, WATCH_OPTION, {0}};
 
 static const struct command_option describe_options[] = {
     {"svg", "FILE", "draw the last prompt, planned above measured", 0},
@@ -296,8 +297,8 @@ static const struct command_option describe_options[] = {
 };
 
 const struct command deployment_verbs[] = {
-    {"ps", "", 0, 0, "list deployments", NULL, "  hpctl ps\n  hpctl ps -o json", context_options,
-     run_ask, false},
+    {"ps", "", 0, 0, "list deployments", NULL, "  hpctl ps\n  hpctl ps --watch\n  hpctl ps -o json",
+     list_options, run_ask, false},
     {"describe", "NAME", 1, 1,
      "show one deployment: stages, memory, what its last prompt took and should have taken", NULL,
      "  hpctl describe llama\n  hpctl describe llama -o json\n  hpctl describe llama --trace "

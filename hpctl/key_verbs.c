@@ -182,6 +182,7 @@ static int run_ask(struct invocation *in, struct err *e)
 }
 
 static const struct command_option context_options[] = {CONTEXT_OPTION, {0}};
+static const struct command_option list_options[] = {CONTEXT_OPTION, WATCH_OPTION, {0}};
 static const struct command_option key_options[] = {
     {"weight", "N", "its share beside other keys where requests wait, 1 to 1000 (default 1)", 0},
     {"priority", "N", "added to its requests' priority, -100 to 100: lower goes first (default 0)",
@@ -209,7 +210,7 @@ const struct command key_verbs[] = {
      key_options, run_ask, false},
     {"key ls", "", 0, 0, "list API keys, what they may do and what they have used",
      "LEFT is what the budgets leave, TOKENS those of prompts and answers ever.",
-     "  hpctl key ls\n  hpctl key ls -o json", context_options, run_ask, false},
+     "  hpctl key ls\n  hpctl key ls -o json", list_options, run_ask, false},
     {"key rm", "NAME", 1, 1, "take an API key back", NULL, "  hpctl key rm laptop", context_options,
      run_ask, false},
     {0},

@@ -1,11 +1,13 @@
 """`hpctl top`: rates of a cluster that answers, on a terminal and as JSON."""
 import os
+import signal
+import subprocess
 import threading
 import time
 
 from cluster import Cluster, DEMO, SCALE
 from tap import main, test
-from terminal import Terminal
+from terminal import HPCTL, Terminal
 
 
 def shows(screen, pattern):
@@ -51,6 +53,24 @@ def what_a_cluster_does_is_seen_live():
         for wrong, why in ((("--interval", "5"), "unit"), (("--interval", "1h1"), "--interval"), (("--interval", "1ms"), "out of range")):
             done = c.run("top", *wrong)
             assert done.returncode == 2 and why in done.stderr, done
+
+
+@test
+def lists_are_shown_again_and_again_until_interrupted():
+    with Cluster(agents=1, cores=1) as c:
+        watch = Terminal(c.env, "node", "ls", "--watch")
+        for _ in range(2):
+            watch.until(r"\x1b\[H\x1b\[2J[^\x1b]*a0 +ready")
+        os.write(watch.fd, b"\x03")
+        assert os.WTERMSIG(os.waitpid(watch.pid, 0)[1]) == signal.SIGINT
+        piped = subprocess.Popen([HPCTL, "node", "ls", "--watch", "-o", "json"], env=c.env, stdout=subprocess.PIPE, text=True)
+        said = ""
+        while said.count('"name": "a0"') < 2:
+            line = piped.stdout.readline()
+            assert line, said
+            said += line
+        c.hpctl("local", "down")
+        assert piped.wait(60 * SCALE) != 0  # what cannot be asked any more ends it
 
 
 @test
