@@ -149,15 +149,20 @@ void access_headers(const struct access *a, const struct http_request *r, http_h
         limit_headers_add(&limits, add, out);
 }
 
-/* Browsers send forms and plain text to anybody without asking; JSON they do not. */
-bool access_refuse_type(struct http_exchange *x, const struct http_request *r)
+static bool type_is(const char *type, size_t n, const char *wanted)
 {
-    static const char json[] = "application/json";
+    return n == strlen(wanted) && strncasecmp(type, wanted, n) == 0;
+}
+
+/* Browsers send forms and plain text to anybody without asking; JSON and bytes they do not. */
+bool access_refuse_type(struct http_exchange *x, const struct http_request *r, bool binary)
+{
     const char *type = r->content_type;
     if (strcmp(r->method, "POST") != 0 || !type)
         return false;
     size_t n = strcspn(type, "; \t");
-    if (n == sizeof json - 1 && strncasecmp(type, json, n) == 0)
+    if (type_is(type, n, "application/json") ||
+        (binary && type_is(type, n, "application/octet-stream")))
         return false;
     openai_error(x, 415,
                  "the body must be JSON: Content-Type: application/json (curl says otherwise "

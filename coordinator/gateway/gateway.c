@@ -53,7 +53,8 @@ static uint64_t on_begin(void *ctx, struct http_exchange *x, const struct http_r
     }
     char client[REQUEST_CLIENT_BYTES];
     bool posts = strcmp(route->method, "POST") == 0;
-    if ((!route->open && access_refuse_keyless(&g->access, x, r)) || access_refuse_type(x, r) ||
+    if ((!route->open && access_refuse_keyless(&g->access, x, r)) ||
+        access_refuse_type(x, r, route->kserve) ||
         (route->whole && access_refuse_partial(&g->access, x, r)) ||
         (posts && !route->looks && access_refuse_spent(&g->access, x, r)))
         return 0;

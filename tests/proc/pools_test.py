@@ -203,6 +203,10 @@ def a_model_is_served_over_two_kinds_and_agents_may_die_under_load():
             x = net.cases[0][0]
             assert net.infer(x[:, :, :7])[0] == 400
             assert net.post({"inputs": []})[0] == 400
+            head = json.dumps({"inputs": [{"name": "x", "shape": list(x.shape), "datatype": "FP32", "parameters": {"binary_data_size": x.nbytes}}]}).encode()
+            for kind, status in (("application/octet-stream", 200), ("text/plain", 415)):
+                got = c.request("POST", "/v2/models/net/infer", head + x.tobytes(), {"Content-Type": kind, "Inference-Header-Content-Length": str(len(head))})
+                assert got[0] == status, got
             assert net.post({"inputs": []}, "nobody")[0] == 404
             with urllib.request.urlopen(net.base + "/models/net/ready") as r:
                 assert r.status == 200

@@ -181,7 +181,8 @@ int network_part_open(struct onnx_network **n, const struct network_part_ask *a,
     *n = NULL;
     int rc = ask_check(a, e);
     p->n_sizes = a->n_sizes ? a->n_sizes : 1;
-    if (rc == 0 && (p->plans = calloc((size_t)(a->batch * p->n_sizes), sizeof *p->plans)) == NULL)
+    if (rc == 0 &&
+        (p->plans = calloc((size_t)a->batch * (size_t)p->n_sizes, sizeof *p->plans)) == NULL)
         rc = err_no_memory(e, "a part of a network");
     p->batch = rc < 0 ? 0 : a->batch;
     rc = rc < 0 ? rc : network_facts_make(p->network, &p->facts, e);

@@ -27,8 +27,8 @@ static int network_used(void *ctx)
 static int part_used(void *ctx)
 {
     const struct buffer *file = ctx;
-    static const struct network_dim side = {"", 8};
-    const struct network_part_ask ask = {&side, 1, 2, NULL, 1, 2, 2, 1};
+    static const struct network_dim sides[] = {{"", 8}, {"", 6}};
+    const struct network_part_ask ask = {sides, 1, 2, NULL, 1, 2, 2, 2};
     struct err e = {0};
     const struct onnx *o;
     struct onnx_network *n = NULL;
