@@ -64,8 +64,7 @@ static struct spill_entry *entry_oldest(const struct spill_shelf *s, bool disk)
     return best;
 }
 
-/* Removes files, what was wanted longest ago first, until they take no more than `limit`; what was
- * wanted at `before` or later stays. */
+/* Removes files, the oldest first, down to `limit` bytes; what was wanted `before` goes alone. */
 static void disk_trim(struct spill_shelf *s, uint64_t limit, uint64_t before)
 {
     struct spill_entry *x;
@@ -102,8 +101,7 @@ static bool entry_write(struct spill_shelf *s, struct spill_entry *x)
     return true;
 }
 
-/* Writes an entry's file, and before it the files of those that it needs: whenever an agent ends,
- * no file lacks what it needs. */
+/* Before an entry's file those of what it needs: no file is ever without these. */
 static bool entry_file(struct spill_shelf *s, struct spill_entry *x)
 {
     while (!x->filed) {
@@ -140,8 +138,7 @@ static void memory_trim(struct spill_shelf *s, uint64_t limit)
 
 /* ---- what an earlier run left ---- */
 
-/* Takes the entry of a file. False: the file could not be read now, and the next start may find it.
- */
+/* Takes the entry of a file. False: not readable now, and the next start may find it. */
 static bool file_take(struct spill_shelf *s, const char *name)
 {
     char path[SPILL_PATH_ROOM];
@@ -344,8 +341,8 @@ void spill_shelf_put(struct spill_shelf *s, struct spill_image *i)
     memory_trim(s, s->memory_limit);
 }
 
-/* An entry's image, held for the caller. NULL: there is no memory for it (HP_ENOMEM), or its file
- * is gone or changed, and the entry goes, too. */
+/* Held for the caller. NULL: no memory (HP_ENOMEM), or the file is gone or changed; the entry goes.
+ */
 static struct spill_image *entry_image(struct spill_shelf *s, struct spill_entry *x, struct err *e)
 {
     double took_s = 0;

@@ -190,8 +190,7 @@ static bool path_check(const struct kserve_backend *k, struct http_exchange *x,
         kserve_error(x, 405, text);
     } else if (p->model[0] && !model_check(k, x, client, p->model)) {
         return false;
-    } else if (p->version &&
-               (strncmp(p->version, "1", strcspn(p->version, "/")) != 0 || p->version[0] != '1')) {
+    } else if (p->version && (strcspn(p->version, "/") != 1 || p->version[0] != '1')) {
         snprintf(text, sizeof text, "model \"%.200s\" has version 1 alone", p->model);
         kserve_error(x, 404, text);
     } else {

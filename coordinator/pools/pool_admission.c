@@ -103,7 +103,6 @@ int pool_request_open(struct coord *c, const struct pool_call *call, uint64_t *i
     r->due_ns = pool_times_due(s->current, r->line, now, r->deadline_ns);
     snprintf(r->client, sizeof r->client, "%s", call->client ? call->client : "");
     HASH_ADD(hh, s->requests, id, sizeof r->id, r);
-    spec->models[model].counts.arrived++;
     if (!map_has_added(r)) {
         pool_spec_release(&r->spec);
         free(r);
@@ -113,6 +112,7 @@ int pool_request_open(struct coord *c, const struct pool_call *call, uint64_t *i
         pool_request_free(s, r); /* with those of its samples that wait already */
         return rc;
     }
+    spec->models[model].counts.arrived++;
     api_keys_count_tokens(c, r->client, r->tokens, 0);
     s->wake_ns = now;
     *id = r->id;

@@ -89,8 +89,7 @@ static void request_drop(struct coord *c, struct pool_plan *p, struct pool_reque
                 ms, (double)has_ns * 1e-6);
     if (has_ns == p->topology.models[r->line].slo_ns)
         pool_times_doubt(p, r->line);
-    r->spec->models[r->model].counts.dropped++;
-    pool_request_fail(c, r, &why);
+    pool_request_drop(c, r, &why);
 }
 
 /* NULL: no memory. */

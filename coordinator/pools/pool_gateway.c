@@ -64,11 +64,11 @@ static void requests_cancel(void *ctx, uint64_t id)
 
 void pools_requests(struct coord *c, struct pool_requests *out)
 {
-    *out = (struct pool_requests){c,
-                                  requests_models,
-                                  requests_may_use,
-                                  requests_ready,
-                                  requests_statistics,
-                                  requests_infer,
-                                  requests_cancel};
+    *out = (struct pool_requests){.ctx = c,
+                                  .models = requests_models,
+                                  .may_use = requests_may_use,
+                                  .ready = requests_ready,
+                                  .statistics = requests_statistics,
+                                  .infer = requests_infer,
+                                  .cancel = requests_cancel};
 }

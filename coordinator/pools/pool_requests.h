@@ -19,7 +19,7 @@ struct pool_call {
     const char *client; /* who asks (requests.h); NULL: nobody in particular */
     const char *model;
     const struct ndarray *inputs; /* [the model's inputs]; borrowed until one of the callbacks, or
-                                     pool_cancel, returned */
+                                     `cancel` below, returned */
     uint64_t timeout_ns;          /* the caller's own deadline; 0: the model's alone */
     void *ctx;
     /* One of these two, once: the outputs are the callee's to free, the times are valid during the

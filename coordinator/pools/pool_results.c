@@ -8,17 +8,27 @@
 
 /* ---- requests ---- */
 
-void pool_request_fail(struct coord *c, struct pool_request *r, const struct err *why)
+static void request_refuse(struct coord *c, struct pool_request *r, const struct err *why)
 {
-    if (!r)
-        return;
     struct pool_call call = r->call;
-    if (why->code != HP_ETIMEOUT)
-        r->spec->models[r->model].counts.failed++;
     if (!r->began_ns)
         api_keys_return_tokens(c, r->client, r->tokens);
     pool_request_free(c->pools, r);
     call.failed(call.ctx, why);
+}
+
+void pool_request_fail(struct coord *c, struct pool_request *r, const struct err *why)
+{
+    if (!r)
+        return;
+    r->spec->models[r->model].counts.failed++;
+    request_refuse(c, r, why);
+}
+
+void pool_request_drop(struct coord *c, struct pool_request *r, const struct err *why)
+{
+    r->spec->models[r->model].counts.dropped++;
+    request_refuse(c, r, why);
 }
 
 static void request_answer(struct coord *c, struct pool_request *r, struct infer_times *times)

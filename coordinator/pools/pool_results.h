@@ -8,6 +8,8 @@
 
 /* Answers with why, and forgets it; NULL is nothing. */
 void pool_request_fail(struct coord *c, struct pool_request *r, const struct err *why);
+/* The same of one that the scheduler did not take, which is counted as dropped. */
+void pool_request_drop(struct coord *c, struct pool_request *r, const struct err *why);
 /* Deals a batch's outputs out, cut back to the requests' lengths where they are as long as `padded`
  * (0: none is); requests that have all are answered, with the batch's times, of
  * which those of a request are filled in. HP_EPROTO: they are not what the model says;

@@ -79,6 +79,10 @@ TEST(what_cannot_be_on_time_is_dropped_with_what_would_be_possible)
             assert_non_null(strstr(a[i].why.text, "the deadline is 20.0 ms"));
         }
     assert_true(dropped > 30 && dropped < 60);
+    beats(&f, 1, 7000); /* no result of the others comes */
+    assert_int_equal(counted(&f, "arrived"), 60);
+    assert_int_equal(counted(&f, "dropped"), dropped);
+    assert_int_equal(counted(&f, "failed"), 60 - dropped);
     fixture_close(&f);
 }
 
