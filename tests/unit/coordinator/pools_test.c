@@ -1,6 +1,7 @@
 /* Pools of devices: a workload is applied, planned, made ready, served, and moves when agents come
  * and go. The test plays the agents. */
 #include "coordinator/api_keys.h"
+#include "coordinator/pools/pool_state.h"
 #include "tests/unit/coordinator/pools_fixture.h"
 
 TEST(a_workload_is_planned_prepared_and_served)
@@ -55,6 +56,31 @@ TEST(requests_share_batches_and_each_gets_its_own)
         for (int64_t k = 0; k < 2 * samples[i]; k++)
             assert_true(a[i].values[k] == 2 * values[i][k]);
     }
+    fixture_close(&f);
+}
+
+/* One in twenty is 3 ms later than planned: all that wait up to their deadline are let in for that.
+ */
+TEST(time_beside_computing_is_what_all_but_one_in_a_hundred_take)
+{
+    struct fixture f;
+    struct infer_answer a;
+    struct err e;
+    float values[2] = {1, 2};
+    struct ndarray input = input_of(values, 1);
+    serve(&f, two_fast, 2, 0.1);
+    const struct pool_plan *p = f.core->pools->current;
+    for (int i = 0; i < 600; i++) {
+        size_t before = f.n_frames;
+        for (int k = 0; k < 2; k++)
+            fixture_beat(&f, 10 + (uint64_t)k, fixture_key(k));
+        assert_int_equal(ask_infer(&f, &input, &a, &e), 0);
+        frames_await(&f, before + 1);
+        f.clock.now_ns = (uint64_t)p->batches->path.finish_ns + (i % 20 ? 200000 : 3000000);
+        frame_answer(&f, f.frames[before]);
+        assert_int_equal(a.status, 0);
+    }
+    assert_in_range(p->overhead_ns[0], 2900000, 3200000);
     fixture_close(&f);
 }
 
@@ -362,6 +388,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_workload_is_planned_prepared_and_served),
         cmocka_unit_test(requests_share_batches_and_each_gets_its_own),
+        cmocka_unit_test(time_beside_computing_is_what_all_but_one_in_a_hundred_take),
         cmocka_unit_test(what_cannot_be_on_time_is_dropped_with_what_would_be_possible),
         cmocka_unit_test(what_was_on_a_lost_agent_is_sent_again_where_its_deadline_allows),
         cmocka_unit_test(another_agent_that_comes_is_used_by_the_next_plan_without_a_gap),
