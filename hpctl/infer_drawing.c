@@ -230,10 +230,10 @@ static double offset_of(const struct infer_run *run)
 
 static void drawing_free(struct infer_drawing *d)
 {
-    struct lane_pair *p, *next;
-    HASH_ITER(hh, d->pairs, p, next)
-    {
-        HASH_DEL(d->pairs, p);
+    struct lane_pair *p = d->pairs;
+    HASH_CLEAR(hh, d->pairs);
+    for (struct lane_pair *next; p; p = next) {
+        next = p->hh.next;
         free(p);
     }
     timeline_free(&d->t);
