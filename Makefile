@@ -137,14 +137,20 @@ NVCC ?= $(firstword $(wildcard /usr/local/cuda/bin/nvcc) $(shell command -v nvcc
 CXX ?= g++
 CUDA_KERNELS := $(wildcard agent/backend/cuda/*.cu)
 CUDA_HOST := $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard agent/backend/cuda/*.c))
-CUDA_OBJ ?= $(BUILD)/obj/cuda
+# CUDA12: a folder that tools/get_cuda12 has made, with which clang compiles for Pascal and Volta.
+CUDA_OBJ ?= $(BUILD)/obj/cuda$(if $(CUDA12),12)
 CUDA_OBJECTS := $(patsubst agent/backend/cuda/%.cu,$(CUDA_OBJ)/%.o,$(CUDA_KERNELS))
-CUDA_ARCHS ?= $(if $(NVCC),$(patsubst compute_%,%,$(shell $(NVCC) --list-gpu-arch 2>/dev/null)))
+CUDA_ARCHS ?= $(if $(CUDA12),60 70,$(if $(NVCC),$(patsubst compute_%,%,$(shell $(NVCC) --list-gpu-arch 2>/dev/null))))
 CUDA_CODE = $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) -gencode arch=compute_$(lastword $(CUDA_ARCHS)),code=compute_$(lastword $(CUDA_ARCHS))
+# clang's own headers speak of textures that CUDA 12 has no more; nobody here does.
+CLANG_CUDA ?= clang++
+CUDA_COMPILER = $(if $(CUDA12),$(CLANG_CUDA),$(NVCC))
+CUDA_COMPILE = $(if $(CUDA12),$(CLANG_CUDA) -x cuda --cuda-path=$(CUDA12) $(addprefix --cuda-gpu-arch=sm_,$(CUDA_ARCHS)) -D__CLANG_CUDA_TEXTURE_INTRINSICS_H__ -fPIC \
+  -Wno-unknown-cuda-version -Wno-pass-failed -Xcuda-ptxas -v,$(NVCC) -Xcompiler -fPIC --expt-relaxed-constexpr $(CUDA_CODE) $(NVCCFLAGS) -Xptxas -v --threads 2)
 PLUGIN_LINK = $(CC) $(SANITIZE) -shared -o $@ $(filter %.o,$^) -Wl,--exclude-libs,ALL -Wl,-Bsymbolic -Wl,--start-group $(filter %.a,$^) -Wl,--end-group \
   -Wl,--as-needed -lstdc++ $(SYSTEM_LIBS)
 .PHONY: cuda cuda-on-cpu cuda-report
-ifneq ($(NVCC),)
+ifneq ($(NVCC)$(CUDA12),)
 cuda: $(BUILD)/libhp-cuda.so ## build libhp-cuda.so, the backend of NVIDIA's GPUs, with nvcc (CUDA_ARCHS="80 90" narrows)
 cuda-report: $(CUDA_OBJECTS) ## say what nvcc made of the kernels: registers, spills, occupancy, loads, instructions (CUDA_TABLE=FILE writes it)
 	@tools/cuda_report $(CUDA_OBJ) --check $(if $(CUDA_TABLE),--table $(CUDA_TABLE))
@@ -154,12 +160,12 @@ cuda cuda-report:
 endif
 $(CUDA_OBJ)/%.o: agent/backend/cuda/%.cu $(wildcard agent/backend/cuda/*.cuh agent/backend/cuda/*.h)
 	@mkdir -p $(@D)
-	@echo "  nvcc $<"
-	@$(NVCC) -std=c++17 -O3 -Xcompiler -fPIC --expt-relaxed-constexpr $(CUDA_CODE) $(NVCCFLAGS) -Xptxas -v --threads 2 -I. -c $< -o $@ 2>$(@:.o=.ptxas) \
+	@echo "  $(notdir $(CUDA_COMPILER)) $<"
+	@$(CUDA_COMPILE) -std=c++17 -O3 -I. -c $< -o $@ 2>$(@:.o=.ptxas) \
 	  || { grep -v '^ptxas info\|bytes stack frame' $(@:.o=.ptxas) >&2; rm -f $@; exit 1; }
 $(BUILD)/libhp-cuda.so: $(CUDA_HOST) $(CUDA_OBJECTS) $(LIBS_agent)
 	@echo "  link $@"
-	@$(PLUGIN_LINK) -L$(dir $(NVCC))../lib64 -lcudart_static -lrt
+	@$(PLUGIN_LINK) -L$(if $(CUDA12),$(CUDA12)/lib64,$(dir $(NVCC))../lib64) -lcudart_static -lrt
 
 STANDIN := $(BUILD)/tests/cuda_on_cpu
 STANDIN_RUNTIME := $(patsubst %.cc,$(BUILD)/obj/%.o,$(wildcard tests/cuda_on_cpu/*.cc))

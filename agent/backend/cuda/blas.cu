@@ -1,14 +1,18 @@
 /* Products by cuBLASLt, which is loaded where there is one: without it the plugin works all the
- * same. */
+ * same, and so it does where its header was not there to compile with. */
 #include <cstdlib>
 #include <cstring>
+#if defined(CUDA_ON_CPU) || __has_include(<cublasLt.h>)
 #include <cublasLt.h>
+#define HAS_CUBLASLT
+#endif
 #ifndef CUDA_ON_CPU
 #include <dlfcn.h>
 #endif
 
 #include "agent/backend/cuda/kernels.h"
 
+#ifdef HAS_CUBLASLT
 /* What is used of the library. */
 #define BLAS_CALLS(each)                                                                           \
     each(cublasLtCreate) each(cublasLtDestroy) each(cublasLtMatmul)                                \
@@ -189,3 +193,21 @@ int gpu_blas_run(struct gpu_blas *b, struct CUstream_st *s, const struct gpu_hal
     words_free(b, &w);
     return rc == CUBLAS_STATUS_ALLOC_FAILED ? GPU_NO_MEMORY : rc ? cudaErrorUnknown : 0;
 }
+#else
+struct gpu_blas *gpu_blas_open(void)
+{
+    return NULL;
+}
+
+void gpu_blas_close(struct gpu_blas *) {}
+
+bool gpu_blas_fits(const struct gpu_half_product *)
+{
+    return false;
+}
+
+int gpu_blas_run(struct gpu_blas *, struct CUstream_st *, const struct gpu_half_product *)
+{
+    return 801; /* cudaErrorNotSupported */
+}
+#endif
