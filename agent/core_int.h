@@ -96,10 +96,12 @@ struct core_sequence {
     struct message_ref *message; /* what `open` points into */
     struct message_sequence_open open;
     uint64_t ticket;
-    uint64_t sampled; /* tokens told so far */
-    bool ended;       /* last stage: the last token has been told */
-    bool awaits_kv;   /* what it begins with has not all come */
-    uint64_t kv_ns;   /* when something of that was last taken */
+    uint64_t sampled;        /* tokens told so far */
+    uint64_t unheard, heard; /* of these, said since that many heartbeats were acknowledged: nobody
+                                may have heard them */
+    bool ended;              /* last stage: the last token has been told */
+    bool awaits_kv;          /* what it begins with has not all come */
+    uint64_t kv_ns;          /* when something of that was last taken */
     uint64_t kv_bytes;
     uint32_t kv_left, kv_pending; /* awaited still, as the executor says; pieces that it has */
     /* How its prompt went through here so far, for MESSAGE_PREFILL; freed once that is said. */
@@ -120,6 +122,7 @@ struct core_remains {
     uint64_t ended_ns;
     uint32_t *answer; /* [n_answer] */
     size_t n_answer;
+    uint64_t unheard, heard;
     const char *finish; /* "": it was cut off */
 };
 
@@ -186,6 +189,7 @@ struct agent_core {
     char *name;
     uint64_t boot, heartbeat_ns, heartbeat_number;
     uint64_t next_heartbeat_ns, next_join_ns, last_ack_ns, last_join_ns;
+    uint64_t acks;    /* heartbeats that were acknowledged */
     uint64_t woke_ns; /* the last event */
     uint64_t joins_unanswered;
     bool orphaned;
@@ -383,7 +387,8 @@ void core_spill_back(struct agent_core *c, const struct core_stage *s,
 /* Of a sequence that has been opened: what it has of its answer already. */
 void core_stream_begin(const struct core_stage *s, struct core_sequence *own);
 /* The last stage has said n more of its tokens. */
-void core_stream_said(struct core_sequence *own, const uint32_t *ids, size_t n);
+void core_stream_said(const struct agent_core *c, struct core_sequence *own, const uint32_t *ids,
+                      size_t n);
 /* The sequence has ended on this stage, for whatever reason: its answer is kept for a while. */
 void core_stream_left(struct agent_core *c, const struct core_stage *s, struct core_sequence *own);
 /* Tells a coordinator that has started again what is open, and what is left of others. */

@@ -106,6 +106,7 @@ void core_refused(struct agent_core *c, struct message_ref *message)
 void core_heartbeat_ack(struct agent_core *c, struct message_ref *m)
 {
     (void)m;
+    c->acks++;
     c->last_ack_ns = c->now_ns;
     c->orphaned = false;
 }

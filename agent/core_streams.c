@@ -30,10 +30,13 @@ void core_stream_begin(const struct core_stage *s, struct core_sequence *own)
         answer_add(own, o->prompt.items + o->prompt.count - o->sampled, o->sampled);
 }
 
-void core_stream_said(struct core_sequence *own, const uint32_t *ids, size_t n)
+void core_stream_said(const struct agent_core *c, struct core_sequence *own, const uint32_t *ids,
+                      size_t n)
 {
     if (own->open.stream && own->n_answer + n == own->sampled) /* else there is a gap */
         answer_add(own, ids, n);
+    own->unheard = own->heard == c->acks ? own->unheard + n : n;
+    own->heard = c->acks;
 }
 
 /* ---- of those that have ended ---- */
@@ -63,6 +66,8 @@ void core_stream_left(struct agent_core *c, const struct core_stage *s, struct c
                                                        .ended_ns = c->now_ns,
                                                        .answer = own->answer,
                                                        .n_answer = own->n_answer,
+                                                       .unheard = own->unheard,
+                                                       .heard = own->heard,
                                                        .finish = own->finish ? own->finish : ""};
     c->remains_bytes += bytes;
     own->answer = NULL;
@@ -113,7 +118,7 @@ static void stage_streams_add(struct agent_core *c, const struct core_stage *s,
 {
     struct queue_sequence *q;
     for (size_t i = 0; s->queue && (q = queue_sequence_at(s->queue, i)) != NULL; i++) {
-        const struct core_sequence *own = q->owner;
+        struct core_sequence *own = q->owner;
         if (own->open.stream)
             stream_add(c, t,
                        (struct message_stream){.deployment = s->prepare.deployment,
@@ -125,7 +130,9 @@ static void stage_streams_add(struct agent_core *c, const struct core_stage *s,
                                                .reserved = q->reserved,
                                                .sampled = own->sampled,
                                                .ids = {own->answer, own->n_answer},
+                                               .unheard = own->heard == c->acks ? own->unheard : 0,
                                                .finish = own->finish ? own->finish : ""});
+        own->unheard = 0; /* once */
     }
 }
 
@@ -148,7 +155,7 @@ void core_streams_tell(struct agent_core *c)
     while (c->n_remains && c->now_ns - c->remains[0].ended_ns > c->orphan_ns)
         remains_drop_first(c);
     for (size_t i = 0; i < c->n_remains; i++) {
-        const struct core_remains *r = &c->remains[i];
+        struct core_remains *r = &c->remains[i];
         stream_add(c, &t,
                    (struct message_stream){.deployment = r->deployment,
                                            .generation = r->generation,
@@ -157,7 +164,9 @@ void core_streams_tell(struct agent_core *c)
                                            .stream = r->stream,
                                            .sampled = r->n_answer,
                                            .ids = {r->answer, r->n_answer},
+                                           .unheard = r->heard == c->acks ? r->unheard : 0,
                                            .finish = r->finish});
+        r->unheard = 0;
     }
     streams_send(c, &t, true);
 }

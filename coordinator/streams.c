@@ -5,6 +5,7 @@
 
 #include "common/log.h"
 #include "common/vector.h"
+#include "coordinator/api_keys.h"
 #include "coordinator/effects.h"
 #include "coordinator/growth.h"
 #include "coordinator/member.h"
@@ -194,6 +195,7 @@ static bool answer_take(struct coord *c, struct sequence *s, const struct messag
     memcpy(fresh, row->ids.items + s->n_output, n_fresh * sizeof *fresh);
     if (shown && !sequence_call_back(c, s, fresh, shown))
         return false;
+    api_keys_count_tokens(c, s->client, 0, row->unheard < n_fresh ? row->unheard : n_fresh);
     s->n_output = s->resumed = n;
     s->n_ids = s->n_prompt + (size_t)n;
     return true;

@@ -270,6 +270,7 @@ struct message_stream {
     uint64_t reserved;    /* of its tokens */
     uint64_t sampled;     /* by the last stage: tokens of the answer so far, */
     struct pack_u32s ids; /* and all of these; fewer: they are not known any more */
+    uint64_t unheard;     /* of these the last, said since its last sign of a coordinator */
     const char *finish;   /* "stop" or "length" behind the last of them */
 };
 struct message_streams {

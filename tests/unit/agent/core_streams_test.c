@@ -71,6 +71,7 @@ static void a_new_coordinator_hears_all_tokens_of_a_stream_and_finds_it_open(voi
     assert_int_equal(t->stream, STREAM);
     assert_int_equal(t->sequence, 5);
     assert_true(t->open && t->sampled == 5 && t->ids.count == 5 && !t->finish[0]);
+    assert_int_equal(t->unheard, 3); /* since the last acknowledged heartbeat */
     assert_memory_equal(t->ids.items, ((const uint32_t[]){5, 6, 11, 12, 13}), 5 * sizeof *ids);
     assert_null(did(f, AGENT_DO_SEQUENCE_CLOSE, 0));
     keep_connected(f, true);
@@ -78,6 +79,41 @@ static void a_new_coordinator_hears_all_tokens_of_a_stream_and_finds_it_open(voi
     assert_null(did(f, AGENT_DO_CONNECT, 0));
     keep_connected(f, false);
     assert_non_null(did(f, AGENT_DO_SEQUENCE_CLOSE, 0));
+}
+
+/* What is told of tokens that were said, where a coordinator has given a sign of life since or not.
+ */
+static uint64_t unheard_after(struct core_fixture *f, bool sign, uint64_t boot)
+{
+    static const uint32_t ids[] = {11, 12};
+    stream_begin(f, boot, STREAM + boot, 20);
+    say(f, ids, 2);
+    if (sign)
+        tell(f, &(struct message){.type = MESSAGE_HEARTBEAT_ACK});
+    coordinator_starts(f, boot);
+    uint64_t unheard = stream_told(f, 0, 1)->unheard;
+    coordinator_starts(f, boot + 1);
+    assert_int_equal(stream_told(f, 0, 1)->unheard, 0); /* once */
+    keep_connected(f, false);
+    return unheard;
+}
+
+static void tokens_that_a_coordinator_may_not_have_heard_are_told_as_such_once(void **state)
+{
+    struct core_fixture *f = *state;
+    join(f);
+    make_ready(f, 1, 0, 1);
+    keep_connected(f, false);
+    assert_int_equal(unheard_after(f, false, 4), 2);
+}
+
+static void tokens_that_a_coordinator_has_heard_are_none_of_them(void **state)
+{
+    struct core_fixture *f = *state;
+    join(f);
+    make_ready(f, 1, 0, 1);
+    keep_connected(f, false);
+    assert_int_equal(unheard_after(f, true, 4), 0);
 }
 
 static void what_is_left_of_a_stream_that_ended_is_told_for_a_while(void **state)
@@ -96,6 +132,7 @@ static void what_is_left_of_a_stream_that_ended_is_told_for_a_while(void **state
     coordinator_starts(f, 5);
     const struct message_stream *t = stream_told(f, 0, 1);
     assert_true(!t->open && t->ids.count == 4 && t->ids.items[3] == 49);
+    assert_int_equal(t->unheard, 2);
     assert_string_equal(t->finish, "stop");
     f->clock.now_ns += 3001 * ms;
     coordinator_starts(f, 6);
@@ -148,6 +185,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         CLAIM(a_new_coordinator_hears_all_tokens_of_a_stream_and_finds_it_open),
+        CLAIM(tokens_that_a_coordinator_may_not_have_heard_are_told_as_such_once),
+        CLAIM(tokens_that_a_coordinator_has_heard_are_none_of_them),
         CLAIM(what_is_left_of_a_stream_that_ended_is_told_for_a_while),
         CLAIM(sequences_without_a_stream_end_with_their_coordinator),
         CLAIM(the_remains_of_many_streams_are_bounded_and_the_latest_stay),
