@@ -18,8 +18,9 @@ def ip(*args):
 
 
 class Boxes:
-    def __init__(self, names, rate=None):
-        self.names, self.rate = names, rate
+    def __init__(self, names, rate=None, cables=()):
+        """`cables`: boxes whose link is a program's (link.py), which can lose and delay what it carries."""
+        self.names, self.rate, self.cables = names, rate, {name: None for name in cables}
         self.folder = tempfile.mkdtemp(prefix="hp-net-")
         self.processes = []
 
@@ -37,7 +38,10 @@ class Boxes:
                 self.must("-n", self.space(name), "link", "set", "lo", "up")
             for i, name in enumerate(self.names[1:], 1):
                 hub, box, near, far = self.space(self.names[0]), self.space(name), f"to{name}", "eth0"
-                self.must("link", "add", near, "netns", hub, "type", "veth", "peer", "name", far, "netns", box)
+                if name in self.cables:
+                    self.cable(name, hub, near, box, far)
+                else:
+                    self.must("link", "add", near, "netns", hub, "type", "veth", "peer", "name", far, "netns", box)
                 self.must("-n", hub, "addr", "add", f"10.77.{i}.1/24", "dev", near)
                 self.must("-n", box, "addr", "add", f"10.77.{i}.2/24", "dev", far)
                 self.must("-n", hub, "link", "set", near, "up")
@@ -55,6 +59,20 @@ class Boxes:
             raise
         return self
 
+    def cable(self, name, *ends):
+        program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "link.py")
+        self.cables[name] = subprocess.Popen([sys.executable, program, *ends], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        said = self.cables[name].stdout.readline()
+        if said != "up\n":
+            skip("there are no tap devices here")
+
+    def disturb(self, name, loss, delay_s=0.0):
+        """From now on; returns how many frames there were since the last time, and how many of them were lost."""
+        cable = self.cables[name]
+        cable.stdin.write(f"{loss} {delay_s}\n")
+        cable.stdin.flush()
+        return tuple(map(int, cable.stdout.readline().split()))
+
     def must(self, *args):
         done = ip(*args)
         assert done.returncode == 0, (args, done.stderr)
@@ -62,7 +80,7 @@ class Boxes:
     def wait_for_carrier(self, name):
         """The kernel tells of a link that is up within a second."""
         for _ in range(50):
-            if self.run(name, "cat", "/sys/class/net/eth0/operstate").stdout.strip() == "up":
+            if self.run(name, "cat", "/sys/class/net/eth0/operstate").stdout.strip() in ("up", "unknown"):
                 return
             time.sleep(0.1)
 
@@ -107,6 +125,9 @@ class Boxes:
                 if file.endswith(".log"):
                     print("# --", file)
                     print("".join("# " + line for line in open(os.path.join(self.folder, file), errors="replace").readlines()[-25:]))
+        for cable in filter(None, self.cables.values()):
+            cable.kill()
+            cable.wait()
         for name in self.names:
             ip("netns", "del", self.space(name))
         shutil.rmtree(self.folder, ignore_errors=True)

@@ -59,6 +59,36 @@ def agents_that_cannot_reach_each_other_serve_nothing():
 
 
 @test
+def where_the_network_loses_packets_answers_are_the_same():
+    with Boxes(["c", "a", "b"], cables=["a"]) as boxes:
+        boxes.forward(True)
+        cluster(boxes)
+        done = boxes.hpctl("c", "deploy", DEMO, "--name", "demo", "--agents", "a,b", "--compute", "f32", "--prefix-cache", "off", timeout=120)
+        assert done.returncode == 0, done.stderr
+
+        def answer():
+            at = time.monotonic()
+            said = boxes.hpctl("c", "run", "demo", "Tell me a story. " * 40, "--temperature", "0", "--max-tokens", "40")
+            assert said.returncode == 0, said.stderr
+            return said.stdout, time.monotonic() - at
+
+        before = json.loads(boxes.hpctl("c", "describe", "demo", "-o", "json").stdout)
+        right, quick_s = answer()
+        boxes.disturb("a", 0)
+        all_lost = 0
+        for loss, delay_s in ((0.01, 0), (0.05, 0), (0.01, 0.05)):
+            boxes.disturb("a", loss, delay_s)
+            said = [answer() for _ in range(1 if delay_s else 2)]
+            frames, lost = boxes.disturb("a", 0)
+            print(f"# {loss * 100:.0f} % lost, {delay_s * 1e3:.0f} ms late: {lost} of {frames} frames, {', '.join(f'{s:.2f} s' for _, s in said)} (before {quick_s:.2f} s)")
+            all_lost += lost
+            assert all(text == right for text, _ in said), (right, said)
+        assert all_lost > 5, all_lost
+        after = json.loads(boxes.hpctl("c", "describe", "demo", "-o", "json").stdout)
+        assert after["generation"] == before["generation"] and after["state"] == "serving", after
+
+
+@test
 def streams_wait_while_agents_are_cut_off_from_each_other():
     with Boxes(["c", "a", "b"]) as boxes:
         boxes.forward(True)
