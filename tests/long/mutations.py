@@ -10,7 +10,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import faults
 
 RUNS = os.environ.get("HP_RUNS", "100")
-TESTS = ["unit/coordinator/sequences", "sim/recovery", "sim/failures", "sim/plague", "sim/rebalance", "sim/handoff", "sim/frames", "sim/growth", "sim/resume"]
+TESTS = ["unit/coordinator/sequences", "sim/recovery", "sim/failures", "sim/plague", "sim/rebalance", "sim/handoff", "sim/frames", "sim/growth", "sim/resume", "sim/replication"]
 
 # What it is, file, what stands there, what takes its place (once).
 FAULTS = [
@@ -33,6 +33,12 @@ FAULTS = [
     ("a taken-over sequence begins with its first token", "coordinator/streams.c", "    s->n_output = s->resumed = n;\n", "    s->resumed = n;\n"),
     ("a new coordinator has the stages connected anew and forget", "coordinator/stages.c", "        m.u.stage_connect.keep = d->keeps;\n", ""),
     ("room that was ordered of agents that were away is not ordered again", "coordinator/streams.c", "        sequence_order_grow(c, d, s);", "        (void)c;"),
+    ("a copy of a sequence stays when that has ended", "coordinator/sequence_ends.c", "    replica_drop(c, s);\n", ""),
+    ("a sequence that is copied is taken for one that moves", "coordinator/sequences.c", "if (handoff_copies(s) && s == s->handoff->to)", "if (s == NULL)"),
+    ("what is lost does not look for its copy", "coordinator/prefix_peers.c", "s->embeds || s->reads_itself", "s->embeds || s->resumed || s->reads_itself"),
+    ("a sequence is tied to its copy for ever", "coordinator/replication.c", "    sequence_untie(s);\n", ""),
+    ("an agent that comes and goes is taken each time", "coordinator/lifecycle_members.c", "            flapping_note(c, m);\n", "            (void)m;\n"),
+    ("an agent that comes and goes is brought back each time", "coordinator/regrowth.c", " && !flapping_in(c, d->wish)", ""),
     ("the last stage forgets what it said when a sequence ends", "agent/core_sequences.c", "    core_stream_left(c, s, own);\n", ""),
 ]
 
