@@ -68,10 +68,15 @@ static void cell_attainment(struct buffer *cell, const json_t *value)
     buffer_printf(cell, "%.1f %%", 100 * json_number_value(value));
 }
 
+static void cell_per_second(struct buffer *cell, const json_t *value)
+{
+    buffer_printf(cell, "%.1f", json_number_value(value));
+}
+
 static void cell_on(struct buffer *cell, const json_t *row)
 {
-    buffer_printf(cell, "%s%s%s", string_member(row, "on"), json_object_get(row, "part") ? " " : "",
-                  string_member(row, "part"));
+    const char *part = json_string_value(json_object_get(row, "part"));
+    buffer_printf(cell, "%s%s%s", string_member(row, "on"), part ? " " : "", part ? part : "");
 }
 
 static void cell_layers(struct buffer *cell, const json_t *value)
@@ -105,7 +110,7 @@ static int pools_print(const json_t *pools, struct err *e)
 {
     static const struct table_column columns[] = {{"MODEL", "name", NULL},
                                                   {">DEADLINE", "slo_s", cell_seconds},
-                                                  {">PLANNED/S", "planned_per_s", NULL},
+                                                  {">PLANNED/S", "planned_per_s", cell_per_second},
                                                   {">ARRIVED", "arrived", NULL},
                                                   {">ON TIME", "on_time", NULL},
                                                   {">LATE", "late", NULL},
