@@ -1,15 +1,19 @@
 #include "coordinator/gateway/pool_infer.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/arena.h"
+#include "common/env.h"
 
 struct pool_infer {
     struct piece piece;
     struct pool_infer_desk *desk;
     struct http_exchange *x; /* NULL: the client is gone */
-    struct arena arena;      /* of the model's copy */
+    atomic_bool gone;        /* the same, for a lane */
+    uint64_t came_ns;
+    struct arena arena; /* of the model's copy */
     struct infer_model model;
     const char *client;
     struct buffer body, answer;
@@ -145,6 +149,10 @@ static void on_failed(void *ctx, const struct err *why)
 static void body_read(struct piece *piece)
 {
     struct pool_infer *p = (struct pool_infer *)piece;
+    if (atomic_load(&p->gone)) {
+        p->status = err_set(&p->error, HP_ECANCELED, "the client is gone");
+        return;
+    }
     p->status = infer_request_read(&p->model, &p->body, p->json_bytes, &p->request, &p->error);
 }
 
@@ -155,6 +163,7 @@ static void request_put(struct pool_infer *p)
         .model = p->model.name,
         .inputs = p->request.inputs,
         .timeout_ns = p->request.timeout_us < UINT64_MAX / 1000 ? p->request.timeout_us * 1000 : 0,
+        .waited_ns = env_now_ns(&env_real) - p->came_ns,
         .ctx = p,
         .answered = on_answered,
         .failed = on_failed};
@@ -179,6 +188,7 @@ static void on_gone(void *ctx)
 {
     struct pool_infer *p = ctx;
     p->x = NULL;
+    atomic_store(&p->gone, true);
     if (!p->id)
         return; /* it is being read or written */
     p->desk->pools->cancel(p->desk->pools->ctx, p->id);
@@ -211,6 +221,7 @@ static void backend_infer(void *ctx, struct http_exchange *x, const struct infer
     desk->open++;
     p->x = x;
     p->json_bytes = json_bytes;
+    p->came_ns = env_now_ns(&env_real);
     p->body = body;
     p->body_bytes = body.size;
     desk->bytes += body.size;

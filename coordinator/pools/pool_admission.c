@@ -40,13 +40,13 @@ static int serves_check(const struct pool_service *s, int model, struct err *e)
                          s->current->topology.models[model].name);
 }
 
-static int request_arrive(struct pool_plan *p, const struct pool_request *r, struct err *e)
+static int request_arrive(struct pool_plan *p, const struct pool_request *r, int64_t now_ns,
+                          struct err *e)
 {
     for (uint32_t i = 0; i < r->n_samples; i++)
-        if (dispatch_arrive_by(p->dispatch, r->line, pool_tag_of(r, i), r->arrived_ns, r->due_ns) <
-            0)
+        if (dispatch_arrive_by(p->dispatch, r->line, pool_tag_of(r, i), now_ns, r->due_ns) < 0)
             return err_set(e, HP_EBUSY, "too many requests wait");
-    p->wake_ns[r->line] = r->arrived_ns;
+    p->wake_ns[r->line] = now_ns;
     return 0;
 }
 
@@ -87,6 +87,7 @@ int pool_request_open(struct coord *c, const struct pool_call *call, uint64_t *i
     if (!r)
         return err_no_memory(e, "a request");
     int64_t now = (int64_t)coord_clock(c), slo = s->current->topology.models[model].slo_ns;
+    int64_t came = call->waited_ns < (uint64_t)now ? now - (int64_t)call->waited_ns : 0;
     bool own = call->timeout_ns && call->timeout_ns < (uint64_t)slo;
     *r = (struct pool_request){
         .id = c->next_request++,
@@ -98,9 +99,9 @@ int pool_request_open(struct coord *c, const struct pool_call *call, uint64_t *i
         .tokens = tokens,
         .n_samples = samples,
         .left = samples,
-        .arrived_ns = now,
-        .deadline_ns = now + (own ? (int64_t)call->timeout_ns : slo)};
-    r->due_ns = pool_times_due(s->current, r->line, now, r->deadline_ns);
+        .arrived_ns = came,
+        .deadline_ns = came + (own ? (int64_t)call->timeout_ns : slo)};
+    r->due_ns = pool_times_due(s->current, r->line, came, r->deadline_ns);
     snprintf(r->client, sizeof r->client, "%s", call->client ? call->client : "");
     HASH_ADD(hh, s->requests, id, sizeof r->id, r);
     if (!map_has_added(r)) {
@@ -108,7 +109,7 @@ int pool_request_open(struct coord *c, const struct pool_call *call, uint64_t *i
         free(r);
         return err_no_memory(e, "a request");
     }
-    if ((rc = request_arrive(s->current, r, e)) < 0) {
+    if ((rc = request_arrive(s->current, r, now, e)) < 0) {
         pool_request_free(s, r); /* with those of its samples that wait already */
         return rc;
     }

@@ -21,6 +21,7 @@ struct pool_call {
     const struct ndarray *inputs; /* [the model's inputs]; borrowed until one of the callbacks, or
                                      `cancel` below, returned */
     uint64_t timeout_ns;          /* the caller's own deadline; 0: the model's alone */
+    uint64_t waited_ns;           /* since it came: deadlines count from then */
     void *ctx;
     /* One of these two, once: the outputs are the callee's to free, the times are valid during the
      * call. */

@@ -166,6 +166,41 @@ TEST(a_request_has_its_own_deadline_and_goes_before_those_that_have_longer)
     fixture_close(&f);
 }
 
+TEST(a_deadline_counts_from_when_the_request_came)
+{
+    struct fixture f;
+    struct infers_asked all = {.n = 0};
+    struct pool_requests r;
+    struct err e;
+    uint32_t unused;
+    serve(&f, two_fast, 1, 0.1);
+    all.inputs[0] = input_of(all.values, 1);
+    coord_pool_requests(f.core, &r);
+    for (int late = 0; late < 2; late++) {
+        struct pool_call call = {.model = "m",
+                                 .inputs = all.inputs,
+                                 .waited_ns = late ? 99000000 : 20000000,
+                                 .ctx = &all.answers[0],
+                                 .answered = on_answered,
+                                 .failed = on_failed};
+        all.answers[0].status = 1;
+        assert_int_equal(r.infer(r.ctx, &call, &all.ids[0], &unused, &e), 0);
+        pools_go(&f);
+        if (late)
+            break;
+        frames_await(&f, 1);
+        f.clock.now_ns += 70000000;
+        frame_answer(&f, f.frames[0]);
+        assert_int_equal(all.answers[0].status, 0);
+        assert_int_equal(counted(&f, "on_time"), 1);
+        const struct infer_times *t = &all.answers[0].times;
+        assert_true(t->deadline_ns - t->arrived_ns == 100000000 &&
+                    t->answered_ns - t->arrived_ns >= 90000000);
+    }
+    assert_int_equal(all.answers[0].status, HP_ETIMEOUT);
+    fixture_close(&f);
+}
+
 /* Agents that stood still for seconds answer: what they took is no measure of what messages take
  * from now on, or nothing would be admitted any more. */
 TEST(agents_that_stood_still_for_a_while_are_used_again)
@@ -377,6 +412,7 @@ int main(void)
         cmocka_unit_test(times_that_cannot_be_are_not_believed),
         cmocka_unit_test(a_result_with_fewer_tensors_is_refused_though_its_first_client_is_gone),
         cmocka_unit_test(a_request_has_its_own_deadline_and_goes_before_those_that_have_longer),
+        cmocka_unit_test(a_deadline_counts_from_when_the_request_came),
         cmocka_unit_test(agents_that_stood_still_for_a_while_are_used_again),
         cmocka_unit_test(what_nobody_waits_for_takes_no_time_of_devices),
         cmocka_unit_test(pools_that_are_removed_answer_all_that_they_had_admitted),
