@@ -266,7 +266,7 @@ void pool_batches_expire(struct coord *c, struct pool_plan *p)
     {
         if (now_of(c) < b->path.finish_ns + patience)
             continue;
-        err_set(&why, HP_ETIMEOUT, "no result came for %d s after it was due", EXPIRE_MS / 1000);
+        err_set(&why, HP_EBUSY, "no result came for %d s after it was due", EXPIRE_MS / 1000);
         pool_batch_end(c, p, b, &why);
     }
 }

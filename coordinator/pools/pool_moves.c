@@ -102,6 +102,8 @@ static void plan_take_over(struct coord *c)
     struct pool_plan *p = s->next;
     s->next = NULL;
     s->moved += s->current != NULL;
+    if (s->current)
+        pool_counts_move(p->spec, s->current->spec);
     pool_moves_current_end(c);
     s->current = p;
     s->plans++;
@@ -227,6 +229,8 @@ static void ended_free(struct coord *c)
             continue;
         }
         pool_batches_give_up(c, p, &why);
+        if (c->pools->current) /* what it has answered since it was replaced */
+            pool_counts_move(c->pools->current->spec, p->spec);
         *at = p->next;
         pool_orders_unload(c, p);
         pool_plan_free(&p);

@@ -44,6 +44,31 @@ int pool_spec_find(const struct pool_spec *s, const char *model)
     return workload_find_model(&s->workload, model);
 }
 
+static void counts_add(struct pool_counts *to, struct pool_counts *from)
+{
+    to->arrived += from->arrived;
+    to->on_time += from->on_time;
+    to->late += from->late;
+    to->dropped += from->dropped;
+    to->failed += from->failed;
+    to->batches += from->batches;
+    to->batched += from->batched;
+    to->total_ns += from->total_ns;
+    to->queue_ns += from->queue_ns;
+    to->compute_ns += from->compute_ns;
+    to->last_unix_s = from->last_unix_s > to->last_unix_s ? from->last_unix_s : to->last_unix_s;
+    *from = (struct pool_counts){0};
+}
+
+void pool_counts_move(struct pool_spec *to, struct pool_spec *from)
+{
+    for (int i = 0; to != from && i < to->workload.n_models; i++) {
+        int old = pool_spec_find(from, to->workload.models[i].name);
+        if (old >= 0)
+            counts_add(&to->models[i].counts, &from->models[old].counts);
+    }
+}
+
 /* ---- plans ---- */
 
 static struct pool_share *first_share(struct pool_plan *p, const struct pool_batch *b)

@@ -184,6 +184,8 @@ struct pool_spec *pool_spec_use(struct pool_spec *s);
 void pool_spec_release(struct pool_spec **s);
 /* Index in the workload; -1. */
 int pool_spec_find(const struct pool_spec *s, const char *model);
+/* Counts of models that are in both go on in `to`. */
+void pool_counts_move(struct pool_spec *to, struct pool_spec *from);
 void pool_plan_free(struct pool_plan **p);
 /* The plan of that number: current, next, or one that ends. */
 struct pool_plan *pool_plan_of(struct pool_service *s, uint64_t id);

@@ -28,20 +28,9 @@ static void on_dry_plan(struct coord *c, struct pool_plan *plan, uint64_t peer, 
     pool_plan_free(&plan);
 }
 
-/* Counts of models that stay go on. */
-static void counts_keep(struct pool_spec *to, const struct pool_spec *from)
-{
-    for (int i = 0; from && i < to->workload.n_models; i++) {
-        int old = pool_spec_find(from, to->workload.models[i].name);
-        if (old >= 0)
-            to->models[i].counts = from->models[old].counts;
-    }
-}
-
 static void spec_set(struct coord *c, struct pool_spec *spec)
 {
     struct pool_service *s = c->pools;
-    counts_keep(spec, s->spec);
     pool_spec_release(&s->spec);
     s->spec = spec;
     pool_planning_drop(&s->planning);

@@ -283,6 +283,28 @@ TEST(a_workload_that_cannot_be_planned_leaves_the_one_that_serves)
     fixture_close(&f);
 }
 
+TEST(counts_go_on_over_another_workload)
+{
+    struct fixture f;
+    struct infers_asked all = {.n = 0};
+    serve(&f, two_fast, 1, 0.1);
+    size_t before = f.n_sent;
+    apply(&f, 0.2);
+    assert_int_equal(asked_add(&f, &all, 0), 0); /* to the plan that still serves */
+    frames_await(&f, 1);
+    frame_answer(&f, f.frames[0]);
+    assert_int_equal(asked_add(&f, &all, 0), 0); /* and is under way when it does not any more */
+    frames_await(&f, 2);
+    shares_ready(&f, before);
+    beats(&f, 1, 200);
+    assert_int_equal(counted(&f, "on_time"), 1);
+    assert_int_equal(counted(&f, "arrived"), 2);
+    beats(&f, 1, 20000); /* no result comes of it */
+    assert_int_equal(counted(&f, "on_time") + counted(&f, "late") + counted(&f, "failed"), 2);
+    assert_state(&f, "serving");
+    fixture_close(&f);
+}
+
 TEST(where_no_agent_is_left_requests_are_refused_at_once)
 {
     struct fixture f;
@@ -417,6 +439,7 @@ int main(void)
         cmocka_unit_test(what_nobody_waits_for_takes_no_time_of_devices),
         cmocka_unit_test(pools_that_are_removed_answer_all_that_they_had_admitted),
         cmocka_unit_test(a_workload_that_cannot_be_planned_leaves_the_one_that_serves),
+        cmocka_unit_test(counts_go_on_over_another_workload),
         cmocka_unit_test(where_no_agent_is_left_requests_are_refused_at_once),
         cmocka_unit_test(sizes_that_are_none_and_second_networks_are_refused_by_place),
         cmocka_unit_test(a_share_has_no_more_batches_at_once_than_it_takes),
