@@ -33,7 +33,7 @@ RECURSION = [{"model/template/" + name for name in names} for names in (
 LONG_LINES, LONG_SHARE = 400, 0.05
 # Called by tests alone, on purpose: a clock of their own, levels of logging, and what a test looks at.
 SEAMS = {
-    "env_virtual_init", "log_set_level", "coordinator_control_address", "sampler_kernels_use", "dispatch_waiting", "slices_ready",
+    "env_virtual_init", "log_set_level", "coordinator_control_address", "sampler_kernels_use", "slices_ready",
     "discover_nics", "stage_sequence_length", "store_model_id", "weight_store_bytes",
     "accept", "sendmsg",  # stand before the C library's, for UCX
     "dtype_f32_to_bf16",  # the rounding that kernels are held to
