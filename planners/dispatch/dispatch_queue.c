@@ -85,6 +85,8 @@ static int queue_place(const struct request_queue *q, int64_t deadline_ns)
 bool dispatch_forget(struct dispatch *d, int model, uint64_t tag, int64_t deadline_ns)
 {
     struct request_queue *q = &d->queues[model];
+    if (q->n == 0)
+        return false;
     struct dispatch_request *items = q->items + q->first;
     for (int i = queue_place(q, deadline_ns); i < q->n && items[i].deadline_ns == deadline_ns; i++)
         if (items[i].tag == tag) {
