@@ -109,6 +109,7 @@ static void groups_compare(uint64_t memory_bytes)
         {DTYPE_Q6_K, 2, 1, 65, 256, 5, false, false, 1},
         /* with little memory: several panels of matrices, of outputs, and rows in several turns */
         {DTYPE_Q8_0, 12, 3, 33, 64, 64, false, true, -1},
+        {DTYPE_Q8_0, 12, 1, 96, 64, 64, false, false, 10}, /* of the second panel alone */
         {DTYPE_Q4_K, 2, 1, 20, 256, 150, false, true, -1},
         {DTYPE_F16, 2, 2, 140, 72, 9, true, true, -1},
         {DTYPE_Q8_0, 3, 2, 260, 64, 5, false, false, -1},
