@@ -132,7 +132,6 @@ static void stage_streams_add(struct agent_core *c, const struct core_stage *s,
                                                .ids = {own->answer, own->n_answer},
                                                .unheard = own->heard == c->acks ? own->unheard : 0,
                                                .finish = own->finish ? own->finish : ""});
-        own->unheard = 0; /* once */
     }
 }
 
@@ -166,7 +165,6 @@ void core_streams_tell(struct agent_core *c)
                                            .ids = {r->answer, r->n_answer},
                                            .unheard = r->heard == c->acks ? r->unheard : 0,
                                            .finish = r->finish});
-        r->unheard = 0;
     }
     streams_send(c, &t, true);
 }

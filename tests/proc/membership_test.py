@@ -115,7 +115,7 @@ def verbs_end_with_the_documented_codes():
         topo = c.hpctl("topo")
         assert topo["format"] == "hp-cluster/1" and topo["nodes"][0]["devices"], topo
         assert c.run("logs", "a0").stdout.strip()
-        complete = f'source <({BUILD}/hpctl completion bash); COMP_WORDS=(hpctl node token ""); COMP_CWORD=3; _hpctl; echo "${{COMPREPLY[*]}}"'
+        complete = f'PATH={BUILD}:$PATH; source <(hpctl completion bash); COMP_WORDS=(hpctl node token ""); COMP_CWORD=3; _hpctl; echo "${{COMPREPLY[*]}}"'
         assert subprocess.run(["bash", "-c", complete], capture_output=True, text=True).stdout.split() == ["create", "ls"]
         c.kill("coordinator")
         assert code("ps") == 3
