@@ -226,12 +226,54 @@ static void batches_serve(struct share_runner *r)
     pthread_mutex_unlock(&r->lock);
 }
 
+/* ---- a measurement ---- */
+
+static const struct message_measure *measure_of(const struct share_runner *r)
+{
+    return r->share.measure.count ? r->share.measure.items : NULL;
+}
+
+static void measure_tell(void *ctx, const struct share_measuring *how)
+{
+    struct share_runner *r = ctx;
+    r->config.measures(r->config.ctx, measure_of(r)->id, how);
+}
+
+static void network_measure(struct share_runner *r)
+{
+    struct buffer profile = {0};
+    struct err e = {0};
+    struct share_measure_config c = {.share = &r->share,
+                                     .path = r->path,
+                                     .kind = r->config.kind,
+                                     .model = r->prepare.deployment_name,
+                                     .cores = r->cores,
+                                     .n_cores = r->config.n_cores,
+                                     .paced = r->config.paced,
+                                     .memory_bytes = r->config.memory_bytes,
+                                     .stop = &r->stop,
+                                     .goes_on = measure_tell,
+                                     .ctx = r};
+    int rc = share_measure(&c, &profile, &e);
+    if (!atomic_load(&r->stop))
+        r->config.measured(r->config.ctx, measure_of(r)->id, rc < 0 ? "" : buffer_cstr(&profile),
+                           rc < 0 ? &e : NULL);
+    buffer_free(&profile);
+}
+
+/* ---- its life ---- */
+
 static void *runner_thread(void *ctx)
 {
     struct share_runner *r = ctx;
     struct err e = {0};
     pthread_setname_np(pthread_self(), "hp-share");
     prctl(PR_SET_TIMERSLACK, 1UL); /* ns: batches begin when they are due */
+    if (measure_of(r)) {
+        network_measure(r);
+        atomic_store(&r->ended, true);
+        return NULL;
+    }
     cores_keep(r);
     int rc = part_load(r, &e);
     if (rc < 0) {
@@ -246,8 +288,6 @@ static void *runner_thread(void *ctx)
     atomic_store(&r->ended, true);
     return NULL;
 }
-
-/* ---- its life ---- */
 
 static void runner_free(struct share_runner *r)
 {

@@ -1,12 +1,14 @@
 /* A share of a device: a thread, on cores of its own, that holds some blocks of a network and runs
  * one batch after the other, each at the time that the coordinator has reserved for it, and sends
  * what comes out on to the next share of the batch's way. Everything that a batch needs to go on
- * travels with it (transport/frame_tensors.h).
+ * travels with it (transport/frame_tensors.h). Where its order says so the network is measured
+ * there instead, and no batch comes.
  *
  * Any thread may call; nothing blocks but share_runner_destroy. */
 #ifndef HP_AGENT_SHARE_RUNNER_H
 #define HP_AGENT_SHARE_RUNNER_H
 
+#include "agent/share_measure.h"
 #include "agent/share_peers.h"
 #include "transport/message_ref.h"
 
@@ -22,7 +24,8 @@ struct share_runner_config {
     uint64_t slot, ticket;
     struct message_ref *prepare; /* a stage_prepare with a share; held */
     const char *path;            /* of the model in the store */
-    const int *cores;            /* of the box, [n_cores]; 0: any */
+    const int *cores;            /* of the box, [n_cores]; 0: any. Of the whole device where it is
+                                    measured */
     int n_cores;
     uint64_t memory_bytes;      /* that its network and values may take */
     uint64_t queue_bytes;       /* of batches that wait */
@@ -33,6 +36,11 @@ struct share_runner_config {
     /* A batch came and will have no result. Not under any lock of the runner's. */
     void (*failed)(void *ctx, const struct frame_header *h, uint32_t share, int code,
                    const char *text);
+    /* Of a share that is only measured, on its thread: how it goes, and what came of it
+     * (hp-profile/1 of the network's layers, "" where it failed). */
+    void (*measures)(void *ctx, uint64_t id, const struct share_measuring *how);
+    void (*measured)(void *ctx, uint64_t id, const char *profile, const struct err *e);
+    const char *kind; /* of the device */
     void *ctx;
 };
 

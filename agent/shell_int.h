@@ -66,7 +66,7 @@ struct queued_event {
     struct err *error; /* owned */
     void *memory;      /* owned: what lists of the event point into */
     char *path;        /* owned: FETCHED and, for the profiler, opened */
-    bool known;        /* PROFILED: its id is the request's already */
+    bool known;        /* PROFILED, PROFILING: its id is the request's already */
     bool opened;       /* the store has a model ready for the profiler */
 };
 

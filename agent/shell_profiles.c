@@ -42,8 +42,9 @@ void shell_profiled(struct agent *a, struct queued_event *m)
 {
     uint64_t slot = m->event.u.profiled.id;
     if (m->known) {
-        m->event.u.profiled.kind = ""; /* it never came to be of a device */
-        m->event.u.profiled.tables = "";
+        m->event.u.profiled.kind = ""; /* it never came to be of a device, or its share is */
+        m->event.u.profiled.tables = m->memory ? m->memory : "";
+        m->event.u.profiled.error = m->error;
         shell_event(a, &m->event);
         return;
     }
@@ -64,6 +65,11 @@ void shell_profiled(struct agent *a, struct queued_event *m)
 
 void shell_profiling(struct agent *a, struct queued_event *m)
 {
+    if (m->known) {
+        m->event.u.profiling.progress.what = m->memory ? m->memory : "";
+        shell_event(a, &m->event);
+        return;
+    }
     for (size_t i = 0; i < a->n_profiles; i++)
         if (a->profiles[i].slot == m->event.u.profiling.id) {
             m->event.u.profiling.id = a->profiles[i].id;

@@ -1,5 +1,6 @@
 /* Owns the shares of plans of pools that the core holds: a runner for each, and for each plan where
  * its batches go. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -39,6 +40,36 @@ static void batch_lost(void *ctx, const struct frame_header *h, uint32_t share, 
     batch_failed(ctx, h, share, status,
                  status == HP_EBUSY ? "too many frames wait for the link on the batch's way"
                                     : "the link on the batch's way broke");
+}
+
+/* Measurements pass whoever holds profiles of sequence models: these know their question. */
+static void share_measures(void *ctx, uint64_t id, const struct share_measuring *how)
+{
+    char what[64];
+    snprintf(what, sizeof what, "batches of %lld on 1/%d", (long long)how->batch, how->parts);
+    if (how->parts == 1)
+        snprintf(what, sizeof what, "batches of %lld", (long long)how->batch);
+    struct queued_event m = {
+        .event = {.kind = AGENT_EVENT_PROFILING}, .memory = strdup(what), .known = true};
+    m.event.u.profiling.id = id;
+    m.event.u.profiling.progress = (struct message_profile_progress){.points = (uint64_t)how->runs,
+                                                                     .elapsed_s = how->elapsed_s,
+                                                                     .budget_s = how->budget_s,
+                                                                     .error = how->spread};
+    shell_event_put(ctx, &m);
+}
+
+static void share_measured(void *ctx, uint64_t id, const char *profile, const struct err *e)
+{
+    struct queued_event m = {.event = {.kind = AGENT_EVENT_PROFILED},
+                             .memory = strdup(profile),
+                             .error = e ? malloc(sizeof *m.error) : NULL,
+                             .known = true};
+    if (m.error)
+        *m.error = *e;
+    m.event.u.profiled.id = id;
+    m.event.u.profiled.status = e ? e->code : m.memory ? 0 : HP_ENOMEM;
+    shell_event_put(ctx, &m);
 }
 
 /* ---- plans ---- */
@@ -132,6 +163,9 @@ void shell_share_load(struct agent *a, struct shell_stage *s, const struct agent
                                     .paced = a->paced,
                                     .loaded = share_loaded,
                                     .failed = batch_failed,
+                                    .measures = share_measures,
+                                    .measured = share_measured,
+                                    .kind = a->kinds[p->device],
                                     .ctx = a};
     struct err e = {0};
     int rc = own.backend && strcmp(own.backend->name, "cpu") != 0
@@ -139,7 +173,7 @@ void shell_share_load(struct agent *a, struct shell_stage *s, const struct agent
                            "device %s: networks run on CPUs alone, and this is of %s", own.name,
                            own.backend->name)
                  : 0;
-    c.cores = part_cores(a, &own, p->share.items, &c.n_cores);
+    c.cores = part_cores(a, &own, p->share.items, &c.n_cores); /* of one part: all of them */
     rc = rc < 0 ? rc : share_runner_create(&c, &s->runner, &e);
     if (rc < 0) {
         load_fail(a, act, &e);

@@ -48,7 +48,7 @@ static int read_model(struct workload *w, const struct json_at *at, const char *
     const char *name, *file;
     int rc;
     if ((rc = json_get_string(at, "name", &name, e)) < 0 ||
-        (rc = json_get_string(at, "profile", &file, e)) < 0 ||
+        (rc = json_opt_string(at, "profile", "", &file, e)) < 0 ||
         (rc = number_positive(at, "weight", &m->weight, e)) < 0 ||
         (rc = number_positive(at, "slo_s", &m->slo_s, e)) < 0 ||
         (rc = read_margin(at, w->slo_margin, &m->slo_margin, e)) < 0 ||
@@ -57,8 +57,11 @@ static int read_model(struct workload *w, const struct json_at *at, const char *
     if (workload_find_model(w, name) >= 0)
         return json_fail(at, e, "is a second model of the name \"%s\"", name);
     m->name = arena_strdup(&w->arena, name);
-    m->profile_file = file[0] == '/' || !folder[0] ? arena_strdup(&w->arena, file)
-                                                   : arena_printf(&w->arena, "%s/%s", folder, file);
+    m->has_profile_file = file[0] != '\0';
+    m->profile_file = !file[0] ? arena_printf(&w->arena, "what was measured of \"%s\"", name)
+                      : file[0] == '/' || !folder[0]
+                          ? arena_strdup(&w->arena, file)
+                          : arena_printf(&w->arena, "%s/%s", folder, file);
     return m->name && m->profile_file ? 0 : json_no_memory(at, e);
 }
 
@@ -169,10 +172,13 @@ int workload_from_json(const struct json_at *at, const char *folder, struct work
 }
 
 /* Opens the profile of every model. */
-static int profiles_load(struct workload *w, struct err *e)
+static int profiles_load(struct workload *w, const char *file, struct err *e)
 {
     for (int i = 0; i < w->n_models; i++) {
         struct workload_model *m = &w->models[i];
+        if (!m->has_profile_file)
+            return err_set(e, HP_EPARSE, "%s: $.models[%d] (\"%s\") has no key \"profile\"", file,
+                           i, m->name);
         int rc = profile_load(m->profile_file, &m->profile, e);
         if (rc < 0)
             return rc;
@@ -200,7 +206,7 @@ int workload_load(const char *file, struct workload *out, struct err *e)
     rc = folder ? workload_from_json(&at, folder, &w, e) : json_no_memory(&at, e);
     arena_free(&scratch);
     json_decref(root);
-    if (rc == 0 && (rc = profiles_load(&w, e)) < 0)
+    if (rc == 0 && (rc = profiles_load(&w, file, e)) < 0)
         workload_free(&w);
     if (rc == 0)
         *out = w;

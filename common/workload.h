@@ -18,11 +18,15 @@ enum {
 
 struct workload_model {
     const char *name;
-    const char *profile_file; /* as a path that can be opened from where the process stands */
-    struct profile profile;   /* fixed shape; empty (n_layers 0) unless they were read */
-    double weight;            /* > 0; its part of the load is weight / sum of weights */
-    double slo_s;             /* a request that takes longer is worthless */
-    double slo_margin;        /* part of the SLO that planning leaves to queueing */
+    const char *profile_file; /* as a path that can be opened from where the process stands; where
+                                 the document has none, what people are told instead */
+    bool has_profile_file;
+    bool spares_kinds; /* devices of a kind that the profile does not know serve nothing of it; else
+                          that they are there is an error. The file says nothing of it */
+    struct profile profile; /* fixed shape; empty (n_layers 0) unless they were read */
+    double weight;          /* > 0; its part of the load is weight / sum of weights */
+    double slo_s;           /* a request that takes longer is worthless */
+    double slo_margin;      /* part of the SLO that planning leaves to queueing */
     bool has_batching; /* planning charges factor * (batch - 1) / throughput for filling a batch */
     double batching_factor, batching_throughput_per_s;
 };
@@ -53,7 +57,7 @@ struct workload {
 int workload_from_json(const struct json_at *at, const char *folder, struct workload *out,
                        struct err *e);
 /* Reads a file and opens the profile of every model. HP_EINVAL when one is not of fixed shape;
- * HP_EPARSE, HP_ENOENT. */
+ * HP_EPARSE (also where a model names none), HP_ENOENT. */
 int workload_load(const char *file, struct workload *out, struct err *e);
 void workload_free(struct workload *w);
 

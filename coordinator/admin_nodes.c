@@ -3,6 +3,7 @@
 #include "coordinator/drains.h"
 #include "coordinator/link_probes.h"
 #include "coordinator/membership.h"
+#include "coordinator/pools/pools.h"
 #include "coordinator/profiles.h"
 #include "coordinator/profiling.h"
 #include "coordinator/topology.h"
@@ -77,6 +78,7 @@ static int verb_profile_ls(struct coord *c, struct question *q, struct err *e)
 {
     (void)e;
     q->result = profiles_describe(c);
+    pools_profiles_describe(c, q->result);
     return 0;
 }
 
@@ -84,10 +86,13 @@ static int verb_profile_rm(struct coord *c, struct question *q, struct err *e)
 {
     const char *model, *kind = json_string_value(json_object_get(q->arguments, "kind"));
     int removed = 0, rc = admin_text(q, "model", &model, e);
+    int networks = rc == 0 ? pools_profiles_remove(c, model, kind ? kind : "") : 0;
     if (rc == 0)
         rc = profiles_remove(c, model, kind ? kind : "", &removed, e);
+    if (rc == HP_ENOENT && networks > 0)
+        rc = 0;
     if (rc == 0)
-        q->result = json_pack("{s:i}", "removed", removed);
+        q->result = json_pack("{s:i}", "removed", removed + networks);
     return rc;
 }
 

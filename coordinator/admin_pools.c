@@ -11,6 +11,15 @@ static int verb_apply(struct coord *c, struct question *q, struct err *e)
     return rc < 0 ? rc : HP_PENDING;
 }
 
+static int verb_measure(struct coord *c, struct question *q, struct err *e)
+{
+    json_t *document = json_object_get(q->arguments, "document");
+    if (!json_is_object(document))
+        return err_set(e, HP_EPARSE, "\"document\" is to be an object");
+    int rc = pools_measure(c, q->peer, q->id, json_incref(document), e);
+    return rc < 0 ? rc : HP_PENDING;
+}
+
 static int verb_pools(struct coord *c, struct question *q, struct err *e)
 {
     q->result = pools_describe(c);
@@ -24,8 +33,7 @@ static int verb_pools_remove(struct coord *c, struct question *q, struct err *e)
 }
 
 const struct admin_verb admin_pool_verbs[] = {
-    {"apply", verb_apply, true},
-    {"pools", verb_pools, false},
-    {"pools.remove", verb_pools_remove, true},
-    {NULL, NULL, false},
+    {"apply", verb_apply, true},  {"profile.network", verb_measure, false}, /* agents and caches
+                                                                               alone change */
+    {"pools", verb_pools, false}, {"pools.remove", verb_pools_remove, true}, {NULL, NULL, false},
 };

@@ -83,6 +83,7 @@ static const struct core_part {
     {NULL, NULL, NULL, lifecycle_peer_gone, NULL},
     {NULL, NULL, NULL, NULL, streams_free},
     {NULL, NULL, NULL, drains_peer_gone, NULL},
+    {"network_profile", pools_profile_restore, NULL, NULL, NULL},
     {"pools", pools_restore, pools_tick, pools_peer_gone, pools_free},
     {NULL, NULL, paces_tick, NULL, NULL},
     {NULL, NULL, rebalances_tick, rebalances_peer_gone, NULL},
@@ -93,9 +94,9 @@ static const struct core_part {
 };
 enum { N_PARTS = sizeof parts / sizeof *parts };
 
-const char *const coord_kinds[] = {"meta",   "agent",   "token",  "key",   "key_use",
-                                   "link",   "profile", "layout", "model", "deployment",
-                                   "stream", "pools",   NULL};
+const char *const coord_kinds[] = {"meta",   "agent",           "token",  "key",   "key_use",
+                                   "link",   "profile",         "layout", "model", "deployment",
+                                   "stream", "network_profile", "pools",  NULL};
 
 /* ---- life ---- */
 

@@ -84,12 +84,14 @@ static void on_prefill(struct coord *c, struct member *m, const struct message *
 
 static void on_profile_result(struct coord *c, struct member *m, const struct message *msg)
 {
-    profiling_result(c, m, msg->id, &msg->u.profile_result);
+    if (!pools_profile_result(c, m, msg->id, &msg->u.profile_result))
+        profiling_result(c, m, msg->id, &msg->u.profile_result);
 }
 
 static void on_profile_progress(struct coord *c, struct member *m, const struct message *msg)
 {
-    profiling_progress(c, m, msg->id, &msg->u.profile_progress);
+    if (!pools_profile_progress(c, m, msg->id, &msg->u.profile_progress))
+        profiling_progress(c, m, msg->id, &msg->u.profile_progress);
 }
 
 static void on_link_result(struct coord *c, struct member *m, const struct message *msg)

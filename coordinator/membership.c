@@ -9,6 +9,7 @@
 #include "coordinator/effects.h"
 #include "coordinator/joining.h"
 #include "coordinator/link_probes.h"
+#include "coordinator/pools/pools.h"
 
 bool membership_heartbeat(struct coord *c, struct member *m, const struct message_heartbeat *h)
 {
@@ -113,6 +114,7 @@ int membership_remove(struct coord *c, struct member *m, struct err *e)
     effects_forget(c, "agent", m->name);
     link_probes_member_removed(c, m);
     links_member_removed(c, m);
+    pools_member_lost(c, m); /* a plan that ends may still name it */
     member_remove(c, m);
     joining_tell(c, NULL);
     return 0;

@@ -39,6 +39,16 @@ static int upload_do(struct applying *a, const json_t *part, struct err *e)
     return err_set(e, HP_EPROTO, "the coordinator asks for the bytes of \"%.60s\"", model);
 }
 
+static void measuring_show(struct progress_bar *bar, const json_t *part)
+{
+    progress_show(bar,
+                  shown_of("%s measures %s, %s: known to %.1f %%", string_member(part, "agent"),
+                           string_member(part, "model"), string_member(part, "what"),
+                           100 * number_member(part, "error"))
+                      .s,
+                  number_member(part, "elapsed_s"), number_member(part, "budget_s"));
+}
+
 static int on_progress(void *ctx, const json_t *part, struct err *e)
 {
     struct applying *a = ctx;
@@ -49,6 +59,10 @@ static int on_progress(void *ctx, const json_t *part, struct err *e)
     char what[120];
     if (strcmp(phase, "upload") == 0)
         return upload_do(a, part, e);
+    if (strcmp(phase, "profile") == 0) {
+        measuring_show(&a->bar, part);
+        return 0;
+    }
     json_array_foreach(stages, i, s)
     {
         done += number_member(s, "done_bytes");
@@ -272,7 +286,8 @@ const struct command apply_verbs[] = {
          "Plans pools for the models of the file on the agents that are there, brings the "
          "networks to them, and serves them at /v2 by the KServe protocol. Each model of the "
          "file has \"name\", \"model\" (the ONNX file), \"profile\" (what its blocks take on "
-         "each kind of device), \"slo_s\" (the deadline of a request), \"weight\" (its part "
+         "each kind of device; without one the agents measure it, once), \"slo_s\" (the deadline "
+         "of a request), \"weight\" (its part "
          "of the load) and, where the network leaves sizes free, \"dims\", or \"lengths\" for "
          "texts, which are padded to the next of its \"buckets\". Applied again, "
          "the new plan is made ready beside the one that serves and takes over.",

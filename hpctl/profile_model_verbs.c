@@ -5,6 +5,7 @@
 
 #include "hpctl/client.h"
 #include "hpctl/model_manifest.h"
+#include "hpctl/profile_network.h"
 #include "hpctl/profile_onnx.h"
 #include "hpctl/progress.h"
 #include "hpctl/shown.h"
@@ -128,20 +129,36 @@ static int print_profile(const json_t *profile, struct err *e)
     return rc;
 }
 
+static int local_profile(struct invocation *in, struct err *e)
+{
+    static const char *const cluster_alone[] = {"nodes", "agents", "shares"};
+    for (size_t i = 0; i < sizeof cluster_alone / sizeof *cluster_alone; i++)
+        if (invocation_option(in, cluster_alone[i]))
+            return err_set(e, HP_EUSAGE,
+                           "--%s does not go with --local, which measures one core of this machine",
+                           cluster_alone[i]);
+    return profile_onnx(in, e);
+}
+
 static int run_profile(struct invocation *in, struct err *e)
 {
-    static const char *const local_alone[] = {"batches", "dim", "lengths", "kind", "blocks"};
+    static const char *const networks_alone[] = {"batches", "dim", "blocks", "shares", "agents"};
     struct progress_bar bar;
     json_t *profile = NULL;
     if (invocation_flag(in, "local"))
-        return profile_onnx(in, e);
+        return local_profile(in, e);
+    if (invocation_option(in, "kind"))
+        return err_set(e, HP_EUSAGE, "--kind goes with --local: agents know of what kind they are");
+    if (invocation_option(in, "lengths"))
+        return err_set(e, HP_EUSAGE, "--lengths goes with --local; --dim says one size");
     const char *ending = strrchr(in->arguments[0], '.');
     if (ending && strcmp(ending, ".onnx") == 0)
-        return err_set(e, HP_EUSAGE, "%s: ONNX models are measured on this machine: add --local",
-                       in->arguments[0]);
-    for (size_t i = 0; i < sizeof local_alone / sizeof *local_alone; i++)
-        if (invocation_option(in, local_alone[i]))
-            return err_set(e, HP_EUSAGE, "--%s goes with --local, for ONNX models", local_alone[i]);
+        return profile_network(in, e);
+    for (size_t i = 0; i < sizeof networks_alone / sizeof *networks_alone; i++)
+        if (invocation_option(in, networks_alone[i]))
+            return err_set(e, HP_EUSAGE, "--%s is for ONNX models", networks_alone[i]);
+    if (invocation_flag(in, "upload"))
+        return err_set(e, HP_EUSAGE, "--upload is for ONNX models");
     progress_init(&bar, in->json);
     int rc = profile_ask(in, &bar, &profile, e);
     progress_end(&bar);
@@ -160,12 +177,15 @@ static const struct command_option profile_options[] = {
     {"budget", "S", "seconds that each may take (default 20)", 0},
     {"compute", "auto|f32", "as the model would be deployed (default auto)", 0},
     {"context", "NAME", "of the cluster (default: the current one)", 0},
+    {"agents", "A,B|all", "an ONNX model: on each device of these agents", 0},
+    {"batches", "1,2,4", "an ONNX model: batch sizes (1,2,4,8, or the model's own)", 0},
+    {"shares", "1,2", "an ONNX model: cut devices into so many parts (1 to 4, as cores go)", 0},
+    {"dim", "NAME=N,..", "an ONNX model: sizes that it leaves free", 0},
+    {"blocks", "N", "an ONNX model: group layers into so many blocks (10)", 0},
+    {"upload", NULL, "an ONNX model: send it even to agents of this box", 0},
     {"local", NULL, "an ONNX model, on one core of this machine, without a cluster", 0},
-    {"batches", "1,2,4", "with --local: batch sizes (1,2,4,8, or the model's own)", 0},
-    {"dim", "NAME=N,..", "with --local: sizes that the model leaves free", 0},
     {"lengths", "16,64", "with --local: sizes of what stays free, each measured", 0},
     {"kind", "K", "with --local: the kind of device that one core is (cpu-core)", 0},
-    {"blocks", "N", "with --local: group layers into so many blocks (10)", 0},
     {0},
 };
 
@@ -175,10 +195,12 @@ static const struct command_option profile_options[] = {
     "two errs most, until the budget ends. The result is hp-profile/1 with the device, its "       \
     "libraries and driver as `source`, and is kept: deployments of this "                          \
     "model plan with it. Agents that hold stages are not measured.\n"                              \
-    "With --local an ONNX model is measured batch by batch on one core of this machine, until "    \
-    "times are known to 2 % or the budget ends, and its layers are grouped as by `profile "        \
-    "split`, where few bytes cross: what `plan pools` and `simulate` read. The blocks' sum is "    \
-    "held against whole runs."
+    "An ONNX model is measured whole on each kind of device, batch by batch, on the whole device " \
+    "and on its equal parts while all of them compute, until times are known to 2 % or the "       \
+    "budget ends. Its layers are grouped as by `profile split`, where few bytes cross; the "       \
+    "blocks' sum is held against whole runs. That is kept, too: `hpctl apply` plans with it. "     \
+    "With several --agents of one kind the slowest one counts. With --local one core of this "     \
+    "machine is measured instead, for `plan pools` and `simulate`."
 
 const struct command profile_model_verbs[] = {
     {
@@ -190,6 +212,7 @@ const struct command profile_model_verbs[] = {
         .details = PROFILE_DETAILS,
         .examples = "  hpctl profile model llama.gguf -o profile.json\n  hpctl profile model "
                     "llama.gguf --nodes attic,cellar --budget 60 -o profile.json\n"
+                    "  hpctl profile model resnet50.onnx\n"
                     "  hpctl profile model resnet50.onnx --local --batches 1,2,4 -o resnet.json",
         .options = profile_options,
         .run = run_profile,

@@ -7,28 +7,26 @@
 #include <string.h>
 
 #include "agent/engine/network/network_part.h"
-#include "agent/engine/network/network_profile.h"
+#include "agent/engine/network/network_profile_json.h"
 #include "common/host_limits.h"
-#include "common/profile.h"
 #include "hpctl/shown.h"
 #include "hpctl/table.h"
 #include "planners/pools/split.h"
 
-enum { MOST_DIMS = 16, MOST_SIZE = 1 << 20 };
+enum { MOST_SIZE = 1 << 20 };
 
 static const double SPREAD = 0.02;
 
 struct onnx_profile {
     struct onnx_network *network;
-    struct network_profile_ask ask;
-    struct network_dim dims[MOST_DIMS];
-    char symbols[MOST_DIMS][128];
+    struct onnx_wishes wishes;
     struct network_profile measured;
     const char *model, *kind;
-    uint64_t blocks;
     int64_t lengths[NETWORK_PART_SIZES]; /* rising; n_lengths 0: it has one size */
     int n_lengths, n_said;               /* dims[n_said ..) are the length */
 };
+
+/* ---- what is wished ---- */
 
 static int size_read(const char *option, const char *text, int64_t *size, const char **end,
                      struct err *e)
@@ -44,33 +42,44 @@ static int size_read(const char *option, const char *text, int64_t *size, const 
     return 0;
 }
 
-static int batches_read(const char *text, struct network_profile_ask *ask, struct err *e)
+/* "1,2,4". */
+static int sizes_read(const char *option, const char *text, int64_t *sizes, int most, int *count,
+                      struct err *e)
 {
     do {
-        int n = ask->n_batches;
-        if (n == NETWORK_PROFILE_BATCHES)
-            return err_set(e, HP_EUSAGE, "--batches: more than %d", NETWORK_PROFILE_BATCHES);
-        int rc = size_read("batches", text, &ask->batches[n], &text, e);
+        int n = *count;
+        if (n == most)
+            return err_set(e, HP_EUSAGE, "--%s: more than %d", option, most);
+        int rc = size_read(option, text, &sizes[n], &text, e);
         if (rc < 0)
             return rc;
-        if (n > 0 && ask->batches[n] <= ask->batches[n - 1])
-            return err_set(e, HP_EUSAGE, "--batches: %lld after %lld; they must rise",
-                           (long long)ask->batches[n], (long long)ask->batches[n - 1]);
-        ask->n_batches++;
+        if (n > 0 && sizes[n] <= sizes[n - 1])
+            return err_set(e, HP_EUSAGE, "--%s: %lld after %lld; they must rise", option,
+                           (long long)sizes[n], (long long)sizes[n - 1]);
+        ++*count;
     } while (*text);
     return 0;
 }
 
+/* The whole device is measured, too: blocks are balanced by it. */
+static int shares_read(const char *text, struct onnx_wishes *w, struct err *e)
+{
+    int rc = sizes_read("shares", text, w->shares, ONNX_WISHES_SHARES, &w->n_shares, e);
+    if (rc == 0 && w->shares[0] != 1)
+        return err_set(e, HP_EUSAGE, "--shares: begin with 1, the whole device");
+    return rc;
+}
+
 /* "seq=128,width=64"; "=64" is for those that the file does not name. */
-static int dims_read(const char *text, struct onnx_profile *p, struct err *e)
+static int dims_read(const char *text, struct onnx_wishes *p, struct err *e)
 {
     while (text && *text) {
         const char *equals = strchr(text, '=');
         size_t n = equals ? (size_t)(equals - text) : 0;
         int at = p->ask.n_dims;
-        if (!equals || n >= sizeof *p->symbols || at == MOST_DIMS)
+        if (!equals || n >= sizeof *p->symbols || at == ONNX_WISHES_DIMS)
             return err_set(e, HP_EUSAGE, "--dim: \"%.40s\" is not NAME=SIZE,.. of at most %d names",
-                           text, MOST_DIMS);
+                           text, ONNX_WISHES_DIMS);
         memcpy(p->symbols[at], text, n);
         p->dims[at].symbol = p->symbols[at];
         int rc = size_read("dim", equals + 1, &p->dims[at].size, &text, e);
@@ -82,21 +91,9 @@ static int dims_read(const char *text, struct onnx_profile *p, struct err *e)
     return 0;
 }
 
-/* Without --batches: the model's own where it is fixed, else 1, 2, 4 and 8. */
-static void batches_default(const struct onnx *o, struct network_profile_ask *ask)
+int onnx_wishes_check(const struct onnx *o, const struct onnx_wishes *w, struct err *e)
 {
-    const struct onnx_value *v = o->n_inputs ? &o->values[o->inputs[0]] : NULL;
-    if (v && v->n_dims > 0 && v->dims[0].size > 0) {
-        ask->batches[ask->n_batches++] = v->dims[0].size;
-        return;
-    }
-    for (int64_t b = 1; b <= 8; b *= 2)
-        ask->batches[ask->n_batches++] = b;
-}
-
-/* A size for what the model does not leave free is a slip of the pen. */
-static int dims_check(const struct onnx *o, const struct network_profile_ask *ask, struct err *e)
-{
+    const struct network_profile_ask *ask = &w->ask;
     for (int a = 0; a < ask->n_dims; a++) {
         bool known = false;
         for (int i = 0; i < o->n_inputs && !known; i++) {
@@ -113,27 +110,26 @@ static int dims_check(const struct onnx *o, const struct network_profile_ask *as
     return 0;
 }
 
-static int lengths_read(const char *text, struct onnx_profile *p, struct err *e)
+int onnx_wishes_read(const struct invocation *in, struct onnx_wishes *w, struct err *e)
 {
-    while (text && *text) {
-        int n = p->n_lengths;
-        if (n == NETWORK_PART_SIZES)
-            return err_set(e, HP_EUSAGE, "--lengths: more than %d", NETWORK_PART_SIZES);
-        int rc = size_read("lengths", text, &p->lengths[n], &text, e);
-        if (rc < 0)
-            return rc;
-        if (n > 0 && p->lengths[n] <= p->lengths[n - 1])
-            return err_set(e, HP_EUSAGE, "--lengths: %lld after %lld; they must rise",
-                           (long long)p->lengths[n], (long long)p->lengths[n - 1]);
-        p->n_lengths++;
-    }
-    return 0;
+    const char *batches = invocation_option(in, "batches"),
+               *shares = invocation_option(in, "shares");
+    *w = (struct onnx_wishes){.ask = {.env = &env_real, .spread = SPREAD}};
+    int rc = invocation_above_zero(in, "budget", 20, 3600, &w->ask.budget_s, e);
+    rc = rc < 0 ? rc : invocation_range(in, "blocks", 10, 1, SPLIT_MAX_BLOCKS, &w->blocks, e);
+    if (rc == 0 && batches)
+        rc = sizes_read("batches", batches, w->ask.batches, NETWORK_PROFILE_BATCHES,
+                        &w->ask.n_batches, e);
+    rc = rc < 0 || !shares ? rc : shares_read(shares, w, e);
+    return rc < 0 ? rc : dims_read(invocation_option(in, "dim"), w, e);
 }
+
+/* ---- here ---- */
 
 static bool dim_is_said(const struct onnx_profile *p, const char *symbol)
 {
-    for (int i = 0; i < p->ask.n_dims; i++)
-        if (strcmp(p->dims[i].symbol, symbol) == 0)
+    for (int i = 0; i < p->wishes.ask.n_dims; i++)
+        if (strcmp(p->wishes.dims[i].symbol, symbol) == 0)
             return true;
     return false;
 }
@@ -142,131 +138,43 @@ static bool dim_is_said(const struct onnx_profile *p, const char *symbol)
 static int lengths_find(struct onnx_profile *p, struct err *e)
 {
     const struct onnx *o = network_onnx(p->network);
-    p->n_said = p->ask.n_dims;
+    p->n_said = p->wishes.ask.n_dims;
     for (int i = 0; p->n_lengths && i < o->n_inputs; i++) {
         const struct onnx_value *v = &o->values[o->inputs[i]];
         for (int d = 1; d < v->n_dims; d++) {
             if (v->dims[d].size >= 0 || dim_is_said(p, v->dims[d].symbol))
                 continue;
-            if (p->ask.n_dims == MOST_DIMS)
-                return err_set(e, HP_EUSAGE, "more than %d dimensions are free", MOST_DIMS);
-            p->dims[p->ask.n_dims++] = (struct network_dim){v->dims[d].symbol, 0};
+            if (p->wishes.ask.n_dims == ONNX_WISHES_DIMS)
+                return err_set(e, HP_EUSAGE, "more than %d dimensions are free", ONNX_WISHES_DIMS);
+            p->wishes.dims[p->wishes.ask.n_dims++] = (struct network_dim){v->dims[d].symbol, 0};
         }
     }
-    return p->n_lengths == 0 || p->ask.n_dims > p->n_said
+    return p->n_lengths == 0 || p->wishes.ask.n_dims > p->n_said
                ? 0
                : err_set(e, HP_EUSAGE, "--lengths: no input leaves a dimension free");
 }
 
 static void length_set(struct onnx_profile *p, int64_t length)
 {
-    for (int i = p->n_said; i < p->ask.n_dims; i++)
-        p->dims[i].size = length;
+    for (int i = p->n_said; i < p->wishes.ask.n_dims; i++)
+        p->wishes.dims[i].size = length;
 }
 
-static int options_read(const struct invocation *in, struct onnx_profile *p, struct err *e)
+/* The profile of the blocks, which `split` has where they were found before. */
+static int blocks_make(const struct onnx_profile *p, struct split *split, json_t **blocks,
+                       struct err *e)
 {
-    const char *batches = invocation_option(in, "batches");
-    int rc = invocation_above_zero(in, "budget", 20, 3600, &p->ask.budget_s, e);
-    rc = rc < 0 ? rc : invocation_range(in, "blocks", 10, 1, SPLIT_MAX_BLOCKS, &p->blocks, e);
-    rc = rc < 0 || !batches ? rc : batches_read(batches, &p->ask, e);
-    rc = rc < 0 ? rc : dims_read(invocation_option(in, "dim"), p, e);
-    rc = rc < 0 ? rc : lengths_read(invocation_option(in, "lengths"), p, e);
-    p->ask.budget_s /= p->n_lengths ? p->n_lengths : 1;
-    const char *path = in->arguments[0], *slash = strrchr(path, '/');
-    p->model = slash ? slash + 1 : path;
-    p->kind = invocation_option_or(in, "kind", "cpu-core");
-    p->ask.env = &env_real;
-    p->ask.spread = SPREAD;
-    return rc;
-}
-
-/* ---- hp-profile/1 ---- */
-
-static json_t *layers_json(const struct onnx_profile *p)
-{
-    json_t *layers = json_array();
-    char name[200];
-    for (int i = 0; i < p->measured.n_layers; i++) {
-        const struct network_profile_layer *l = &p->measured.layers[i];
-        double samples = (double)p->ask.batches[0];
-        snprintf(name, sizeof name, "%d.%.180s", i, l->name[0] ? l->name : l->op);
-        json_array_append_new(layers, json_pack("{s:s, s:s, s:f, s:f}", "name", name, "class", name,
-                                                "param_bytes", (double)l->param_bytes,
-                                                "output_bytes", (double)l->output_bytes / samples));
-    }
-    return layers;
-}
-
-static json_t *table_json(const struct onnx_profile *p, int layer)
-{
-    json_t *batches = json_array(), *seconds = json_array();
-    for (int b = 0; b < p->ask.n_batches; b++) {
-        json_array_append_new(batches, json_integer(p->ask.batches[b]));
-        json_array_append_new(seconds,
-                              json_real(p->measured.seconds[layer * p->measured.n_batches + b]));
-    }
-    return json_pack("{s:[i], s:o, s:[o]}", "share", 1, "batch", batches, "seconds", seconds);
-}
-
-static json_t *fine_json(const struct onnx_profile *p)
-{
-    json_t *layers = layers_json(p), *classes = json_object();
-    for (int i = 0; i < p->measured.n_layers; i++)
-        json_object_set_new(classes, string_member(json_array_get(layers, (size_t)i), "class"),
-                            table_json(p, i));
-    return json_pack("{s:s, s:s, s:o, s:{s:o}}", "format", "hp-profile/1", "model", p->model,
-                     "layers", layers, "latency", p->kind, classes);
-}
-
-/* How far the layers' sum is from the whole, batch by batch. */
-static json_t *runs_json(const struct onnx_profile *p)
-{
-    json_t *list = json_array();
-    for (int b = 0; b < p->ask.n_batches; b++) {
-        const struct network_profile_runs *r = &p->measured.runs[b];
-        json_array_append_new(list,
-                              json_pack("{s:I, s:f, s:f, s:f, s:f, s:i}", "batch",
-                                        (json_int_t)p->ask.batches[b], "whole_s", r->whole_s,
-                                        "sum_s", r->sum_s, "sum_error", r->sum_s / r->whole_s - 1,
-                                        "spread", r->spread, "runs", r->n_runs));
-    }
-    return list;
-}
-
-/* Where blocks begin and the last ends, in layers of the network: who serves it cuts there. */
-static json_t *bounds_json(const struct split *s)
-{
-    json_t *bounds = json_pack("[i]", 0);
-    for (int i = 0; i < s->n_blocks; i++)
-        json_array_append_new(bounds, json_integer(s->end[i]));
-    return bounds;
-}
-
-/* The profile of the blocks; `fine` is released. *known: as they were found before. */
-static int blocks_make(const struct onnx_profile *p, json_t *fine, struct split *split, bool known,
-                       json_t **blocks, struct err *e)
-{
-    struct profile read = {0};
-    struct split s = known ? *split : (struct split){0};
-    int n = p->measured.n_layers;
-    struct json_at at = {.value = fine, .file = p->model};
-    int rc = profile_from_json(&at, &read, e);
-    if (rc == 0 && !known)
-        rc = pools_split(&read, n < (int)p->blocks ? n : (int)p->blocks, 0.5, NULL, &s, e);
-    if (rc == 0 && s.end[s.n_blocks - 1] != n)
-        rc = err_set(e, HP_EUNSUPPORTED, "%d layers in one length, %d in another",
-                     s.end[s.n_blocks - 1], n);
-    *split = s;
-    if (rc == 0) {
-        *blocks = pools_split_profile(&read, &s);
-        rc = *blocks ? 0 : err_no_memory(e, "a profile");
-    }
-    if (rc == 0) {
-        json_object_set_new(*blocks, "measured", runs_json(p));
-        json_object_set_new(*blocks, "bounds", bounds_json(&s));
-    }
-    profile_free(&read);
+    static const int whole = 1;
+    json_t *fine = network_profile_json(&(struct network_profile_document){
+        .model = p->model,
+        .kind = p->kind,
+        .ask = &p->wishes.ask,
+        .shares = &p->measured,
+        .parts = &whole,
+        .n_shares = 1,
+    });
+    int rc = fine ? pools_split_document(fine, (int)p->wishes.blocks, split, blocks, e)
+                  : err_no_memory(e, "a profile");
     json_decref(fine);
     return rc;
 }
@@ -324,13 +232,13 @@ static int blocks_print(const struct onnx_profile *p, const json_t *blocks, stru
 }
 
 /* One length, of the longest's blocks; what was measured stays in `p`. */
-static int length_measure(struct onnx_profile *p, int64_t length, struct split *split, bool known,
+static int length_measure(struct onnx_profile *p, int64_t length, struct split *split,
                           json_t **blocks, struct err *e)
 {
     network_profile_free(&p->measured);
     length_set(p, length);
-    int rc = network_profile_measure(p->network, &p->ask, &p->measured, e);
-    rc = rc < 0 ? rc : blocks_make(p, fine_json(p), split, known, blocks, e);
+    int rc = network_profile_measure(p->network, &p->wishes.ask, &p->measured, e);
+    rc = rc < 0 ? rc : blocks_make(p, split, blocks, e);
     if (rc == 0 && length)
         json_object_set_new(*blocks, "length", json_integer(length));
     return rc;
@@ -339,12 +247,12 @@ static int length_measure(struct onnx_profile *p, int64_t length, struct split *
 /* The longest length, with the shorter ones beside it. */
 static int lengths_measure(struct onnx_profile *p, json_t **blocks, struct err *e)
 {
-    struct split split;
+    struct split split = {0};
     json_t *shorter = json_object(), *one = NULL;
     int last = p->n_lengths - 1,
-        rc = length_measure(p, last < 0 ? 0 : p->lengths[last], &split, false, blocks, e);
+        rc = length_measure(p, last < 0 ? 0 : p->lengths[last], &split, blocks, e);
     for (int i = 0; rc == 0 && i < last; i++) {
-        rc = length_measure(p, p->lengths[i], &split, true, &one, e);
+        rc = length_measure(p, p->lengths[i], &split, &one, e);
         if (rc == 0)
             json_object_set_new(shorter, shown_of("%lld", (long long)p->lengths[i]).s, one);
     }
@@ -359,21 +267,28 @@ int profile_onnx(struct invocation *in, struct err *e)
     struct onnx_profile p = {0};
     json_t *blocks = NULL;
     uint64_t memory;
-    int rc = options_read(in, &p, e);
+    const char *path = in->arguments[0], *slash = strrchr(path, '/'),
+               *lengths = invocation_option(in, "lengths");
+    int rc = onnx_wishes_read(in, &p.wishes, e);
+    if (rc == 0 && lengths)
+        rc = sizes_read("lengths", lengths, p.lengths, NETWORK_PART_SIZES, &p.n_lengths, e);
     if (rc < 0)
         return rc;
+    p.wishes.ask.budget_s /= p.n_lengths ? p.n_lengths : 1;
+    p.model = slash ? slash + 1 : path;
+    p.kind = invocation_option_or(in, "kind", "cpu-core");
     if (!host_memory_free("", &memory))
         memory = host_memory_default();
-    rc = network_open(in->arguments[0], memory, &p.network, e);
+    rc = network_open(path, memory, &p.network, e);
     if (rc < 0)
         return rc;
-    if (p.ask.n_batches == 0)
-        batches_default(network_onnx(p.network), &p.ask);
-    rc = dims_check(network_onnx(p.network), &p.ask, e);
+    if (p.wishes.ask.n_batches == 0)
+        network_profile_batches(network_onnx(p.network), &p.wishes.ask);
+    rc = onnx_wishes_check(network_onnx(p.network), &p.wishes, e);
     rc = rc < 0 ? rc : lengths_find(&p, e);
     rc = rc < 0 ? rc : lengths_measure(&p, &blocks, e);
     if (rc < 0)
-        err_at(e, "%s", in->arguments[0]);
+        err_at(e, "%s", path);
     if (rc == 0 && !in->json)
         rc = blocks_print(&p, blocks, e);
     if (rc == 0 && (in->json || in->output))

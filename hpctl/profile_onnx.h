@@ -1,11 +1,29 @@
-/* `hpctl profile model MODEL.onnx --local`: what a network costs on one core of this machine. */
+/* `hpctl profile model MODEL.onnx --local`: what a network costs on one core of this machine; and
+ * the options of measuring networks, wherever they are measured. */
 #ifndef HP_HPCTL_PROFILE_ONNX_H
 #define HP_HPCTL_PROFILE_ONNX_H
 
+#include "agent/engine/network/network_profile.h"
 #include "hpctl/command.h"
 
-/* Measures, groups into blocks, prints or writes hp-profile/1. The verb has the options batches,
- * dim, kind, blocks and budget. */
+enum { ONNX_WISHES_DIMS = 16, ONNX_WISHES_SHARES = 8 };
+
+struct onnx_wishes {
+    struct network_profile_ask ask; /* batches (none: the network's own), dims, budget */
+    struct network_dim dims[ONNX_WISHES_DIMS];
+    char symbols[ONNX_WISHES_DIMS][128];
+    int64_t shares[ONNX_WISHES_SHARES]; /* [n_shares], rising from 1; none: as cores go */
+    int n_shares;
+    uint64_t blocks;
+};
+
+/* The options batches, dim, shares, blocks and budget. HP_EUSAGE. *out must not move afterwards. */
+int onnx_wishes_read(const struct invocation *in, struct onnx_wishes *out, struct err *e);
+/* A size for what the model does not leave free is a slip of the pen: HP_EUSAGE. */
+int onnx_wishes_check(const struct onnx *o, const struct onnx_wishes *w, struct err *e);
+
+/* Measures, groups into blocks, prints or writes hp-profile/1. The verb has the options above, and
+ * kind. */
 int profile_onnx(struct invocation *in, struct err *e);
 
 #endif

@@ -36,7 +36,7 @@ static int profile_split_run(struct invocation *in, struct err *e)
     double window;
     int rc;
     if ((rc = invocation_range(in, "blocks", 10, 1, SPLIT_MAX_BLOCKS, &blocks, e)) < 0 ||
-        (rc = invocation_number(in, "window", 0.5, &window, e)) < 0)
+        (rc = invocation_number(in, "window", SPLIT_WINDOW, &window, e)) < 0)
         return rc;
     if (window < 0)
         return err_set(e, HP_EUSAGE, "--window: %g is below 0", window);

@@ -176,12 +176,11 @@ static int profile_add(struct workload_document *d, const struct json_at *model,
     struct json_at at;
     json_t *profile = NULL;
     int rc = json_get_string(model, "name", &name, e);
+    if (rc == 0 && !json_object_get(model->value, "profile"))
+        return 0; /* what agents measured stands in */
     rc = rc < 0 ? rc : json_get_string(model, "profile", &file, e);
     if (rc < 0)
-        return json_object_get(model->value, "profile")
-                   ? rc
-                   : err_hint(e, "`hpctl profile model FILE.onnx --local -o P.json` makes one on a "
-                                 "box; \"profile\" is its path");
+        return rc;
     const char *path = *file == '/' ? file : arena_printf(&d->arena, "%s/%s", folder, file);
     rc = path ? json_load_at(path, &profile, &at, e) : err_no_memory(e, "a profile");
     if (rc < 0)

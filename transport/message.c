@@ -190,6 +190,11 @@ static const struct pack_field profile_run_fields[] = {BYTES(message_profile_run
 static const struct pack_field message_dim_fields[] = {
     TEXT(message_dim, symbol), U64(message_dim, size), {0}};
 static const struct pack_field message_seconds_fields[] = {F64(message_seconds, s), {0}};
+static const struct pack_field message_measure_fields[] = {U64(message_measure, id),
+                                                           U32S(message_measure, batches),
+                                                           U32S(message_measure, shares),
+                                                           U64(message_measure, budget_ms),
+                                                           {0}};
 static const struct pack_field message_share_fields[] = {
     U64(message_share, parts),
     U64(message_share, part),
@@ -199,6 +204,7 @@ static const struct pack_field message_share_fields[] = {
     U64(message_share, sizes),
     LIST(message_share, dims, message_dim, MESSAGE_MAX_DIMS),
     LIST(message_share, seconds, message_seconds, MESSAGE_MAX_BATCH),
+    LIST(message_share, measure, message_measure, MESSAGE_MAX_SHARES),
     {0}};
 static const struct pack_field stage_prepare_fields[] = {
     GENERATION(message_stage_prepare),

@@ -181,7 +181,8 @@ struct message_profile_result {
     struct pack_span model;
     const char *kind;        /* of the device */
     const char *tables;      /* JSON: {"class": {"slice": [], "prefix": [], "seconds": [[]]}} as in
-                                hp-profile/1, and "layers": [{...}] */
+                                hp-profile/1, and "layers": [{...}]; of a network hp-profile/1 of
+                                its layers, with this kind alone */
     const char *code, *text; /* when it failed */
 };
 
@@ -341,6 +342,17 @@ struct message_seconds {
     double s;
 };
 
+/* What is measured of a network on a device: how it goes is told with profile_progress and
+ * profile_result of this id. A stage_unload ends it. */
+struct message_measure {
+    uint64_t id;
+    struct pack_u32s batches; /* rising; empty: the network's own where it is fixed, else 1, 2, 4, 8
+                               */
+    struct pack_u32s shares;  /* rising: into how many equal parts the device is cut, all of which
+                                 work; empty: 1 to 4, as far as it has cores */
+    uint64_t budget_ms;       /* for all of it; eleven runs of each are made whatever it says */
+};
+
 /* Instead of a stage of a sequence model: part of a device runs some blocks of a network (an ONNX
  * model), one batch after the other, for a plan of pools. `deployment` is the plan's number,
  * `stage` the share's number in the plan, the layers are blocks. */
@@ -357,6 +369,8 @@ struct message_share {
     struct pack_list dims;   /* struct message_dim, as many for each size */
     struct pack_list seconds; /* struct message_seconds [sizes][batch], of batches of 1, 2, ...:
                                  what the plan says; a paced agent takes as long */
+    struct pack_list measure; /* struct message_measure, one: the whole network is measured instead,
+                                 and no batch comes */
 };
 
 struct message_stage_prepare {

@@ -159,6 +159,23 @@ int paced_tables(const struct paced *p, struct buffer *json, struct err *e)
     return text_append(tables, json, e);
 }
 
+int paced_network_profile(const struct paced *p, struct buffer *json, struct err *e)
+{
+    const char *kind = paced_kind(p);
+    if (!paced_is_fixed(p))
+        return err_set(e, HP_EUNSUPPORTED,
+                       "%s stands for a device by the profile of a sequence model, which says "
+                       "nothing of networks",
+                       paced_as(p));
+    return text_append(json_pack("{s:s, s:s, s:O, s:O?, s:{s:O}, s:s}", "format", "hp-profile/1",
+                                 "model", p->profile.model, "layers",
+                                 json_object_get(p->profile_json, "layers"), "bounds",
+                                 json_object_get(p->profile_json, "bounds"), "latency", kind,
+                                 json_object_get(json_object_get(p->profile_json, "latency"), kind),
+                                 "pace", p->profile_digest),
+                       json, e);
+}
+
 /* ---- bytes and seconds ---- */
 
 double paced_stage_bytes(const struct paced *p, int first, int end, double kv_tokens, double batch)

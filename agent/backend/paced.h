@@ -46,6 +46,10 @@ int paced_node(const struct paced *p, const char *name, struct buffer *json, str
  * "batch" and "pace" (digest). */
 int paced_tables(const struct paced *p, struct buffer *json, struct err *e);
 
+/* Appends what a measurement of a network would answer: hp-profile/1 with the times of this kind
+ * alone, and beside them "pace" (digest). HP_EUNSUPPORTED: the profile is of a sequence model. */
+int paced_network_profile(const struct paced *p, struct buffer *json, struct err *e);
+
 /* ---- bytes: a limit by the profile's, not the toy's ---- */
 
 /* What layers [first, end) hold with room for `kv_tokens` tokens of sequences that each stand for

@@ -30,14 +30,20 @@ static int peer_row(struct coord *c, struct pool_plan *p, struct member *agent)
     return p->n_peers++;
 }
 
+void pool_orders_number(struct coord *c, struct pool_plan *p)
+{
+    p->id = c->next_deployment++;
+    effects_store_json(c, "meta", "next_deployment", json_integer((json_int_t)c->next_deployment));
+    p->session = stages_session_create(c);
+    p->since_ns = coord_now(c);
+}
+
 int pool_orders_begin(struct coord *c, struct pool_plan *p, struct err *e)
 {
     p->peers = calloc(POOL_MAX_PEERS, sizeof *p->peers);
     if (!p->peers)
         return err_no_memory(e, "a plan of pools");
-    p->id = c->next_deployment++;
-    effects_store_json(c, "meta", "next_deployment", json_integer((json_int_t)c->next_deployment));
-    p->session = stages_session_create(c);
+    pool_orders_number(c, p);
     p->peers[0] = (struct pool_peer){NULL, stages_session_create(c)};
     p->n_peers = 1;
     const struct member *any = p->shares[0].agent;
@@ -45,7 +51,6 @@ int pool_orders_begin(struct coord *c, struct pool_plan *p, struct err *e)
     int rc = c->config.data_open(c->config.data_ctx, there, &p->results, e);
     if (rc < 0)
         return rc;
-    p->since_ns = coord_now(c);
     for (int i = 0; i < p->topology.n_shares; i++) {
         struct pool_share *s = &p->shares[i];
         if (!s->agent || !member_available(s->agent))
@@ -109,28 +114,14 @@ static struct message_seconds *seconds_of(const struct pool_plan *p, const struc
     return out;
 }
 
-static void share_prepare(struct coord *c, struct pool_plan *p, int i)
+static void share_tell(struct coord *c, struct pool_plan *p, int i, struct message_share *share)
 {
     struct pool_share *s = &p->shares[i];
     const struct pool_model *model = share_model(p, s);
-    const struct dispatch_pipeline *pl = &p->topology.pipelines[s->pipeline];
     struct message_peer sources[SOURCES_MAX];
-    struct message_seconds *seconds = seconds_of(p, s);
     struct digest id;
-    if (!seconds || digest_from_hex(model->id, &id, NULL) < 0) {
-        free(seconds);
-        return; /* the next tick tries again */
-    }
-    struct message_share share = {
-        .parts = s->parts,
-        .part = s->part,
-        .n_blocks = (uint64_t)model->n_blocks,
-        .bounds = {model->bounds, (size_t)model->n_bounds},
-        .batch = (uint64_t)pl->batch * (uint64_t)model->unit,
-        .sizes = (uint64_t)model_sizes(model),
-        .dims = {model->dims, (size_t)(model->n_dims * model_sizes(model))},
-        .seconds = {seconds, (size_t)(pl->batch * model_sizes(model))},
-    };
+    if (digest_from_hex(model->id, &id, NULL) < 0)
+        return;
     struct message m = {.type = MESSAGE_STAGE_PREPARE};
     m.u.stage_prepare = (struct message_stage_prepare){
         .deployment = p->id,
@@ -139,7 +130,7 @@ static void share_prepare(struct coord *c, struct pool_plan *p, int i)
         .n_stages = (uint64_t)p->topology.n_shares,
         .device = (uint64_t)s->device,
         .session = p->session,
-        .input_session = p->peers[s->peer].session,
+        .input_session = p->peers ? p->peers[s->peer].session : 0,
         .deployment_name = model->facts.name,
         .model = {id.bytes, sizeof id.bytes},
         .manifest = model->manifest,
@@ -151,15 +142,51 @@ static void share_prepare(struct coord *c, struct pool_plan *p, int i)
         .source_machine = p->spec->source_machine,
         .source_path = model->source_path,
         .upload_only = p->spec->upload_only,
-        .share = {&share, 1},
+        .share = {share, 1},
     };
     m.u.stage_prepare.peers = (struct pack_list){sources, sources_of(c, p, s, sources)};
     effects_send(c, s->agent->peer, &m);
-    free(seconds);
     s->state = POOL_SHARE_WORKING;
     s->told_ns = coord_now(c);
     if (!s->word[0])
         utf8_copy(s->word, sizeof s->word, "waiting");
+}
+
+static void share_serve(struct coord *c, struct pool_plan *p, int i)
+{
+    const struct pool_share *s = &p->shares[i];
+    const struct pool_model *model = share_model(p, s);
+    const struct dispatch_pipeline *pl = &p->topology.pipelines[s->pipeline];
+    struct message_seconds *seconds = seconds_of(p, s);
+    struct message_share share = {
+        .parts = s->parts,
+        .part = s->part,
+        .n_blocks = (uint64_t)model->n_blocks,
+        .bounds = {model->bounds, (size_t)model->n_bounds},
+        .batch = (uint64_t)pl->batch * (uint64_t)model->unit,
+        .sizes = (uint64_t)model_sizes(model),
+        .dims = {model->dims, (size_t)(model->n_dims * model_sizes(model))},
+        .seconds = {seconds, (size_t)(pl->batch * model_sizes(model))},
+    };
+    if (seconds) /* else the next tick tries again */
+        share_tell(c, p, i, &share);
+    free(seconds);
+}
+
+/* All of the network on all of the device, of which parts are made there. */
+static void share_measure(struct coord *c, struct pool_plan *p, int i)
+{
+    const struct pool_model *model = share_model(p, &p->shares[i]);
+    struct message_measure measure = {.id = p->shares[i].measure_id,
+                                      .batches = p->measure->batches,
+                                      .shares = p->measure->shares,
+                                      .budget_ms = p->measure->budget_ms};
+    struct message_share share = {.parts = 1,
+                                  .n_blocks = 1,
+                                  .batch = 1,
+                                  .dims = {model->dims, (size_t)model->n_dims},
+                                  .measure = {&measure, 1}};
+    share_tell(c, p, i, &share);
 }
 
 /* What was told long ago and is not in its agent's heartbeats did not arrive. */
@@ -179,8 +206,12 @@ void pool_orders_prepare(struct coord *c, struct pool_plan *p)
     for (int i = 0; i < p->topology.n_shares; i++) {
         struct pool_share *s = &p->shares[i];
         bool told = s->state != POOL_SHARE_UNTOLD && !share_was_lost(c, p, i);
-        if (!told && s->agent && member_present(s->agent) && s->agent->peer)
-            share_prepare(c, p, i);
+        if (told || !s->agent || !member_present(s->agent) || !s->agent->peer)
+            continue;
+        if (p->measure)
+            share_measure(c, p, i);
+        else
+            share_serve(c, p, i);
     }
 }
 

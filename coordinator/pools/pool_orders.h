@@ -7,7 +7,10 @@
 
 enum { POOL_UPLOAD_AGAIN_MS = 15000 };
 
-/* Numbers the plan and its tokens; HP_ENOMEM, HP_ELIMIT (agents), HP_ELINK (an agent has gone). */
+/* Numbers a plan, and makes the token of its chunks. */
+void pool_orders_number(struct coord *c, struct pool_plan *p);
+/* The same, and tokens of its agents; HP_ENOMEM, HP_ELIMIT (agents), HP_ELINK (an agent has gone).
+ */
 int pool_orders_begin(struct coord *c, struct pool_plan *p, struct err *e);
 /* Tells every share that has not heard; again after a while where its agent does not list it. */
 void pool_orders_prepare(struct coord *c, struct pool_plan *p);

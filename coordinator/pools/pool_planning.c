@@ -27,7 +27,7 @@ struct pool_planning {
 
 /* ---- with whom ---- */
 
-static bool member_is_wanted(const struct pool_spec *s, const struct member *m)
+bool pool_member_is_wanted(const struct pool_spec *s, const struct member *m)
 {
     bool named = s->n_agents == 0;
     for (int i = 0; i < s->n_agents; i++)
@@ -37,7 +37,7 @@ static bool member_is_wanted(const struct pool_spec *s, const struct member *m)
 
 static bool member_takes_part(const void *ctx, const struct member *m)
 {
-    return member_is_wanted(ctx, m);
+    return pool_member_is_wanted(ctx, m);
 }
 
 uint64_t pool_members_hash(const struct coord *c, const struct pool_spec *s)
@@ -45,7 +45,7 @@ uint64_t pool_members_hash(const struct coord *c, const struct pool_spec *s)
     uint64_t hash = 0;
     for (size_t i = 0; i < c->n_members; i++) {
         const struct member *m = c->members[i];
-        if (!member_is_wanted(s, m))
+        if (!pool_member_is_wanted(s, m))
             continue;
         hash = XXH64(m->name, strlen(m->name), hash + m->process + 1);
         for (int d = 0; d < member_device_count(m); d++) {

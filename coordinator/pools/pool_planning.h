@@ -11,6 +11,8 @@ struct pool_planning;
 typedef void (*pool_planned_fn)(struct coord *c, struct pool_plan *plan, uint64_t peer,
                                 uint64_t ask, const struct err *why);
 
+/* Whether an agent is one of those that the workload may use, and is ready. */
+bool pool_member_is_wanted(const struct pool_spec *s, const struct member *m);
 /* Which agents a workload may be planned on now, as a number that differs when they do; 0: none.
  */
 uint64_t pool_members_hash(const struct coord *c, const struct pool_spec *s);

@@ -166,6 +166,14 @@ static bool tensors_batch(const struct infer_tensor *t, int n)
     return true;
 }
 
+static int file_read(const struct json_at *at, struct pool_spec *s, struct pool_model *m,
+                     struct err *e)
+{
+    int rc = json_opt_string(at, "source_path", "", &m->source_path, e);
+    rc = rc < 0 ? rc : free_dims_read(at, &s->arena, m, e);
+    return rc < 0 ? rc : manifest_read(at, &s->arena, m, e);
+}
+
 static int network_read(const struct json_at *at, struct pool_spec *s, struct err *e)
 {
     const char *name;
@@ -184,11 +192,9 @@ static int network_read(const struct json_at *at, struct pool_spec *s, struct er
     rc = rc < 0 ? rc : json_get_u64(at, "limit_bytes", &m->facts.limit_bytes, e);
     if (rc == 0 && m->facts.limit_bytes > FRAME_MAX_PAYLOAD_BYTES)
         m->facts.limit_bytes = FRAME_MAX_PAYLOAD_BYTES; /* a frame has no more */
-    rc = rc < 0 ? rc : json_opt_string(at, "source_path", "", &m->source_path, e);
-    rc = rc < 0 ? rc : free_dims_read(at, &s->arena, m, e);
+    rc = rc < 0 ? rc : file_read(at, s, m, e);
     rc = rc < 0 ? rc : pool_lengths_read(at, &s->arena, m, e);
     rc = rc < 0 ? rc : bounds_read(at, &s->arena, m, e);
-    rc = rc < 0 ? rc : manifest_read(at, &s->arena, m, e);
     m->batches = rc == 0 && tensors_batch(m->facts.inputs, m->facts.n_inputs) &&
                  tensors_batch(m->facts.outputs, m->facts.n_outputs);
     return rc;
@@ -264,6 +270,7 @@ static int profiles_read(const struct json_at *at, struct pool_spec *s, struct e
             rc = json_fail(&one, e, "a profile of fixed shape with at most %d blocks is needed",
                            POOLS_MAX_LAYERS);
         s->models[i].n_blocks = rc == 0 ? w->profile.n_layers : 0;
+        w->spares_kinds = true; /* such an agent may come at any time */
     }
     return rc;
 }
@@ -326,6 +333,13 @@ static int method_read(const struct json_at *at, struct pool_spec *s, struct err
     return rc;
 }
 
+static int origin_read(const struct json_at *at, struct pool_spec *s, struct err *e)
+{
+    int rc = agents_read(at, s, e);
+    rc = rc < 0 ? rc : json_opt_string(at, "source_machine", "", &s->source_machine, e);
+    return rc < 0 ? rc : json_opt_bool(at, "upload_only", false, &s->upload_only, e);
+}
+
 static int parts_read(const struct json_at *at, struct pool_spec *s, struct err *e)
 {
     struct json_at workload;
@@ -344,13 +358,26 @@ static int parts_read(const struct json_at *at, struct pool_spec *s, struct err 
     if (rc == 0)
         weights_fill(s);
     rc = rc < 0 ? rc : length_profiles_all(at, s, e);
-    rc = rc < 0 ? rc : agents_read(at, s, e);
     rc = rc < 0 ? rc : method_read(at, s, e);
-    rc = rc < 0 ? rc : json_opt_string(at, "source_machine", "", &s->source_machine, e);
-    return rc < 0 ? rc : json_opt_bool(at, "upload_only", false, &s->upload_only, e);
+    return rc < 0 ? rc : origin_read(at, s, e);
 }
 
-int pool_spec_read(json_t *document, struct pool_spec **out, struct err *e)
+static int measured_read(const struct json_at *at, struct pool_spec *s, struct err *e)
+{
+    struct json_at network;
+    s->models = calloc(1, sizeof *s->models);
+    if (!s->models)
+        return json_no_memory(at, e);
+    int rc = json_get(at, "network", &network, e);
+    rc = rc < 0 ? rc : json_as_object(&network, e);
+    rc = rc < 0 ? rc : json_get_string(&network, "name", &s->models[0].facts.name, e);
+    rc = rc < 0 ? rc : file_read(&network, s, &s->models[0], e);
+    return rc < 0 ? rc : origin_read(at, s, e);
+}
+
+static int document_read(json_t *document, const char *what,
+                         int (*read)(const struct json_at *at, struct pool_spec *s, struct err *e),
+                         struct pool_spec **out, struct err *e)
 {
     struct pool_spec *s = calloc(1, sizeof *s);
     if (!s) {
@@ -359,10 +386,20 @@ int pool_spec_read(json_t *document, struct pool_spec **out, struct err *e)
     }
     s->uses = 1;
     s->document = document;
-    struct json_at at = {.file = "the workload that is applied", .value = document};
-    int rc = parts_read(&at, s, e);
+    struct json_at at = {.file = what, .value = document};
+    int rc = read(&at, s, e);
     if (rc < 0)
         pool_spec_release(&s);
     *out = s;
     return rc;
+}
+
+int pool_spec_read(json_t *document, struct pool_spec **out, struct err *e)
+{
+    return document_read(document, "the workload that is applied", parts_read, out, e);
+}
+
+int pool_spec_network_read(json_t *document, struct pool_spec **out, struct err *e)
+{
+    return document_read(document, "what is to be measured", measured_read, out, e);
 }

@@ -15,5 +15,8 @@
 /* Takes `document` (also on failure). HP_EPARSE names the place, HP_EINVAL what does not go
  * together, HP_ELIMIT, HP_ENOMEM. One use is the caller's. */
 int pool_spec_read(json_t *document, struct pool_spec **out, struct err *e);
+/* The same of a network that is to be measured: {"network": {"name", "manifest", "source_path",
+ * "dims"}, "source_machine", "upload_only", ..}. Its one model stands for no workload. */
+int pool_spec_network_read(json_t *document, struct pool_spec **out, struct err *e);
 
 #endif

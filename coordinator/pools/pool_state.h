@@ -15,6 +15,7 @@
 #include "planners/pools/pools.h"
 #include "transport/message.h"
 
+struct pool_measuring;
 struct pool_planning;
 
 enum {
@@ -69,6 +70,12 @@ struct pool_spec {
 
 enum pool_share_state { POOL_SHARE_UNTOLD, POOL_SHARE_WORKING, POOL_SHARE_READY, POOL_SHARE_LOST };
 
+/* What is measured of a network on each device of a plan that serves nobody. */
+struct pool_measure {
+    struct pack_u32s batches, shares; /* as message_measure has them */
+    uint64_t budget_ms;
+};
+
 /* Part of a device, in the order of the plan's topology. */
 struct pool_share {
     struct member *agent; /* NULL: lost */
@@ -83,6 +90,7 @@ struct pool_share {
     uint32_t *wanted; /* chunks that nobody else can give */
     size_t n_wanted, room_wanted;
     uint64_t upload_session, asked_ns; /* when hpctl was asked for these; 0: not yet */
+    uint64_t measure_id;               /* of the answers about what is measured */
     double planned_s, actual_s;        /* of the batches that it ran */
     uint64_t batches;
     int flying; /* batches that left for it as the first on their way, and their bytes */
@@ -125,9 +133,10 @@ struct pool_plan {
     struct pool_spec *spec;
     struct dispatch_topology topology;
     struct dispatch *dispatch;
-    struct pool_line *lines;   /* [topology.n_models] */
-    json_t *report;            /* hp-plan/1 */
-    struct pool_share *shares; /* [topology.n_shares] */
+    struct pool_line *lines;            /* [topology.n_models] */
+    json_t *report;                     /* hp-plan/1 */
+    const struct pool_measure *measure; /* NULL: it serves */
+    struct pool_share *shares;          /* [topology.n_shares] */
     struct pool_peer *peers;
     struct pack_span results; /* the coordinator's data address */
     int n_peers;
@@ -162,7 +171,18 @@ struct pool_request {
     UT_hash_handle hh;
 };
 
+/* What was measured of a network with these sizes on a kind of device. */
+struct pool_kept_profile {
+    char *key;
+    char model[DIGEST_HEX], kind[DEVICE_KIND];
+    char *dims;     /* {SYMBOL: SIZE}, sorted */
+    json_t *record; /* as it is stored; NULL: that kind cannot run it, which is not stored */
+};
+
 struct pool_service {
+    struct pool_kept_profile *profiles;
+    size_t n_profiles, room_profiles;
+    struct pool_measuring *measurings;
     struct pool_spec *spec; /* NULL: nothing is applied */
     struct pool_plan *current, *next, *ending;
     struct pool_planning *planning; /* out on a worker; NULL: none */

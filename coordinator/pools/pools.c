@@ -8,9 +8,12 @@
 #include "coordinator/member.h"
 #include "coordinator/pools/pool_batches.h"
 #include "coordinator/pools/pool_describe.h"
+#include "coordinator/pools/pool_measuring.h"
+#include "coordinator/pools/pool_missing.h"
 #include "coordinator/pools/pool_moves.h"
 #include "coordinator/pools/pool_orders.h"
 #include "coordinator/pools/pool_planning.h"
+#include "coordinator/pools/pool_profiles.h"
 #include "coordinator/pools/pool_spec.h"
 
 /* ---- hpctl ---- */
@@ -39,19 +42,11 @@ static void spec_set(struct coord *c, struct pool_spec *spec)
     s->planned_members = 0;
 }
 
-int pools_apply(struct coord *c, uint64_t peer, uint64_t ask, json_t *document, bool dry,
-                struct err *e)
+/* With profiles of all models; takes `document`. */
+static int document_apply(struct coord *c, uint64_t peer, uint64_t ask, json_t *document, bool dry,
+                          struct err *e)
 {
     struct pool_spec *spec = NULL;
-    if (!pool_service_of(c)) {
-        json_decref(document);
-        return err_no_memory(e, "a workload");
-    }
-    if (!c->config.data_open) {
-        json_decref(document);
-        return err_set(e, HP_EUNSUPPORTED,
-                       "this coordinator has no data endpoint, to which results of pools come");
-    }
     int rc = pool_spec_read(document, &spec, e);
     if (rc == 0 && dry) {
         rc = pool_planning_begin(c, spec, peer, ask, on_dry_plan, NULL, e);
@@ -68,6 +63,82 @@ int pools_apply(struct coord *c, uint64_t peer, uint64_t ask, json_t *document, 
     c->pools->listener_ask = ask;
     pool_moves_begin(c);
     return 0;
+}
+
+/* What lacked a profile was measured, or could not be: the rest of the way. */
+static void on_missing_measured(struct coord *c, const struct pool_measuring_ask *asked,
+                                json_t *profile, const struct err *why)
+{
+    struct err e = *why;
+    json_decref(profile); /* it is kept */
+    int rc =
+        profile ? pools_apply(c, asked->peer, asked->ask, asked->then, asked->dry, &e) : why->code;
+    if (!profile)
+        json_decref(asked->then);
+    if (rc < 0)
+        effects_answer_error(c, asked->peer, asked->ask, &e);
+}
+
+int pools_apply(struct coord *c, uint64_t peer, uint64_t ask, json_t *document, bool dry,
+                struct err *e)
+{
+    json_t *missing = NULL;
+    const char *name = "";
+    int rc = pool_service_of(c) ? 0 : err_no_memory(e, "a workload");
+    if (rc == 0 && !c->config.data_open)
+        rc = err_set(e, HP_EUNSUPPORTED,
+                     "this coordinator has no data endpoint, to which results of pools come");
+    rc = rc < 0 ? rc : pool_missing_fill(c, document, &missing, &name, e);
+    if (rc < 0) {
+        json_decref(document);
+        return rc;
+    }
+    if (!missing)
+        return document_apply(c, peer, ask, document, dry, e);
+    if (!json_object_get(document, "measured"))
+        json_object_set_new(document, "measured", json_array());
+    json_array_append_new(json_object_get(document, "measured"), json_string(name));
+    return pool_measuring_begin(c,
+                                &(struct pool_measuring_ask){.peer = peer,
+                                                             .ask = ask,
+                                                             .document = missing,
+                                                             .done = on_missing_measured,
+                                                             .then = document,
+                                                             .dry = dry},
+                                e);
+}
+
+static void on_measured(struct coord *c, const struct pool_measuring_ask *asked, json_t *profile,
+                        const struct err *why)
+{
+    if (profile)
+        effects_answer(c, asked->peer, asked->ask, false, profile);
+    else
+        effects_answer_error(c, asked->peer, asked->ask, why);
+}
+
+int pools_measure(struct coord *c, uint64_t peer, uint64_t ask, json_t *document, struct err *e)
+{
+    return pool_measuring_begin(
+        c,
+        &(struct pool_measuring_ask){
+            .peer = peer, .ask = ask, .document = document, .done = on_measured},
+        e);
+}
+
+void pools_profiles_describe(const struct coord *c, json_t *rows)
+{
+    pool_profiles_describe(c, rows);
+}
+
+int pools_profiles_remove(struct coord *c, const char *model, const char *kind)
+{
+    return pool_profiles_remove(c, model, kind);
+}
+
+int pools_profile_restore(struct coord *c, const char *key, json_t *value, struct err *e)
+{
+    return pool_profiles_restore(c, key, value, e);
 }
 
 int pools_remove(struct coord *c, struct err *e)
@@ -108,8 +179,10 @@ int pools_restore(struct coord *c, const char *key, json_t *value, struct err *e
 
 void pools_tick(struct coord *c)
 {
-    if (c->pools)
-        pool_moves_tick(c);
+    if (!c->pools)
+        return;
+    pool_measuring_tick(c);
+    pool_moves_tick(c);
 }
 
 /* When the plan's scheduler wants to be asked again. */
@@ -166,7 +239,7 @@ bool pools_stage_state(struct coord *c, const struct member *m, const struct mes
     struct pool_plan *p = c->pools ? pool_plan_of(c->pools, t->deployment) : NULL;
     struct err why = {0};
     if (!p)
-        return false;
+        return pool_measuring_state(c, m, t);
     if (pool_orders_state(c, p, m, t, &why) == 0)
         return true;
     if (p == c->pools->next) {
@@ -177,6 +250,18 @@ bool pools_stage_state(struct coord *c, const struct member *m, const struct mes
     if (p == c->pools->current)
         c->pools->planned_members = 0; /* the next one, with that share or without */
     return true;
+}
+
+bool pools_profile_result(struct coord *c, const struct member *m, uint64_t id,
+                          const struct message_profile_result *r)
+{
+    return pool_measuring_result(c, m, id, r);
+}
+
+bool pools_profile_progress(struct coord *c, const struct member *m, uint64_t id,
+                            const struct message_profile_progress *g)
+{
+    return pool_measuring_progress(c, m, id, g);
 }
 
 void pools_share_failed(struct coord *c, const struct member *m,
@@ -196,6 +281,7 @@ void pools_member_lost(struct coord *c, const struct member *m)
     struct pool_service *s = c->pools;
     if (!s)
         return;
+    pool_measuring_member_lost(c, m);
     for (struct pool_plan *p = s->ending; p; p = p->next)
         pool_batches_agent_lost(c, p, m);
     if (s->current)
@@ -212,11 +298,12 @@ void pools_peer_gone(struct coord *c, uint64_t peer)
 {
     if (c->pools && c->pools->listener_peer == peer)
         c->pools->listener_peer = c->pools->listener_ask = 0;
+    pool_measuring_peer_gone(c, peer);
 }
 
 bool pools_has(const struct coord *c, uint64_t deployment)
 {
-    return c->pools && pool_plan_of(c->pools, deployment);
+    return c->pools && (pool_plan_of(c->pools, deployment) || pool_measuring_has(c, deployment));
 }
 
 int pools_sessions(const struct coord *c, uint64_t *out, int max)
@@ -236,10 +323,12 @@ int pools_sessions(const struct coord *c, uint64_t *out, int max)
 
 void pools_free(struct coord *c)
 {
+    pool_measuring_free(c);
     struct pool_service *s = c->pools;
     c->pools = NULL;
     if (!s)
         return;
+    pool_profiles_free(s);
     struct pool_request *r, *next;
     HASH_ITER(hh, s->requests, r, next)
     {

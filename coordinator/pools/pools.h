@@ -15,9 +15,17 @@ struct member;
 /* ---- what hpctl asks ---- */
 
 /* Reads, keeps and begins; takes `document`. Who asked hears how it goes, and at the end what
- * pools_describe says. `dry`: only the plan is made, and answered beside the one that serves. */
+ * pools_describe says. `dry`: only the plan is made, and answered beside the one that serves. What
+ * has no profile is measured first, where that was not done before. */
 int pools_apply(struct coord *c, uint64_t peer, uint64_t ask, json_t *document, bool dry,
                 struct err *e);
+/* Measures a network (pool_measuring.h); takes `document`. Who asked hears how it goes, and at the
+ * end the profile. */
+int pools_measure(struct coord *c, uint64_t peer, uint64_t ask, json_t *document, struct err *e);
+/* What was measured of networks: rows as `profile ls` has them are appended; and forgets (as
+ * profiles_remove): returns how many. */
+void pools_profiles_describe(const struct coord *c, json_t *rows);
+int pools_profiles_remove(struct coord *c, const char *model, const char *kind);
 /* Ends it all. HP_ENOENT: nothing is applied. */
 int pools_remove(struct coord *c, struct err *e);
 /* {"state", "models": [..], "plan", ...}; {"state": "none"}. NULL: no memory. */
@@ -30,6 +38,7 @@ void pools_requests(struct coord *c, struct pool_requests *out);
 /* ---- what happens ---- */
 
 int pools_restore(struct coord *c, const char *key, json_t *value, struct err *e);
+int pools_profile_restore(struct coord *c, const char *key, json_t *value, struct err *e);
 void pools_tick(struct coord *c);
 /* Sends what is due; gives the time of env's clock at which it wants to be called again
  * (INT64_MAX: when something happens). */
@@ -41,6 +50,11 @@ void pools_frame_lost(struct coord *c, const struct frame_header *h);
 /* False: it is of no plan of pools. */
 bool pools_stage_state(struct coord *c, const struct member *m,
                        const struct message_stage_state *s);
+/* Of a network that is measured; false: it is not. */
+bool pools_profile_result(struct coord *c, const struct member *m, uint64_t id,
+                          const struct message_profile_result *r);
+bool pools_profile_progress(struct coord *c, const struct member *m, uint64_t id,
+                            const struct message_profile_progress *g);
 void pools_share_failed(struct coord *c, const struct member *m,
                         const struct message_share_failed *f);
 void pools_member_lost(struct coord *c, const struct member *m);

@@ -8,6 +8,7 @@
  *   key         digest     JSON: name of an API key, and what it may do
  *   key_use     digest     JSON: what it has used
  *   profile     model/kind/compute   JSON tables
+ *   network_profile  digest          JSON: what was measured of a network on a kind of device
  *   layout      model                JSON stages, where its layers lay last
  *   stream      number (hex)         an open request that may be resumed, and NUMBER.end its answer
  *   meta        word       "boot", "next_deployment"

@@ -159,6 +159,8 @@ static int fill_compute(struct pools_problem *p, const struct workload_model *w,
         m->compute_s[i] = NAN;
     for (int k = 0; k < p->n_kinds; k++) {
         int in_profile = profile_find_kind(&w->profile, p->kinds[k].name);
+        if (in_profile < 0 && w->spares_kinds)
+            continue;
         if (in_profile < 0) {
             err_set(e, HP_EINVAL,
                     "the cluster has %s, a kind that the profile of %s (%s) does not know",

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/json.h"
+
 /* The time at an exact grid point; NaN where there is none. */
 static double exact_at(const struct profile_table *t, double share, double batch)
 {
@@ -220,4 +222,40 @@ json_t *pools_split_profile(const struct profile *p, const struct split *s)
                      "model", p->model, "layers", layers, "latency", latency, "split",
                      "balanced_by", p->kinds[s->kind], "window", s->window, "cut_bytes",
                      s->cut_bytes, "greedy_cut_bytes", s->greedy_cut_bytes);
+}
+
+static json_t *bounds_json(const struct split *s)
+{
+    json_t *bounds = json_pack("[i]", 0);
+    for (int i = 0; i < s->n_blocks; i++)
+        json_array_append_new(bounds, json_integer(s->end[i]));
+    return bounds;
+}
+
+int pools_split_document(json_t *layers, int n_blocks, struct split *split, json_t **out,
+                         struct err *e)
+{
+    static const char *const kept[] = {"measured", "source"};
+    struct profile p = {0};
+    struct split s = split ? *split : (struct split){0};
+    struct json_at at = {.value = layers, .file = "the profile"};
+    int rc = profile_from_json(&at, &p, e);
+    if (rc < 0)
+        return rc;
+    if (s.n_blocks == 0)
+        rc = pools_split(&p, n_blocks, SPLIT_WINDOW, NULL, &s, e);
+    if (rc == 0 && s.end[s.n_blocks - 1] != p.n_layers)
+        rc = err_set(e, HP_EUNSUPPORTED, "%d layers in one size, %d in another",
+                     s.end[s.n_blocks - 1], p.n_layers);
+    if (rc == 0 && split)
+        *split = s;
+    *out = rc == 0 ? pools_split_profile(&p, &s) : NULL;
+    profile_free(&p);
+    if (rc < 0 || !*out)
+        return rc < 0 ? rc : err_no_memory(e, "a profile");
+    json_object_set_new(*out, "bounds", bounds_json(&s));
+    for (size_t i = 0; i < sizeof kept / sizeof *kept; i++)
+        if (json_object_get(layers, kept[i]))
+            json_object_set(*out, kept[i], json_object_get(layers, kept[i]));
+    return 0;
 }

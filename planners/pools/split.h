@@ -11,6 +11,7 @@
 #include "common/status.h"
 
 enum { SPLIT_MAX_LAYERS = 4096, SPLIT_MAX_BLOCKS = 64 };
+#define SPLIT_WINDOW 0.5 /* where nobody says one */
 
 struct split {
     int kind; /* of the profile, by whose times blocks are balanced (whole device, smallest batch)
@@ -32,5 +33,12 @@ int pools_split(const struct profile *p, int n_blocks, double window, const char
 /* The profile of the blocks (hp-profile/1): times and parameters are sums, null where a layer was
  * not profiled. NULL when memory ran out. */
 json_t *pools_split_profile(const struct profile *p, const struct split *s);
+
+/* The document of layers as one of `n_blocks` blocks at most: as above, with "bounds" (the layers
+ * at which blocks begin, and where the last ends: who serves it cuts there), and "measured" and
+ * "source" as they were. `split`, where it is not NULL, gets the blocks, or says them where it has
+ * some. HP_EPARSE, HP_EUNSUPPORTED (as many layers as those blocks have), and as pools_split. */
+int pools_split_document(json_t *layers, int n_blocks, struct split *split, json_t **out,
+                         struct err *e);
 
 #endif

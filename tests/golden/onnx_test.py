@@ -283,7 +283,7 @@ def a_profile_of_a_model_is_planned_and_simulated():
 def a_profile_names_what_it_lacks():
     bert = golden("models", "bert-ts17", "model.onnx")
     for options, says in ((["--local"], "(s) has no size"), (["--local", "--dim", "s"], "NAME=SIZE"), (["--local", "--batches", "2,1"], "must rise"),
-                          ([], "add --local"), (["--local", "--blocks", "0"], "out of range")):
+                          ([], "(s) has no size"), (["--local", "--blocks", "0"], "out of range")):
         run = profiled(bert, *options)
         assert run.returncode != 0 and says in run.stderr, (options, run)
     run = profiled(bert, "--local", "--dim", "s=16", "--batches", "2", "--budget", "0.2", "-o", "json")

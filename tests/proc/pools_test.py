@@ -1,6 +1,7 @@
 """Pools: an ONNX model is applied, cut over two kinds of paced agents, and served under a deadline by the KServe protocol; agents die and come back under load."""
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -9,7 +10,7 @@ import urllib.error
 import urllib.request
 import xml.dom.minidom
 
-from cluster import ROOT, SCALE, Cluster, Failed
+from cluster import BUILD, ROOT, SCALE, Cluster, Failed
 from tap import main, skip, test
 
 MODELS = os.path.join(ROOT, "..", "shared", "golden-onnx", "models")
@@ -193,6 +194,14 @@ def a_model_is_served_over_two_kinds_and_agents_may_die_under_load():
             new = c.hpctl("plan", "diff", "-f", workload)
             assert new["serves"] is None and [s["kind"] for s in new["next"]["models"][0]["pipelines"][0]["stages"]] == ["X", "Y"], new
             assert c.hpctl("pools")["state"] == "none"
+            # Paced agents answer with their profile: without one in the file the plan is the same.
+            told = c.hpctl("profile", "model", os.path.join(MODELS, MODEL, "model.onnx"))
+            assert set(told["latency"]) == {"X", "Y"} and len(told["layers"]) == 4 and told["failed"] == [], told
+            unprofiled = os.path.join(folder, "unprofiled.yaml")
+            with open(workload) as f, open(unprofiled, "w") as out:
+                out.writelines(line for line in f if "profile:" not in line)
+            same = c.hpctl("plan", "diff", "-f", unprofiled)
+            assert same["next"]["models"] == new["next"]["models"], same
             told = c.hpctl("apply", "-f", workload)
             assert told["state"] in ("serving", "moving"), told
             shares = {(s["on"].split("/")[0], s["stage"]) for s in told["current"]["shares"]}
@@ -351,6 +360,51 @@ def texts_of_any_length_are_padded_to_the_next_that_was_planned_and_get_what_the
             broken({"buckets": [12, 32], "mask": "nothing"}, "nothing")
             broken({"buckets": [16, 32]}, "16")
             broken({"buckets": [12, 64]}, "32")
+
+
+@test
+def what_has_no_profile_is_measured_by_the_agents_once_and_who_interrupts_frees_them():
+    np = numpy()
+    model = os.path.join(MODELS, MODEL, "model.onnx")
+    with tempfile.TemporaryDirectory(prefix="hp-pools-") as folder, Cluster(agents=2, cores=1) as c:
+        # All sizes of batches on eight parts take long: it is interrupted once it is under way.
+        batches = ",".join(str(i) for i in range(1, 33))
+        long = subprocess.Popen([os.path.join(BUILD, "hpctl"), "profile", "model", model, "--batches", batches, "--shares", "1,2,3,4,5,6,7,8", "--budget", "3600"],
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=c.env)
+        assert any("measures" in line for line in long.stderr), long.communicate()
+        long.send_signal(signal.SIGINT)
+        assert long.wait(60 * SCALE) in (130, -signal.SIGINT), long.communicate()
+        long.stdout.close()
+        long.stderr.close()
+
+        def measured():
+            try:
+                return c.hpctl("profile", "model", model, "--agents", "all", "--batches", "1,2", "--budget", "1")
+            except Failed as e:
+                assert e.code == "busy", e
+                return None
+        told = c.wait("the agents are free", measured)
+        kind, = told["latency"]
+        assert {m["agent"] for m in told["measured"]} == {"a0", "a1"} and len(told["measured"]) == 4, told["measured"]
+        assert min(abs(m["sum_error"]) for m in told["measured"]) <= 0.03, told["measured"]
+        assert 1 < len(told["layers"]) <= 10 and told["bounds"][0] == 0 and len(told["bounds"]) == len(told["layers"]) + 1, told
+        assert [row["kind"] for row in c.hpctl("profile", "ls")] == [kind]
+        workload = os.path.join(folder, "workload.yaml")
+        with open(workload, "w") as f:
+            f.write("format: hp-workload/1\nslo_margin: 0.4\nmax_stages: 2\nmodels:\n"
+                    f"  - name: net\n    model: {model}\n    weight: 1\n    slo_s: {2 * SCALE}\n"
+                    f"  - name: other\n    model: {os.path.join(MODELS, 'vgg-ts11', 'model.onnx')}\n    weight: 1\n    slo_s: {2 * SCALE}\n")
+        told = c.hpctl("apply", "-f", workload)
+        assert {s["layers"][1] for s in told["current"]["shares"]} and len(c.hpctl("profile", "ls")) == 2, told
+        net = Net(c, np)
+        for case in net.cases:
+            assert net.right(*case) == 200
+        try:
+            c.hpctl("profile", "model", model)
+            raise AssertionError("it would have disturbed what is served")
+        except Failed as e:
+            assert e.code == "busy", e
+        c.hpctl("pools", "rm")
 
 
 if __name__ == "__main__":

@@ -172,7 +172,7 @@ static int timed_run(struct profile_batch *b, const struct env *env, struct err 
     return rc;
 }
 
-static int runs_take(struct profile_batch *b, const struct network_profile_ask *ask,
+static int runs_take(struct profile_batch *b, const struct network_profile_ask *ask, int64_t batch,
                      struct network_profile_runs *runs, struct err *e)
 {
     uint64_t end_ns = env_now_ns(ask->env) + (uint64_t)(ask->budget_s / ask->n_batches * 1e9);
@@ -186,12 +186,13 @@ static int runs_take(struct profile_batch *b, const struct network_profile_ask *
         rc = rc < 0 ? rc : timed_run(b, ask->env, e);
         if (rc < 0)
             return rc;
-        b->n_runs++;
+        runs->n_runs = ++b->n_runs;
         runs->whole_s = middle_mean(b->wholes, b->n_runs, &runs->spread);
         runs->sum_s = middle_mean(b->sums, b->n_runs, &timed_spread);
+        if (ask->watch && ask->watch->goes_on)
+            ask->watch->goes_on(ask->watch->ctx, batch, runs);
     }
     runs->spread = fmax(runs->spread, timed_spread);
-    runs->n_runs = b->n_runs;
     return rc;
 }
 
@@ -265,6 +266,17 @@ static void outputs_count(const struct profile_batch *b, struct network_profile 
     p->layers[p->n_layers - 1].output_bytes = bytes;
 }
 
+static int batch_run(struct profile_batch *b, const struct network_profile_ask *ask, int64_t batch,
+                     struct network_profile_runs *runs, struct err *e)
+{
+    const struct network_profile_watch *w = ask->watch;
+    int rc = w && w->begins ? w->begins(w->ctx, batch, e) : 0;
+    rc = rc < 0 ? rc : runs_take(b, ask, batch, runs, e);
+    if (w && w->ended)
+        w->ended(w->ctx, batch);
+    return rc;
+}
+
 static int batch_measure(struct profile_tools *t, const struct network_profile_ask *ask, int batch,
                          struct network_profile *p, struct err *e)
 {
@@ -282,7 +294,7 @@ static int batch_measure(struct profile_tools *t, const struct network_profile_a
     }
     if (rc == 0) {
         steps_assign(b, t->first, p->n_layers);
-        rc = runs_take(b, ask, &p->runs[batch], e);
+        rc = batch_run(b, ask, ask->batches[batch], &p->runs[batch], e);
     }
     if (rc == 0) {
         times_note(b, batch, p);
@@ -294,21 +306,65 @@ static int batch_measure(struct profile_tools *t, const struct network_profile_a
     return rc;
 }
 
+static int tools_open(struct profile_tools *t, const struct onnx_network *n, struct err *e)
+{
+    *t = (struct profile_tools){.network = n};
+    t->first = calloc((size_t)network_onnx(n)->n_nodes + 1, sizeof *t->first);
+    int rc = t->first ? 0 : err_no_memory(e, "a profile");
+    rc = rc < 0 ? rc : network_facts_make(n, &t->facts, e);
+    return rc < 0 ? rc : nn_create(&t->nn, e);
+}
+
+static void tools_close(struct profile_tools *t)
+{
+    nn_destroy(&t->nn);
+    network_facts_free(&t->facts);
+    free(t->first);
+}
+
+void network_profile_batches(const struct onnx *o, struct network_profile_ask *ask)
+{
+    int64_t fixed = network_sizes_batch(o);
+    if (fixed) {
+        ask->batches[ask->n_batches++] = fixed;
+        return;
+    }
+    for (int64_t b = 1; b <= 8; b *= 2)
+        ask->batches[ask->n_batches++] = b;
+}
+
 int network_profile_measure(const struct onnx_network *n, const struct network_profile_ask *ask,
                             struct network_profile *out, struct err *e)
 {
-    struct profile_tools t = {.network = n};
+    struct profile_tools t;
     *out = (struct network_profile){0};
-    t.first = calloc((size_t)network_onnx(n)->n_nodes + 1, sizeof *t.first);
-    int rc = t.first ? 0 : err_no_memory(e, "a profile");
-    rc = rc < 0 ? rc : network_facts_make(n, &t.facts, e);
-    rc = rc < 0 ? rc : nn_create(&t.nn, e);
+    int rc = tools_open(&t, n, e);
     for (int i = 0; i < ask->n_batches && rc == 0; i++)
         rc = batch_measure(&t, ask, i, out, e);
-    nn_destroy(&t.nn);
-    network_facts_free(&t.facts);
-    free(t.first);
+    tools_close(&t);
     if (rc < 0)
         network_profile_free(out);
     return rc;
+}
+
+int network_profile_press(const struct onnx_network *n, const struct network_profile_ask *ask,
+                          int64_t batch, void (*warm)(void *ctx), void *ctx, struct err *e)
+{
+    struct profile_tools t;
+    struct profile_batch *b = calloc(1, sizeof *b);
+    double unused;
+    if (!b)
+        return err_no_memory(e, "a profile");
+    b->o = network_onnx(n);
+    int rc = tools_open(&t, n, e);
+    rc = rc < 0 ? rc : batch_open(&t, ask, batch, b, e);
+    for (bool first = true; rc == 0; first = false) {
+        rc = whole_run(b, ask->env, &unused, e);
+        if (rc == 0 && first)
+            warm(ctx);
+    }
+    profile_batch_free(b);
+    free(b);
+    tools_close(&t);
+    return rc == HP_ECANCELED ? 0 : rc;
 }

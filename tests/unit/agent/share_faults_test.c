@@ -78,6 +78,34 @@ static int part_loaded(void *ctx)
     return rc;
 }
 
+static void on_going(void *ctx, const struct share_measuring *how)
+{
+    (void)ctx;
+    (void)how;
+}
+
+static int network_measured(void *ctx)
+{
+    static const uint32_t one[] = {1};
+    const struct share_bench *b = ctx;
+    struct message_measure measure = {.batches = {one, 1}, .shares = {one, 1}, .budget_ms = 1};
+    struct message_dim side = {"", SHARE_SIDE};
+    const struct message_share share = {.dims = {&side, 1}, .measure = {&measure, 1}};
+    const atomic_bool stop = false;
+    const struct share_measure_config c = {.share = &share,
+                                           .path = b->path,
+                                           .model = "net",
+                                           .kind = "K",
+                                           .memory_bytes = UINT32_MAX,
+                                           .stop = &stop,
+                                           .goes_on = on_going};
+    struct buffer json = {0};
+    struct err e = {0};
+    int rc = share_measure(&c, &json, &e);
+    buffer_free(&json);
+    return rc;
+}
+
 TEST(runners_peers_and_parts_bear_failing_allocations)
 {
     struct share_bench *b = share_bench_open(NULL);
@@ -86,6 +114,7 @@ TEST(runners_peers_and_parts_bear_failing_allocations)
     faults_each("runner of a share", runner_used, b);
     faults_each("peers of a plan", peers_used, b);
     faults_each("part of a share", part_loaded, b);
+    faults_each("measurement of a network", network_measured, b);
     share_bench_close(&b);
 }
 

@@ -260,6 +260,64 @@ TEST(what_waits_is_bounded_and_a_share_that_stops_drops_it)
     share_bench_close(&b);
 }
 
+struct measured_told {
+    struct share_told *told;
+    uint64_t id;
+    char profile[64];
+    int count, code;
+};
+
+static void on_measures(void *ctx, uint64_t id, const struct share_measuring *how)
+{
+    (void)ctx;
+    (void)id;
+    (void)how;
+}
+
+static void on_measured(void *ctx, uint64_t id, const char *profile, const struct err *e)
+{
+    struct measured_told *t = ctx;
+    pthread_mutex_lock(&t->told->lock);
+    t->id = id;
+    t->code = e ? e->code : 0;
+    snprintf(t->profile, sizeof t->profile, "%s", profile);
+    t->count++;
+    pthread_cond_broadcast(&t->told->changed);
+    pthread_mutex_unlock(&t->told->lock);
+}
+
+TEST(a_share_that_is_to_be_measured_answers_with_its_id_and_takes_no_batches)
+{
+    struct share_bench *b = share_bench_open(NULL);
+    struct measured_told t = {.told = &b->told};
+    share_wait(b, &b->told.n_loaded, 2);
+    static struct message_dim side = {"", SHARE_SIDE};
+    struct message_measure measure = {.id = 77, .budget_ms = 20};
+    struct message_share share = {
+        .parts = 1, .n_blocks = 1, .batch = 1, .dims = {&side, 1}, .measure = {&measure, 1}};
+    struct message m = {.type = MESSAGE_STAGE_PREPARE};
+    m.u.stage_prepare = (struct message_stage_prepare){
+        .deployment = 9, .generation = 1, .end_layer = 1, .share = {&share, 1}};
+    struct message_ref *order = message_of_test(&m);
+    struct share_runner *r = NULL;
+    struct share_runner_config c = {.prepare = order,
+                                    .path = b->path,
+                                    .memory_bytes = UINT32_MAX,
+                                    .data = b->nodes[0].data,
+                                    .measures = on_measures,
+                                    .measured = on_measured,
+                                    .kind = "K",
+                                    .ctx = &t};
+    assert_int_equal(share_runner_create(&c, &r, NULL), 0);
+    share_wait(b, &t.count, 1);
+    assert_int_equal(t.id, 77);
+    assert_int_equal(t.code, 0);
+    assert_non_null(strstr(t.profile, "hp-profile/1"));
+    share_runner_destroy(&r);
+    message_ref_release(order);
+    share_bench_close(&b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -271,6 +329,7 @@ int main(void)
         cmocka_unit_test(batches_of_a_share_that_is_never_connected_are_told),
         cmocka_unit_test(a_share_that_is_gone_fails_what_is_sent_to_it),
         cmocka_unit_test(a_network_that_is_none_fails_to_load_and_its_batches_fail),
+        cmocka_unit_test(a_share_that_is_to_be_measured_answers_with_its_id_and_takes_no_batches),
         cmocka_unit_test(what_waits_is_bounded_and_a_share_that_stops_drops_it),
     };
     return cmocka_run_group_tests_name("share_runner", tests, NULL, NULL);

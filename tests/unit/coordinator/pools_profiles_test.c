@@ -1,0 +1,472 @@
+/* Networks that no profile tells of: agents measure them, one of each kind, what they say is
+ * checked and kept, and a workload is planned with it. The test plays the agents. */
+#include <sodium.h>
+#include <stdio.h>
+
+#include "coordinator/pools/pools.h"
+#include "tests/unit/coordinator/core_fixture.h"
+
+enum { LAYERS = 14 };
+
+static const char tensor[] = "{\"name\": \"x\", \"type\": 1, \"dims\": [-1, 2]}";
+
+static const char *manifest_hex(void)
+{
+    static char hex[2048];
+    static const uint8_t digest[32] = {7};
+    struct manifest_file file = {"m.onnx", 100};
+    struct manifest_chunk chunk = {0, 0, 100, {digest, sizeof digest}};
+    struct manifest m = {.name = "m", .files = {&file, 1}, .chunks = {&chunk, 1}};
+    struct buffer bytes = {0};
+    manifest_encode(&m, &bytes);
+    sodium_bin2hex(hex, sizeof hex, bytes.data, bytes.size);
+    buffer_free(&bytes);
+    return hex;
+}
+
+/* A workload without a profile. */
+static const struct message_answer *apply(struct fixture *f, bool dry)
+{
+    static char arguments[9000];
+    snprintf(arguments, sizeof arguments,
+             "{\"dry_run\": %s, \"document\": {\"workload\": {\"format\": \"hp-workload/1\", "
+             "\"models\": [{\"name\": \"m\", \"weight\": 1, \"slo_s\": 0.1}], \"slo_margin\": 0.2, "
+             "\"max_stages\": 2}, \"profiles\": {}, \"source_machine\": \"a0\", \"networks\": "
+             "[{\"name\": \"m\", \"manifest\": \"%s\", \"source_path\": \"/m.onnx\", "
+             "\"limit_bytes\": 1000, \"inputs\": [%s], \"outputs\": [%s], \"dims\": {\"s\": "
+             "8}}]}}",
+             dry ? "true" : "false", manifest_hex(), tensor, tensor);
+    return fixture_ask(f, "apply", arguments, NULL);
+}
+
+/* `more` begins with a comma, or is "". */
+static const struct message_answer *measure(struct fixture *f, const char *more)
+{
+    static char arguments[5000];
+    snprintf(arguments, sizeof arguments,
+             "{\"document\": {\"network\": {\"name\": \"m.onnx\", \"manifest\": \"%s\", "
+             "\"source_path\": \"/m.onnx\", \"dims\": {\"s\": 8}}, \"source_machine\": \"a0\"%s}}",
+             manifest_hex(), more);
+    return fixture_ask(f, "profile.network", arguments, NULL);
+}
+
+/* ---- agents ---- */
+
+/* The last order to measure that an agent got; fails where it got none. */
+static const struct message_stage_prepare *ordered(const struct fixture *f, int agent)
+{
+    const struct message *m = fixture_last(f, 10 + (uint64_t)agent, MESSAGE_STAGE_PREPARE);
+    assert_non_null(m);
+    assert_int_equal(m->u.stage_prepare.share.count, 1);
+    return &m->u.stage_prepare;
+}
+
+static const struct message_measure *ordered_measure(const struct fixture *f, int agent)
+{
+    const struct message_share *s = ordered(f, agent)->share.items;
+    assert_int_equal(s->measure.count, 1);
+    return s->measure.items;
+}
+
+static bool was_ordered(const struct fixture *f, int agent)
+{
+    const struct message *m = fixture_last(f, 10 + (uint64_t)agent, MESSAGE_STAGE_PREPARE);
+    const struct message_share *s = m ? m->u.stage_prepare.share.items : NULL;
+    return s && s->measure.count == 1;
+}
+
+/* Layers of `each_s` seconds a sample, of which the first shares' times are twice as long on half
+ * the device. */
+static char *profile_text(const char *kind, int layers, double each_s)
+{
+    struct buffer b = {0};
+    buffer_printf(&b, "{\"format\": \"hp-profile/1\", \"model\": \"m\", \"layers\": [");
+    for (int i = 0; i < layers; i++)
+        buffer_printf(&b, "%s{\"name\": \"l%d\", \"class\": \"l%d\", \"output_bytes\": 8}",
+                      i ? ", " : "", i, i);
+    buffer_printf(&b, "], \"latency\": {\"%s\": {", kind);
+    for (int i = 0; i < layers; i++)
+        buffer_printf(&b,
+                      "%s\"l%d\": {\"share\": [1, 2], \"batch\": [1, 2], \"seconds\": [[%g, %g], "
+                      "[%g, %g]]}",
+                      i ? ", " : "", i, each_s, 2 * each_s, 2 * each_s, 4 * each_s);
+    buffer_printf(&b,
+                  "}}, \"measured\": [{\"kind\": \"%s\", \"share\": 1, \"batch\": 1, "
+                  "\"whole_s\": 1, \"sum_s\": 1, \"sum_error\": 0, \"spread\": 0.01, "
+                  "\"runs\": 11}]}",
+                  kind);
+    char *text = strdup(buffer_cstr(&b));
+    buffer_free(&b);
+    return text;
+}
+
+static void result_say(struct fixture *f, int agent, const char *tables, const char *code,
+                       const char *text)
+{
+    struct message m = {.type = MESSAGE_PROFILE_RESULT, .id = ordered_measure(f, agent)->id};
+    m.u.profile_result = (struct message_profile_result){
+        .model = {NULL, 0}, .kind = "", .tables = tables, .code = code, .text = text};
+    fixture_say(f, 10 + (uint64_t)agent, fixture_key(agent), &m);
+}
+
+static void profile_say(struct fixture *f, int agent, const char *kind, double each_s)
+{
+    char *text = profile_text(kind, LAYERS, each_s);
+    result_say(f, agent, text, "", "");
+    free(text);
+}
+
+static void state_say(struct fixture *f, int agent, const char *state, const char *code,
+                      const char *text)
+{
+    const struct message_stage_prepare *p = ordered(f, agent);
+    struct message m = {.type = MESSAGE_STAGE_STATE};
+    m.u.stage_state = (struct message_stage_state){.deployment = p->deployment,
+                                                   .generation = p->generation,
+                                                   .stage = p->stage,
+                                                   .state = state,
+                                                   .code = code,
+                                                   .text = text,
+                                                   .hint = ""};
+    fixture_say(f, 10 + (uint64_t)agent, fixture_key(agent), &m);
+}
+
+static void agents_open(struct fixture *f, const char *const *kinds, int n)
+{
+    fixture_open(f);
+    for (int i = 0; i < n; i++)
+        fixture_agent(f, i, kinds[i], 1e9);
+}
+
+/* The last answer to hpctl, and what it says; the caller's to release. */
+static json_t *answered(const struct fixture *f, const char *code)
+{
+    const struct message *m = fixture_last(f, ADMIN, MESSAGE_ANSWER);
+    assert_non_null(m);
+    assert_string_equal(m->u.answer.code, code);
+    return json_loads(m->u.answer.result, 0, NULL);
+}
+
+static void assert_unloaded(const struct fixture *f, int agent)
+{
+    const struct message *m = fixture_last(f, 10 + (uint64_t)agent, MESSAGE_STAGE_UNLOAD);
+    assert_non_null(m);
+    assert_int_equal(m->u.stage_unload.deployment, ordered(f, agent)->deployment);
+}
+
+static const char *const fast_fast_slow[] = {"fast", "fast", "slow"};
+
+/* ---- what is asked for ---- */
+
+TEST(one_device_of_each_kind_measures_and_the_answer_has_about_ten_blocks_of_all_kinds)
+{
+    struct fixture f;
+    agents_open(&f, fast_fast_slow, 3);
+    measure(&f, ", \"batches\": [1, 2], \"shares\": [1, 2], \"budget_s\": 3");
+    assert_false(was_ordered(&f, 1));
+    const struct message_measure *asked = ordered_measure(&f, 0);
+    assert_int_equal(asked->batches.count, 2);
+    assert_int_equal(asked->shares.items[1], 2);
+    assert_int_equal(asked->budget_ms, 3000);
+    const struct message_share *share = ordered(&f, 0)->share.items;
+    assert_string_equal(((const struct message_dim *)share->dims.items)->symbol, "s");
+    struct message going = {.type = MESSAGE_PROFILE_PROGRESS, .id = asked->id};
+    going.u.profile_progress =
+        (struct message_profile_progress){.what = "batches of 2", .points = 3};
+    fixture_say(&f, 10, fixture_key(0), &going);
+    json_t *told = answered(&f, "ok");
+    assert_string_equal(json_string_value(json_object_get(told, "what")), "batches of 2");
+    json_decref(told);
+    profile_say(&f, 0, "fast", 0.001);
+    profile_say(&f, 2, "slow", 0.003);
+    json_t *made = answered(&f, "ok"), *latency = json_object_get(made, "latency");
+    assert_int_equal(json_array_size(json_object_get(made, "layers")), 10);
+    assert_int_equal(json_array_size(json_object_get(made, "bounds")), 11);
+    assert_int_equal(json_object_size(latency), 2);
+    assert_int_equal(json_array_size(json_object_get(made, "measured")), 2);
+    assert_int_equal(json_array_size(json_object_get(made, "failed")), 0);
+    double sum = 0;
+    const char *name;
+    json_t *table;
+    json_object_foreach(json_object_get(latency, "slow"), name, table) sum +=
+        json_number_value(json_array_get(json_array_get(json_object_get(table, "seconds"), 1), 1));
+    assert_true(sum > LAYERS * 0.012 - 1e-9 && sum < LAYERS * 0.012 + 1e-9);
+    json_decref(made);
+    assert_unloaded(&f, 0);
+    assert_unloaded(&f, 2);
+    fixture_close(&f);
+}
+
+TEST(of_several_agents_of_a_kind_the_slowest_counts)
+{
+    struct fixture f;
+    agents_open(&f, fast_fast_slow, 2);
+    measure(&f, ", \"every\": true, \"blocks\": 1");
+    profile_say(&f, 0, "fast", 0.001);
+    profile_say(&f, 1, "fast", 0.002);
+    json_t *made = answered(&f, "ok");
+    json_t *table =
+        json_object_get(json_object_get(json_object_get(made, "latency"), "fast"), "block0");
+    double s =
+        json_number_value(json_array_get(json_array_get(json_object_get(table, "seconds"), 0), 0));
+    assert_true(s > LAYERS * 0.002 - 1e-9 && s < LAYERS * 0.002 + 1e-9);
+    assert_int_equal(json_array_size(json_object_get(made, "measured")), 2);
+    json_decref(made);
+    fixture_close(&f);
+}
+
+TEST(a_kind_that_cannot_is_named_and_the_others_count)
+{
+    static const char *const kinds[] = {"fast", "gpu", "slow", "old"};
+    struct fixture f;
+    agents_open(&f, kinds, 4);
+    measure(&f, "");
+    state_say(&f, 1, "failed", "unsupported", "networks run on CPUs alone");
+    result_say(&f, 2, "", "no_memory", "no memory for a profile");
+    profile_say(&f, 0, "fast", 0.001);
+    char *other = profile_text("old", LAYERS - 2, 0.001); /* it cuts the network otherwise */
+    result_say(&f, 3, other, "", "");
+    free(other);
+    json_t *made = answered(&f, "ok"), *failed = json_object_get(made, "failed");
+    assert_int_equal(json_object_size(json_object_get(made, "latency")), 1);
+    assert_int_equal(json_array_size(failed), 3);
+    json_decref(made);
+    fixture_close(&f);
+}
+
+TEST(where_no_kind_can_the_first_reason_is_the_answer)
+{
+    struct fixture f;
+    agents_open(&f, fast_fast_slow, 1);
+    measure(&f, "");
+    state_say(&f, 0, "failed", "unsupported", "no operator of the name Foo");
+    json_t *none = answered(&f, "unsupported");
+    json_decref(none);
+    const struct message *m = fixture_last(&f, ADMIN, MESSAGE_ANSWER);
+    assert_non_null(strstr(m->u.answer.text, "Foo"));
+    assert_unloaded(&f, 0);
+    fixture_close(&f);
+}
+
+TEST(what_cannot_be_believed_is_refused)
+{
+    static const struct {
+        const char *tables, *says;
+    } cases[] = {
+        {"", ""},
+        {"[1]", ""},
+        {"{\"format\": \"hp-profile/1\", \"layers\": [{\"class\": \"a\", \"output_bytes\": 1}], "
+         "\"latency\": {\"slow\": {\"a\": {\"share\": [1], \"batch\": [1], \"seconds\": [[1]]}}}}",
+         "it is none of a network on a fast alone"},
+        {"{\"format\": \"hp-profile/1\", \"layers\": [{\"class\": \"a\", \"output_bytes\": 1}], "
+         "\"latency\": {\"fast\": {\"a\": {\"share\": [1], \"batch\": [1], \"seconds\": "
+         "[[9999]]}}}}",
+         "more than an hour"},
+        {"{\"format\": \"hp-profile/1\", \"layers\": [{\"class\": \"a\", "
+         "\"output_bytes_per_token\": 1}], \"latency\": {\"fast\": {\"a\": {\"slice\": [1], "
+         "\"prefix\": [0], \"seconds\": [[1]]}}}}",
+         "it is none of a network"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct fixture f;
+        agents_open(&f, fast_fast_slow, 1);
+        measure(&f, "");
+        result_say(&f, 0, cases[i].tables, "", "");
+        const struct message *m = fixture_last(&f, ADMIN, MESSAGE_ANSWER);
+        assert_string_not_equal(m->u.answer.code, "ok");
+        assert_non_null(strstr(m->u.answer.text, cases[i].says));
+        fixture_close(&f);
+    }
+}
+
+TEST(questions_that_are_wrong_are_refused_by_place)
+{
+    static const struct {
+        const char *more, *code;
+    } cases[] = {
+        {", \"batches\": [0]", "malformed"},     {", \"budget_s\": 0", "malformed"},
+        {", \"blocks\": 65", "malformed"},       {", \"shares\": {}", "malformed"},
+        {", \"agents\": [\"a9\"]", "not_found"}, {", \"agents\": 3", "malformed"},
+    };
+    struct fixture f;
+    agents_open(&f, fast_fast_slow, 1);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        assert_string_equal(measure(&f, cases[i].more)->code, cases[i].code);
+    assert_string_equal(fixture_ask(&f, "profile.network", "{}", NULL)->code, "malformed");
+    assert_string_equal(fixture_ask(&f, "profile.network", "{\"document\": {}}", NULL)->code,
+                        "malformed");
+    assert_false(was_ordered(&f, 0));
+    fixture_close(&f);
+}
+
+/* ---- what happens meanwhile ---- */
+
+static void beats(struct fixture *f, int first, int end, uint64_t ms)
+{
+    for (; ms >= 300; ms -= 300) {
+        fixture_pass_ms(f, 300);
+        for (int i = first; i < end; i++)
+            fixture_beat(f, 10 + (uint64_t)i, fixture_key(i));
+    }
+}
+
+TEST(an_agent_that_is_lost_is_replaced_by_another_of_its_kind)
+{
+    struct fixture f;
+    agents_open(&f, fast_fast_slow, 2);
+    measure(&f, "");
+    assert_true(was_ordered(&f, 0) && !was_ordered(&f, 1));
+    uint64_t first = ordered_measure(&f, 0)->id;
+    beats(&f, 1, 2, 3600);
+    assert_true(was_ordered(&f, 1));
+    assert_true(ordered_measure(&f, 1)->id != first);
+    profile_say(&f, 1, "fast", 0.001);
+    json_decref(answered(&f, "ok"));
+    fixture_close(&f);
+}
+
+TEST(where_the_lost_agent_was_the_last_of_its_kind_that_is_the_answer)
+{
+    struct fixture f;
+    agents_open(&f, fast_fast_slow, 1);
+    measure(&f, "");
+    fixture_pass_ms(&f, 4000);
+    const struct message *m = fixture_last(&f, ADMIN, MESSAGE_ANSWER);
+    assert_string_equal(m->u.answer.code, "link");
+    assert_non_null(strstr(m->u.answer.text, "\"a0\" was lost while it measured"));
+    fixture_close(&f);
+}
+
+TEST(who_leaves_frees_the_agents)
+{
+    struct fixture f;
+    agents_open(&f, fast_fast_slow, 3);
+    measure(&f, "");
+    assert_string_equal(measure(&f, ", \"agents\": [\"a0\"]")->code, "busy");
+    coord_peer_gone(f.core, ADMIN);
+    fixture_settle(&f);
+    assert_unloaded(&f, 0);
+    assert_unloaded(&f, 2);
+    size_t before = f.n_sent;
+    profile_say(&f, 0, "fast", 0.001); /* too late */
+    for (size_t i = before; i < f.n_sent; i++)
+        assert_int_not_equal(f.sent[i].peer, ADMIN);
+    measure(&f, "");
+    profile_say(&f, 0, "fast", 0.001);
+    profile_say(&f, 2, "slow", 0.001);
+    json_decref(answered(&f, "ok"));
+    fixture_close(&f);
+}
+
+/* ---- a workload ---- */
+
+/* Every share that is to serve says that it is ready. */
+static int shares_ready(struct fixture *f, size_t from)
+{
+    int n = 0;
+    for (size_t i = from; i < f->n_sent; i++) {
+        const struct message_stage_prepare *p = &f->sent[i].m.u.stage_prepare;
+        const struct message_share *s = p->share.items;
+        if (f->sent[i].type != MESSAGE_STAGE_PREPARE || s->measure.count)
+            continue;
+        assert_int_equal(s->n_blocks, 10);
+        assert_int_equal(s->bounds.count, 11);
+        assert_int_equal(s->bounds.items[10], LAYERS);
+        state_say(f, (int)f->sent[i].peer - 10, "ready", "", "");
+        n++;
+    }
+    return n;
+}
+
+static void assert_state(struct fixture *f, const char *state)
+{
+    json_t *d = pools_describe(f->core);
+    assert_string_equal(json_string_value(json_object_get(d, "state")), state);
+    json_decref(d);
+}
+
+TEST(a_workload_without_a_profile_is_measured_planned_and_served_and_measured_once)
+{
+    struct fixture f;
+    agents_open(&f, fast_fast_slow, 3);
+    apply(&f, false);
+    assert_state(&f, "none");
+    profile_say(&f, 0, "fast", 0.0001);
+    size_t before = f.n_sent;
+    profile_say(&f, 2, "slow", 0.0002);
+    assert_state(&f, "preparing");
+    assert_int_equal(shares_ready(&f, before), 3);
+    beats(&f, 0, 3, 600);
+    assert_state(&f, "serving");
+    before = f.n_sent;
+    apply(&f, true); /* of what is kept */
+    json_t *diff = answered(&f, "ok");
+    assert_non_null(json_object_get(diff, "next"));
+    json_decref(diff);
+    for (size_t i = before; i < f.n_sent; i++)
+        assert_int_not_equal(f.sent[i].type, MESSAGE_STAGE_PREPARE);
+    fixture_close(&f);
+}
+
+TEST(what_was_measured_outlives_the_coordinator_and_can_be_dropped)
+{
+    struct fixture f;
+    agents_open(&f, fast_fast_slow, 1);
+    measure(&f, "");
+    profile_say(&f, 0, "fast", 0.0001);
+    fixture_restart(&f);
+    fixture_join(&f, 10, fixture_key(0), "a0", "", fixture_node("fast", 1e9));
+    fixture_beat(&f, 10, fixture_key(0));
+    const struct message_answer *ls = fixture_ask(&f, "profile.ls", "{}", NULL);
+    assert_non_null(strstr(ls->result, "m.onnx"));
+    size_t before = f.n_sent;
+    apply(&f, false);
+    assert_int_equal(shares_ready(&f, before), 1);
+    assert_string_equal(fixture_ask(&f, "profile.rm", "{\"model\": \"m.onnx\"}", NULL)->code, "ok");
+    assert_string_equal(fixture_ask(&f, "profile.rm", "{\"model\": \"m.onnx\"}", NULL)->code,
+                        "not_found");
+    fixture_restart(&f);
+    ls = fixture_ask(&f, "profile.ls", "{}", NULL);
+    assert_null(strstr(ls->result, "m.onnx"));
+    fixture_close(&f);
+}
+
+TEST(a_kind_that_cannot_run_a_network_is_not_asked_again_for_a_plan)
+{
+    static const char *const kinds[] = {"fast", "gpu"};
+    struct fixture f;
+    agents_open(&f, kinds, 2);
+    apply(&f, false);
+    state_say(&f, 1, "failed", "unsupported", "networks run on CPUs alone");
+    size_t before = f.n_sent;
+    profile_say(&f, 0, "fast", 0.0001);
+    assert_int_equal(shares_ready(&f, before), 1);
+    beats(&f, 0, 2, 600);
+    assert_state(&f, "serving");
+    before = f.n_sent;
+    apply(&f, true);
+    for (size_t i = before; i < f.n_sent; i++)
+        assert_int_not_equal(f.sent[i].type, MESSAGE_STAGE_PREPARE);
+    fixture_close(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(
+            one_device_of_each_kind_measures_and_the_answer_has_about_ten_blocks_of_all_kinds),
+        cmocka_unit_test(of_several_agents_of_a_kind_the_slowest_counts),
+        cmocka_unit_test(a_kind_that_cannot_is_named_and_the_others_count),
+        cmocka_unit_test(where_no_kind_can_the_first_reason_is_the_answer),
+        cmocka_unit_test(what_cannot_be_believed_is_refused),
+        cmocka_unit_test(questions_that_are_wrong_are_refused_by_place),
+        cmocka_unit_test(an_agent_that_is_lost_is_replaced_by_another_of_its_kind),
+        cmocka_unit_test(where_the_lost_agent_was_the_last_of_its_kind_that_is_the_answer),
+        cmocka_unit_test(who_leaves_frees_the_agents),
+        cmocka_unit_test(
+            a_workload_without_a_profile_is_measured_planned_and_served_and_measured_once),
+        cmocka_unit_test(what_was_measured_outlives_the_coordinator_and_can_be_dropped),
+        cmocka_unit_test(a_kind_that_cannot_run_a_network_is_not_asked_again_for_a_plan),
+    };
+    return cmocka_run_group_tests_name("pools_profiles", tests, NULL, NULL);
+}
