@@ -140,6 +140,7 @@ static int read_numbers(struct workload *w, const struct json_at *at, struct err
     uint64_t stages, pipelines;
     int rc;
     if ((rc = read_margin(at, 0, &w->slo_margin, e)) < 0 ||
+        (rc = json_opt_number_min(at, "replan_margin", 0, 0, &w->replan_margin, e)) < 0 ||
         (rc = json_opt_u64(at, "max_stages", 2, &stages, e)) < 0 ||
         (rc = json_opt_u64(at, "pipelines_per_assignment", 0, &pipelines, e)) < 0 ||
         (rc = json_opt_bool(at, "share_devices_across_pipelines", false,
@@ -151,6 +152,8 @@ static int read_numbers(struct workload *w, const struct json_at *at, struct err
     if (pipelines > 64)
         return json_fail(at, e, "pipelines_per_assignment is %llu, expected 0 (any number) to 64",
                          (unsigned long long)pipelines);
+    if (w->replan_margin > 100)
+        return json_fail(at, e, "replan_margin is %g, expected 0 (never) to 100", w->replan_margin);
     w->max_stages = (int)stages;
     w->pipelines_per_assignment = (int)pipelines;
     return 0;

@@ -42,8 +42,10 @@ struct workload {
     struct arena arena; /* owns all below except the profiles, which own themselves */
     struct workload_model *models;
     int n_models;
-    double slo_margin;            /* default of the models' */
-    int max_stages;               /* 1 to WORKLOAD_MAX_STAGES */
+    double slo_margin;    /* default of the models' */
+    double replan_margin; /* who serves it corrects profiles and replans where batches take so much
+                             more, or less, than planned (0.2: a fifth); 0: never */
+    int max_stages;       /* 1 to WORKLOAD_MAX_STAGES */
     int pipelines_per_assignment; /* of one sequence of kinds; 0: any number */
     struct workload_shares *shares;
     int n_shares;

@@ -29,6 +29,22 @@ static int64_t leg_computed_ns(const struct coord *c, const struct pool_batch *b
     return (int64_t)(took_ns < most_ns ? took_ns : most_ns);
 }
 
+/* One batch counts for no more than that: somebody may have stood still. */
+static const double RATIO_MOST = 8;
+
+/* How far it was off, where the workload wants to be planned anew for that. */
+static void ratio_note(const struct pool_plan *p, struct pool_share *s, double planned_s,
+                       double actual_s)
+{
+    double margin = p->spec->workload.replan_margin, ratio = actual_s / planned_s;
+    if (margin <= 0 || planned_s <= 0)
+        return;
+    ratio = ratio < 1 / RATIO_MOST ? 1 / RATIO_MOST : ratio < RATIO_MOST ? ratio : RATIO_MOST;
+    s->slow += ratio > 1 + margin;
+    s->fast += ratio < 1 / (1 + margin);
+    s->ratio_sum += ratio;
+}
+
 static void computing_correct(struct pool_plan *p, const struct pool_batch *b,
                               const struct infer_stage_times *t)
 {
@@ -43,6 +59,8 @@ static void computing_correct(struct pool_plan *p, const struct pool_batch *b,
     s->batches++;
     s->actual_s += (double)(t->ended_ns - t->began_ns) * 1e-9;
     s->planned_s += (double)(t->planned_end_ns - t->planned_start_ns) * 1e-9;
+    ratio_note(p, s, (double)(t->planned_end_ns - t->planned_start_ns) * 1e-9,
+               (double)(t->ended_ns - t->began_ns) * 1e-9);
 }
 
 /* Transfers are told by what arrived when. */

@@ -74,6 +74,7 @@ static void spec_revert(struct coord *c)
     s->spec = pool_spec_use(s->current->spec);
     s->failures = 0;
     s->failure = (struct err){0}; /* whoever applied it was told */
+    s->why_next[0] = '\0';
     s->planned_members = s->current->lacks ? 0 : s->current->members;
     effects_store_json(c, "pools", "workload", json_incref(s->spec->document));
     log_info("coordinator", "pools_kept", "models=%d", s->spec->workload.n_models);
@@ -128,10 +129,12 @@ static void on_planned(struct coord *c, struct pool_plan *plan, uint64_t peer, u
         pool_moves_fail(c, &e);
         return;
     }
-    const char *said = !s->current                      ? "it was applied"
+    const char *said = s->why_next[0]                   ? s->why_next
+                       : !s->current                    ? "it was applied"
                        : s->current->spec != plan->spec ? "another workload was applied"
                                                         : "agents have come or gone";
     snprintf(plan->why, sizeof plan->why, "%s", said);
+    s->why_next[0] = '\0';
     plan->members = s->planned_members;
     pool_moves_next_drop(c);
     s->next = plan;

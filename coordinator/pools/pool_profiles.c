@@ -129,6 +129,8 @@ int pool_profiles_set(struct coord *c, const struct pool_profile_of *of, const c
         return err_no_memory(e, "a profile");
     if (record)
         effects_store_json(c, "network_profile", p->key, json_incref(record));
+    else
+        effects_forget(c, "network_profile", p->key);
     return 0;
 }
 

@@ -21,6 +21,7 @@ struct pool_planning;
 enum {
     POOL_MAX_SHARES = 1024,
     POOL_MAX_PEERS = 256,
+    POOL_WHY = 200,
     POOL_MAX_TRIES = 3,           /* of a sample, where agents could not be reached */
     POOL_OVERHEAD_NS = 1000000,   /* on the way out and back, before it was measured */
     POOL_MOST_FLYING = 64,        /* batches at a share; it takes no more than four times as many */
@@ -92,6 +93,8 @@ struct pool_share {
     uint64_t upload_session, asked_ns; /* when hpctl was asked for these; 0: not yet */
     uint64_t measure_id;               /* of the answers about what is measured */
     double planned_s, actual_s;        /* of the batches that it ran */
+    uint64_t slow, fast;               /* of these, beyond the workload's replan_margin */
+    double ratio_sum;                  /* of actual to planned, with that margin */
     uint64_t batches;
     int flying; /* batches that left for it as the first on their way, and their bytes */
     uint64_t flying_bytes;
@@ -149,7 +152,7 @@ struct pool_plan {
     struct pool_batch *batches;
     int n_held;             /* of these */
     uint64_t since_ns;      /* it is made ready; of one that ends: since when it ends */
-    char why[200];          /* it was made */
+    char why[POOL_WHY];     /* it was made */
     struct pool_plan *next; /* of those that end */
 };
 
@@ -189,6 +192,8 @@ struct pool_service {
     struct pool_request *requests;
     uint64_t listener_peer, listener_ask; /* hpctl that waits for `next`; 0: none */
     uint64_t planned_members;             /* hash of the agents that were planned with */
+    char why_next[POOL_WHY]; /* the next plan is made; "": workload or agents have changed */
+    uint64_t corrected_ns;   /* when profiles were last corrected; 0: never */
     uint64_t seen_members, seen_ns;
     uint64_t retry_ns; /* after a failure: not before */
     unsigned failures;

@@ -1,5 +1,6 @@
 #include "coordinator/pools/pools.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,6 +8,7 @@
 #include "coordinator/effects.h"
 #include "coordinator/member.h"
 #include "coordinator/pools/pool_batches.h"
+#include "coordinator/pools/pool_correction.h"
 #include "coordinator/pools/pool_describe.h"
 #include "coordinator/pools/pool_measuring.h"
 #include "coordinator/pools/pool_missing.h"
@@ -15,6 +17,8 @@
 #include "coordinator/pools/pool_planning.h"
 #include "coordinator/pools/pool_profiles.h"
 #include "coordinator/pools/pool_spec.h"
+
+enum { CORRECT_AGAIN_MS = 30000 }; /* a plan shows what it is worth for so long */
 
 /* ---- hpctl ---- */
 
@@ -40,6 +44,7 @@ static void spec_set(struct coord *c, struct pool_spec *spec)
     s->failures = 0;
     s->retry_ns = 0;
     s->planned_members = 0;
+    s->why_next[0] = '\0';
 }
 
 /* With profiles of all models; takes `document`. */
@@ -95,7 +100,7 @@ int pools_apply(struct coord *c, uint64_t peer, uint64_t ask, json_t *document, 
     }
     if (!missing)
         return document_apply(c, peer, ask, document, dry, e);
-    if (!json_object_get(document, "measured"))
+    if (!json_is_array(json_object_get(document, "measured")))
         json_object_set_new(document, "measured", json_array());
     json_array_append_new(json_object_get(document, "measured"), json_string(name));
     return pool_measuring_begin(c,
@@ -177,11 +182,33 @@ int pools_restore(struct coord *c, const char *key, json_t *value, struct err *e
 
 /* ---- steps ---- */
 
+/* What is off the plan is planned anew with corrected times, which are kept. */
+static void correction_step(struct coord *c)
+{
+    struct pool_service *s = c->pools;
+    const struct pool_plan *p = s->current;
+    if (!p || s->next || s->planning || p->spec != s->spec ||
+        (s->corrected_ns && coord_now(c) - s->corrected_ns < coord_ms(CORRECT_AGAIN_MS)))
+        return;
+    char why[POOL_WHY];
+    struct pool_spec *corrected = pool_correction_make(p, why);
+    if (!corrected)
+        return;
+    log_info("coordinator", "pools_corrected", "plan=%llu why=\"%s\"", (unsigned long long)p->id,
+             why);
+    s->corrected_ns = coord_now(c);
+    spec_set(c, corrected);
+    effects_store_json(c, "pools", "workload", json_incref(corrected->document));
+    snprintf(s->why_next, sizeof s->why_next, "%s", why);
+    pool_moves_begin(c);
+}
+
 void pools_tick(struct coord *c)
 {
     if (!c->pools)
         return;
     pool_measuring_tick(c);
+    correction_step(c);
     pool_moves_tick(c);
 }
 

@@ -11,6 +11,8 @@
 #include "transport/frame_tensors.h"
 
 static char document[8192];
+static double pools_replan_margin;        /* of what is applied */
+static uint64_t pools_batch_takes_ns = 1; /* as agents tell */
 
 /* One model of two blocks, input and output float32 [batch, 2]; kinds "fast" and "slow". */
 static inline const char *document_of(double slo_s)
@@ -25,6 +27,7 @@ static inline const char *document_of(double slo_s)
     snprintf(document, sizeof document,
              "{\"workload\": {\"format\": \"hp-workload/1\", \"models\": [{\"name\": \"m\", "
              "\"profile\": \"m.json\", \"weight\": 1, \"slo_s\": %g}], \"slo_margin\": 0.2, "
+             "\"replan_margin\": %g, "
              "\"max_stages\": 2}, \"profiles\": {\"m\": {\"format\": \"hp-profile/1\", "
              "\"model\": \"m\", \"layers\": [{\"name\": \"b0\", \"class\": \"b\", "
              "\"output_bytes\": 8}, {\"name\": \"b1\", \"class\": \"b\", \"output_bytes\": 8}], "
@@ -32,7 +35,8 @@ static inline const char *document_of(double slo_s)
              "\"source_machine\": \"a0\", \"networks\": [{\"name\": \"m\", \"manifest\": \"%s\", "
              "\"source_path\": \"/m.onnx\", \"limit_bytes\": 1000, \"inputs\": [%s], "
              "\"outputs\": [%s]}]}",
-             slo_s, tables[0], tables[1], json_string_value(manifest), tensor, tensor);
+             slo_s, pools_replan_margin, tables[0], tables[1], json_string_value(manifest), tensor,
+             tensor);
     json_decref(manifest);
     return document;
 }
@@ -203,9 +207,9 @@ static inline void frame_answer(struct fixture *f, const struct coord_frame *sen
     t.data = doubled;
     for (int i = 0; i < h.n_runs; i++) {
         legs[i].began_ns = f->clock.now_ns + 1;
-        legs[i].ended_ns = f->clock.now_ns + 2;
+        legs[i].ended_ns = f->clock.now_ns + 1 + pools_batch_takes_ns;
     }
-    f->clock.now_ns += 2;
+    f->clock.now_ns += 1 + pools_batch_takes_ns;
     uint64_t session = 0;
     assert_int_equal(coord_pool_sessions(f->core, &session, 1), 1);
     h.session = session;

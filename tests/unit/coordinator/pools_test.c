@@ -383,6 +383,64 @@ TEST(a_workload_that_is_wrong_is_refused_by_place)
     fixture_close(&f);
 }
 
+/* So many requests, one after the other, that take so long. */
+static void requests_pass(struct fixture *f, int n, uint64_t takes_ns)
+{
+    float values[2] = {1, 2};
+    struct ndarray input = input_of(values, 1);
+    struct infer_answer a;
+    struct err e;
+    pools_batch_takes_ns = takes_ns;
+    for (int i = 0; i < n; i++) {
+        size_t before = f->n_frames;
+        assert_int_equal(ask_infer(f, &input, &a, &e), 0);
+        frames_await(f, before + 1);
+        frame_answer(f, f->frames[before]);
+        assert_int_equal(a.status, 0);
+        fixture_beat(f, 10, fixture_key(0));
+    }
+    pools_batch_takes_ns = 1;
+}
+
+static json_int_t plans_of(struct fixture *f)
+{
+    json_t *d = described(f);
+    json_int_t n = json_integer_value(json_object_get(d, "plans"));
+    json_decref(d);
+    return n;
+}
+
+TEST(batches_that_take_longer_than_planned_are_planned_anew_where_the_workload_wants_that)
+{
+    static const double margins[] = {0, 0.3};
+    for (int i = 0; i < 2; i++) {
+        struct fixture f;
+        pools_replan_margin = margins[i];
+        serve(&f, two_fast, 1, 2);
+        size_t before = f.n_sent;
+        requests_pass(&f, 40, 9000000); /* 8 ms are planned: within */
+        beats(&f, 1, 500);
+        assert_state(&f, "serving");
+        requests_pass(&f, 200, 16000000);
+        beats(&f, 1, 500);
+        pools_replan_margin = 0;
+        assert_state(&f, i ? "moving" : "serving");
+        if (i) {
+            shares_ready(&f, before);
+            beats(&f, 1, 500);
+            json_t *d = described(&f), *current = json_object_get(d, "current");
+            const char *why = json_string_value(json_object_get(current, "why"));
+            if (!strstr(why, "batches of \"m\" take 1.") || !strstr(why, "on fast as planned"))
+                fail_msg("%s", why);
+            json_decref(d);
+            requests_pass(&f, 60, 15000000); /* as is planned now */
+            beats(&f, 1, 60000);
+            assert_int_equal(plans_of(&f), 2);
+        }
+        fixture_close(&f);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -397,6 +455,8 @@ int main(void)
         cmocka_unit_test(what_was_dropped_before_it_was_computed_costs_its_key_nothing),
         cmocka_unit_test(what_was_applied_outlives_the_coordinator),
         cmocka_unit_test(a_workload_that_is_wrong_is_refused_by_place),
+        cmocka_unit_test(
+            batches_that_take_longer_than_planned_are_planned_anew_where_the_workload_wants_that),
     };
     return cmocka_run_group_tests_name("pools", tests, NULL, NULL);
 }
