@@ -101,13 +101,13 @@ static int plan_make(struct network_part *p, const struct network_part_ask *a, i
 {
     struct network_plan **out = &p->plans[size * p->batch + batch - 1].plan;
     const struct onnx *o = network_onnx(p->network);
+    const struct network_dim *dims = a->n_dims ? a->dims + size * a->n_dims : NULL;
     struct ndarray *inputs = calloc((size_t)o->n_inputs + 1, sizeof *inputs);
     const struct ndarray **given = calloc((size_t)o->n_inputs + 1, sizeof *given);
     int rc =
         inputs && given ? network_stopped(p->network, e) : err_no_memory(e, "a part of a network");
     for (int i = 0; i < o->n_inputs && rc == 0; i++) {
-        rc = network_sizes_choose(&o->values[o->inputs[i]], batch, a->dims + size * a->n_dims,
-                                  a->n_dims, &inputs[i], e);
+        rc = network_sizes_choose(&o->values[o->inputs[i]], batch, dims, a->n_dims, &inputs[i], e);
         given[i] = &inputs[i];
     }
     rc = rc < 0 ? rc : network_inputs_check(p->network, given, e);
