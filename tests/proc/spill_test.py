@@ -1,6 +1,8 @@
 """KV cache that was given up and is kept in memory and on disk, on real agents: read back, found again after a restart, never believed when it was changed, and never another token."""
 import os
 import signal
+import struct
+import tempfile
 import threading
 
 from cluster import Cluster, DEMO, ROOT
@@ -11,6 +13,17 @@ STORY = "Once upon a time there was a little cluster that learned to answer. " *
 # Prompts so long that computing them takes longer than copying, however fast the machine is.
 OPTIONS = ("--compute", "f32", "--max-sequences", "2", "--max-context", "2048")
 TOKENS, PAGES = 1950, 30
+
+
+def with_longer_context(path, out, tokens):
+    """The same model, but for how many tokens it says that it takes."""
+    with open(path, "rb") as f:
+        data = f.read()
+    key = b"gemma3.context_length" + struct.pack("<I", 4)  # the type of its number
+    at = data.index(key) + len(key)
+    with open(out, "wb") as f:
+        f.write(data[:at] + struct.pack("<I", tokens) + data[at + 4:])
+    return out
 
 
 def cached(body):
@@ -140,19 +153,21 @@ def a_file_that_was_changed_is_dropped_and_the_prompt_computed():
 def what_a_window_sees_is_spilled_and_comes_back():
     if not os.path.exists(WINDOWED):
         skip("no models of families here")
-    with Cluster(agents=2, cores=1, kv_spill_memory="1MB", kv_spill_disk="64MB") as c:
-        c.deploy("demo", WINDOWED, "--agents", "a0,a1", "--compute", "f32", "--max-sequences", "2")
-        prompts = [[3 + (i * i + k * 7 + i * k) % 400 for i in range(449)] for k in range(5)]
+    length = 31 * 64
+    with tempfile.TemporaryDirectory() as folder, Cluster(agents=2, cores=1, kv_spill_memory="4MB", kv_spill_disk="64MB") as c:
+        model = with_longer_context(WINDOWED, os.path.join(folder, "model.gguf"), 2048)
+        c.deploy("demo", model, "--agents", "a0,a1", "--compute", "f32", "--max-sequences", "2")
+        prompts = [[3 + (i * i + k * 7 + i * k) % 400 for i in range(length + 1)] for k in range(5)]
         first = [complete(c, p, max_tokens=8) for p in prompts]
         c.wait("all but two are spilled", lambda: spills(c)["pages"] == 3)  # each is of use as a whole
         for i in (0, 1):
             body = complete(c, prompts[i], max_tokens=8)
-            assert cached(body) == 448 and body["choices"] == first[i]["choices"], (cached(body), body, first[i])
-        body = complete(c, prompts[0][:300] + [5] * 150, max_tokens=8)
+            assert cached(body) == length and body["choices"] == first[i]["choices"], (cached(body), body, first[i])
+        body = complete(c, prompts[0][:300] + [5] * (length - 299), max_tokens=8)
         told = spills(c)
         assert cached(body) == 0 and told["hits"] == 2 and told["failed"] == 0, (cached(body), told)
         # Near the end of a page the window has left what the page's beginning sees.
-        complete(c, prompts[0][:440], max_tokens=22)
+        complete(c, prompts[0][:length - 8], max_tokens=22)
         for p in prompts[1:3]:
             complete(c, p, max_tokens=8)
         assert spills(c)["given_up"] > told["given_up"], (spills(c), told)
