@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Two agents of one core each against one: the time to the first token of a long prompt, interleaved, medians.
 
-    bench/two_agents.py [--tokens 2048] [--repeat 5] [--small]
+    bench/two_agents.py [--tokens 2048] [--repeat 5] [--small | --model FILE.gguf]
 
 Prints the ratio, the pipeline's efficiency (compute of all stages over stages x time), and what two independent one-core agents do together
 in the same run, which is this machine's own limit: cores share memory bandwidth, caches and power."""
@@ -44,12 +44,13 @@ def options():
     parser.add_argument("--tokens", type=int, default=2048)
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--small", action="store_true", help="a model of 8 narrow blocks instead of the 1.1B one: to try the script")
+    parser.add_argument("--model", help="one of your own instead of the 1.1B one with random bf16 weights")
     return parser.parse_args()
 
 
 def main():
     o = options()
-    model = model_file(o.small)
+    model = o.model or model_file(o.small)
     if len(os.sched_getaffinity(0)) < 2:
         sys.exit("this benchmark needs two cores")
     chance = random.Random(1)
