@@ -207,6 +207,19 @@ static int open_all(struct model *m, const char *path, struct err *e)
     return rc < 0 ? rc : index_weights(m, e);
 }
 
+/* What to do where nobody who knew better has said it. */
+static void hint_at_file(int code, struct err *e)
+{
+    if (!e || *e->hint)
+        return;
+    if (code == HP_EUNSUPPORTED)
+        err_hint(e, "take a model, or a file of this one, of a kind that is known, or a newer "
+                    "hodgepodge");
+    else if (code == HP_EPARSE)
+        err_hint(e, "the file was changed, or is not whole: fetch it again, or convert the model "
+                    "anew");
+}
+
 static int open_as(const char *path, enum gguf_need need, struct model **out, struct err *e)
 {
     *out = NULL;
@@ -218,6 +231,7 @@ static int open_as(const char *path, enum gguf_need need, struct model **out, st
     int unread =
         model_check(m, e); /* a header that could not be read is not one that makes no sense */
     rc = unread < 0 ? unread : rc;
+    hint_at_file(rc, e);
     if (rc < 0)
         model_close(&m);
     *out = m;

@@ -154,13 +154,13 @@ static void latent_put(struct keys *k, const struct model_config *c)
         number_put(k, "rope.scaling.yarn_log_multiplier", (larger - 1) / log(c->rope.yarn->factor));
 }
 
-static void scales_put(struct keys *k, const struct model_config *c)
+static void scales_put(struct keys *k, const struct family *f, const struct model_config *c)
 {
     if (c->score_scale != 0 && !c->latent.rank)
         number_put(k, "attention.scale", (double)c->score_scale);
-    if (c->score_cap != 0)
+    if (c->score_cap != 0 || f->capped)
         number_put(k, "attn_logit_softcapping", (double)c->score_cap);
-    if (c->logit_cap != 0)
+    if (c->logit_cap != 0 || f->capped)
         number_put(k, "final_logit_softcapping", (double)c->logit_cap);
     if (c->embedding_scale != 0)
         number_put(k, "embedding_scale", (double)c->embedding_scale);
@@ -217,7 +217,7 @@ static int keys_of_config(struct model *m, struct gguf_header *h, struct err *e)
     windows_put(&k, f, c);
     experts_put(&k, c);
     latent_put(&k, c);
-    scales_put(&k, c);
+    scales_put(&k, f, c);
     pooling_put(&k, c);
     return convert_tokens(m, h, e);
 }

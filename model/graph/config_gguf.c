@@ -37,8 +37,10 @@ static int get_heads(const struct facts_source *k, const struct family *family,
                             &c->head_dim);
     rc = rc < 0 ? rc : get_count(k, "attention.value_length", c->head_dim, &values);
     if (rc == 0 && values != c->head_dim && !family->values_differ)
-        return err_set(k->e, HP_EUNSUPPORTED, "%s: keys of size %d with values of size %d", k->file,
-                       c->head_dim, values);
+        return err_set(k->e, HP_EUNSUPPORTED,
+                       "%s: keys of size %d with values of size %d (%s.attention.value_length), "
+                       "which models of family %s have not",
+                       k->file, c->head_dim, values, k->prefix, family->name);
     return rc;
 }
 
@@ -104,6 +106,24 @@ static int get_factors(const struct facts_source *k, const char *tensor, int dim
     return rope_factors_from_weight(k->file, factors, dims, k->arena, out, k->e);
 }
 
+/* Long sequences rotate otherwise where the file has factors for them, or says so. */
+static int long_factors_check(const struct facts_source *k, const struct model_config *c)
+{
+    char key[128];
+    struct gguf_string type;
+    int rc = gguf_get_string(k->gguf, k->file, key_of(k, "rope.scaling.type", key, sizeof key),
+                             &type, k->e);
+    bool both = rc == 0 && type.data && is_type(&type, "longrope"),
+         has_short = weight_table_find(k->weights, "rope_factors_short.weight");
+    if (rc < 0 || (c->rope.long_factors ? has_short : !has_short && !both))
+        return rc;
+    err_set(k->e, HP_EPARSE, "%s: tensor rope_factors_%s.weight is missing", k->file,
+            c->rope.long_factors ? "short" : "long");
+    err_hint(k->e, "without it long sequences would rotate otherwise: fetch the file again, or "
+                   "convert the model anew");
+    return HP_EPARSE;
+}
+
 static int get_rope(const struct facts_source *k, struct model_config *c)
 {
     static const double usual_base = 10000, one = 1;
@@ -115,6 +135,7 @@ static int get_rope(const struct facts_source *k, struct model_config *c)
     rc = rc < 0 ? rc : get_factors(k, "rope_factors_short.weight", c->rope.dims, &c->rope.factors);
     rc = rc < 0 ? rc
                 : get_factors(k, "rope_factors_long.weight", c->rope.dims, &c->rope.long_factors);
+    rc = rc < 0 ? rc : long_factors_check(k, c);
     if (rc < 0 || !c->rope.long_factors)
         return rc;
     rc = get_count(k, "rope.scaling.original_context_length", c->context, &c->rope.long_from);
@@ -151,7 +172,7 @@ static int refuse_variants(const struct facts_source *k, const struct family *fa
     char key[128];
     const struct gguf_key *pattern =
         gguf_find(k->gguf, key_of(k, "attention.sliding_window_pattern", key, sizeof key));
-    int rc = get_count(k, "attention.sliding_window", 0, &window);
+    int rc = get_count(k, "attention.sliding_window", family->gguf_window, &window);
     if (rc == 0 && pattern && pattern->type == GGUF_ARRAY)
         return get_window_list(k, pattern, window, c);
     rc = rc < 0 ? rc
@@ -236,7 +257,8 @@ int facts_from_gguf(const struct gguf *g, const char *file, struct weight_table 
     rc = rc < 0 ? rc : get_count(&k, "expert_count", 0, &experts);
     if (rc == 0 && experts > 0 && c->experts.n == 0)
         return err_set(e, HP_EUNSUPPORTED,
-                       "%s: a mixture of %d experts, which this version does not run", file,
-                       experts);
-    return rc < 0 ? rc : facts_check(out, file, e);
+                       "%s: key %s.expert_count is %d, and models of family %s have no experts",
+                       file, k.prefix, experts, c->architecture);
+    rc = rc < 0 ? rc : facts_check(out, file, e);
+    return rc < 0 ? rc : facts_gguf_heeded(&k, c);
 }

@@ -22,5 +22,7 @@ int facts_hub_pooling(const struct json_at *pooling, const struct json_at *modul
                       struct model_config *c, struct err *e);
 /* How config.json says that positions rotate: fills in the config's `rope`, and that of windows. */
 int facts_hub_rope(const struct facts_source *s, struct model_config *c);
+/* HP_EUNSUPPORTED where a GGUF file's keys ask for something that its family does not compute. */
+int facts_gguf_heeded(const struct facts_source *s, const struct model_config *c);
 
 #endif

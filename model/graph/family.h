@@ -76,6 +76,8 @@ struct family {
     const char *const *keeping_marks;
     /* What transformers takes where config.json lacks the key; 0: none. */
     int default_context, default_kv_heads, default_window;
+    int gguf_window;      /* of GGUF files that do not say theirs; 0: they have none */
+    bool capped;          /* scores and logits have caps unless a file says that they have none */
     bool values_differ;   /* in size from keys: the family reads both by itself */
     bool window_switched; /* the window counts where use_sliding_window says so, and from block
                              max_window_layers on */

@@ -73,6 +73,16 @@ static int bert_facts(const struct facts_source *s, struct family_facts *f)
     rc = rc < 0 ? rc : facts_pooling(s, POOLING_MEAN, c);
     const struct weight *types =
         s->form == FORM_GGUF ? weight_table_find(s->weights, "token_types.weight") : NULL;
+    uint64_t said = 0;
+    const uint64_t none = 0;
+    if (rc == 0 && s->form == FORM_GGUF)
+        rc = gguf_get_u64(s->gguf, s->file, "tokenizer.ggml.token_type_count", &none, &said, s->e);
+    if (rc == 0 && said > 0 && !types) {
+        err_set(s->e, HP_EPARSE, "%s: tensor token_types.weight is missing", s->file);
+        err_hint(s->e, "key tokenizer.ggml.token_type_count says that it is there: fetch the file "
+                       "again, or convert the model anew");
+        return HP_EPARSE;
+    }
     if (types && types->n_dims == 2 && types->shape[0] < MODEL_DIMENSION_MAX)
         c->token_types = (int)types->shape[0];
     return rc;

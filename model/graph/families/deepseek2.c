@@ -4,6 +4,7 @@
  * Keys are never made: a query's plain part is multiplied by its head's matrix instead, and so
  * meets the latent itself; values are made of what attention mixed. */
 #include <math.h>
+#include <string.h>
 
 #include "model/graph/families/parts.h"
 #include "model/graph/rope.h"
@@ -89,9 +90,9 @@ static int experts_read(const struct facts_source *s, struct model_config *c)
     static const struct part_expert_keys keys = {
         .n = "n_routed_experts", .used = "num_experts_per_tok", .width = "moe_intermediate_size"};
     struct expert_config *x = &c->experts;
-    int shared = 0, gating = 1, groups = 1;
-    const struct facts_key gating_key = {"expert_gating_func", NULL},
-                           groups_key = {"expert_group_count", "n_group"};
+    int shared = 0, groups = 1;
+    const struct facts_key groups_key = {NULL, "n_group"}, gating_key = {NULL, "scoring_func"};
+    const char *gating = "softmax";
     int rc = part_experts_read(s, &keys, c);
     rc = rc < 0 ? rc
                 : facts_count(s, (struct facts_key){"expert_shared_count", "n_shared_experts"}, 0,
@@ -103,11 +104,12 @@ static int experts_read(const struct facts_source *s, struct model_config *c)
     rc = rc < 0 ? rc
                 : facts_flag(s, (struct facts_key){"expert_weights_norm", "norm_topk_prob"}, false,
                              &x->renormalised);
-    rc = rc < 0 ? rc : facts_count(s, gating_key, 1, &gating);
     rc = rc < 0 ? rc : facts_count(s, groups_key, 1, &groups);
+    if (rc == 0 && s->form == FORM_HUB)
+        rc = json_opt_string(s->config, gating_key.hub, gating, &gating, s->e);
     if (rc < 0)
         return rc;
-    if (gating != 1)
+    if (strcmp(gating, "softmax") != 0)
         return facts_refuse(s, gating_key, "weights of experts other than by softmax");
     if (groups > 1)
         return facts_refuse(s, groups_key, "experts in groups");

@@ -24,20 +24,25 @@ static int score_divisor_get(const struct facts_source *s, struct model_config *
     return rc;
 }
 
+/* A null of config.json is no cap; a missing key is the family's usual one. */
+static int cap_get(const struct facts_source *s, const char *key, double usual, float *out)
+{
+    bool none = s->form == FORM_HUB && json_is_null(json_object_get(s->config->value, key));
+    return facts_number(s, (struct facts_key){key, key}, none ? 0 : usual, out);
+}
+
+static int caps_get(const struct facts_source *s, double scores, double logits,
+                    struct model_config *c)
+{
+    int rc = cap_get(s, "attn_logit_softcapping", scores, &c->score_cap);
+    return rc < 0 ? rc : cap_get(s, "final_logit_softcapping", logits, &c->logit_cap);
+}
+
 static int gemma2_facts(const struct facts_source *s, struct family_facts *f)
 {
     enum { LARGEST_BLOCKS = 46 };
-    struct model_config *c = &f->config;
-    int rc = score_divisor_get(s, c, LARGEST_BLOCKS);
-    rc = rc < 0
-             ? rc
-             : facts_number(s,
-                            (struct facts_key){"attn_logit_softcapping", "attn_logit_softcapping"},
-                            0, &c->score_cap);
-    return rc < 0 ? rc
-                  : facts_number(
-                        s, (struct facts_key){"final_logit_softcapping", "final_logit_softcapping"},
-                        0, &c->logit_cap);
+    int rc = score_divisor_get(s, &f->config, LARGEST_BLOCKS);
+    return rc < 0 ? rc : caps_get(s, 50, 30, &f->config);
 }
 
 static int gemma3_facts(const struct facts_source *s, struct family_facts *f)
@@ -46,6 +51,7 @@ static int gemma3_facts(const struct facts_source *s, struct family_facts *f)
     struct model_config *c = &f->config;
     float base = 0;
     int rc = score_divisor_get(s, c, LARGEST_BLOCKS);
+    rc = rc < 0 ? rc : caps_get(s, 0, 0, c);
     rc = rc < 0 ? rc
                 : facts_number(s, (struct facts_key){"rope.freq_base_swa", "rope_local_base_freq"},
                                10000, &base);
@@ -141,6 +147,8 @@ const struct family family_gemma2 = {.name = "gemma2",
                                      .form_name = {"gemma2", "gemma2"},
                                      GEMMA,
                                      .default_context = 8192,
+                                     .gguf_window = 4096,
+                                     .capped = true,
                                      .window_period = 2,
                                      .facts = gemma2_facts,
                                      .build = gemma2_build};

@@ -2,6 +2,24 @@
  * sequences rotate by factors of their own. */
 #include "model/graph/families/parts.h"
 
+/* A GGUF file whose context goes beyond the original one has factors for long sequences. */
+static int phi3_facts(const struct facts_source *s, struct family_facts *f)
+{
+    const struct model_config *c = &f->config;
+    const struct facts_key original = {"rope.scaling.original_context_length", NULL};
+    int context;
+    int rc = facts_count(s, original, c->context, &context);
+    if (rc < 0 || context >= c->context || c->rope.long_factors || c->rope.yarn ||
+        c->rope.scale != 1)
+        return rc;
+    err_set(s->e, HP_EPARSE, "%s: tensor rope_factors_long.weight is missing", s->file);
+    err_hint(s->e,
+             "without it positions from %d on would rotate otherwise: fetch the file again, "
+             "or convert the model anew",
+             context);
+    return HP_EPARSE;
+}
+
 static int phi3_attention(struct graph_builder *b, int block, int x, int angles)
 {
     const struct model_config *c = &b->facts->config;
@@ -65,4 +83,5 @@ const struct family family_phi3 = {.name = "phi3",
                                    .keeping_marks = keeping_marks,
                                    .default_context = 4096,
                                    .default_window = MODEL_CONTEXT_MAX,
+                                   .facts = phi3_facts,
                                    .build = phi3_build};

@@ -130,6 +130,18 @@ TEST(spoiled_models_are_refused_with_file_tensor_and_problem)
         {{.extra_key = "llama.expert_count", .value = 8},
          HP_EPARSE,
          "key llama.expert_used_count is missing"},
+        {{.extra_key = "llama.logit_scale", .value = 8},
+         HP_EUNSUPPORTED,
+         "key llama.logit_scale is 8, and a model of family llama computes with 1 there"},
+        {{.extra_key = "llama.attn_logit_softcapping", .value = 50},
+         HP_EUNSUPPORTED,
+         "key llama.attn_logit_softcapping is 50"},
+        {{.extra_key = "llama.expert_gating_func", .value = 2},
+         HP_EUNSUPPORTED,
+         "key llama.expert_gating_func is 2"},
+        {{.extra_key = "llama.rope.scaling.type", .extra_text = "longrope"},
+         HP_EPARSE,
+         "tensor rope_factors_long.weight is missing"},
         {{.extra_key = "split.count", .value = 3}, HP_EUNSUPPORTED, "one of 3 parts"},
         {{.extra_key = "llama.attention.value_length", .value = 16},
          HP_EUNSUPPORTED,
@@ -137,6 +149,17 @@ TEST(spoiled_models_are_refused_with_file_tensor_and_problem)
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         refuses(write_tiny(&cases[i].model), cases[i].code, cases[i].says);
+}
+
+TEST(settings_that_change_nothing_are_no_reason_to_refuse)
+{
+    static const char *const neutral[] = {"llama.embedding_scale", "llama.logit_scale",
+                                          "llama.expert_gating_func"};
+    for (size_t i = 0; i < sizeof neutral / sizeof *neutral; i++) {
+        struct tiny_llama t = {.extra_key = neutral[i], .value = 1};
+        struct model *m = open_or_fail(write_tiny(&t));
+        model_close(&m);
+    }
 }
 
 TEST(attention_has_the_window_of_the_file)
@@ -218,6 +241,7 @@ int main(void)
         cmocka_unit_test(tied_embedding_counts_once_in_a_stage_that_holds_both_ends),
         cmocka_unit_test(bias_is_used_where_the_file_has_it),
         cmocka_unit_test(spoiled_models_are_refused_with_file_tensor_and_problem),
+        cmocka_unit_test(settings_that_change_nothing_are_no_reason_to_refuse),
         cmocka_unit_test(attention_has_the_window_of_the_file),
         cmocka_unit_test(text_of_an_unknown_family_is_still_read),
         cmocka_unit_test(what_is_no_model_is_refused),
