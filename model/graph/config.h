@@ -33,6 +33,7 @@ struct rope_config {
      * NULL: all take the first. */
     const float *long_factors;
     int long_from;
+    int reach; /* tokens to which the scaling stretches the context; 0: as far as the file says */
 };
 
 /* Mixtures of experts. */

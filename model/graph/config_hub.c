@@ -238,11 +238,13 @@ int facts_from_hub(const struct json_at *config, struct arena *arena, struct fam
     if (!c->name)
         return err_set(e, HP_ENOMEM, "%s: out of memory", config->file);
     rc = get_sizes(config, out->family, c, e);
-    rc = rc < 0 ? rc : refuse_variants(&s, out->family, c);
-    rc = rc < 0 ? rc : get_switches(config, out, e);
     c->rope.style = out->family->rope[FORM_HUB];
     if (rc == 0 && c->rope.style != ROPE_NONE)
         rc = facts_hub_rope(&s, c);
+    if (rc == 0 && c->rope.reach > c->context)
+        c->context = c->rope.reach;
+    rc = rc < 0 ? rc : refuse_variants(&s, out->family, c);
+    rc = rc < 0 ? rc : get_switches(config, out, e);
     if (rc == 0 && out->family->facts)
         rc = out->family->facts(&s, out);
     if (rc == 0 && c->pooling == POOLING_NONE) /* not an encoder */

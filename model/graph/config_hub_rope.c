@@ -128,13 +128,34 @@ static int take_longrope(const struct json_at *scaling, const struct facts_sourc
     return 0;
 }
 
-/* Nothing changes for sequences within the context, and no others are run. */
+/* Nothing changes for sequences within the original context; longer ones, of up to `factor` times
+ * as many tokens, rotate by the base that the longest of them takes. */
 static int take_dynamic(const struct json_at *scaling, const struct facts_source *s, int context,
                         struct rope_config *rope)
 {
-    double factor;
-    (void)context, (void)rope;
-    return json_get_number_min(scaling, "factor", 1, &factor, s->e);
+    double factor, original;
+    float *usual, *stretched;
+    int rc = json_get_number_min(scaling, "factor", 1, &factor, s->e);
+    rc = rc < 0 ? rc
+                : json_opt_number_min(scaling, "original_max_position_embeddings", 1, context,
+                                      &original, s->e);
+    if (rc < 0)
+        return rc;
+    double longest = fmin(fmax(context, floor(original * factor)), MODEL_CONTEXT_MAX);
+    if (longest <= original || rope->dims < 4)
+        return 0;
+    rc = rope_factors_alloc(s->file, rope->dims, s->arena, &usual, s->e);
+    rc = rc < 0 ? rc : rope_factors_alloc(s->file, rope->dims, s->arena, &stretched, s->e);
+    if (rc < 0)
+        return rc;
+    for (int i = 0; i < rope->dims / 2; i++)
+        usual[i] = 1;
+    rope_dynamic_factors(factor, longest / original, rope->dims, stretched);
+    rope->factors = usual;
+    rope->long_factors = stretched;
+    rope->long_from = (int)original;
+    rope->reach = (int)longest;
+    return 0;
 }
 
 static int take_linear(const struct json_at *scaling, const struct facts_source *s, int context,

@@ -22,6 +22,14 @@ void rope_llama3_factors(const struct rope_llama3 *s, double base, int dims, flo
     }
 }
 
+void rope_dynamic_factors(double factor, double times, int dims, float *factors)
+{
+    double larger =
+        pow(factor * times - (factor - 1), dims / (dims - 2.0)); /* the base, so often */
+    for (int i = 0; i < dims / 2; i++)
+        factors[i] = (float)pow(larger, 2.0 * i / dims);
+}
+
 static double yarn_pair_of(const struct rope_yarn *y, double turns, double base, int dims)
 {
     const double pi = 3.14159265358979323846;

@@ -16,6 +16,11 @@ struct rope_llama3 {
 /* Writes what each inverse frequency is divided by: factors[dims / 2]. */
 void rope_llama3_factors(const struct rope_llama3 *s, double base, int dims, float *factors);
 
+/* The dynamic scaling by the base (NTK; "dynamic" of Hugging Face's rope types) of a sequence that
+ * is `times` as long as the original context: what each inverse frequency is divided by, for 4
+ * dimensions or more. */
+void rope_dynamic_factors(double factor, double times, int dims, float *factors);
+
 /* What YaRN multiplies cosine and sine by: 1 + m / 10 * ln(factor). */
 double rope_yarn_magnitude(double factor, double m);
 /* YaRN (arXiv 2309.00071): frequencies that turn less than `beta_slow` times over the original

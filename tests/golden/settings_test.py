@@ -119,4 +119,40 @@ def caps_are_those_of_the_file_its_family_or_none():
         assert np.abs(2 * np.tanh(bare / 2) - capped).max() <= 1e-5
 
 
+def rotated_logits(scaling, ids, folder, name):
+    """Of LLaMA 2's folder whose positions are scaled so, by its file as it is and as it is converted."""
+    out = os.path.join(folder, name)
+    shutil.copytree(os.path.join(os.path.dirname(FAMILIES), "golden", "llama2", "hf"), out)
+    path = os.path.join(out, "config.json")
+    with open(path) as f:
+        config = json.load(f)
+    os.remove(path)
+    with open(path, "w") as f:
+        json.dump({**config, "max_position_embeddings": 64, **scaling}, f)
+    converted, results = out + ".gguf", []
+    assert subprocess.run([HPCTL, "model", "convert", out, converted, "--type", "f32"], capture_output=True).returncode == 0
+    for model in (out, converted):
+        run = subprocess.run([HPCTL, "model", "logits", model, "--ids", ",".join(map(str, ids)), "--compute", "f32", "--slice", "7", "-o", out + ".npy"], capture_output=True)
+        assert run.returncode == 0, run.stderr
+        results.append(np.load(out + ".npy"))
+    assert np.abs(results[0] - results[1]).max() <= 1e-4 * np.abs(results[0]).max()
+    return results[0]
+
+
+@test
+def dynamic_scaling_is_none_within_the_context_and_a_larger_base_beyond():
+    if not os.path.exists(os.path.join(os.path.dirname(FAMILIES), "golden", "llama2", "hf")):
+        skip("llama2 is not there (HP_GOLDEN_FAMILIES points at models with known answers, beside golden/)")
+    dynamic, ids = {"rope_scaling": {"type": "dynamic", "factor": 2.0}}, [5 + i % 200 for i in range(100)]
+    with tempfile.TemporaryDirectory() as folder:
+        with open(os.path.join(os.path.dirname(FAMILIES), "golden", "llama2", "hf", "config.json")) as f:
+            config = json.load(f)
+        dims, base = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"], config.get("rope_theta", 10000.0)
+        larger = base * (2 * 2 - 1) ** (dims / (dims - 2))
+        short = [rotated_logits(how, ids[:60], folder, f"short{i}") for i, how in enumerate((dynamic, {}))]
+        assert np.array_equal(*short)
+        long = [rotated_logits(how, ids, folder, f"long{i}") for i, how in enumerate((dynamic, {"rope_theta": larger, "max_position_embeddings": 128}))]
+        assert np.abs(long[0] - long[1]).max() <= 1e-4 * np.abs(long[1]).max()
+
+
 main()

@@ -1,4 +1,5 @@
 /* Models in folders: configs of several styles, shards with and without an index. */
+#include <math.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -142,7 +143,7 @@ TEST(configs_of_both_styles_are_read)
          " \"high_freq_factor\": 4, \"original_max_position_embeddings\": 64}",
          5e5, 1, 8},
         {"llama", ", \"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 4}", 10000, 1, 4},
-        {"llama", ", \"rope_scaling\": {\"type\": \"dynamic\", \"factor\": 4}", 10000, 1, 0},
+        {"llama", ", \"rope_scaling\": {\"type\": \"dynamic\", \"factor\": 4}", 10000, 1, 1},
     };
     write_folder();
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -156,6 +157,26 @@ TEST(configs_of_both_styles_are_read)
                               (double)r->factors[r->dims / 2 - 1] == cases[i].last_factor);
         model_close(&m);
     }
+}
+
+/* Four times 128 tokens by a base that is (4 * 4 - 3)^(8 / 6) times as large. */
+TEST(dynamic_scaling_stretches_the_context_for_sequences_that_need_it)
+{
+    write_folder();
+    write_config("llama", ", \"rope_scaling\": {\"type\": \"dynamic\", \"factor\": 4}");
+    struct model *m = open_or_fail(folder);
+    const struct rope_config *r = &model_config(m)->rope;
+    assert_int_equal(model_config(m)->context, 512);
+    assert_int_equal(r->long_from, 128);
+    for (int i = 0; i < 4; i++)
+        assert_true(fabs((double)r->long_factors[i] - pow(pow(13, 8.0 / 6), i / 4.0)) < 1e-4);
+    model_close(&m);
+    write_config("llama", ", \"rope_scaling\": {\"type\": \"dynamic\", \"factor\": 4, "
+                          "\"original_max_position_embeddings\": 32}");
+    m = open_or_fail(folder);
+    assert_int_equal(model_config(m)->context, 128);
+    assert_int_equal(model_config(m)->rope.long_from, 32);
+    model_close(&m);
 }
 
 /* A window that is not shorter than the context is none. */
@@ -349,6 +370,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(folder_opens_with_and_without_an_index),
+        cmocka_unit_test(dynamic_scaling_stretches_the_context_for_sequences_that_need_it),
         cmocka_unit_test(configs_of_both_styles_are_read),
         cmocka_unit_test(windows_are_read),
         cmocka_unit_test(a_folder_that_is_no_model_or_not_a_whole_one_says_what_to_do),
