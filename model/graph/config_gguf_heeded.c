@@ -6,7 +6,7 @@
 #include "model/graph/facts_source.h"
 
 /* What the key has where the family computes with `value`. A key that is 0 says nothing. */
-struct setting {
+struct heeded_key {
     const char *key;
     double value;
 };
@@ -16,13 +16,13 @@ static double factor_of(float scale)
     return scale != 0 ? (double)scale : 1;
 }
 
-static bool setting_holds(double said, double computed)
+static bool heeded_key_holds(double said, double computed)
 {
     return said == 0 || fabs(said - computed) <= 1e-3 * fabs(computed);
 }
 
-static int setting_refuse(const struct facts_source *s, const struct setting *it, double said,
-                          const struct model_config *c)
+static int heeded_key_refuse(const struct facts_source *s, const struct heeded_key *it, double said,
+                             const struct model_config *c)
 {
     err_set(s->e, HP_EUNSUPPORTED,
             "%s: key %s.%s is %g, and a model of family %s computes with %g there", s->file,
@@ -35,7 +35,7 @@ static int setting_refuse(const struct facts_source *s, const struct setting *it
 
 int facts_gguf_heeded(const struct facts_source *s, const struct model_config *c)
 {
-    const struct setting settings[] = {
+    const struct heeded_key settings[] = {
         {"attention.scale",
          c->score_scale != 0 ? (double)c->score_scale : 1 / sqrt((double)c->head_dim)},
         {"attn_logit_softcapping", (double)c->score_cap},
@@ -54,8 +54,8 @@ int facts_gguf_heeded(const struct facts_source *s, const struct model_config *c
         int rc = facts_number(s, (struct facts_key){settings[i].key, NULL}, 0, &said);
         if (rc < 0)
             return rc;
-        if (!setting_holds((double)said, settings[i].value))
-            return setting_refuse(s, &settings[i], (double)said, c);
+        if (!heeded_key_holds((double)said, settings[i].value))
+            return heeded_key_refuse(s, &settings[i], (double)said, c);
     }
     return 0;
 }
