@@ -1,4 +1,5 @@
 """Clocks that jump: the wall clock of coordinator and agents is set days forward and back while streams run, across restarts, and is wrong from the start; and a time namespace whose other clocks begin elsewhere. Streams go on, deadlines hold, no expired token opens the door."""
+# Waits: for clocks, deadlines and restarts.
 import os
 import subprocess
 import sys

@@ -1,4 +1,5 @@
 """Files that were damaged: keys, contexts, the coordinator's store, agents' weights. Whoever needs one says which it is, within seconds; nobody dies of it or waits for ever."""
+# Waits: for programs that say what is wrong with their files.
 import json
 import os
 import random

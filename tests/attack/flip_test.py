@@ -1,5 +1,6 @@
 """A bit flipped in every file that a coordinator keeps: at its beginning, its end and somewhere between. Whoever reads it afterwards serves as before, or says which file it is, within
 seconds: never a signal, never a wait without end, never another answer."""
+# Waits: for coordinators that start.
 import json
 import os
 import random

@@ -1,4 +1,5 @@
 """Hostile HTTP clients against a real coordinator: what a stranger sends is measured before it is read, and nobody else waits for it."""
+# Waits: for clients that are slow.
 import json
 import os
 import resource

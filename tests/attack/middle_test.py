@@ -1,4 +1,5 @@
 """A man in the middle of the data channel: bytes are flipped, dropped, doubled, held back and swapped between two agents. Over TCP no sequence gets a wrong token without an error, and all goes well once he is gone."""
+# Waits: for connections that are taken for lost.
 import os
 import random
 import socket

@@ -1,5 +1,6 @@
 """Processes that are stopped (SIGSTOP): agents in the middle of a stream, for a while, so that all goes on, and for longer than anybody waits for; hpctl in the middle of an upload. What was asked ends
 with success or a reason, nobody dies of it, and once all go on the deployment serves as before."""
+# Waits: while processes stand still.
 import os
 import signal
 import subprocess

@@ -1,4 +1,5 @@
 """What dies, and what must live on."""
+# Waits: for agents that are taken for lost.
 import json
 import os
 import signal

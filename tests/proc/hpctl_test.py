@@ -1,4 +1,5 @@
 """What a person at a terminal meets: coordinators that restart under a verb, contexts on a laptop, files that -o names."""
+# Waits: for coordinators that start, and terminals.
 import json
 import os
 import select

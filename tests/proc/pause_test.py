@@ -1,4 +1,5 @@
 """A coordinator that stands still for a while: nobody dies of it."""
+# Waits: while a coordinator stands still.
 import os
 import signal
 import threading

@@ -1,4 +1,5 @@
 """As what activations cross between stages: f16 and bf16 are half the bytes of f32, q8 is 9/32 of them, the logits stay within a fraction of a per cent, and the tokens are compared."""
+# Waits: for slow links.
 import os
 import tempfile
 import time
