@@ -24,11 +24,13 @@ static int blocks_check(const struct weight *w, struct err *e)
     int64_t bad = weight_bad_block(w);
     if (bad < 0)
         return 0;
-    err_set(e, HP_EPARSE, "tensor %s: block %lld (row %llu) of %s has a scale that is no number",
-            w->name, (long long)bad,
-            (unsigned long long)((uint64_t)bad * dtype_info(w->dtype)->block_elements /
-                                 w->shape[w->n_dims - 1]),
-            w->stored == WEIGHT_PLAIN ? dtype_info(w->dtype)->name : w->format);
+    const struct dtype_info *type = dtype_info(w->dtype);
+    bool plain = w->stored == WEIGHT_PLAIN && type->block_elements == 1;
+    err_set(e, HP_EPARSE, "tensor %s: %s %lld (row %llu) of %s %s", w->name,
+            plain ? "value" : "block", (long long)bad,
+            (unsigned long long)((uint64_t)bad * type->block_elements / w->shape[w->n_dims - 1]),
+            w->stored == WEIGHT_PLAIN ? type->name : w->format,
+            plain ? "is no finite number" : "has a scale that is no number");
     return err_hint(e, "the file is damaged, or was made from weights that overflowed: fetch or "
                        "convert it again");
 }

@@ -114,12 +114,53 @@ static bool block_is_sound(enum dtype t, const uint8_t *block)
     return t != DTYPE_MXFP4 || block[0] != 0xff;
 }
 
+/* An exponent of ones is infinite or not a number. */
+static uint32_t exponent_of(enum dtype t)
+{
+    return t == DTYPE_F32 ? 0x7f800000 : t == DTYPE_F16 ? 0x7c00 : t == DTYPE_BF16 ? 0x7f80 : 0;
+}
+
+enum { PLAIN_CHUNK_BYTES = 2048 };
+
+/* Whole chunks, wherever they lie: loops of a fixed length are what compilers make vectors of. */
+static bool chunk_is_sound(const uint8_t *at, uint32_t exponent, size_t size)
+{
+    uint32_t bad = 0;
+    if (size == 4) {
+        uint32_t values[PLAIN_CHUNK_BYTES / 4];
+        memcpy(values, at, sizeof values);
+        for (size_t i = 0; i < PLAIN_CHUNK_BYTES / 4; i++)
+            bad |= (values[i] & exponent) == exponent;
+        return !bad;
+    }
+    uint16_t values[PLAIN_CHUNK_BYTES / 2], found = 0, ones = (uint16_t)exponent;
+    memcpy(values, at, sizeof values);
+    for (size_t i = 0; i < PLAIN_CHUNK_BYTES / 2; i++)
+        found |= (uint16_t)((values[i] & ones) == ones);
+    return !found;
+}
+
+static int64_t plain_bad(enum dtype t, const uint8_t *src, size_t n)
+{
+    uint32_t exponent = exponent_of(t);
+    size_t size = formats[t].block_bytes, step = PLAIN_CHUNK_BYTES / size, i = 0;
+    while (exponent && n - i >= step && chunk_is_sound(src + i * size, exponent, size))
+        i += step;
+    for (; exponent && i < n; i++) {
+        uint32_t value = 0;
+        memcpy(&value, src + i * size, size);
+        if ((value & exponent) == exponent)
+            return (int64_t)i;
+    }
+    return -1;
+}
+
 int64_t dtype_bad_block(enum dtype t, const void *src, size_t n)
 {
     const struct dtype_info *info = dtype_info(t);
     const uint8_t *block = src;
     if (info->block_elements == 1)
-        return -1;
+        return plain_bad(t, src, n);
     for (size_t i = 0; i < n / info->block_elements; i++, block += info->block_bytes)
         if (!block_is_sound(t, block))
             return (int64_t)i;

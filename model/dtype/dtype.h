@@ -92,8 +92,8 @@ int dtype_of_safetensors(const char *name);
 const char *dtype_known(char *out, size_t size);
 
 /* The first of n elements' blocks (`src` as above) whose scale is infinite or not a number (of
- * Q8_WIRE: or below 0), or -1: such a block makes every product of its row worthless. Plain formats
- * have no scales: -1. */
+ * Q8_WIRE: or below 0), or -1: such a block makes every product of its row worthless. Of F32, F16
+ * and BF16 the first such value. */
 int64_t dtype_bad_block(enum dtype t, const void *src, size_t n);
 
 /* ---- what is inside blocks, for kernels ---- */

@@ -119,6 +119,22 @@ def caps_are_those_of_the_file_its_family_or_none():
         assert np.abs(2 * np.tanh(bare / 2) - capped).max() <= 1e-5
 
 
+@test
+def a_value_that_is_no_number_is_refused_with_file_tensor_and_row():
+    path = source("gpt_oss", "model-bf16.gguf")
+    with open(path, "rb") as f:
+        raw = f.read()
+    with tempfile.TemporaryDirectory() as folder:
+        out = os.path.join(folder, "spoiled.gguf")
+        shutil.copy(path, out)
+        with open(out, "r+b") as f:  # a value of F32 or BF16 at the last tensor's end, behind which nothing but zeros may lie
+            f.seek((len(raw.rstrip(b"\0")) - 1) // 4 * 4)
+            f.write(b"\0\0\xc0\x7f")
+        for options in ([], ["--compute", "f32"], ["--kernels", "plain"]):
+            run = subprocess.run([HPCTL, "model", "logits", out, "--ids", "1", "-o", os.path.join(folder, "l.npy"), *options], capture_output=True, text=True)
+            assert run.returncode == 1 and out in run.stderr and ": tensor " in run.stderr and "is no finite number" in run.stderr, run.stderr
+
+
 def rotated_logits(scaling, ids, folder, name):
     """Of LLaMA 2's folder whose positions are scaled so, by its file as it is and as it is converted."""
     out = os.path.join(folder, name)

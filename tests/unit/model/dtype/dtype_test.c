@@ -221,6 +221,32 @@ TEST(blocks_whose_scale_is_no_finite_number_are_found)
     }
 }
 
+TEST(values_that_are_no_finite_numbers_are_found_wherever_they_lie)
+{
+    enum { N = 3 * 1024 + 7 };
+    static const struct {
+        enum dtype t;
+        uint32_t bad[3], good[2];
+    } cases[] = {{DTYPE_F32, {0x7f800000, 0xff800000, 0x7f800001}, {0x7f7fffff, 0xff7fffff}},
+                 {DTYPE_F16, {0x7c00, 0xfc00, 0x7c01}, {0x7bff, 0xfbff}},
+                 {DTYPE_BF16, {0x7f80, 0xff80, 0x7fc0}, {0x7f7f, 0xff7f}}};
+    static const size_t places[] = {0, 1, 511, 512, 1023, 1024, 2500, 3071, 3072, N - 1};
+    static uint8_t values[4 * N + 1];
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        size_t size = dtype_info(cases[c].t)->block_bytes;
+        uint8_t *at = values + 1; /* where no value is aligned */
+        memset(values, 0, sizeof values);
+        for (size_t i = 0; i < N; i++)
+            memcpy(at + i * size, &cases[c].good[i % 2], size);
+        assert_int_equal(dtype_bad_block(cases[c].t, at, N), -1);
+        for (size_t i = sizeof places / sizeof *places; i-- > 0;) {
+            memcpy(at + places[i] * size, &cases[c].bad[i % 3], size);
+            assert_int_equal(dtype_bad_block(cases[c].t, at, N), (int64_t)places[i]);
+            assert_int_equal(dtype_bad_block(cases[c].t, at, places[i]), -1);
+        }
+    }
+}
+
 TEST(rows_on_the_wire_are_scale_times_byte_and_one_kept_value)
 {
     uint8_t block[Q8_WIRE_BYTES] = {0};
@@ -269,6 +295,7 @@ int main(void)
         cmocka_unit_test(iq4_xs_blocks_have_scales_of_six_bits_in_two_places),
         cmocka_unit_test(mxfp4_blocks_are_powers_of_two_times_e2m1),
         cmocka_unit_test(blocks_whose_scale_is_no_finite_number_are_found),
+        cmocka_unit_test(values_that_are_no_finite_numbers_are_found_wherever_they_lie),
         cmocka_unit_test(rows_on_the_wire_are_scale_times_byte_and_one_kept_value),
         cmocka_unit_test(every_format_is_found_by_its_names),
     };
