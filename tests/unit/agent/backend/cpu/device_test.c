@@ -271,10 +271,9 @@ TEST(beyond_the_limit_the_error_says_how_much_is_missing)
     assert_int_equal(d->backend->memory_alloc(d, 600, &t, &e), 0);
     assert_int_equal(d->backend->memory_alloc(d, 600, &u, &e), HP_ENOMEM);
     assert_non_null(strstr(e.text, "200 bytes are missing"));
-    float *w = random_floats(100, 1);
-    struct weight source = matrix_of(w, 10, 11 - 1);
+    float *w = random_floats(110, 1);
+    struct weight source = matrix_of(w, 11, 10);
     struct device_weight *dw = NULL;
-    source.shape[0] = 11;
     assert_int_equal(d->backend->weight_load(d, &source, WEIGHT_MATMUL, true, &dw, &e), HP_ENOMEM);
     assert_null(dw);
     d->backend->memory_release(d, &t);
