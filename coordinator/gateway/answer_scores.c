@@ -202,9 +202,11 @@ void answer_scores_token(struct answer_scores *s, uint32_t id)
     if (!bytes || s->waiting.size < bytes)
         return;
     const struct score *row = (const struct score *)(const void *)s->waiting.data;
-    if (s->chat)
+    s->sum += isfinite(row->logprob) && (double)row->logprob > LEAST ? (double)row->logprob : LEAST;
+    s->n_summed++;
+    if (s->tells && s->chat)
         chat_row(s, id, row);
-    else
+    else if (s->tells)
         completion_row(s, id, row);
     s->waiting.size -= bytes;
     memmove(s->waiting.data, s->waiting.data + bytes, s->waiting.size);
@@ -214,6 +216,11 @@ void answer_scores_end(struct answer_scores *s, uint32_t id)
 {
     if (!s->chat)
         answer_scores_token(s, id);
+}
+
+double answer_scores_mean(const struct answer_scores *s)
+{
+    return s->n_summed ? s->sum / (double)s->n_summed : 0;
 }
 
 bool answer_scores_failed(const struct answer_scores *s)

@@ -27,6 +27,8 @@ struct answer_scores {
     struct buffer prompt; /* prompt_logprobs */
     uint64_t offset;      /* of the next token, in characters of the text */
     size_t n_prompt;      /* tokens of the prompt that are there */
+    double sum;           /* of the answer's logarithms, */
+    size_t n_summed;      /* of so many tokens */
     size_t counted_bytes; /* of all this, as its owner last counted them */
 };
 
@@ -43,6 +45,8 @@ void answer_scores_token(struct answer_scores *s, uint32_t id);
  * many as were made, and evaluation harnesses leave out the last one that they find; chats do not.
  */
 void answer_scores_end(struct answer_scores *s, uint32_t id);
+/* Of the answer's tokens so far; 0 where nothing came of them. */
+double answer_scores_mean(const struct answer_scores *s);
 /* There was no memory for some of it. */
 bool answer_scores_failed(const struct answer_scores *s);
 size_t answer_scores_bytes(const struct answer_scores *s);

@@ -238,29 +238,55 @@ static void stream_end(struct openai_answer *a)
     http_stream_end(a->x);
 }
 
+static void choice_reply(struct openai_answer *a, struct openai_choice *c, uint32_t index,
+                         struct buffer *out)
+{
+    struct choice_parts p = {.answer = a, .choice = c};
+    text_read(&p, c, true);
+    struct openai_message m = {.text = buffer_cstr(&p.text),
+                               .n = p.text.size,
+                               .reasoning = buffer_cstr(&p.reasoning),
+                               .n_reasoning = p.reasoning.size,
+                               .calls = buffer_cstr(&p.calls),
+                               .n_calls = p.calls.size,
+                               .scores = &c->scores};
+    a->head.dialect->reply_choice(out, &a->head, index, &m, finish_of(c));
+    out->failed |= p.text.failed | p.reasoning.failed | p.calls.failed | c->reader.held.failed;
+    buffer_free(&p.text);
+    buffer_free(&p.reasoning);
+    buffer_free(&p.calls);
+}
+
+/* How many of its prompt's choices go before it: those whose tokens were likelier, and of equals
+ * those that were made before. */
+static uint32_t choice_rank(const struct openai_answer *a, uint32_t index)
+{
+    uint32_t of_prompt = index % a->n_per_prompt, first = index - of_prompt, rank = 0;
+    if (a->n_given == a->n_per_prompt)
+        return of_prompt;
+    double own = answer_scores_mean(&a->choices[index].scores);
+    for (uint32_t i = first; i < first + a->n_per_prompt; i++) {
+        double other = answer_scores_mean(&a->choices[i].scores);
+        rank += other > own || (i < index && other >= own);
+    }
+    return rank;
+}
+
 static void whole_reply(struct openai_answer *a)
 {
     struct buffer out = {0};
     const struct dialect *d = a->head.dialect;
+    const struct openai_choice *first = &a->choices[0];
+    uint32_t n_given = a->n_choices / a->n_per_prompt * a->n_given;
     d->reply_begin(&out, &a->head);
-    for (uint32_t i = 0; i < a->n_choices; i++) {
-        struct openai_choice *c = &a->choices[i];
-        struct choice_parts p = {.answer = a, .choice = c};
-        text_read(&p, c, true);
-        struct openai_message m = {.text = buffer_cstr(&p.text),
-                                   .n = p.text.size,
-                                   .reasoning = buffer_cstr(&p.reasoning),
-                                   .n_reasoning = p.reasoning.size,
-                                   .calls = buffer_cstr(&p.calls),
-                                   .n_calls = p.calls.size,
-                                   .scores = &c->scores};
-        d->reply_choice(&out, &a->head, i, &m, finish_of(c));
-        out.failed |= p.text.failed | p.reasoning.failed | p.calls.failed | c->reader.held.failed;
-        buffer_free(&p.text);
-        buffer_free(&p.reasoning);
-        buffer_free(&p.calls);
+    for (uint32_t given = 0; given < n_given; given++) {
+        uint32_t i = given / a->n_given * a->n_per_prompt;
+        while (choice_rank(a, i) != given % a->n_given)
+            i++;
+        first = given ? first : &a->choices[i];
+        choice_reply(a, &a->choices[i], given, &out);
     }
-    d->reply_end(&out, &a->head, finish_of(&a->choices[0]), &a->usage);
+    d->reply_end(&out, &a->head, finish_of(first), &a->usage);
     if (out.failed)
         openai_error_as(d, a->x, 503, 1, "no memory for the answer", NULL, status_word(HP_ENOMEM));
     else if (out.size < LARGE_REPLY_BYTES)

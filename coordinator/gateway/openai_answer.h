@@ -35,7 +35,8 @@ struct openai_answer {
     bool told;  /* something went into the stream since the caller made this false */
     struct openai_choice *choices; /* [n_choices] */
     uint32_t n_choices, n_left;    /* n_left: of those that are not over */
-    uint32_t n_per_prompt;         /* the choices of a prompt follow each other */
+    uint32_t n_per_prompt;         /* the choices of a prompt follow each other, */
+    uint32_t n_given;              /* and of so many as are made so many go out: the likeliest */
     struct request_usage usage;    /* each prompt once, the output of all that are over; times are
                                       the longest */
 };

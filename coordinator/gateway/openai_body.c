@@ -140,7 +140,7 @@ static int read_stop_ids(struct openai_body *b, const char **param, struct err *
     return 0;
 }
 
-/* As many answers as are made are given: none is better than another by a measure of ours. */
+/* Of more answers than are given the likeliest are, which is known when all are over. */
 static int read_choices(struct openai_body *b, const char **param, struct err *e)
 {
     int64_t n, best_of;
@@ -148,10 +148,14 @@ static int read_choices(struct openai_body *b, const char **param, struct err *e
     if ((rc = body_field_whole(b->root, "n", 1, MAX_CHOICES, 1, &n, param, e)) < 0 ||
         (rc = body_field_whole(b->root, "best_of", 1, MAX_CHOICES, n, &best_of, param, e)) < 0)
         return rc;
-    if (best_of != n)
+    if (best_of < n)
+        return body_field_refuse(param, "best_of", e, "is less than n, the answers to be given");
+    if (best_of > n && b->stream)
         return body_field_refuse(param, "best_of", e,
-                                 "this server does not rank answers: leave it out, or give n");
-    b->n_choices = (uint32_t)n;
+                                 "answers are ranked when all are over: leave out \"stream\", or "
+                                 "give n");
+    b->n_choices = (uint32_t)best_of;
+    b->n_given = (uint32_t)n;
     return 0;
 }
 

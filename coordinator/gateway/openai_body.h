@@ -43,7 +43,8 @@ struct openai_body {
     size_t n_prompts;
     uint64_t max_tokens; /* 0: to the end of the context */
     int32_t priority;    /* lower goes first */
-    uint32_t n_choices;  /* answers to each prompt */
+    uint32_t n_choices;  /* answers that are made to each prompt, */
+    uint32_t n_given;    /* and those of them that are given: the likeliest */
     char *stops[COMPLETION_MAX_STOPS];
     int n_stops;
     uint32_t stop_ids[OPENAI_MAX_STOP_IDS];

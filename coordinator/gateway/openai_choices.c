@@ -220,7 +220,10 @@ static int choices_open(struct completion *c, struct err *e)
     uint32_t echo_top = echoes ? b->top : 0;
     uint32_t prompt_top = echo_top > b->prompt_top ? echo_top : b->prompt_top;
     uint32_t prompt_width = echoes || b->prompt_logprobs ? 1 + prompt_top : 0,
-             said_width = b->logprobs && !b->no_answer ? 1 + b->top : 0;
+             said_width = b->no_answer                ? 0
+                          : b->logprobs               ? 1 + b->top
+                          : b->n_given < b->n_choices ? 1
+                                                      : 0;
     uint32_t n = c->body->n_choices, first = c->n_opened;
     const size_t *ends = (const size_t *)(const void *)c->prompt.ends.data;
     size_t from = first ? ends[first / n - 1] : 0;

@@ -130,6 +130,7 @@ static int completion_prepare(struct completion *c, const struct request_model *
     c->answer.head.model = c->body->model;
     c->answer.head.chat = c->body->chat;
     c->answer.n_per_prompt = c->body->n_choices;
+    c->answer.n_given = c->body->n_given;
     if ((rc = late_ids_make(c->body, t, e)) < 0)
         return rc;
     rc = answer_init(&c->answer, (uint32_t)c->body->n_prompts * c->body->n_choices, c, t,

@@ -43,6 +43,29 @@ def each_choice_is_what_its_seed_alone_would_give():
             c.hpctl("undeploy", "demo")
 
 
+def mean(choice):
+    logprobs = choice["logprobs"]["token_logprobs"]
+    return sum(logprobs) / len(logprobs)
+
+
+@test
+def of_more_answers_than_are_given_the_likeliest_are():
+    with Cluster(agents=1, cores=1) as c:
+        c.deploy("demo", DEMO, "--compute", "f32")
+        fields = {"prompt": [STORY, STORY + "Then"], "temperature": 1.2, "seed": 7}
+        every = ask(c, {**fields, "n": 6, "logprobs": 0})
+        wanted = []
+        for prompt in (0, 1):
+            made = every["choices"][6 * prompt:6 * prompt + 6]
+            wanted += [x["text"] for x in sorted(made, key=mean, reverse=True)[:2]]
+        for more in ({}, {"logprobs": 0}):
+            best = ask(c, {**fields, "n": 2, "best_of": 6, **more})
+            assert [x["text"] for x in best["choices"]] == wanted and [x["index"] for x in best["choices"]] == [0, 1, 2, 3], (best, every)
+            assert best["usage"] == every["usage"] and all(("logprobs" in more) == bool(x["logprobs"]) for x in best["choices"]), best
+        one = ask(c, {"messages": [{"role": "user", "content": STORY}], "temperature": 1.2, "seed": 7, "best_of": 4}, "/v1/chat/completions")
+        assert len(one["choices"]) == 1 and one["usage"]["completion_tokens"] == 4 * 16, one
+
+
 @test
 def a_stream_names_the_choice_of_every_piece():
     with Cluster(agents=1, cores=1) as c:
