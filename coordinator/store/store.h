@@ -39,8 +39,8 @@ enum { STORE_MAX_KEY_BYTES = 512 };
 typedef int (*store_each_fn)(void *ctx, const char *key, const void *bytes, size_t size,
                              struct err *e);
 
-/* In a file, made where there is none. HP_EBUSY: another process has it open; HP_ECORRUPT, HP_EIO,
- * HP_EUNSUPPORTED (a newer version's). */
+/* In a file, made where there is none. HP_EBUSY: another process has it open, and still after two
+ * seconds; HP_ECORRUPT, HP_EIO, HP_EUNSUPPORTED (a newer version's). */
 int store_open_sqlite(const char *file, struct store **out, struct err *e);
 /* In memory: where nothing has to outlive the process, and what outlives a core in the simulated
  * cluster. */

@@ -12,7 +12,8 @@
 
 #include "coordinator/store/store.h"
 
-enum { SCHEMA_VERSION = 1 };
+/* A process that was killed a moment ago holds its lock until the last of its threads is gone. */
+enum { SCHEMA_VERSION = 1, LOCK_PATIENCE_MS = 2000 };
 
 struct sqlite_store {
     struct store base;
@@ -207,6 +208,8 @@ int store_open_sqlite(const char *file, struct store **out, struct err *e)
                                    SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX,
                                    NULL) != SQLITE_OK)
         rc = sqlite_fail(s->db, "opening it", e);
+    if (rc == 0)
+        sqlite3_busy_timeout(s->db, LOCK_PATIENCE_MS);
     if (rc == 0)
         rc = sqlite_prepare(s, e);
     if (rc < 0) {

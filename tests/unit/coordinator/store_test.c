@@ -231,6 +231,33 @@ TEST(a_second_process_is_kept_out)
     store_close(&first);
 }
 
+TEST(a_process_that_is_just_ending_is_waited_for)
+{
+    struct store *first = open_store(&kinds[1]);
+    put(first, "agent", "a", "1");
+    int ready[2];
+    assert_int_equal(pipe(ready), 0);
+    store_close(&first);
+    pid_t child = fork();
+    if (child == 0) {
+        first = open_store(&kinds[1]);
+        ssize_t told = write(ready[1], "x", 1);
+        usleep(300000);
+        _exit(told == 1 ? 0 : 1); /* as it is after a kill: nothing is closed by its own hand */
+    }
+    char word;
+    assert_int_equal(read(ready[0], &word, 1), 1);
+    struct err e = {0};
+    struct store *second = NULL;
+    assert_int_equal(store_open_sqlite(file, &second, &e), 0);
+    store_close(&second);
+    int status = 1;
+    waitpid(child, &status, 0);
+    assert_int_equal(status, 0);
+    close(ready[0]);
+    close(ready[1]);
+}
+
 TEST(nobody_else_may_read_it)
 {
     char wal[sizeof file + 8];
@@ -324,6 +351,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(
             a_full_disk_fails_a_change_and_neither_the_opening_nor_the_store, fresh, clean),
         cmocka_unit_test_setup_teardown(a_second_process_is_kept_out, fresh, clean),
+        cmocka_unit_test_setup_teardown(a_process_that_is_just_ending_is_waited_for, fresh, clean),
         cmocka_unit_test_setup_teardown(nobody_else_may_read_it, fresh, clean),
         cmocka_unit_test_setup_teardown(a_damaged_file_and_a_missing_folder_are_named, fresh,
                                         clean),
