@@ -109,6 +109,18 @@ static const char *const tiny_aya[] = {
 static const char *const minicpm5[] = {"\\p{N}{1,3}", MODERN("\\p{N}+"), NULL};
 static const char *const lines_first[] = {"[^\\n]+|[\\n]+", MODERN("\\p{N}"), NULL};
 
+/* Digits by threes from the right; scripts that are written without spaces each for itself. */
+static const char *const afmoe[] = {
+    "\\p{N}{1,3}(?=(?:\\p{N}{3})*+(?!\\p{N}))",
+    "[\\x{4e00}-\\x{9fff}\\x{3400}-\\x{4dbf}\\x{f900}-\\x{faff}"
+    "\\x{3040}-\\x{309f}\\x{30a0}-\\x{30ff}\\x{ff65}-\\x{ff9f}"
+    "\\x{2f00}-\\x{2fdf}\\x{0e40}-\\x{0e7f}\\x{0e80}-\\x{0eff}"
+    "\\x{1780}-\\x{17ff}\\x{1000}-\\x{109f}\\x{aa60}-\\x{aa7f}"
+    "\\x{a9e0}-\\x{a9ff}\\x{ac00}-\\x{d7af}\\x{1100}-\\x{11ff}]+",
+    "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|"
+    "[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\\r\\n]*|" BLANKS,
+    NULL};
+
 /* Facts of the models that carry these names, as llama.cpp's list of them has them. */
 static const struct {
     const char *name;
@@ -194,6 +206,7 @@ static const struct {
     {"cohere2moe", tiny_aya, {0}},
     {"minicpm5", minicpm5, {.ignore_merges = true}},
     {"laguna", lines_first, {0}},
+    {"afmoe", afmoe, {0}},
     {"default", punctuation_first, {0}},
 };
 

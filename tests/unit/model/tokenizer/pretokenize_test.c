@@ -44,6 +44,8 @@ TEST(named_patterns_cut_as_their_models_do)
         {"gpt-4o", "camelCase ABCdef don't", "camel|Case|ĠABCdef|Ġdon't"},
         {"tekken", "camelCase 12", "camel|Case|Ġ|1|2"},
         {"deepseek-v3", "ab12345 cd,ef", "ab|123|45|Ġcd|,ef"},
+        {"afmoe", "ab1234567 cd,ef 12345 x\xe6\xbc\xa2\xe5\xad\x97y",
+         "ab|1|234|567|Ġcd|,ef|Ġ|12|345|Ġx|æ¼¢åŃĹ|y"},
         {"default", "ab... 1234", "ab|...|Ġ|123|4"},
         {"llama-bpe", "", ""},
         {"llama-bpe", " \t ", "ĠĉĠ"},
