@@ -20,6 +20,7 @@ struct attention_data {
     const struct attention_case *c;
     size_t q_width, k_width, v_width, out_width;
     float *q, *k, *v, *sinks; /* [sequence][token] */
+    double *kept_k, *kept_v;  /* as the cache has them */
     double *want;
 };
 
@@ -39,6 +40,17 @@ static double kept(const struct attention_case *c, const float *head, size_t i)
     return (double)values[i - first];
 }
 
+/* Whole rows as the cache has them. */
+static double *kept_rows(const struct attention_case *c, const float *rows, size_t n)
+{
+    size_t head = (size_t)c->a.head_dim;
+    double *out = calloc(n + 1, sizeof *out);
+    assert_non_null(out);
+    for (size_t i = 0; i < n; i++)
+        out[i] = kept(c, rows + i / head * head, i % head);
+    return out;
+}
+
 /* One query's answer. */
 static void want_row(const struct attention_data *t, const float *q, size_t first,
                      uint32_t position, int head, double *out)
@@ -52,7 +64,7 @@ static void want_row(const struct attention_data *t, const float *q, size_t firs
     for (uint32_t p = from; p <= position; p++) {
         double sum = 0;
         for (size_t i = 0; i < hd; i++)
-            sum += (double)q[i] * kept(t->c, t->k + (first + p) * t->k_width + kv, i);
+            sum += (double)q[i] * t->kept_k[(first + p) * t->k_width + kv + i];
         sum *= scale;
         scores[p] = a->cap != 0 ? (double)a->cap * tanh(sum / (double)a->cap) : sum;
         greatest = fmax(greatest, scores[p]);
@@ -63,11 +75,11 @@ static void want_row(const struct attention_data *t, const float *q, size_t firs
     memset(out, 0, vd * sizeof *out);
     for (uint32_t p = from; p <= position; p++) {
         double weight = exp(scores[p] - greatest);
-        const float *value = a->value_dim ? t->k + (first + p) * t->k_width + kv
-                                          : t->v + (first + p) * t->v_width + kv;
+        const double *value = a->value_dim ? t->kept_k + (first + p) * t->k_width + kv
+                                           : t->kept_v + (first + p) * t->v_width + kv;
         total += weight;
         for (size_t i = 0; i < vd; i++)
-            out[i] += weight * kept(t->c, value, i);
+            out[i] += weight * value[i];
     }
     for (size_t i = 0; i < vd; i++)
         out[i] /= total;
@@ -87,6 +99,8 @@ static struct attention_data attention_data_make(const struct attention_case *c)
     t.q = op_random(n * t.q_width, 1, c->size);
     t.k = op_random(n * t.k_width, 2, c->size);
     t.v = op_random(n * t.v_width, 3, 1);
+    t.kept_k = kept_rows(c, t.k, n * t.k_width);
+    t.kept_v = kept_rows(c, t.v, n * t.v_width);
     t.want = calloc(n * t.out_width, sizeof *t.want);
     if (c->sink != 0) {
         t.sinks = calloc((size_t)a->heads, sizeof *t.sinks);
@@ -103,7 +117,8 @@ static struct attention_data attention_data_make(const struct attention_case *c)
 
 static void attention_data_free(struct attention_data *t)
 {
-    free(t->q), free(t->k), free(t->v), free(t->sinks), free(t->want);
+    free(t->q), free(t->k), free(t->v), free(t->sinks);
+    free(t->kept_k), free(t->kept_v), free(t->want);
 }
 
 /* Both sequences' tokens [first, first + n), side by side in one batch; NULL: one after the other

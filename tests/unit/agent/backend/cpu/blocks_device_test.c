@@ -129,7 +129,8 @@ static void check_matrix(struct device *d, const struct matrix *m, bool f32)
     /* never more than the file has, but for a group that rows do not fill */
     assert_in_range(bytes, m->weight.bytes,
                     m->weight.bytes + (f32 ? 0 : 15 * m->weight.bytes / m->outputs));
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+    size_t first = (size_t)m->weight.dtype % (size_t)test_stride(); /* every type others */
+    for (size_t i = first; i < sizeof rows / sizeof *rows; i += (size_t)test_stride())
         check_rows(d, m, w, rows[i], f32);
     b->weight_free(d, &w);
 }
