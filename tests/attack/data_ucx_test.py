@@ -123,7 +123,10 @@ def garbage_silence_and_half_messages_are_turned_away_in_time():
         assert time.monotonic() - began < 4 * SCALE
 
 
-def crowd(ports, n=10000, at_once=300):
+TEN_THOUSAND, UNTIL_KILLED = 10000, 10**9
+
+
+def crowd(ports, n, at_once=300):
     held = []
     for i in range(n):
         try:
@@ -139,26 +142,36 @@ def crowd(ports, n=10000, at_once=300):
 
 
 class Crowd:
-    """Ten thousand connections to these ports, from a process of their own."""
+    """Connections to these ports, one after another, from a process of their own."""
 
-    def __init__(self, ports):
-        script = f"import sys; sys.path[:0] = {sys.path!r}; import data_ucx_test; data_ucx_test.crowd({ports!r})"
+    def __init__(self, ports, n=TEN_THOUSAND):
+        script = f"import sys; sys.path[:0] = {sys.path!r}; import data_ucx_test; data_ucx_test.crowd({ports!r}, {n})"
         self.process = subprocess.Popen([sys.executable, "-c", script], env=dict(os.environ, HP_CROWD="1"))
+
+    def kill(self):
+        assert self.process.poll() is None, "the crowd was gone before"
+        self.process.kill()
+        self.process.wait()
 
     def gaps(self, c):
         """Times between the tokens of streams until it is gone: p99, worst, number."""
-        gaps = []
+        gaps = self.stream_gaps(c)
         while self.process.poll() is None:
-            last = time.monotonic()
-            stream = c.stream("/v1/completions", {"model": "demo", "prompt": "Once", "max_tokens": 100, "temperature": 0})
-            for event in stream.events():
-                assert event is None or "error" not in event, event
-                gaps.append(time.monotonic() - last)
-                last = time.monotonic()
-            stream.close()
+            gaps += self.stream_gaps(c)
         assert self.process.returncode == 0
         gaps.sort()
         return gaps[len(gaps) * 99 // 100], gaps[-1], len(gaps)
+
+    def stream_gaps(self, c):
+        """Times between the tokens of one stream."""
+        gaps, last = [], time.monotonic()
+        stream = c.stream("/v1/completions", {"model": "demo", "prompt": "Once", "max_tokens": 100, "temperature": 0})
+        for event in stream.events():
+            assert event is None or "error" not in event, event
+            gaps.append(time.monotonic() - last)
+            last = time.monotonic()
+        stream.close()
+        return gaps
 
 
 @test
@@ -180,9 +193,12 @@ def ten_thousand_connections_disturb_no_stream():
 @test
 def weights_are_sent_between_members_in_the_crowd():
     with Deployed() as c:
-        attackers = Crowd(c.ports)
-        c.deploy("again", DEMO, "--agents", "a1,a2")
-        attackers.gaps(c)
+        attackers = Crowd(c.ports, UNTIL_KILLED)
+        try:
+            c.deploy("again", DEMO, "--agents", "a1,a2")
+            attackers.stream_gaps(c)
+        finally:
+            attackers.kill()
 
 
 if "HP_CROWD" not in os.environ:
