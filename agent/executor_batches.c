@@ -83,12 +83,16 @@ static int stage_batch_make(struct executor *x, struct flight *f, struct slot_ba
     const struct forward_scoring *scoring = NULL;
     if (rc == 0 && h->last)
         rc = executor_scoring_take(x, f, &scoring, e);
+    const struct forward_sampling *sampling = NULL;
+    if (rc == 0 && h->last)
+        rc = executor_sampling_take(x, f, &sampling, e);
     if (rc < 0)
         return rc;
     *out = (struct slot_batch){.runs = b->runs,
                                .n_runs = (int)b->n_runs,
                                .input = input,
                                .scoring = scoring,
+                               .sampling = sampling,
                                .output =
                                    h->last ? (void *)f->logits->rows : output_rows(b, f->output)};
     return 0;
@@ -239,15 +243,4 @@ void executor_batches_settle(struct executor *x)
 {
     while (x->n_flying > 0)
         oldest_complete(x);
-}
-
-bool executor_batches_have(const struct executor *x, uint64_t slot, uint64_t sequence)
-{
-    for (int i = 0; i < x->n_flying; i++) {
-        const struct executor_run *r = &x->flights[(x->oldest + i) % SLOT_DEPTH].run;
-        for (uint32_t k = 0; r->slot == slot && r->batch && k < r->batch->n_runs; k++)
-            if (r->batch->runs[k].sequence == sequence)
-                return true;
-    }
-    return false;
 }

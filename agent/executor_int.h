@@ -110,6 +110,11 @@ struct flight {
     size_t score_capacity;
     struct logit_rows scored; /* rows that are scored, a few at a time */
     struct forward_scoring scoring;
+    struct sample_ask *asks; /* of each row of logits, for the device; [row_room] */
+    uint32_t *row_picked;    /* and what it has picked */
+    size_t row_room;
+    bool sampling; /* the device picks some of the batch's tokens */
+    struct forward_sampling device_picks;
 };
 
 struct executor {
@@ -192,6 +197,11 @@ int executor_logits_take(struct executor *x, struct flight *f, struct err *e);
  * HP_ENOMEM. */
 int executor_scoring_take(struct executor *x, struct flight *f, const struct forward_scoring **out,
                           struct err *e);
+/* Whether a batch under way has a run of this sequence. */
+bool executor_batches_have(const struct executor *x, uint64_t slot, uint64_t sequence);
+/* What the device may pick of the batch's tokens; NULL: nothing. HP_ENOMEM. */
+int executor_sampling_take(struct executor *x, struct flight *f,
+                           const struct forward_sampling **out, struct err *e);
 /* Picks a token for each run that wants one, and scores it. */
 int executor_tokens_pick(struct executor *x, struct flight *f, struct err *e);
 void executor_results_free(struct executor *x);
@@ -204,8 +214,6 @@ void executor_batch_submit(struct executor *x, const struct executor_run *r);
 void executor_batches_land(struct executor *x);
 /* Waits for all that are under way, and completes them. */
 void executor_batches_settle(struct executor *x);
-/* Whether a batch under way has a run of this sequence. */
-bool executor_batches_have(const struct executor *x, uint64_t slot, uint64_t sequence);
 
 /* ---- executor_sequences.c; on the executor's thread */
 

@@ -152,6 +152,68 @@ int executor_scoring_take(struct executor *x, struct flight *f, const struct for
     return 0;
 }
 
+/* ---- tokens that the device picks ---- */
+
+bool executor_batches_have(const struct executor *x, uint64_t slot, uint64_t sequence)
+{
+    for (int i = 0; i < x->n_flying; i++) {
+        const struct executor_run *r = &x->flights[(x->oldest + i) % SLOT_DEPTH].run;
+        for (uint32_t k = 0; r->slot == slot && r->batch && k < r->batch->n_runs; k++)
+            if (r->batch->runs[k].sequence == sequence)
+                return true;
+    }
+    return false;
+}
+
+/* One token, of which nothing is said beside it, and no batch under way comes before it. */
+static bool run_is_for_device(const struct executor *x, const struct flight *f,
+                              const struct batch_run *run)
+{
+    return run->sample && run->n_drafts == 0 && run->said_width == 0 &&
+           !executor_batches_have(x, f->run.slot, run->sequence);
+}
+
+static bool asks_reserve(struct flight *f, size_t n)
+{
+    size_t room = f->row_room;
+    if (!room_reserve((void **)&f->asks, &room, n, sizeof *f->asks))
+        return false;
+    if (!room_reserve((void **)&f->row_picked, &f->row_room, n, sizeof *f->row_picked))
+        return false;
+    f->row_room = room;
+    return true;
+}
+
+int executor_sampling_take(struct executor *x, struct flight *f,
+                           const struct forward_sampling **out, struct err *e)
+{
+    const struct batch *b = f->run.batch;
+    uint32_t row = 0;
+    *out = NULL;
+    f->sampling = false;
+    if (!x->device->backend->sample || b->n_logits == 0 ||
+        f->slot->row_width != f->slot->vocabulary)
+        return 0;
+    if (!asks_reserve(f, b->n_logits))
+        return err_set(e, HP_ENOMEM, "no memory to sample %u sequences", b->n_runs);
+    for (uint32_t i = 0; i < b->n_runs; i++) {
+        const struct batch_run *run = &b->runs[i];
+        for (uint32_t k = 0; k < run->n_logits; k++)
+            f->asks[row + k] = (struct sample_ask){0};
+        row += run->n_logits;
+        struct own_sampler *s = run->n_logits && run_is_for_device(x, f, run)
+                                    ? executor_sampler_find(f->slot, run->sequence)
+                                    : NULL;
+        if (s && sampler_ask(s->sampler, &f->asks[row - 1]))
+            f->sampling = true;
+        else if (run->n_logits)
+            f->asks[row - 1] = (struct sample_ask){0};
+    }
+    f->device_picks = (struct forward_sampling){f->asks, f->row_picked};
+    *out = f->sampling ? &f->device_picks : NULL;
+    return 0;
+}
+
 /* ---- tokens ---- */
 
 /* The token of a run to be picked, and those after its guesses while these are right. */
@@ -159,6 +221,7 @@ struct pick {
     struct sampler *sampler;
     const float *row;
     size_t width;
+    uint32_t found; /* what the device has picked of the first row; SAMPLE_IN_DOUBT: nothing */
     uint32_t *tokens;
     const uint32_t *drafts; /* [n_drafts] */
     uint32_t n_drafts;
@@ -169,6 +232,11 @@ struct pick {
 static void pick_part(void *ctx, uint32_t part)
 {
     struct pick *p = (struct pick *)ctx + part;
+    if (p->found != SAMPLE_IN_DOUBT) {
+        p->tokens[0] = p->found;
+        sampler_accept(p->sampler, p->found);
+        return;
+    }
     for (uint32_t k = 0; k <= p->n_drafts; k++) {
         const float *row = p->row + k * p->width;
         p->tokens[k] = sampler_pick(p->sampler, row);
@@ -188,7 +256,7 @@ int executor_tokens_pick(struct executor *x, struct flight *f, struct err *e)
     const struct batch *b = f->run.batch;
     const float *rows = f->logits->rows;
     struct score *scores = f->scores;
-    uint32_t n = 0, id = 0, places = b->n_runs, place = 0;
+    uint32_t n = 0, id = 0, places = b->n_runs, place = 0, n_rows = 0;
     for (uint32_t i = 0; i < b->n_runs; i++)
         places += b->runs[i].n_drafts;
     if (!room_reserve((void **)&x->picks, &x->pick_capacity, b->n_runs, sizeof *x->picks) ||
@@ -199,6 +267,7 @@ int executor_tokens_pick(struct executor *x, struct flight *f, struct err *e)
         uint32_t *tokens = f->picked + place;
         const uint32_t *drafts = run->n_drafts ? b->ids + id + 1 : NULL;
         rows += (size_t)run->n_logits * f->slot->row_width;
+        n_rows += run->n_logits;
         place += 1 + run->n_drafts;
         id += run->n_tokens;
         struct score *said = scores ? scores + (size_t)run->n_scored * run->scored_width : NULL;
@@ -213,6 +282,8 @@ int executor_tokens_pick(struct executor *x, struct flight *f, struct err *e)
             (struct pick){.sampler = s->sampler,
                           .row = rows - (size_t)(1 + run->n_drafts) * f->slot->row_width,
                           .width = f->slot->row_width,
+                          .found = f->sampling && run->n_drafts == 0 ? f->row_picked[n_rows - 1]
+                                                                     : SAMPLE_IN_DOUBT,
                           .tokens = tokens,
                           .drafts = drafts,
                           .n_drafts = run->n_drafts,
@@ -233,6 +304,8 @@ void executor_results_free(struct executor *x)
         free(x->flights[i].picked);
         free(x->flights[i].scores);
         free(x->flights[i].scored.rows);
+        free(x->flights[i].asks);
+        free(x->flights[i].row_picked);
         free(x->sampled[i].rows);
     }
     free(x->picks);

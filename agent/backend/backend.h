@@ -120,6 +120,25 @@ struct device_config {
                                         (agent/backend/cpu/numa.h); outlives the device */
 };
 
+/* How the host would pick a token from a row of logits (agent/engine/sampler.h), for a device that
+ * does so where the row is. */
+struct sample_change {
+    uint32_t token;
+    float amount;
+};
+struct sample_ask {
+    bool wanted;                              /* false: the row itself is */
+    double temperature, top_p, min_p, chance; /* chance: of the draw, in [0, 1) */
+    float repetition;                         /* 1: off */
+    uint32_t top_k;                           /* 0: off */
+    /* To logits, in this order: those that were seen are divided or multiplied by `repetition`, and
+     * lose their amount; amounts that are added; tokens that are ruled out. No token is twice in
+     * one of the three. */
+    const struct sample_change *changes;
+    uint32_t n_seen, n_added, n_ruled_out;
+};
+#define SAMPLE_IN_DOUBT UINT32_MAX
+
 /* How a device does one kind of work, and why so, for people. */
 enum { DEVICE_CHOICE_WORD = 48, DEVICE_CHOICE_TEXT = 192, DEVICE_CHOICES_MAX = 8 };
 struct device_choice {
@@ -201,6 +220,14 @@ struct backend {
      * beyond the largest f16 becomes that, so that one large value ends no sequence in infinities.
      */
     void (*copy)(struct stream *s, const struct tensor *to, const struct tensor *from);
+
+    /* Picks a token from each of n rows of logits, as `asks` say and the host's sampler does, to
+     * the token; a row from which it was not, or for which a sum could have gone either way, is
+     * copied to `rows` [n, width] of the host, at its place, and its token is SAMPLE_IN_DOUBT. Both
+     * are there as copies to the host are; `asks` are read before the function returns. False: it
+     * cannot, and nothing was put on the stream. NULL: the host alone picks. */
+    bool (*sample)(struct stream *s, const struct tensor *logits, const struct sample_ask *asks,
+                   uint32_t *picked, float *rows);
 
     /* Whether this backend runs operators of a kind with a weight in that format. */
     bool (*op_supports)(enum op_kind kind, enum dtype weight);

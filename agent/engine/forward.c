@@ -123,14 +123,37 @@ static const uint32_t *positions_fill(struct forward *f, const struct forward_ba
 }
 
 /* The head, on at most FORWARD_LOGIT_ROWS of the rows that are asked for. */
-static void head_run(struct forward *f, const uint32_t *wanted, uint32_t rows, float *to,
+static void head_run(struct forward *f, const uint32_t *wanted, uint32_t rows,
                      const struct op_batch *batch)
 {
     const struct graph_section *s = section_run_plan(f->run);
     section_run_resize(f->run, GRAPH_WANTED, rows);
     given_write(f, GRAPH_WANTED, wanted);
     section_run_ops(f->run, s->first_wanted_op, s->n_ops, batch);
+}
+
+/* What the head has found. */
+static void head_copy(struct forward *f, uint32_t rows, float *to)
+{
+    const struct graph_section *s = section_run_plan(f->run);
     section_run_copy(f->run, s->outputs, s->n_outputs, rows, DTYPE_F32, to, true);
+}
+
+/* The tokens of its rows, from the so manieth of the batch on. Rows of a device that does not pick
+ * are copied, and in doubt. */
+static void head_sample(struct forward *f, const struct forward_sampling *how, uint32_t first,
+                        uint32_t rows, float *to)
+{
+    const struct graph_section *s = section_run_plan(f->run);
+    const struct backend *backend = f->config.section.device->backend;
+    struct tensor logits = section_run_value(f->run, s->outputs[0], rows);
+    if (s->n_outputs == 1 && backend->sample &&
+        backend->sample(section_run_stream(f->run), &logits, how->asks + first, how->picked + first,
+                        to))
+        return;
+    for (uint32_t i = 0; i < rows; i++)
+        how->picked[first + i] = SAMPLE_IN_DOUBT;
+    head_copy(f, rows, to);
 }
 
 /* The rows that are looked at: the next ones come once these have been. */
@@ -142,7 +165,8 @@ static void scored_run(struct forward *f, const struct forward_batch *b,
     uint32_t most = s && s->n_rows < FORWARD_LOGIT_ROWS ? s->n_rows : FORWARD_LOGIT_ROWS, rows;
     for (uint32_t r = 0; s && r < b->n_scored_rows; r += rows) {
         rows = b->n_scored_rows - r < most ? b->n_scored_rows - r : most;
-        head_run(f, b->scored_rows + r, rows, s->rows, batch);
+        head_run(f, b->scored_rows + r, rows, batch);
+        head_copy(f, rows, s->rows);
         if (backend->stream_wait(section_run_stream(f->run), b->failure) < 0)
             return;
         s->see(s->ctx, r, rows, s->rows);
@@ -157,7 +181,11 @@ static void wanted_run(struct forward *f, const struct forward_batch *b,
     float *to = b->output;
     for (uint32_t r = 0, rows; r < b->n_logit_rows; r += rows) {
         rows = b->n_logit_rows - r < FORWARD_LOGIT_ROWS ? b->n_logit_rows - r : FORWARD_LOGIT_ROWS;
-        head_run(f, b->logit_rows + r, rows, to, batch);
+        head_run(f, b->logit_rows + r, rows, batch);
+        if (b->sampling)
+            head_sample(f, b->sampling, r, rows, to);
+        else
+            head_copy(f, rows, to);
         for (int i = 0; i < s->n_outputs; i++)
             to += rows * graph_value_width(&s->graph->values[s->outputs[i]]);
     }

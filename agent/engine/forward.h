@@ -43,6 +43,13 @@ struct forward_scoring {
     void *ctx;
 };
 
+/* Tokens that the device picks where the rows are. */
+struct forward_sampling {
+    const struct sample_ask *asks; /* [n_logit_rows], of the rows that are wanted */
+    uint32_t
+        *picked; /* [n_logit_rows]; SAMPLE_IN_DOUBT: the row is in `output`, else it need not be */
+};
+
 struct forward_batch {
     const struct attention_run *runs; /* [n_runs] */
     int n_runs;
@@ -54,7 +61,8 @@ struct forward_batch {
     uint32_t n_logit_rows;
     const uint32_t *scored_rows; /* the same of rows that `scoring` sees, before the others */
     uint32_t n_scored_rows;
-    const struct forward_scoring *scoring; /* NULL: none */
+    const struct forward_scoring *scoring;   /* NULL: none */
+    const struct forward_sampling *sampling; /* NULL: all rows go to `output` */
     struct err *failure; /* of the device before all of them were seen; may be NULL where none are
                             scored */
     void *output; /* f32 [n_logit_rows, vocabulary] where they do; else the values that leave, as

@@ -13,9 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent/engine/sampler_order.h"
+#include "agent/engine/sampler_int.h"
 #include "agent/engine/sampler_select.h"
-#include "common/env.h"
 #include "common/vector.h"
 #include "model/grammar/automaton.h"
 
@@ -25,27 +24,6 @@ enum {
                       among them */
 };
 static const double DOUBT = 1e-10; /* of all mass: more than two orders of adding it can differ */
-
-struct sampler {
-    struct sampling_params params;
-    int vocabulary;
-    uint64_t n_picks;
-    bool adjusts;        /* some penalty or bias is on */
-    uint8_t *in_prompt;  /* [vocabulary] */
-    uint32_t *in_output; /* [vocabulary]: times */
-    uint32_t *seen;      /* [vocabulary]: those of either, each once */
-    size_t n_seen;
-    float *adjusted; /* [vocabulary]: logits with penalties and bias; NULL where nothing adjusts */
-    float *weights;  /* [vocabulary] */
-    uint64_t *candidates; /* [vocabulary + SAMPLER_SLACK] */
-    const struct sampler_kernels *kernels;
-    struct sampler_order order;
-    /* of a grammar */
-    struct matcher *matcher; /* NULL: none yet */
-    uint64_t most_tokens;
-    uint32_t *ends, *before; /* before: tokens that were accepted until there is a matcher */
-    size_t n_ends, n_before, before_room;
-};
 
 /* ---- making one ---- */
 
@@ -101,6 +79,7 @@ void sampler_destroy(struct sampler **self)
     free(s->seen);
     free(s->adjusted);
     free(s->weights);
+    free(s->changes);
     free(s->ends);
     free(s->before);
     matcher_destroy(&s->matcher);
@@ -273,14 +252,6 @@ static size_t cut_top_p(uint64_t *c, size_t n, double top_p)
             return i + 1;
     }
     return front;
-}
-
-/* Uniform in [0, 1) from seed and count alone. */
-static double sampler_chance(const struct sampler *s)
-{
-    uint64_t state = s->params.seed;
-    state = random_next(&state) + s->n_picks * 0x9e3779b97f4a7c15u;
-    return random_unit(&state);
 }
 
 static uint32_t token_draw(const struct sampler *s, const uint64_t *c, size_t n)

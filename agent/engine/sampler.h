@@ -3,6 +3,7 @@
 #ifndef HP_AGENT_ENGINE_SAMPLER_H
 #define HP_AGENT_ENGINE_SAMPLER_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -28,8 +29,15 @@ int sampler_constrain(struct sampler *s, struct automaton *a, struct err *e);
  * of a seed depends on seed and n alone. SAMPLER_NONE: the grammar cannot go on (matcher_error). */
 #define SAMPLER_NONE UINT32_MAX
 uint32_t sampler_pick(struct sampler *s, const float *logits);
-/* Counts a token as output without drawing it (a sequence that is rebuilt). */
+/* Counts a token as output without drawing it (a sequence that is rebuilt, a device that has picked
+ * it). */
 void sampler_accept(struct sampler *s, uint32_t token);
+
+struct sample_ask; /* agent/backend/backend.h */
+/* What a device needs to pick what sampler_pick would; its changes hold until the next call. False:
+ * the host alone can pick, for a grammar's sake, top-k of very many, a token that is biased twice,
+ * or want of memory. */
+bool sampler_ask(struct sampler *s, struct sample_ask *out);
 
 struct sampler_kernels;
 /* For tests and benchmarks: with these (sampler_kernels.h), not the best. */

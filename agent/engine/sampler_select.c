@@ -2,10 +2,7 @@
 
 #include <string.h>
 
-enum {
-    SELECT_SMALL = 64,
-    SELECT_FEW = 1024 /* above, top-k takes several times as long */
-};
+enum { SELECT_SMALL = 64 };
 
 static void keys_swap(uint64_t *a, uint64_t *b)
 {
@@ -37,8 +34,8 @@ void sampler_select_first(uint64_t *c, size_t n, size_t k)
  * they stood. */
 void sampler_select_few(const struct sampler_kernels *kernels, uint64_t *c, size_t n, size_t k)
 {
-    uint64_t saved[SELECT_FEW + SAMPLER_SLACK];
-    while (n > SELECT_SMALL && k <= SELECT_FEW) {
+    uint64_t saved[SAMPLER_SELECT_FEW + SAMPLER_SLACK];
+    while (n > SELECT_SMALL && k <= SAMPLER_SELECT_FEW) {
         size_t n_saved = k + SAMPLER_SLACK < n ? k + SAMPLER_SLACK : n;
         keys_swap(&c[n / 2], &c[n - 1]);
         memcpy(saved, c, n_saved * sizeof *c);

@@ -5,6 +5,8 @@
 
 #include "agent/engine/sampler_kernels.h"
 
+enum { SAMPLER_SELECT_FEW = 1024 /* above, top-k takes several times as long */ };
+
 /* Brings them to the front of c [n]; k is 1 to n. */
 void sampler_select_first(uint64_t *c, size_t n, size_t k);
 /* To the same front, fast where k is small; what is behind it is lost. */

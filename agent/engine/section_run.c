@@ -89,8 +89,7 @@ static uint64_t value_rows(const struct section_run *r, int value)
     return rows->size ? rows->size : r->sizes[rows->symbol];
 }
 
-/* A value's memory on the device as so many rows. */
-static struct tensor value_tensor(const struct section_run *r, int value, uint64_t rows)
+struct tensor section_run_value(const struct section_run *r, int value, uint64_t rows)
 {
     return section_tensor(&r->plan.section, r->buffers, value, rows);
 }
@@ -110,8 +109,8 @@ static int step_make(struct section_run *r, int i, int blocks[KV_GROUPS_MAX], st
         request.weights[k] = row < 0 ? NULL : r->weights[row];
     }
     for (int k = 0; k < op->n_inputs; k++)
-        step->inputs[k] = value_tensor(r, op->inputs[k], value_rows(r, op->inputs[k]));
-    step->out = value_tensor(r, op->outputs[0], value_rows(r, op->outputs[0]));
+        step->inputs[k] = section_run_value(r, op->inputs[k], value_rows(r, op->inputs[k]));
+    step->out = section_run_value(r, op->outputs[0], value_rows(r, op->outputs[0]));
     return op_kind_info(op->kind)->is_view
                ? 0
                : r->backend->op_prepare(r->config.device, &request, &step->op, e);
@@ -235,7 +234,7 @@ void section_run_copy(struct section_run *r, const int *values, int n, uint64_t 
 {
     uint8_t *at = host;
     for (int i = 0; i < n; i++) {
-        struct tensor device = value_tensor(r, values[i], rows);
+        struct tensor device = section_run_value(r, values[i], rows);
         enum dtype t = device.dtype == DTYPE_F32 ? outside : device.dtype;
         struct tensor there = tensor_on_host(at, t, rows, tensor_width(&device));
         if (to_host)

@@ -23,6 +23,9 @@ uint64_t section_run_rows(const struct section_run *r, enum graph_symbol symbol)
 /* Puts operators [first, end) of the section on the stream; `batch` as op_run has it. */
 void section_run_ops(struct section_run *r, int first, int end, const struct op_batch *batch);
 
+/* A value's memory on the device, as so many rows. */
+struct tensor section_run_value(const struct section_run *r, int value, uint64_t rows);
+
 /* Puts copies on the stream. Values come from the host, or go there: they follow each other there,
  * each with all its rows, float32 values as `outside` (any other keeps its own format). */
 void section_run_copy(struct section_run *r, const int *values, int n, uint64_t rows,

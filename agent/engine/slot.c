@@ -89,8 +89,8 @@ static int stage_slot_warm(struct slot *slot, struct err *e)
 
 static int stage_slot_submit(struct slot *s, const struct slot_batch *b, struct err *e)
 {
-    return stage_submit_scoring(stage_of(s), b->runs, b->n_runs, b->input, b->output, b->scoring,
-                                e);
+    const struct stage_logits logits = {b->scoring, b->sampling};
+    return stage_submit_with(stage_of(s), b->runs, b->n_runs, b->input, b->output, &logits, e);
 }
 
 static bool stage_slot_pending(const struct slot *s, void (*over)(void *ctx), void *ctx)

@@ -27,7 +27,8 @@ struct slot_batch {
     int n_runs;
     const void *input;
     void *output;
-    const struct forward_scoring *scoring; /* NULL: none of its tokens is scored */
+    const struct forward_scoring *scoring;   /* NULL: none of its tokens is scored */
+    const struct forward_sampling *sampling; /* NULL: the device picks none of its tokens */
     /* a graph's: as fixed_submit has them */
     const struct fixed_value *inputs, *outputs;
     int n_inputs, n_outputs;

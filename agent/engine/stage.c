@@ -418,12 +418,11 @@ static void flight_settle(struct stage *s, const struct stage_flight *f)
 int stage_submit(struct stage *s, const struct batch_run *runs, int n_runs, const void *input,
                  void *output, struct err *e)
 {
-    return stage_submit_scoring(s, runs, n_runs, input, output, NULL, e);
+    return stage_submit_with(s, runs, n_runs, input, output, &(struct stage_logits){0}, e);
 }
 
-int stage_submit_scoring(struct stage *s, const struct batch_run *runs, int n_runs,
-                         const void *input, void *output, const struct forward_scoring *scoring,
-                         struct err *e)
+int stage_submit_with(struct stage *s, const struct batch_run *runs, int n_runs, const void *input,
+                      void *output, const struct stage_logits *logits, struct err *e)
 {
     struct stage_flight *f = &s->flights[(s->oldest + s->n_flying) % STAGE_DEPTH];
     if (s->n_flying == STAGE_DEPTH)
@@ -433,7 +432,8 @@ int stage_submit_scoring(struct stage *s, const struct batch_run *runs, int n_ru
                                   .input = input,
                                   .logit_rows = f->logit_rows,
                                   .scored_rows = f->scored_rows,
-                                  .scoring = scoring,
+                                  .scoring = logits->scoring,
+                                  .sampling = logits->sampling,
                                   .failure = &f->scoring,
                                   .output = output,
                                   .kv = s->kv.groups};

@@ -9,7 +9,8 @@
  * host. What is wrong ends the process with a line on standard error that names kernel, block,
  * thread and line:
  *
- *   - an access of a kernel outside of what was allocated, or to the host's memory
+ *   - an access of a kernel outside of what was allocated, or to memory of the host that was not
+ *     pinned for it
  *   - a read of device or shared memory that nobody has written
  *   - two threads of a block at one shared word, or of a launch at one word of device memory, one
  *     of them writing, with nothing between that orders them
@@ -110,14 +111,16 @@ static inline int __all_sync(unsigned mask, int vote)
 {
     return __ballot_sync(mask, vote) == (mask & cuda_on_cpu_lanes());
 }
-template <class T> __forceinline__ T atomicAdd(T *at, T value)
+/* What the compiler's hooks are not called for. */
+#define CUDA_ON_CPU_UNSEEN __attribute__((noinline, no_sanitize("thread")))
+template <class T> CUDA_ON_CPU_UNSEEN T atomicAdd(T *at, T value)
 {
     cuda_on_cpu_atomic(at, sizeof *at);
     T was = *(volatile T *)at;
     *(volatile T *)at = was + value;
     return was;
 }
-template <class T> __forceinline__ T atomicMax(T *at, T value)
+template <class T> CUDA_ON_CPU_UNSEEN T atomicMax(T *at, T value)
 {
     cuda_on_cpu_atomic(at, sizeof *at);
     T was = *(volatile T *)at;
@@ -125,7 +128,45 @@ template <class T> __forceinline__ T atomicMax(T *at, T value)
     return was;
 }
 
+template <class T> CUDA_ON_CPU_UNSEEN T atomicMin(T *at, T value)
+{
+    cuda_on_cpu_atomic(at, sizeof *at);
+    T was = *(volatile T *)at;
+    *(volatile T *)at = was < value ? was : value;
+    return was;
+}
+
 /* ---- numbers ---- */
+
+/* Rounded each by itself: never two in one. */
+static inline float __fadd_rn(float a, float b)
+{
+    return a + b;
+}
+static inline float __fsub_rn(float a, float b)
+{
+    return a - b;
+}
+static inline float __fmul_rn(float a, float b)
+{
+    return a * b;
+}
+static inline float __fdiv_rn(float a, float b)
+{
+    return a / b;
+}
+static inline double __dadd_rn(double a, double b)
+{
+    return a + b;
+}
+static inline double __dsub_rn(double a, double b)
+{
+    return a - b;
+}
+static inline double __dmul_rn(double a, double b)
+{
+    return a * b;
+}
 
 static inline float __int_as_float(int bits)
 {

@@ -373,6 +373,8 @@ void touch(const void *at, size_t n, bool writes, const void *pc, bool atomic)
         return;
     else if (p >= memory.data && p < memory.data_end && n <= 16)
         shared_touch(memory.shared, (size_t)(p - memory.data), n, writes, atomic, pc);
+    else if (host_is_pinned(p, n))
+        return; /* the GPU reaches it by itself */
     else if (p >= now.dynamic && p < now.dynamic + (1 << 18))
         die(pc,
             "out of bounds: %s of %zu bytes, past the end of %zu bytes of dynamic shared memory",

@@ -11,7 +11,7 @@ import sys
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import faults
 
-TESTS = [f"build/tests/unit/agent/backend/cuda_{name}test" for name in ("products_", "attention_", "experts_", "groups_", "operators_", "steps_", "streams_", "models_", "")]
+TESTS = [f"build/tests/unit/agent/backend/cuda_{name}test" for name in ("products_", "attention_", "experts_", "groups_", "operators_", "steps_", "streams_", "sampling_", "models_", "")]
 ROOM = "agent/backend/cuda/"
 
 # What it is, file, what stands there, what takes its place (once).
@@ -137,6 +137,22 @@ FAULTS = [
     ("attention: values lie apart from keys always", ROOM + "attention.cu", "kv_at(a, row, a.parts - 1, p)", "kv_at(a, row, 1, p)"),
     ("attention: no soft cap", ROOM + "attention.cu", "        if (a.cap != 0)\n            score = a.cap * tanhf(score / a.cap);\n", ""),
     ("one row of a table for all ids is not known", ROOM + "ops.c", "how->same ? NULL : tensor_row(&in[0], 0)", "tensor_row(&in[0], 0)"),
+    # sampling
+    ("sampling: no barrier between logits and their changes", ROOM + "sampling.cu", "            c[i] = __float_as_uint(row[i]);\n        __syncthreads();\n", "            c[i] = __float_as_uint(row[i]);\n"),
+    ("sampling: penalties and bias at once", ROOM + "sampling.cu", "    __syncthreads();\n    changes += a->n_seen;\n", "    changes += a->n_seen;\n"),
+    ("sampling: any of the greatest", ROOM + "sampling.cu", "atomicMin(&b->token, at);", "b->token = at;"),
+    ("sampling: roundings in doubt are let be", ROOM + "sampling.cu", "        doubts += least != (float)(e * (1 + WEIGHT_DOUBT)) && e > 0;\n", "        (void)least;\n"),
+    ("sampling: a draw at an edge is let be", ROOM + "sampling.cuh", "    return (before <= 0 || target - before > doubt) && after - target > doubt;", "    return after > before;"),
+    ("sampling: no barrier before tallies are taken", ROOM + "sampling.cuh", "    __syncthreads();\n    tallies_take(", "    tallies_take("),
+    ("sampling: tallies are not cleared", ROOM + "sampling.cuh", "        b->tally[i] = 0;\n    __syncthreads();\n", "        b->tally[i] = b->tally[i];\n    __syncthreads();\n"),
+    ("sampling: the first of equal weights", ROOM + "sampling.cuh", "        if (vote && seen + place == nth)", "        if (vote && seen + place == 0)"),
+    ("sampling: one row of counts for all tiles", ROOM + "sampling.cuh", "b->counts[tile % 2]", "b->counts[0]"),
+    ("sampling: a row's end is not looked at", ROOM + "sampling.cuh", "        uint64_t one = i < n ? c[i] : 0;", "        uint64_t one = c[i];"),
+    ("sampling: top-k before top-p is passed over", ROOM + "sampling.cu", "        left = b->fall.found ? b->fall.after : all;\n", "        left = all;\n"),
+    ("sampling: min-p is passed over", ROOM + "sampling.cu", "        kept = mass_at_least(b, c, n, min_p);\n", "        kept = kept + 0 * min_p;\n"),
+    ("sampling: a pivot stays where it was put", ROOM + "sampling.cu", "            if (threadIdx.x == 0)\n                candidates_swap(middle, last);\n            __syncthreads();\n            return n;", "            return n;"),
+    ("sampling: rows that nobody samples from stay on the GPU", ROOM + "sampling.cu", "    for (uint32_t i = threadIdx.x; b.token == UINT32_MAX && i < p.width;", "    for (uint32_t i = threadIdx.x; b.ask.wanted && b.token == UINT32_MAX && i < p.width;"),
+    ("sampling: the next rows' room is the first ones'", ROOM + "sampling.c", "            .tokens = room.tokens + r,", "            .tokens = room.tokens,"),
     # waits
     ("a table of a batch is filled while the GPU reads it", ROOM + "tables.c", "cuda_note(s, gpu_event_wait(t->read));", "cuda_note(s, 0);"),
     ("a table that is read is not noted", ROOM + "tables.c", "    cuda_note(s, gpu_event_record(t->read, s->stream));\n", ""),

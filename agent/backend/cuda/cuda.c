@@ -111,16 +111,19 @@ static int device_choices(const struct device *device, struct device_choice *out
 {
     const struct cuda_device *d = (const struct cuda_device *)device;
     const char *half = d->facts.major >= 8 ? "bf16" : "f16";
-    struct device_choice all[3] = {{"instructions", "", ""},
+    struct device_choice all[4] = {{"instructions", "", ""},
                                    {"products, at most 8 rows", "weights read in place",
                                     "quantised ones multiplied as 8-bit integers"},
-                                   {"products, more rows", "", ""}};
+                                   {"products, more rows", "", ""},
+                                   {"sampling", "on the device",
+                                    "the host picks where a sum is in doubt, under a grammar, and "
+                                    "where more than the token is asked for"}};
     snprintf(all[0].how, sizeof all[0].how, "cuda %d.%d", d->facts.major, d->facts.minor);
     snprintf(all[0].why, sizeof all[0].why, "%s", d->facts.name);
     snprintf(all[2].how, sizeof all[2].how, "%s", d->has_blas ? "cuBLASLt" : "float32");
     snprintf(all[2].why, sizeof all[2].why, "%s%s", d->has_blas ? half : "there is no libcublasLt",
              d->has_blas ? " with float32 sums; F16 weights as they are" : "");
-    int n = room < 3 ? room : 3;
+    int n = room < 4 ? room : 4;
     for (int i = 0; i < n; i++)
         out[i] = all[i];
     return n;
@@ -270,6 +273,7 @@ const struct backend cuda_backend = {
     .event_wait = event_wait,
     .event_pending = cuda_event_pending,
     .copy = cuda_copy,
+    .sample = cuda_sample,
     .op_supports = cuda_op_supports,
     .op_prepare = cuda_op_prepare,
     .op_release = cuda_op_release,

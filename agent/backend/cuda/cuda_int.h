@@ -50,12 +50,21 @@ struct cuda_rows {
     void *data;
     size_t bytes, pitch, rows; /* of a row, from one to the next */
 };
+/* Tokens that the GPU has picked, and rows for those that it has not. */
+struct cuda_picks {
+    uint32_t *picked; /* [n], of the host; NULL: none */
+    float *rows;      /* [n, width], of the host */
+    uint32_t n, width;
+    const uint32_t *tokens; /* the same, as the GPU has written them to the staged room */
+    const float *found;
+};
 struct cuda_staged {
     struct cuda_room room; /* of the host alone */
     struct CUevent_st *read;
     bool going; /* to the GPU, until `read` */
     struct cuda_rows to;
-    uint64_t turn; /* comes from the GPU, and has to be brought to `to`; 0: does not */
+    struct cuda_picks picks; /* instead of `to` */
+    uint64_t turn;           /* comes from the GPU, and has to be brought to `to`; 0: does not */
 };
 
 /* Where steps that come again find what a batch is. */
@@ -194,10 +203,17 @@ void cuda_staged_send(struct cuda_stream *s, const struct cuda_rows *to,
 /* It is there when cuda_staged_land has been called. */
 void cuda_staged_fetch(struct cuda_stream *s, const struct cuda_rows *to,
                        const struct cuda_rows *from);
+/* A room that the GPU reads and writes itself, until what it writes has landed. NULL: none. */
+struct cuda_staged *cuda_staged_take(struct cuda_stream *s, size_t bytes);
+void cuda_staged_expect(struct cuda_stream *s, struct cuda_staged *g, const struct cuda_picks *p);
 /* What came from the GPU, as the stream's `landings` counts it, lies where it belongs; `good`: else
  * it is forgotten. */
 void cuda_staged_land(struct cuda_stream *s, uint64_t upto, bool good);
 void cuda_staged_free(struct cuda_stream *s);
+
+/* sampling.c */
+bool cuda_sample(struct stream *s, const struct tensor *logits, const struct sample_ask *asks,
+                 uint32_t *picked, float *rows);
 
 /* copies.c */
 void cuda_copy(struct stream *s, const struct tensor *to, const struct tensor *from);

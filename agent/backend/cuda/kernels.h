@@ -217,6 +217,31 @@ bool gpu_split_knows(const struct gpu_attention *a);
 uint64_t gpu_split_bytes(const struct gpu_attention *a);
 void gpu_split(struct CUstream_st *s, const struct gpu_attention *a);
 
+/* ---- tokens ---- */
+
+struct gpu_sample_change {
+    uint32_t token;
+    float amount;
+};
+/* As struct sample_ask, with `first` for where its changes begin. */
+struct gpu_sample_ask {
+    double temperature, top_p, min_p, chance;
+    float repetition;
+    uint32_t wanted, top_k, first, n_seen, n_added, n_ruled_out;
+};
+/* All but logits and room is memory of the host that the GPU reaches. */
+struct gpu_sampling {
+    struct gpu_rows logits;
+    uint32_t n, width; /* GPU_SAMPLE_LEAST to GPU_SAMPLE_MOST */
+    const struct gpu_sample_ask *asks;
+    const struct gpu_sample_change *changes;
+    uint32_t *tokens; /* [n]; UINT32_MAX: in doubt */
+    float *rows;      /* [n, width]: those in doubt */
+    uint64_t *room;   /* [n, width], of the device */
+};
+enum { GPU_SAMPLE_LEAST = 65, GPU_SAMPLE_MOST = 1 << 18 };
+void gpu_sample(struct CUstream_st *s, const struct gpu_sampling *p);
+
 /* ---- number formats of rows ---- */
 
 /* Between float32 and F16, BF16 or Q8_WIRE, as narrow.h has it; rows of `row_bytes`. */

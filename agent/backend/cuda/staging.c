@@ -49,6 +49,14 @@ static struct cuda_staged *staged_find(struct cuda_stream *s, size_t bytes)
     return best;
 }
 
+static void picks_give(const struct cuda_picks *p)
+{
+    memcpy(p->picked, p->tokens, p->n * sizeof *p->picked);
+    for (size_t i = 0; i < p->n; i++)
+        if (p->picked[i] == SAMPLE_IN_DOUBT)
+            memcpy(p->rows + i * p->width, p->found + i * p->width, p->width * sizeof *p->rows);
+}
+
 void cuda_staged_land(struct cuda_stream *s, uint64_t upto, bool good)
 {
     for (;;) {
@@ -60,7 +68,9 @@ void cuda_staged_land(struct cuda_stream *s, uint64_t upto, bool good)
         }
         if (!first)
             return;
-        if (good)
+        if (good && first->picks.picked)
+            picks_give(&first->picks);
+        else if (good)
             rows_give(&first->to, first->room.host);
         first->turn = 0;
     }
@@ -124,6 +134,19 @@ void cuda_staged_fetch(struct cuda_stream *s, const struct cuda_rows *to,
     if (!g)
         return;
     g->to = *to;
+    g->picks = (struct cuda_picks){0};
+    g->turn = ++s->landings;
+}
+
+struct cuda_staged *cuda_staged_take(struct cuda_stream *s, size_t bytes)
+{
+    return bytes <= CUDA_STAGED_MOST ? staged_find(s, bytes) : NULL;
+}
+
+void cuda_staged_expect(struct cuda_stream *s, struct cuda_staged *g, const struct cuda_picks *p)
+{
+    g->to = (struct cuda_rows){0};
+    g->picks = *p;
     g->turn = ++s->landings;
 }
 

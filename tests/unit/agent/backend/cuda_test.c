@@ -123,7 +123,7 @@ TEST(an_older_gpu_goes_another_way)
     for (size_t i = 0; i < TOKENS * WIDTH; i++)
         assert_true(fabsf(out[0][i] - out[1][i]) <= 2e-5f);
     struct device_choice choices[4];
-    assert_int_equal(devices[0]->backend->choices(devices[0], choices, 4), 3);
+    assert_int_equal(devices[0]->backend->choices(devices[0], choices, 4), 4);
     assert_non_null(strstr(choices[2].why, "f16 with float32 sums"));
     /* weights of bf16 are turned */
     const struct weight *list[] = {&w, NULL};
