@@ -59,9 +59,9 @@ static bool part_put(struct cuda_stream *s, const struct sampling_part *p)
     if (!g)
         return false;
     uint8_t *at = g->room.host;
-    const struct sampling_room room = {
-        (struct gpu_sample_ask *)at, (struct gpu_sample_change *)(at + asks),
-        (uint32_t *)(at + asks + changes), (float *)(at + asks + changes + tokens)};
+    const struct sampling_room room = {(void *)at, (void *)(at + asks),
+                                       (void *)(at + asks + changes),
+                                       (void *)(at + asks + changes + tokens)};
     asks_write(p->asks, p->n, &room);
     uint32_t most = (uint32_t)(s->scratch.bytes / (p->width * sizeof(uint64_t)));
     for (uint32_t r = 0, n; r < p->n; r += n) {
