@@ -22,6 +22,7 @@ static void run_daemon(struct http_server *s)
         return;
     s->work = false;
     MHD_run(s->daemon);
+    http_handshakes_check(s);
     unsigned long long wait_ms;
     if (MHD_get_timeout(s->daemon, &wait_ms) == MHD_YES)
         uv_timer_start(&s->timer, on_timer, wait_ms, 0);
@@ -223,6 +224,7 @@ void http_stop(struct http_server **out)
             MHD_resume_connection(x->connection);
         }
     }
+    http_handshakes_stop(s);
     uv_poll_stop(&s->poll);
     MHD_run(s->daemon);
     MHD_stop_daemon(s->daemon); /* closes the listening socket */

@@ -39,7 +39,8 @@ void http_deadline_on_connection(void *ctx, struct MHD_Connection *connection, v
             shutdown(http_connection_fd(connection), SHUT_RDWR);
             return;
         }
-        *c = (struct http_connection){.connection = connection,
+        *c = (struct http_connection){.server = s,
+                                      .connection = connection,
                                       .deadline_ns = after_ms(HTTP_HEADERS_MS),
                                       .next = s->connections,
                                       .link = &s->connections};
@@ -47,7 +48,10 @@ void http_deadline_on_connection(void *ctx, struct MHD_Connection *connection, v
             c->next->link = &c->next;
         s->connections = c;
         s->figures.connections++;
+        if (s->tls)
+            http_handshake_begin(s, c);
     } else if (c) {
+        http_handshake_end(c);
         if (c->next)
             c->next->link = c->link;
         *c->link = c->next;

@@ -5,7 +5,8 @@
  *     http_reply.c       its reply
  *     http_stream.c      one that comes in pieces
  *     http_watch.c       whether the client is still there; connections whose request was not read
- *     http_deadline.c    what slow connections are given */
+ *     http_deadline.c    what slow connections are given
+ *     http_handshake.c   those of HTTPS whose handshake is not over */
 #ifndef HP_COORDINATOR_GATEWAY_HTTP_INT_H
 #define HP_COORDINATOR_GATEWAY_HTTP_INT_H
 
@@ -27,11 +28,16 @@ enum exchange_state {
 };
 
 struct http_connection {
+    struct http_server *server;
     struct MHD_Connection *connection;
     uint64_t deadline_ns;    /* 0: none */
     bool asked;              /* a request's first line has come, its last byte has not */
     struct http_exchange *x; /* whose body is coming; NULL: none's */
     struct http_connection *next, **link;
+    struct http_connection *next_handshake, **link_handshake; /* NULL: it is over, or is none */
+    uv_poll_t *waiting;                                       /* for the handshake's next piece */
+    int waiting_fd;
+    bool suspended; /* until that comes */
 };
 
 struct http_own_header {
@@ -83,7 +89,7 @@ struct http_server {
     struct lingering *lingering;
     bool work, stopping, tls;
     struct http_exchange *exchanges, *due; /* due: streams with pieces to send past the daemon */
-    struct http_connection *connections;
+    struct http_connection *connections, *handshakes;
     struct http_figures figures;
     uint64_t next_request_id;
 };
@@ -105,6 +111,14 @@ void http_exchange_wake(struct http_exchange *x);
 /* A stream has something to send: before the loop sleeps. */
 void http_stream_due(struct http_exchange *x);
 void http_stream_undue(struct http_exchange *x);
+
+/* http_handshake.c: from when a connection is made, to its end or that of its handshake. */
+void http_handshake_begin(struct http_server *s, struct http_connection *c);
+void http_handshake_end(struct http_connection *c);
+/* After each run of the daemon: what is in the midst of a handshake waits for its client. */
+void http_handshakes_check(struct http_server *s);
+/* Gives them all back to the daemon, for its end. */
+void http_handshakes_stop(struct http_server *s);
 
 /* http_stream.c */
 ssize_t http_stream_read(void *ctx, uint64_t position, char *out, size_t max);

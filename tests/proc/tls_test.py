@@ -6,6 +6,7 @@ import signal
 import socket
 import ssl
 import subprocess
+import time
 
 from cluster import BUILD, Cluster, SCALE, ended
 from tap import main, test
@@ -19,6 +20,16 @@ def pair_make(folder, name):
     subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2", "-subj", f"/CN={name}",
                     "-addext", "subjectAltName=IP:127.0.0.1,DNS:localhost", "-out", files[0], "-keyout", files[1]], check=True, capture_output=True)
     return files
+
+
+def hello_of(certificate):
+    """The first flight of a client's handshake."""
+    said = ssl.MemoryBIO()
+    client = ssl.create_default_context(cafile=certificate).wrap_bio(ssl.MemoryBIO(), said, server_hostname="127.0.0.1")
+    try:
+        client.do_handshake()
+    except ssl.SSLWantReadError:
+        return said.read()
 
 
 class Secured:
@@ -43,6 +54,11 @@ class Secured:
         connection = connection or self.connect()
         connection.request("POST" if body else "GET", path, json.dumps(body) if body else None, {"Content-Type": "application/json"})
         return connection.getresponse()
+
+    def seconds(self):
+        """Of processor time, so far."""
+        with open(f"/proc/{self.process.pid}/stat") as f:
+            return sum(map(int, f.read().rsplit(")", 1)[1].split()[11:13])) / os.sysconf("SC_CLK_TCK")
 
     def __enter__(self):
         self.c.wait("it answers", lambda: self.ask("/health").status == 200)
@@ -109,6 +125,39 @@ def the_api_is_reached_by_https():
                     assert b"HTTP/1" not in plain.recv(1000)
                 except ConnectionResetError:
                     pass
+            # Who says a part of a handshake, or all of his part and nothing more, costs nothing.
+            hello = hello_of(certificate)
+            halves = [socket.create_connection(("127.0.0.1", c.port), timeout=60 * SCALE) for _ in range(20)]
+            for i, half in enumerate(halves):
+                half.sendall(hello if i % 2 else hello[:len(hello) // 2])
+            assert s.ask("/v1/models").status == 200
+            used, began = s.seconds(), time.monotonic()
+            time.sleep(1)
+            used, took = s.seconds() - used, time.monotonic() - began
+            assert used < took / 5, f"{used:.2f} s of processor time in {took:.1f} s"
+            # What it says in pieces is put together.
+            slow = socket.create_connection(("127.0.0.1", c.port), timeout=60 * SCALE)
+            came, said = ssl.MemoryBIO(), ssl.MemoryBIO()
+            client = ssl.create_default_context(cafile=certificate).wrap_bio(came, said, server_hostname="127.0.0.1")
+            while True:
+                try:
+                    client.do_handshake()
+                    break
+                except ssl.SSLWantReadError:
+                    for byte in said.read():
+                        slow.sendall(bytes([byte]))
+                    came.write(slow.recv(65536))
+            client.write(b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            for byte in said.read():
+                slow.sendall(bytes([byte]))
+            reply = b""
+            while b"\r\n\r\n" not in reply:
+                came.write(slow.recv(65536))
+                try:
+                    reply += client.read(65536)
+                except ssl.SSLWantReadError:
+                    pass
+            assert reply.startswith(b"HTTP/1.1 200"), reply
             # hpctl, with a context that knows the certificate and with the variable that names it.
             context = os.path.join(c.env["HP_CONFIG_DIR"], "contexts", "local.json")
             with open(context) as f:
@@ -129,6 +178,12 @@ def the_api_is_reached_by_https():
             assert "Havana" in c.run(*run).stdout
             load = c.run("load", "demo", "--rate", "10", "--seconds", "1", "-o", "json")
             assert load.returncode == 0, load.stderr
+            # It ends as ever, whoever is in the midst of a handshake.
+            halves.append(socket.create_connection(("127.0.0.1", c.port), timeout=60 * SCALE))
+            halves[-1].sendall(hello)
+            assert halves[-1].recv(1)
+            s.process.terminate()
+            assert s.process.wait(60 * SCALE) == 0
         program = os.path.join(BUILD, "hp-coordinator")
         files = ["--dir", os.path.join(c.folder, "alone"), "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"]
         for more, says in ((["--http-cert", certificate], "go together"), (["--http-cert", certificate, "--http-key", other[1]], "no certificate and its key"),

@@ -1,0 +1,111 @@
+/* A client of HTTPS that has sent a part of its handshake. libmicrohttpd, on epoll, takes such a
+ * connection for one that can be read until the handshake is over, and asks to be run again at
+ * once: one client that sends half a hello would take a core until its time is over. So between two
+ * pieces of a handshake the connection is suspended, and the loop says when more has come. */
+#include <fcntl.h>
+#include <gnutls/gnutls.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "coordinator/gateway/http_int.h"
+
+void http_handshake_begin(struct http_server *s, struct http_connection *c)
+{
+    c->next_handshake = s->handshakes;
+    c->link_handshake = &s->handshakes;
+    if (c->next_handshake)
+        c->next_handshake->link_handshake = &c->next_handshake;
+    s->handshakes = c;
+}
+
+static void on_waiting_closed(uv_handle_t *handle)
+{
+    close((int)(intptr_t)handle->data);
+    free(handle);
+}
+
+void http_handshake_end(struct http_connection *c)
+{
+    if (!c->link_handshake)
+        return;
+    if (c->next_handshake)
+        c->next_handshake->link_handshake = c->link_handshake;
+    *c->link_handshake = c->next_handshake;
+    c->link_handshake = NULL;
+    if (!c->waiting)
+        return;
+    uv_poll_stop(c->waiting);
+    c->waiting->data = (void *)(intptr_t)c->waiting_fd;
+    uv_close((uv_handle_t *)c->waiting, on_waiting_closed);
+    c->waiting = NULL;
+}
+
+/* ---- between two pieces ---- */
+
+static void handshake_resume(struct http_connection *c)
+{
+    uv_poll_stop(c->waiting);
+    c->suspended = false;
+    MHD_resume_connection(c->connection);
+    c->server->work = true;
+}
+
+static void on_piece(uv_poll_t *handle, int status, int events)
+{
+    struct http_connection *c = handle->data;
+    (void)status, (void)events; /* what is wrong with it, the daemon finds out */
+    if (c->suspended)
+        handshake_resume(c);
+}
+
+static bool waiting_open(struct http_connection *c)
+{
+    c->waiting_fd = fcntl(http_connection_fd(c->connection), F_DUPFD_CLOEXEC, 0);
+    c->waiting = c->waiting_fd >= 0 ? malloc(sizeof *c->waiting) : NULL;
+    if (c->waiting && uv_poll_init(c->server->loop, c->waiting, c->waiting_fd) == 0) {
+        c->waiting->data = c;
+        return true;
+    }
+    free(c->waiting);
+    c->waiting = NULL;
+    if (c->waiting_fd >= 0)
+        close(c->waiting_fd);
+    return false;
+}
+
+/* Nothing can be bound to a session that is not made yet. */
+static bool handshake_waits(const struct http_connection *c)
+{
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(c->connection, MHD_CONNECTION_INFO_GNUTLS_SESSION);
+    gnutls_datum_t binding = {0};
+    int rc =
+        info && info->tls_session
+            ? gnutls_session_channel_binding(info->tls_session, GNUTLS_CB_TLS_EXPORTER, &binding)
+            : 0;
+    gnutls_free(binding.data);
+    return rc == GNUTLS_E_CHANNEL_BINDING_NOT_AVAILABLE;
+}
+
+void http_handshakes_check(struct http_server *s)
+{
+    for (struct http_connection *c = s->handshakes, *next; c; c = next) {
+        next = c->next_handshake;
+        if (c->suspended)
+            continue;
+        if (!handshake_waits(c)) {
+            http_handshake_end(c);
+        } else if ((c->waiting || waiting_open(c)) &&
+                   uv_poll_start(c->waiting, UV_READABLE | UV_DISCONNECT, on_piece) == 0) {
+            c->suspended = true;
+            MHD_suspend_connection(c->connection);
+        }
+    }
+}
+
+void http_handshakes_stop(struct http_server *s)
+{
+    for (struct http_connection *c = s->handshakes; c; c = c->next_handshake)
+        if (c->suspended)
+            handshake_resume(c);
+}
