@@ -38,7 +38,7 @@ static const char help[] =
     "  --http-origin ORIGIN  pages of this origin (https://app.example) may use the API from\n"
     "                      browsers (CORS); may be given more than once\n"
     "  --http-cert F, --http-key F   PEM files of a certificate and its key: the API speaks HTTPS "
-    "alone; read at the start\n"
+    "alone; read again when they change\n"
     "  --http-open         on loopback: no key is needed, although there are some\n"
     "  --http-max-body B   largest request body: " UNITS_BYTES_HELP "\n"
     "                      (default: 8 MiB, or 16 bytes a token of the longest context)\n"

@@ -142,14 +142,14 @@ static int server_start(struct gateway *g, const char *host, int port, struct er
 {
     struct http_handler handler = {g, on_begin, on_request, on_refused, on_headers};
     struct http_limits limits = limits_of(g);
-    struct tls_files files = {0};
+    struct tls_files *tls = NULL;
     const char *certificate = g->config.certificate_file;
-    int rc = certificate ? tls_files_read(certificate, g->config.key_file, &files, e) : 0;
+    int rc = certificate ? tls_files_open(certificate, g->config.key_file, &tls, e) : 0;
     if (rc < 0)
         return rc;
-    struct http_tls tls = {buffer_cstr(&files.certificates), buffer_cstr(&files.key)};
-    rc = http_start(g->loop, host, port, &limits, certificate ? &tls : NULL, &handler, &g->http, e);
-    tls_files_free(&files);
+    rc = http_start(g->loop, host, port, &limits, tls, &handler, &g->http, e);
+    if (rc < 0)
+        tls_files_close(&tls);
     return rc;
 }
 

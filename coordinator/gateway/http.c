@@ -1,4 +1,6 @@
 #include <errno.h>
+#include <gnutls/abstract.h>
+#include <gnutls/gnutls.h>
 #include <netdb.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,6 +11,7 @@
 
 #include "common/env.h"
 #include "coordinator/gateway/http_int.h"
+#include "coordinator/gateway/tls_files.h"
 
 enum { DEADLINE_CHECK_MS = 500, CONNECTION_MEMORY_BYTES = 32768 };
 
@@ -115,16 +118,29 @@ static size_t path_unescape(void *ctx, struct MHD_Connection *connection, char *
     return strstr(text, "%00") ? strlen(text) : MHD_http_unescape(text);
 }
 
-static struct MHD_Daemon *daemon_start(struct http_server *s, const struct http_tls *tls)
+/* The library wants to be told of a certificate, and each session has its own
+ * (http_handshake.c). */
+static int certificate_of_none(gnutls_session_t session, const gnutls_datum_t *authorities,
+                               int n_authorities, const gnutls_pk_algorithm_t *algorithms,
+                               int n_algorithms, gnutls_pcert_st **certificates,
+                               unsigned *n_certificates, gnutls_privkey_t *key)
 {
-    const struct MHD_OptionItem secrets[] = {
-        {MHD_OPTION_HTTPS_MEM_CERT, 0, (void *)(uintptr_t)(tls ? tls->certificates : NULL)},
-        {MHD_OPTION_HTTPS_MEM_KEY, 0, (void *)(uintptr_t)(tls ? tls->key : NULL)},
+    (void)session, (void)authorities, (void)n_authorities, (void)algorithms, (void)n_algorithms;
+    *certificates = NULL;
+    *n_certificates = 0;
+    *key = NULL;
+    return -1;
+}
+
+static struct MHD_Daemon *daemon_start(struct http_server *s)
+{
+    const struct MHD_OptionItem settings[] = {
+        {MHD_OPTION_HTTPS_CERT_CALLBACK, 0, (void *)(uintptr_t)certificate_of_none},
         {MHD_OPTION_HTTPS_PRIORITIES, 0,
          (void *)(uintptr_t) "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2"},
         {MHD_OPTION_END, 0, NULL}};
-    const struct MHD_OptionItem *more = tls ? secrets : &secrets[3];
-    unsigned flags = MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | (tls ? MHD_USE_TLS : 0u);
+    const struct MHD_OptionItem *more = s->tls ? settings : &settings[2];
+    unsigned flags = MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | (s->tls ? MHD_USE_TLS : 0u);
     return MHD_start_daemon(
         flags, 0, NULL, NULL, http_exchange_on_request, s, MHD_OPTION_LISTEN_SOCKET, s->socket,
         MHD_OPTION_NOTIFY_COMPLETED, http_exchange_on_completed, s, MHD_OPTION_NOTIFY_CONNECTION,
@@ -150,7 +166,7 @@ static void handles_start(struct http_server *s, int epoll_fd)
 }
 
 int http_start(uv_loop_t *loop, const char *host, int port, const struct http_limits *limits,
-               const struct http_tls *tls, const struct http_handler *h, struct http_server **out,
+               struct tls_files *tls, const struct http_handler *h, struct http_server **out,
                struct err *e)
 {
     struct http_server *s = calloc(1, sizeof *s);
@@ -162,7 +178,7 @@ int http_start(uv_loop_t *loop, const char *host, int port, const struct http_li
     if (limits->connections_per_address > s->limits.connections / 2)
         s->limits.connections_per_address = s->limits.connections / 2;
     s->loop = loop;
-    s->tls = tls != NULL;
+    s->tls = tls;
     s->writable = http_stream_writable;
     s->next_request_id = env_random_u64(&env_real);
     s->socket = open_socket(host, port, &s->port, e);
@@ -171,7 +187,7 @@ int http_start(uv_loop_t *loop, const char *host, int port, const struct http_li
         free(s);
         return rc;
     }
-    s->daemon = daemon_start(s, tls);
+    s->daemon = daemon_start(s);
     const union MHD_DaemonInfo *info =
         s->daemon ? MHD_get_daemon_info(s->daemon, MHD_DAEMON_INFO_EPOLL_FD) : NULL;
     if (!info) {
@@ -228,6 +244,7 @@ void http_stop(struct http_server **out)
     uv_poll_stop(&s->poll);
     MHD_run(s->daemon);
     MHD_stop_daemon(s->daemon); /* closes the listening socket */
+    tls_files_close(&s->tls);
     uv_close((uv_handle_t *)&s->poll, on_handle_closed);
     uv_close((uv_handle_t *)&s->timer, on_handle_closed);
     uv_close((uv_handle_t *)&s->deadlines, on_handle_closed);

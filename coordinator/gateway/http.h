@@ -71,11 +71,7 @@ struct http_handler {
     void (*headers)(void *ctx, const struct http_exchange *x, http_header_fn add, void *out);
 };
 
-/* Who the server is, as PEM: a certificate with those between it and its authority, and its key.
- * Needed by http_start alone. */
-struct http_tls {
-    const char *certificates, *key;
-};
+struct tls_files; /* tls_files.h */
 
 struct http_limits {
     unsigned connections;             /* 0: as many as the descriptors allow */
@@ -84,9 +80,10 @@ struct http_limits {
 };
 
 /* Listens on a numeric host (port 0: any) and serves on the loop, whose thread all calls come from.
- * `tls` NULL: HTTP, else HTTPS (TLS 1.2 and 1.3) alone. HP_EINVAL, HP_EIO, HP_ENOMEM. */
+ * `tls` NULL: HTTP, else HTTPS (TLS 1.2 and 1.3) alone, and the server's own from then on.
+ * HP_EINVAL, HP_EIO, HP_ENOMEM. */
 int http_start(uv_loop_t *loop, const char *host, int port, const struct http_limits *limits,
-               const struct http_tls *tls, const struct http_handler *h, struct http_server **out,
+               struct tls_files *tls, const struct http_handler *h, struct http_server **out,
                struct err *e);
 /* The port that it listens on. */
 int http_port(const struct http_server *s);

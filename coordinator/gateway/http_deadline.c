@@ -51,7 +51,7 @@ void http_deadline_on_connection(void *ctx, struct MHD_Connection *connection, v
         if (s->tls)
             http_handshake_begin(s, c);
     } else if (c) {
-        http_handshake_end(c);
+        http_handshake_close(c);
         if (c->next)
             c->next->link = c->link;
         *c->link = c->next;

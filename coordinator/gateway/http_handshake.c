@@ -8,9 +8,22 @@
 #include <unistd.h>
 
 #include "coordinator/gateway/http_int.h"
+#include "coordinator/gateway/tls_files.h"
+
+/* NULL: there is none. */
+static gnutls_session_t session_of(const struct http_connection *c)
+{
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(c->connection, MHD_CONNECTION_INFO_GNUTLS_SESSION);
+    return info ? info->tls_session : NULL;
+}
 
 void http_handshake_begin(struct http_server *s, struct http_connection *c)
 {
+    c->pair = tls_files_take(s->tls);
+    gnutls_session_t session = session_of(c);
+    if (session)
+        gnutls_credentials_set(session, GNUTLS_CRD_CERTIFICATE, tls_pair_credentials(c->pair));
     c->next_handshake = s->handshakes;
     c->link_handshake = &s->handshakes;
     if (c->next_handshake)
@@ -24,7 +37,7 @@ static void on_waiting_closed(uv_handle_t *handle)
     free(handle);
 }
 
-void http_handshake_end(struct http_connection *c)
+static void handshake_end(struct http_connection *c)
 {
     if (!c->link_handshake)
         return;
@@ -38,6 +51,12 @@ void http_handshake_end(struct http_connection *c)
     c->waiting->data = (void *)(intptr_t)c->waiting_fd;
     uv_close((uv_handle_t *)c->waiting, on_waiting_closed);
     c->waiting = NULL;
+}
+
+void http_handshake_close(struct http_connection *c)
+{
+    handshake_end(c);
+    tls_pair_release(&c->pair);
 }
 
 /* ---- between two pieces ---- */
@@ -76,13 +95,10 @@ static bool waiting_open(struct http_connection *c)
 /* Nothing can be bound to a session that is not made yet. */
 static bool handshake_waits(const struct http_connection *c)
 {
-    const union MHD_ConnectionInfo *info =
-        MHD_get_connection_info(c->connection, MHD_CONNECTION_INFO_GNUTLS_SESSION);
+    gnutls_session_t session = session_of(c);
     gnutls_datum_t binding = {0};
     int rc =
-        info && info->tls_session
-            ? gnutls_session_channel_binding(info->tls_session, GNUTLS_CB_TLS_EXPORTER, &binding)
-            : 0;
+        session ? gnutls_session_channel_binding(session, GNUTLS_CB_TLS_EXPORTER, &binding) : 0;
     gnutls_free(binding.data);
     return rc == GNUTLS_E_CHANNEL_BINDING_NOT_AVAILABLE;
 }
@@ -94,7 +110,7 @@ void http_handshakes_check(struct http_server *s)
         if (c->suspended)
             continue;
         if (!handshake_waits(c)) {
-            http_handshake_end(c);
+            handshake_end(c);
         } else if ((c->waiting || waiting_open(c)) &&
                    uv_poll_start(c->waiting, UV_READABLE | UV_DISCONNECT, on_piece) == 0) {
             c->suspended = true;

@@ -38,6 +38,7 @@ struct http_connection {
     uv_poll_t *waiting;                                       /* for the handshake's next piece */
     int waiting_fd;
     bool suspended; /* until that comes */
+    struct tls_pair *pair;
 };
 
 struct http_own_header {
@@ -87,7 +88,8 @@ struct http_server {
     uv_prepare_t prepare; /* runs the daemon, once in a turn, when there is work */
     int port, handles, socket, n_lingering;
     struct lingering *lingering;
-    bool work, stopping, tls;
+    bool work, stopping;
+    struct tls_files *tls;                 /* NULL: HTTP */
     struct http_exchange *exchanges, *due; /* due: streams with pieces to send past the daemon */
     struct http_connection *connections, *handshakes;
     struct http_figures figures;
@@ -112,9 +114,10 @@ void http_exchange_wake(struct http_exchange *x);
 void http_stream_due(struct http_exchange *x);
 void http_stream_undue(struct http_exchange *x);
 
-/* http_handshake.c: from when a connection is made, to its end or that of its handshake. */
+/* http_handshake.c: from when a connection is made, with the certificate of that moment, to the end
+ * of its handshake, and to its own. */
 void http_handshake_begin(struct http_server *s, struct http_connection *c);
-void http_handshake_end(struct http_connection *c);
+void http_handshake_close(struct http_connection *c);
 /* After each run of the daemon: what is in the midst of a handshake waits for its client. */
 void http_handshakes_check(struct http_server *s);
 /* Gives them all back to the daemon, for its end. */

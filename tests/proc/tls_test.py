@@ -2,6 +2,7 @@
 import http.client
 import json
 import os
+import shutil
 import signal
 import socket
 import ssl
@@ -195,6 +196,51 @@ def the_api_is_reached_by_https():
         with open(os.path.join(c.env["HP_CONFIG_DIR"], "contexts", "home.json")) as f:
             home = json.load(f)
         assert home["http"].startswith("https://") and home["http_ca"] == certificate, home
+
+
+@test
+def a_renewed_certificate_is_served_without_a_restart():
+    with Cluster(agents=1, cores=1) as c:
+        first, second = pair_make(c.folder, "first"), pair_make(c.folder, "second")
+        served = [shutil.copy(file, os.path.join(c.folder, "served" + os.path.splitext(file)[1])) for file in first]
+
+        def renew(file, with_what):
+            shutil.copy(with_what, file + ".new")
+            os.replace(file + ".new", file)
+
+        def shown():
+            return ssl.get_server_certificate(("127.0.0.1", c.port), timeout=20 * SCALE).strip()
+
+        def said():
+            with open(s.log.name) as f:
+                return [line.split()[3] for line in f if " gateway certificate_" in line]
+
+        def text(file):
+            with open(file) as f:
+                return f.read().strip()
+
+        with Secured(c, *served) as s:
+            s.certificate = first[0]
+            open_one = s.connect()
+            assert s.ask("/health", None, open_one).read() and shown() == text(first[0])
+            renew(served[0], second[0])  # its key is not there yet
+            assert shown() == shown() == text(first[0])
+            renew(served[1], second[1])
+            assert shown() == text(second[0])
+            assert s.ask("/health", None, open_one).status == 200  # as it was
+            s.certificate = second[0]
+            assert s.ask("/health").status == 200
+            os.remove(served[0])
+            assert shown() == text(second[0])
+            for turn in range(20):  # those in the midst of a handshake keep what they began with
+                pair = (first, second)[turn % 2]
+                half = socket.create_connection(("127.0.0.1", c.port), timeout=60 * SCALE)
+                half.sendall(hello_of(pair[0]))
+                for i in (0, 1):
+                    renew(served[i], pair[i])
+                assert shown() == text(pair[0]), turn
+                half.close()
+            assert said()[:3] == ["certificate_kept", "certificate_renewed", "certificate_kept"] and said().count("certificate_renewed") == 21, said()
 
 
 main()
