@@ -668,6 +668,7 @@ def sigterm_lets_streams_end_in_words():
         def drain(process_pid, wait):
             """A stream and a whole request beside SIGTERM; what each heard, and what a third hears meanwhile."""
             heard, whole = [], []
+            before = c.sequences_opened()
 
             def listen():
                 s = c.stream(CHAT, json.loads(chat_body("Hello!", ignore_eos=True, max_tokens=300)))
@@ -682,7 +683,7 @@ def sigterm_lets_streams_end_in_words():
             threads = [threading.Thread(target=listen), threading.Thread(target=ask)]
             for t in threads:
                 t.start()
-            c.wait("the stream runs", lambda: len(heard) > 2, 10)
+            c.wait("both run", lambda: len(heard) > 2 and c.sequences_opened() >= before + 2, 10)
             os.kill(process_pid, signal.SIGTERM)
             third = None
             try: # the signal is heard a moment later

@@ -2,6 +2,7 @@
 import http.client
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -122,6 +123,10 @@ class Cluster:
 
     def member(self, name):
         return next((m["state"] for m in self.hpctl("node", "ls") if m["name"] == name), None)
+
+    def sequences_opened(self):
+        """So far, by this coordinator."""
+        return int(re.search(r"^hp_sequences_opened_total (\d+)", self.request("GET", "/metrics")[1], re.M).group(1))
 
     def wait(self, what, check, seconds=20):
         until = time.monotonic() + seconds * SCALE

@@ -1,5 +1,4 @@
 """Several answers to one prompt: computed once, each what it would be alone, interleaved in a stream."""
-import re
 
 from cluster import Cluster, DEMO
 from tap import main, test
@@ -15,10 +14,6 @@ def ask(c, fields, path="/v1/completions"):
 
 def hits(c):
     return c.hpctl("describe", "demo")["prefix_cache"]["hits"]
-
-
-def opened(c):
-    return int(re.search(r"^hp_sequences_opened_total (\d+)", c.request("GET", "/metrics")[1], re.M).group(1))
 
 
 @test
@@ -98,13 +93,13 @@ def as_many_as_there_may_be_come_and_go_with_their_client():
         c.deploy("demo", DEMO, "--max-sequences", "8")
         body = ask(c, {"prompt": STORY * 4, "temperature": 1, "n": 128, "max_tokens": 4})
         assert len(body["choices"]) == 128 and body["usage"]["completion_tokens"] == 512, body["usage"]
-        before = opened(c)
+        before = c.sequences_opened()
         s = c.stream("/v1/completions", {"model": "demo", "prompt": STORY, "n": 100, "ignore_eos": True})
         next(s.events())
         s.close()
         c.wait("the end of what its client left", lambda: (lambda d: d["sequences_active"] + d["sequences_waiting"] == 0)(c.hpctl("describe", "demo")))
         # None of those that waited was let in where the others made room, only to leave, too.
-        assert opened(c) - before <= 8, opened(c) - before
+        assert c.sequences_opened() - before <= 8, c.sequences_opened() - before
 
 
 main()
