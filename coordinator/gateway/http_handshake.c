@@ -2,10 +2,7 @@
  * connection for one that can be read until the handshake is over, and asks to be run again at
  * once: one client that sends half a hello would take a core until its time is over. So between two
  * pieces of a handshake the connection is suspended, and the loop says when more has come. */
-#include <fcntl.h>
 #include <gnutls/gnutls.h>
-#include <stdlib.h>
-#include <unistd.h>
 
 #include "coordinator/gateway/http_int.h"
 #include "coordinator/gateway/tls_files.h"
@@ -31,12 +28,6 @@ void http_handshake_begin(struct http_server *s, struct http_connection *c)
     s->handshakes = c;
 }
 
-static void on_waiting_closed(uv_handle_t *handle)
-{
-    close((int)(intptr_t)handle->data);
-    free(handle);
-}
-
 static void handshake_end(struct http_connection *c)
 {
     if (!c->link_handshake)
@@ -45,12 +36,7 @@ static void handshake_end(struct http_connection *c)
         c->next_handshake->link_handshake = c->link_handshake;
     *c->link_handshake = c->next_handshake;
     c->link_handshake = NULL;
-    if (!c->waiting)
-        return;
-    uv_poll_stop(c->waiting);
-    c->waiting->data = (void *)(intptr_t)c->waiting_fd;
-    uv_close((uv_handle_t *)c->waiting, on_waiting_closed);
-    c->waiting = NULL;
+    http_poll_close(&c->waiting);
 }
 
 void http_handshake_close(struct http_connection *c)
@@ -77,21 +63,6 @@ static void on_piece(uv_poll_t *handle, int status, int events)
         handshake_resume(c);
 }
 
-static bool waiting_open(struct http_connection *c)
-{
-    c->waiting_fd = fcntl(http_connection_fd(c->connection), F_DUPFD_CLOEXEC, 0);
-    c->waiting = c->waiting_fd >= 0 ? malloc(sizeof *c->waiting) : NULL;
-    if (c->waiting && uv_poll_init(c->server->loop, c->waiting, c->waiting_fd) == 0) {
-        c->waiting->data = c;
-        return true;
-    }
-    free(c->waiting);
-    c->waiting = NULL;
-    if (c->waiting_fd >= 0)
-        close(c->waiting_fd);
-    return false;
-}
-
 /* Nothing can be bound to a session that is not made yet. */
 static bool handshake_waits(const struct http_connection *c)
 {
@@ -111,8 +82,11 @@ void http_handshakes_check(struct http_server *s)
             continue;
         if (!handshake_waits(c)) {
             handshake_end(c);
-        } else if ((c->waiting || waiting_open(c)) &&
-                   uv_poll_start(c->waiting, UV_READABLE | UV_DISCONNECT, on_piece) == 0) {
+            continue;
+        }
+        if (!c->waiting)
+            c->waiting = http_poll_open(s, c->connection, c);
+        if (c->waiting && uv_poll_start(c->waiting, UV_READABLE | UV_DISCONNECT, on_piece) == 0) {
             c->suspended = true;
             MHD_suspend_connection(c->connection);
         }

@@ -36,8 +36,7 @@ struct http_connection {
     struct http_connection *next, **link;
     struct http_connection *next_handshake, **link_handshake; /* NULL: it is over, or is none */
     uv_poll_t *waiting;                                       /* for the handshake's next piece */
-    int waiting_fd;
-    bool suspended; /* until that comes */
+    bool suspended;                                           /* until that comes */
     struct tls_pair *pair;
 };
 
@@ -132,6 +131,10 @@ void http_stream_writable(struct http_exchange *x);
 void http_stream_forget(struct http_exchange *x);
 
 /* http_watch.c */
+/* A duplicate of the connection's socket on the server's loop, not started yet; NULL: there was no
+ * room for it. Closing gives back both. */
+uv_poll_t *http_poll_open(struct http_server *s, struct MHD_Connection *connection, void *ctx);
+void http_poll_close(uv_poll_t **poll);
 void http_watch_start(struct http_exchange *x);
 void http_watch_stop(struct http_exchange *x);
 /* Whether http_server.writable is to hear when the client takes more. */

@@ -15,22 +15,46 @@ enum {
     LINGER_READ_BYTES = 65536
 };
 
-/* ---- watching ---- */
+/* ---- a connection's socket on the loop ---- */
 
-static void on_watch_closed(uv_handle_t *handle)
+uv_poll_t *http_poll_open(struct http_server *s, struct MHD_Connection *connection, void *ctx)
+{
+    int fd = fcntl(http_connection_fd(connection), F_DUPFD_CLOEXEC, 0);
+    uv_poll_t *poll = fd >= 0 ? malloc(sizeof *poll) : NULL;
+    if (poll && uv_poll_init(s->loop, poll, fd) == 0) {
+        poll->data = ctx;
+        return poll;
+    }
+    free(poll);
+    if (fd >= 0)
+        close(fd);
+    return NULL;
+}
+
+static void on_poll_closed(uv_handle_t *handle)
 {
     close((int)(intptr_t)handle->data);
     free(handle);
 }
 
+void http_poll_close(uv_poll_t **poll)
+{
+    uv_poll_t *p = *poll;
+    *poll = NULL;
+    if (!p)
+        return;
+    uv_os_fd_t fd = -1;
+    uv_fileno((uv_handle_t *)p, &fd);
+    uv_poll_stop(p);
+    p->data = (void *)(intptr_t)fd;
+    uv_close((uv_handle_t *)p, on_poll_closed);
+}
+
+/* ---- watching ---- */
+
 void http_watch_stop(struct http_exchange *x)
 {
-    if (!x->watch)
-        return;
-    uv_poll_stop(x->watch);
-    x->watch->data = (void *)(intptr_t)x->watch_fd;
-    uv_close((uv_handle_t *)x->watch, on_watch_closed);
-    x->watch = NULL;
+    http_poll_close(&x->watch);
 }
 
 void http_watch_gone(struct http_exchange *x)
@@ -89,16 +113,10 @@ void http_watch_writable(struct http_exchange *x, bool wanted)
 
 void http_watch_start(struct http_exchange *x)
 {
-    x->watch_fd = fcntl(http_connection_fd(x->connection), F_DUPFD_CLOEXEC, 0);
-    x->watch = x->watch_fd >= 0 ? malloc(sizeof *x->watch) : NULL;
-    if (!x->watch || uv_poll_init(x->server->loop, x->watch, x->watch_fd) < 0) {
-        free(x->watch);
-        x->watch = NULL;
-        if (x->watch_fd >= 0)
-            close(x->watch_fd);
+    x->watch = http_poll_open(x->server, x->connection, x);
+    if (!x->watch)
         return;
-    }
-    x->watch->data = x;
+    uv_fileno((uv_handle_t *)x->watch, &x->watch_fd);
     http_watch_writable(x, false);
 }
 

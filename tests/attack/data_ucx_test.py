@@ -155,23 +155,12 @@ class Crowd:
 
     def gaps(self, c):
         """Times between the tokens of streams until it is gone: p99, worst, number."""
-        gaps = self.stream_gaps(c)
+        gaps = c.stream_gaps()
         while self.process.poll() is None:
-            gaps += self.stream_gaps(c)
+            gaps += c.stream_gaps()
         assert self.process.returncode == 0
         gaps.sort()
         return gaps[len(gaps) * 99 // 100], gaps[-1], len(gaps)
-
-    def stream_gaps(self, c):
-        """Times between the tokens of one stream."""
-        gaps, last = [], time.monotonic()
-        stream = c.stream("/v1/completions", {"model": "demo", "prompt": "Once", "max_tokens": 100, "temperature": 0})
-        for event in stream.events():
-            assert event is None or "error" not in event, event
-            gaps.append(time.monotonic() - last)
-            last = time.monotonic()
-        stream.close()
-        return gaps
 
 
 @test

@@ -168,6 +168,17 @@ class Cluster:
     def stream(self, path, body, timeout=60):
         return Stream(self.port, path, dict(body, stream=True), timeout * SCALE)
 
+    def stream_gaps(self):
+        """Seconds between the tokens of one stream of "demo", the first's wait included."""
+        gaps, last = [], time.monotonic()
+        stream = self.stream("/v1/completions", {"model": "demo", "prompt": "Once", "max_tokens": 100, "temperature": 0})
+        for event in stream.events():
+            assert event is None or "error" not in event, event
+            gaps.append(time.monotonic() - last)
+            last = time.monotonic()
+        stream.close()
+        return gaps
+
 
 class Stream:
     """Server-sent events, one by one; close() hangs up."""

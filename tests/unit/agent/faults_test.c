@@ -290,16 +290,16 @@ static void scene_answer(struct scene *s, const struct agent_action *a)
 
 static void scene_event(struct scene *s, const struct agent_event *ev)
 {
-    struct agent_action todo[32];
+    struct agent_action actions[32];
     agent_core_event(s->core, ev, &s->actions);
     size_t n = s->actions.count < 32 ? s->actions.count : 32;
-    memcpy(todo, s->actions.items, n * sizeof *todo);
+    memcpy(actions, s->actions.items, n * sizeof *actions);
     for (size_t i = 0; i < n; i++)
-        if (todo[i].kind != AGENT_DO_RUN)
-            scene_answer(s, &todo[i]);
+        if (actions[i].kind != AGENT_DO_RUN)
+            scene_answer(s, &actions[i]);
     for (size_t i = 0; i < n; i++)
-        if (todo[i].kind == AGENT_DO_RUN)
-            scene_answer(s, &todo[i]);
+        if (actions[i].kind == AGENT_DO_RUN)
+            scene_answer(s, &actions[i]);
 }
 
 static void scene_tell(struct scene *s, const struct message *m)

@@ -137,12 +137,12 @@ static void scene_answer(struct kv_scene *s, const struct agent_action *a)
 
 static void scene_event(struct kv_scene *s, const struct agent_event *ev)
 {
-    struct agent_action todo[32];
+    struct agent_action actions[32];
     agent_core_event(s->core, ev, &s->actions);
     size_t n = s->actions.count < 32 ? s->actions.count : 32;
-    memcpy(todo, s->actions.items, n * sizeof *todo);
+    memcpy(actions, s->actions.items, n * sizeof *actions);
     for (size_t i = 0; i < n; i++)
-        scene_answer(s, &todo[i]);
+        scene_answer(s, &actions[i]);
 }
 
 static void scene_tell(struct kv_scene *s, const struct message *m)
