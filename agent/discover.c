@@ -159,6 +159,18 @@ static json_t *cores_json(const int *cores, int n)
     return list;
 }
 
+/* What a GPU computes with, and which share of it the device is. */
+static void gpu_tell(json_t *row, const struct discover_device *d)
+{
+    json_object_set_new(row, "multiprocessors", json_integer(d->multiprocessors));
+    if (!d->part.cut)
+        return;
+    json_object_set_new(row, "share", json_sprintf("1/%d", d->part.cut / d->part.count));
+    json_object_set_new(row, "kept_by", json_string(d->kept_by));
+    if (d->all_multiprocessors)
+        json_object_set_new(row, "all_multiprocessors", json_integer(d->all_multiprocessors));
+}
+
 static json_t *devices_list(hwloc_topology_t t, const struct discover_share *share,
                             char (*kinds)[DISCOVER_KIND])
 {
@@ -166,10 +178,12 @@ static json_t *devices_list(hwloc_topology_t t, const struct discover_share *sha
     for (int i = 0; i < discover_device_count(share); i++) {
         struct discover_device d = discover_device_at(share, i);
         kind_name(t, &d, kinds[i]);
-        json_array_append_new(list, json_pack("{s:s, s:s, s:I, s:i, s:o}", "name", d.name, "kind",
-                                              kinds[i], "memory_bytes", (json_int_t)d.memory_bytes,
-                                              "threads", d.n_threads, "cores",
-                                              cores_json(share->cores + d.first_core, d.n_cores)));
+        json_t *row = json_pack("{s:s, s:s, s:I, s:i, s:o}", "name", d.name, "kind", kinds[i],
+                                "memory_bytes", (json_int_t)d.memory_bytes, "threads", d.n_threads,
+                                "cores", cores_json(share->cores + d.first_core, d.n_cores));
+        if (d.backend)
+            gpu_tell(row, &d);
+        json_array_append_new(list, row);
     }
     return list;
 }

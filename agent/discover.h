@@ -5,16 +5,16 @@
 
 #include <stdint.h>
 
+#include "agent/backend/backend.h"
 #include "common/bytes.h"
 #include "common/status.h"
 
-struct backend;
 struct nvml;
 
 enum {
     DISCOVER_MAX_CORES = 1024,
     DISCOVER_MAX_DEVICES = 16,
-    DISCOVER_DEVICE_NAME = 8,
+    DISCOVER_DEVICE_NAME = 12,
     DISCOVER_MODEL = 96,
     DISCOVER_KIND = 128,
     DISCOVER_MAX_POOL = 1 << 30,
@@ -23,11 +23,15 @@ enum {
 
 /* A part of the share that computes by itself, or a GPU. */
 struct discover_device {
-    char name[DISCOVER_DEVICE_NAME]; /* "cpu"; "cpu0", "cpu1", … where there are several; "cuda0" */
+    char name[DISCOVER_DEVICE_NAME]; /* "cpu"; "cpu0", "cpu1", … where there are several; "cuda0";
+                                        "cuda0-0", "cuda0-1", … where it has several shares */
     const struct backend *backend;   /* of a GPU: its plugin's; NULL: cpu */
     int ordinal;                     /* which of the box's GPUs */
-    char model[DISCOVER_MODEL];      /* "NVIDIA H100 80GB HBM3" */
-    int first_core, n_cores;         /* its run in the share's cores */
+    struct device_part part;         /* of that */
+    int multiprocessors, all_multiprocessors; /* of the part, of the GPU */
+    const char *kept_by;        /* what keeps the part to these: "green context", "MPS"; or NULL */
+    char model[DISCOVER_MODEL]; /* "NVIDIA H100 80GB HBM3" */
+    int first_core, n_cores;    /* its run in the share's cores */
     int n_threads;
     uint64_t memory_bytes; /* for its stages: weights, KV cache, activations, work space */
 };

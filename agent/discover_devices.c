@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent/backend/plugin.h"
+#include "agent/gpu_spec.h"
 #include "common/units.h"
 
 enum { SPEC_TEXT = 1024, CORE_FREE = -1 };
@@ -18,14 +18,13 @@ struct device_spec {
     bool rest;             /* whatever is left */
     uint64_t memory_bytes; /* 0: a share of what is left */
     int n_threads;         /* 0: by the cores */
-    bool gpu;
-    int ordinal;
 };
 
 struct division {
     struct discover_share *share;
     int owner[DISCOVER_MAX_CORES]; /* of the share's cores: a device, or CORE_FREE */
     struct device_spec specs[DISCOVER_MAX_DEVICES];
+    struct gpu_spec gpus[DISCOVER_MAX_DEVICES];
     int n;
 };
 
@@ -86,14 +85,15 @@ static int item_read(struct division *w, int device, const char *item, struct er
     struct device_spec *s = &w->specs[device];
     bool memory = strncmp(item, "mem=", 4) == 0, threads = strncmp(item, "threads=", 8) == 0,
          any = strncmp(item, "any:", 4) == 0;
-    if (threads && !s->gpu)
+    bool gpu = w->gpus[device].is;
+    if (threads && !gpu)
         return count_read(s, item, item + 8, &s->n_threads, e);
     if (memory && !units_bytes_parse(item + 4, &s->memory_bytes))
         return err_set(e, HP_EUSAGE, "--device %s: %s is not a size such as " UNITS_BYTES_HELP,
                        s->text, item);
     if (memory)
         return 0;
-    if (s->gpu)
+    if (gpu)
         return err_set(e, HP_EUSAGE, "--device %s: \"%s\" is not of a GPU; mem=BYTES is", s->text,
                        item);
     if (s->any || (any && !s->rest))
@@ -103,78 +103,31 @@ static int item_read(struct division *w, int device, const char *item, struct er
     return any ? count_read(s, item, item + 4, &s->any, e) : range_read(w, device, item, e);
 }
 
-/* "cuda:N" and what follows it; NULL: it is none. */
-static const char *gpu_read(struct device_spec *s, const char *text)
-{
-    char *end;
-    if (strncmp(text, "cuda:", 5) != 0 || !isdigit((unsigned char)text[5]))
-        return NULL;
-    long ordinal = strtol(text + 5, &end, 10);
-    if (ordinal > 99 || (*end && *end != ','))
-        return NULL;
-    s->gpu = true;
-    s->ordinal = (int)ordinal;
-    return end;
-}
-
 static int spec_read(struct division *w, int device, const char *text, struct err *e)
 {
     struct device_spec *s = &w->specs[device];
-    const char *after = gpu_read(s, text);
+    const char *after = NULL;
+    int rc = gpu_spec_read(text, &w->gpus[device], &after, e);
     s->text = text;
-    s->rest = !s->gpu;
-    if (!s->gpu) {
+    s->rest = !w->gpus[device].is;
+    if (rc < 0)
+        return rc;
+    if (!w->gpus[device].is) {
         after = text + 3;
         if (strncmp(text, "cpu", 3) != 0 || !strchr(":,", *after))
             return err_set(e, HP_EUSAGE,
                            "--device %s: is neither cpu[:CORES][,mem=BYTES][,threads=N] nor "
-                           "cuda:N[,mem=BYTES]",
+                           "cuda:N[/share=1/V][,mem=BYTES]",
                            text);
     }
-    for (int d = 0; s->gpu && d < device; d++)
-        if (w->specs[d].gpu && w->specs[d].ordinal == s->ordinal)
-            return err_set(e, HP_EUSAGE, "--device %s: cuda:%d is named twice", text, s->ordinal);
     if (strlen(after) >= sizeof s->items || strstr(after, ",,") ||
         (*after && strchr(":,", after[strlen(after) - 1])))
         return err_set(e, HP_EUSAGE, "--device %s: something is missing in it, or it is too long",
                        text);
     snprintf(s->items, sizeof s->items, "%s", *after ? after + 1 : "");
-    int rc = 0;
     char *rest = s->items, *item;
     while (rc == 0 && (item = strsep(&rest, ",")) != NULL && *item)
         rc = item_read(w, device, item, e);
-    return rc;
-}
-
-/* ---- GPUs ---- */
-
-static int gpu_find(const struct device_spec *s, struct discover_device *own, struct err *e)
-{
-    const struct plugin *p;
-    struct plugin_facts facts;
-    int rc = plugin_cuda(&p, e);
-    rc = rc < 0 ? rc : p->facts(s->ordinal, &facts, e);
-    if (rc < 0)
-        return rc;
-    if (s->memory_bytes > facts.free_bytes)
-        return err_set(e, HP_EUSAGE,
-                       "--device %s: %llu of its %llu bytes are free: %llu are missing", s->text,
-                       (unsigned long long)facts.free_bytes, (unsigned long long)facts.total_bytes,
-                       (unsigned long long)(s->memory_bytes - facts.free_bytes));
-    own->backend = p->backend;
-    own->ordinal = s->ordinal;
-    own->n_threads = 1;
-    own->memory_bytes = s->memory_bytes ? s->memory_bytes : facts.free_bytes / 10 * 9;
-    snprintf(own->model, sizeof own->model, "%.*s", DISCOVER_MODEL - 1, facts.name);
-    return 0;
-}
-
-static int gpus_find(struct division *w, struct err *e)
-{
-    int rc = 0;
-    for (int d = 0; rc == 0 && d < w->n; d++)
-        if (w->specs[d].gpu)
-            rc = gpu_find(&w->specs[d], &w->share->devices[d], e);
     return rc;
 }
 
@@ -182,7 +135,7 @@ static int cpus_count(const struct division *w)
 {
     int n = 0;
     for (int d = 0; d < w->n; d++)
-        n += !w->specs[d].gpu;
+        n += !w->gpus[d].is;
     return n;
 }
 
@@ -256,7 +209,7 @@ static int threads_divide(struct division *w, struct err *e)
     s->n_threads = 0;
     for (int d = 0; rc == 0 && d < w->n; d++) {
         struct discover_device *own = &s->devices[d];
-        if (!w->specs[d].gpu)
+        if (!w->gpus[d].is)
             own->n_threads = w->specs[d].n_threads;
         if (!own->n_threads)
             rc = discover_threads(s->cores + own->first_core, own->n_cores,
@@ -271,18 +224,18 @@ static int memory_divide(struct division *w, struct err *e)
     uint64_t all = discover_stage_bytes(w->share), asked = 0;
     int cores = 0;
     for (int d = 0; d < w->n; d++) {
-        uint64_t own = w->specs[d].gpu ? 0 : w->specs[d].memory_bytes;
+        uint64_t own = w->gpus[d].is ? 0 : w->specs[d].memory_bytes;
         if (own > all - asked)
             return err_set(e, HP_EUSAGE,
                            "--device %s: the agent has %llu bytes for stages (--memory), and the "
                            "devices ask for more",
                            w->specs[d].text, (unsigned long long)all);
         asked += own;
-        cores += own || w->specs[d].gpu ? 0 : w->share->devices[d].n_cores;
+        cores += own || w->gpus[d].is ? 0 : w->share->devices[d].n_cores;
     }
     for (int d = 0; d < w->n; d++) {
         struct discover_device *own = &w->share->devices[d];
-        if (w->specs[d].gpu)
+        if (w->gpus[d].is)
             continue;
         own->memory_bytes = w->specs[d].memory_bytes
                                 ? w->specs[d].memory_bytes
@@ -298,9 +251,9 @@ static void names_give(struct division *w)
 {
     for (int d = 0, cpu = 0; d < w->n; d++) {
         char *name = w->share->devices[d].name;
-        if (w->specs[d].gpu)
-            snprintf(name, DISCOVER_DEVICE_NAME, "cuda%d", w->specs[d].ordinal);
-        else if (cpus_count(w) == 1)
+        if (w->gpus[d].is)
+            continue; /* as its part of the GPU is called */
+        if (cpus_count(w) == 1)
             snprintf(name, DISCOVER_DEVICE_NAME, "cpu");
         else
             snprintf(name, DISCOVER_DEVICE_NAME, "cpu%d", cpu++);
@@ -323,8 +276,10 @@ int discover_devices(const char *const *texts, int n, struct discover_share *sha
     for (int d = 0; rc == 0 && d < n; d++)
         rc = spec_read(w, d, texts[d], e);
     for (int d = 0; rc == 0 && d < n; d++)
-        share->devices[d] = (struct discover_device){0};
-    rc = rc < 0 ? rc : gpus_find(w, e);
+        share->devices[d] =
+            (struct discover_device){.memory_bytes = w->gpus[d].is ? w->specs[d].memory_bytes : 0};
+    rc = rc < 0 ? rc : gpu_specs_divide(w->gpus, texts, n, share->devices, e);
+    rc = rc < 0 ? rc : gpu_specs_find(w->gpus, texts, n, share->devices, e);
     rc = rc < 0 ? rc : cores_divide(w, e);
     if (rc == 0) {
         cores_order(w);

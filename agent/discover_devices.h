@@ -7,7 +7,7 @@
 /* Divides a share among devices, each as `hp-agent --device` says it:
  *
  *     cpu[:CORES][,mem=BYTES][,threads=N]
- *     cuda:N[,mem=BYTES]
+ *     cuda:N[/share=1/V][,mem=BYTES]
  *
  * CORES is a list "0,2-3" or "any:K" (any K that no list names), all of the share's; without them a
  * device has what no other one names, and there is at most one such. No core is of two devices; one
@@ -15,7 +15,8 @@
  * what the others leave of that is shared out among those that do not say, in proportion to their
  * cores. `threads`: as discover_threads.
  *
- * A GPU has no cores and memory of its own: `mem`, or nine tenths of what is free on it. Where all
+ * A GPU has no cores and memory of its own: `mem`, or nine tenths of what is free on it, and of
+ * that its share (gpu_spec.h), of which one GPU has as many as come to the whole. Where all
  * devices are GPUs the share keeps its cores. HP_EUSAGE names the device that is wrong, HP_EDEVICE:
  * cores cannot be read, or there is no such GPU, no driver or no plugin (agent/backend/plugin.h).
  */

@@ -33,6 +33,8 @@ static json_t *member_stages(const struct coord *c, const struct member *m)
 
 static json_t *member_devices(const struct member *m, double *memory_bytes)
 {
+    static const char *const of_gpus[] = {"share", "multiprocessors", "all_multiprocessors",
+                                          "kept_by"};
     json_t *devices = json_array();
     for (int i = 0; i < member_device_count(m); i++) {
         const struct cluster_device *own = member_device(m, i);
@@ -42,6 +44,8 @@ static json_t *member_devices(const struct member *m, double *memory_bytes)
         const json_t *told = member_node_told(m->node, i);
         json_object_set(row, "threads", json_object_get(told, "threads"));
         json_object_set(row, "cores", json_object_get(told, "cores"));
+        for (size_t k = 0; k < sizeof of_gpus / sizeof *of_gpus; k++)
+            json_object_set(row, of_gpus[k], json_object_get(told, of_gpus[k]));
         if (member_device_lost(m, i))
             json_object_set_new(row, "lost", json_string(member_device_lost(m, i)));
         json_array_append_new(devices, row);

@@ -51,11 +51,17 @@ static void head_write(const json_t *node, struct buffer *out)
                  .s);
 }
 
-/* "0-3,6" of [0, 1, 2, 3, 6]. */
-static void cell_cores(struct buffer *cell, const json_t *cores)
+/* "0-3,6" of [0, 1, 2, 3, 6]; of a GPU its multiprocessors: "132 SMs", or "32 of 132 SMs". */
+static void cell_cores(struct buffer *cell, const json_t *device)
 {
+    const json_t *cores = json_object_get(device, "cores");
     size_t n = json_array_size(cores);
-    if (n == 0)
+    if (json_object_get(device, "all_multiprocessors"))
+        buffer_printf(cell, "%s of %s SMs", shown_member(device, "multiprocessors").s,
+                      shown_member(device, "all_multiprocessors").s);
+    else if (json_object_get(device, "multiprocessors"))
+        buffer_printf(cell, "%s SMs", shown_member(device, "multiprocessors").s);
+    else if (n == 0)
         buffer_printf(cell, "-");
     for (size_t i = 0, last; i < n; i = last + 1) {
         json_int_t from = json_integer_value(json_array_get(cores, i));
@@ -97,7 +103,7 @@ int node_view_write(const json_t *node, struct buffer *out, struct err *e)
     static const struct table_column devices[] = {{"DEVICE", "id", NULL},
                                                   {"KIND", "kind", NULL},
                                                   {">THREADS", "threads", NULL},
-                                                  {"CORES", "cores", cell_cores},
+                                                  {"CORES", NULL, cell_cores},
                                                   {">MEMORY", "memory_bytes", cell_bytes},
                                                   {">FREE", "memory_free_bytes", cell_bytes},
                                                   {0}};

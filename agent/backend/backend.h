@@ -104,10 +104,16 @@ struct kv_part {
 struct backend;
 struct numa_box;
 
+/* Some of a GPU's multiprocessors: `count` of `cut` equal parts, from part `first` on. */
+struct device_part {
+    int cut, first, count; /* cut 0: all of it */
+};
+
 struct device_config {
     const char *backend;      /* "cpu", "plain", "cuda" */
     const struct backend *of; /* the backend itself: of a plugin, or of a test; NULL: by name */
     int ordinal;              /* of "cuda": which of the box's GPUs */
+    struct device_part part;  /* of "cuda": of that */
     int n_threads; /* the caller counts as one; 0: as many as `cores`, or as the process may use */
     const int *cores; /* where the device's own threads run; NULL: wherever the process may. The
                          caller sees to its own place */

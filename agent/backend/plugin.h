@@ -16,6 +16,8 @@ enum { PLUGIN_NAME = 128 };
 struct plugin_facts {
     char name[PLUGIN_NAME]; /* "NVIDIA H100 80GB HBM3" */
     uint64_t total_bytes, free_bytes;
+    int multiprocessors, all_multiprocessors; /* of the part, of the GPU; 0: MPS hides it */
+    const char *kept_by; /* "green context" or "MPS": what keeps a part to these; NULL: it is all */
 };
 
 /* What a plugin exports as PLUGIN_SYMBOL. */
@@ -24,8 +26,10 @@ struct plugin {
     uint64_t bytes;      /* of this struct */
     const char *version; /* of Hodgepodge, the program's own */
     const struct backend *backend;
-    /* HP_EDEVICE says why there is none: no driver, one that is too old, no such device. */
-    int (*facts)(int ordinal, struct plugin_facts *out, struct err *e);
+    /* HP_EDEVICE says why there is none: no driver, one that is too old, no such device, or that it
+     * has no such parts. The part may be opened from then on. */
+    int (*facts)(int ordinal, const struct device_part *part, struct plugin_facts *out,
+                 struct err *e);
 };
 
 /* Loads libhp-cuda.so once; it stays. One thread at a time. HP_EDEVICE: it is nowhere, or is of

@@ -16,7 +16,8 @@ struct stream_work {
 };
 struct CUstream_st {
     std::deque<stream_work> queue;
-    cudaGraph_t keeps; /* what takes work instead; nullptr: none */
+    cudaGraph_t keeps;           /* what takes work instead; nullptr: none */
+    struct CUgreenCtx_st *green; /* whose it is; nullptr: the GPU's */
 };
 
 namespace cuda_on_cpu
@@ -73,6 +74,10 @@ bool graph_add(cudaStream_t s, const std::function<void()> &run);
 /* Something that is not allowed while this thread keeps work, or while the stream is kept. */
 bool graph_spoil(cudaStream_t s);
 
+/* driver.cc: work of a stream is counted; a stream goes. */
+void green_note(cudaStream_t s);
+void green_leave(cudaStream_t s);
+
 /* host.cc: memory that copies reach by themselves. */
 bool host_is_pinned(const void *p, size_t bytes);
 
@@ -85,7 +90,8 @@ struct runtime_call {
 };
 /* work for later; false: the device is lost. */
 bool stream_add(cudaStream_t s, std::function<void()> run);
-int capability();    /* 75 is 7.5 */
+int capability(); /* 75 is 7.5 */
+int device_count();
 bool malloc_fails(); /* this one */
 uint64_t setting(const char *name, uint64_t otherwise);
 

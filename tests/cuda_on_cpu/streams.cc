@@ -21,6 +21,8 @@ static struct {
     std::recursive_mutex lock;
     std::vector<cudaStream_t> streams;
     bool ready, lost;
+    double
+        percents; /* of the multiprocessors, as MPS gives them from the first use on; 0: not used */
     int devices, driver; /* its version as CUDA counts; 0: there is none */
     uint64_t calls, call_fails, mallocs, malloc_fails;
     std::string lost_file; /* once it is there all calls fail */
@@ -45,6 +47,11 @@ static std::string setting_text(const char *name)
 int cuda_on_cpu::capability()
 {
     return (int)setting("capability", 80);
+}
+
+int cuda_on_cpu::device_count()
+{
+    return box.devices;
 }
 
 bool cuda_on_cpu::malloc_fails()
@@ -105,7 +112,8 @@ void cuda_on_cpu_restart()
     box.ready = box.lost = false;
     box.calls = box.mallocs = 0;
 }
-/* From the so manieth call from now on (1: the next) all fail, as when the GPU falls off the bus. */
+/* From the so manieth call from now on (1: the next) all fail, as when the GPU falls off the bus.
+ */
 void cuda_on_cpu_lose(uint64_t after)
 {
     box.call_fails = box.calls + after;
@@ -153,6 +161,7 @@ static void work_until(const std::function<bool()> &over)
 
 static void work_add(cudaStream_t s, std::function<void()> run)
 {
+    green_note(s);
     if (!graph_add(s, run))
         s->queue.push_back({std::move(run), nullptr, 0});
 }
@@ -161,7 +170,8 @@ void cuda_on_cpu_launch(const char *kernel, dim3 grid, dim3 block, size_t shared
                         void *closure, size_t bytes, void (*call)(void *))
 {
     std::lock_guard<std::recursive_mutex> held(box.lock);
-    std::shared_ptr<void> own(closure, free); /* also where a device is lost with work in its queue */
+    std::shared_ptr<void> own(closure,
+                              free); /* also where a device is lost with work in its queue */
     if (call_begin() != cudaSuccess)
         return;
     work_add(s, [=] { kernel_run(kernel, grid, block, shared, own.get(), bytes, call); });
@@ -187,7 +197,8 @@ const char *cudaGetErrorString(cudaError_t e)
     case cudaErrorNoDevice: return "no CUDA-capable device is detected";
     case cudaErrorInvalidDevice: return "invalid device ordinal";
     case cudaErrorNotReady: return "device not ready";
-    case cudaErrorStreamCaptureUnsupported: return "operation not permitted when stream is capturing";
+    case cudaErrorStreamCaptureUnsupported:
+        return "operation not permitted when stream is capturing";
     case cudaErrorStreamCaptureInvalidated: return "operation failed due to a previous error";
     case cudaErrorIllegalAddress: return "an illegal memory access was encountered";
     default: return "invalid argument";
@@ -210,6 +221,9 @@ cudaError_t cudaGetDeviceCount(int *n)
 cudaError_t cudaSetDevice(int device)
 {
     CALL;
+    const char *mps = getenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE");
+    if (box.percents <= 0)
+        box.percents = mps ? atof(mps) : 100;
     return device >= 0 && device < box.devices ? cudaSuccess : cudaErrorInvalidDevice;
 }
 
@@ -223,7 +237,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *out, int device)
     out->totalGlobalMem = memory_limit_bytes();
     out->major = capability() / 10;
     out->minor = capability() % 10;
-    out->multiProcessorCount = 1;
+    out->multiProcessorCount = (int)(setting("sms", 1) * box.percents / 100);
     return cudaSuccess;
 }
 
@@ -340,6 +354,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t s)
     for (size_t i = 0; i < box.streams.size(); i++)
         if (box.streams[i] == s)
             box.streams.erase(box.streams.begin() + (long)i--);
+    green_leave(s);
     delete s;
     return box.lost ? cudaErrorIllegalAddress : cudaSuccess;
 }

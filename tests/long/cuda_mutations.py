@@ -11,7 +11,7 @@ import sys
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import faults
 
-TESTS = [f"build/tests/unit/agent/backend/cuda_{name}test" for name in ("products_", "attention_", "experts_", "groups_", "operators_", "steps_", "streams_", "sampling_", "models_", "")]
+TESTS = [f"build/tests/unit/agent/backend/cuda_{name}test" for name in ("products_", "attention_", "experts_", "groups_", "operators_", "steps_", "streams_", "sampling_", "models_", "parts_", "")]
 ROOM = "agent/backend/cuda/"
 
 # What it is, file, what stands there, what takes its place (once).
@@ -153,6 +153,12 @@ FAULTS = [
     ("sampling: a pivot stays where it was put", ROOM + "sampling.cu", "            if (threadIdx.x == 0)\n                candidates_swap(middle, last);\n            __syncthreads();\n            return n;", "            return n;"),
     ("sampling: rows that nobody samples from stay on the GPU", ROOM + "sampling.cu", "    for (uint32_t i = threadIdx.x; b.token == UINT32_MAX && i < p.width;", "    for (uint32_t i = threadIdx.x; b.ask.wanted && b.token == UINT32_MAX && i < p.width;"),
     ("sampling: the next rows' room is the first ones'", ROOM + "sampling.c", "            .tokens = room.tokens + r,", "            .tokens = room.tokens,"),
+    # parts of a GPU
+    ("shares: streams of the whole GPU", ROOM + "cuda.c", "    return d->part ? gpu_part_stream_create(d->part, out) : gpu_stream_create(out);", "    return d->part ? gpu_stream_create(out) : gpu_stream_create(out);"),
+    ("shares: all are the first one", ROOM + "green.cu", "driver.describe(&text, c->parts + first, (unsigned)count)", "driver.describe(&text, c->parts, (unsigned)count)"),
+    ("shares: one part, whatever is asked for", ROOM + "green.cu", "driver.describe(&text, c->parts + first, (unsigned)count)", "driver.describe(&text, c->parts + first, 1)"),
+    ("shares: multiprocessors that no step divides", ROOM + "green.cu", "out->each = out->all / cut / step * step;", "out->each = out->all / cut;"),
+    ("shares: fewer multiprocessors than the driver gives", ROOM + "green.cu", "    out->each = out->each < out->least ? 0 : out->each;\n", ""),
     # waits
     ("a table of a batch is filled while the GPU reads it", ROOM + "tables.c", "cuda_note(s, gpu_event_wait(t->read));", "cuda_note(s, 0);"),
     ("a table that is read is not noted", ROOM + "tables.c", "    cuda_note(s, gpu_event_record(t->read, s->stream));\n", ""),

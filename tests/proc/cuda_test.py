@@ -61,6 +61,48 @@ def a_golden_model_over_gpu_and_cpu_stages_says_its_tokens():
 
 
 @test
+def shares_of_a_gpu_are_devices_that_run_a_model_together():
+    if not os.path.exists(GOLDEN):
+        skip("../shared/golden is not here")
+    with open(os.path.join(GOLDEN, "expected.json")) as f:
+        prompt = json.load(f)["prompts"][0]
+    with gpu_beside("--device", "cuda:0/share=1/2,mem=64MiB", "--device", "cuda:0/share=1/4", CUDA_ON_CPU="sms=16") as (c, _):
+        devices = {d["name"]: d for d in c.hpctl("node", "describe", "gpu")["devices"]}
+        assert sorted(devices) == ["cuda0-0", "cuda0-1"], devices
+        half, quarter = devices["cuda0-0"], devices["cuda0-1"]
+        assert half["kind"] == "CUDA-stand-in-1of2" and half["share"] == "1/2" and half["multiprocessors"] == 8 and half["all_multiprocessors"] == 16, half
+        assert quarter["kind"] == "CUDA-stand-in-1of4" and quarter["share"] == "1/4" and quarter["multiprocessors"] == 4 and quarter["kept_by"] == "green context", quarter
+        assert half["memory_bytes"] == 64 << 20 and quarter["memory_bytes"] == (1 << 30) // 10 * 9 // 4, devices
+        shown = c.run("node", "describe", "gpu").stdout
+        assert "4 of 16 SMs" in shown, shown
+        assert "cuda:0/share=1/4 CUDA stand-in, compute capability 8.0, 4 of 16 multiprocessors" in said(c, "gpu")
+        d = c.deploy("golden", os.path.join(GOLDEN, "model-f32.gguf"), "--compute", "f32", "--layers", "0-3:gpu/cuda0-0,4-7:gpu/cuda0-1", "--max-context", "256", "--max-sequences", "4")
+        assert [s["on"] for s in d["stages"]] == ["gpu/cuda0-0", "gpu/cuda0-1"], d["stages"]
+        got = c.hpctl("model", "greedy", "--deployment", "golden", "--ids", ",".join(map(str, prompt["ids"])), "--tokens", "12")["ids"]
+        assert got == prompt["greedy_ids"][:12], got
+
+
+@test
+def without_green_contexts_mps_keeps_an_agent_to_its_share():
+    with tempfile.TemporaryDirectory() as folder, Cluster(agents=1, cores=1) as c:
+        box = {"CUDA_ON_CPU": "sms=16,green=0", "CUDA_MPS_PIPE_DIRECTORY": folder}
+        share = ("--device", "cuda:0/share=1/4,mem=64MiB")
+        for devices, words in ((share, f"no MPS daemon listens at {folder}/control"), (share + share, "MPS keeps a whole agent to one share"), (share + ("--device", "cuda:1"), "MPS keeps this whole agent to its share of cuda:0")):
+            agent = start_agent(c, "x", *devices, **{**box, "CUDA_ON_CPU": "sms=16,green=0,devices=2"})
+            assert agent.wait(20) != 0, devices
+            assert words in said(c, "x"), (devices, said(c, "x"))
+            open(os.path.join(folder, "control"), "w").close()
+        agent = start_agent(c, "gpu", *share, **box)
+        try:
+            c.wait("the agent with a share is ready", lambda: c.member("gpu") == "ready")
+            device = c.hpctl("node", "describe", "gpu")["devices"][0]
+            assert device["share"] == "1/4" and device["multiprocessors"] == 4 and device["kept_by"] == "MPS", device
+        finally:
+            agent.kill()
+            agent.wait()
+
+
+@test
 def a_box_without_driver_plugin_or_memory_is_told_so():
     with Cluster(agents=1, cores=1) as c:
         for device, env, words in (
@@ -68,6 +110,7 @@ def a_box_without_driver_plugin_or_memory_is_told_so():
                 ("cuda:3", {}, "there is no device cuda:3: this box has 1 GPUs"),
                 ("cuda:0", {"HP_CUDA_PLUGIN": "/nowhere/libhp-cuda.so"}, "the cuda backend cannot be loaded"),
                 ("cuda:0,mem=2GiB", {}, "1073741824 are missing"),
+                ("cuda:0/share=1/4", {"CUDA_ON_CPU": "sms=15"}, "cut into 4 parts, its 15 multiprocessors are too few"),
                 ("cuda:0,threads=2", {}, "is not of a GPU")):
             agent = start_agent(c, "x", "--device", device, **env)
             assert agent.wait(20) != 0, device

@@ -28,9 +28,11 @@ static int versions_check(struct err *e)
 }
 
 /* Makes the device the calling thread's. */
-static int ordinal_check(int ordinal, struct err *e)
+static int ordinal_enter(int ordinal, const struct device_part *part, struct cuda_part_facts *facts,
+                         struct err *e)
 {
     int n = 0, rc = versions_check(e);
+    rc = rc < 0 ? rc : cuda_part_enter(ordinal, part, facts, e);
     if (rc < 0)
         return rc;
     rc = gpu_count(&n);
@@ -46,10 +48,12 @@ static int ordinal_check(int ordinal, struct err *e)
               : 0;
 }
 
-static int facts_find(int ordinal, struct plugin_facts *out, struct err *e)
+static int facts_find(int ordinal, const struct device_part *part, struct plugin_facts *out,
+                      struct err *e)
 {
     struct gpu_facts f;
-    int rc = ordinal_check(ordinal, e);
+    struct cuda_part_facts own;
+    int rc = ordinal_enter(ordinal, part, &own, e);
     if (rc < 0)
         return rc;
     rc = gpu_facts_read(ordinal, &f);
@@ -59,6 +63,9 @@ static int facts_find(int ordinal, struct plugin_facts *out, struct err *e)
     snprintf(out->name, sizeof out->name, "%s", f.name);
     out->total_bytes = f.total_bytes;
     out->free_bytes = f.free_bytes;
+    out->multiprocessors = own.all ? own.multiprocessors : f.multiprocessors;
+    out->all_multiprocessors = own.kept_by ? own.all : f.multiprocessors;
+    out->kept_by = own.kept_by;
     return 0;
 }
 
@@ -70,23 +77,45 @@ static void close_device(struct device **device)
     gpu_use(d->ordinal);
     if (d->load_stream)
         gpu_stream_destroy(d->load_stream);
+    if (d->part)
+        gpu_part_close(d->part);
     pthread_mutex_destroy(&d->load_lock);
     free(d);
 }
 
+/* The GPU's, or its part's. */
+static int device_stream(const struct cuda_device *d, struct CUstream_st **out)
+{
+    return d->part ? gpu_part_stream_create(d->part, out) : gpu_stream_create(out);
+}
+
+static void device_text_write(struct cuda_device *d, const struct cuda_part_facts *part)
+{
+    int n = snprintf(d->text, sizeof d->text, "%s %.100s, compute capability %d.%d, ", d->title,
+                     d->facts.name, d->facts.major, d->facts.minor);
+    if (part->all)
+        d->facts.multiprocessors = part->multiprocessors;
+    snprintf(d->text + n, sizeof d->text - (size_t)n, "%d%s%.0d multiprocessors",
+             d->facts.multiprocessors, part->all ? " of " : "", part->all);
+}
+
 static int open_device(const struct device_config *c, struct device **out, struct err *e)
 {
-    int rc = ordinal_check(c->ordinal, e);
+    struct cuda_part_facts part;
+    int rc = ordinal_enter(c->ordinal, &c->part, &part, e);
     struct cuda_device *d = rc == 0 ? calloc(1, sizeof *d) : NULL;
     if (!d)
         return rc < 0 ? rc : err_set(e, HP_ENOMEM, "no memory for a device");
     d->base.backend = &cuda_backend;
     d->ordinal = c->ordinal;
+    cuda_title_write(c->ordinal, &c->part, d->title);
     pthread_mutex_init(&d->load_lock, NULL);
     cuda_watch_init(&d->watch);
     struct device *made = &d->base;
     rc = gpu_facts_read(d->ordinal, &d->facts);
-    rc = rc ? rc : gpu_stream_create(&d->load_stream);
+    if (!rc && part.all)
+        rc = gpu_part_open(d->ordinal, c->part.cut, c->part.first, c->part.count, &d->part);
+    rc = rc ? rc : device_stream(d, &d->load_stream);
     if (rc) {
         rc = cuda_fail(rc, d, "opening it", e);
         close_device(&made);
@@ -96,8 +125,7 @@ static int open_device(const struct device_config *c, struct device **out, struc
     d->has_blas = blas != NULL;
     gpu_blas_close(blas);
     d->limit_bytes = c->memory_bytes ? c->memory_bytes : d->facts.free_bytes;
-    snprintf(d->text, sizeof d->text, "cuda:%d %s, compute capability %d.%d, %d multiprocessors",
-             d->ordinal, d->facts.name, d->facts.major, d->facts.minor, d->facts.multiprocessors);
+    device_text_write(d, &part);
     *out = made;
     return 0;
 }
@@ -175,7 +203,7 @@ static int stream_create(struct device *device, struct stream **out, struct err 
         return err_set(e, HP_ENOMEM, "no memory for a stream");
     s->device = d;
     int rc = gpu_use(d->ordinal);
-    rc = rc ? rc : gpu_stream_create(&s->stream);
+    rc = rc ? rc : device_stream(d, &s->stream);
     for (int i = 0; !rc && i < CUDA_TABLES; i++)
         rc = gpu_event_create(&s->tables[i].read);
     s->blas = !rc && d->has_blas ? gpu_blas_open() : NULL;

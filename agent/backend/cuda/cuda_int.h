@@ -8,7 +8,7 @@
 #include "agent/backend/cuda/cuda.h"
 #include "agent/backend/cuda/gpu.h"
 
-enum { CUDA_TEXT = 192 };
+enum { CUDA_TEXT = 192, CUDA_TITLE = 40 };
 /* Events whose end somebody wants to hear of, in the order in which they were asked for. */
 struct cuda_watch {
     pthread_t thread;
@@ -20,7 +20,9 @@ struct cuda_watch {
 struct cuda_device {
     struct device base;
     int ordinal;
-    struct gpu_facts facts;
+    struct gpu_part *part;  /* NULL: all of the GPU, or what MPS keeps this process to */
+    struct gpu_facts facts; /* multiprocessors: of the part */
+    char title[CUDA_TITLE]; /* "cuda:0", "cuda:0/share=1/4" */
     char text[CUDA_TEXT];
     uint64_t limit_bytes;
     atomic_ullong used_bytes;
@@ -131,6 +133,17 @@ struct cuda_op {
     struct cuda_device *device;
     double *frequencies; /* of OP_ROPE_ANGLES, on the device */
 };
+
+/* parts.c */
+struct cuda_part_facts {
+    const char *kept_by;      /* as plugin_facts has it */
+    int multiprocessors, all; /* 0: as the GPU says when it is used */
+};
+/* As people write it. */
+void cuda_title_write(int ordinal, const struct device_part *p, char out[CUDA_TITLE]);
+/* Comes before the GPU is used. HP_EDEVICE: there are no such parts of it. */
+int cuda_part_enter(int ordinal, const struct device_part *p, struct cuda_part_facts *out,
+                    struct err *e);
 
 /* memory.c */
 /* In words: what was done, and what CUDA says. HP_EDEVICE, for the GPU is lost; but want of memory

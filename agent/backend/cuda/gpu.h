@@ -16,7 +16,14 @@ struct CUstream_st; /* as CUDA's headers call them */
 struct CUevent_st;
 struct CUgraphExec_st;
 
-enum { GPU_NAME = 128, GPU_NO_MEMORY = 2, GPU_BUSY = 600, GPU_LOST = 999 };
+enum {
+    GPU_NAME = 128,
+    GPU_NO_MEMORY = 2,
+    GPU_NO_DEVICE = 101,
+    GPU_BUSY = 600,
+    GPU_NO_PARTS = 801,
+    GPU_LOST = 999,
+};
 struct gpu_facts {
     char name[GPU_NAME]; /* "NVIDIA H100 80GB HBM3" */
     uint64_t total_bytes, free_bytes;
@@ -30,6 +37,21 @@ int gpu_count(int *n);
 int gpu_use(int ordinal);
 /* Of the device in use, which is `ordinal`. */
 int gpu_facts_read(int ordinal, struct gpu_facts *out);
+
+/* Parts of a GPU, by green contexts of its driver: equal ones that share no multiprocessor. */
+enum { GPU_CUT_MOST = 12 };
+struct gpu_part;
+struct gpu_part_facts {
+    int all, each, least; /* multiprocessors: of the GPU, of a part, that a part may have */
+};
+/* What parts there are when it is cut into so many; uses no GPU. `each` 0: they would have fewer
+ * than `least`. GPU_NO_PARTS: the driver makes none. */
+int gpu_part_facts_read(int ordinal, int cut, struct gpu_part_facts *out);
+/* `count` of these parts, from `first` on. */
+int gpu_part_open(int ordinal, int cut, int first, int count, struct gpu_part **out);
+/* Its streams are gone. */
+void gpu_part_close(struct gpu_part *p);
+int gpu_part_stream_create(struct gpu_part *p, struct CUstream_st **out);
 
 int gpu_alloc(void **out, size_t bytes);
 int gpu_free(void *p);

@@ -6,8 +6,7 @@
 int cuda_fail(int code, const struct cuda_device *d, const char *what, struct err *e)
 {
     return err_set(e, code == GPU_NO_MEMORY ? HP_ENOMEM : HP_EDEVICE,
-                   "device cuda:%d: %s: %s (CUDA error %d)", d->ordinal, what, gpu_error_text(code),
-                   code);
+                   "device %s: %s: %s (CUDA error %d)", d->title, what, gpu_error_text(code), code);
 }
 
 uint64_t cuda_memory_free(const struct device *device)
@@ -21,8 +20,8 @@ static int memory_missing(const struct cuda_device *d, uint64_t bytes, uint64_t 
                           const char *what, struct err *e)
 {
     return err_set(e, HP_ENOMEM,
-                   "device cuda:%d: %s needs %llu bytes, and %llu are left: %llu bytes are missing",
-                   d->ordinal, what, (unsigned long long)bytes, (unsigned long long)left,
+                   "device %s: %s needs %llu bytes, and %llu are left: %llu bytes are missing",
+                   d->title, what, (unsigned long long)bytes, (unsigned long long)left,
                    (unsigned long long)(bytes > left ? bytes - left : bytes));
 }
 

@@ -97,6 +97,16 @@ TEST(what_makes_no_sense_is_refused_by_the_name_of_its_device)
         {{"cpu,threads=0"}, "threads=0 is not a number"},
         {{"cpu,mem=lots"}, "mem=lots is not a size"},
         {{"cpu:10,mem=600M", "cpu:11,mem=600M"}, "the devices ask for more"},
+        {{"cuda"}, "--device cuda: is neither cpu[:CORES]"},
+        {{"cuda:0/share=1/5"}, "a share of a GPU is cuda:0/share=1/2, 1/3 or 1/4"},
+        {{"cuda:1/share=1/1"}, "a share of a GPU is cuda:1/share=1/2, 1/3 or 1/4"},
+        {{"cuda:0/share=1/40"}, "a share of a GPU is"},
+        {{"cuda:0/share=2/3"}, "a share of a GPU is"},
+        {{"cuda:0/"}, "a share of a GPU is"},
+        {{"cuda:0/share=1/4,threads=2"}, "\"threads=2\" is not of a GPU"},
+        {{"cuda:0", "cuda:0"}, "cuda:0 is named twice"},
+        {{"cuda:0/share=1/2", "cuda:0"}, "cuda:0 is named twice"},
+        {{"cuda:0", "cuda:0/share=1/4"}, "the devices before it leave no such share of cuda:0"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct discover_share s = share_of(1 << 30);

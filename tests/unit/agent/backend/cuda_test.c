@@ -175,20 +175,21 @@ TEST(a_gpu_without_enough_memory_says_how_many_bytes_are_missing)
 
 TEST(a_box_without_a_driver_or_such_a_gpu_is_told_so)
 {
+    static const struct device_part whole;
     const struct plugin *p = plugin_open();
     struct plugin_facts facts;
     struct err e = {0};
     void (*restart)(void) = NULL;
     *(void **)&restart = standin_symbol("cuda_on_cpu_restart");
-    assert_int_equal(p->facts(1, &facts, &e), HP_EDEVICE);
+    assert_int_equal(p->facts(1, &whole, &facts, &e), HP_EDEVICE);
     assert_non_null(strstr(e.text, "no device cuda:1: this box has 1 GPUs"));
     setenv("CUDA_ON_CPU", "driver=0", 1);
     restart();
-    assert_int_equal(p->facts(0, &facts, &e), HP_EDEVICE);
+    assert_int_equal(p->facts(0, &whole, &facts, &e), HP_EDEVICE);
     assert_non_null(strstr(e.text, "this box has no NVIDIA driver"));
     setenv("CUDA_ON_CPU", "driver=12040", 1);
     restart();
-    assert_int_equal(p->facts(0, &facts, &e), HP_EDEVICE);
+    assert_int_equal(p->facts(0, &whole, &facts, &e), HP_EDEVICE);
     assert_non_null(
         strstr(e.text, "driver knows CUDA 12.4, and libhp-cuda.so was built with 13.0"));
     struct device *d = NULL;
@@ -197,10 +198,10 @@ TEST(a_box_without_a_driver_or_such_a_gpu_is_told_so)
     assert_null(d);
     setenv("CUDA_ON_CPU", "driver=13010", 1); /* newer is right */
     restart();
-    assert_int_equal(p->facts(0, &facts, &e), 0);
+    assert_int_equal(p->facts(0, &whole, &facts, &e), 0);
     unsetenv("CUDA_ON_CPU");
     restart();
-    assert_int_equal(p->facts(0, &facts, &e), 0);
+    assert_int_equal(p->facts(0, &whole, &facts, &e), 0);
 }
 
 /* From each call on in turn all calls fail, as when the GPU falls off the bus: an error, no crash.
