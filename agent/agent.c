@@ -87,6 +87,7 @@ static void on_meter(uv_timer_t *t)
     struct agent *a = t->data;
     absence_tell(a);
     struct data_stats stats;
+    struct data_loss losses[MESSAGE_MAX_LOSSES];
     data_stats(a->data, &stats);
     struct agent_event ev = {.kind = AGENT_EVENT_METER};
     shell_devices_meter(a, &ev);
@@ -94,6 +95,8 @@ static void on_meter(uv_timer_t *t)
     ev.u.meter.data_sent_bytes = stats.bytes_sent;
     ev.u.meter.data_received_bytes = stats.bytes_received;
     ev.u.meter.dropped_stale = a->batches_stale;
+    ev.u.meter.losses = losses;
+    ev.u.meter.n_losses = data_losses(a->data, losses, MESSAGE_MAX_LOSSES);
     shares_meter(a);
     shell_loop_event(a, &ev);
     link_probe_io_tick(a->probes);

@@ -37,6 +37,7 @@
 #include "common/digest.h"
 #include "common/env.h"
 #include "common/status.h"
+#include "transport/data.h"
 #include "transport/frame.h"
 #include "transport/keys.h"
 #include "transport/message_ref.h"
@@ -230,6 +231,8 @@ struct agent_event {
             uint64_t memory_free_bytes, dropped_foreign, data_sent_bytes, data_received_bytes;
             uint64_t dropped_stale;            /* batches of plans that are not here (any more) */
             const uint64_t *device_free_bytes; /* [n_devices]; NULL: not read */
+            const struct data_loss *losses;    /* [n_losses]: news */
+            size_t n_losses;
         } meter;
         struct {
             uint64_t slot, queued, done;

@@ -230,6 +230,21 @@ void core_store_changed(struct agent_core *c, const struct agent_event *ev)
                                      core_text(c, e ? e->text : "")};
 }
 
+/* What is not told now is part of what will be told: counts go on. */
+static void losses_send(struct agent_core *c, const struct data_loss *losses, size_t n)
+{
+    struct message_loss *rows =
+        n && c->member == MEMBER_JOINED ? arena_alloc(&c->scratch, n, sizeof *rows) : NULL;
+    for (size_t i = 0; rows && i < n; i++)
+        rows[i] = (struct message_loss){
+            .peer = core_span(c, (struct pack_span){losses[i].peer, KEY_BYTES}),
+            .segments = losses[i].segments,
+            .lost = losses[i].lost};
+    struct message *m = rows ? core_send(c, MESSAGE_LOSSES) : NULL;
+    if (m)
+        m->u.losses.losses = (struct pack_list){rows, n};
+}
+
 void core_meter(struct agent_core *c, const struct agent_event *ev)
 {
     c->memory_free_bytes = ev->u.meter.memory_free_bytes;
@@ -239,4 +254,5 @@ void core_meter(struct agent_core *c, const struct agent_event *ev)
     c->endpoint_stale = ev->u.meter.dropped_stale;
     c->data_sent_bytes = ev->u.meter.data_sent_bytes;
     c->data_received_bytes = ev->u.meter.data_received_bytes;
+    losses_send(c, ev->u.meter.losses, ev->u.meter.n_losses);
 }

@@ -8,6 +8,7 @@
 #include "coordinator/lifecycle.h"
 #include "coordinator/lifecycle_members.h"
 #include "coordinator/link_probes.h"
+#include "coordinator/lossy_links.h"
 #include "coordinator/membership.h"
 #include "coordinator/plan_vs_actual.h"
 #include "coordinator/pools/pools.h"
@@ -72,6 +73,11 @@ static void on_streams(struct coord *c, struct member *m, const struct message *
     streams_told(c, m, &msg->u.streams);
 }
 
+static void on_losses(struct coord *c, struct member *m, const struct message *msg)
+{
+    lossy_links_told(c, m, &msg->u.losses);
+}
+
 static void on_share_failed(struct coord *c, struct member *m, const struct message *msg)
 {
     pools_share_failed(c, m, &msg->u.share_failed);
@@ -130,6 +136,7 @@ static const struct {
     {MESSAGE_KV_STATE, on_kv_state},
     {MESSAGE_SPILLS, on_spills},
     {MESSAGE_STREAMS, on_streams},
+    {MESSAGE_LOSSES, on_losses},
     {MESSAGE_SHARE_FAILED, on_share_failed},
     {MESSAGE_PREFILL, on_prefill},
     {MESSAGE_PROFILE_RESULT, on_profile_result},

@@ -188,7 +188,8 @@ static void probe_measured(struct coord *c, const struct message_link_result *to
     if (news)
         links_keep(c, from);
     uint64_t round_ms = (uint64_t)c->n_members * c->n_members * LINKS_PAIR_MS;
-    probe_end(c, round_ms > LINKS_REFRESH_MS ? round_ms : LINKS_REFRESH_MS);
+    uint64_t again_ms = l->loss > 0 ? LINKS_RETRY_MS : LINKS_REFRESH_MS; /* is it over? */
+    probe_end(c, round_ms > again_ms ? round_ms : again_ms);
 }
 
 void link_probes_result(struct coord *c, struct member *m, uint64_t id,

@@ -14,6 +14,10 @@
 #define LOOPBACK_BYTES_PER_S 2e9
 #define LOOPBACK_LATENCY_S 3e-5
 
+#define LOST_WAIT_S 0.2
+#define LEAST_ROUND_S 1e-4
+#define SEGMENT_BYTES 1448
+
 struct member_link *links_cell(const struct member *from, const struct member *to)
 {
     for (size_t i = 0; i < from->n_links; i++)
@@ -54,18 +58,34 @@ static int paths_given(const struct member *const ways[2][2], struct links_path 
     return n;
 }
 
+/* What a link is with so many of its packets lost. A frame of a packet or two that is lost waits
+ * for TCP's timer, LOST_WAIT_S at least on Linux; what is long goes no faster than Mathis et al.
+ * (1997, The macroscopic behavior of the TCP congestion avoidance algorithm, equation 3) say. */
+static struct cluster_wire wire_with_loss(struct cluster_wire w, double loss)
+{
+    const double round_s = fmax(2 * w.latency_s, LEAST_ROUND_S);
+    if (loss <= 0)
+        return w;
+    w.bandwidth_bytes_per_s =
+        fmin(w.bandwidth_bytes_per_s, SEGMENT_BYTES * sqrt(1.5) / (round_s * sqrt(loss)));
+    w.latency_s += loss * LOST_WAIT_S;
+    return w;
+}
+
 static int paths_measured(const struct member *const ways[2][2], struct links_path out[2])
 {
     int n = 0;
     for (int w = 0; w < 2; w++) {
         const struct member_link *l = link_measured(ways[w][0], ways[w][1]);
-        if (l)
-            out[n++] =
-                (struct links_path){.from = ways[w][0],
-                                    .to = ways[w][1],
-                                    .wire = {l->bandwidth_bytes_per_s, l->latency_s + l->late_s},
-                                    .late_s = l->late_s,
-                                    .measured_s = l->measured_s};
+        if (!l)
+            continue;
+        const struct cluster_wire wire = {l->bandwidth_bytes_per_s, l->latency_s + l->late_s};
+        out[n++] = (struct links_path){.from = ways[w][0],
+                                       .to = ways[w][1],
+                                       .wire = wire_with_loss(wire, l->loss),
+                                       .late_s = l->late_s,
+                                       .loss = l->loss,
+                                       .measured_s = l->measured_s};
     }
     return n;
 }
@@ -76,6 +96,12 @@ static double link_late_s(const struct member *from, const struct member *to)
     return l ? l->late_s : 0;
 }
 
+static double link_loss(const struct member *from, const struct member *to)
+{
+    const struct member_link *l = links_cell(from, to);
+    return l ? l->loss : 0;
+}
+
 int links_paths(const struct member *a, const struct member *b, struct links_path out[2])
 {
     const struct member *const ways[2][2] = {{a, b}, {b, a}};
@@ -83,11 +109,14 @@ int links_paths(const struct member *a, const struct member *b, struct links_pat
     if (n == 0)
         n = paths_measured(ways, out);
     if (n == 0 && a->machine[0] && strcmp(a->machine, b->machine) == 0) {
-        double late_s = fmax(link_late_s(a, b), link_late_s(b, a));
+        double late_s = fmax(link_late_s(a, b), link_late_s(b, a)),
+               loss = fmax(link_loss(a, b), link_loss(b, a));
+        const struct cluster_wire wire = {LOOPBACK_BYTES_PER_S, LOOPBACK_LATENCY_S + late_s};
         out[n++] = (struct links_path){.from = a,
                                        .to = b,
-                                       .wire = {LOOPBACK_BYTES_PER_S, LOOPBACK_LATENCY_S + late_s},
+                                       .wire = wire_with_loss(wire, loss),
                                        .late_s = late_s,
+                                       .loss = loss,
                                        .assumed = true};
     }
     if (n == 1)

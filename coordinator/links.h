@@ -18,6 +18,13 @@ struct member_link {
     double late_s; /* frames take so much longer than was measured; 0: they do not */
     double late_least_s;
     int late_prompts, late_verdict;
+    /* lossy_links.h */
+    double loss; /* share of packets; 0: none worth a word */
+    struct {
+        uint64_t segments, lost;                     /* as it was told last */
+        uint64_t from_segments, from_lost, from_ns; /* when one began to count */
+        int times;                                   /* losses were told so often since */
+    } losses;
     char failure[160]; /* why the last measurement failed; "": it did not */
 };
 
@@ -32,6 +39,7 @@ struct links_path {
     struct cluster_wire wire;
     uint64_t measured_s; /* 0: given, for paced agents, or assumed */
     double late_s;       /* of the wire's latency: what frames showed since (late_links.h) */
+    double loss;         /* what of it is for packets that are lost, and the speed with them */
     bool assumed;        /* of one box, whose loopback nobody has measured */
     bool serves_back;    /* nothing is known of the way back, so this one serves it */
 };

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "coordinator/late_links.h"
+#include "coordinator/lossy_links.h"
 #include "coordinator/member.h"
 #include "coordinator/paces.h"
 #include "coordinator/rebalance.h"
@@ -75,7 +76,7 @@ static void watch_step(struct coord *c, struct deployment *d, uint64_t hash)
 
 void rebalances_tick(struct coord *c)
 {
-    uint64_t hash = agents_hash(c) ^ late_links_hash(c);
+    uint64_t hash = agents_hash(c) ^ late_links_hash(c) ^ lossy_links_hash(c);
     for (size_t i = 0; i < c->n_deployments; i++) {
         struct deployment *d = c->deployments[i];
         if (d->spec.rebalances && d->state == DEPLOYMENT_SERVING && deployment_has_face(d))

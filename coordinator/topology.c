@@ -22,6 +22,8 @@ static void link_add(json_t *links, const struct links_path *p, const char *from
         json_object_set_new(l, "measured_s", json_integer((json_int_t)p->measured_s));
     if (p->late_s > 0)
         json_object_set_new(l, "late_s", json_real(p->late_s));
+    if (p->loss > 0)
+        json_object_set_new(l, "loss", json_real(p->loss));
     if (p->assumed)
         json_object_set_new(l, "assumed", json_true());
     json_array_append_new(links, l);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "common/log.h"
+#include "common/vector.h"
 #include "transport/data_int.h"
 
 #define STRANGERS_SAY_NS UINT64_C(1000000000)
@@ -22,6 +23,7 @@ void data_base_fini(struct data_endpoint *d)
     data_pool_fini(&d->pool);
     free(d->address);
     free(d->peers);
+    free(d->losses);
     pthread_mutex_destroy(&d->lock);
 }
 
@@ -114,6 +116,52 @@ int data_admit(struct data_endpoint *d, const uint8_t *bytes, size_t size, uint6
         return HP_EPROTO;
     }
     return data_session_admit(d, out->session, from);
+}
+
+/* ---- what is lost on its way ---- */
+
+static struct data_loss_row *loss_row(struct data_endpoint *d, const uint8_t peer[KEY_BYTES])
+{
+    for (size_t i = 0; i < d->n_losses; i++)
+        if (memcmp(d->losses[i].now.peer, peer, KEY_BYTES) == 0)
+            return &d->losses[i];
+    struct data_loss_row *row = d->n_losses < DATA_MAX_PEERS
+                                    ? vector_add(d->losses, d->n_losses, d->room_losses)
+                                    : NULL;
+    if (row) {
+        *row = (struct data_loss_row){0};
+        memcpy(row->now.peer, peer, KEY_BYTES);
+    }
+    return row;
+}
+
+void data_loss_add(struct data_endpoint *d, const uint8_t peer[KEY_BYTES], uint64_t segments,
+                   uint64_t lost)
+{
+    pthread_mutex_lock(&d->lock);
+    struct data_loss_row *row = loss_row(d, peer);
+    if (row) { /* else nothing is known of this peer */
+        row->now.segments += segments;
+        row->now.lost += lost;
+    }
+    pthread_mutex_unlock(&d->lock);
+}
+
+size_t data_losses(struct data_endpoint *d, struct data_loss *out, size_t most)
+{
+    size_t n = 0;
+    pthread_mutex_lock(&d->lock);
+    for (size_t i = 0; i < d->n_losses && n < most; i++) {
+        struct data_loss_row *row = &d->losses[i];
+        if (row->now.segments - row->told_segments < DATA_LOSS_NEWS_SEGMENTS &&
+            row->now.lost == row->told_lost)
+            continue;
+        row->told_segments = row->now.segments;
+        row->told_lost = row->now.lost;
+        out[n++] = row->now;
+    }
+    pthread_mutex_unlock(&d->lock);
+    return n;
 }
 
 /* ---- who may connect: keys in order ---- */

@@ -120,6 +120,18 @@ typedef void (*data_done_fn)(void *ctx, int status);
 void data_post(struct data_link *link, const struct frame_header *h, struct data_buffer *payload,
                data_done_fn done, void *done_ctx);
 
+/* What TCP sent to one peer so far, over all connections, and how much of it had been lost on its
+ * way and was sent again. */
+struct data_loss {
+    uint8_t peer[KEY_BYTES];
+    uint64_t segments, lost;
+};
+/* Of which nothing is told until so many more have left, or some were lost. */
+enum { DATA_LOSS_NEWS_SEGMENTS = 100 };
+/* News of them since they were asked for last, of at most `most` peers; how many there are. Only
+ * `tcp` has any. */
+size_t data_losses(struct data_endpoint *d, struct data_loss *out, size_t most);
+
 struct data_stats {
     uint64_t frames_sent, frames_received, bytes_sent, bytes_received;
     uint64_t dropped_foreign;   /* unknown session, or carried by a peer that may not */

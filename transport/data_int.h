@@ -34,6 +34,12 @@ struct data_strangers {
     char last[160];
 };
 
+/* A peer's segments, as they are counted and as they were last told. */
+struct data_loss_row {
+    struct data_loss now;
+    uint64_t told_segments, told_lost;
+};
+
 struct data_endpoint {
     const struct data_ops *ops;
     struct data_callbacks callbacks;
@@ -47,6 +53,8 @@ struct data_endpoint {
     int n_sessions;
     uint8_t (*peers)[KEY_BYTES]; /* in order */
     size_t n_peers;
+    struct data_loss_row *losses; /* of peers that something was sent to */
+    size_t n_losses, room_losses;
     struct data_stats stats;
 };
 
@@ -61,6 +69,9 @@ void data_base_init(struct data_endpoint *d, const struct data_ops *ops,
 void data_base_fini(struct data_endpoint *d);
 /* True when the holder of this key may connect now. */
 bool data_peer_is_allowed(struct data_endpoint *d, const uint8_t key[KEY_BYTES]);
+/* So many segments more have left for this peer, so many of them for a second time. */
+void data_loss_add(struct data_endpoint *d, const uint8_t peer[KEY_BYTES], uint64_t segments,
+                   uint64_t lost);
 /* Judges a decoded header of a frame that `from` sent (NULL: nobody knows who): 0 when its session
  * may pass, else HP_EDENIED, and counts it. */
 int data_session_admit(struct data_endpoint *d, uint64_t session, const uint8_t *from);

@@ -13,6 +13,7 @@
  *   data_tcp_watch.c       what epoll watches, and the clock
  *   data_tcp_frame.c       frames, arrivals and their queues
  *   data_tcp_peer.c        the peer behind a key: its links, what waits for it
+ *   data_tcp_loss.c        what the network loses
  *   data_tcp_connection.c  a proven connection: its greeting and its end
  *   data_tcp_send.c        which record goes next
  *   data_tcp_receive.c     records that come
@@ -65,7 +66,8 @@ enum {
                               is full stays (TCP_STALL_MS) */
     TCP_RETIRE_MS = 5000,
     TCP_CLOSE_MS = 1000,
-    TCP_TICK_MS = 100
+    TCP_TICK_MS = 100,
+    TCP_COUNT_MS = 1000 /* how often it is asked what was lost */
 };
 
 enum tcp_record {
@@ -185,6 +187,7 @@ struct tcp_conn {
     uint8_t *out;
     size_t out_start, out_end;
     uint64_t sealed_bytes, left_bytes; /* since the connection began */
+    uint64_t segments, lost, counted_ms; /* of it, as TCP says, and when it was last asked */
     bool hello_due, bye_due, bye_sent;
     enum tcp_bye bye;
     uint32_t next_number;
@@ -312,6 +315,10 @@ struct tcp_conn *tcp_conn_open(struct tcp_endpoint *d, struct tcp_peer *peer, in
                                bool initiated, const struct handshake_result *r);
 /* Connections that stand still too long end; those that are silent send a beat. */
 void tcp_conns_tick(struct tcp_endpoint *d);
+
+/* ---- data_tcp_loss.c ---- */
+/* What TCP says of the connection so far counts for its peer. */
+void tcp_conn_count(struct tcp_conn *c);
 
 /* ---- data_tcp_connection.c ---- */
 /* With its ciphers, on no socket yet. NULL: no memory. */

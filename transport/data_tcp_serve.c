@@ -80,6 +80,8 @@ static void conn_tick(struct tcp_conn *c)
         if (now - c->heard_ms > TCP_BEAT_MS)
             tcp_conn_low_water(c,
                                0); /* on a slow link the parts of a record are signs of life too */
+        if (now - c->counted_ms >= TCP_COUNT_MS)
+            tcp_conn_count(c);
         if (c->arrivals || c->parked)
             tcp_conn_room(c);
         if (!c->dead && !c->bye_sent && now - c->sent_ms >= TCP_BEAT_MS)

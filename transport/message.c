@@ -171,6 +171,13 @@ static const struct pack_field streams_fields[] = {
     BOOL(message_streams, whole),
     {0}};
 
+static const struct pack_field message_loss_fields[] = {BYTES(message_loss, peer),
+                                                        U64(message_loss, segments),
+                                                        U64(message_loss, lost),
+                                                        {0}};
+static const struct pack_field losses_fields[] = {
+    LIST(message_losses, losses, message_loss, MESSAGE_MAX_LOSSES), {0}};
+
 static const struct pack_field welcome_fields[] = {TEXT(message_welcome, name),
                                                    U64(message_welcome, heartbeat_ms),
                                                    U64(message_welcome, coordinator_boot),
@@ -400,6 +407,7 @@ static const struct {
     [MESSAGE_SPILLS] = {"spills", spills_fields, SMALL},
     [MESSAGE_SHARE_FAILED] = {"share_failed", share_failed_fields, SMALL},
     [MESSAGE_STREAMS] = {"streams", streams_fields, MEDIUM},
+    [MESSAGE_LOSSES] = {"losses", losses_fields, SMALL},
     [MESSAGE_WELCOME] = {"welcome", welcome_fields, SMALL},
     [MESSAGE_MEMBERS] = {"members", members_fields, SMALL},
     [MESSAGE_HEARTBEAT_ACK] = {"heartbeat_ack", heartbeat_ack_fields, SMALL},

@@ -37,7 +37,8 @@ enum {
     MESSAGE_MAX_DIMS = 64,
     MESSAGE_MAX_BATCH = 1024,
     MESSAGE_MAX_SIZES = 16,
-    MESSAGE_MAX_STREAMS = 4096
+    MESSAGE_MAX_STREAMS = 4096,
+    MESSAGE_MAX_LOSSES = 256
 };
 
 enum message_type {
@@ -60,6 +61,7 @@ enum message_type {
     MESSAGE_SPILLS,
     MESSAGE_SHARE_FAILED,
     MESSAGE_STREAMS,
+    MESSAGE_LOSSES,
     /* coordinator -> agent */
     MESSAGE_WELCOME,
     MESSAGE_MEMBERS,
@@ -277,6 +279,16 @@ struct message_stream {
 struct message_streams {
     struct pack_list streams; /* struct message_stream */
     bool whole;               /* these were the last of them */
+};
+
+struct message_loss { /* what TCP sent over the data channel to one peer, since the agent's process
+                         began */
+    struct pack_span peer; /* its public key */
+    uint64_t segments;
+    uint64_t lost; /* of these, sent again because the network had lost them */
+};
+struct message_losses { /* of peers of which there is news */
+    struct pack_list losses; /* struct message_loss */
 };
 
 /* ---- coordinator -> agent ---- */
@@ -585,6 +597,7 @@ struct message {
         struct message_spills spills;
         struct message_share_failed share_failed;
         struct message_streams streams;
+        struct message_losses losses;
         struct message_welcome welcome;
         struct message_members members;
         struct message_heartbeat_ack heartbeat_ack;

@@ -247,7 +247,7 @@ static void heartbeat(struct liar *l)
 static void lie(struct liar *l)
 {
     struct message m = {.type = (enum message_type)(
-                            MESSAGE_HEARTBEAT + draw(l, MESSAGE_SPILLS - MESSAGE_HEARTBEAT + 1)),
+                            MESSAGE_HEARTBEAT + draw(l, MESSAGE_LOSSES - MESSAGE_HEARTBEAT + 1)),
                         .id = number(l)};
     uint64_t d = likely(l, l->deployment), g = likely(l, l->generation), s = likely(l, l->sequence);
     switch (m.type) {
@@ -295,6 +295,12 @@ static void lie(struct liar *l)
         m.u.spills = (struct message_spills){d,       g,       draw(l, 4), !draw(l, 8), chains(l),
                                              real(l), real(l), number(l),  number(l),   number(l)};
         break;
+    case MESSAGE_LOSSES: {
+        struct message_loss row = {span(l), number(l), number(l)};
+        m.u.losses.losses = (struct pack_list){&row, 1};
+        say(l, &m);
+        return;
+    }
     default: return;
     }
     say(l, &m);

@@ -89,6 +89,47 @@ def where_the_network_loses_packets_answers_are_the_same():
 
 
 @test
+def a_link_that_loses_packets_is_named_and_planned_around():
+    """Two in a hundred, to and from one box; the other box needs no link."""
+    with Boxes(["c", "a", "b"], cables=["a"]) as boxes:
+        boxes.forward(True)
+        cluster(boxes)
+        done = boxes.hpctl("c", "deploy", DEMO, "--name", "demo", "--compute", "f32", "--prefix-cache", "off", timeout=120)
+        assert done.returncode == 0, done.stderr
+
+        def say(verb, *args):
+            return json.loads(boxes.hpctl("c", verb, *args, "-o", "json").stdout)
+
+        def answer():
+            said = boxes.hpctl("c", "run", "demo", "Tell me a story.", "--temperature", "0", "--max-tokens", "60")
+            assert said.returncode == 0, said.stderr
+            return said.stdout
+
+        def loss():
+            return max([link.get("loss", 0) for link in say("topo")["links"]] + [0])
+
+        assert {s["agent"] for s in say("describe", "demo")["stages"]} == {"a", "b"}
+        right = answer()
+        assert loss() == 0
+        boxes.disturb("a", 0.02)
+        at = time.monotonic()
+
+        def is_lossy():
+            assert answer() == right
+            return loss()
+
+        share = wait("the loss is named", is_lossy, 30)
+        print(f"# {share * 100:.1f} % are lost: named after {time.monotonic() - at:.1f} s")
+        assert 0.005 <= share < 0.1, share
+        assert "of its packets" in boxes.hpctl("c", "topo").stdout
+        dry = say("rebalance", "demo", "--dry-run")
+        print(f"# planned around: {dry['gain']:.1f} times as fast")
+        assert dry["verdict"] == "would_move" and len({s["agent"] for s in dry["after"]["stages"]}) == 1, dry
+        boxes.disturb("a", 0)
+        assert answer() == right
+
+
+@test
 def streams_wait_while_agents_are_cut_off_from_each_other():
     with Boxes(["c", "a", "b"]) as boxes:
         boxes.forward(True)

@@ -25,7 +25,7 @@ function linksOf(topology) {
 // What the planner takes of two NICs where nobody has measured.
 function linkText(link) {
   if (!link) return "not measured";
-  return `${rate(link.bandwidth_bytes_per_s)}, ${seconds(link.latency_s)}${link.assumed ? ", assumed" : ""}${link.late_s ? `, late by ${seconds(link.late_s)}` : ""}`;
+  return `${rate(link.bandwidth_bytes_per_s)}, ${seconds(link.latency_s)}${link.assumed ? ", assumed" : ""}${link.late_s ? `, late by ${seconds(link.late_s)}` : ""}${link.loss ? `, loses ${(100 * link.loss).toPrecision(2)} %` : ""}`;
 }
 
 function matrix(names, links) {

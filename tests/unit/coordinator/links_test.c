@@ -262,6 +262,88 @@ static void links_are_measured_when_asked_for(void **state)
     assert_true(speed_of_first(f) == 6e8);
 }
 
+/* ---- what is lost on its way ---- */
+
+/* One agent tells what it sent to another in all. */
+static void losses(struct fixture *f, int from, int to, uint64_t segments, uint64_t lost)
+{
+    uint8_t key[KEY_BYTES];
+    struct message m = {.type = MESSAGE_LOSSES};
+    struct message_loss row = {{key, sizeof key}, segments, lost};
+    assert_int_equal(key_decode(fixture_key(to), key, NULL), 0);
+    m.u.losses.losses = (struct pack_list){&row, 1};
+    fixture_say(f, 10 + (uint64_t)from, fixture_key(from), &m);
+}
+
+/* Of the link between two devices: a figure of it, 0 where it has none. */
+static double link_figure(struct fixture *f, const char *from, const char *to, const char *figure)
+{
+    json_t *links = links_now(f);
+    const json_t *l;
+    size_t i;
+    double found = -1;
+    json_array_foreach(links, i, l)
+        if (strcmp(json_string_value(json_object_get(l, "from")), from) == 0 &&
+            strcmp(json_string_value(json_object_get(l, "to")), to) == 0)
+            found = json_number_value(json_object_get(l, figure));
+    json_decref(links);
+    return found;
+}
+
+static double loss_of_first(struct fixture *f)
+{
+    return link_figure(f, "a0/cpu", "a1/cpu", "loss");
+}
+
+static void a_link_that_loses_again_and_again_is_named_and_planned_with(void **state)
+{
+    struct fixture *f = *state;
+    measure_all(f, 5e8);
+    double quick_s = link_figure(f, "a0/cpu", "a1/cpu", "latency_s");
+    losses(f, 0, 1, 5000, 40); /* before anybody counted */
+    for (uint64_t i = 1; i < 3; i++)
+        losses(f, 0, 1, 5000 + 100 * i, 40 + 3 * i);
+    assert_true(loss_of_first(f) == 0);
+    losses(f, 0, 1, 5300, 49);
+    assert_true(loss_of_first(f) == 0.03);
+    assert_true(link_figure(f, "a1/cpu", "a0/cpu", "loss") == 0);
+    double late_s = link_figure(f, "a0/cpu", "a1/cpu", "latency_s") - quick_s;
+    assert_true(late_s > 0.005 && late_s < 0.007); /* 3 % of 0.2 s */
+    assert_true(link_figure(f, "a0/cpu", "a1/cpu", "bandwidth_bytes_per_s") < 6e7);
+    /* Measured soon, and again after half a minute. */
+    assert_int_equal(measure_all(f, 5e8), 1);
+    fixture_jump_ms(f, LINKS_RETRY_MS);
+    assert_int_equal(measure_all(f, 5e8), 1);
+    /* It is over. */
+    losses(f, 0, 1, 5600, 49);
+    assert_true(loss_of_first(f) == 0.03);
+    losses(f, 0, 1, 5800, 49);
+    assert_true(loss_of_first(f) == 0);
+    assert_true(link_figure(f, "a0/cpu", "a1/cpu", "latency_s") == quick_s);
+}
+
+static void a_burst_and_a_long_way_with_few_losses_are_no_news(void **state)
+{
+    struct fixture *f = *state;
+    uint64_t segments = 1, lost = 0;
+    measure_all(f, 5e8);
+    losses(f, 0, 1, segments, lost);
+    losses(f, 0, 1, segments += 300, lost += 60); /* at once */
+    losses(f, 0, 1, segments += 300, lost += 60);
+    losses(f, 0, 1, segments += 900, lost);
+    assert_true(loss_of_first(f) == 0);
+    for (int i = 0; i < 20; i++) /* one of 500 */
+        losses(f, 0, 1, segments += 500, ++lost);
+    assert_true(loss_of_first(f) == 0);
+    /* Counts of another process begin anew; of itself, of nobody and of nothing there are none. */
+    losses(f, 0, 1, 100, 50);
+    losses(f, 0, 1, 200, 0);
+    losses(f, 0, 0, 1000, 500);
+    losses(f, 0, 9, 1000, 500);
+    losses(f, 0, 1, 0, 500);
+    assert_true(loss_of_first(f) == 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -279,6 +361,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(
             agents_that_come_back_are_measured_again_and_removed_ones_forgotten, setup, teardown),
         cmocka_unit_test_setup_teardown(paced_agents_keep_their_given_links, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_link_that_loses_again_and_again_is_named_and_planned_with,
+                                        setup, teardown),
+        cmocka_unit_test_setup_teardown(a_burst_and_a_long_way_with_few_losses_are_no_news, setup,
+                                        teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -102,6 +102,27 @@ TEST(keys_are_replaced_every_so_many_records)
     }
 }
 
+TEST(what_was_sent_to_a_peer_is_counted_and_told_as_news)
+{
+    struct end a, b;
+    struct data_loss row = {0};
+    open_end(&a, data_open_tcp, 0);
+    open_end(&b, data_open_tcp, 0);
+    data_allow(b.d, SESSION, NULL, NULL);
+    struct data_link *link = link_to(&a, &b);
+    for (int i = 0; i < 150; i++) {
+        post(&a, link, SESSION, 100);
+        assert_true(wait_for(&b, &b.frames, i + 1));
+    }
+    assert_true(EVENTUALLY(data_losses(a.d, &row, 1) == 1)); /* it is counted once a second */
+    assert_memory_equal(row.peer, address_of(&b).key, KEY_BYTES);
+    assert_true(row.segments >= DATA_LOSS_NEWS_SEGMENTS && row.lost == 0);
+    assert_int_equal(data_losses(a.d, &row, 1), 0);
+    data_disconnect(&link);
+    data_close(&a.d);
+    data_close(&b.d);
+}
+
 TEST(what_cannot_be_opened_says_why)
 {
     struct end a;
@@ -132,6 +153,7 @@ int main(void)
         cmocka_unit_test(a_peer_that_was_started_anew_is_found_again),
         cmocka_unit_test(what_is_done_arrives_though_its_sender_closes),
         cmocka_unit_test(keys_are_replaced_every_so_many_records),
+        cmocka_unit_test(what_was_sent_to_a_peer_is_counted_and_told_as_news),
         cmocka_unit_test(what_cannot_be_opened_says_why),
     };
     return cmocka_run_group_tests_name("data_tcp", tests, NULL, NULL);
