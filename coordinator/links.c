@@ -39,6 +39,17 @@ bool links_is_doubted(const struct member *from, const struct member_link *l)
     return l->doubted_bytes_per_s > 0 && member_present(from) && member_present(l->to);
 }
 
+static double link_loss(const struct member *from, const struct member *to)
+{
+    const struct member_link *l = links_cell(from, to);
+    return l ? l->loss : 0;
+}
+
+double links_loss(const struct member *a, const struct member *b)
+{
+    return fmax(link_loss(a, b), link_loss(b, a));
+}
+
 static const struct member_link *link_measured(const struct member *from, const struct member *to)
 {
     const struct member_link *l = links_cell(from, to);
@@ -76,13 +87,14 @@ static int paths_measured(const struct member *const ways[2][2], struct links_pa
 {
     int n = 0;
     for (int w = 0; w < 2; w++) {
-        const struct member_link *l = link_measured(ways[w][0], ways[w][1]);
+        const struct member *a = ways[w][0], *b = ways[w][1];
+        const struct member_link *l = link_measured(a, b);
         if (!l)
             continue;
         const struct cluster_wire wire = {l->bandwidth_bytes_per_s, l->latency_s + l->late_s};
-        out[n++] = (struct links_path){.from = ways[w][0],
-                                       .to = ways[w][1],
-                                       .wire = wire_with_loss(wire, l->loss),
+        out[n++] = (struct links_path){.from = a,
+                                       .to = b,
+                                       .wire = wire_with_loss(wire, links_loss(a, b)),
                                        .late_s = l->late_s,
                                        .loss = l->loss,
                                        .measured_s = l->measured_s};
@@ -96,12 +108,6 @@ static double link_late_s(const struct member *from, const struct member *to)
     return l ? l->late_s : 0;
 }
 
-static double link_loss(const struct member *from, const struct member *to)
-{
-    const struct member_link *l = links_cell(from, to);
-    return l ? l->loss : 0;
-}
-
 int links_paths(const struct member *a, const struct member *b, struct links_path out[2])
 {
     const struct member *const ways[2][2] = {{a, b}, {b, a}};
@@ -109,8 +115,7 @@ int links_paths(const struct member *a, const struct member *b, struct links_pat
     if (n == 0)
         n = paths_measured(ways, out);
     if (n == 0 && a->machine[0] && strcmp(a->machine, b->machine) == 0) {
-        double late_s = fmax(link_late_s(a, b), link_late_s(b, a)),
-               loss = fmax(link_loss(a, b), link_loss(b, a));
+        double late_s = fmax(link_late_s(a, b), link_late_s(b, a)), loss = links_loss(a, b);
         const struct cluster_wire wire = {LOOPBACK_BYTES_PER_S, LOOPBACK_LATENCY_S + late_s};
         out[n++] = (struct links_path){.from = a,
                                        .to = b,

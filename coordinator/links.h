@@ -21,9 +21,9 @@ struct member_link {
     /* lossy_links.h */
     double loss; /* share of packets; 0: none worth a word */
     struct {
-        uint64_t segments, lost;                     /* as it was told last */
+        uint64_t segments, lost;                    /* as it was told last */
         uint64_t from_segments, from_lost, from_ns; /* when one began to count */
-        int times;                                   /* losses were told so often since */
+        int times;                                  /* losses were told so often since */
     } losses;
     char failure[160]; /* why the last measurement failed; "": it did not */
 };
@@ -39,13 +39,17 @@ struct links_path {
     struct cluster_wire wire;
     uint64_t measured_s; /* 0: given, for paced agents, or assumed */
     double late_s;       /* of the wire's latency: what frames showed since (late_links.h) */
-    double loss;         /* what of it is for packets that are lost, and the speed with them */
+    double loss;         /* this way; the wire has what the worse way costs (lossy_links.h) */
     bool assumed;        /* of one box, whose loopback nobody has measured */
     bool serves_back;    /* nothing is known of the way back, so this one serves it */
 };
 /* What is known of the paths between two members: how many, none where only their network cards
  * say anything. Between paced agents, whose links are given, nothing is measured. */
 int links_paths(const struct member *a, const struct member *b, struct links_path out[2]);
+
+/* The share of packets that is lost between two members, the way that is worse: of two stages each
+ * sends to the other. */
+double links_loss(const struct member *a, const struct member *b);
 
 /* "tcp 10.0.0.5:7071": where an agent's data channel listens, for people and their firewalls. */
 void links_address_text(const struct member *m, char *out, size_t size);

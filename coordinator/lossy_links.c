@@ -82,8 +82,7 @@ uint64_t lossy_links_hash(const struct coord *c)
 {
     uint64_t hash = 0;
     for (size_t i = 0; i < c->n_members; i++)
-        for (size_t k = 0; k < c->members[i]->n_links; k++)
-            if (c->members[i]->links[k].loss > 0)
-                hash += (i * c->n_members + k + 1) * UINT64_C(0x9e3779b97f4a7c15);
+        for (size_t k = 0; k < i; k++)
+            hash = hash * UINT64_C(0x100000001b3) + (links_loss(c->members[i], c->members[k]) > 0);
     return hash;
 }

@@ -7,16 +7,16 @@
 #include "transport/message.h"
 
 enum {
-    LOSSY_TIMES = 3,           /* losses were told so often, of */
-    LOSSY_SEGMENTS = 1000,     /* so many segments at most */
+    LOSSY_TIMES = 3,            /* losses were told so often, of */
+    LOSSY_SEGMENTS = 1000,      /* so many segments at most */
     LOSSY_SOUND_SEGMENTS = 400, /* without one: nothing is lost there */
-    LOSSY_WINDOW_MS = 120000,  /* what took longer says nothing */
+    LOSSY_WINDOW_MS = 120000,   /* what took longer says nothing */
 };
 #define LOSSY_LEAST 0.005
 #define LOSSY_SOUND 0.002
 
 void lossy_links_told(struct coord *c, struct member *from, const struct message_losses *t);
-/* Changes when a link begins to lose packets or no longer does. */
+/* Changes when a path begins to lose packets or no longer does, whichever way. */
 uint64_t lossy_links_hash(const struct coord *c);
 
 #endif

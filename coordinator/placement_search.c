@@ -1,6 +1,7 @@
 /* The search for the largest context and number of sequences that a plan exists for, and for what
  * is better than that plan: the layout that served last, another wire format, prompts read apart.
  * Pure functions of a `struct placement_job`: any thread, no core. */
+#include <math.h>
 #include <stdio.h>
 
 #include "coordinator/deployment.h"
@@ -9,6 +10,8 @@
 
 /* Another layout is worth moving weights when it is faster by more than this. */
 #define PLACEMENT_MOVE_GAIN 1.05
+
+enum { SHRINK_STAGES = 8 }; /* of plans with more the devices stay */
 
 /* ---- how much fits ---- */
 
@@ -97,9 +100,9 @@ static int forecast_make(struct placement_job *p, const struct profile *profile,
     return 0;
 }
 
-static int forecasts_make(struct placement_job *p, struct err *e)
+static int plan_forecast(struct placement_job *p, const struct plan_pipeline *plan,
+                         struct placement_forecast *out, struct err *e)
 {
-    const struct plan_pipeline *plan = &p->answer.plan;
     size_t n = (size_t)plan->n_stages;
     int *devices = arena_alloc(&p->arena, n, sizeof *devices),
         *ends = arena_alloc(&p->arena, n, sizeof *ends);
@@ -109,10 +112,15 @@ static int forecasts_make(struct placement_job *p, struct err *e)
         devices[i] = cluster_find_device(&p->cluster, plan->stages[i].device);
         ends[i] = plan->stages[i].end_layer;
     }
+    return forecast_make(p, &p->profile, devices, ends, (int)n, out, e);
+}
+
+static int forecasts_make(struct placement_job *p, struct err *e)
+{
     int rc = p->n_own ? forecast_make(p, &p->inputs->profile, p->own_devices, p->own_ends, p->n_own,
                                       &p->before, e)
                       : 0;
-    return rc < 0 ? rc : forecast_make(p, &p->profile, devices, ends, (int)n, &p->after, e);
+    return rc < 0 ? rc : plan_forecast(p, &p->answer.plan, &p->after, e);
 }
 
 /* ---- as what activations cross ---- */
@@ -185,6 +193,65 @@ static int fit_wire(struct placement_job *p, struct err *e)
     return rc;
 }
 
+/* ---- fewer devices ---- */
+
+/* Of a whole request; INFINITY: not known. */
+static double plan_seconds(struct placement_job *p, const struct plan_pipeline *plan)
+{
+    struct placement_forecast f;
+    struct err ignored;
+    return plan_forecast(p, plan, &f, &ignored) < 0 ? INFINITY
+                                                    : f.ttft_s + p->answer_tokens * f.tpot_s;
+}
+
+/* The best plan without one of the devices that this one has, which is left out from then on; false
+ * where none is sooner done. */
+static bool plan_shrink(struct placement_job *p, double *seconds)
+{
+    struct pipeline_answer best = {0};
+    struct err ignored;
+    int out = -1;
+    for (int i = 0; i < p->answer.plan.n_stages; i++) {
+        struct pipeline_answer a = {0};
+        int device = cluster_find_device(&p->cluster, p->answer.plan.stages[i].device);
+        double room = p->cluster.devices[device].memory_bytes;
+        p->cluster.devices[device].memory_bytes = 0;
+        bool good = placing_ask(p, p->context, p->sequences, p->tokens, &a, &ignored) == 0;
+        p->cluster.devices[device].memory_bytes = room;
+        double own_s = good ? plan_seconds(p, &a.plan) : INFINITY;
+        bool better = own_s * PLACEMENT_MOVE_GAIN < *seconds;
+        json_decref(better ? best.document : a.document);
+        if (!better)
+            continue;
+        *seconds = own_s;
+        best = a;
+        out = device;
+    }
+    if (out < 0)
+        return false;
+    p->cluster.devices[out].memory_bytes = 0;
+    json_decref(p->answer.document);
+    p->answer = best;
+    return true;
+}
+
+/* The planner looks for the soonest first token, and each token crosses every link of its plan:
+ * where links are slow, or lose what crosses them, fewer devices may be sooner done with all. */
+static void prefer_fewer(struct placement_job *p)
+{
+    struct cluster_device *own = arena_memdup(
+        &p->arena, p->cluster.devices, (size_t)p->cluster.n_devices * sizeof *p->cluster.devices);
+    double seconds = own ? plan_seconds(p, &p->answer.plan) : 0;
+    if (!own)
+        return;
+    p->cluster.devices = own;
+    while (p->answer.plan.n_stages > 1 && p->answer.plan.n_stages <= SHRINK_STAGES &&
+           plan_shrink(p, &seconds))
+        ;
+    if (p->wire_auto)
+        plan_is_bound(p); /* says why again */
+}
+
 /* ---- prompts read by devices of their own ---- */
 
 /* Weighs it with as much room for keys and values as all have together, and with half of that as
@@ -226,6 +293,8 @@ void placing_search(struct placement_job *p)
     p->status = p->cluster.n_devices ? fit_wire(p, &p->error) : HP_EINFEASIBLE;
     if (p->status == 0 && p->n_last && !p->devices)
         prefer_last(p);
+    if (p->status == 0 && p->n_own && !p->imagined && !p->devices)
+        prefer_fewer(p);
     if (p->status == 0 && p->apart && (p->status = apart_weigh(p, &p->error)) < 0) {
         json_decref(p->answer.document);
         p->answer.document = NULL;

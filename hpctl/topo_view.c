@@ -110,8 +110,7 @@ static void cell_when(struct buffer *cell, const json_t *link)
         buffer_printf(cell, "; frames come %s later since",
                       shown_seconds(number_member(link, "late_s")).s);
     if (json_object_get(link, "loss"))
-        buffer_printf(cell, "; loses %.2g %% of its packets",
-                      100 * number_member(link, "loss"));
+        buffer_printf(cell, "; loses %.2g %% of its packets", 100 * number_member(link, "loss"));
 }
 
 static int print_links(const json_t *cluster, struct err *e)

@@ -125,9 +125,8 @@ static struct data_loss_row *loss_row(struct data_endpoint *d, const uint8_t pee
     for (size_t i = 0; i < d->n_losses; i++)
         if (memcmp(d->losses[i].now.peer, peer, KEY_BYTES) == 0)
             return &d->losses[i];
-    struct data_loss_row *row = d->n_losses < DATA_MAX_PEERS
-                                    ? vector_add(d->losses, d->n_losses, d->room_losses)
-                                    : NULL;
+    struct data_loss_row *row =
+        d->n_losses < DATA_MAX_PEERS ? vector_add(d->losses, d->n_losses, d->room_losses) : NULL;
     if (row) {
         *row = (struct data_loss_row){0};
         memcpy(row->now.peer, peer, KEY_BYTES);

@@ -186,7 +186,7 @@ struct tcp_conn {
     struct tcp_seal sealer;
     uint8_t *out;
     size_t out_start, out_end;
-    uint64_t sealed_bytes, left_bytes; /* since the connection began */
+    uint64_t sealed_bytes, left_bytes;   /* since the connection began */
     uint64_t segments, lost, counted_ms; /* of it, as TCP says, and when it was last asked */
     bool hello_due, bye_due, bye_sent;
     enum tcp_bye bye;

@@ -171,10 +171,8 @@ static const struct pack_field streams_fields[] = {
     BOOL(message_streams, whole),
     {0}};
 
-static const struct pack_field message_loss_fields[] = {BYTES(message_loss, peer),
-                                                        U64(message_loss, segments),
-                                                        U64(message_loss, lost),
-                                                        {0}};
+static const struct pack_field message_loss_fields[] = {
+    BYTES(message_loss, peer), U64(message_loss, segments), U64(message_loss, lost), {0}};
 static const struct pack_field losses_fields[] = {
     LIST(message_losses, losses, message_loss, MESSAGE_MAX_LOSSES), {0}};
 

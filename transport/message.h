@@ -287,7 +287,7 @@ struct message_loss { /* what TCP sent over the data channel to one peer, since 
     uint64_t segments;
     uint64_t lost; /* of these, sent again because the network had lost them */
 };
-struct message_losses { /* of peers of which there is news */
+struct message_losses {      /* of peers of which there is news */
     struct pack_list losses; /* struct message_loss */
 };
 

@@ -124,7 +124,7 @@ def a_link_that_loses_packets_is_named_and_planned_around():
         assert "of its packets" in boxes.hpctl("c", "topo").stdout
         dry = say("rebalance", "demo", "--dry-run")
         print(f"# planned around: {dry['gain']:.1f} times as fast")
-        assert dry["verdict"] == "would_move" and len({s["agent"] for s in dry["after"]["stages"]}) == 1, dry
+        assert dry["verdict"] == "would_move" and len(dry["after"]["stages"]) == 1, dry
         boxes.disturb("a", 0)
         assert answer() == right
 

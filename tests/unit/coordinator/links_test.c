@@ -282,10 +282,10 @@ static double link_figure(struct fixture *f, const char *from, const char *to, c
     const json_t *l;
     size_t i;
     double found = -1;
-    json_array_foreach(links, i, l)
-        if (strcmp(json_string_value(json_object_get(l, "from")), from) == 0 &&
-            strcmp(json_string_value(json_object_get(l, "to")), to) == 0)
-            found = json_number_value(json_object_get(l, figure));
+    json_array_foreach(links, i,
+                       l) if (strcmp(json_string_value(json_object_get(l, "from")), from) == 0 &&
+                              strcmp(json_string_value(json_object_get(l, "to")), to) == 0) found =
+        json_number_value(json_object_get(l, figure));
     json_decref(links);
     return found;
 }

@@ -97,6 +97,19 @@ TEST(a_dry_run_says_what_a_move_gains_and_costs_and_changes_nothing)
     fixture_close(&f);
 }
 
+/* A long answer would cross the link between both for each token. */
+TEST(what_is_sooner_done_on_fewer_devices_does_not_go_to_more)
+{
+    struct fixture f;
+    struct deployment *d = misplaced(&f, "{\"max_context\": 128}", 1e9);
+    d->answer_tokens = 100;
+    json_t *r = rebalance(&f, "{\"name\": \"d\", \"dry_run\": true}", NULL);
+    assert_string_equal(word(r, "verdict"), "stays");
+    assert_int_equal(json_array_size(json_object_get(json_object_get(r, "after"), "stages")), 1);
+    json_decref(r);
+    fixture_close(&f);
+}
+
 TEST(below_the_margin_all_stays_with_the_reason)
 {
     struct fixture f;
@@ -284,6 +297,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_dry_run_says_what_a_move_gains_and_costs_and_changes_nothing),
+        cmocka_unit_test(what_is_sooner_done_on_fewer_devices_does_not_go_to_more),
         cmocka_unit_test(below_the_margin_all_stays_with_the_reason),
         cmocka_unit_test(the_better_place_is_taken_and_told),
         cmocka_unit_test(a_successor_that_fails_leaves_all_as_it_was),
