@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include "model/text_network.h"
 #include "transport/frame_tensors.h"
 
 int share_part_open(const struct message_stage_prepare *p, const struct message_share *share,
@@ -12,7 +13,7 @@ int share_part_open(const struct message_stage_prepare *p, const struct message_
     struct network_dim *dims = calloc(share->dims.count + 1, sizeof *dims);
     struct onnx_network *network = NULL;
     size_t sizes = share->sizes ? share->sizes : 1;
-    int rc = dims ? network_open(path, limit_bytes, &network, e) : err_no_memory(e, "a share");
+    int rc = dims ? text_network_open(path, limit_bytes, &network, e) : err_no_memory(e, "a share");
     for (size_t i = 0; dims && i < share->dims.count; i++)
         dims[i] = (struct network_dim){from[i].symbol, (int64_t)from[i].size};
     const struct network_part_ask ask = {.dims = dims,

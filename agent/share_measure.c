@@ -8,6 +8,7 @@
 #include "agent/backend/paced.h"
 #include "agent/engine/network/network_profile_json.h"
 #include "common/env.h"
+#include "model/text_network.h"
 
 enum { MEASURE_SHARES = 8, MEASURE_SHARE = 64, MEASURE_SHARES_USUAL = 4, TELL_MS = 200 };
 
@@ -147,7 +148,7 @@ static int neighbours_open(struct share_measurement *m, int n, uint64_t limit_by
         o->m = m;
         o->part = i + 1;
         atomic_init(&o->stop, false);
-        rc = network_open(m->config->path, limit_bytes, &o->network, e);
+        rc = text_network_open(m->config->path, limit_bytes, &o->network, e);
         if (rc == 0)
             network_stop_on(o->network, &o->stop);
     }
@@ -227,7 +228,7 @@ static int measure_open(struct share_measurement *m, struct err *e)
     const struct message_share *s = m->config->share;
     const struct message_measure *asked = s->measure.items;
     const struct message_dim *dims = s->dims.items;
-    int rc = network_open(m->config->path, m->config->memory_bytes, &m->network, e);
+    int rc = text_network_open(m->config->path, m->config->memory_bytes, &m->network, e);
     if (rc < 0)
         return rc;
     network_stop_on(m->network, m->config->stop);

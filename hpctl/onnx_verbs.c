@@ -8,7 +8,7 @@
 #include "hpctl/shown.h"
 #include "hpctl/verbs.h"
 #include "model/files/npz.h"
-#include "model/onnx/network.h"
+#include "model/text_network.h"
 
 struct onnx_run {
     struct onnx_network *network;  /* NULL once the engine has it */
@@ -146,7 +146,7 @@ static int onnx_run_open(const struct invocation *in, struct onnx_run *r, struct
         snprintf(r->prefix, sizeof r->prefix, "%s/", name);
     if (!host_memory_free("", &memory))
         memory = host_memory_default();
-    rc = network_open(in->arguments[0], memory, &r->network, e);
+    rc = text_network_open(in->arguments[0], memory, &r->network, e);
     if (rc < 0)
         return rc;
     r->o = network_onnx(r->network);
@@ -203,16 +203,19 @@ static const struct command_option run_options[] = {
 
 const struct command onnx_verbs[] = {
     {.path = "model run",
-     .arguments = "MODEL.onnx",
+     .arguments = "MODEL",
      .min_arguments = 1,
      .max_arguments = 1,
-     .summary = "arrays through an ONNX model",
-     .details = "Reads arrays from an uncompressed .npz, runs the graph on this machine's CPU, "
-                "fused and planned for the arrays' sizes, and writes the outputs to another "
-                "(-o OUT.npz), named by tensor. --compute f32-reference runs the plain loops that "
-                "say what operators mean.\n"
-                "Opsets 7 to 23, 122 operators, weights in the file or beside it. Models with "
-                "dynamic sizes take whatever arrays fit.",
+     .summary = "arrays through an ONNX model, or a language model as a network",
+     .details =
+         "Reads arrays from an uncompressed .npz, runs the graph on this machine's CPU, "
+         "fused and planned for the arrays' sizes, and writes the outputs to another "
+         "(-o OUT.npz), named by tensor. --compute f32-reference runs the plain loops that "
+         "say what operators mean.\n"
+         "Opsets 7 to 23, 122 operators, weights in the file or beside it. Models with "
+         "dynamic sizes take whatever arrays fit. A language model (GGUF file or Hugging Face "
+         "folder) is run as the network that pools serve: input_ids and attention_mask to "
+         "embedding, or to logprobs where it does not pool.",
      .examples = "  hpctl model run resnet50.onnx --input pictures.npz -o classes.npz\n"
                  "  hpctl model run bert.onnx --input cases.npz --case b3 --stages 2 -o out.npz",
      .options = run_options,

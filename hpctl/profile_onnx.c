@@ -11,6 +11,7 @@
 #include "common/host_limits.h"
 #include "hpctl/shown.h"
 #include "hpctl/table.h"
+#include "model/text_network.h"
 #include "planners/pools/split.h"
 
 enum { MOST_SIZE = 1 << 20 };
@@ -279,7 +280,7 @@ int profile_onnx(struct invocation *in, struct err *e)
     p.kind = invocation_option_or(in, "kind", "cpu-core");
     if (!host_memory_free("", &memory))
         memory = host_memory_default();
-    rc = network_open(path, memory, &p.network, e);
+    rc = text_network_open(path, memory, &p.network, e);
     if (rc < 0)
         return rc;
     if (p.wishes.ask.n_batches == 0)

@@ -260,6 +260,8 @@ void onnx_close(const struct onnx **o)
     if (!f)
         return;
     HASH_CLEAR(hh, f->names);
+    if (f->owner.release)
+        f->owner.release(f->owner.ctx);
     for (int i = 0; i < f->n_files; i++)
         mapped_file_close(&f->files[i].map);
     free(f->values);
@@ -267,7 +269,7 @@ void onnx_close(const struct onnx **o)
     free(f);
 }
 
-static int file_new(const char *path, const char *folder, struct onnx_file **out, struct err *e)
+int onnx_file_new(const char *path, const char *folder, struct onnx_file **out, struct err *e)
 {
     struct onnx_file *f = calloc(1, sizeof *f);
     if (!f)
@@ -290,7 +292,7 @@ int onnx_parse(const char *name, const char *folder, const uint8_t *data, size_t
                const struct onnx **out, struct err *e)
 {
     struct onnx_file *f;
-    int rc = file_new(name, folder, &f, e);
+    int rc = onnx_file_new(name, folder, &f, e);
     if (rc < 0)
         return rc;
     rc = model_read(f, pb_of(data, size), e);
@@ -309,7 +311,7 @@ int onnx_open(const char *path, const struct onnx **out, struct err *e)
     if (slash)
         memcpy(folder, path, slash > path ? (size_t)(slash - path) : 1);
     struct onnx_file *f;
-    int rc = file_new(path, folder, &f, e);
+    int rc = onnx_file_new(path, folder, &f, e);
     if (rc < 0)
         return rc;
     rc = mapped_file_open(path, &f->files[0].map, e);
@@ -329,7 +331,7 @@ int onnx_open(const char *path, const struct onnx **out, struct err *e)
 int onnx_check(const struct onnx *o, struct err *e)
 {
     const struct onnx_file *f = (const struct onnx_file *)(const void *)o;
-    int rc = 0;
+    int rc = f->owner.check ? f->owner.check(f->owner.ctx, e) : 0;
     for (int i = 0; i < f->n_files && rc == 0; i++)
         rc = mapped_file_check(&f->files[i].map, f->files[i].path, e);
     return rc;

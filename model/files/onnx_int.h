@@ -6,6 +6,7 @@
 #include "common/map.h"
 #include "model/files/mapped_file.h"
 #include "model/files/onnx.h"
+#include "model/files/onnx_builder.h"
 #include "model/files/protobuf.h"
 
 enum { ONNX_FILES_MAX = 64 };
@@ -31,7 +32,11 @@ struct onnx_file {
     struct onnx_value_name *names;
     struct onnx_value *values;
     int room_values;
+    struct onnx_owner owner; /* of one that was made (onnx_builder.h) */
 };
+
+/* An empty one, closed by onnx_close. `folder` NULL: external data is not allowed. */
+int onnx_file_new(const char *path, const char *folder, struct onnx_file **out, struct err *e);
 
 /* A string field's text in the arena. HP_EPARSE where it has a NUL or is no UTF-8. */
 int onnx_text(struct onnx_file *f, const struct pb_field *field, const char **out, struct err *e);

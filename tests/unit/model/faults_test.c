@@ -7,6 +7,7 @@
 #include "model/model.h"
 #include "model/onnx/network.h"
 #include "model/template/template.h"
+#include "model/text_network.h"
 #include "tests/unit/faults.h"
 
 static const char demo_model[] = "examples/demo-model/demo-q8_0.gguf";
@@ -114,6 +115,16 @@ static int network_used(void *ctx)
     return rc;
 }
 
+static int text_network_opened(void *ctx)
+{
+    struct onnx_network *n = NULL;
+    struct err e = {0};
+    int rc = text_network_open(ctx, UINT32_MAX, &n, &e);
+    if (rc == 0)
+        network_close(&n);
+    return rc;
+}
+
 TEST(models_bear_failing_allocations)
 {
     faults_each("template", template_used, NULL);
@@ -121,6 +132,7 @@ TEST(models_bear_failing_allocations)
     faults_each("model with tokenizer, template and manifest", model_used,
                 (void *)(uintptr_t)demo_model);
     faults_each("network", network_used, (void *)(uintptr_t) "tests/fuzz/corpus/onnx/attention");
+    faults_each("language model as a network", text_network_opened, (void *)(uintptr_t)demo_model);
     faults_each("model converted", model_converted, (void *)(uintptr_t)demo_model);
 }
 
