@@ -9,6 +9,8 @@
 #include "hpctl/local_process.h"
 #include "hpctl/progress.h"
 #include "model/manifest_build.h"
+#include "model/manifest_onnx.h"
+#include "model/text_network.h"
 
 enum { LOOK_MS = 5, LOOKS_UNSHOWN = 10 };
 
@@ -43,6 +45,13 @@ int model_manifest_make(const char *path, struct progress_bar *bar, struct buffe
     char names[2100];
     bool kept = context_folder("names", names, sizeof names, NULL) == 0;
     return manifest_make(path, kept ? names : "", on_hashing, bar, out, e);
+}
+
+int network_manifest_make(const char *path, struct progress_bar *bar, struct buffer *out,
+                          struct err *e)
+{
+    return text_network_is(path) ? model_manifest_make(path, bar, out, e)
+                                 : manifest_onnx_build(path, on_hashing, bar, out, e);
 }
 
 struct manifest_maker {

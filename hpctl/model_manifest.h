@@ -15,6 +15,10 @@ struct progress_bar;
 int model_manifest_make(const char *path, struct progress_bar *bar, struct buffer *out,
                         struct err *e);
 
+/* Of what pools serve: such a model, or an ONNX model with its files. */
+int network_manifest_make(const char *path, struct progress_bar *bar, struct buffer *out,
+                          struct err *e);
+
 /* The same beside what the caller does, on a thread; the chunks' names are kept in `names` ("":
  * nowhere). NULL: there is no thread, or no memory. */
 struct manifest_maker;

@@ -11,13 +11,13 @@
 #include "common/json.h"
 #include "common/manifest.h"
 #include "hpctl/client.h"
+#include "hpctl/model_manifest.h"
 #include "hpctl/profile_onnx.h"
 #include "hpctl/progress.h"
 #include "hpctl/shown.h"
 #include "hpctl/table.h"
 #include "hpctl/upload.h"
-#include "model/manifest_onnx.h"
-#include "model/onnx/network.h"
+#include "model/text_network.h"
 
 enum { PATIENCE_MS = 600000 };
 
@@ -59,18 +59,12 @@ static int file_check(struct network_profiling *p, const char *file, struct err 
         return err_set(e, HP_ENOENT, "there is no file %s", file);
     if (!host_memory_free("", &memory))
         memory = host_memory_default();
-    int rc = network_open(p->path, memory, &network, e);
+    int rc = text_network_open(p->path, memory, &network, e);
     if (rc < 0)
         return rc;
     rc = sizes_check(network_onnx(network), &p->wishes, e);
     network_close(&network);
     return rc;
-}
-
-static int on_naming(void *ctx, uint64_t done, uint64_t total)
-{
-    progress_show(ctx, "naming the network's content", (double)done, (double)total);
-    return 0;
 }
 
 static json_t *sizes_json(const int64_t *sizes, int n)
@@ -267,7 +261,7 @@ int profile_network(struct invocation *in, struct err *e)
     progress_init(&p->bar, in->json);
     int rc = onnx_wishes_read(in, &p->wishes, e);
     rc = rc < 0 ? rc : file_check(p, in->arguments[0], e);
-    rc = rc < 0 ? rc : manifest_onnx_build(p->path, on_naming, &p->bar, &p->encoded, e);
+    rc = rc < 0 ? rc : network_manifest_make(p->path, &p->bar, &p->encoded, e);
     rc =
         rc < 0 ? rc : manifest_decode(p->encoded.data, p->encoded.size, &p->arena, &p->manifest, e);
     rc = rc < 0 ? rc : profile_ask(in, p, &profile, e);

@@ -7,10 +7,10 @@
 #include "common/host.h"
 #include "common/host_limits.h"
 #include "common/json.h"
+#include "hpctl/model_manifest.h"
 #include "hpctl/workload_lengths.h"
 #include "hpctl/yaml_json.h"
-#include "model/manifest_onnx.h"
-#include "model/onnx/network.h"
+#include "model/text_network.h"
 
 enum { FREE_INPUT_BYTES = 64 << 20 /* of all inputs, where sizes stay free */ };
 
@@ -106,16 +106,10 @@ static int outputs_json(const struct json_at *at, const struct onnx *o, struct w
     return 0;
 }
 
-static int on_naming(void *ctx, uint64_t done, uint64_t total)
-{
-    progress_show(ctx, "naming the networks' content", (double)done, (double)total);
-    return 0;
-}
-
 static int manifest_add(struct workload_document *d, struct workload_network *w,
                         struct progress_bar *bar, json_t *network, struct err *e)
 {
-    int rc = manifest_onnx_build(w->path, on_naming, bar, &w->encoded, e);
+    int rc = network_manifest_make(w->path, bar, &w->encoded, e);
     rc =
         rc < 0 ? rc : manifest_decode(w->encoded.data, w->encoded.size, &d->arena, &w->manifest, e);
     if (rc < 0)
@@ -123,6 +117,30 @@ static int manifest_add(struct workload_document *d, struct workload_network *w,
     return json_object_set_new(network, "manifest", json_hex(w->encoded.data, w->encoded.size)) == 0
                ? 0
                : err_no_memory(e, "a manifest");
+}
+
+/* A language model has lengths, none of which is beyond what it reads. */
+static int text_check(const struct json_at *at, const char *path, const struct workload_lengths *l,
+                      struct err *e)
+{
+    struct model *m;
+    int rc = model_open(path, &m, e);
+    if (rc < 0)
+        return rc;
+    int64_t longest = text_network_longest(m);
+    model_close(&m);
+    if (l->n == 0) {
+        json_fail(at, e, "a language model is served in lengths, and none are named");
+        return err_hint(e,
+                        "\"lengths\": {\"buckets\": [16, 64, 256]} names the lengths, in tokens, "
+                        "to which texts are padded");
+    }
+    return l->longest[0] <= longest
+               ? 0
+               : json_fail(at, e,
+                           "a length of %lld; the model is served with texts of up to %lld "
+                           "tokens",
+                           (long long)l->longest[0], (long long)longest);
 }
 
 static int network_add(struct workload_document *d, const struct json_at *model, const char *folder,
@@ -136,7 +154,8 @@ static int network_add(struct workload_document *d, const struct json_at *model,
     rc = rc < 0 ? rc : json_get_string(model, "model", &file, e);
     if (rc < 0)
         return rc == HP_EPARSE && !json_object_get(model->value, "model")
-                   ? err_hint(e, "\"model\" is the path of the ONNX file that is to be served")
+                   ? err_hint(e, "\"model\" is the path of the ONNX file, or of the language "
+                                 "model, that is to be served")
                    : rc;
     const char *path = *file == '/' ? file : arena_printf(&d->arena, "%s/%s", folder, file);
     if (!path || !realpath(path, real))
@@ -147,16 +166,22 @@ static int network_add(struct workload_document *d, const struct json_at *model,
         return err_no_memory(e, "a workload");
     if (!host_memory_free("", &memory))
         memory = host_memory_default();
-    if ((rc = network_open(w->path, memory, &open, e)) < 0)
+    if ((rc = text_network_open(w->path, memory, &open, e)) < 0)
         return rc;
     struct workload_lengths lengths;
     json_t *dims = json_object_get(model->value, "dims");
-    if ((rc = workload_lengths_read(model, &lengths, e)) < 0) {
+    bool is_text = text_network_is(w->path);
+    rc = workload_lengths_read(model, &lengths, e);
+    if (rc == 0 && is_text)
+        rc = text_check(model, w->path, &lengths, e);
+    if (rc < 0) {
         network_close(&open);
         return rc;
     }
     json_t *network = json_pack("{s:s, s:s, s:O?}", "name", name, "source_path", w->path, "dims",
                                 json_is_object(dims) ? dims : NULL);
+    if (is_text)
+        json_object_set_new(network, "text", json_true());
     rc = network ? inputs_json(model, network_onnx(open), dims, &lengths, network, e)
                  : err_no_memory(e, "a workload");
     rc = rc < 0 ? rc : workload_lengths_check(model, network_onnx(open), &lengths, network, e);

@@ -117,7 +117,8 @@ static struct gateway *gateway_create(uv_loop_t *loop, const struct gateway_conf
     g->requests = requests;
     g->pools = (struct pool_infer_desk){.pools = config->pools, .lanes = lanes};
     g->kserve = pool_infer_backend(&g->pools);
-    g->openai = (struct openai){.requests = requests, .lanes = lanes, .loop = loop, .kept = kept};
+    g->openai = (struct openai){
+        .requests = requests, .pools = config->pools, .lanes = lanes, .loop = loop, .kept = kept};
     return g;
 }
 

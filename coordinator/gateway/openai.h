@@ -10,6 +10,7 @@
 #include "coordinator/gateway/http.h"
 #include "coordinator/gateway/lanes.h"
 #include "coordinator/gateway/latency.h"
+#include "coordinator/pools/pool_requests.h"
 #include "coordinator/requests.h"
 
 struct completion;
@@ -20,6 +21,7 @@ struct kept_streams;
 /* What the completions of a gateway share. */
 struct openai {
     const struct requests *requests;
+    const struct pool_requests *pools; /* NULL: there are none */
     struct lanes *lanes;
     uv_loop_t *loop;
     struct completion *open;      /* those that have not been answered */

@@ -1,7 +1,8 @@
 /* Embeddings from their body to their answer: POST /v1/embeddings.
  *
  *     parsing    the body becomes inputs, and these tokens (on a worker thread)
- *     open       each input is a request of the core, a few at a time, and gives one row
+ *     open       each input is a request of the core, a few at a time, and gives one row; or all
+ *                at once of pools, where these serve the model
  *     writing    the rows become JSON (on a worker thread)
  *
  * A client that goes away leaves an orphan while a worker has it, which is freed when it is back.
@@ -10,10 +11,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/env.h"
 #include "coordinator/gateway/dialect.h"
 #include "coordinator/gateway/embedding_body.h"
+#include "coordinator/gateway/embedding_model.h"
 #include "coordinator/gateway/openai.h"
 #include "coordinator/gateway/patience.h"
+#include "coordinator/gateway/pool_text.h"
 
 enum { INPUTS_AT_ONCE = 8 };
 
@@ -24,7 +28,8 @@ struct embedding_input {
     struct embedding *owner;
     struct embedding_text *text;
     bool has_row;
-    uint64_t id; /* of the core's request; 0 while there is none */
+    uint64_t id;                      /* of the core's request; 0 while there is none */
+    struct pool_text_request *pooled; /* that of pools; NULL while there is none */
 };
 
 struct embedding {
@@ -32,7 +37,10 @@ struct embedding {
     struct http_exchange *x; /* NULL: an orphan */
     struct embedding *next, **link;
     struct piece piece;
-    bool working; /* a worker has it */
+    bool working;     /* a worker has it */
+    bool in_pools;    /* these serve its model */
+    uint64_t came_ns; /* deadlines count from then */
+    uint32_t retry_after_s;
     char client[REQUEST_CLIENT_BYTES];
     struct buffer raw, reply;
     struct embedding_body body;
@@ -67,8 +75,10 @@ static void requests_cancel(struct embedding *m)
     for (size_t i = 0; i < m->n_opened; i++)
         if (m->inputs[i].id)
             r->cancel(r->ctx, m->inputs[i].id, false, NULL);
-    for (size_t i = 0; i < m->n_opened; i++)
+    for (size_t i = 0; i < m->n_opened; i++) {
         m->inputs[i].id = 0;
+        pool_text_cancel(&m->inputs[i].pooled);
+    }
 }
 
 static void embedding_destroy(struct embedding *m)
@@ -97,14 +107,22 @@ static void on_client_gone(void *ctx)
     embedding_leave(ctx);
 }
 
+/* Pools answer a deadline that cannot be met as what is refused for now. */
+static int status_of(const struct embedding *m, int rc)
+{
+    if (m->in_pools && (rc == HP_ETIMEOUT || rc == HP_EBUSY))
+        return rc == HP_ETIMEOUT ? 429 : 503;
+    return openai_status_of(rc);
+}
+
 static void embedding_refuse(struct embedding *m, int rc, const char *text, const char *param,
                              const char *code)
 {
     const struct dialect *d =
         m->body.form == EMBEDDING_OPENAI ? &dialect_openai : &dialect_ollama_chat;
-    openai_error_as(d, m->x, openai_status_of(rc),
-                    openai_retry_after_s(m->openai->requests, m->client, m->body.name, 1), text,
-                    param, code ? code : status_word(rc));
+    uint32_t again_s = openai_retry_after_s(m->openai->requests, m->client, m->body.name,
+                                            m->retry_after_s ? m->retry_after_s : 1);
+    openai_error_as(d, m->x, status_of(m, rc), again_s, text, param, code ? code : status_word(rc));
     embedding_leave(m);
 }
 
@@ -163,10 +181,8 @@ static void write_done(struct piece *p, const struct err *why)
 
 static void inputs_open(struct embedding *m);
 
-static void on_row(void *ctx, uint64_t request, const float *values, size_t n)
+static void row_take(struct embedding_input *in, const float *values, size_t n)
 {
-    struct embedding_input *in = ctx;
-    (void)request;
     in->has_row = n == in->owner->body.width;
     for (size_t i = 0; i < n && in->has_row; i++) {
         in->text->row[i] = values[i];
@@ -174,13 +190,15 @@ static void on_row(void *ctx, uint64_t request, const float *values, size_t n)
     }
 }
 
-static void on_finished(void *ctx, uint64_t request, enum request_finish finish,
-                        const struct request_usage *usage)
+static void on_row(void *ctx, uint64_t request, const float *values, size_t n)
 {
-    struct embedding_input *in = ctx;
+    (void)request;
+    row_take(ctx, values, n);
+}
+
+static void input_end(struct embedding_input *in)
+{
     struct embedding *m = in->owner;
-    (void)request, (void)finish, (void)usage;
-    in->id = 0;
     m->n_done++;
     if (!in->has_row)
         embedding_refuse(m, HP_EBUG, "the model made no numbers of this text", "input", NULL);
@@ -190,12 +208,36 @@ static void on_finished(void *ctx, uint64_t request, enum request_finish finish,
         inputs_open(m);
 }
 
+static void on_finished(void *ctx, uint64_t request, enum request_finish finish,
+                        const struct request_usage *usage)
+{
+    struct embedding_input *in = ctx;
+    (void)request, (void)finish, (void)usage;
+    in->id = 0;
+    input_end(in);
+}
+
 static void on_failed(void *ctx, uint64_t request, const struct err *why,
                       const struct request_usage *usage)
 {
     struct embedding_input *in = ctx;
     (void)request, (void)usage;
     in->id = 0;
+    embedding_refuse(in->owner, why->code, why->text, NULL, NULL);
+}
+
+static void on_pools_answered(void *ctx, const float *values, size_t n)
+{
+    struct embedding_input *in = ctx;
+    in->pooled = NULL;
+    row_take(in, values, n);
+    input_end(in);
+}
+
+static void on_pools_failed(void *ctx, const struct err *why)
+{
+    struct embedding_input *in = ctx;
+    in->pooled = NULL;
     embedding_refuse(in->owner, why->code, why->text, NULL, NULL);
 }
 
@@ -208,14 +250,29 @@ static void on_again(void *ctx)
  * while. False: not so, or no longer. */
 static bool embedding_waits(struct embedding *m, int rc)
 {
-    if ((rc != HP_EBUSY && rc != HP_ERATE) || m->n_opened == 0)
+    if ((rc != HP_EBUSY && rc != HP_ERATE) || m->n_opened == 0 || m->in_pools)
         return false;
     if (m->n_opened > m->n_done)
         return true; /* whatever ends next asks again */
     return patience_wait(&m->patience, m->openai->loop, on_again, m);
 }
 
-static int input_open(struct embedding_input *in, struct err *e)
+static int pools_open(struct embedding_input *in, struct err *e)
+{
+    struct embedding *m = in->owner;
+    const struct pool_text_ask ask = {.client = m->client,
+                                      .name = m->body.name,
+                                      .model = m->body.model,
+                                      .ids = (const uint32_t *)(const void *)in->text->ids.data,
+                                      .n = in->text->n_ids,
+                                      .waited_ns = env_now_ns(&env_real) - m->came_ns,
+                                      .ctx = in,
+                                      .answered = on_pools_answered,
+                                      .failed = on_pools_failed};
+    return pool_text_open(m->openai->pools, &ask, &in->pooled, &m->retry_after_s, e);
+}
+
+static int core_open(struct embedding_input *in, struct err *e)
 {
     struct embedding *m = in->owner;
     const struct requests *r = m->openai->requests;
@@ -232,10 +289,17 @@ static int input_open(struct embedding_input *in, struct err *e)
         rc = err_set(e, HP_ESTALE, "\"%s\" was deployed anew in this moment: try again",
                      m->body.name);
     rc = rc < 0 ? rc : r->open(r->ctx, &request, &in->id, e);
-    if (rc < 0) {
+    if (rc < 0)
         in->id = 0;
+    return rc;
+}
+
+static int input_open(struct embedding_input *in, struct err *e)
+{
+    struct embedding *m = in->owner;
+    int rc = m->in_pools ? pools_open(in, e) : core_open(in, e);
+    if (rc < 0)
         return rc;
-    }
     buffer_free(&in->text->ids);
     m->n_opened++;
     patience_renew(&m->patience);
@@ -247,7 +311,8 @@ static void inputs_open(struct embedding *m)
 {
     struct err e = {0};
     int rc = 0;
-    while (rc == 0 && m->n_opened < m->body.n_texts && m->n_opened - m->n_done < INPUTS_AT_ONCE)
+    size_t most = m->in_pools ? m->body.n_texts : INPUTS_AT_ONCE;
+    while (rc == 0 && m->n_opened < m->body.n_texts && m->n_opened - m->n_done < most)
         rc = input_open(&m->inputs[m->n_opened], &e);
     if (rc < 0 && !embedding_waits(m, rc))
         embedding_refuse(m, rc, e.text, rc == HP_EINVAL ? "input" : NULL, openai_model_code(rc));
@@ -278,31 +343,6 @@ static void encode_done(struct piece *p, const struct err *why)
     inputs_open(m);
 }
 
-/* The model that the body names, ready to tokenize. */
-static int model_take(struct embedding *m, struct err *e)
-{
-    const struct requests *r = m->openai->requests;
-    struct embedding_body *b = &m->body;
-    struct request_model found;
-    int rc = r->find(r->ctx, m->client, b->name, &found, e);
-    b->param = "model";
-    b->code = openai_model_code(rc);
-    if (rc == 0 && !found.serving && !found.waits)
-        rc = openai_not_serving(&found, e);
-    if (rc < 0)
-        return rc;
-    b->param = NULL;
-    rc = model_text_prepare(found.model, e);
-    if (rc < 0)
-        return rc;
-    const struct model_config *c = model_config(found.model);
-    b->model = model_share(found.model);
-    b->width = (size_t)c->width;
-    b->context = found.context;
-    b->normalised = !c->unnormalised;
-    return 0;
-}
-
 static void embedding_parsed(struct embedding *m, size_t bytes)
 {
     struct err e = {0};
@@ -311,7 +351,7 @@ static void embedding_parsed(struct embedding *m, size_t bytes)
         embedding_refuse(m, rc, m->body.failure.text, m->body.param, NULL);
         return;
     }
-    rc = model_take(m, &e);
+    rc = embedding_model_take(m->openai, m->client, &m->body, &m->in_pools, &e);
     if (rc < 0)
         embedding_refuse(m, rc, e.text, m->body.param, m->body.code);
     else
@@ -342,6 +382,7 @@ void openai_embed(struct openai *o, struct http_exchange *x, enum embedding_form
     }
     *m = (struct embedding){.openai = o, .x = x, .next = o->embeddings, .link = &o->embeddings};
     m->body.form = form;
+    m->came_ns = env_now_ns(&env_real);
     strncpy(m->client, client, sizeof m->client - 1);
     if (m->next)
         m->next->link = &m->next;

@@ -279,14 +279,18 @@ void pool_batches_give_up(struct coord *c, struct pool_plan *p, const struct err
     {
         batch_again(c, p, b, why);
     }
-    HASH_ITER(hh, c->pools->requests, r, next)
-    {
+    for (r = c->pools->requests; r; r = next) {
         bool lost = false;
+        next = r->hh.next;
         for (uint32_t i = 0; i < r->n_samples; i++)
             if (dispatch_forget(p->dispatch, r->line, pool_tag_of(r, i), r->due_ns))
                 lost = !part_again(c, c->pools->current, r, i) || lost;
-        if (lost)
-            pool_request_fail(c, r, why);
+        if (!lost)
+            continue;
+        /* Who hears of it may have no use for the next one either, and cancel it. */
+        uint64_t next_id = next ? next->id : 0;
+        pool_request_fail(c, r, why);
+        next = next && pool_request_of(c->pools, next_id) == next ? next : c->pools->requests;
     }
 }
 

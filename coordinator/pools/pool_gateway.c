@@ -1,6 +1,7 @@
 /* What a gateway asks of pools. */
 #include "coordinator/api_keys.h"
 #include "coordinator/pools/pool_admission.h"
+#include "coordinator/pools/pool_texts.h"
 #include "coordinator/pools/pools.h"
 
 static int requests_models(void *ctx, const char *client, const struct infer_model **out)
@@ -26,6 +27,12 @@ static bool requests_ready(void *ctx, const struct infer_model *m)
     const struct pool_plan *p = c->pools ? c->pools->current : NULL;
     int model = p ? pool_spec_find(p->spec, m->name) : -1;
     return model >= 0 && pool_plan_serves(p, model);
+}
+
+static int requests_text(void *ctx, const char *client, const char *name, struct pool_text *out,
+                         struct err *e)
+{
+    return pool_text_find(ctx, client, name, out, e);
 }
 
 static struct pool_statistics requests_statistics(void *ctx, const struct infer_model *m)
@@ -68,6 +75,7 @@ void pools_requests(struct coord *c, struct pool_requests *out)
                                   .models = requests_models,
                                   .may_use = requests_may_use,
                                   .ready = requests_ready,
+                                  .text = requests_text,
                                   .statistics = requests_statistics,
                                   .infer = requests_infer,
                                   .cancel = requests_cancel};

@@ -3,9 +3,13 @@
 #ifndef HP_COORDINATOR_POOLS_POOL_REQUESTS_H
 #define HP_COORDINATOR_POOLS_POOL_REQUESTS_H
 
+#include <stdbool.h>
+
 #include "common/status.h"
 #include "coordinator/infer_model.h"
 #include "coordinator/infer_times.h"
+
+struct model; /* model/model.h */
 
 enum { POOL_MAX_MODELS = 64, POOL_MAX_SAMPLES = 256 };
 
@@ -13,6 +17,13 @@ struct pool_statistics {
     uint64_t success, fail, samples, batches;
     uint64_t total_ns, queue_ns, compute_ns; /* sums over successes */
     uint64_t last_unix_s;
+};
+
+/* A language model that pools serve. */
+struct pool_text {
+    struct model *model; /* with its tokenizer, ready; until control returns to the loop */
+    uint64_t longest;    /* tokens of a text */
+    bool rows;           /* it gives a row for a text; else the probability of each token */
 };
 
 struct pool_call {
@@ -37,6 +48,10 @@ struct pool_requests {
     /* HP_EDENIED: the client's key may not use the model of this name. */
     int (*may_use)(void *ctx, const char *client, const char *model, struct err *e);
     bool (*ready)(void *ctx, const struct infer_model *m);
+    /* Its inputs are int64 [samples, tokens]: ids, and a mask of ones. HP_ENOENT: pools serve no
+     * language model of this name; HP_EDENIED; HP_EBUSY: it is being prepared, or cannot be. */
+    int (*text)(void *ctx, const char *client, const char *name, struct pool_text *out,
+                struct err *e);
     struct pool_statistics (*statistics)(void *ctx, const struct infer_model *m);
     /* HP_ENOENT, HP_EINVAL (sizes), HP_EBUSY (no plan serves yet), HP_ENOMEM. Of a key: HP_EDENIED,
      * HP_ELIMIT (more than it may ever use at once), HP_ERATE, HP_EQUOTA, and *retry_after_s (left

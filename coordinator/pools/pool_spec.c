@@ -174,6 +174,23 @@ static int file_read(const struct json_at *at, struct pool_spec *s, struct pool_
     return rc < 0 ? rc : manifest_read(at, &s->arena, m, e);
 }
 
+/* A language model has the tensors of model/text_network.h. */
+static int text_read(const struct json_at *at, struct pool_model *m, struct err *e)
+{
+    int rc = json_opt_bool(at, "text", false, &m->is_text, e);
+    if (rc < 0 || !m->is_text)
+        return rc;
+    bool fits = m->n_lengths && m->facts.n_inputs == 2 && m->facts.n_outputs == 1 &&
+                m->facts.outputs[0].type == ND_F32 && m->facts.outputs[0].n_dims == 2;
+    for (int i = 0; fits && i < 2; i++)
+        fits = m->facts.inputs[i].type == ND_I64 && m->facts.inputs[i].n_dims == 2 &&
+               m->input_axes[i] == 1;
+    return fits ? 0
+                : json_fail(at, e,
+                            "a language model has two int64 inputs [batch, tokens], one "
+                            "float32 output of two dimensions, and lengths");
+}
+
 static int network_read(const struct json_at *at, struct pool_spec *s, struct err *e)
 {
     const char *name;
@@ -194,6 +211,7 @@ static int network_read(const struct json_at *at, struct pool_spec *s, struct er
         m->facts.limit_bytes = FRAME_MAX_PAYLOAD_BYTES; /* a frame has no more */
     rc = rc < 0 ? rc : file_read(at, s, m, e);
     rc = rc < 0 ? rc : pool_lengths_read(at, &s->arena, m, e);
+    rc = rc < 0 ? rc : text_read(at, m, e);
     rc = rc < 0 ? rc : bounds_read(at, &s->arena, m, e);
     m->batches = rc == 0 && tensors_batch(m->facts.inputs, m->facts.n_inputs) &&
                  tensors_batch(m->facts.outputs, m->facts.n_outputs);

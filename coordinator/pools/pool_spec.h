@@ -6,7 +6,8 @@
  *      "source_machine": "", "agents": [], "upload_only": false,
  *      "networks": [{"name", "manifest" (hex), "source_path", "limit_bytes",
  *                    "inputs": [{"name", "type", "dims"}], "outputs",
- *                    "dims": {SYMBOL: SIZE}, "bounds": []}]} */
+ *                    "dims": {SYMBOL: SIZE}, "bounds": [],
+ *                    "text": it is a language model}]} */
 #ifndef HP_COORDINATOR_POOLS_POOL_SPEC_H
 #define HP_COORDINATOR_POOLS_POOL_SPEC_H
 

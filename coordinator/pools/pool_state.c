@@ -2,6 +2,8 @@
 
 #include <stdlib.h>
 
+#include "coordinator/model_slots.h"
+
 enum { SAMPLE_BITS = 8 };
 _Static_assert(POOL_MAX_SAMPLES <= 1 << SAMPLE_BITS, "a sample's number fits its bits");
 
@@ -30,9 +32,12 @@ void pool_spec_release(struct pool_spec **held)
     if (!s || --s->uses > 0)
         return;
     json_decref(s->document);
-    for (int i = 0; s->models && i < s->workload.n_models; i++)
+    for (int i = 0; s->models && i < s->workload.n_models; i++) {
         for (int k = 0; s->models[i].profiles && k < s->models[i].n_lengths; k++)
             profile_free(&s->models[i].profiles[k]);
+        if (s->models[i].slot)
+            s->models[i].slot->users--; /* the next sweep closes it */
+    }
     workload_free(&s->workload);
     free(s->models);
     arena_free(&s->arena);

@@ -15,6 +15,7 @@
 #include "planners/pools/pools.h"
 #include "transport/message.h"
 
+struct model_slot;
 struct pool_measuring;
 struct pool_planning;
 
@@ -52,6 +53,9 @@ struct pool_model {
     int n_lengths;                       /* 0: it has one size */
     const int *input_axes, *output_axes; /* which dimension is the length; -1: none */
     struct profile *profiles;            /* [n_lengths]; the first is empty: the workload has it */
+    bool is_text;                        /* a language model, whose inputs are made of texts */
+    struct model_slot *slot; /* its tokenizer; NULL: it is none, or that could not be ... */
+    struct err slot_error;   /* ... for this */
     struct pool_counts counts;
 };
 

@@ -17,6 +17,7 @@
 #include "coordinator/pools/pool_planning.h"
 #include "coordinator/pools/pool_profiles.h"
 #include "coordinator/pools/pool_spec.h"
+#include "coordinator/pools/pool_texts.h"
 
 enum { CORRECT_AGAIN_MS = 30000 }; /* a plan shows what it is worth for so long */
 
@@ -40,6 +41,7 @@ static void spec_set(struct coord *c, struct pool_spec *spec)
     struct pool_service *s = c->pools;
     pool_spec_release(&s->spec);
     s->spec = spec;
+    pool_texts_open(c, spec);
     pool_planning_drop(&s->planning);
     s->failures = 0;
     s->retry_ns = 0;

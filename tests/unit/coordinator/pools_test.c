@@ -269,6 +269,115 @@ TEST(a_request_is_padded_to_the_next_length_and_its_answer_cut_back)
     fixture_close(&f);
 }
 
+/* ---- language models ---- */
+
+/* Tokens of at most 4, a row of 8 numbers; `n_inputs` of its tensors. */
+static const struct message_answer *apply_text(struct fixture *f, int n_inputs)
+{
+    static const char tensor[] = "{s:s, s:i, s:[i, i], s:i}";
+    json_t *d = json_loads(document_of(0.1), 0, NULL),
+           *network = json_array_get(json_object_get(d, "networks"), 0), *inputs = json_array(),
+           *profile = json_object_get(json_object_get(d, "profiles"), "m");
+    for (int i = 0; i < n_inputs; i++)
+        json_array_append_new(inputs, json_pack(tensor, "name", i ? "attention_mask" : "input_ids",
+                                                "type", ND_I64, "dims", -1, -1, "length_axis", 1));
+    json_object_set_new(network, "inputs", inputs);
+    json_object_set_new(
+        network, "outputs",
+        json_pack("[{s:s, s:i, s:[i, i]}]", "name", "embedding", "type", ND_F32, "dims", -1, 8));
+    json_object_set_new(network, "lengths", json_pack("[i]", 4));
+    json_object_set_new(network, "length_symbols", json_pack("[s]", "tokens"));
+    json_object_set_new(network, "text", json_true());
+    json_object_set_new(profile, "length", json_integer(4));
+    char *text = json_dumps(d, 0), *arguments = malloc(strlen(text) + 40);
+    sprintf(arguments, "{\"document\": %s}", text);
+    const struct message_answer *a = fixture_ask(f, "apply", arguments, NULL);
+    free(arguments);
+    free(text);
+    json_decref(d);
+    return a;
+}
+
+TEST(a_language_model_is_found_by_its_name_while_it_is_applied)
+{
+    static const struct layer_facts layer = {.name = "embed", .class_name = "embed"};
+    static char handle; /* what the shell opened, which nobody looks into here */
+    const struct model_facts facts = {.architecture = "bert",
+                                      .layers = &layer,
+                                      .n_layers = 1,
+                                      .handle = (struct model *)(void *)&handle};
+    struct fixture f;
+    struct pool_requests r;
+    struct pool_text found = {0};
+    struct err e;
+    fixture_open(&f);
+    fixture_agent(&f, 0, "fast", 1e9);
+    coord_pool_requests(f.core, &r);
+    assert_int_equal(r.text(r.ctx, NULL, "m", &found, &e), HP_ENOENT);
+    assert_string_equal(apply_text(&f, 1)->code, "malformed");
+    size_t before = f.n_sent;
+    apply_text(&f, 2);
+    shares_ready(&f, before);
+    beats(&f, 1, 200);
+    assert_state(&f, "serving");
+    assert_int_equal(r.text(r.ctx, NULL, "m", &found, &e), HP_EBUSY); /* it is being opened */
+    coord_model_opened(f.core, f.core->models[0]->id, &facts, NULL);
+    assert_int_equal(r.text(r.ctx, NULL, "m", &found, &e), 0);
+    assert_ptr_equal(found.model, facts.handle);
+    assert_int_equal(found.longest, 4);
+    assert_true(found.rows);
+    assert_int_equal(r.text(r.ctx, NULL, "n", &found, &e), HP_ENOENT);
+    fixture_ask(&f, "key.create", "{\"name\": \"other\", \"models\": [\"n\"]}", NULL);
+    assert_int_equal(r.text(r.ctx, "key other", "m", &found, &e), HP_EDENIED);
+    fixture_ask(&f, "pools.remove", "{}", NULL);
+    beats(&f, 1, 60000);
+    assert_int_equal(r.text(r.ctx, NULL, "m", &found, &e), HP_ENOENT);
+    fixture_close(&f);
+}
+
+/* Who gives up the next request as soon as it hears of its own. */
+struct sibling {
+    struct fixture *f;
+    uint64_t id, other;
+    int failed;
+};
+
+static void on_sibling_failed(void *ctx, const struct err *why)
+{
+    struct sibling *s = ctx;
+    struct pool_requests r;
+    (void)why;
+    s->failed++;
+    coord_pool_requests(s->f->core, &r);
+    if (s->other)
+        r.cancel(r.ctx, s->other);
+}
+
+TEST(whoever_hears_that_a_request_failed_may_cancel_the_next)
+{
+    struct fixture f;
+    struct sibling s[3] = {{.f = &f}, {.f = &f}, {.f = &f}};
+    struct pool_requests r;
+    struct err e;
+    uint32_t again_s;
+    float values[2] = {1, 2};
+    struct ndarray input = input_of(values, 1);
+    serve(&f, two_fast, 1, 0.1);
+    coord_pool_requests(f.core, &r);
+    for (int i = 0; i < 3; i++) {
+        struct pool_call call = {
+            .model = "m", .inputs = &input, .ctx = &s[i], .failed = on_sibling_failed};
+        assert_int_equal(r.infer(r.ctx, &call, &s[i].id, &again_s, &e), 0);
+    }
+    s[0].other = s[1].id;
+    fixture_ask(&f, "pools.remove", "{}", NULL);
+    beats(&f, 1, 60000);
+    assert_int_equal(s[0].failed, 1);
+    assert_int_equal(s[1].failed, 0);
+    assert_int_equal(s[2].failed, 1);
+    fixture_close(&f);
+}
+
 /* ---- keys ---- */
 
 static int models_of(struct fixture *f, const char *client)
@@ -451,6 +560,8 @@ int main(void)
         cmocka_unit_test(what_was_on_a_lost_agent_is_sent_again_where_its_deadline_allows),
         cmocka_unit_test(another_agent_that_comes_is_used_by_the_next_plan_without_a_gap),
         cmocka_unit_test(a_request_is_padded_to_the_next_length_and_its_answer_cut_back),
+        cmocka_unit_test(a_language_model_is_found_by_its_name_while_it_is_applied),
+        cmocka_unit_test(whoever_hears_that_a_request_failed_may_cancel_the_next),
         cmocka_unit_test(keys_hold_their_clients_to_models_and_to_samples),
         cmocka_unit_test(what_was_dropped_before_it_was_computed_costs_its_key_nothing),
         cmocka_unit_test(what_was_applied_outlives_the_coordinator),

@@ -7,6 +7,7 @@
 
 #include "common/env.h"
 #include "coordinator/gateway/gateway.h"
+#include "coordinator/pools/pool_requests.h"
 #include "coordinator/work.h"
 #include "model/model.h"
 #include "tests/test.h"
@@ -25,6 +26,10 @@ struct fake {
     uint32_t retry_after_s;
     bool fails; /* what waits fails a tick later, for want of time */
     struct coord_work *work;
+    bool in_pools; /* these serve the model, and no deployment does */
+    struct pool_call pooled[PENDING_MAX];
+    int n_pooled, pools_refuse_at, cancelled;
+    struct pool_requests pools;
     uv_loop_t loop;
     uv_timer_t tick;
     struct gateway *gateway;
@@ -41,7 +46,9 @@ static int fake_find(void *ctx, const char *client, const char *name, struct req
                      struct err *e)
 {
     struct fake *f = ctx;
-    (void)client, (void)name, (void)e;
+    (void)client;
+    if (f->in_pools)
+        return err_set(e, HP_ENOENT, "there is no model \"%s\"", name);
     *out = (struct request_model){.name = "m",
                                   .state = "serving",
                                   .serving = true,
@@ -95,6 +102,66 @@ static int fake_work(void *ctx, const struct model *model, struct coord_work *w,
     return 0;
 }
 
+/* ---- pools ---- */
+
+static int pools_text(void *ctx, const char *client, const char *name, struct pool_text *out,
+                      struct err *e)
+{
+    struct fake *f = ctx;
+    (void)client;
+    if (strcmp(name, "m") != 0)
+        return err_set(e, HP_ENOENT, "pools serve no language model \"%s\"", name);
+    *out = (struct pool_text){.model = f->model, .longest = 4, .rows = true};
+    return 0;
+}
+
+/* Each is a batch of one text with its mask. */
+static int pools_infer(void *ctx, const struct pool_call *call, uint64_t *id,
+                       uint32_t *retry_after_s, struct err *e)
+{
+    struct fake *f = ctx;
+    const struct ndarray *ids = &call->inputs[0], *mask = &call->inputs[1];
+    (void)e, (void)retry_after_s;
+    assert_true(ids->type == ND_I64 && ids->n_dims == 2 && ids->dims[0] == 1);
+    assert_true(ndarray_same_shape(ids, mask) && ndarray_i64(mask, 0) == 1);
+    assert_int_equal(ndarray_i64(ids, 0), f->n_pooled + 1);
+    f->pooled[f->n_pooled++] = *call;
+    *id = (uint64_t)f->n_pooled;
+    return 0;
+}
+
+static void pools_cancel(void *ctx, uint64_t id)
+{
+    struct fake *f = ctx;
+    assert_non_null(f->pooled[id - 1].ctx);
+    f->pooled[id - 1].ctx = NULL;
+    f->cancelled++;
+}
+
+/* All at once, or, from one on, too late. */
+static void pools_answer(struct fake *f)
+{
+    for (int i = 0; i < f->n_pooled; i++) {
+        struct pool_call c = f->pooled[i];
+        const int64_t dims[] = {1, model_config(f->model)->width};
+        struct ndarray *outputs = c.ctx ? calloc(1, sizeof *outputs) : NULL;
+        f->pooled[i].ctx = NULL;
+        if (!outputs)
+            continue;
+        if (i == f->pools_refuse_at) {
+            free(outputs);
+            c.failed(c.ctx, &(struct err){.code = HP_ETIMEOUT,
+                                          .text = "too late: it would be done "
+                                                  "in 9 ms"});
+            continue;
+        }
+        assert_int_equal(ndarray_make(outputs, ND_F32, 2, dims, UINT64_MAX, NULL), 0);
+        ndarray_set_f64(outputs, 0, 2);
+        c.answered(c.ctx, outputs, NULL);
+    }
+    f->n_pooled = 0;
+}
+
 static void on_tick(uv_timer_t *timer)
 {
     struct fake *f = timer->data;
@@ -106,6 +173,8 @@ static void on_tick(uv_timer_t *timer)
     if (w) {
         w->run(w);
         w->done(w, false);
+    } else if (f->n_pooled > 0) {
+        pools_answer(f);
     } else if (f->n_pending > 0 && f->fails) {
         struct request_callbacks c = f->pending[--f->n_pending];
         f->retry_after_s = 7; /* more of others wait by now */
@@ -122,7 +191,9 @@ static void on_tick(uv_timer_t *timer)
 static void fake_start(struct fake *f)
 {
     struct err e = {0};
-    *f = (struct fake){.full_at = 1 << 20, .retry_after_s = 1};
+    *f = (struct fake){.full_at = 1 << 20, .retry_after_s = 1, .pools_refuse_at = -1};
+    f->pools = (struct pool_requests){
+        .ctx = f, .text = pools_text, .infer = pools_infer, .cancel = pools_cancel};
     if (access(demo_model, R_OK) != 0)
         skip();
     if (model_open(demo_model, &f->model, &e) < 0)
@@ -139,7 +210,7 @@ static void fake_start(struct fake *f)
     uv_timer_init(&f->loop, &f->tick);
     f->tick.data = f;
     uv_timer_start(&f->tick, on_tick, TICK_MS, TICK_MS);
-    struct gateway_config config = {.listen = "127.0.0.1:0"};
+    struct gateway_config config = {.listen = "127.0.0.1:0", .pools = &f->pools};
     if (gateway_start(&f->loop, &config, &f->table, &f->gateway, &e) < 0)
         fail_msg("%s", e.text);
 }
@@ -260,6 +331,43 @@ TEST(what_is_no_input_is_told_what_is)
     fake_stop(&f);
 }
 
+TEST(texts_of_a_model_that_pools_serve_are_requests_to_these)
+{
+    struct fake f;
+    fake_start(&f);
+    f.in_pools = true;
+    int status = ask(&f, five, reply, sizeof reply);
+    if (status != 200)
+        fail_msg("%s", reply);
+    assert_int_equal(count_of(reply, "[1,0,"), 5);
+    assert_int_equal(f.opened, 0);
+    fake_stop(&f);
+}
+
+TEST(where_one_text_would_be_late_the_others_are_given_up)
+{
+    struct fake f;
+    fake_start(&f);
+    f.in_pools = true;
+    f.pools_refuse_at = 1;
+    assert_int_equal(ask(&f, five, reply, sizeof reply), 429);
+    assert_non_null(strstr(reply, "would be done in 9 ms"));
+    assert_int_equal(f.cancelled, 3);
+    fake_stop(&f);
+}
+
+TEST(a_text_is_no_longer_than_pools_were_planned_for)
+{
+    struct fake f;
+    fake_start(&f);
+    f.in_pools = true;
+    static const char long_one[] = "{\"model\": \"m\", \"input\": [[1, 2, 3, 4, 5]]}";
+    assert_int_equal(ask(&f, long_one, reply, sizeof reply), 400);
+    assert_non_null(strstr(reply, "maximum context length is 4"));
+    assert_int_equal(ask(&f, "{\"model\": \"n\", \"input\": [1]}", reply, sizeof reply), 404);
+    fake_stop(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -268,6 +376,9 @@ int main(void)
         cmocka_unit_test(a_model_that_changes_in_the_middle_ends_the_request),
         cmocka_unit_test(who_is_refused_after_waiting_is_told_when_to_come_as_it_is_then),
         cmocka_unit_test(what_is_no_input_is_told_what_is),
+        cmocka_unit_test(texts_of_a_model_that_pools_serve_are_requests_to_these),
+        cmocka_unit_test(where_one_text_would_be_late_the_others_are_given_up),
+        cmocka_unit_test(a_text_is_no_longer_than_pools_were_planned_for),
     };
     return cmocka_run_group_tests_name("embeddings", tests, NULL, NULL);
 }
