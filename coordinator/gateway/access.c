@@ -28,6 +28,24 @@ void access_client(const struct access *a, const struct http_request *r,
         snprintf(client, REQUEST_CLIENT_BYTES, "address %s", r->client);
 }
 
+int access_check_key(const struct access *a, const struct http_request *r, struct err *e)
+{
+    if (access_allowed(a, r))
+        return 0;
+    return err_set(e, HP_EDENIED, "%s",
+                   r->bearer ? "this API key is not known here"
+                             : "an API key is needed: Authorization: Bearer KEY (`hpctl key create "
+                               "NAME` makes one)");
+}
+
+int access_check_spent(const struct access *a, const struct http_request *r,
+                       uint32_t *retry_after_s, struct err *e)
+{
+    char client[REQUEST_CLIENT_BYTES];
+    access_client(a, r, client);
+    return a->requests->begin(a->requests->ctx, client, retry_after_s, e);
+}
+
 bool access_refuse_stranger(const struct access *a, struct http_exchange *x,
                             const struct http_request *r)
 {
@@ -58,26 +76,20 @@ bool access_refuse_stranger(const struct access *a, struct http_exchange *x,
 bool access_refuse_keyless(const struct access *a, struct http_exchange *x,
                            const struct http_request *r)
 {
-    if (access_allowed(a, r))
+    struct err e = {0};
+    if (access_check_key(a, r, &e) == 0)
         return false;
     http_header(x, "WWW-Authenticate", "Bearer");
-    openai_error(
-        x, 401,
-        r->bearer
-            ? "this API key is not known here"
-            : "an API key is needed: Authorization: Bearer KEY (`hpctl key create NAME` makes one)",
-        NULL, "invalid_api_key");
+    openai_error(x, 401, e.text, NULL, "invalid_api_key");
     return true;
 }
 
 bool access_refuse_spent(const struct access *a, struct http_exchange *x,
                          const struct http_request *r)
 {
-    char client[REQUEST_CLIENT_BYTES];
     uint32_t retry_after_s;
     struct err e = {0};
-    access_client(a, r, client);
-    int rc = a->requests->begin(a->requests->ctx, client, &retry_after_s, &e);
+    int rc = access_check_spent(a, r, &retry_after_s, &e);
     if (rc < 0)
         openai_error_after(x, openai_status_of(rc), retry_after_s, e.text, NULL, status_word(rc));
     return rc < 0;

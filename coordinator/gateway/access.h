@@ -21,6 +21,11 @@ bool access_allowed(const struct access *a, const struct http_request *r);
 void access_client(const struct access *a, const struct http_request *r,
                    char client[REQUEST_CLIENT_BYTES]);
 
+/* Why it may not: HP_EDENIED. */
+int access_check_key(const struct access *a, const struct http_request *r, struct err *e);
+/* One request more of its key, unless that one's limits are reached: HP_ERATE, HP_EQUOTA. */
+int access_check_spent(const struct access *a, const struct http_request *r,
+                       uint32_t *retry_after_s, struct err *e);
 /* A page's browser asks whether it may ask: true, and it was answered that it may. */
 bool access_grant_preflight(const struct access *a, struct http_exchange *x,
                             const struct http_request *r);

@@ -1,7 +1,6 @@
 #include <errno.h>
 #include <gnutls/abstract.h>
 #include <gnutls/gnutls.h>
-#include <netdb.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +10,7 @@
 
 #include "common/env.h"
 #include "coordinator/gateway/http_int.h"
+#include "coordinator/gateway/listen_address.h"
 #include "coordinator/gateway/tls_files.h"
 
 enum { DEADLINE_CHECK_MS = 500, CONNECTION_MEMORY_BYTES = 32768 };
@@ -65,37 +65,6 @@ static void on_prepare(uv_prepare_t *prepare)
 }
 
 /* ---- starting ---- */
-
-static int open_socket(const char *host, int port, int *port_out, struct err *e)
-{
-    struct addrinfo hints = {.ai_family = AF_UNSPEC,
-                             .ai_socktype = SOCK_STREAM,
-                             .ai_flags = AI_PASSIVE | AI_NUMERICSERV},
-                    *found;
-    char service[8];
-    snprintf(service, sizeof service, "%d", port);
-    if (getaddrinfo(host, service, &hints, &found) != 0)
-        return err_set(e, HP_EINVAL, "\"%s\" is not an address to listen on", host);
-    int fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), one = 1;
-    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
-    int rc = fd < 0 || bind(fd, found->ai_addr, found->ai_addrlen) != 0 || listen(fd, 1024) != 0
-                 ? -errno
-                 : 0;
-    freeaddrinfo(found);
-    struct sockaddr_storage own;
-    socklen_t size = sizeof own;
-    if (rc == 0 && getsockname(fd, (struct sockaddr *)&own, &size) == 0)
-        *port_out = ntohs(own.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&own)->sin6_port
-                                                    : ((struct sockaddr_in *)&own)->sin_port);
-    if (rc == 0)
-        return fd;
-    if (fd >= 0)
-        close(fd);
-    err_set(e, HP_EIO, "cannot listen for HTTP on %s port %d: %s", host, port, strerror(-rc));
-    if (rc == -EADDRINUSE)
-        err_hint(e, "another program has this port: choose another, or 0 for any free one");
-    return HP_EIO;
-}
 
 /* Each connection takes two descriptors, its own and the watch's; the rest of the process keeps
  * some. */
@@ -181,7 +150,7 @@ int http_start(uv_loop_t *loop, const char *host, int port, const struct http_li
     s->tls = tls;
     s->writable = http_stream_writable;
     s->next_request_id = env_random_u64(&env_real);
-    s->socket = open_socket(host, port, &s->port, e);
+    s->socket = listen_socket_open("HTTP", host, port, &s->port, e);
     if (s->socket < 0) {
         int rc = s->socket;
         free(s);

@@ -103,6 +103,8 @@ void http_stop(struct http_server **s);
  * about it. */
 enum { HTTP_REQUEST_ID_BYTES = 24 };
 void http_request_id(const struct http_exchange *x, char out[HTTP_REQUEST_ID_BYTES]);
+/* The key of an Authorization header: what follows "Bearer"; NULL: it has none. */
+const char *http_bearer(const char *authorization);
 /* What came with the exchange. */
 const struct http_request *http_request_of(const struct http_exchange *x);
 /* A value of the query ("?model=demo"), decoded; NULL: it is not there. */

@@ -45,11 +45,17 @@ static const char *header_value(struct MHD_Connection *c, const char *name)
     return MHD_lookup_connection_value(c, MHD_HEADER_KIND, name);
 }
 
+const char *http_bearer(const char *authorization)
+{
+    return authorization && strncasecmp(authorization, "Bearer ", 7) == 0
+               ? authorization + 7 + strspn(authorization + 7, " ")
+               : NULL;
+}
+
 static const char *bearer_of(struct MHD_Connection *c)
 {
-    const char *value = header_value(c, "Authorization");
-    return value && strncasecmp(value, "Bearer ", 7) == 0 ? value + 7 + strspn(value + 7, " ")
-                                                          : header_value(c, "x-api-key");
+    const char *key = http_bearer(header_value(c, "Authorization"));
+    return key ? key : header_value(c, "x-api-key");
 }
 
 static void client_text(struct MHD_Connection *connection, char out[INET6_ADDRSTRLEN])

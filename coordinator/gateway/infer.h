@@ -22,6 +22,9 @@ enum {
     INFER_JSON_BYTES = 32 << 20, /* of a body's JSON */
 };
 
+/* What runs the models, as the protocol calls it. */
+#define INFER_PLATFORM "onnx_hodgepodge"
+
 struct infer_request {
     char id[INFER_ID_BYTES]; /* "": none */
     uint64_t timeout_us;     /* from the request to its answer; 0: none */

@@ -111,7 +111,7 @@ void infer_metadata_write(const struct infer_model *m, struct buffer *out)
 {
     buffer_printf(out, "{\"name\":");
     json_write_text(out, m->name);
-    buffer_printf(out, ",\"versions\":[\"1\"],\"platform\":\"onnx_hodgepodge\",\"inputs\":[");
+    buffer_printf(out, ",\"versions\":[\"1\"],\"platform\":\"" INFER_PLATFORM "\",\"inputs\":[");
     tensors_write(m->inputs, m->n_inputs, out);
     buffer_printf(out, "],\"outputs\":[");
     tensors_write(m->outputs, m->n_outputs, out);

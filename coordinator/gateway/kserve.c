@@ -214,7 +214,7 @@ uint64_t kserve_begin(const struct kserve_backend *k, struct http_exchange *x,
 static void server_reply(struct http_exchange *x)
 {
     struct buffer out = {0};
-    buffer_printf(&out, "{\"name\":\"hodgepodge\",\"version\":\"" HP_VERSION
+    buffer_printf(&out, "{\"name\":\"" KSERVE_SERVER_NAME "\",\"version\":\"" HP_VERSION
                         "\",\"extensions\":[\"binary_tensor_data\",\"model_repository\","
                         "\"statistics\"]}");
     json_reply(x, 200, &out);

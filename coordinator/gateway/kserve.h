@@ -12,6 +12,8 @@
 #include "coordinator/gateway/http.h"
 #include "coordinator/gateway/infer.h"
 
+#define KSERVE_SERVER_NAME "hodgepodge"
+
 enum { KSERVE_MAX_MODELS = 64, KSERVE_BODY_BYTES = 65536 /* of requests other than infer */ };
 
 struct kserve_count {

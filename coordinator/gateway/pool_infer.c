@@ -10,9 +10,11 @@
 struct pool_infer {
     struct piece piece;
     struct pool_infer_desk *desk;
-    struct http_exchange *x; /* NULL: the client is gone */
-    atomic_bool gone;        /* the same, for a lane */
+    const struct pool_infer_caller *how;
+    void *caller;     /* NULL: it is gone */
+    atomic_bool gone; /* the same, for a lane */
     uint64_t came_ns;
+    int64_t left_ns;    /* of the caller's deadline, when it came */
     struct arena arena; /* of the model's copy */
     struct infer_model model;
     const char *client;
@@ -64,8 +66,8 @@ static void infer_free(struct pool_infer *p)
 
 static void infer_fail_after(struct pool_infer *p, const struct err *why, uint32_t retry_after_s)
 {
-    if (p->x)
-        kserve_fail(p->x, why, retry_after_s);
+    if (p->caller)
+        p->how->fail(p->caller, why, retry_after_s);
     infer_free(p);
 }
 
@@ -79,7 +81,7 @@ static void infer_fail(struct pool_infer *p, const struct err *why)
 static void answer_write(struct piece *piece)
 {
     struct pool_infer *p = (struct pool_infer *)piece;
-    p->answer_json_bytes = infer_answer_write(&p->model, &p->request, p->outputs, &p->answer);
+    p->answer_json_bytes = p->how->write(&p->model, &p->request, p->outputs, &p->answer);
 }
 
 static void answer_written(struct piece *piece, const struct err *why)
@@ -89,8 +91,8 @@ static void answer_written(struct piece *piece, const struct err *why)
         infer_fail(p, why);
         return;
     }
-    if (p->x)
-        kserve_answer(p->x, &p->answer, p->answer_json_bytes);
+    if (p->caller)
+        p->how->answer(p->caller, &p->answer, p->answer_json_bytes);
     infer_free(p);
 }
 
@@ -153,20 +155,27 @@ static void body_read(struct piece *piece)
         p->status = err_set(&p->error, HP_ECANCELED, "the client is gone");
         return;
     }
-    p->status = infer_request_read(&p->model, &p->body, p->json_bytes, &p->request, &p->error);
+    p->status = p->how->read(&p->model, &p->body, p->json_bytes, &p->request, &p->error);
+}
+
+/* The request's own, or its caller's, if that one is sooner; 0: none. */
+static uint64_t timeout_ns(const struct pool_infer *p)
+{
+    uint64_t own = p->request.timeout_us < UINT64_MAX / 1000 ? p->request.timeout_us * 1000 : 0;
+    uint64_t left = p->left_ns > 0 ? (uint64_t)p->left_ns : 1;
+    return p->left_ns == INT64_MAX || (own > 0 && own < left) ? own : left;
 }
 
 static void request_put(struct pool_infer *p)
 {
-    struct pool_call call = {
-        .client = p->client,
-        .model = p->model.name,
-        .inputs = p->request.inputs,
-        .timeout_ns = p->request.timeout_us < UINT64_MAX / 1000 ? p->request.timeout_us * 1000 : 0,
-        .waited_ns = env_now_ns(&env_real) - p->came_ns,
-        .ctx = p,
-        .answered = on_answered,
-        .failed = on_failed};
+    struct pool_call call = {.client = p->client,
+                             .model = p->model.name,
+                             .inputs = p->request.inputs,
+                             .timeout_ns = timeout_ns(p),
+                             .waited_ns = env_now_ns(&env_real) - p->came_ns,
+                             .ctx = p,
+                             .answered = on_answered,
+                             .failed = on_failed};
     struct err e = {0};
     uint32_t retry_after_s = 1;
     if (p->desk->pools->infer(p->desk->pools->ctx, &call, &p->id, &retry_after_s, &e) < 0)
@@ -178,16 +187,15 @@ static void body_was_read(struct piece *piece, const struct err *why)
     struct pool_infer *p = (struct pool_infer *)piece;
     if (why || p->status < 0)
         infer_fail(p, why ? why : &p->error);
-    else if (!p->x)
+    else if (!p->caller)
         infer_free(p);
     else
         request_put(p);
 }
 
-static void on_gone(void *ctx)
+void pool_infer_leave(struct pool_infer *p)
 {
-    struct pool_infer *p = ctx;
-    p->x = NULL;
+    p->caller = NULL;
     atomic_store(&p->gone, true);
     if (!p->id)
         return; /* it is being read or written */
@@ -202,31 +210,69 @@ static bool desk_has_room(const struct pool_infer_desk *d, size_t body_bytes)
            (d->bytes == 0 || d->bytes + body_bytes <= POOL_INFER_BYTES);
 }
 
-static void backend_infer(void *ctx, struct http_exchange *x, const struct infer_model *m,
-                          const char *client, size_t json_bytes)
+struct pool_infer *pool_infer_open(struct pool_infer_desk *desk,
+                                   const struct pool_infer_caller *how, void *caller,
+                                   const struct infer_model *m, const char *client,
+                                   struct buffer *body, size_t json_bytes, int64_t left_ns)
 {
-    struct pool_infer_desk *desk = ctx;
-    struct buffer body = http_take_body(x);
-    struct pool_infer *p = desk_has_room(desk, body.size) ? calloc(1, sizeof *p) : NULL;
+    struct pool_infer *p = desk_has_room(desk, body->size) ? calloc(1, sizeof *p) : NULL;
+    struct err e = {0};
     if (!p || !model_copy(p, m, client)) {
         if (p)
             arena_free(&p->arena);
         free(p);
-        buffer_free(&body);
-        http_header(x, "Retry-After", "1");
-        kserve_error(x, 503, "too many requests are under way: try again later");
-        return;
+        buffer_free(body);
+        err_set(&e, HP_EBUSY, "too many requests are under way: try again later");
+        how->fail(caller, &e, 1);
+        return NULL;
     }
     p->desk = desk;
     desk->open++;
-    p->x = x;
+    p->how = how;
+    p->caller = caller;
+    p->left_ns = left_ns;
     p->json_bytes = json_bytes;
     p->came_ns = env_now_ns(&env_real);
-    p->body = body;
-    p->body_bytes = body.size;
-    desk->bytes += body.size;
-    http_on_gone(x, on_gone, p);
+    p->body = *body;
+    p->body_bytes = body->size;
+    desk->bytes += body->size;
+    *body = (struct buffer){0};
+    return p;
+}
+
+void pool_infer_run(struct pool_infer *p)
+{
     piece_do(p, p->body.size, body_read, body_was_read);
+}
+
+/* ---- callers by HTTP ---- */
+
+static void http_answer(void *caller, struct buffer *answer, size_t json_bytes)
+{
+    kserve_answer(caller, answer, json_bytes);
+}
+
+static void http_fail(void *caller, const struct err *why, uint32_t retry_after_s)
+{
+    kserve_fail(caller, why, retry_after_s);
+}
+
+static void on_gone(void *ctx)
+{
+    pool_infer_leave(ctx);
+}
+
+static void backend_infer(void *ctx, struct http_exchange *x, const struct infer_model *m,
+                          const char *client, size_t json_bytes)
+{
+    static const struct pool_infer_caller how = {infer_request_read, infer_answer_write,
+                                                 http_answer, http_fail};
+    struct buffer body = http_take_body(x);
+    struct pool_infer *p = pool_infer_open(ctx, &how, x, m, client, &body, json_bytes, INT64_MAX);
+    if (!p)
+        return;
+    http_on_gone(x, on_gone, p);
+    pool_infer_run(p);
 }
 
 /* ---- the table ---- */
