@@ -16,8 +16,10 @@ endif
 ROOMS := common model planners transport agent coordinator
 CLI_SOURCES := $(filter-out hpctl/main.c,$(wildcard hpctl/*.c))
 MAINS := agent/main.c coordinator/main.c hpctl/main.c
+# What libhp-grpc.so is made of is in no library.
+GRPC_SOURCES := $(wildcard coordinator/gateway/grpc/*.c)
 
-sources_of = $(filter-out $(MAINS),$(wildcard $(1)/*.c $(1)/*/*.c $(1)/*/*/*.c))
+sources_of = $(filter-out $(MAINS) $(GRPC_SOURCES),$(wildcard $(1)/*.c $(1)/*/*.c $(1)/*/*/*.c))
 objects_of = $(patsubst %.c,$(BUILD)/obj/%.o,$(call sources_of,$(1)))
 
 # The page that the coordinator serves, with the documents and the description of its API, as one C source (tools/embed_page).
@@ -63,7 +65,10 @@ LINK = $(CC) $(CFLAGS_ALL) $(LINKER) $(LDFLAGS) -o $@ $(filter %.o,$^) -Wl,--sta
 .PHONY: all help deps demo docs check check-unit check-proc check-attack check-long bench asan ubsan tsan valgrind fuzz fmt fmt-check lint install clean
 .DEFAULT_GOAL := all
 
-all: $(PROGRAMS) ## build hpctl, hp-agent and hp-coordinator into build/
+# GRPC= leaves libhp-grpc.so out where libgrpc-dev is installed.
+GRPC ?= $(shell pkg-config --exists grpc 2>/dev/null && echo yes)
+all: $(PROGRAMS) $(if $(GRPC),$(BUILD)/libhp-grpc.so) ## build hpctl, hp-agent and hp-coordinator into build/, and libhp-grpc.so where libgrpc-dev is
+	@$(if $(GRPC),:,echo "libhp-grpc.so is left out (KServe over gRPC): Debian's libgrpc-dev is not installed")
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -129,6 +134,12 @@ $(BUILD)/hp-coordinator: $(BUILD)/obj/coordinator/main.o $(LIBS_coordinator)
 $(BUILD)/hpctl: $(BUILD)/obj/hpctl/main.o $(LIBS_hpctl)
 	@echo "  link $@"
 	@$(LINK)
+
+# ---- gRPC ---------------------------------------------------------------------------------------------------
+# libhp-grpc.so: hp-coordinator loads it where --grpc asks for it, so that others do not carry libgrpc.
+$(BUILD)/libhp-grpc.so: $(patsubst %.c,$(BUILD)/obj/%.o,$(GRPC_SOURCES)) $(LIBS_common)
+	@echo "  link $@"
+	@$(CC) $(SANITIZE) $(LINKER) -shared -o $@ $(filter %.o,$^) -Wl,--exclude-libs,ALL -Wl,-Bsymbolic $(filter %.a,$^) -Wl,--as-needed -lgrpc -lgpr $(SYSTEM_LIBS)
 
 # ---- CUDA ---------------------------------------------------------------------------------------------------
 # libhp-cuda.so: the host's code is C of the room above, kernels are .cu files. `make cuda` compiles them with nvcc for each architecture
@@ -286,6 +297,7 @@ install: all ## install programs, manual pages, completion and what `make cuda` 
 	install -d $(DESTDIR)$(PREFIX)/bin $(SHARE)/bash-completion/completions $(SHARE)/zsh/site-functions $(SHARE)/fish/vendor_completions.d $(SHARE)/man/man1 $(SHARE)/man/man8
 	install -m 755 $(PROGRAMS) $(DESTDIR)$(PREFIX)/bin
 	$(if $(wildcard $(BUILD)/libhp-cuda.so),install -D -m 755 $(BUILD)/libhp-cuda.so $(DESTDIR)$(PREFIX)/lib/hodgepodge/libhp-cuda.so)
+	$(if $(wildcard $(BUILD)/libhp-grpc.so),install -D -m 755 $(BUILD)/libhp-grpc.so $(DESTDIR)$(PREFIX)/lib/hodgepodge/libhp-grpc.so)
 	$(BUILD)/hpctl completion bash > $(SHARE)/bash-completion/completions/hpctl
 	$(BUILD)/hpctl completion zsh > $(SHARE)/zsh/site-functions/_hpctl
 	$(BUILD)/hpctl completion fish > $(SHARE)/fish/vendor_completions.d/hpctl.fish

@@ -8,3 +8,10 @@ void heap_return_large(void)
     mallopt(M_MMAP_THRESHOLD, HEAP_LARGE_BYTES);
 #endif
 }
+
+void heap_trim(void)
+{
+#ifdef __GLIBC__
+    malloc_trim(0);
+#endif
+}

@@ -9,4 +9,8 @@ enum { HEAP_LARGE_BYTES = 256 << 10 };
  * their memory for good. Before any other thread is there. */
 void heap_return_large(void);
 
+/* Gives back what smaller blocks left free, after very many of them were freed at once. Takes
+ * milliseconds. */
+void heap_trim(void);
+
 #endif

@@ -50,9 +50,9 @@ static int coordinator_json_write(const struct coordinator *c, struct err *e)
 {
     char file[PATH_BYTES + 32];
     snprintf(file, sizeof file, "%s/coordinator.json", c->dir);
-    json_t *root =
-        json_pack("{s:I, s:s, s:s, s:s}", "pid", (json_int_t)getpid(), "control",
-                  c->control_address, "http", c->http_address, "public_key", c->own.public_key);
+    json_t *root = json_pack("{s:I, s:s, s:s, s:s, s:s}", "pid", (json_int_t)getpid(), "control",
+                             c->control_address, "http", c->http_address, "grpc", c->grpc_address,
+                             "public_key", c->own.public_key);
     int rc = root ? json_save(root, file, e) : err_set(e, HP_ENOMEM, "no memory for %s", file);
     json_decref(root);
     return rc;
@@ -75,16 +75,30 @@ static int gateway_try(struct coordinator *c, struct err *e)
     return rc;
 }
 
+/* Whether gRPC has begun to listen: beyond loopback it waits for the first API key. */
+static bool grpc_is_new(struct coordinator *c)
+{
+    int port = c->gateway && !c->grpc_address[0] ? gateway_grpc_port(c->gateway) : 0;
+    if (port > 0)
+        address_set(c->grpc_address, c->grpc_wanted, port);
+    return port > 0;
+}
+
 /* A gateway that waits for its first API key. */
 static void gateway_retry(struct coordinator *c)
 {
+    struct err unwritten = {0};
+    if (grpc_is_new(c) && coordinator_json_write(c, &unwritten) < 0)
+        log_warn("coordinator", "addresses_not_written", "why=\"%s\"", unwritten.text);
     if (c->gateway || !c->http_wanted[0] || c->requests.api_keys(c->requests.ctx) == 0 ||
         env_now_ns(&env_real) - c->gateway_tried_ns < GATEWAY_RETRY_NS)
         return;
     struct err e = {0};
     int rc = gateway_try(c, &e);
-    if (rc == 0)
+    if (rc == 0) {
+        grpc_is_new(c);
         rc = coordinator_json_write(c, &e);
+    }
     if (rc < 0)
         log_warn("coordinator", "no_gateway", "why=\"%s\" do=\"%s\"", e.text, e.hint);
 }
@@ -224,7 +238,9 @@ static int listen_start(struct coordinator *c, const struct coordinator_config *
     if (strcmp(config->http, "none") == 0)
         return 0;
     snprintf(c->http_wanted, sizeof c->http_wanted, "%s", config->http);
+    snprintf(c->grpc_wanted, sizeof c->grpc_wanted, "%s", config->grpc ? config->grpc : "");
     c->gateway_config = (struct gateway_config){.listen = c->http_wanted,
+                                                .grpc = config->grpc ? c->grpc_wanted : NULL,
                                                 .hosts = config->http_hosts,
                                                 .n_hosts = config->n_http_hosts,
                                                 .origins = config->http_origins,
@@ -240,6 +256,7 @@ static int listen_start(struct coordinator *c, const struct coordinator_config *
         log_warn("coordinator", "no_gateway", "why=\"%s\" do=\"%s\"", e->text, e->hint);
         rc = 0;
     }
+    grpc_is_new(c);
     return rc;
 }
 

@@ -5,8 +5,9 @@
  *     server.key         of the control channel; made on first start, mode 0600
  *     admin.key          whose owner may ask anything: hpctl's; made on first start
  *     store.db           what must survive (store/store.h)
- *     coordinator.json   {"pid", "control", "http", "public_key"}: where it listens, written when
- * it does models/ID/         heads of the models that are deployed */
+ *     coordinator.json   {"pid", "control", "http", "grpc", "public_key"}: where it listens,
+ *                        written when it does
+ *     models/ID/         heads of the models that are deployed */
 #ifndef HP_COORDINATOR_COORDINATOR_H
 #define HP_COORDINATOR_COORDINATOR_H
 
@@ -26,6 +27,7 @@ struct coordinator_config {
     struct control_hub *hub;       /* NULL: ZeroMQ; else the twin within this process */
     bool forgets;                  /* nothing has to outlive this run: what is stored is memory's */
     const char *http;              /* "127.0.0.1:8080"; "none": no gateway */
+    const char *grpc;              /* KServe over gRPC, as `http`; NULL: nowhere */
     const char *name;              /* of the cluster */
     const char *const *http_hosts; /* names beside loopback's under which a loopback gateway is
                                       spoken to; borrowed until coordinator_close */

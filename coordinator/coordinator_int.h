@@ -24,6 +24,7 @@ struct coordinator {
     uv_loop_t *loop;
     char dir[PATH_BYTES], models_dir[PATH_BYTES + 16];
     char control_address[ADDRESS_BYTES], http_address[ADDRESS_BYTES], http_wanted[ADDRESS_BYTES];
+    char grpc_address[ADDRESS_BYTES], grpc_wanted[ADDRESS_BYTES];
     struct gateway_config gateway_config;
     struct key_pair own, admin;
     struct store *store; /* until the queue has it */

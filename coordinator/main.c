@@ -32,6 +32,10 @@ static const char help[] =
     "  --http ADDR:PORT    OpenAI API (default: 127.0.0.1:8080; port 0: any free one; none: no "
     "API).\n"
     "                      Beyond loopback it waits for the first API key\n"
+    "  --grpc ADDR:PORT    KServe's v2 protocol over gRPC, too (default: none; a PORT alone: on "
+    "127.0.0.1).\n"
+    "                      Beyond loopback it waits for the first API key. Not encrypted: with "
+    "--http-cert on loopback alone\n"
     "  --http-host NAME    on loopback: another name under which the API is spoken to, beside "
     "localhost and 127.0.0.1;\n"
     "                      pages of that host may use it as well. May be given several times\n"
@@ -65,7 +69,7 @@ static const char help[] =
 
 struct program_options {
     struct coordinator_config config;
-    char dir[1024];
+    char dir[1024], grpc[80];
     const char *hosts[GATEWAY_MAX_HOSTS], *origins[GATEWAY_MAX_HOSTS];
     uint64_t drain_s;
     bool init, done;
@@ -140,6 +144,7 @@ static int options_read(int argc, char **argv, struct program_options *o, struct
     static const struct option table[] = {{"dir", required_argument, NULL, 'd'},
                                           {"listen", required_argument, NULL, 'l'},
                                           {"http", required_argument, NULL, 'h'},
+                                          {"grpc", required_argument, NULL, 'G'},
                                           {"name", required_argument, NULL, 'n'},
                                           {"init", no_argument, NULL, 'i'},
                                           {"help", no_argument, NULL, 'H'},
@@ -167,6 +172,11 @@ static int options_read(int argc, char **argv, struct program_options *o, struct
         case 'd': o->config.dir = optarg; break;
         case 'l': o->config.listen = optarg; break;
         case 'h': o->config.http = optarg; break;
+        case 'G':
+            snprintf(o->grpc, sizeof o->grpc, "%s%s",
+                     strchr(optarg, ':') ? "" : "127.0.0.1:", optarg);
+            o->config.grpc = strcmp(optarg, "none") == 0 ? NULL : o->grpc;
+            break;
         case 'n': o->config.name = optarg; break;
         case 'c': data = optarg; break;
         case 'T': trust = optarg; break;
@@ -204,6 +214,8 @@ static int options_read(int argc, char **argv, struct program_options *o, struct
     if (optind < argc)
         return err_set(e, HP_EUSAGE, "%s: hp-coordinator takes options only; --help lists them",
                        argv[optind]);
+    if (o->config.grpc && strcmp(o->config.http, "none") == 0)
+        return err_set(e, HP_EUSAGE, "--grpc is part of the API that --http none leaves out");
     if (!o->config.http_certificate != !o->config.http_key)
         return err_set(e, HP_EUSAGE,
                        "--http-cert and --http-key go together: a certificate and its key");

@@ -132,11 +132,35 @@ static struct http_limits limits_of(const struct gateway *g)
                                     g->access.beyond_loopback ? CONNECTIONS_PER_ADDRESS : 0};
 }
 
+static int grpc_start(struct gateway *g, struct err *e)
+{
+    const struct kserve_rpc_config config = {.listen = g->config.grpc,
+                                             .encrypted = g->config.certificate_file != NULL,
+                                             .requests = g->requests,
+                                             .open = g->config.open,
+                                             .kserve = &g->kserve,
+                                             .desk = &g->pools};
+    return kserve_rpc_start(g->loop, &config, &g->rpc, e);
+}
+
+/* gRPC that waits for the first API key. */
+static void grpc_retry(struct gateway *g)
+{
+    struct err e = {0};
+    if (!g->config.grpc || g->rpc || g->draining || g->requests->api_keys(g->requests->ctx) == 0)
+        return;
+    if (grpc_start(g, &e) == 0)
+        return;
+    log_warn("gateway", "no_grpc", "why=\"%s\" do=\"%s\"", e.text, e.hint);
+    g->config.grpc = NULL;
+}
+
 static void on_pulse(uv_timer_t *timer)
 {
     struct gateway *g = timer->data;
     openai_pulse(&g->openai);
     kept_streams_tick(g->openai.kept);
+    grpc_retry(g);
 }
 
 static int server_start(struct gateway *g, const char *host, int port, struct err *e)
@@ -172,7 +196,13 @@ int gateway_start(uv_loop_t *loop, const struct gateway_config *config,
     if (!g)
         return err_set(e, HP_ENOMEM, "out of memory for the gateway");
     g->access.beyond_loopback = !host_is_loopback(host);
-    if ((rc = server_start(g, host, port, e)) < 0) {
+    rc = server_start(g, host, port, e);
+    if (rc == 0 && config->grpc && (rc = grpc_start(g, e)) == HP_EDENIED) {
+        log_warn("gateway", "no_grpc", "why=\"%s\" do=\"%s\"", e->text, e->hint);
+        rc = 0;
+    }
+    if (rc < 0) {
+        http_stop(&g->http);
         lanes_close(&g->openai.lanes);
         kept_streams_close(&g->openai.kept);
         free(g);
@@ -196,7 +226,17 @@ int gateway_port(const struct gateway *g)
     return http_port(g->http);
 }
 
+int gateway_grpc_port(const struct gateway *g)
+{
+    return g->rpc ? kserve_rpc_port(g->rpc) : 0;
+}
+
 /* ---- stopping ---- */
+
+static bool answers_wait(const struct gateway *g)
+{
+    return http_figures(g->http).exchanges > 0 || (g->rpc && kserve_rpc_open(g->rpc) > 0);
+}
 
 static void on_drain(uv_timer_t *timer)
 {
@@ -208,8 +248,7 @@ static void on_drain(uv_timer_t *timer)
         openai_fail_all(&g->openai, &why);
         openai_embeddings_fail(&g->openai, &why);
     }
-    if (http_figures(g->http).exchanges > 0 &&
-        now < g->drain_until_ns + DRAIN_FLUSH_MS * 1000000ull)
+    if (answers_wait(g) && now < g->drain_until_ns + DRAIN_FLUSH_MS * 1000000ull)
         return;
     uv_timer_stop(timer);
     g->drained(g->drained_ctx);
@@ -218,6 +257,8 @@ static void on_drain(uv_timer_t *timer)
 void gateway_drain(struct gateway *g, uint64_t patience_ms, void (*drained)(void *ctx), void *ctx)
 {
     g->draining = true;
+    if (g->rpc)
+        kserve_rpc_drain(g->rpc);
     live_end(&g->live);
     g->drained = drained;
     g->drained_ctx = ctx;
@@ -241,6 +282,7 @@ void gateway_stop(struct gateway **out)
     if (!g)
         return;
     http_stop(&g->http);
+    kserve_rpc_stop(&g->rpc);
     lanes_close(&g->openai.lanes);
     kept_streams_close(&g->openai.kept);
     uv_close((uv_handle_t *)&g->drain, on_timer_closed);

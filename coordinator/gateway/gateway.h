@@ -24,6 +24,7 @@ struct gateway_config {
     const char *certificate_file, *key_file; /* PEM: it speaks HTTPS; NULL: HTTP */
     uint64_t resume_ms; /* so long a request with an Idempotency-Key goes on without a reader, and
                            its answer is kept; 0: KEPT_RESUME_MS */
+    const char *grpc;   /* where KServe is spoken over gRPC, as `listen`; NULL: nowhere */
     bool open;          /* on loopback no key is needed, although there are some */
     const struct pool_requests *pools; /* outlives the gateway; NULL: there are none */
     uint64_t max_body_bytes; /* 0: GATEWAY_BODY_BYTES, or GATEWAY_BODY_BYTES_PER_TOKEN for each
@@ -35,6 +36,8 @@ struct gateway_config {
 int gateway_start(uv_loop_t *loop, const struct gateway_config *config,
                   const struct requests *requests, struct gateway **out, struct err *e);
 int gateway_port(const struct gateway *g);
+/* Of gRPC; 0: it does not listen (yet: beyond loopback it waits for the first API key). */
+int gateway_grpc_port(const struct gateway *g);
 /* From now on new requests are refused (503, and their connections close), while those that are
  * open go on. After `patience_ms` these end with an error. Calls `drained` once, when none is open
  * or none could be ended. */

@@ -12,6 +12,7 @@
 #include "coordinator/gateway/embedding_body.h"
 #include "coordinator/gateway/gateway.h"
 #include "coordinator/gateway/http.h"
+#include "coordinator/gateway/kserve_rpc.h"
 #include "coordinator/gateway/live.h"
 #include "coordinator/gateway/openai.h"
 #include "coordinator/gateway/pool_infer.h"
@@ -25,6 +26,7 @@ struct gateway {
     struct openai openai;
     struct pool_infer_desk pools;
     struct kserve_backend kserve;
+    struct kserve_rpc *rpc; /* NULL: it does not listen */
     const struct requests *requests;
     struct live live;
     bool draining;

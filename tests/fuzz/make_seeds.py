@@ -1,4 +1,4 @@
-"""Writes the seeds of the targets that read model files and of the data channel's: `make_seeds.py [CORPUS]`. Each is a valid file of less than 4 kB."""
+"""Writes the seeds of the targets that read model files and of the data channel's, and messages of gRPC: `make_seeds.py [CORPUS]`. Each is a valid file of less than 4 kB."""
 import json
 import os
 import sys
@@ -164,9 +164,31 @@ def onnx_seeds(folder):
             f.write(data)
 
 
+def protobuf(*fields):
+    """(number, int or bytes) after (number, int or bytes); numbers are below 128."""
+    return b"".join(bytes([n << 3, v]) if isinstance(v, int) else bytes([n << 3 | 2, len(v)]) + v for n, v in fields)
+
+
+def infer_message_seeds(folder):
+    """ModelInferRequests for the models of tests/fuzz/infer_message.c: raw contents, and numbers of their own with parameters."""
+    def tensor(name, kind, shape, *more):
+        return 5, protobuf((1, name), (2, kind), (3, bytes(shape)), *more)
+
+    def parameter(field, name, kind, value):
+        return field, protobuf((1, name), (2, protobuf((kind, value))))
+
+    x, ids = np.ones((2, 2), np.float32).tobytes(), np.arange(2, dtype=np.int64).tobytes()
+    seeds = {"raw": [(1, b"m"), (2, b"1"), (3, b"q"), tensor(b"x", b"FP32", [2, 2]), tensor(b"ids", b"INT64", [2]), (6, protobuf((1, b"x"))), (7, x), (7, ids)],
+             "numbers": [(1, b"m"), parameter(4, b"timeout", 2, 9), parameter(4, b"timings", 1, 1), tensor(b"x", b"FP32", [2, 2], (5, protobuf((6, x)))),
+                         tensor(b"ids", b"INT64", [2], (5, protobuf((3, 7), (3, 8)))), tensor(b"any", b"UINT8", [3], parameter(4, b"a", 3, b"b"), (5, protobuf((4, bytes([1, 2, 3])))))]}
+    for name, fields in seeds.items():
+        with open(os.path.join(folder, name), "wb") as f:
+            f.write(protobuf(*fields))
+
+
 def main():
     corpus = sys.argv[1] if len(sys.argv) > 1 else os.path.join(HERE, "corpus")
-    folders = {name: os.path.join(corpus, name) for name in ("gguf", "safetensors", "hub_config", "handshake", "data_tcp", "data_ucx", "onnx", "npz")}
+    folders = {name: os.path.join(corpus, name) for name in ("gguf", "safetensors", "hub_config", "handshake", "data_tcp", "data_ucx", "onnx", "npz", "infer_message")}
     for folder in folders.values():
         os.makedirs(folder, exist_ok=True)
     gguf_seed(os.path.join(folders["gguf"], "spm"), "spm", False)
@@ -190,6 +212,7 @@ def main():
     data_tcp_seeds(folders["data_tcp"])
     data_ucx_seeds(folders["data_ucx"])
     onnx_seeds(folders["onnx"])
+    infer_message_seeds(folders["infer_message"])
     with open(os.path.join(folders["npz"], "three"), "wb") as f:
         np.savez(f, a=np.ones((2, 3), np.float32), b=np.arange(4), c=np.array(True))
 
