@@ -1,6 +1,7 @@
-/* Attention of single tokens over keys and values in f16: a block takes a row, the heads that share
- * keys, and a part of the positions that the row sees, so that one long sequence keeps a whole GPU
- * busy (Dao et al., Flash-Decoding). Lanes load 16 bytes of a token each; what parts found is
+/* Attention of single tokens over keys and values in f16 or q8_0: a block takes a row, the heads
+ * that share keys, and a part of the positions that the row sees, so that one long sequence keeps a
+ * whole GPU busy (Dao et al., Flash-Decoding). Lanes have 8 elements of a token each (of f16 16
+ * bytes), 8, 16 or 32 lanes a token: those past the end of a head have zeros. What parts found is
  * joined by a second kernel. */
 #include "agent/backend/cuda/async.cuh"
 #include "agent/backend/cuda/attention.cuh"
@@ -24,6 +25,34 @@ static __device__ __forceinline__ void halves_widen(const uint8_t *from, float *
     }
 }
 
+/* Of a block of Q8_0, whose bytes begin at a multiple of 2. */
+static __device__ __forceinline__ void q8_widen(const uint8_t *head, uint32_t at, float *out)
+{
+    const uint16_t *block = (const uint16_t *)(head + at / KV_Q8_ELEMENTS * KV_Q8_BYTES),
+                   *from = block + 1 + at % KV_Q8_ELEMENTS / 2;
+    float scale = __half2float(__ushort_as_half(block[0]));
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        out[i * 2] = scale * (float)(int8_t)from[i];
+        out[i * 2 + 1] = scale * (float)(int8_t)(from[i] >> 8);
+    }
+}
+
+/* A lane's elements of a token's keys or values. */
+template <int FORMAT>
+static __device__ __forceinline__ void elements_read(const uint8_t *head, uint32_t at, bool there,
+                                                     float *out)
+{
+    if (!there)
+#pragma unroll
+        for (uint32_t i = 0; i < EACH; i++)
+            out[i] = 0;
+    else if (FORMAT == KV_F16)
+        halves_widen(head + at * 2, out);
+    else
+        q8_widen(head, at, out);
+}
+
 /* a and what another found, whose greatest score and total are given; returns by what the other's
  * values are multiplied. */
 static __device__ __forceinline__ float split_join(split_sum &a, float greatest, float total)
@@ -39,9 +68,9 @@ static __device__ __forceinline__ float split_join(split_sum &a, float greatest,
 }
 
 /* Lanes that have the same elements of other tokens. */
-template <int DIM> static __device__ __forceinline__ void lanes_join(split_sum &a)
+template <int LANES> static __device__ __forceinline__ void lanes_join(split_sum &a)
 {
-    for (uint32_t by = DIM / EACH; by < WARP; by *= 2) {
+    for (uint32_t by = LANES; by < WARP; by *= 2) {
         float greatest = __shfl_xor_sync((unsigned)ALL_LANES, a.greatest, (int)by),
               total = __shfl_xor_sync((unsigned)ALL_LANES, a.total, (int)by), others[EACH];
 #pragma unroll
@@ -55,7 +84,7 @@ template <int DIM> static __device__ __forceinline__ void lanes_join(split_sum &
 }
 
 /* One position of each group of lanes; `seen`: whether it is one of the row's. */
-template <int DIM, int GROUP>
+template <int LANES, int GROUP>
 static __device__ __forceinline__ void position_add(const gpu_attention &a, bool seen,
                                                     const float *key, const float *value,
                                                     const float (*q)[EACH], split_sum *sums)
@@ -66,7 +95,7 @@ static __device__ __forceinline__ void position_add(const gpu_attention &a, bool
 #pragma unroll
         for (uint32_t i = 0; i < EACH; i++)
             score += q[g][i] * key[i];
-        for (uint32_t by = DIM / EACH / 2; by; by /= 2)
+        for (uint32_t by = LANES / 2; by; by /= 2)
             score += __shfl_xor_sync((unsigned)ALL_LANES, score, (int)by);
         score *= a.scale;
         if (a.cap != 0)
@@ -79,19 +108,19 @@ static __device__ __forceinline__ void position_add(const gpu_attention &a, bool
 }
 
 /* Warps' sums, one head after the other, to where the second kernel finds them. */
-template <int DIM, int GROUP>
+template <int LANES, int GROUP>
 static __device__ __forceinline__ void sums_write(const gpu_attention &a, uint32_t head0,
                                                   uint32_t heads, split_sum *sums)
 {
-    __shared__ float greatests[SPLIT_WARPS], totals[SPLIT_WARPS], values[SPLIT_WARPS][DIM];
-    uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    __shared__ float greatests[SPLIT_WARPS], totals[SPLIT_WARPS], values[SPLIT_WARPS][LANES * EACH];
+    uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, dim = a.head_dim;
 #pragma unroll
     for (uint32_t g = 0; g < GROUP; g++) {
         if (g >= heads)
             break;
-        lanes_join<DIM>(sums[g]);
+        lanes_join<LANES>(sums[g]);
         __syncthreads();
-        if (lane < DIM / EACH)
+        if (lane < LANES)
 #pragma unroll
             for (uint32_t i = 0; i < EACH; i++)
                 values[warp][lane * EACH + i] = sums[g].values[i];
@@ -106,10 +135,10 @@ static __device__ __forceinline__ void sums_write(const gpu_attention &a, uint32
         float from = most == -INFINITY ? 0 : most,
               *to = a.parts_found +
                     (((uint64_t)blockIdx.x * a.heads + head0 + g) * a.splits + blockIdx.z) *
-                        (DIM + 2);
+                        (dim + 2);
         for (uint32_t w = 0; w < SPLIT_WARPS; w++)
             total += totals[w] * expf(greatests[w] - from);
-        for (uint32_t i = threadIdx.x; i < DIM; i += SPLIT_THREADS) {
+        for (uint32_t i = threadIdx.x; i < dim; i += SPLIT_THREADS) {
             float sum = 0;
             for (uint32_t w = 0; w < SPLIT_WARPS; w++)
                 sum += values[w][i] * expf(greatests[w] - from);
@@ -131,10 +160,10 @@ static __device__ __forceinline__ uint32_t part_tokens(const gpu_attention &a, u
 }
 
 /* Rows along x, heads that share keys along y, parts along z. */
-template <int DIM, int GROUP>
+template <int FORMAT, int LANES, int GROUP>
 __global__ void __launch_bounds__(SPLIT_THREADS) split_kernel(gpu_attention a)
 {
-    const uint32_t lanes = DIM / EACH, step = SPLIT_THREADS / lanes;
+    const uint32_t step = SPLIT_THREADS / LANES;
     gpu_attention_row row = a.rows[a.n_tiled + blockIdx.x];
     uint32_t of_group = a.heads / a.kv_heads, groups = (of_group + GROUP - 1) / GROUP,
              kv_head = blockIdx.y / groups,
@@ -142,32 +171,34 @@ __global__ void __launch_bounds__(SPLIT_THREADS) split_kernel(gpu_attention a)
              heads = (kv_head + 1) * of_group - head0, seen = row.last - row.first + 1,
              each = part_tokens(a, seen), first = row.first + blockIdx.z * each,
              end = first + each < row.last + 1 ? first + each : row.last + 1,
-             at = threadIdx.x % lanes * EACH;
+             at = threadIdx.x % LANES * EACH;
+    bool has = at < a.head_dim;
     float q[GROUP][EACH];
     split_sum sums[GROUP];
     if (first > row.last)
         return;
 #pragma unroll
     for (uint32_t g = 0; g < GROUP; g++) {
-        const float *query = a.q.data + row.row * a.q.stride + (head0 + (g < heads ? g : 0)) * DIM;
+        const float *query =
+            a.q.data + row.row * a.q.stride + (uint64_t)(head0 + (g < heads ? g : 0)) * a.head_dim;
         sums[g].greatest = -INFINITY;
         sums[g].total = 0;
 #pragma unroll
         for (uint32_t i = 0; i < EACH; i++) {
-            q[g][i] = query[at + i];
+            q[g][i] = has ? query[at + i] : 0;
             sums[g].values[i] = 0;
         }
     }
     for (uint32_t p0 = first; p0 < end; p0 += step) {
-        uint32_t p = p0 + threadIdx.x / lanes;
+        uint32_t p = p0 + threadIdx.x / LANES;
         bool there = p < end;
-        uint64_t offset = kv_head * a.head_bytes + at * 2;
+        uint64_t offset = kv_head * a.head_bytes;
         float key[EACH], value[EACH];
-        halves_widen(kv_at(a, row, 0, there ? p : row.last) + offset, key);
-        halves_widen(kv_at(a, row, 1, there ? p : row.last) + offset, value);
-        position_add<DIM, GROUP>(a, there, key, value, q, sums);
+        elements_read<FORMAT>(kv_at(a, row, 0, there ? p : row.last) + offset, at, has, key);
+        elements_read<FORMAT>(kv_at(a, row, 1, there ? p : row.last) + offset, at, has, value);
+        position_add<LANES, GROUP>(a, there, key, value, q, sums);
     }
-    sums_write<DIM, GROUP>(a, head0, heads, sums);
+    sums_write<LANES, GROUP>(a, head0, heads, sums);
 }
 
 /* Rows along x, heads along y, a thread an element. */
@@ -193,8 +224,10 @@ __global__ void split_join_kernel(gpu_attention a)
 
 bool gpu_split_knows(const struct gpu_attention *a)
 {
-    return a->kv_format == KV_F16 && a->parts == 2 && a->head_dim == a->value_dim &&
-           (a->head_dim == 64 || a->head_dim == 128);
+    bool f16 = a->kv_format == KV_F16 && a->head_dim % EACH == 0,
+         q8 = a->kv_format == KV_Q8_0 && a->head_dim % KV_Q8_ELEMENTS == 0;
+    return (f16 || q8) && a->parts == 2 && a->head_dim == a->value_dim &&
+           a->head_dim <= WARP * EACH && a->token_bytes % (f16 ? 16 : 2) == 0;
 }
 
 uint64_t gpu_split_bytes(const struct gpu_attention *a)
@@ -203,28 +236,39 @@ uint64_t gpu_split_bytes(const struct gpu_attention *a)
            sizeof(float);
 }
 
-template <int DIM, int GROUP>
+template <int FORMAT, int LANES, int GROUP>
 static void split_launch(struct CUstream_st *s, const gpu_attention &a)
 {
     uint32_t of_group = a.heads / a.kv_heads;
     dim3 grid(a.n_rows - a.n_tiled, a.kv_heads * blocks_for(of_group, GROUP), a.splits);
-    CUDA_LAUNCH((split_kernel<DIM, GROUP>), grid, SPLIT_THREADS, s)(a);
+    CUDA_LAUNCH((split_kernel<FORMAT, LANES, GROUP>), grid, SPLIT_THREADS, s)(a);
 }
 
-template <int DIM> static void split_group_launch(struct CUstream_st *s, const gpu_attention &a)
+template <int FORMAT, int LANES>
+static void split_group_launch(struct CUstream_st *s, const gpu_attention &a)
 {
     if (a.heads == a.kv_heads)
-        split_launch<DIM, 1>(s, a);
+        split_launch<FORMAT, LANES, 1>(s, a);
     else
-        split_launch<DIM, 4>(s, a);
+        split_launch<FORMAT, LANES, 4>(s, a);
+}
+
+template <int FORMAT> static void split_format_launch(struct CUstream_st *s, const gpu_attention &a)
+{
+    if (a.head_dim <= 8 * EACH)
+        split_group_launch<FORMAT, 8>(s, a);
+    else if (a.head_dim <= 16 * EACH)
+        split_group_launch<FORMAT, 16>(s, a);
+    else
+        split_group_launch<FORMAT, 32>(s, a);
 }
 
 void gpu_split(struct CUstream_st *s, const struct gpu_attention *a)
 {
     dim3 grid(a->n_rows - a->n_tiled, a->heads);
-    if (a->head_dim == 64)
-        split_group_launch<64>(s, *a);
+    if (a->kv_format == KV_F16)
+        split_format_launch<KV_F16>(s, *a);
     else
-        split_group_launch<128>(s, *a);
+        split_format_launch<KV_Q8_0>(s, *a);
     CUDA_LAUNCH(split_join_kernel, grid, a->head_dim, s)(*a);
 }

@@ -87,7 +87,7 @@ static float attention_bound(const struct cuda_attention_case *c)
 {
     int dim = c->a.head_dim;
     bool tiled = c->count >= 16 && c->format != KV_F32 && c->a.value_dim == 0 &&
-                 (dim == 64 || dim == 96 || dim == 128);
+                 (dim == 64 || dim == 96 || dim == 128 || dim == 256);
     return tiled ? 2e-3f : 2e-5f;
 }
 
@@ -118,6 +118,13 @@ TEST(attention_is_that_of_the_reference)
         {{.heads = 8, .kv_heads = 2, .head_dim = 64, .cap = 3}, KV_F16, 130, 3, -3},
         {{.heads = 1, .kv_heads = 1, .head_dim = 64, .window = 140}, KV_F16, 200, 1, 0},
         {{.heads = 1, .kv_heads = 1, .head_dim = 128, .window = 5}, KV_F16, 129, 1, 1},
+        {{.heads = 2, .kv_heads = 1, .head_dim = 256, .cap = 3}, KV_F16, 139, 1, 0},
+        {{.heads = 2, .kv_heads = 2, .head_dim = 96}, KV_F16, 139, 1, 2},
+        {{.heads = 3, .kv_heads = 1, .head_dim = 72, .window = 135}, KV_F16, 200, 1, 0},
+        {{.heads = 1, .kv_heads = 1, .head_dim = 8}, KV_F16, 10, 1, 0},
+        {{.heads = 2, .kv_heads = 1, .head_dim = 64}, KV_Q8_0, 139, 2, 0},
+        {{.heads = 5, .kv_heads = 1, .head_dim = 96, .window = 131}, KV_Q8_0, 139, 1, 1},
+        {{.heads = 1, .kv_heads = 1, .head_dim = 256}, KV_Q8_0, 139, 1, 0},
         /* tiles of tensor cores: within a page, after a prefix, several, part of one; windows, soft
            caps, sinks, all of a text */
         {{.heads = 2, .kv_heads = 1, .head_dim = 64}, KV_F16, 0, 16, 0},
@@ -127,6 +134,8 @@ TEST(attention_is_that_of_the_reference)
         {{.heads = 2, .kv_heads = 1, .head_dim = 64, .window = 3, .cap = 2}, KV_Q8_0, 66, 66, 0.5f},
         {{.heads = 1, .kv_heads = 1, .head_dim = 96, .scale = 2}, KV_F16, 60, 17, -4},
         {{.heads = 2, .kv_heads = 1, .head_dim = 64, .whole = true}, KV_F16, 0, 70, 0},
+        {{.heads = 2, .kv_heads = 1, .head_dim = 256, .window = 40}, KV_F16, 70, 20, 1},
+        {{.heads = 1, .kv_heads = 1, .head_dim = 256, .cap = 5}, KV_Q8_0, 3, 66, 0},
     };
     static const struct device_config plain = {.backend = "plain"};
     struct device *devices[2] = {cuda_open(0)};
