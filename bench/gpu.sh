@@ -26,7 +26,7 @@ common=(agent/backend/tensor.c common/bytes.c common/status.c common/utf8.c mode
 host=(agent/backend/cuda/*.c)
 reference=(agent/backend/{backend,plugin}.c agent/backend/plain/*.c common/env.c bench/gpu/none.c)
 kernels=(agent/backend/cuda/*.cu)
-tests=(products operators attention experts groups steps streams)
+tests=(products operators attention experts groups fused steps streams)
 cflags=(-std=c11 -D_GNU_SOURCE -O2 -fPIC -pthread -Wall -Wno-format-truncation -I. -Ibench/gpu "-DHP_VERSION=\"$(cat VERSION)\"")
 
 object() { echo "$out/$(echo "$1" | tr / _).o"; }

@@ -94,6 +94,12 @@ struct op_request {
     int kv_group, kv_block; /* the block counts within the group */
 };
 
+/* An operator made ready, with what it reads and writes. */
+struct op_call {
+    struct device_op *op; /* NULL: a view, nothing to run */
+    struct tensor inputs[OP_INPUTS_MAX], out;
+};
+
 /* Blocks [first_block, first_block + n_blocks) of a group on this device, and tokens [first, first
  * + count) of a sequence, whose pages are all there. */
 struct kv_part {
@@ -245,11 +251,16 @@ struct backend {
      * input that its kind names. `batch` may be NULL for kinds that know no sequences. */
     void (*op_run)(struct stream *s, const struct device_op *op, const struct tensor *inputs,
                    const struct tensor *outputs, const struct op_batch *batch);
+    /* Operators one after the other, with the results of op_run: what follows may be done along
+     * with what comes before it, and what is read twice be made ready once. NULL: op_run runs each.
+     */
+    void (*ops_run)(struct stream *s, const struct op_call *calls, int n,
+                    const struct op_batch *batch);
     /* Operators that are run between the two come again: those of the same key, a number that
      * nobody else gives on this stream, have the same tensors each time, in the same order, and
      * batches alone differ. Both NULL, or steps_begin true: the device has kept them and put all of
-     * them on the stream, so that neither op_run nor steps_end is called. steps_end false: nothing
-     * was put on it, and the operators are run once more, without the two. */
+     * them on the stream, so that neither op_run, ops_run nor steps_end is called. steps_end false:
+     * nothing was put on it, and the operators are run once more, without the two. */
     bool (*steps_begin)(struct stream *s, uint64_t key, const struct op_batch *batch);
     bool (*steps_end)(struct stream *s, const struct op_batch *batch);
 

@@ -4,13 +4,6 @@
 
 #include "agent/engine/section_tensor.h"
 
-/* An operator made ready. */
-struct step {
-    const struct graph_op *row;
-    struct device_op *op; /* NULL: a view, nothing to run */
-    struct tensor inputs[OP_INPUTS_MAX], out;
-};
-
 struct section_run {
     struct section_config config;
     const struct backend *backend;
@@ -18,8 +11,8 @@ struct section_run {
     struct section_plan plan;
     struct memory *buffers;                 /* [plan.section.n_buffers] */
     struct device_weight **weights;         /* [plan.n_weights] */
-    struct step *steps;                     /* [plan.section.n_ops] */
-    uint64_t sizes[GRAPH_SEQUENCE_SYMBOLS]; /* that the steps' tensors have now */
+    struct op_call *calls;                  /* [plan.section.n_ops] */
+    uint64_t sizes[GRAPH_SEQUENCE_SYMBOLS]; /* that the calls' tensors have now */
 };
 
 /* ---- making it ready ---- */
@@ -29,8 +22,8 @@ static int tables_alloc(struct section_run *r, struct err *e)
     const struct graph_section *s = &r->plan.section;
     r->buffers = calloc((size_t)s->n_buffers + 1, sizeof *r->buffers);
     r->weights = calloc((size_t)r->plan.n_weights + 1, sizeof *r->weights);
-    r->steps = calloc((size_t)s->n_ops + 1, sizeof *r->steps);
-    return r->buffers && r->weights && r->steps
+    r->calls = calloc((size_t)s->n_ops + 1, sizeof *r->calls);
+    return r->buffers && r->weights && r->calls
                ? 0
                : err_set(e, HP_ENOMEM, "no memory for the list of operators");
 }
@@ -95,10 +88,10 @@ struct tensor section_run_value(const struct section_run *r, int value, uint64_t
 }
 
 /* blocks[group]: how many attentions of the group came before. */
-static int step_make(struct section_run *r, int i, int blocks[KV_GROUPS_MAX], struct err *e)
+static int call_make(struct section_run *r, int i, int blocks[KV_GROUPS_MAX], struct err *e)
 {
-    struct step *step = &r->steps[i];
-    const struct graph_op *op = step->row = r->plan.section.ops[i];
+    struct op_call *call = &r->calls[i];
+    const struct graph_op *op = r->plan.section.ops[i];
     struct op_request request = {.op = op};
     if (op->kind == OP_ATTENTION) {
         request.kv_group = kv_groups_find(r->config.kv, &op->u.attention);
@@ -109,18 +102,18 @@ static int step_make(struct section_run *r, int i, int blocks[KV_GROUPS_MAX], st
         request.weights[k] = row < 0 ? NULL : r->weights[row];
     }
     for (int k = 0; k < op->n_inputs; k++)
-        step->inputs[k] = section_run_value(r, op->inputs[k], value_rows(r, op->inputs[k]));
-    step->out = section_run_value(r, op->outputs[0], value_rows(r, op->outputs[0]));
+        call->inputs[k] = section_run_value(r, op->inputs[k], value_rows(r, op->inputs[k]));
+    call->out = section_run_value(r, op->outputs[0], value_rows(r, op->outputs[0]));
     return op_kind_info(op->kind)->is_view
                ? 0
-               : r->backend->op_prepare(r->config.device, &request, &step->op, e);
+               : r->backend->op_prepare(r->config.device, &request, &call->op, e);
 }
 
-static int steps_make(struct section_run *r, struct err *e)
+static int calls_make(struct section_run *r, struct err *e)
 {
     int rc = 0, blocks[KV_GROUPS_MAX] = {0};
     for (int i = 0; i < r->plan.section.n_ops && rc == 0; i++)
-        rc = step_make(r, i, blocks, e);
+        rc = call_make(r, i, blocks, e);
     return rc;
 }
 
@@ -142,7 +135,7 @@ int section_run_create(const struct section_config *c, struct section_run **out,
     if (rc == 0)
         rc = weights_load(r, e);
     if (rc == 0)
-        rc = steps_make(r, e);
+        rc = calls_make(r, e);
     r->config.kv = NULL;
     if (rc < 0)
         section_run_destroy(&r);
@@ -157,9 +150,9 @@ void section_run_destroy(struct section_run **self)
     *self = NULL;
     if (!r)
         return;
-    for (int i = 0; r->steps && i < r->plan.section.n_ops; i++)
-        if (r->steps[i].op)
-            r->backend->op_release(&r->steps[i].op);
+    for (int i = 0; r->calls && i < r->plan.section.n_ops; i++)
+        if (r->calls[i].op)
+            r->backend->op_release(&r->calls[i].op);
     for (int i = 0; r->weights && i < r->plan.n_weights; i++)
         r->backend->weight_free(r->config.device, &r->weights[i]);
     for (int i = 0; r->buffers && i < r->plan.section.n_buffers; i++)
@@ -169,7 +162,7 @@ void section_run_destroy(struct section_run **self)
     section_plan_free(&r->plan);
     free(r->buffers);
     free(r->weights);
-    free(r->steps);
+    free(r->calls);
     free(r);
 }
 
@@ -196,19 +189,24 @@ void section_run_resize(struct section_run *r, enum graph_symbol symbol, uint64_
         return;
     r->sizes[symbol] = rows;
     for (int i = 0; i < r->plan.section.n_ops; i++) {
-        struct step *step = &r->steps[i];
-        for (int k = 0; k < step->row->n_inputs; k++)
-            step->inputs[k].shape[0] = value_rows(r, step->row->inputs[k]);
-        step->out.shape[0] = value_rows(r, step->row->outputs[0]);
+        struct op_call *call = &r->calls[i];
+        const struct graph_op *op = r->plan.section.ops[i];
+        for (int k = 0; k < op->n_inputs; k++)
+            call->inputs[k].shape[0] = value_rows(r, op->inputs[k]);
+        call->out.shape[0] = value_rows(r, op->outputs[0]);
     }
 }
 
 static void steps_put(struct section_run *r, int first, int end, const struct op_batch *batch)
 {
+    const struct backend *b = r->backend;
+    if (b->ops_run) {
+        b->ops_run(r->stream, r->calls + first, end - first, batch);
+        return;
+    }
     for (int i = first; i < end; i++)
-        if (r->steps[i].op)
-            r->backend->op_run(r->stream, r->steps[i].op, r->steps[i].inputs, &r->steps[i].out,
-                               batch);
+        if (r->calls[i].op)
+            b->op_run(r->stream, r->calls[i].op, r->calls[i].inputs, &r->calls[i].out, batch);
 }
 
 /* What tells these steps from others: where they end, and how many rows their tensors have. */

@@ -275,15 +275,18 @@ double layers_flops(const struct llama_shape *s, uint32_t sequences, uint32_t to
 static void layer_run(struct llama_layers *l, struct llama_layer *of, uint32_t rows,
                       const struct op_batch *batch)
 {
+    struct op_call calls[STEPS_MAX];
     for (int i = 0; i < of->n; i++) {
         struct llama_step *s = &of->steps[i];
-        struct tensor in[3],
-            out = tensor_rows(l->values[s->out], DTYPE_F32, rows, l->widths[s->out]);
+        struct op_call *c = &calls[i];
+        c->op = s->ready;
+        c->out = tensor_rows(l->values[s->out], DTYPE_F32, rows, l->widths[s->out]);
         for (int k = 0; k < s->op.n_inputs; k++)
-            in[k] = tensor_rows(l->values[s->in[k]], s->in[k] == POSITIONS ? DTYPE_U32 : DTYPE_F32,
-                                rows, l->widths[s->in[k]]);
-        l->backend->op_run(l->stream, s->ready, in, &out, batch);
+            c->inputs[k] =
+                tensor_rows(l->values[s->in[k]], s->in[k] == POSITIONS ? DTYPE_U32 : DTYPE_F32,
+                            rows, l->widths[s->in[k]]);
     }
+    l->backend->ops_run(l->stream, calls, of->n, batch);
 }
 
 static void all_run(struct llama_layers *l, uint32_t rows, const struct op_batch *batch)

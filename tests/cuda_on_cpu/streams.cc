@@ -126,6 +126,11 @@ uint64_t cuda_on_cpu_mallocs()
 {
     return box.mallocs;
 }
+/* Kernels that have run. */
+uint64_t cuda_on_cpu_launches()
+{
+    return now.launch;
+}
 }
 
 /* ---- work ---- */

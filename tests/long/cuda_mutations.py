@@ -11,7 +11,7 @@ import sys
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import faults
 
-TESTS = [f"build/tests/unit/agent/backend/cuda_{name}test" for name in ("products_", "attention_", "experts_", "groups_", "operators_", "steps_", "streams_", "sampling_", "models_", "parts_", "")]
+TESTS = [f"build/tests/unit/agent/backend/cuda_{name}test" for name in ("products_", "attention_", "fused_", "experts_", "groups_", "operators_", "steps_", "streams_", "sampling_", "models_", "parts_", "")]
 ROOM = "agent/backend/cuda/"
 
 # What it is, file, what stands there, what takes its place (once).
@@ -74,6 +74,19 @@ FAULTS = [
     # parts
     ("parts: lanes past a head read its neighbour", ROOM + "split.cu", "bool has = at < a.head_dim;", "bool has = true;"),
     ("parts: a block's other bytes", ROOM + "split.cu", "block + 1 + at % KV_Q8_ELEMENTS / 2", "block + 1 + at % 16 / 2"),
+    # operators together
+    ("together: rows that were written again", ROOM + "forms.c", "        f->form = GPU_FORM_NONE;\n}", "        f->form += 0;\n}"),
+    ("together: rows of another tensor", ROOM + "forms.c", "have->rows.data == f->rows.data &&", "true &&"),
+    ("together: what was made is known for ever", ROOM + "forms.c", "    if (!s->together)\n        s->formed.form = GPU_FORM_NONE;\n", ""),
+    ("together: rows past the last are not made zero", ROOM + "rows.cu", "    return f.form != GPU_FORM_NONE && f.rows > rows ? f.rows : rows;", "    return f.form != GPU_FORM_NONE && f.rows > rows ? rows : rows;"),
+    ("together: rows past the last of a norm are read", ROOM + "rows.cu", "    if (blockIdx.x >= rows) {", "    if (blockIdx.x > rows) {"),
+    ("together: rows past the last of a gate are read", ROOM + "rows.cu", "    if (r < rows) {", "    if (r <= rows) {"),
+    ("together: the sum is not written", ROOM + "rows.cu", "    return sums;\n}", "    return x;\n}"),
+    ("together: a GELU alone is not written", ROOM + "rows.cu", "            c.first.data[r * c.first.stride + i] = value;", "            value *= 1;"),
+    ("together: keys are written before they are rotated", ROOM + "attention.cu", "    __syncthreads();\n    if (blockIdx.y < a.parts)", "    if (blockIdx.y < a.parts)"),
+    ("together: queries are not rotated", ROOM + "attention.cu", "both(a->n_rows, a->parts + 1);", "both(a->n_rows, a->parts);"),
+    ("together: keys take the place of queries that are read", ROOM + "fuse.c", " || cuda_rows_meet(&k->out, &q->inputs[0]) ||", " ||"),
+    ("together: a square taken for a gate", ROOM + "fuse.c", "    if (which < 0 || same_rows(&mul->inputs[which], &gelu->out) ||", "    if (which < 0 ||"),
     ("parts: no barrier before warps are joined", ROOM + "split.cu", "        __syncthreads();\n        float most = -INFINITY, total = 0;", "        float most = -INFINITY, total = 0;"),
     ("parts: no barrier before the next head", ROOM + "split.cu", "        lanes_join<LANES>(sums[g]);\n        __syncthreads();\n", "        lanes_join<LANES>(sums[g]);\n"),
     ("parts: heads past a group are written", ROOM + "split.cu", "        if (g >= heads)\n", "        if (g > heads)\n"),
@@ -136,7 +149,7 @@ FAULTS = [
     ("attention: keys and values are written past a token", ROOM + "attention.cu", "i < width; i += blockDim.x) {\n        float value", "i < width + WARP; i += blockDim.x) {\n        float value"),
     ("wire: no bound on blocks", ROOM + "rows.cu", "n < width / WIRE; n += blockDim.x", "n <= width / WIRE; n += blockDim.x"),
     ("narrow rows: one element too many", ROOM + "rows.cu", "i < width; i += blockDim.x) {\n        float v = in.data", "i <= width; i += blockDim.x) {\n        float v = in.data"),
-    ("rotation: elements that are not turned are left out", ROOM + "rows.cu", "to[at] = from[at];", "to[at] = 0;"),
+    ("rotation: elements that are not turned are left out", ROOM + "rope.cuh", "to[at] = from[at];", "to[at] = 0;"),
     # numbers
     ("attention: sinks are no part of the sum", ROOM + "attention.cu", "all = a.sinks ? expf(a.sinks[head] - most) : 0;", "all = 0;"),
     ("attention: values lie apart from keys always", ROOM + "attention.cu", "kv_at(a, row, a.parts - 1, p)", "kv_at(a, row, 1, p)"),

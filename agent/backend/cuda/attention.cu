@@ -2,6 +2,7 @@
  * attention over them: a block a row and head, whose warps take positions in turn and carry
  * greatest score and sum of weights from one to the next. */
 #include "agent/backend/cuda/attention.cuh"
+#include "agent/backend/cuda/rope.cuh"
 
 enum { ATTEND_WARPS = 4, WRITE_THREADS = 128 };
 
@@ -18,12 +19,12 @@ static __device__ void q8_write(uint8_t *block, uint32_t lane, float value)
         block[lane] = (uint8_t)(half >> lane * 8);
 }
 
-/* Blocks: rows along x, parts along y. */
-__global__ void kv_write_kernel(gpu_attention a)
+/* A row's keys or values. */
+static __device__ __forceinline__ void part_write(const gpu_attention &a,
+                                                  const gpu_attention_row &row, uint32_t part)
 {
-    gpu_attention_row row = a.rows[blockIdx.x];
-    gpu_rows from = blockIdx.y ? a.v : a.k;
-    uint8_t *to = kv_at(a, row, blockIdx.y, row.position);
+    gpu_rows from = part ? a.v : a.k;
+    uint8_t *to = kv_at(a, row, part, row.position);
     uint32_t width = a.kv_heads * a.head_dim;
     for (uint32_t i = threadIdx.x; i < width; i += blockDim.x) {
         float value = from.data[row.row * from.stride + i];
@@ -34,6 +35,26 @@ __global__ void kv_write_kernel(gpu_attention a)
         else
             ((unsigned short *)to)[i] = __half_as_ushort(__float2half_rn(value));
     }
+}
+
+/* Blocks: rows along x, parts along y. */
+__global__ void kv_write_kernel(gpu_attention a)
+{
+    part_write(a, a.rows[blockIdx.x], blockIdx.y);
+}
+
+/* The same of keys that are rotated first, as queries are, by the last blocks along y. */
+__global__ void turn_write_kernel(gpu_attention a, gpu_turn t)
+{
+    gpu_attention_row row = a.rows[blockIdx.x];
+    uint32_t which = blockIdx.y == 0;
+    if (blockIdx.y == 0 || blockIdx.y == a.parts)
+        rope_row(t.how[which], t.in[which].data + row.row * t.in[which].stride,
+                 t.angles[which].data + row.row * t.angles[which].stride,
+                 t.out[which].data + row.row * t.out[which].stride);
+    __syncthreads();
+    if (blockIdx.y < a.parts)
+        part_write(a, row, blockIdx.y);
 }
 
 /* Element i of a head; lanes read neighbours. */
@@ -121,12 +142,15 @@ template <int FORMAT> static void attend_launch(struct CUstream_st *s, const gpu
     (a);
 }
 
-void gpu_attend(struct CUstream_st *s, const struct gpu_attention *a)
+void gpu_attend(struct CUstream_st *s, const struct gpu_attention *a, const struct gpu_turn *turn)
 {
-    dim3 grid(a->n_rows, a->parts);
+    dim3 grid(a->n_rows, a->parts), both(a->n_rows, a->parts + 1);
     if (a->n_rows == 0)
         return;
-    CUDA_LAUNCH(kv_write_kernel, grid, WRITE_THREADS, s)(*a);
+    if (turn)
+        CUDA_LAUNCH(turn_write_kernel, both, WRITE_THREADS, s)(*a, *turn);
+    else
+        CUDA_LAUNCH(kv_write_kernel, grid, WRITE_THREADS, s)(*a);
     gpu_flash(s, a);
     if (a->n_rows == a->n_tiled)
         return;

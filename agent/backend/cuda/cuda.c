@@ -306,6 +306,7 @@ const struct backend cuda_backend = {
     .op_prepare = cuda_op_prepare,
     .op_release = cuda_op_release,
     .op_run = cuda_op_run,
+    .ops_run = cuda_ops_run,
     .steps_begin = cuda_steps_begin,
     .steps_end = cuda_steps_end,
     .kv_page_bytes = cuda_kv_page_bytes,

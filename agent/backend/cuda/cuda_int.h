@@ -7,6 +7,7 @@
 
 #include "agent/backend/cuda/cuda.h"
 #include "agent/backend/cuda/gpu.h"
+#include "agent/backend/cuda/kernels.h"
 
 enum { CUDA_TEXT = 192, CUDA_TITLE = 40 };
 /* Events whose end somebody wants to hear of, in the order in which they were asked for. */
@@ -86,13 +87,24 @@ struct cuda_steps {
     bool by_lot, refused;
     struct CUgraphExec_st *kept;
 };
+/* Rows as a product wants them, at the beginning of a room of so many bytes. */
+struct cuda_form {
+    struct gpu_rows rows; /* that they are made of */
+    uint32_t n_rows, width;
+    enum gpu_form form; /* GPU_FORM_NONE: as they are */
+    uint64_t room_bytes;
+};
 struct cuda_stream {
     struct cuda_device *device;
     struct CUstream_st *stream;
     int failed;                    /* the first failure since an event or a wait took it */
     struct cuda_room narrow, wide; /* of copies that turn number formats */
     struct cuda_room scratch;      /* of a product, counted */
-    struct gpu_blas *blas;         /* NULL: there is no cuBLASLt */
+    struct cuda_form formed;       /* what is in it now */
+    bool together;                 /* operators are put on it that may know of each other */
+    struct gpu_formed making;      /* what the operator that is run now makes of its rows besides */
+    const struct gpu_turn *rotates; /* of the attention that is run now; NULL: nothing */
+    struct gpu_blas *blas;          /* NULL: there is no cuBLASLt */
     struct cuda_table tables[CUDA_TABLES];
     int table; /* the last that was filled */
     struct cuda_slot slots[CUDA_SLOTS];
@@ -115,7 +127,6 @@ struct cuda_event {
     void *ctx;
 };
 
-struct gpu_product; /* kernels.h */
 struct cuda_weight {
     const char *name;
     enum dtype dtype;
@@ -172,9 +183,24 @@ int cuda_weight_load(struct device *d, const struct weight *w, enum weight_use u
                      struct device_weight **out, struct err *e);
 void cuda_weight_free(struct device *d, struct device_weight **w);
 
+/* forms.c */
+/* The stream's scratch, whose content is lost; NULL: there is no room, and it is noted. */
+void *cuda_scratch_take(struct cuda_stream *s, uint64_t bytes);
+bool cuda_form_is_there(const struct cuda_stream *s, const struct cuda_form *f);
+void cuda_form_note(struct cuda_stream *s, const struct cuda_form *f);
+/* Room for the form, for a kernel that makes it; nothing where there is none. */
+struct gpu_formed cuda_form_make(struct cuda_stream *s, const struct cuda_form *f);
+/* Rows are written now: what was made of them is no longer theirs. */
+void cuda_form_written(struct cuda_stream *s, const struct tensor *out);
+/* Whether they share bytes. */
+bool cuda_rows_meet(const struct tensor *a, const struct tensor *b);
+
 /* matmul.c */
 uint64_t cuda_matmul_scratch_bytes(const struct device *d, const struct weight *w,
                                    enum weight_use use, bool f32, uint32_t rows);
+/* As what it multiplies its rows. */
+struct cuda_form cuda_matmul_form(const struct cuda_stream *s, const struct cuda_op *op,
+                                  const struct tensor *in, const struct tensor *out);
 void cuda_matmul_run(struct cuda_stream *s, const struct cuda_op *op, const struct tensor *in,
                      const struct tensor *out, const struct op_batch *batch);
 
@@ -238,6 +264,20 @@ int cuda_op_prepare(struct device *d, const struct op_request *r, struct device_
 void cuda_op_release(struct device_op **op);
 void cuda_op_run(struct stream *s, const struct device_op *op, const struct tensor *in,
                  const struct tensor *out, const struct op_batch *batch);
+/* Whether it makes rows ready for the product that reads them next, where the stream asks for it.
+ */
+bool cuda_op_forms(const struct cuda_op *op, const struct tensor *out);
+/* Elements that a norm takes together. */
+uint64_t cuda_norm_width(const struct cuda_op *op, const struct tensor *out);
+void cuda_norm_run(struct cuda_stream *s, const struct cuda_op *op, const struct op_call *add,
+                   const struct op_call *norm, const struct gpu_formed *formed);
+void cuda_gelu_mul_run(struct cuda_stream *s, const struct op_call *gelu, const struct tensor *by,
+                       const struct op_call *mul, const struct gpu_formed *formed);
+struct gpu_turn cuda_turn_of(const struct op_call *q, const struct op_call *k);
+
+/* fuse.c */
+void cuda_ops_run(struct stream *s, const struct op_call *calls, int n,
+                  const struct op_batch *batch);
 
 /* tables.c: a table has rows, those of tiles first; tiles; pages. */
 struct cuda_layout {

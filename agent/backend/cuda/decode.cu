@@ -3,6 +3,7 @@
  * blocks begin anywhere, and are multiplied as integers by rows that are made integers of 32 at a
  * time, each with a scale of its own. Others are multiplied as float32. */
 #include "agent/backend/cuda/decode_formats.cuh"
+#include "agent/backend/cuda/forms.cuh"
 #include "agent/backend/cuda/kernels.h"
 #include "agent/backend/cuda/products.cuh"
 
@@ -10,9 +11,7 @@ static constexpr uint32_t DECODE_WARPS = 4, DECODE_OUTPUTS = 2, DECODE_AHEAD = 4
 
 /* ---- rows as integers ---- */
 
-/* A warp a block of 32; rows past the last are zero. MXFP4 wants elements in the order 0, 16, 1,
- * 17,
- * ... */
+/* A warp a block of 32; rows past the last are zero. */
 __global__ void decode_input_kernel(gpu_rows in, uint8_t *out, uint32_t rows, uint32_t width,
                                     bool by_turns)
 {
@@ -22,16 +21,7 @@ __global__ void decode_input_kernel(gpu_rows in, uint8_t *out, uint32_t rows, ui
         return;
     float value =
         blockIdx.y < rows ? in.data[blockIdx.y * in.stride + block * INPUT_BLOCK + lane] : 0;
-    float scale = warp_max(fabsf(value)) / 127, inverse = scale > 0 ? 1 / scale : 0;
-    int number = (int)rintf(value * inverse);
-    float sum = (float)number;
-    for (int by = 8; by; by /= 2)
-        sum += __shfl_xor_sync((unsigned)ALL_LANES, sum, by);
-    float other = __shfl_xor_sync((unsigned)ALL_LANES, sum, 16);
-    uint8_t *to = out + (uint64_t)(blockIdx.y * n + block) * INPUT_BLOCK_BYTES;
-    to[16 + (by_turns ? lane % 16 * 2 + lane / 16 : lane)] = (uint8_t)(int8_t)number;
-    if (lane == 0)
-        *(float4 *)to = {scale, sum * scale, other * scale, (sum + other) * scale};
+    integers_put(out + (uint64_t)(blockIdx.y * n + block) * INPUT_BLOCK_BYTES, value, by_turns);
 }
 
 /* ---- integers ---- */
@@ -267,8 +257,15 @@ bool gpu_decode_fits(const struct gpu_product *p)
            p->row_bytes % 16 == 0 && p->in.stride % 4 == 0 && (uintptr_t)p->in.data % 16 == 0;
 }
 
-/* Rows that a launch multiplies at once. */
-static uint32_t decode_rows(uint32_t rows)
+enum gpu_form gpu_decode_form(int dtype)
+{
+    return !gpu_decode_by_integers(dtype) ? GPU_FORM_NONE
+           : dtype == DTYPE_MXFP4         ? GPU_FORM_INTEGERS_BY_TURNS
+                                          : GPU_FORM_INTEGERS;
+}
+
+/* A launch multiplies so many at once. */
+uint32_t gpu_decode_rows(uint32_t rows)
 {
     return rows == 1 ? 1 : rows <= 4 ? 4 : 8;
 }
@@ -286,9 +283,9 @@ static void decode_launch(struct CUstream_st *s, const gpu_product &p)
 template <int DTYPE, bool INTEGERS>
 static void decode_rows_launch(struct CUstream_st *s, const gpu_product &p)
 {
-    if (decode_rows(p.rows) == 1)
+    if (gpu_decode_rows(p.rows) == 1)
         decode_launch<DTYPE, INTEGERS, 1>(s, p);
-    else if (decode_rows(p.rows) == 4)
+    else if (gpu_decode_rows(p.rows) == 4)
         decode_launch<DTYPE, INTEGERS, 4>(s, p);
     else
         decode_launch<DTYPE, INTEGERS, 8>(s, p);
@@ -296,14 +293,14 @@ static void decode_rows_launch(struct CUstream_st *s, const gpu_product &p)
 
 static void numbers_make(struct CUstream_st *s, const gpu_product &p)
 {
-    dim3 grid(blocks_for(p.inputs / INPUT_BLOCK, DECODE_WARPS), decode_rows(p.rows));
+    dim3 grid(blocks_for(p.inputs / INPUT_BLOCK, DECODE_WARPS), gpu_decode_rows(p.rows));
     CUDA_LAUNCH(decode_input_kernel, grid, DECODE_WARPS * WARP, s)
     (p.in, p.numbers, p.rows, p.inputs, p.dtype == DTYPE_MXFP4);
 }
 
 void gpu_decode_run(struct CUstream_st *s, const struct gpu_product *p)
 {
-    if (gpu_decode_by_integers(p->dtype))
+    if (gpu_decode_by_integers(p->dtype) && !p->numbers_made)
         numbers_make(s, *p);
     switch (p->dtype) {
     case DTYPE_F32: decode_rows_launch<DTYPE_F32, false>(s, *p); break;

@@ -9,10 +9,6 @@
 #include "agent/backend/cuda/async.cuh"
 #include "model/dtype/dtype.h"
 
-/* A row that is multiplied, by blocks of 32 elements: scale, its sums (first half, second half,
- * all), then 32 bytes. */
-enum { INPUT_BLOCK = 32, INPUT_BLOCK_BYTES = 16 + INPUT_BLOCK };
-
 /* PARTS parts of WORDS words; a row is of blocks of BLOCK_BYTES with BLOCK_TASKS tasks; a piece has
  * EACH tasks for a lane. */
 template <int DTYPE> struct decode_format {

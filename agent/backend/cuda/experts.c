@@ -57,9 +57,9 @@ static void pairs_run(struct cuda_stream *s, const struct cuda_weight *w, struct
             continue;
         }
         uint32_t inputs = some.rows * (p.pairs.step ? p.pairs.used : 1);
-        if (!cuda_room_take(s, &s->scratch, gpu_decode_input_bytes(p.inputs, inputs)))
+        some.numbers = cuda_scratch_take(s, gpu_decode_input_bytes(p.inputs, inputs));
+        if (!some.numbers)
             return;
-        some.numbers = s->scratch.device;
         gpu_decode_pairs_run(s->stream, &some);
     }
 }

@@ -138,9 +138,9 @@ static void rows_run(struct cuda_stream *s, const struct cuda_weight *w,
     uint32_t pairs = p->rows * p->pairs.used, in_rows = apart ? pairs : p->rows;
     struct groups_room room =
         room_of(s->device, w->dtype, in_rows, pairs, w->parts, p->inputs, p->outputs);
-    if (!cuda_room_take(s, &s->scratch, room.bytes))
+    uint8_t *at = cuda_scratch_take(s, room.bytes);
+    if (!at)
         return;
-    uint8_t *at = s->scratch.device;
     struct gpu_groups g = {.chosen = p->pairs.chosen,
                            .stride = p->pairs.stride,
                            .rows = p->rows,

@@ -26,6 +26,23 @@ struct gpu_shape {
 /* Decode reads weights so many bytes at a time. */
 enum { GPU_LOAD_BYTES = 16 };
 
+/* What a row is multiplied as, beside float32: for decode integers (MXFP4's in the order 0, 16, 1,
+ * 17, ... of each 32), for many rows f16 or bf16. */
+enum gpu_form {
+    GPU_FORM_NONE,
+    GPU_FORM_INTEGERS,
+    GPU_FORM_INTEGERS_BY_TURNS,
+    GPU_FORM_F16,
+    GPU_FORM_BF16
+};
+/* Rows that are also written as products want them, without gaps: `rows` of them, those past the
+ * last are zero. As integers a row is whole blocks of 32. */
+struct gpu_formed {
+    uint8_t *to;
+    enum gpu_form form;
+    uint32_t rows;
+};
+
 /* One number from one or two, element by element. */
 enum gpu_rowwise {
     GPU_ADD,
@@ -36,13 +53,30 @@ enum gpu_rowwise {
     GPU_GELU,
     GPU_GELU_EXACT,
     GPU_GATE, /* the second has one column */
+    GPU_GELU_MUL,
+    GPU_GELU_EXACT_MUL,
 };
-void gpu_rowwise_run(struct CUstream_st *s, enum gpu_rowwise what, struct gpu_rows a,
-                     struct gpu_rows b, struct gpu_rows out, struct gpu_shape shape, float p);
+/* `first`: where the GELU of one of the last two goes besides; data NULL: nowhere. */
+struct gpu_rowwise_call {
+    enum gpu_rowwise what;
+    struct gpu_rows a, b, first, out;
+    float p;
+    struct gpu_formed formed;
+};
+void gpu_rowwise_run(struct CUstream_st *s, const struct gpu_rowwise_call *c,
+                     struct gpu_shape shape);
 
-/* Each `part` of a row by itself; `bias`: of a layer norm, NULL: an RMS norm. */
-void gpu_norm(struct CUstream_st *s, struct gpu_rows in, const float *weight, const float *bias,
-              float epsilon, uint32_t part, struct gpu_rows out, struct gpu_shape shape);
+/* Each `part` of a row by itself; `bias`: of a layer norm, NULL: an RMS norm. With an addend (data
+ * NULL: none) of in + addend, which is written to `sum`; then and where rows are formed a row is
+ * one part. */
+struct gpu_norm {
+    struct gpu_rows in, addend, sum, out;
+    const float *weight, *bias;
+    float epsilon;
+    uint32_t part;
+    struct gpu_formed formed;
+};
+void gpu_norm_run(struct CUstream_st *s, const struct gpu_norm *n, struct gpu_shape shape);
 
 /* Rows of a table by ids (NULL: row `first` for all), and of float32 rows by their numbers. */
 void gpu_embed(struct CUstream_st *s, int dtype, const void *table, uint64_t row_bytes,
@@ -77,7 +111,8 @@ struct gpu_product {
     uint32_t inputs, outputs, rows;
     struct gpu_rows in, addend, out; /* addend.data and bias may be NULL */
     const float *bias;
-    uint8_t *numbers; /* room of gpu_decode_input_bytes, for products of integers; NULL: float32 */
+    uint8_t *numbers;  /* room of gpu_decode_input_bytes, for products of integers; NULL: float32 */
+    bool numbers_made; /* the rows are there as integers already */
     struct gpu_pairs pairs; /* used 0: one matrix for all rows */
 };
 bool gpu_product_knows(int dtype);
@@ -86,6 +121,9 @@ void gpu_product_run(struct CUstream_st *s, const struct gpu_product *p);
 /* Of few rows (decode.cu). */
 enum { GPU_DECODE_ROWS = 8 };
 bool gpu_decode_by_integers(int dtype);
+enum gpu_form gpu_decode_form(int dtype);
+/* How many rows are made for so many: those past the last are zero. */
+uint32_t gpu_decode_rows(uint32_t rows);
 uint64_t gpu_decode_input_bytes(uint32_t inputs, uint32_t rows);
 bool gpu_decode_fits(const struct gpu_product *p);
 /* Pairs by integers; numbers are of each row, or of each pair where these have inputs of their own.
@@ -205,8 +243,15 @@ struct gpu_attention {
     float *parts_found; /* room of gpu_split_bytes */
 };
 enum { GPU_HEAD_DIM_MAX = 576 };
-/* Writes keys and values of the rows, then attends. */
-void gpu_attend(struct CUstream_st *s, const struct gpu_attention *a);
+/* Rotation of queries and keys on their way to attention: what lies in a.q and a.k is made of `in`.
+ */
+struct gpu_turn {
+    struct gpu_rope how[2];
+    struct gpu_rows in[2], angles[2], out[2];
+};
+/* Writes keys and values of the rows, then attends; `turn`: queries and keys are rotated before, by
+ * the same kernel that writes (NULL: they are already). */
+void gpu_attend(struct CUstream_st *s, const struct gpu_attention *a, const struct gpu_turn *turn);
 /* Tiles, with tensor cores (flash.cu): capability 7.5 and later. */
 bool gpu_flash_knows(int kv_format, uint32_t head_dim, uint32_t value_dim, uint32_t parts);
 void gpu_flash(struct CUstream_st *s, const struct gpu_attention *a);

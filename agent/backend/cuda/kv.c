@@ -43,10 +43,8 @@ static bool splits_choose(struct cuda_stream *s, struct gpu_attention *a, uint32
         a->splits = 0;
         return true;
     }
-    if (!cuda_room_take(s, &s->scratch, gpu_split_bytes(a)))
-        return false;
-    a->parts_found = s->scratch.device;
-    return true;
+    a->parts_found = cuda_scratch_take(s, gpu_split_bytes(a));
+    return a->parts_found != NULL;
 }
 
 void cuda_attention_run(struct cuda_stream *s, const struct cuda_op *op, const struct tensor *in,
@@ -89,7 +87,7 @@ void cuda_attention_run(struct cuda_stream *s, const struct cuda_op *op, const s
     how.pages = (const uint32_t *)(how.tiles + how.n_tiles);
     if (!splits_choose(s, &how, layout.n_seen))
         return;
-    gpu_attend(s->stream, &how);
+    gpu_attend(s->stream, &how, s->rotates);
 }
 
 /* ---- to and from host memory ---- */

@@ -79,17 +79,17 @@ uint64_t cuda_matmul_scratch_bytes(const struct device *device, const struct wei
 
 /* ---- many rows ---- */
 
+/* `there`: the rows are in the scratch as halves already. */
 static void halves_run(struct cuda_stream *s, const struct cuda_weight *w,
-                       const struct gpu_product *p)
+                       const struct gpu_product *p, bool there)
 {
     const struct cuda_device *d = s->device;
     struct matmul_room room = room_of(d, w->dtype, p->inputs, p->outputs, p->rows);
-    if (!cuda_room_take(s, &s->scratch, room.bytes))
-        return;
     uint8_t *in = s->scratch.device, *panel = in + room.in_bytes, *work = panel + room.panel_bytes;
     bool bf16 = half_is_bf16(d, w->dtype);
-    gpu_narrow(s->stream, bf16 ? DTYPE_BF16 : DTYPE_F16, p->in, in,
-               (uint64_t)p->inputs * HALF_BYTES, (struct gpu_shape){p->rows, p->inputs});
+    if (!there)
+        gpu_narrow(s->stream, bf16 ? DTYPE_BF16 : DTYPE_F16, p->in, in,
+                   (uint64_t)p->inputs * HALF_BYTES, (struct gpu_shape){p->rows, p->inputs});
     for (uint32_t c = 0, n; c < p->outputs; c += n) {
         n = p->outputs - c < room.panel ? p->outputs - c : room.panel;
         struct gpu_half_product one = {
@@ -136,14 +136,13 @@ static bool halves_fit(const struct cuda_stream *s, const struct cuda_weight *w,
            gpu_blas_fits(&whole);
 }
 
-void cuda_matmul_run(struct cuda_stream *s, const struct cuda_op *op, const struct tensor *in,
-                     const struct tensor *out, const struct op_batch *batch)
+static struct gpu_product product_of(const struct cuda_op *op, const struct tensor *in,
+                                     const struct tensor *out)
 {
     const struct cuda_weight *w = (const struct cuda_weight *)op->request.weights[0],
                              *bias = (const struct cuda_weight *)op->request.weights[1];
     bool adds = op->request.op->n_inputs > 1;
-    (void)batch;
-    struct gpu_product p = {
+    return (struct gpu_product){
         .dtype = (int)w->dtype,
         .weight = w->data,
         .row_bytes = w->row_bytes,
@@ -157,14 +156,47 @@ void cuda_matmul_run(struct cuda_stream *s, const struct cuda_op *op, const stru
         .out = {tensor_row(out, 0), out->strides[0]},
         .bias = bias ? bias->data : NULL,
     };
-    if (halves_fit(s, w, &p)) {
-        halves_run(s, w, &p);
+}
+
+static struct cuda_form form_of(const struct cuda_stream *s, const struct cuda_weight *w,
+                                const struct gpu_product *p)
+{
+    struct cuda_form f = {
+        .rows = p->in, .n_rows = p->rows, .width = p->inputs, .form = GPU_FORM_NONE};
+    if (halves_fit(s, w, p)) {
+        f.form = half_is_bf16(s->device, w->dtype) ? GPU_FORM_BF16 : GPU_FORM_F16;
+        f.room_bytes = room_of(s->device, w->dtype, p->inputs, p->outputs, p->rows).bytes;
+    } else if (!w->f32 && !p->turned && p->rows <= GPU_DECODE_ROWS) {
+        f.form = gpu_decode_form(p->dtype);
+        f.room_bytes = gpu_decode_input_bytes(p->inputs, GPU_DECODE_ROWS);
+    }
+    return f;
+}
+
+struct cuda_form cuda_matmul_form(const struct cuda_stream *s, const struct cuda_op *op,
+                                  const struct tensor *in, const struct tensor *out)
+{
+    const struct gpu_product p = product_of(op, in, out);
+    return form_of(s, (const struct cuda_weight *)op->request.weights[0], &p);
+}
+
+void cuda_matmul_run(struct cuda_stream *s, const struct cuda_op *op, const struct tensor *in,
+                     const struct tensor *out, const struct op_batch *batch)
+{
+    const struct cuda_weight *w = (const struct cuda_weight *)op->request.weights[0];
+    struct gpu_product p = product_of(op, in, out);
+    const struct cuda_form form = form_of(s, w, &p);
+    bool there = cuda_form_is_there(s, &form);
+    (void)batch;
+    if (form.form != GPU_FORM_NONE && !there && !cuda_scratch_take(s, form.room_bytes))
         return;
+    if (form.form == GPU_FORM_F16 || form.form == GPU_FORM_BF16) {
+        halves_run(s, w, &p, there);
+    } else {
+        p.numbers = form.form != GPU_FORM_NONE ? s->scratch.device : NULL;
+        p.numbers_made = there;
+        gpu_product_run(s->stream, &p);
     }
-    if (!w->f32 && !p.turned && p.rows <= GPU_DECODE_ROWS && gpu_decode_by_integers(p.dtype)) {
-        if (!cuda_room_take(s, &s->scratch, gpu_decode_input_bytes(p.inputs, GPU_DECODE_ROWS)))
-            return;
-        p.numbers = s->scratch.device;
-    }
-    gpu_product_run(s->stream, &p);
+    if (form.form != GPU_FORM_NONE)
+        cuda_form_note(s, &form);
 }

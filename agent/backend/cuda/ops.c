@@ -41,23 +41,47 @@ static void run_rows(struct cuda_stream *s, const struct cuda_op *op, const stru
     gpu_gather(s->stream, rows_of(&in[0]), tensor_row(&in[1], 0), rows_of(out), shape_of(out));
 }
 
-static void run_rms_norm(struct cuda_stream *s, const struct cuda_op *op, const struct tensor *in,
-                         const struct tensor *out, const struct op_batch *batch)
+/* ---- norms ---- */
+
+uint64_t cuda_norm_width(const struct cuda_op *op, const struct tensor *out)
 {
-    (void)batch;
-    gpu_norm(s->stream, rows_of(&in[0]), weight_of(op, 0)->data, NULL,
-             op->request.op->u.norm.epsilon, (uint32_t)weight_of(op, 0)->shape[0], rows_of(out),
-             shape_of(out));
+    return op->request.op->kind == OP_RMS_NORM ? weight_of(op, 0)->shape[0] : tensor_width(out);
 }
 
-static void run_layer_norm(struct cuda_stream *s, const struct cuda_op *op, const struct tensor *in,
-                           const struct tensor *out, const struct op_batch *batch)
+static struct gpu_norm norm_of(const struct cuda_op *op, const struct tensor *in,
+                               const struct tensor *out)
 {
-    (void)batch;
-    gpu_norm(s->stream, rows_of(&in[0]), weight_of(op, 0)->data, weight_of(op, 1)->data,
-             op->request.op->u.norm.epsilon, (uint32_t)tensor_width(out), rows_of(out),
-             shape_of(out));
+    bool layer = op->request.op->kind == OP_LAYER_NORM;
+    return (struct gpu_norm){.in = rows_of(in),
+                             .out = rows_of(out),
+                             .weight = weight_of(op, 0)->data,
+                             .bias = layer ? weight_of(op, 1)->data : NULL,
+                             .epsilon = op->request.op->u.norm.epsilon,
+                             .part = (uint32_t)cuda_norm_width(op, out)};
 }
+
+static void run_norm(struct cuda_stream *s, const struct cuda_op *op, const struct tensor *in,
+                     const struct tensor *out, const struct op_batch *batch)
+{
+    struct gpu_norm n = norm_of(op, in, out);
+    (void)batch;
+    n.formed = s->making;
+    gpu_norm_run(s->stream, &n, shape_of(out));
+}
+
+void cuda_norm_run(struct cuda_stream *s, const struct cuda_op *op, const struct op_call *add,
+                   const struct op_call *norm, const struct gpu_formed *formed)
+{
+    struct gpu_norm n = norm_of(op, &add->inputs[0], &norm->out);
+    n.addend = rows_of(&add->inputs[1]);
+    n.sum = rows_of(&add->out);
+    n.formed = *formed;
+    cuda_form_written(s, &add->out);
+    cuda_form_written(s, &norm->out);
+    gpu_norm_run(s->stream, &n, shape_of(&norm->out));
+}
+
+/* ---- rotation ---- */
 
 static void run_rope_angles(struct cuda_stream *s, const struct cuda_op *op,
                             const struct tensor *in, const struct tensor *out,
@@ -70,28 +94,70 @@ static void run_rope_angles(struct cuda_stream *s, const struct cuda_op *op,
                     (uint32_t)out->shape[0]);
 }
 
-static void run_rope(struct cuda_stream *s, const struct cuda_op *op, const struct tensor *in,
-                     const struct tensor *out, const struct op_batch *batch)
+static struct gpu_rope rope_of(const struct cuda_op *op, const struct tensor *out)
 {
     const struct op_rope *rope = &op->request.op->u.rope;
     uint32_t pairs = (uint32_t)rope->config->dims / 2, head_dim = (uint32_t)rope->head_dim;
     bool by_pairs = rope->config->style == ROPE_PAIRS;
-    const struct gpu_rope how = {.heads = (uint32_t)tensor_width(out) / head_dim,
-                                 .head_dim = head_dim,
-                                 .first = (uint32_t)rope->first,
-                                 .pairs = pairs,
-                                 .step = by_pairs ? 2 : 1,
-                                 .partner = by_pairs ? 1 : pairs};
+    return (struct gpu_rope){.heads = (uint32_t)tensor_width(out) / head_dim,
+                             .head_dim = head_dim,
+                             .first = (uint32_t)rope->first,
+                             .pairs = pairs,
+                             .step = by_pairs ? 2 : 1,
+                             .partner = by_pairs ? 1 : pairs};
+}
+
+static void run_rope(struct cuda_stream *s, const struct cuda_op *op, const struct tensor *in,
+                     const struct tensor *out, const struct op_batch *batch)
+{
+    const struct gpu_rope how = rope_of(op, out);
     (void)batch;
     gpu_rope_run(s->stream, &how, rows_of(&in[0]), rows_of(&in[1]), rows_of(out),
                  (uint32_t)out->shape[0]);
 }
 
+struct gpu_turn cuda_turn_of(const struct op_call *q, const struct op_call *k)
+{
+    const struct op_call *both[2] = {q, k};
+    struct gpu_turn turn;
+    for (int i = 0; i < 2; i++) {
+        turn.how[i] = rope_of((const struct cuda_op *)both[i]->op, &both[i]->out);
+        turn.in[i] = rows_of(&both[i]->inputs[0]);
+        turn.angles[i] = rows_of(&both[i]->inputs[1]);
+        turn.out[i] = rows_of(&both[i]->out);
+    }
+    return turn;
+}
+
+/* ---- element by element ---- */
+
 static void rowwise_put(struct cuda_stream *s, enum gpu_rowwise what, const struct tensor *a,
                         const struct tensor *b, const struct tensor *out, float p)
 {
-    gpu_rowwise_run(s->stream, what, rows_of(a), b ? rows_of(b) : (struct gpu_rows){0},
-                    rows_of(out), shape_of(out), p);
+    const struct gpu_rowwise_call c = {.what = what,
+                                       .a = rows_of(a),
+                                       .b = b ? rows_of(b) : (struct gpu_rows){0},
+                                       .out = rows_of(out),
+                                       .p = p,
+                                       .formed = s->making};
+    gpu_rowwise_run(s->stream, &c, shape_of(out));
+}
+
+void cuda_gelu_mul_run(struct cuda_stream *s, const struct op_call *gelu, const struct tensor *by,
+                       const struct op_call *mul, const struct gpu_formed *formed)
+{
+    const struct cuda_op *op = (const struct cuda_op *)gelu->op;
+    bool apart = tensor_row(&gelu->out, 0) != tensor_row(&mul->out, 0);
+    const struct gpu_rowwise_call c = {.what = op->request.op->u.gelu.exact ? GPU_GELU_EXACT_MUL
+                                                                            : GPU_GELU_MUL,
+                                       .a = rows_of(&gelu->inputs[0]),
+                                       .b = rows_of(by),
+                                       .first = apart ? rows_of(&gelu->out) : (struct gpu_rows){0},
+                                       .out = rows_of(&mul->out),
+                                       .formed = *formed};
+    cuda_form_written(s, &gelu->out);
+    cuda_form_written(s, &mul->out);
+    gpu_rowwise_run(s->stream, &c, shape_of(&mul->out));
 }
 
 static void run_two(struct cuda_stream *s, const struct cuda_op *op, const struct tensor *in,
@@ -123,8 +189,8 @@ static void run_gelu(struct cuda_stream *s, const struct cuda_op *op, const stru
 static const cuda_op_fn ops[OP_KIND_COUNT] = {
     [OP_EMBED] = run_embed,
     [OP_ROWS] = run_rows,
-    [OP_RMS_NORM] = run_rms_norm,
-    [OP_LAYER_NORM] = run_layer_norm,
+    [OP_RMS_NORM] = run_norm,
+    [OP_LAYER_NORM] = run_norm,
     [OP_MATMUL] = cuda_matmul_run,
     [OP_ROPE_ANGLES] = run_rope_angles,
     [OP_ROPE] = run_rope,
@@ -148,6 +214,20 @@ bool cuda_op_supports(enum op_kind kind, enum dtype weight)
 {
     return (unsigned)kind < OP_KIND_COUNT && ops[kind] && weight < DTYPE_WEIGHT_COUNT &&
            gpu_product_knows((int)weight);
+}
+
+bool cuda_op_forms(const struct cuda_op *op, const struct tensor *out)
+{
+    switch (op->request.op->kind) {
+    case OP_RMS_NORM:
+    case OP_LAYER_NORM: return cuda_norm_width(op, out) == tensor_width(out);
+    case OP_SILU_MUL:
+    case OP_MUL:
+    case OP_ADD:
+    case OP_GELU:
+    case OP_GATE_ROWS: return true;
+    default: return false;
+    }
 }
 
 /* frequencies[2][pairs] of positions, as loop_rope_angles has them. */
@@ -222,6 +302,7 @@ void cuda_op_run(struct stream *stream, const struct device_op *op, const struct
     struct cuda_stream *s = (struct cuda_stream *)stream;
     const struct cuda_op *own = (const struct cuda_op *)op;
     cuda_note(s, gpu_use(s->device->ordinal));
+    cuda_form_written(s, out);
     if (out->shape[0])
         ops[own->request.op->kind](s, own, in, out, batch);
     cuda_note(s, gpu_launched());

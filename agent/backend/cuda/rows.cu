@@ -1,7 +1,7 @@
 /* Operators on rows: element by element, norms, gathering, rotation. */
-#include "agent/backend/cuda/cuda.cuh"
 #include "agent/backend/cuda/formats.cuh"
-#include "agent/backend/cuda/kernels.h"
+#include "agent/backend/cuda/forms.cuh"
+#include "agent/backend/cuda/rope.cuh"
 
 enum { ROW_THREADS = 256 };
 
@@ -15,61 +15,95 @@ static __device__ float rowwise_value(gpu_rowwise what, float a, float b, float 
     case GPU_SILU_MUL: return a / (1.0f + expf(-a)) * b;
     case GPU_SCALE: return a * p;
     case GPU_SOFT_CAP: return p * tanhf(a / p);
+    case GPU_GELU_MUL:
     case GPU_GELU: return 0.5f * a * (1.0f + tanhf(0.797884561f * (a + 0.044715f * a * a * a)));
+    case GPU_GELU_EXACT_MUL:
     case GPU_GELU_EXACT: return 0.5f * a * (1.0f + erff(0.707106781f * a));
     case GPU_GATE: return a * (1.0f / (1.0f + expf(-b)));
     }
     return 0;
 }
 
+/* Rows that are formed, and are as many as a product takes at once. */
+static uint32_t rows_with(const gpu_formed &f, uint32_t rows)
+{
+    return f.form != GPU_FORM_NONE && f.rows > rows ? f.rows : rows;
+}
+
 /* Rows lie along x, a row's parts along y. */
-__global__ void rowwise_kernel(gpu_rowwise what, gpu_rows a, gpu_rows b, gpu_rows out,
-                               uint32_t width, float p)
+__global__ void rowwise_kernel(gpu_rowwise_call c, uint32_t rows, uint32_t width)
 {
     uint64_t r = blockIdx.x;
     uint32_t i = blockIdx.y * blockDim.x + threadIdx.x;
+    float value = 0;
     if (i >= width)
         return;
-    float second = b.data ? b.data[r * b.stride + (what == GPU_GATE ? 0 : i)] : 0;
-    out.data[r * out.stride + i] = rowwise_value(what, a.data[r * a.stride + i], second, p);
+    if (r < rows) {
+        float second = c.b.data ? c.b.data[r * c.b.stride + (c.what == GPU_GATE ? 0 : i)] : 0;
+        value = rowwise_value(c.what, c.a.data[r * c.a.stride + i], second, c.p);
+        if (c.first.data)
+            c.first.data[r * c.first.stride + i] = value;
+        if (c.what == GPU_GELU_MUL || c.what == GPU_GELU_EXACT_MUL)
+            value *= second;
+        c.out.data[r * c.out.stride + i] = value;
+    }
+    form_put(c.formed, r, width, i, value);
 }
 
-void gpu_rowwise_run(struct CUstream_st *s, enum gpu_rowwise what, struct gpu_rows a,
-                     struct gpu_rows b, struct gpu_rows out, struct gpu_shape shape, float p)
+void gpu_rowwise_run(struct CUstream_st *s, const struct gpu_rowwise_call *c,
+                     struct gpu_shape shape)
 {
-    dim3 grid(shape.rows, blocks_for(shape.width, ROW_THREADS));
+    dim3 grid(rows_with(c->formed, shape.rows), blocks_for(shape.width, ROW_THREADS));
     if (shape.rows && shape.width)
-        CUDA_LAUNCH(rowwise_kernel, grid, ROW_THREADS, s)(what, a, b, out, shape.width, p);
+        CUDA_LAUNCH(rowwise_kernel, grid, ROW_THREADS, s)(*c, shape.rows, shape.width);
 }
 
 /* ---- norms ---- */
 
-__global__ void norm_kernel(gpu_rows in, const float *weight, const float *bias, float epsilon,
-                            uint32_t part, gpu_rows out)
+/* A row's sums, of which a thread reads its own alone again. */
+static __device__ __forceinline__ const float *addend_add(const gpu_norm &n, const float *x)
 {
-    __shared__ float means[ROW_THREADS / WARP], squares[ROW_THREADS / WARP];
-    const float *x = in.data + blockIdx.x * in.stride + (uint64_t)blockIdx.y * part;
-    float *to = out.data + blockIdx.x * out.stride + (uint64_t)blockIdx.y * part;
-    float sum = 0, mean = 0;
-    if (bias) {
-        for (uint32_t i = threadIdx.x; i < part; i += blockDim.x)
-            sum += x[i];
-        mean = block_sum(sum, means) / (float)part;
-    }
-    sum = 0;
-    for (uint32_t i = threadIdx.x; i < part; i += blockDim.x)
-        sum += (x[i] - mean) * (x[i] - mean);
-    float scale = 1.0f / sqrtf(block_sum(sum, squares) / (float)part + epsilon);
-    for (uint32_t i = threadIdx.x; i < part; i += blockDim.x)
-        to[i] = (x[i] - mean) * scale * weight[i] + (bias ? bias[i] : 0);
+    const float *y = n.addend.data + blockIdx.x * n.addend.stride;
+    float *sums = n.sum.data + blockIdx.x * n.sum.stride;
+    for (uint32_t i = threadIdx.x; i < n.part; i += blockDim.x)
+        sums[i] = x[i] + y[i];
+    return sums;
 }
 
-void gpu_norm(struct CUstream_st *s, struct gpu_rows in, const float *weight, const float *bias,
-              float epsilon, uint32_t part, struct gpu_rows out, struct gpu_shape shape)
+__global__ void norm_kernel(gpu_norm n, uint32_t rows)
 {
-    dim3 grid(shape.rows, shape.width / part);
+    __shared__ float means[ROW_THREADS / WARP], squares[ROW_THREADS / WARP];
+    const float *x = n.in.data + blockIdx.x * n.in.stride + (uint64_t)blockIdx.y * n.part;
+    float *to = n.out.data + blockIdx.x * n.out.stride + (uint64_t)blockIdx.y * n.part;
+    float sum = 0, mean = 0;
+    if (blockIdx.x >= rows) {
+        for (uint32_t i = threadIdx.x; i < n.part; i += blockDim.x)
+            form_put(n.formed, blockIdx.x, n.part, i, 0);
+        return;
+    }
+    if (n.addend.data)
+        x = addend_add(n, x);
+    if (n.bias) {
+        for (uint32_t i = threadIdx.x; i < n.part; i += blockDim.x)
+            sum += x[i];
+        mean = block_sum(sum, means) / (float)n.part;
+    }
+    sum = 0;
+    for (uint32_t i = threadIdx.x; i < n.part; i += blockDim.x)
+        sum += (x[i] - mean) * (x[i] - mean);
+    float scale = 1.0f / sqrtf(block_sum(sum, squares) / (float)n.part + n.epsilon);
+    for (uint32_t i = threadIdx.x; i < n.part; i += blockDim.x) {
+        float value = (x[i] - mean) * scale * n.weight[i] + (n.bias ? n.bias[i] : 0);
+        to[i] = value;
+        form_put(n.formed, blockIdx.x, n.part, i, value);
+    }
+}
+
+void gpu_norm_run(struct CUstream_st *s, const struct gpu_norm *n, struct gpu_shape shape)
+{
+    dim3 grid(rows_with(n->formed, shape.rows), shape.width / n->part);
     if (shape.rows)
-        CUDA_LAUNCH(norm_kernel, grid, ROW_THREADS, s)(in, weight, bias, epsilon, part, out);
+        CUDA_LAUNCH(norm_kernel, grid, ROW_THREADS, s)(*n, shape.rows);
 }
 
 /* ---- gathering ---- */
@@ -137,25 +171,10 @@ void gpu_rope_angles(struct CUstream_st *s, const double *frequencies, double ma
         CUDA_LAUNCH(rope_angles_kernel, rows, 64, s)(frequencies, magnitude, pairs, positions, out);
 }
 
-/* A head's elements that rotate are a thread's pair each; the others are one thread's each. */
 __global__ void rope_kernel(gpu_rope how, gpu_rows in, gpu_rows angles, gpu_rows out)
 {
-    uint32_t turned = 2 * how.pairs, each = how.head_dim - how.pairs;
-    const float *turn = angles.data + blockIdx.x * angles.stride;
-    for (uint32_t n = threadIdx.x; n < how.heads * each; n += blockDim.x) {
-        uint32_t i = n % each, head = n / each * how.head_dim;
-        const float *from = in.data + blockIdx.x * in.stride + head;
-        float *to = out.data + blockIdx.x * out.stride + head;
-        if (i >= how.pairs) {
-            uint32_t rest = i - how.pairs, at = rest < how.first ? rest : rest + turned;
-            to[at] = from[at];
-            continue;
-        }
-        uint32_t a = how.first + i * how.step, b = a + how.partner;
-        float c = turn[i * 2], sine = turn[i * 2 + 1], x = from[a], y = from[b];
-        to[a] = x * c - y * sine;
-        to[b] = x * sine + y * c;
-    }
+    rope_row(how, in.data + blockIdx.x * in.stride, angles.data + blockIdx.x * angles.stride,
+             out.data + blockIdx.x * out.stride);
 }
 
 void gpu_rope_run(struct CUstream_st *s, const struct gpu_rope *how, struct gpu_rows in,
@@ -168,21 +187,6 @@ void gpu_rope_run(struct CUstream_st *s, const struct gpu_rope *how, struct gpu_
 /* ---- number formats of rows ---- */
 
 enum { WIRE = 64, WIRE_BYTES = 72, WIRE_KEPT = -128 };
-
-static __device__ unsigned short narrow_f16(float v)
-{
-    v = v > 65504.0f ? 65504.0f : v;
-    v = v < -65504.0f ? -65504.0f : v;
-    return __half_as_ushort(__float2half_rn(v));
-}
-
-static __device__ unsigned short narrow_bf16(float v)
-{
-    unsigned bits = __float_as_uint(v);
-    if ((bits & 0x7fffffff) > 0x7f800000)
-        return (unsigned short)(bits >> 16 | 0x40);
-    return (unsigned short)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
 
 __global__ void narrow_half_kernel(int dtype, gpu_rows in, uint16_t *out, uint64_t out_stride,
                                    uint32_t width)
