@@ -5,6 +5,8 @@
 
 #include <stdlib.h>
 
+#include "coordinator/deployment.h"
+#include "coordinator/member.h"
 #include "tests/sim/cluster.h"
 #include "tests/test.h"
 
@@ -58,6 +60,21 @@ static inline uint64_t sim_described(struct sim *s, const char *part, const char
     return (uint64_t)json_integer_value(v);
 }
 
+/* Every stage that agents hold is one of a deployment that there is, as that is now. */
+static inline bool sim_has_no_strays(struct sim *s)
+{
+    for (size_t i = 0; s->core && i < s->core->n_members; i++) {
+        const struct member *m = s->core->members[i];
+        for (size_t k = 0; member_present(m) && k < m->n_held; k++) {
+            const struct member_held *h = &m->held[k];
+            const struct deployment *d = deployment_of_id(s->core, h->deployment);
+            if (!d || (deployment_serves(d) && h->generation != d->generation))
+                return false;
+        }
+    }
+    return true;
+}
+
 /* A request is served as if nothing had been, and `quiet_ms` later nobody keeps anything. */
 static inline void is_clean_of(struct sim *s, const char *name, uint64_t quiet_ms)
 {
@@ -72,6 +89,9 @@ static inline void is_clean_of(struct sim *s, const char *name, uint64_t quiet_m
     if (sim_leftovers(s))
         fail_msg("seed %llu: %llu things are left over", (unsigned long long)s->seed,
                  (unsigned long long)sim_leftovers(s));
+    if (!sim_run_until(s, sim_has_no_strays, 5000))
+        fail_msg("seed %llu: an agent holds a stage that is of no use any more",
+                 (unsigned long long)s->seed);
     if (s->wrong)
         fail_msg("seed %llu: %llu things went wrong", (unsigned long long)s->seed,
                  (unsigned long long)s->wrong);
