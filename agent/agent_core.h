@@ -63,6 +63,7 @@ enum {
     AGENT_ORPHAN_MOST_MS = 3600000,
     AGENT_MAX_REMAINS = 256, /* answers of sequences that have ended, for the next coordinator */
     AGENT_REMAINS_BYTES = 16 << 20, /* of all of them */
+    AGENT_SCORES_BYTES = 16 << 20,  /* of the answers of open ones */
     AGENT_ALIVE_MS = 500,           /* between two signs of life over a stage's links */
     AGENT_SILENCE_MS = 2500, /* nothing from the stage before for so long: the hop does not work */
     AGENT_HOLD_LIMIT_MS = 10000,   /* a run whose sequence nobody opens is given up after so long */

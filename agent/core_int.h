@@ -112,6 +112,8 @@ struct core_sequence {
     uint32_t *answer; /* last stage, of a stream: [n_answer] of the `sampled` tokens; fewer: there
                          was no memory for them */
     size_t n_answer, room_answer;
+    struct score *scores; /* of these, [n_scores], where they are asked for; or fewer */
+    size_t n_scores, room_scores;
     const char *finish; /* with `ended`: behind its last token */
     struct core_sequence *next_dead;
 };
@@ -122,6 +124,8 @@ struct core_remains {
     uint64_t ended_ns;
     uint32_t *answer; /* [n_answer] */
     size_t n_answer;
+    struct score *scores; /* [n_scores] */
+    size_t n_scores;
     uint64_t unheard, heard;
     const char *finish; /* "": it was cut off */
 };
@@ -219,7 +223,8 @@ struct agent_core {
     size_t n_kv_awaiting;                           /* sequences that await keys and values */
     struct core_remains remains[AGENT_MAX_REMAINS]; /* [n_remains], the oldest first */
     size_t n_remains, remains_bytes;
-    uint64_t orphan_ns; /* so long sequences go on without a coordinator */
+    size_t scores_bytes; /* of sequences that are open */
+    uint64_t orphan_ns;  /* so long sequences go on without a coordinator */
     uint64_t last_slot, last_ticket;
 
     struct batch passed; /* goes on without having run */
@@ -386,9 +391,9 @@ void core_spill_back(struct agent_core *c, const struct core_stage *s,
 
 /* Of a sequence that has been opened: what it has of its answer already. */
 void core_stream_begin(const struct core_stage *s, struct core_sequence *own);
-/* The last stage has said n more of its tokens. */
-void core_stream_said(const struct agent_core *c, struct core_sequence *own, const uint32_t *ids,
-                      size_t n);
+/* The last stage has said n more of its tokens, with these scores of each (NULL: none). */
+void core_stream_said(struct agent_core *c, struct core_sequence *own, const uint32_t *ids,
+                      const struct score *scores, size_t n);
 /* The sequence has ended on this stage, for whatever reason: its answer is kept for a while. */
 void core_stream_left(struct agent_core *c, const struct core_stage *s, struct core_sequence *own);
 /* Tells a coordinator that has started again what is open, and what is left of others. */

@@ -46,6 +46,7 @@ void core_sequence_free(struct core_sequence *s)
     drafts_destroy(s->drafts);
     free(s->slices);
     free(s->answer);
+    free(s->scores);
     free(s);
 }
 

@@ -6,8 +6,9 @@
 #include "agent/core_int.h"
 #include "common/vector.h"
 
-/* Tokens in one message: a quarter of the bytes that it may have; a single row may have more. */
-enum { TOLD_MOST_IDS = 2 << 20 };
+/* Tokens and scores in one message, as words: a quarter of the bytes that it may have; a single row
+ * may have more. */
+enum { TOLD_MOST_WORDS = 2 << 20 };
 
 static bool stream_is_told(const struct core_stage *s, const struct core_sequence *own)
 {
@@ -23,6 +24,37 @@ static void answer_add(struct core_sequence *own, const uint32_t *ids, size_t n)
     own->n_answer += n;
 }
 
+/* Those of all its tokens or none: where there is no room for more they are forgotten. */
+static void scores_drop(struct agent_core *c, struct core_sequence *own)
+{
+    c->scores_bytes -= own->n_scores * sizeof *own->scores;
+    free(own->scores);
+    own->scores = NULL;
+    own->n_scores = own->room_scores = 0;
+}
+
+static void scores_add(struct agent_core *c, struct core_sequence *own, const struct score *scores,
+                       size_t n)
+{
+    size_t before = own->open.said_scores * (own->n_answer - n), more = own->open.said_scores * n,
+           bytes = more * sizeof *scores;
+    if (!more || own->n_scores != before) /* or it had some elsewhere */
+        return;
+    if (!scores || c->scores_bytes + bytes > AGENT_SCORES_BYTES ||
+        !vector_reserve(own->scores, own->room_scores, before + more)) {
+        scores_drop(c, own);
+        return;
+    }
+    memcpy(own->scores + before, scores, bytes);
+    own->n_scores += more;
+    c->scores_bytes += bytes;
+}
+
+static struct pack_span scores_span(const struct score *scores, size_t n)
+{
+    return (struct pack_span){(const uint8_t *)scores, n * sizeof *scores};
+}
+
 void core_stream_begin(const struct core_stage *s, struct core_sequence *own)
 {
     const struct message_sequence_open *o = &own->open;
@@ -30,11 +62,14 @@ void core_stream_begin(const struct core_stage *s, struct core_sequence *own)
         answer_add(own, o->prompt.items + o->prompt.count - o->sampled, o->sampled);
 }
 
-void core_stream_said(const struct agent_core *c, struct core_sequence *own, const uint32_t *ids,
-                      size_t n)
+void core_stream_said(struct agent_core *c, struct core_sequence *own, const uint32_t *ids,
+                      const struct score *scores, size_t n)
 {
-    if (own->open.stream && own->n_answer + n == own->sampled) /* else there is a gap */
+    if (own->open.stream && own->n_answer + n == own->sampled) { /* else there is a gap */
         answer_add(own, ids, n);
+        if (own->n_answer == own->sampled)
+            scores_add(c, own, scores, n);
+    }
     own->unheard = own->heard == c->acks ? own->unheard + n : n;
     own->heard = c->acks;
 }
@@ -43,18 +78,22 @@ void core_stream_said(const struct agent_core *c, struct core_sequence *own, con
 
 static void remains_drop_first(struct agent_core *c)
 {
-    free(c->remains[0].answer);
-    c->remains_bytes -= c->remains[0].n_answer * sizeof *c->remains[0].answer;
+    struct core_remains *r = &c->remains[0];
+    c->remains_bytes -= r->n_answer * sizeof *r->answer + r->n_scores * sizeof *r->scores;
+    free(r->answer);
+    free(r->scores);
     c->n_remains--;
     memmove(&c->remains[0], &c->remains[1], c->n_remains * sizeof *c->remains);
 }
 
 void core_stream_left(struct agent_core *c, const struct core_stage *s, struct core_sequence *own)
 {
-    size_t bytes = own->n_answer * sizeof *own->answer;
+    size_t bytes = own->n_answer * sizeof *own->answer + own->n_scores * sizeof *own->scores;
     if (!stream_is_told(s, own) || !own->n_answer || own->n_answer != own->sampled ||
-        bytes > AGENT_REMAINS_BYTES)
+        bytes > AGENT_REMAINS_BYTES) {
+        scores_drop(c, own);
         return;
+    }
     while (c->n_remains == AGENT_MAX_REMAINS ||
            (c->n_remains && c->remains_bytes + bytes > AGENT_REMAINS_BYTES))
         remains_drop_first(c);
@@ -66,12 +105,16 @@ void core_stream_left(struct agent_core *c, const struct core_stage *s, struct c
                                                        .ended_ns = c->now_ns,
                                                        .answer = own->answer,
                                                        .n_answer = own->n_answer,
+                                                       .scores = own->scores,
+                                                       .n_scores = own->n_scores,
                                                        .unheard = own->unheard,
                                                        .heard = own->heard,
                                                        .finish = own->finish ? own->finish : ""};
     c->remains_bytes += bytes;
+    c->scores_bytes -= own->n_scores * sizeof *own->scores;
     own->answer = NULL;
-    own->n_answer = own->room_answer = 0;
+    own->scores = NULL;
+    own->n_answer = own->room_answer = own->n_scores = own->room_scores = 0;
 }
 
 void core_remains_free(struct agent_core *c)
@@ -85,7 +128,7 @@ void core_remains_free(struct agent_core *c)
 /* Rows that wait to be said. */
 struct streams_told {
     struct message_stream *rows; /* in the scratch */
-    size_t n, room, n_ids;
+    size_t n, room, n_words;
 };
 
 static void streams_send(struct agent_core *c, struct streams_told *t, bool whole)
@@ -98,7 +141,8 @@ static void streams_send(struct agent_core *c, struct streams_told *t, bool whol
 
 static void stream_add(struct agent_core *c, struct streams_told *t, struct message_stream row)
 {
-    if (t->n && (t->n == t->room || t->n_ids + row.ids.count > TOLD_MOST_IDS))
+    size_t words = row.ids.count + row.scores.size / sizeof(uint32_t);
+    if (t->n && (t->n == t->room || t->n_words + words > TOLD_MOST_WORDS))
         streams_send(c, t, false);
     if (!t->rows) {
         t->room = MESSAGE_MAX_STREAMS / 16;
@@ -109,8 +153,9 @@ static void stream_add(struct agent_core *c, struct streams_told *t, struct mess
         return;
     row.ids.items = arena_memdup(&c->scratch, row.ids.items, row.ids.count * sizeof *row.ids.items);
     row.ids.count = row.ids.items ? row.ids.count : 0;
+    row.scores = core_span(c, row.scores);
     t->rows[t->n++] = row;
-    t->n_ids += row.ids.count;
+    t->n_words += words;
 }
 
 static void stage_streams_add(struct agent_core *c, const struct core_stage *s,
@@ -131,6 +176,7 @@ static void stage_streams_add(struct agent_core *c, const struct core_stage *s,
                                                .sampled = own->sampled,
                                                .ids = {own->answer, own->n_answer},
                                                .unheard = own->heard == c->acks ? own->unheard : 0,
+                                               .scores = scores_span(own->scores, own->n_scores),
                                                .finish = own->finish ? own->finish : ""});
     }
 }
@@ -164,6 +210,7 @@ void core_streams_tell(struct agent_core *c)
                                            .sampled = r->n_answer,
                                            .ids = {r->answer, r->n_answer},
                                            .unheard = r->heard == c->acks ? r->unheard : 0,
+                                           .scores = scores_span(r->scores, r->n_scores),
                                            .finish = r->finish});
     }
     streams_send(c, &t, true);

@@ -43,7 +43,7 @@ static void tokens_say(struct agent_core *c, struct core_sequence *own, struct p
     size_t n_scores = scores ? ids.count * own->open.said_scores : 0;
     own->ended = finish[0] != '\0';
     own->finish = finish;
-    core_stream_said(c, own, ids.items, ids.count);
+    core_stream_said(c, own, ids.items, scores, ids.count);
     c->said[c->n_said++] =
         (struct message_said){.sequence = own->open.sequence,
                               .first = ids.count ? own->sampled - ids.count : 0,

@@ -215,7 +215,7 @@ int admission_request_open(struct coord *c, const struct request_spec *r, uint64
     s->fork = r->fork_of;
     s->forks = r->n_forks > 0;
     *id = s->request;
-    if (r->stream && !r->embed && !r->said_scores && !r->prompt_scores)
+    if (r->stream && !r->embed && !r->prompt_scores)
         stream_record_keep(c, s, r->stream, r->note);
     admission_advance(c, d);
     return 0;

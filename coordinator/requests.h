@@ -96,7 +96,7 @@ struct request_spec {
                                copied; NULL: nobody in particular */
     struct request_callbacks callbacks;
     /* A number by chance, the request's own: it outlives the coordinator, whose next run has it in
-     * `streams`. Not of one with `embed` or scores. 0: it ends with this run. */
+     * `streams`. Not of one with `embed` or scores of its prompt. 0: it ends with this run. */
     uint64_t stream;
     struct pack_span note; /* with `stream`: whatever the caller wants to have back then; copied */
 };
@@ -109,6 +109,8 @@ struct request_before {
                    tokens */
     const uint32_t *ids;
     size_t n;
+    const struct score *scores; /* as they were told, end token and all */
+    size_t n_scores;
     enum request_finish finish;
     struct request_usage usage;
 };

@@ -1,7 +1,9 @@
 #include "coordinator/sequence.h"
 
 #include <stdlib.h>
+#include <string.h>
 
+#include "common/vector.h"
 #include "coordinator/clients.h"
 #include "coordinator/deployment.h"
 
@@ -204,7 +206,20 @@ void sequence_free(struct sequence *s)
     free(s->holding.pages);
     free(s->prompt);
     free(s->output);
+    free(s->scores);
     free(s);
+}
+
+bool sequence_scores_keep(struct sequence *s, const uint8_t *bytes, size_t tokens)
+{
+    size_t n = tokens * s->said_width;
+    if (!n)
+        return true;
+    if (!vector_reserve(s->scores, s->room_scores, s->n_scores + n))
+        return false;
+    memcpy(s->scores + s->n_scores, bytes, n * sizeof *s->scores);
+    s->n_scores += n;
+    return true;
 }
 
 void sequences_free(struct sequence **list)

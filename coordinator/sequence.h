@@ -90,6 +90,8 @@ struct sequence {
     bool embeds;                        /* SEQUENCE_REQUEST for a row instead of tokens */
     struct request_callbacks callbacks; /* SEQUENCE_REQUEST */
     bool ends;                          /* the room for its end is reserved (effects.h) */
+    struct score *scores;               /* of a stream's tokens, [n_scores], as they were told */
+    size_t n_scores, room_scores;
     uint64_t stream;  /* SEQUENCE_REQUEST that outlives this process (streams.h); 0: it does not */
     bool adopted;     /* it runs since before this process began, and not all of its stages have */
     uint64_t held_id; /* said so: as it is called there, */
@@ -166,6 +168,9 @@ static inline bool sequence_is_silent(const struct sequence *s)
 {
     return s->kind == SEQUENCE_PREFILL || s->kind == SEQUENCE_MOVE || s->kind == SEQUENCE_REPLICA;
 }
+
+/* So many more of its tokens have these scores, said_width each. False: no memory. */
+bool sequence_scores_keep(struct sequence *s, const uint8_t *bytes, size_t tokens);
 
 /* ---- the lists of a deployment ---- */
 

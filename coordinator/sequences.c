@@ -287,6 +287,8 @@ static void sequence_said(struct coord *c, struct sequence *s, const struct mess
     bool scored = !score_bytes || !fresh || s->kind != SEQUENCE_REQUEST ||
                   sequence_call_back_scores(c, s, false, t->scores.data + known * score_bytes,
                                             fresh * score_bytes);
+    scored = scored && (!s->stream || !score_bytes ||
+                        sequence_scores_keep(s, t->scores.data + known * score_bytes, fresh));
     if (stopped && fresh)
         s->end_token = ids[fresh - 1];
     if (s->kind == SEQUENCE_REQUEST &&

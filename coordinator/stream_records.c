@@ -19,6 +19,7 @@ static const struct pack_field record_fields[] = {PACK_FIELD(stream_record, PACK
                                                   {0}};
 static const struct pack_field end_fields[] = {
     PACK_FIELD(stream_record_end, PACK_U32S, ids),
+    PACK_FIELD(stream_record_end, PACK_BYTES, scores),
     PACK_FIELD(stream_record_end, PACK_U64, finish),
     PACK_FIELD(stream_record_end, PACK_U64, prompt_tokens),
     PACK_FIELD(stream_record_end, PACK_U64, output_tokens),
@@ -65,8 +66,10 @@ void stream_record_keep(struct coord *c, struct sequence *s, uint64_t stream, st
     struct message m = {.type = MESSAGE_SEQUENCE_OPEN};
     struct buffer open = {0};
     s->stream = stream;
-    m.u.sequence_open = (struct message_sequence_open){
-        .prompt = {s->prompt, s->n_prompt}, .max_tokens = s->max_tokens, .sampling = s->sampling};
+    m.u.sequence_open = (struct message_sequence_open){.prompt = {s->prompt, s->n_prompt},
+                                                       .max_tokens = s->max_tokens,
+                                                       .said_scores = s->said_width,
+                                                       .sampling = s->sampling};
     message_encode(&m, &open);
     struct stream_record r = {.model = s->deployment->name,
                               .client = s->client,
@@ -86,11 +89,13 @@ void stream_record_end(struct coord *c, const struct sequence *s, enum request_f
         return;
     struct request_usage usage = sequence_usage(c, s);
     bool untold = finish == REQUEST_STOP && !satisfied && s->n_output;
-    struct stream_record_end r = {.ids = {s->prompt + s->n_prompt, (size_t)s->n_output - untold},
-                                  .finish = finish,
-                                  .prompt_tokens = usage.prompt_tokens,
-                                  .output_tokens = usage.output_tokens,
-                                  .cached_tokens = usage.cached_tokens};
+    struct stream_record_end r = {
+        .ids = {s->prompt + s->n_prompt, (size_t)s->n_output - untold},
+        .scores = {(const uint8_t *)s->scores, s->n_scores * sizeof *s->scores},
+        .finish = finish,
+        .prompt_tokens = usage.prompt_tokens,
+        .output_tokens = usage.output_tokens,
+        .cached_tokens = usage.cached_tokens};
     record_write(c, s->stream, true, end_fields, &r);
 }
 
@@ -115,8 +120,8 @@ int stream_record_read(struct pack_span bytes, struct arena *arena, struct strea
         return rc;
     const struct message_sequence_open *o = &out->message.u.sequence_open;
     if (out->message.type != MESSAGE_SEQUENCE_OPEN || !o->prompt.count || !o->max_tokens ||
-        o->max_tokens > UINT32_MAX || out->priority > 2 * REQUEST_PRIORITY_MOST ||
-        strlen(out->client) >= REQUEST_CLIENT_BYTES)
+        o->max_tokens > UINT32_MAX || o->said_scores > 1 + SCORE_MAX_TOP ||
+        out->priority > 2 * REQUEST_PRIORITY_MOST || strlen(out->client) >= REQUEST_CLIENT_BYTES)
         return err_set(e, HP_EPARSE, "this record is not a request's");
     return 0;
 }
@@ -126,7 +131,7 @@ int stream_record_end_read(struct pack_span bytes, struct arena *arena,
 {
     *out = (struct stream_record_end){0};
     int rc = pack_decode(end_fields, bytes.data, bytes.size, arena, out, e);
-    if (rc == 0 && out->finish > REQUEST_LENGTH)
+    if (rc == 0 && (out->finish > REQUEST_LENGTH || out->scores.size % sizeof(struct score)))
         rc = err_set(e, HP_EPARSE, "this record is not an answer's");
     return rc;
 }

@@ -20,7 +20,8 @@ struct stream_record {
 /* And at its end. */
 struct stream_record_end {
     struct pack_u32s ids;
-    uint64_t finish; /* enum request_finish */
+    struct pack_span scores; /* struct score: of these and of an end token, where asked for */
+    uint64_t finish;         /* enum request_finish */
     uint64_t prompt_tokens, output_tokens, cached_tokens;
 };
 

@@ -23,6 +23,8 @@ struct stream_left {
     bool ended;
     uint32_t *ids;
     size_t n;
+    struct score *scores;
+    size_t n_scores;
     enum request_finish finish;
     struct request_usage usage;
 };
@@ -39,6 +41,7 @@ static void stream_left_remove(struct coord *c, struct stream_left *l)
 {
     free(l->note);
     free(l->ids);
+    free(l->scores);
     *l = c->streams[--c->n_streams];
 }
 
@@ -47,6 +50,7 @@ void streams_free(struct coord *c)
     for (size_t i = 0; i < c->n_streams; i++) {
         free(c->streams[i].note);
         free(c->streams[i].ids);
+        free(c->streams[i].scores);
     }
     free(c->streams);
     c->streams = NULL;
@@ -84,6 +88,7 @@ static int sequence_restore(struct coord *c, struct deployment *d, uint64_t stre
     s->ends = true;
     s->sampling = sampling;
     s->ignore_end = r->ignore_end;
+    s->said_width = (uint32_t)o->said_scores;
     s->stream = stream;
     s->again = true;
     s->lost_ns = coord_now(c);
@@ -128,11 +133,15 @@ static int stream_end_restore(struct coord *c, uint64_t stream, struct pack_span
     if (rc < 0 || !s)
         return rc;
     l->ids = malloc(end.ids.count * sizeof *l->ids + 1);
-    if (!l->ids)
+    l->scores = malloc(end.scores.size + 1);
+    if (!l->ids || !l->scores)
         return err_set(e, HP_ENOMEM, "no memory for an answer of before");
     if (end.ids.count)
         memcpy(l->ids, end.ids.items, end.ids.count * sizeof *l->ids);
+    if (end.scores.size)
+        memcpy(l->scores, end.scores.data, end.scores.size);
     l->n = end.ids.count;
+    l->n_scores = end.scores.size / sizeof *l->scores;
     l->ended = true;
     l->finish = (enum request_finish)end.finish;
     l->usage = (struct request_usage){.prompt_tokens = end.prompt_tokens,
@@ -179,11 +188,22 @@ static void held_set(struct coord *c, struct sequence *s, uint64_t id)
     s->held_stages = 0;
 }
 
+/* Of the tokens behind those that are known; their scores first. */
+static bool scores_take(struct coord *c, struct sequence *s, const struct message_stream *row,
+                        size_t fresh)
+{
+    size_t width = s->said_width * sizeof *s->scores;
+    const uint8_t *bytes = row->scores.data + s->n_output * width;
+    return !width || (sequence_scores_keep(s, bytes, fresh) &&
+                      sequence_call_back_scores(c, s, false, bytes, fresh * width));
+}
+
 /* Tokens that the coordinator before may have told already: whoever reads sorts that out. */
 static bool answer_take(struct coord *c, struct sequence *s, const struct message_stream *row)
 {
     uint64_t n = row->ids.count < s->max_tokens ? row->ids.count : s->max_tokens;
-    if (row->ids.count != row->sampled || n < s->n_output)
+    if (row->ids.count != row->sampled || n < s->n_output ||
+        row->scores.size / sizeof *s->scores < row->ids.count * s->said_width)
         return false;
     if (n == s->n_output)
         return true;
@@ -193,6 +213,8 @@ static bool answer_take(struct coord *c, struct sequence *s, const struct messag
     size_t n_fresh = (size_t)(n - s->n_output),
            shown = n_fresh - (strcmp(row->finish, "stop") == 0 ? 1 : 0);
     memcpy(fresh, row->ids.items + s->n_output, n_fresh * sizeof *fresh);
+    if (!scores_take(c, s, row, n_fresh))
+        return false;
     if (shown && !sequence_call_back(c, s, fresh, shown))
         return false;
     api_keys_count_tokens(c, s->client, 0, row->unheard < n_fresh ? row->unheard : n_fresh);
@@ -335,6 +357,8 @@ void streams_each(struct coord *c, void (*each)(void *out, const struct request_
                                    .ended = l->ended,
                                    .ids = l->ids,
                                    .n = l->n,
+                                   .scores = l->scores,
+                                   .n_scores = l->n_scores,
                                    .finish = l->finish,
                                    .usage = l->usage};
         each(out, &s);
@@ -352,7 +376,10 @@ uint64_t streams_attach(struct coord *c, uint64_t stream, const struct request_c
     if (!s)
         return 0;
     s->callbacks = *callbacks;
-    if (s->n_output && !sequence_call_back(c, s, s->prompt + s->n_prompt, (size_t)s->n_output))
+    if (s->n_scores && !sequence_call_back_scores(c, s, false, (const uint8_t *)s->scores,
+                                                  s->n_scores * sizeof *s->scores))
+        sequence_fail_memory(c, s);
+    else if (s->n_output && !sequence_call_back(c, s, s->prompt + s->n_prompt, (size_t)s->n_output))
         sequence_fail_memory(c, s);
     return request;
 }

@@ -155,17 +155,11 @@ static const struct pack_field link_probe_fields[] = {U64(message_link_probe, se
                                                       {0}};
 static const struct pack_field log_text_fields[] = {TEXT(message_log_text, text), {0}};
 
-static const struct pack_field message_stream_fields[] = {GENERATION(message_stream),
-                                                          U64(message_stream, stage),
-                                                          U64(message_stream, sequence),
-                                                          U64(message_stream, stream),
-                                                          BOOL(message_stream, open),
-                                                          U64(message_stream, reserved),
-                                                          U64(message_stream, sampled),
-                                                          U32S(message_stream, ids),
-                                                          U64(message_stream, unheard),
-                                                          TEXT(message_stream, finish),
-                                                          {0}};
+static const struct pack_field message_stream_fields[] = {
+    GENERATION(message_stream),    U64(message_stream, stage),   U64(message_stream, sequence),
+    U64(message_stream, stream),   BOOL(message_stream, open),   U64(message_stream, reserved),
+    U64(message_stream, sampled),  U32S(message_stream, ids),    U64(message_stream, unheard),
+    BYTES(message_stream, scores), TEXT(message_stream, finish), {0}};
 static const struct pack_field streams_fields[] = {
     LIST(message_streams, streams, message_stream, MESSAGE_MAX_STREAMS),
     BOOL(message_streams, whole),

@@ -274,7 +274,9 @@ struct message_stream {
     uint64_t sampled;     /* by the last stage: tokens of the answer so far, */
     struct pack_u32s ids; /* and all of these; fewer: they are not known any more */
     uint64_t unheard;     /* of these the last, said since its last sign of a coordinator */
-    const char *finish;   /* "stop" or "length" behind the last of them */
+    struct pack_span scores; /* of a sequence opened with said_scores: struct score [ids,
+                                said_scores]; shorter: they are not known any more */
+    const char *finish;      /* "stop" or "length" behind the last of them */
 };
 struct message_streams {
     struct pack_list streams; /* struct message_stream */

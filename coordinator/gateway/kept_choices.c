@@ -65,22 +65,29 @@ static void on_tokens(void *ctx, uint64_t request, const uint32_t *ids, size_t n
         c->reader.tokens(c->reader.ctx, c->reading, ids, n);
 }
 
+static bool scores_keep(struct kept_choice *c, bool of_prompt, const struct score *scores, size_t n)
+{
+    struct score **to = of_prompt ? &c->of_prompt : &c->said;
+    size_t *have = of_prompt ? &c->n_prompt : &c->n_said,
+           *room = of_prompt ? &c->room_prompt : &c->room_said;
+    if (!n)
+        return true;
+    if (!vector_reserve(*to, *room, *have + n))
+        return false;
+    memcpy(*to + *have, scores, n * sizeof *scores);
+    *have += n;
+    stream_count(c, n * sizeof *scores);
+    return true;
+}
+
 static void on_scores(void *ctx, uint64_t request, bool of_prompt, const struct score *scores,
                       size_t n)
 {
     struct kept_choice *c = ctx;
     (void)request;
-    struct score **to = of_prompt ? &c->of_prompt : &c->said;
-    size_t *have = of_prompt ? &c->n_prompt : &c->n_said,
-           *room = of_prompt ? &c->room_prompt : &c->room_said;
-    if (!vector_reserve(*to, *room, *have + n)) {
+    if (!scores_keep(c, of_prompt, scores, n))
         choice_fail_memory(c);
-        return;
-    }
-    memcpy(*to + *have, scores, n * sizeof *scores);
-    *have += n;
-    stream_count(c, n * sizeof *scores);
-    if (c->reading && !c->waits)
+    else if (c->reading && !c->waits)
         c->reader.scores(c->reader.ctx, c->reading, of_prompt, scores, n);
 }
 
@@ -223,7 +230,7 @@ bool kept_choice_restore(struct kept_stream *s, const struct request_before *r)
     if (!r->ended)
         return true;
     choice_end(c, r->finish, &r->usage);
-    return ids_keep(c, r->ids, r->n);
+    return scores_keep(c, false, r->scores, r->n_scores) && ids_keep(c, r->ids, r->n);
 }
 
 bool kept_choice_attach(struct kept_stream *s, uint64_t number)

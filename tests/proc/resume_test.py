@@ -81,7 +81,7 @@ class Reader(threading.Thread):
     def __init__(self, port, body, key, by_name=False):
         super().__init__()
         self.port, self.wanted, self.key, self.by_name = port, dict(body, stream=True), key, by_name
-        self.text, self.last, self.answer = "", None, None
+        self.text, self.scores, self.last, self.answer = "", [], None, None
         self.tokens = self.connections = 0
         self.pause, self.heard, self.failure = 0, None, None
         self.start()
@@ -109,6 +109,7 @@ class Reader(threading.Thread):
             self.last = name or self.last
             if event["choices"]:
                 self.text += event["choices"][0]["text"]
+                self.scores += (event["choices"][0].get("logprobs") or {"token_logprobs": []})["token_logprobs"]
                 self.tokens += 1
                 now = time.monotonic()
                 self.pause, self.heard = max(self.pause, now - self.heard if self.heard else 0), now
@@ -126,10 +127,14 @@ class Reader(threading.Thread):
             self.failure = e
 
 
-def whole(c, body):
+def answered(c, body):
     status, answer = c.request("POST", "/v1/completions", body, keyed({"Content-Type": "application/json"}))
     assert status == 200, answer
-    return answer["choices"][0]["text"]
+    return answer["choices"][0]
+
+
+def whole(c, body):
+    return answered(c, body)["text"]
 
 
 def finish(readers, texts):
@@ -232,8 +237,9 @@ def coordinators_that_are_killed_end_no_stream_and_forget_no_change():
     with Cluster(agents=3, cores=1) as c:
         c.deploy("demo", DEMO, "--agents", "a0,a1,a2", "--compute", "f32")
         SECRET.append(c.hpctl("key", "create", "reader")["key"])
-        bodies = [STORY, DRAWN, dict(STORY, prompt="Once upon a time")]
+        bodies = [STORY, DRAWN, dict(STORY, prompt="Once upon a time", logprobs=2)]
         texts = [whole(c, b) for b in bodies]
+        scores = answered(c, bodies[2])["logprobs"]["token_logprobs"]
         generation = c.hpctl("describe", "demo")["generation"]
         pauses, adopted, named = [], 0, ["reader"]
         for turn in range(KILLS):
@@ -244,6 +250,7 @@ def coordinators_that_are_killed_end_no_stream_and_forget_no_change():
             c.kill("coordinator")
             c.hpctl("local", "start", "--coordinator")
             finish(now, texts)
+            assert now[2].scores == scores, (len(now[2].scores), len(scores))
             adopted += metric(c, "hp_streams_adopted_total")
             pauses.append(max(r.pause for r in now))
             assert sorted(k["name"] for k in c.hpctl("key", "ls")) == sorted(named), "a change that was acknowledged is lost"

@@ -136,7 +136,7 @@ static struct sim_client *client_open_fork(struct sim *s, struct sim_client *c, 
                             max_tokens < SIM_MAX_OUTPUT ? max_tokens : SIM_MAX_OUTPUT);
     if (s->scored && !of && !n_forks) {
         c->said_width = 1 + (uint32_t)s->n_clients % SIM_SCORES;
-        c->prompt_width = s->n_clients % 3 ? 0 : 2;
+        c->prompt_width = s->n_clients % 3 || s->streams ? 0 : 2;
     }
     c->ends_early = c->n_expected && c->expected[c->n_expected - 1] == TOY_END;
     c->max_tokens = max_tokens;
@@ -216,6 +216,8 @@ static void stream_found(void *out, const struct request_before *r)
         if (!r->ended)
             continue;
         c->asks = false;
+        if (r->n_scores)
+            on_scores(c, c->request, false, r->scores, r->n_scores);
         on_tokens(c, c->request, r->ids, r->n);
         on_finished(c, c->request, r->finish, &r->usage);
     }
@@ -246,6 +248,7 @@ void sim_clients_ask(struct sim *s)
                                  .n_prompt = c->n_prompt,
                                  .max_tokens = c->max_tokens,
                                  .sampling = &sampling_greedy,
+                                 .said_scores = c->said_width,
                                  .stream = c->stream,
                                  .note = {(const uint8_t *)&c->stream, sizeof c->stream},
                                  .callbacks = callbacks_of(c)};

@@ -283,7 +283,8 @@ void sim_coordinator_kill(struct sim *s)
         struct sim_client *c = &s->clients[i];
         c->leaves = false; /* the next one finds what it finds */
         c->found = false;
-        c->n_now = 0;
+        c->n_now = c->n_scored = 0;
+        c->scored = (struct toy_memory){0};
         if (c->open && c->stream)
             c->asks = true;
         else if (c->open) {

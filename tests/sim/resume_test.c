@@ -11,6 +11,7 @@ static void open_streams_on(struct sim *s, uint64_t seed, const char *agents)
 {
     sim_open(s, seed, 3);
     s->streams = true;
+    s->scored = seed % 4 > 1;
     deploy(s, agents);
     s->computed = 0;
 }
@@ -219,6 +220,7 @@ static void one_run(uint64_t seed, struct resume_toll *t)
     toy_few_words = seed % 3 == 0;
     sim_open(&s, seed, 3);
     s.streams = true;
+    s.scored = seed % 5 < 2;
     s.alike = seed % 2 ? 0.5 : 0;
     s.speculate = toy_few_words ? "lookup" : NULL;
     s.network.slow_ns = 1000000 * (1 + sim_random(&s, 20));

@@ -21,6 +21,25 @@ static void stream_begin(struct core_fixture *f, uint64_t id, uint64_t stream, u
     opened(f, did(f, AGENT_DO_SEQUENCE_OPEN, 0), 0);
 }
 
+/* One whose tokens are told with scores, from its first token on. */
+static void scored_stream_begin(struct core_fixture *f, uint64_t id, uint64_t stream)
+{
+    struct message m = {.type = MESSAGE_SEQUENCE_OPEN};
+    m.u.sequence_open = (struct message_sequence_open){.deployment = DEPLOYMENT,
+                                                       .generation = 1,
+                                                       .sequence = id,
+                                                       .stage = f->stage,
+                                                       .prompt = {prompt, 6},
+                                                       .slices = {slices, 2},
+                                                       .max_tokens = 20,
+                                                       .kv_tokens = 26,
+                                                       .end_ids = {end_ids, 1},
+                                                       .said_scores = 2,
+                                                       .stream = stream};
+    tell(f, &m);
+    opened(f, did(f, AGENT_DO_SEQUENCE_OPEN, 0), 0);
+}
+
 /* The only stage of its deployment says these tokens, one a batch. */
 static void say(struct core_fixture *f, const uint32_t *ids, size_t n)
 {
@@ -29,6 +48,23 @@ static void say(struct core_fixture *f, const uint32_t *ids, size_t n)
         bool samples = f->runs[f->run.u.run.batch->n_runs - 1].sample;
         done(f, 0, NULL, &ids[said]);
         said += samples;
+    }
+}
+
+/* The same with a token's scores; the only stage reads the prompt first. */
+static void say_scored(struct core_fixture *f, uint32_t id, const struct score *scores)
+{
+    bool samples = false;
+    while (!samples) {
+        assert_true(take_run(f));
+        samples = f->runs[f->run.u.run.batch->n_runs - 1].sample;
+        struct agent_event ev = {.kind = AGENT_EVENT_BATCH_DONE};
+        ev.u.batch_done.slot = f->run.u.run.slot;
+        ev.u.batch_done.ticket = f->run.u.run.ticket;
+        ev.u.batch_done.seconds = 0.25;
+        ev.u.batch_done.picked = &id;
+        ev.u.batch_done.scores = scores;
+        feed(f, &ev);
     }
 }
 
@@ -185,6 +221,30 @@ static void the_remains_of_many_streams_are_bounded_and_the_latest_stay(void **s
     assert_int_equal(told, AGENT_MAX_REMAINS);
 }
 
+static void a_new_coordinator_hears_what_each_token_was_told_with(void **state)
+{
+    struct core_fixture *f = *state;
+    static const struct score said[] = {{1, -0.5f}, {11, -0.5f}, {2, -1.5f}, {3, -0.25f}};
+    join(f);
+    make_ready(f, 1, 0, 1);
+    keep_connected(f, false);
+    scored_stream_begin(f, 5, STREAM);
+    say_scored(f, 11, said);
+    say_scored(f, 12, said + 2);
+    coordinator_starts(f, 4);
+    const struct message_stream *t = stream_told(f, 0, 1);
+    assert_true(t->open && t->ids.count == 2);
+    assert_int_equal(t->scores.size, sizeof said);
+    assert_memory_equal(t->scores.data, said, sizeof said);
+    struct message close = {.type = MESSAGE_SEQUENCE_CLOSE};
+    close.u.sequence_close = (struct message_sequence_close){DEPLOYMENT, 1, 5, f->stage, 0};
+    tell(f, &close);
+    coordinator_starts(f, 6);
+    t = stream_told(f, 0, 1);
+    assert_true(!t->open && t->ids.count == 2);
+    assert_int_equal(t->scores.size, sizeof said);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -192,6 +252,7 @@ int main(void)
         CLAIM(tokens_that_a_coordinator_may_not_have_heard_are_told_until_one_gives_a_sign),
         CLAIM(tokens_that_a_coordinator_has_heard_are_none_of_them),
         CLAIM(what_is_left_of_a_stream_that_ended_is_told_for_a_while),
+        CLAIM(a_new_coordinator_hears_what_each_token_was_told_with),
         CLAIM(sequences_without_a_stream_end_with_their_coordinator),
         CLAIM(the_remains_of_many_streams_are_bounded_and_the_latest_stay),
     };
