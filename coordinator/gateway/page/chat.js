@@ -1,246 +1,196 @@
 // Talking to a model: conversations beside what is said in one of them.
 import { answerBegin } from "./answer.js";
 import { getJson } from "./api.js";
+import { composer } from "./composer.js";
 import { conversations, create, find, keep, remove, touch } from "./conversations.js";
 import { button, h } from "./dom.js";
-import { percent, seconds, three } from "./format.js";
 import * as now from "./live.js";
-import { markdown } from "./markdown.js";
+import { messageFill, messageView } from "./message.js";
+import { talkHead } from "./talk_head.js";
 
 const DRAW_MS = 60; // between two drawings of an answer that grows
 const NEAR_PX = 80; // of the end: what is read goes along with what is written
 
 let running = null; // the answer that is being written: {conversation, stop}; also while another view is open
-let shown = null;   // the chat that is open now, which draws it: {draw(message), redraw()}
+let shown = null;   // the chat that is open now, which draws it
 
-// ---- one message ----
-
-function tookText(took) {
-  const parts = [`${took.tokens} tokens`];
-  if (took.decode_s > 0 && took.tokens > 1) parts.push(`${three((took.tokens - 1) / took.decode_s)} tokens/s`);
-  parts.push(`first token ${seconds(took.waited_s + took.prefill_s)}`);
-  if (took.planned_s) parts.push(`prompt read in ${seconds(took.prefill_s)}, planned ${seconds(took.planned_s)} (${percent(took.prefill_s / took.planned_s - 1, true)})`);
-  if (took.cached) parts.push(`${took.cached} of ${took.prompt} prompt tokens were there`);
-  if (took.waited_s > 0.01) parts.push(`waited ${seconds(took.waited_s)}`);
-  return parts.join(" · ");
+// Until it is over; whichever chat is open meanwhile draws it.
+async function answerWrite(conversation, appended) {
+  let timer = null;
+  const draw = (message) => {
+    timer = null;
+    shown?.draw(message);
+  };
+  const written = answerBegin(conversation, (message) => { timer ??= setTimeout(() => draw(message), DRAW_MS); });
+  running = { conversation, stop: written.stop };
+  touch(conversation);
+  appended(written.answer);
+  await written.over;
+  clearTimeout(timer);
+  running = null;
+  keep();
+  draw(written.answer);
+  shown?.redraw(written.answer.error ? "The answer failed." : "The answer is there.");
 }
 
-function answerNotes(message, model) {
-  const notes = [];
-  if (message.error) notes.push(h("p", { class: "trouble", role: "alert" }, message.error));
-  if (message.stopped) notes.push(h("p", { class: "note" }, "Stopped."));
-  if (message.cut) notes.push(h("p", { class: "note" }, "The answer ended at its longest length."));
-  if (message.took) notes.push(h("p", { class: "took" }, tookText(message.took), " · ",
-    h("a", { href: `#/timeline/${encodeURIComponent(model)}` }, "time line")));
-  return notes;
-}
+class Chat {
+  constructor(id) {
+    this.conversation = find(id);
+    this.places = new Map(); // of messages
+    this.allowed = [];       // models, for who may not look at the cluster
+    this.list = h("nav", { class: "talks", "aria-label": "Conversations" });
+    this.thread = h("div", { class: "thread", role: "log", "aria-label": "Conversation", tabindex: "0" });
+    this.told = h("p", { class: "unseen", "aria-live": "polite" });
+    this.head = talkHead(() => this.modelChosen());
+    this.composer = composer({ say: () => this.say(), stop: () => running?.stop() });
+    this.element = h("div", { class: "chat", on: { keydown: (event) => { if (event.key === "Escape") running?.stop(); } } },
+      h("aside", { class: "talks-box" },
+        h("div", { class: "row" }, h("h2", {}, "Conversations"), button("New", () => { location.hash = "#/chat"; this.composer.focus(); }, { class: "quiet" })), this.list),
+      h("section", { class: "talk" }, this.head.element, this.thread, this.composer.element, this.told));
+    this.head.fill(this.conversation);
+    this.redraw("");
+    this.modelsDraw();
+    this.threadDraw();
+    this.unwatch = now.watch(() => this.clusterSeen());
+  }
 
-function messageFill(place, message, model) {
-  const body = message.role === "user" ? [h("p", { class: "said" }, message.content)]
-    : [message.reasoning && h("details", { class: "reasoning" }, h("summary", {}, "Reasoning"), markdown(message.reasoning)),
-      markdown(message.content), answerNotes(message, model)];
-  const opened = place.querySelector("details")?.open;
-  place.replaceChildren(...body.flat(Infinity).filter(Boolean));
-  if (opened) place.querySelector("details").open = true;
-}
+  // ---- what is shown ----
 
-// ---- the view ----
-
-export function chat(id) {
-  let conversation = find(id);
-  const list = h("nav", { class: "talks", "aria-label": "Conversations" });
-  const thread = h("div", { class: "thread", role: "log", "aria-label": "Conversation", tabindex: "0" });
-  const said = h("p", { class: "unseen", "aria-live": "polite" });
-  const models = h("select", { id: "model", on: { change: () => { if (conversation) { conversation.model = models.value; keep(); } welcome(); } } });
-  const input = h("textarea", { id: "say", rows: "1", placeholder: "Say something…", "aria-label": "Message" });
-  const send = h("button", { type: "submit", class: "main" }, "Send");
-  const stop = button("Stop", () => running?.stop(), { class: "main", hidden: true });
-  const system = h("textarea", { id: "system", rows: "3" });
-  const temperature = h("input", { id: "temperature", type: "number", min: "0", max: "2", step: "0.1", placeholder: "the model's" });
-  const most = h("input", { id: "most", type: "number", min: "1", step: "1", placeholder: "to the end of the context" });
-  const form = h("form", { class: "composer", on: { submit: (event) => { event.preventDefault(); say(); } } },
-    h("label", { for: "say", class: "unseen" }, "Message"), input, send, stop);
-  const element = h("div", { class: "chat" },
-    h("aside", { class: "talks-box" },
-      h("div", { class: "row" }, h("h2", {}, "Conversations"), button("New", () => { location.hash = "#/chat"; input.focus(); }, { class: "quiet" })), list),
-    h("section", { class: "talk" },
-      h("div", { class: "talk-head" },
-        h("h1", { class: "unseen" }, "Chat"),
-        h("label", { for: "model" }, "Model"), models,
-        h("details", { class: "settings" }, h("summary", {}, "Settings"),
-          h("div", { class: "settings-body" },
-            h("label", { for: "system" }, "System message"), system,
-            h("label", { for: "temperature" }, "Temperature"), temperature,
-            h("label", { for: "most" }, "Tokens of an answer, at most"), most))),
-      thread, form, said));
-
-  const places = new Map(); // of messages
-  let allowed = [];         // models, for who may not look at the cluster
-
-  function listDraw() {
-    list.replaceChildren(conversations.length ? h("ul", {}, conversations.map((one) => h("li", {},
-      h("a", { href: `#/chat/${one.id}`, "aria-current": one === conversation ? "page" : undefined, title: one.title },
+  listDraw() {
+    this.list.replaceChildren(conversations.length ? h("ul", {}, conversations.map((one) => h("li", {},
+      h("a", { href: `#/chat/${one.id}`, "aria-current": one === this.conversation ? "page" : undefined, title: one.title },
         one.title || "New conversation", running?.conversation === one && h("span", { class: "writes" }, " …")),
-      button("×", () => forget(one), { class: "quiet", "aria-label": `Delete “${one.title}”` }))))
+      button("×", () => this.forget(one), { class: "quiet", "aria-label": `Delete “${one.title}”` }))))
       : h("p", { class: "note" }, "What you say is kept in this browser."));
   }
 
-  function forget(one) {
-    if (running?.conversation === one) running.stop();
-    remove(one);
-    if (one === conversation) location.hash = "#/chat";
-    else listDraw();
+  redraw(text) {
+    this.listDraw();
+    this.composer.writes(running !== null);
+    this.thread.setAttribute("aria-busy", running !== null);
+    this.told.textContent = text;
   }
 
-  const nearEnd = () => thread.scrollHeight - thread.scrollTop - thread.clientHeight < NEAR_PX;
-  const toEnd = () => { thread.scrollTop = thread.scrollHeight; };
-
-  function messageDraw(message, i) {
-    const place = h("div", { class: "body" });
-    places.set(message, place);
-    messageFill(place, message, conversation.model);
-    const mine = message.role === "user";
-    const tools = h("div", { class: "tools" },
-      button("Copy", () => navigator.clipboard.writeText(message.content), { class: "quiet" }),
-      mine ? button("Edit", () => edit(i), { class: "quiet" }) : button("Again", () => again(i), { class: "quiet" }));
-    return h("article", { class: `message ${mine ? "mine" : "theirs"}`, "aria-label": mine ? "You" : "Answer" }, place, tools);
+  toEnd() {
+    this.thread.scrollTop = this.thread.scrollHeight;
   }
 
-  function welcome() {
-    if (conversation?.messages.length) return;
-    const model = models.value;
-    thread.replaceChildren(h("div", { class: "welcome" },
+  // A message that is shown has changed.
+  draw(message) {
+    const place = this.places.get(message), { scrollHeight, scrollTop, clientHeight } = this.thread;
+    if (!place) return;
+    messageFill(place, message, this.conversation.model);
+    if (scrollHeight - scrollTop - clientHeight < NEAR_PX) this.toEnd();
+  }
+
+  messageDraw(message, i) {
+    const { place, element } = messageView(message, this.conversation.model, () => (message.role === "user" ? this.edit(i) : this.again(i)));
+    this.places.set(message, place);
+    return element;
+  }
+
+  append(message) {
+    this.thread.append(this.messageDraw(message, this.conversation.messages.length - 1));
+  }
+
+  welcome() {
+    if (this.conversation?.messages.length) return;
+    const model = this.head.model();
+    this.thread.replaceChildren(h("div", { class: "welcome" },
       h("h2", {}, model ? `Talk to ${model}` : "Nothing is deployed yet"),
       h("p", {}, model ? "Enter sends, Shift and Enter begin a new line, Escape stops an answer."
         : "hpctl deploy MODEL.gguf puts a model on this cluster's boxes; it appears here as soon as it serves.")));
   }
 
-  function threadDraw() {
-    places.clear();
-    thread.replaceChildren(...(conversation?.messages ?? []).map(messageDraw));
-    welcome();
-    toEnd();
+  threadDraw() {
+    this.places.clear();
+    this.thread.replaceChildren(...(this.conversation?.messages ?? []).map((message, i) => this.messageDraw(message, i)));
+    this.welcome();
+    this.toEnd();
   }
 
-  function buttonsDraw() {
-    const writes = running !== null;
-    send.hidden = writes;
-    stop.hidden = !writes;
-    thread.setAttribute("aria-busy", writes);
-  }
-
-  function modelsDraw() {
-    const names = now.cluster ? now.cluster.deployments.filter((one) => !one.prefill_of).map((one) => one.name) : [...allowed];
-    const wanted = conversation?.model || models.value;
+  modelsDraw() {
+    const names = now.cluster ? now.cluster.deployments.filter((one) => !one.prefill_of).map((one) => one.name) : [...this.allowed];
+    const wanted = this.conversation?.model || this.head.model();
     if (wanted && !names.includes(wanted)) names.push(wanted);
-    if ([...models.options].map((one) => one.value).join() === names.join()) return;
-    models.replaceChildren(...names.map((name) => h("option", { value: name }, name)));
-    models.value = wanted || names[0] || "";
-    welcome();
+    if (this.head.offer(names, wanted)) this.welcome();
   }
 
-  function settingsTake() {
-    conversation.system = system.value;
-    conversation.temperature = temperature.value;
-    conversation.maxTokens = most.value;
+  async clusterSeen() {
+    this.modelsDraw();
+    if (now.cluster || !now.trouble || this.allowed.length) return;
+    try {
+      this.allowed = (await getJson("/v1/models")).data.filter((one) => one.task !== "embed").map((one) => one.id);
+      this.modelsDraw();
+    } catch { /* the trouble is shown already */ }
   }
 
   // ---- what one does ----
 
-  async function answer() {
-    let timer = null;
-    const mine = conversation;
-    const draw = (message) => {
-      timer = null;
-      shown?.draw(message);
-    };
-    const written = answerBegin(mine, (message) => { timer ??= setTimeout(() => draw(message), DRAW_MS); });
-    running = { conversation: mine, stop: written.stop };
-    touch(mine);
-    thread.append(messageDraw(written.answer, mine.messages.length - 1));
-    toEnd();
-    shown.redraw("");
-    await written.over;
-    clearTimeout(timer);
-    running = null;
-    keep();
-    draw(written.answer);
-    shown?.redraw(written.answer.error ? "The answer failed." : "The answer is there.");
-  }
-
-  function say() {
-    const text = input.value.trim();
-    if (!text || running || !models.value) return;
-    const first = !conversation;
-    conversation ??= create(models.value);
-    settingsTake();
-    if (conversation.messages.length === 0) thread.replaceChildren();
-    const message = { role: "user", content: text };
-    conversation.messages.push(message);
-    thread.append(messageDraw(message, conversation.messages.length - 1));
-    input.value = "";
-    grow();
-    if (first) history.replaceState(null, "", `#/chat/${conversation.id}`);
-    answer();
-  }
-
-  function again(i) {
-    if (running) return;
-    conversation.messages.length = i;
-    settingsTake();
-    threadDraw();
-    answer();
-  }
-
-  function edit(i) {
-    if (running) return;
-    input.value = conversation.messages[i].content;
-    conversation.messages.length = i;
-    threadDraw();
-    grow();
-    input.focus();
-  }
-
-  function grow() {
-    input.style.height = "auto";
-    input.style.height = `${Math.min(input.scrollHeight + 2, 240)}px`;
-  }
-
-  input.addEventListener("input", grow);
-  element.addEventListener("keydown", (event) => {
-    if (event.key === "Escape" && running) running.stop();
-    if (event.target === input && event.key === "Enter" && !event.shiftKey && !event.isComposing) {
-      event.preventDefault();
-      say();
+  modelChosen() {
+    if (this.conversation) {
+      this.conversation.model = this.head.model();
+      keep();
     }
-  });
-  system.value = conversation?.system ?? "";
-  temperature.value = conversation?.temperature ?? "";
-  most.value = conversation?.maxTokens ?? "";
-  listDraw();
-  buttonsDraw();
-  modelsDraw();
-  threadDraw();
-  const unwatch = now.watch(() => {
-    modelsDraw();
-    if (!now.cluster && now.trouble && !allowed.length)
-      getJson("/v1/models").then((list) => {
-        allowed = list.data.filter((one) => one.task !== "embed").map((one) => one.id);
-        modelsDraw();
-      }).catch(() => {});
-  });
-  shown = {
-    draw(message) {
-      const place = places.get(message), follows = nearEnd();
-      if (place) messageFill(place, message, conversation.model);
-      if (place && follows) toEnd();
-    },
-    redraw(text) {
-      listDraw();
-      buttonsDraw();
-      said.textContent = text;
+    this.welcome();
+  }
+
+  answer() {
+    answerWrite(this.conversation, (message) => {
+      this.append(message);
+      this.toEnd();
+      this.redraw("");
+    });
+  }
+
+  say() {
+    const text = this.composer.text();
+    if (!text || running || !this.head.model()) return;
+    const first = !this.conversation;
+    this.conversation ??= create(this.head.model());
+    this.head.take(this.conversation);
+    if (this.conversation.messages.length === 0) this.thread.replaceChildren();
+    const message = { role: "user", content: text };
+    this.conversation.messages.push(message);
+    this.append(message);
+    this.composer.write("");
+    if (first) history.replaceState(null, "", `#/chat/${this.conversation.id}`);
+    this.answer();
+  }
+
+  again(i) {
+    if (running) return;
+    this.conversation.messages.length = i;
+    this.head.take(this.conversation);
+    this.threadDraw();
+    this.answer();
+  }
+
+  edit(i) {
+    if (running) return;
+    this.composer.write(this.conversation.messages[i].content);
+    this.conversation.messages.length = i;
+    this.threadDraw();
+    this.composer.focus();
+  }
+
+  forget(one) {
+    if (running?.conversation === one) running.stop();
+    remove(one);
+    if (one === this.conversation) location.hash = "#/chat";
+    else this.listDraw();
+  }
+}
+
+export function chat(id) {
+  const open = new Chat(id);
+  shown = open;
+  return {
+    element: open.element,
+    close: () => { open.unwatch(); shown = null; },
+    focus: () => {
+      open.toEnd();
+      if (matchMedia("(min-width: 760px)").matches) open.composer.focus();
     },
   };
-  const close = () => { unwatch(); shown = null; };
-  return { element, close, focus: () => { toEnd(); if (matchMedia("(min-width: 760px)").matches) input.focus(); } };
 }
