@@ -40,8 +40,9 @@ struct configurations {
     const struct grammar *grammar;
     uint8_t class_of[256], class_byte[256]; /* bytes that no edge tells apart; one of each */
     uint32_t n_classes;
-    /* One byte of each class of a kind's characters (char_kinds.h), kind by kind. */
-    uint8_t kind_bytes[96], kind_first[CHAR_KIND_WIDE + 1];
+    /* One byte of each class of a kind's characters (char_kinds.h), kind by kind, and how many of
+     * them it stands for. */
+    uint8_t kind_bytes[96], kind_counts[96], kind_first[CHAR_KIND_WIDE + 1];
     uint8_t *reads; /* [n_states]: an edge reads a byte */
     struct stack_frame *frames;
     uint32_t n_frames, frame_room;
@@ -81,6 +82,14 @@ uint32_t configuration_step(struct configurations *c, uint32_t from, uint8_t byt
 /* Of the kinds of characters that all lead to one configuration those that do so with most of what
  * vocabularies have: in list[from].run_kinds, and `run`; and those that may not come. */
 void configuration_run(struct configurations *c, uint32_t from);
+/* Characters of these kinds all lead to one configuration, and from there to it again, but for
+ * those of some bytes, which are apart: as within a text that may be any but some. */
+struct near_run {
+    uint16_t kinds; /* 0: there are none */
+    uint32_t to;
+    bool apart[128];
+};
+void configuration_run_near(struct configurations *c, uint32_t from, struct near_run *out);
 /* Finds its local one. */
 uint32_t configuration_local(struct configurations *c, uint32_t of);
 /* Where the rules go on that the stack is of. */

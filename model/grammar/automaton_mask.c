@@ -15,31 +15,55 @@ static void token_set(const struct token_tree *t, uint64_t *words, uint32_t toke
 
 /* Which texts may come next whatever they are: of at most i characters, those of kinds[i]. `known`:
  * with the kinds of which no character may come, so that of a text of these no more needs to be
- * looked at. The last ones are none, as text_summary has it of texts that are in no set. */
+ * looked at. The last ones are none, as text_summary has it of texts that are in no set. Where
+ * `near.kinds` is not 0 this does not hold of texts whose first byte is apart (struct near_run). */
 struct text_run {
     uint16_t kinds[TEXT_SUMMARY_NEVER + 1], known[TEXT_SUMMARY_NEVER + 1];
+    struct near_run near;
 };
 
 /* `inner`: what goes on below a local configuration's stack is of interest, so that a run ends
  * where the text may be whole. */
-static void run_find(struct configurations *c, uint32_t from, bool inner, struct text_run *out)
+static void run_find_strict(struct configurations *c, uint32_t from, bool inner,
+                            struct text_run *out)
 {
-    uint16_t kinds = CHAR_KINDS_ALL, known = CHAR_KINDS_ALL;
+    uint16_t kinds = CHAR_KINDS_ALL, dead = CHAR_KINDS_ALL, known = 0;
     uint32_t at = from;
-    *out = (struct text_run){0};
     for (int n = 1; n <= TOKEN_SETS_CHARS; n++) {
         if (kinds) {
             configuration_run(c, at);
             if (c->status < 0)
                 return;
-            kinds &= c->list[at].run_kinds;
-            known &= (kinds ? c->list[at].run_kinds : 0) | c->list[at].dead_kinds;
-            at = c->list[at].run;
+            const struct configuration *k = &c->list[at];
+            uint16_t before = kinds;
+            kinds &= k->run_kinds;
+            dead &= k->dead_kinds; /* wherever they come */
+            /* Behind the last of a run whatever is longer ends there. */
+            known = (kinds ? kinds : before & k->dead_kinds) | dead;
+            at = k->run;
         }
         if (kinds && c->list[at].whole && inner)
             return;
         out->kinds[n] = kinds;
-        out->known[n] = known; /* behind the last of a run whatever is longer ends there */
+        out->known[n] = known;
+    }
+}
+
+static void run_find(struct configurations *c, uint32_t from, bool inner, struct text_run *out)
+{
+    struct near_run near;
+    *out = (struct text_run){0};
+    run_find_strict(c, from, inner, out);
+    if (c->status < 0 || out->kinds[1] == CHAR_KINDS_ALL)
+        return;
+    configuration_run_near(c, from, &near);
+    if (c->status < 0 || !(near.kinds & ~out->kinds[1]) || out->kinds[1] & ~near.kinds ||
+        (c->list[near.to].whole && inner))
+        return;
+    out->near = near;
+    for (int n = 1; n <= TOKEN_SETS_CHARS; n++) {
+        out->kinds[n] = near.kinds;
+        out->known[n] = near.kinds | (c->list[from].dead_kinds & c->list[near.to].dead_kinds);
     }
 }
 
@@ -66,37 +90,65 @@ static bool text_loops(struct configurations *c, uint32_t at, uint16_t text)
            !(text_summary_kinds(text) & ~c->list[at].run_kinds);
 }
 
-/* Sets all tokens of the nodes [from, to). */
+/* Clears, sets all tokens of the nodes [from, to). */
+static void nodes_clear(const struct token_tree *t, uint32_t from, uint32_t to, uint64_t *words)
+{
+    for (uint32_t i = t->nodes[from].first; i < t->nodes[to].first; i++)
+        words[t->sorted[i] / 64] &= ~(UINT64_C(1) << t->sorted[i] % 64);
+}
+
 static void nodes_set(const struct token_tree *t, uint32_t from, uint32_t to, uint64_t *words)
 {
-    for (uint32_t i = from; i < to; i++)
-        if (t->nodes[i].token != TOKEN_NONE)
-            token_set(t, words, t->nodes[i].token);
+    for (uint32_t i = t->nodes[from].first; i < t->nodes[to].first; i++)
+        words[t->sorted[i] / 64] |= UINT64_C(1) << t->sorted[i] % 64;
+}
+
+/* Whether the texts of a node begin with a byte that is apart. */
+static bool node_is_apart(const struct text_run *run, struct token_node node, bool parent)
+{
+    return run && run->near.kinds &&
+           (node.depth > 1 ? parent : node.byte < 0x80 && run->near.apart[node.byte]);
+}
+
+/* Whether the mask is right already of all tokens that end at a node or below; `before`: where the
+ * text is without its last byte. */
+static bool node_is_known(const struct text_run *run, struct token_node node, bool apart,
+                          uint32_t before)
+{
+    if (!run)
+        return false;
+    uint16_t chars = text_summary_chars(node.text);
+    return apart ? before == run->near.to && (node.byte & 0xC0) != 0x80 &&
+                       !(text_summary_kinds(node.text) & ~run->kinds[chars])
+                 : run_knows(run, node.text);
 }
 
 /* Walks the nodes [from, to), which lie below one at which the text is in `start`. Exits are listed
- * in `slot` where it is not NULL. Nodes below which there is nothing but what is of the run are
- * left out: their tokens are in `words` already. */
+ * in `slot` where it is not NULL. `run`: tokens of which `words` has already; NULL: none. */
 static void tree_walk(struct automaton *a, uint32_t start, uint32_t from, uint32_t to,
                       uint64_t *words, struct mask_slot *slot, const struct text_run *run)
 {
     const struct token_tree *t = a->tree;
     struct configurations *c = &a->c;
     uint32_t at[TOKEN_TREE_DEEPEST + 2];
+    bool apart[TOKEN_TREE_DEEPEST + 2] = {0};
     uint32_t depth = from < to ? t->nodes[from].depth : 0u;
     if (from < to)
         at[depth - 1] = start;
     for (uint32_t i = from; i < to && c->status == 0; c->effort++) {
         struct token_node node = t->nodes[i];
-        if (run && run_knows(run, node.text)) {
+        uint32_t before = at[node.depth - 1];
+        apart[node.depth] = node_is_apart(run, node, apart[node.depth - 1]);
+        if (node_is_known(run, node, apart[node.depth], before)) {
             i = node.skip;
             continue;
         }
-        uint32_t before = at[node.depth - 1];
         uint32_t next = c->steps[(size_t)before * c->n_classes + c->class_of[node.byte]];
         if (next == STEP_UNKNOWN)
             next = configuration_step(c, before, node.byte);
         if (next == CONFIGURATION_DEAD) {
+            if (apart[node.depth])
+                nodes_clear(t, i, node.skip, words);
             i = node.skip;
             continue;
         }

@@ -62,22 +62,17 @@ static uint32_t kind_step(struct configurations *c, uint32_t from, int kind)
 /* About how many tokens of a hundred have most of their characters of a kind. */
 static const int weights[CHAR_KINDS] = {15, 25, 3, 4, 2, 8, 1, 1, 1, 4, 30};
 enum {
-    LEAST_WEIGHT = 25, /* below it tokens are looked at one by one as soon */
+    LEAST_WEIGHT = 10, /* below it tokens are looked at one by one as soon */
     MOST_PLACES = 64,  /* the steps of larger ones take longer than what they save */
 };
 
-void configuration_run(struct configurations *c, uint32_t from)
+/* Of the places that kinds lead to the one with most weight: the kinds that lead there, none where
+ * that is too little. */
+static uint16_t kinds_vote(const uint32_t to[CHAR_KINDS], uint32_t *best)
 {
-    uint32_t to[CHAR_KINDS], best = CONFIGURATION_DEAD;
-    uint16_t best_kinds = 0, dead = 0;
+    uint16_t best_kinds = 0;
     int most = 0;
-    if (c->list[from].run != STEP_UNKNOWN)
-        return;
-    bool worth = c->list[from].count <= MOST_PLACES;
-    for (int kind = 0; kind < CHAR_KINDS; kind++) {
-        to[kind] = worth ? kind_step(c, from, kind) : STEP_MIXED;
-        dead |= (uint16_t)((to[kind] == CONFIGURATION_DEAD) << kind);
-    }
+    *best = CONFIGURATION_DEAD;
     for (int kind = 0; kind < CHAR_KINDS; kind++) {
         int weight = 0;
         uint16_t kinds = 0;
@@ -88,15 +83,71 @@ void configuration_run(struct configurations *c, uint32_t from)
             }
         if (weight > most) {
             most = weight;
-            best = to[kind];
+            *best = to[kind];
             best_kinds = kinds;
         }
     }
+    return most < LEAST_WEIGHT ? 0 : best_kinds;
+}
+
+void configuration_run(struct configurations *c, uint32_t from)
+{
+    uint32_t to[CHAR_KINDS], best;
+    uint16_t dead = 0;
+    if (c->list[from].run != STEP_UNKNOWN)
+        return;
+    bool worth = c->list[from].count <= MOST_PLACES;
+    for (int kind = 0; kind < CHAR_KINDS; kind++) {
+        to[kind] = worth ? kind_step(c, from, kind) : STEP_MIXED;
+        dead |= (uint16_t)((to[kind] == CONFIGURATION_DEAD) << kind);
+    }
+    uint16_t kinds = kinds_vote(to, &best);
     if (c->status < 0)
         return;
-    if (most < LEAST_WEIGHT)
-        best_kinds = 0;
     c->list[from].run = best;
-    c->list[from].run_kinds = best_kinds;
+    c->list[from].run_kinds = kinds;
     c->list[from].dead_kinds = dead;
+}
+
+/* Where most characters of a kind of one byte lead, if more than half of them lead there. */
+static uint32_t kind_step_most(struct configurations *c, uint32_t from, int kind)
+{
+    uint32_t most = STEP_MIXED;
+    int lead = 0, n = 0, there = 0;
+    for (int i = c->kind_first[kind]; i < c->kind_first[kind + 1]; i++) {
+        uint32_t to = configuration_step(c, from, c->kind_bytes[i]);
+        int count = c->kind_counts[i]; /* Boyer and Moore's vote */
+        if (to != most && lead < count)
+            most = to, lead = count - lead;
+        else
+            lead += to == most ? count : -count;
+    }
+    for (int i = c->kind_first[kind]; i < c->kind_first[kind + 1]; i++) {
+        n += c->kind_counts[i];
+        if (configuration_step(c, from, c->kind_bytes[i]) == most)
+            there += c->kind_counts[i];
+    }
+    return 2 * there > n ? most : STEP_MIXED;
+}
+
+void configuration_run_near(struct configurations *c, uint32_t from, struct near_run *out)
+{
+    uint32_t to[CHAR_KINDS];
+    *out = (struct near_run){0};
+    if (c->list[from].count > MOST_PLACES)
+        return;
+    for (int kind = 0; kind < CHAR_KINDS; kind++)
+        to[kind] = kind == CHAR_KIND_WIDE ? wide_step(c, from) : kind_step_most(c, from, kind);
+    uint16_t kinds = kinds_vote(to, &out->to);
+    if (!kinds || c->status < 0)
+        return;
+    configuration_run(c, out->to);
+    if (c->status < 0 || c->list[out->to].run != out->to)
+        return;
+    out->kinds = kinds & c->list[out->to].run_kinds;
+    for (int b = 0; b < 0x80; b++) {
+        int kind = char_kind_of((uint8_t)b);
+        out->apart[b] = kind >= 0 && out->kinds >> kind & 1 &&
+                        configuration_step(c, from, (uint8_t)b) != out->to;
+    }
 }

@@ -382,9 +382,11 @@ static void kinds_divide(struct configurations *c)
     for (int kind = 0; kind < CHAR_KIND_WIDE; kind++) {
         c->kind_first[kind] = (uint8_t)n;
         for (int b = 0, last = -1; b < 0x80; b++)
-            if (char_kind_of((uint8_t)b) == kind && c->class_of[b] != last) {
+            if (char_kind_of((uint8_t)b) == kind) {
+                if (c->class_of[b] != last)
+                    c->kind_bytes[n++] = (uint8_t)b;
                 last = c->class_of[b];
-                c->kind_bytes[n++] = (uint8_t)b;
+                c->kind_counts[n - 1]++;
             }
     }
     c->kind_first[CHAR_KIND_WIDE] = (uint8_t)n;

@@ -1,38 +1,42 @@
 #include "model/grammar/token_sets.h"
 
-#include <pthread.h>
 #include <stdlib.h>
-#include <string.h>
 
-enum { KEPT = 8 };
+enum { BLOCK = 64 }; /* words that are joined at once */
 
-/* Masks of the tokens of some kinds: with at most 1, 2, .. characters, one behind the other. */
-struct kept_set {
-    uint16_t kinds; /* 0: free */
-    uint64_t *words;
-};
-
+/* Masks: tokens that have a character of a kind, and those with at most 1, 2, .. characters. */
 struct token_sets {
-    pthread_mutex_t lock;
-    uint32_t vocabulary, n_words;
-    uint16_t *texts;
-    struct kept_set kept[KEPT];
-    uint32_t next; /* to go when another comes */
+    uint32_t n_words;
+    uint64_t *kinds, *chars; /* [CHAR_KINDS][n_words], [TOKEN_SETS_CHARS][n_words] */
 };
 
-struct token_sets *token_sets_create(uint32_t vocabulary)
+static void token_add(struct token_sets *s, uint32_t token, uint16_t text)
+{
+    uint32_t chars = text_summary_chars(text), word = token / 64;
+    uint64_t bit = UINT64_C(1) << token % 64;
+    if (!text || chars > TOKEN_SETS_CHARS)
+        return;
+    for (uint32_t k = 0; k < CHAR_KINDS; k++)
+        if (text_summary_kinds(text) >> k & 1)
+            s->kinds[(size_t)k * s->n_words + word] |= bit;
+    for (uint32_t n = chars; n <= TOKEN_SETS_CHARS; n++)
+        s->chars[(size_t)(n - 1) * s->n_words + word] |= bit;
+}
+
+struct token_sets *token_sets_create(const uint16_t *texts, uint32_t vocabulary)
 {
     struct token_sets *s = calloc(1, sizeof *s);
     if (!s)
         return NULL;
-    s->vocabulary = vocabulary;
     s->n_words = vocabulary / 64 + 1;
-    s->texts = calloc(vocabulary + 1u, sizeof *s->texts);
-    if (!s->texts) {
-        free(s);
+    s->kinds = calloc((size_t)CHAR_KINDS * s->n_words, sizeof *s->kinds);
+    s->chars = calloc((size_t)TOKEN_SETS_CHARS * s->n_words, sizeof *s->chars);
+    if (!s->kinds || !s->chars) {
+        token_sets_destroy(&s);
         return NULL;
     }
-    pthread_mutex_init(&s->lock, NULL);
+    for (uint32_t token = 0; token < vocabulary; token++)
+        token_add(s, token, texts[token]);
     return s;
 }
 
@@ -42,72 +46,21 @@ void token_sets_destroy(struct token_sets **self)
     *self = NULL;
     if (!s)
         return;
-    for (int i = 0; i < KEPT; i++)
-        free(s->kept[i].words);
-    pthread_mutex_destroy(&s->lock);
-    free(s->texts);
+    free(s->kinds);
+    free(s->chars);
     free(s);
 }
 
-uint16_t *token_sets_texts(struct token_sets *s)
+void token_sets_add(const struct token_sets *s, uint16_t kinds, uint32_t chars, uint64_t *words)
 {
-    return s->texts;
-}
-
-static void set_fill(const struct token_sets *s, struct kept_set *k)
-{
-    memset(k->words, 0, (size_t)TOKEN_SETS_CHARS * s->n_words * sizeof *k->words);
-    for (uint32_t token = 0; token < s->vocabulary; token++) {
-        uint16_t text = s->texts[token];
-        uint32_t chars = text_summary_chars(text);
-        if (text && chars <= TOKEN_SETS_CHARS && !(text_summary_kinds(text) & ~k->kinds))
-            k->words[(size_t)(chars - 1) * s->n_words + token / 64] |= UINT64_C(1) << token % 64;
+    const uint64_t *within = s->chars + (size_t)(chars - 1) * s->n_words;
+    for (uint32_t from = 0; from < s->n_words; from += BLOCK) {
+        uint32_t n = s->n_words - from < BLOCK ? s->n_words - from : BLOCK;
+        uint64_t others[BLOCK] = {0}; /* tokens that have something else */
+        for (uint32_t k = 0; k < CHAR_KINDS; k++)
+            for (uint32_t i = 0; !(kinds >> k & 1) && i < n; i++)
+                others[i] |= s->kinds[(size_t)k * s->n_words + from + i];
+        for (uint32_t i = 0; i < n; i++)
+            words[from + i] |= within[from + i] & ~others[i];
     }
-    for (size_t i = s->n_words; i < (size_t)TOKEN_SETS_CHARS * s->n_words; i++)
-        k->words[i] |= k->words[i - s->n_words];
-}
-
-/* NULL: no memory. */
-static const struct kept_set *set_find(struct token_sets *s, uint16_t kinds)
-{
-    for (int i = 0; i < KEPT; i++)
-        if (s->kept[i].kinds == kinds)
-            return &s->kept[i];
-    struct kept_set *k = &s->kept[s->next];
-    if (!k->words)
-        k->words = malloc((size_t)TOKEN_SETS_CHARS * s->n_words * sizeof *k->words);
-    if (!k->words)
-        return NULL;
-    s->next = (s->next + 1) % KEPT;
-    k->kinds = kinds;
-    set_fill(s, k);
-    return k;
-}
-
-void token_sets_prepare(struct token_sets *s, uint16_t kinds)
-{
-    pthread_mutex_lock(&s->lock);
-    set_find(s, kinds);
-    pthread_mutex_unlock(&s->lock);
-}
-
-/* Token by token. */
-static void tokens_add(const struct token_sets *s, uint16_t kinds, uint32_t chars, uint64_t *words)
-{
-    for (uint32_t token = 0; token < s->vocabulary; token++) {
-        uint16_t text = s->texts[token];
-        if (text && text_summary_chars(text) <= chars && !(text_summary_kinds(text) & ~kinds))
-            words[token / 64] |= UINT64_C(1) << token % 64;
-    }
-}
-
-void token_sets_add(struct token_sets *s, uint16_t kinds, uint32_t chars, uint64_t *words)
-{
-    pthread_mutex_lock(&s->lock);
-    const struct kept_set *k = set_find(s, kinds);
-    for (uint32_t i = 0; k && i < s->n_words; i++)
-        words[i] |= k->words[(size_t)(chars - 1) * s->n_words + i];
-    pthread_mutex_unlock(&s->lock);
-    if (!k)
-        tokens_add(s, kinds, chars, words);
 }

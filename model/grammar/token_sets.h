@@ -1,6 +1,6 @@
 /* The tokens of a vocabulary by what they are made of: those of some kinds of characters
- * (char_kinds.h) and at most so many of them, as masks. What was asked for is kept: any thread may
- * ask. */
+ * (char_kinds.h) and at most so many of them, as masks. Never changed after they are made: any
+ * thread may ask. */
 #ifndef HP_MODEL_GRAMMAR_TOKEN_SETS_H
 #define HP_MODEL_GRAMMAR_TOKEN_SETS_H
 
@@ -38,16 +38,11 @@ static inline uint16_t text_summary_join(uint16_t a, uint16_t b)
 }
 
 struct token_sets;
-/* NULL: no memory. */
-struct token_sets *token_sets_create(uint32_t vocabulary);
+/* `texts`: the summaries of the tokens, [vocabulary]; 0: a token is in no set. NULL: no memory. */
+struct token_sets *token_sets_create(const uint16_t *texts, uint32_t vocabulary);
 void token_sets_destroy(struct token_sets **s);
-/* The summaries of the tokens, [vocabulary], to be filled in before anything is asked; 0: a token
- * is in no set. */
-uint16_t *token_sets_texts(struct token_sets *s);
-/* Has those of these kinds ready, as far as there is memory. */
-void token_sets_prepare(struct token_sets *s, uint16_t kinds);
 /* Adds the tokens of these kinds with at most `chars` characters (1 to TOKEN_SETS_CHARS) to a mask
  * of vocabulary / 64 + 1 words. */
-void token_sets_add(struct token_sets *s, uint16_t kinds, uint32_t chars, uint64_t *words);
+void token_sets_add(const struct token_sets *s, uint16_t kinds, uint32_t chars, uint64_t *words);
 
 #endif

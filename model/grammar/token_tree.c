@@ -33,6 +33,7 @@ static void nodes_add(struct token_tree *t, const struct named_token *list, uint
 {
     uint32_t open[TOKEN_TREE_DEEPEST + 1], depth = 0;
     for (uint32_t i = 0; i < n; i++) {
+        t->sorted[i] = list[i].id;
         uint32_t shared = i ? bytes_shared(&list[i - 1], &list[i]) : 0;
         if (i && shared == list[i].size && shared == list[i - 1].size) {
             t->same[list[i].id] = t->nodes[open[depth - 1]].token;
@@ -46,13 +47,14 @@ static void nodes_add(struct token_tree *t, const struct named_token *list, uint
             if (depth == 0)
                 t->roots[list[i].apart][byte] = t->n_nodes;
             t->nodes[t->n_nodes] = (struct token_node){
-                .token = TOKEN_NONE, .depth = (uint8_t)(depth + 1), .byte = byte};
+                .token = TOKEN_NONE, .first = i, .depth = (uint8_t)(depth + 1), .byte = byte};
             open[depth] = t->n_nodes++;
         }
         t->nodes[open[depth - 1]].token = list[i].id;
     }
     for (; depth > 0; depth--)
         t->nodes[open[depth - 1]].skip = t->n_nodes;
+    t->nodes[t->n_nodes].first = n;
 }
 
 /* Of each token, and of each node what lies below, which is behind it. */
@@ -127,11 +129,14 @@ int token_tree_make(const struct token_text *texts, uint32_t vocabulary, struct 
         t->same = calloc(vocabulary + 1u, sizeof *t->same);
         t->offsets = calloc(vocabulary + 1u, sizeof *t->offsets);
         t->bytes = calloc(bytes + 1, 1);
-        t->sets = token_sets_create(vocabulary);
+        t->sorted = calloc(n + 1u, sizeof *t->sorted);
     }
-    if (!t || !list || !t->nodes || !t->same || !t->offsets || !t->bytes || !t->sets) {
+    uint16_t *summaries = calloc(vocabulary + 1u, sizeof *summaries);
+    if (!t || !list || !t->nodes || !t->same || !t->offsets || !t->bytes || !t->sorted ||
+        !summaries) {
         token_tree_destroy(&t);
         free(list);
+        free(summaries);
         return err_no_memory(e, "the prefix tree of %u tokens", vocabulary);
     }
     qsort(list, n, sizeof *list, tokens_compare);
@@ -140,9 +145,14 @@ int token_tree_make(const struct token_text *texts, uint32_t vocabulary, struct 
     nodes_add(t, list, n);
     free(list);
     nodes_trim(t);
-    texts_sum(t, token_sets_texts(t->sets));
+    texts_sum(t, summaries);
     bytes_keep(t, texts);
-    token_sets_prepare(t->sets, CHAR_KINDS_ALL); /* strings are in most grammars */
+    t->sets = token_sets_create(summaries, vocabulary);
+    free(summaries);
+    if (!t->sets) {
+        token_tree_destroy(&t);
+        return err_no_memory(e, "the prefix tree of %u tokens", vocabulary);
+    }
     *out = t;
     return 0;
 }
@@ -212,6 +222,7 @@ void token_tree_destroy(struct token_tree **self)
     if (!t)
         return;
     free(t->nodes);
+    free(t->sorted);
     free(t->same);
     free(t->offsets);
     free(t->bytes);

@@ -23,14 +23,16 @@ enum {
 struct token_node {
     uint32_t skip;  /* the node behind all that lie below */
     uint32_t token; /* that ends here, or TOKEN_NONE; others with these bytes: `same` */
+    uint32_t first; /* in `sorted`: of those that end here or below, up to that of `skip` */
     uint8_t depth;  /* bytes up to here, with this one */
     uint8_t byte;
     uint16_t text; /* of all tokens that end here or below: a text_summary */
 };
 
 struct token_tree {
-    struct token_node *nodes;
+    struct token_node *nodes; /* [n_nodes + 1]: of the last one `first` alone */
     uint32_t n_nodes, vocabulary;
+    uint32_t *sorted;       /* all tokens in the order of the nodes that they end at */
     uint32_t roots[2][256]; /* nodes of first bytes, of tokens that a set has and behind them of the
                                others, which have a tree of their own so that the first can be left
                                out as a whole; TOKEN_NONE: no token begins so */

@@ -15,15 +15,16 @@
 enum { FIXTURE_END = 256, FIXTURE_PIECES = 257 };
 
 static const char *const fixture_pieces[] = {
-    "{\"",     "\":",  "\": ",     "\": \"",      "\",",      "\", \"",
-    "\"}",     "},",   "}]",       "[{",          "[\"",      "true",
-    "false",   "null", "the",      "a b",         "abc",      "ab",
-    "12",      "123",  "0.5",      "1e",          "\n  ",     "\n",
-    "  ",      "é",    "日本",     "😀",           "\\n",      "\\\"",
-    "\\u",     "00e9", "name",     "\"name\"",    "age",      "x\":",
-    "}}",      "]]",   ", ",       "hello world", "----",     "-1",
-    "T1",      "Z",    "\xE2\x82", "a\xC3",       "\x82\xAC", "aaaaaaaaaaaaaaaaaaaa",
-    "abcdefgh"};
+    "{\"",      "\":",  "\": ",     "\": \"",      "\",",      "\", \"",
+    "\"}",      "},",   "}]",       "[{",          "[\"",      "true",
+    "false",    "null", "the",      "a b",         "abc",      "ab",
+    "12",       "123",  "0.5",      "1e",          "\n  ",     "\n",
+    "  ",       "é",    "日本",     "😀",           "\\n",      "\\\"",
+    "\\u",      "00e9", "name",     "\"name\"",    "age",      "x\":",
+    "}}",       "]]",   ", ",       "hello world", "----",     "-1",
+    "T1",       "Z",    "\xE2\x82", "a\xC3",       "\x82\xAC", "aaaaaaaaaaaaaaaaaaaa",
+    "abcdefgh", "x1",   "a1b",      "1a",          "if",       "id",
+    "idea",     "ide",  "i9",       "ixé"};
 
 /* Of this thread: other programs do not count. */
 static inline uint64_t fixture_cpu_ms(void)
