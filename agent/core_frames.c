@@ -67,6 +67,9 @@ static void tokens_in(struct agent_core *c, struct core_stage *s, const struct a
         if (!known && queue_sequence_find(s->queue, t->sequence))
             core_sequence_fail(c, s, t->sequence, HP_EPROTO,
                                "the last stage gave a token beyond the vocabulary");
+        struct queue_sequence *q = queue_sequence_find(s->queue, t->sequence);
+        if (known && q)
+            ((struct core_sequence *)q->owner)->returned_ns = env_now_ns(c->env);
         if (!known || !queue_token(s->queue, h->batch, t))
             c->dropped_runs++;
     }

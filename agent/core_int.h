@@ -104,9 +104,12 @@ struct core_sequence {
     uint64_t kv_ns;          /* when something of that was last taken */
     uint64_t kv_bytes;
     uint32_t kv_left, kv_pending; /* awaited still, as the executor says; pieces that it has */
-    /* How its prompt went through here so far, for MESSAGE_PREFILL; freed once that is said. */
+    /* How its prompt went through here so far, for MESSAGE_PREFILL, then the steps behind it, for
+     * MESSAGE_DECODE; freed once that is said. */
     struct core_slice *slices;
     size_t n_slices, slice_capacity;
+    bool prefill_told, decode_told;
+    uint64_t returned_ns;  /* first stage: when its last token came back; 0: not known */
     struct drafts *drafts; /* last stage; NULL: nothing is guessed */
     uint64_t said_ns;      /* when its last token was said; 0: never */
     uint32_t *answer; /* last stage, of a stream: [n_answer] of the `sampled` tokens; fewer: there
@@ -339,14 +342,19 @@ void core_stage_link_broke(struct agent_core *c, struct core_stage *s, enum agen
 /* Makes broken links anew. */
 void core_stage_links_mend(struct agent_core *c, struct core_stage *s);
 
-/* ---- core_prefill.c: what a prompt took on this stage */
+/* ---- core_prefill.c: what a prompt took on this stage, and the first steps of its answer */
 
-enum { CORE_PREFILL_SLICES = 1024 }; /* of prompts with more nothing is said */
+enum {
+    CORE_PREFILL_SLICES = 1024, /* of prompts with more nothing is said */
+    CORE_DECODE_STEPS = 32,     /* of an answer, which are told */
+};
 /* A run of a sequence has come in; a batch has run. */
 void core_prefill_arrived(struct core_sequence *own, const struct batch_run *run, uint64_t ready_ns,
                           uint64_t now_ns);
 void core_prefill_ran(struct agent_core *c, struct core_stage *s, const struct batch *b,
                       uint64_t start_ns, uint64_t end_ns);
+/* An answer ends: the steps that were noted are told. */
+void core_decode_ended(struct agent_core *c, const struct core_stage *s, struct core_sequence *own);
 /* When the input of a batch was there; 0: not known. */
 uint64_t core_prefill_ready_ns(const struct core_stage *s, const struct batch *b);
 

@@ -1,5 +1,6 @@
 /* Owns the record of how a prompt went through a stage: when the input of each slice was there,
- * when it ran. Said once, when the prompt's last token has run. */
+ * when it ran. Said once, when the prompt's last token has run. So are the first steps of the
+ * answer, when there are CORE_DECODE_STEPS of them, or the answer ends. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,13 +15,22 @@ static struct core_slice *slice_find(const struct core_sequence *own, uint32_t f
     return NULL;
 }
 
+/* Whether a run is of the prompt while that is noted, or of the steps that follow. */
+static bool run_is_noted(const struct core_sequence *own, const struct batch_run *run)
+{
+    bool of_prompt = run->first_position < own->open.prompt_tokens;
+    return of_prompt ? !own->prefill_told : own->prefill_told && !own->decode_told;
+}
+
 /* NULL when there is no need for it, or no room. */
 static struct core_slice *slice_add(struct core_sequence *own, const struct batch_run *run)
 {
-    if (run->first_position >= own->open.prompt_tokens)
+    if (!run_is_noted(own, run))
         return NULL;
     struct core_slice s = {
         .told = {.first_position = run->first_position, .tokens = run->n_tokens}};
+    if (own->prefill_told)
+        s.told.arrived_ns = own->returned_ns;
     bool added = own->n_slices < CORE_PREFILL_SLICES &&
                  vector_push(own->slices, own->n_slices, own->slice_capacity, s);
     return added ? &own->slices[own->n_slices - 1] : NULL;
@@ -33,7 +43,7 @@ void core_prefill_arrived(struct core_sequence *own, const struct batch_run *run
     if (!s)
         return;
     s->told.arrived_ns = now_ns;
-    s->ready_ns = ready_ns;
+    s->ready_ns = own->prefill_told ? 0 : ready_ns;
 }
 
 uint64_t core_prefill_ready_ns(const struct core_stage *s, const struct batch *b)
@@ -54,23 +64,65 @@ static int by_position(const void *a, const void *b)
     return (x->first_position > y->first_position) - (x->first_position < y->first_position);
 }
 
-static void prefill_send(struct agent_core *c, const struct core_stage *s,
-                         struct core_sequence *own)
+/* What was noted, in the order of positions, until this event is over; it is forgotten. */
+static struct pack_list slices_take(struct agent_core *c, struct core_sequence *own)
 {
-    struct message_prefill_slice *copy =
-        own->n_slices ? arena_alloc(&c->scratch, own->n_slices, sizeof *copy) : NULL;
-    for (size_t i = 0; copy && i < own->n_slices; i++)
+    size_t n = own->n_slices;
+    struct message_prefill_slice *copy = n ? arena_alloc(&c->scratch, n, sizeof *copy) : NULL;
+    for (size_t i = 0; copy && i < n; i++)
         copy[i] = own->slices[i].told;
     if (copy) /* one that ran at once is noted behind one that came meanwhile */
-        qsort(copy, own->n_slices, sizeof *copy, by_position);
-    struct message *m = copy ? core_send(c, MESSAGE_PREFILL) : NULL;
-    if (m)
-        m->u.prefill = (struct message_prefill){s->prepare.deployment, s->prepare.generation,
-                                                own->open.sequence,    s->prepare.stage,
-                                                env_now_ns(c->env),    {copy, own->n_slices}};
+        qsort(copy, n, sizeof *copy, by_position);
     free(own->slices);
     own->slices = NULL;
     own->n_slices = own->slice_capacity = 0;
+    return (struct pack_list){copy, copy ? n : 0};
+}
+
+static void prefill_send(struct agent_core *c, const struct core_stage *s,
+                         struct core_sequence *own)
+{
+    struct pack_list slices = slices_take(c, own);
+    struct message *m = slices.count ? core_send(c, MESSAGE_PREFILL) : NULL;
+    own->prefill_told = true;
+    if (m)
+        m->u.prefill = (struct message_prefill){s->prepare.deployment, s->prepare.generation,
+                                                own->open.sequence,    s->prepare.stage,
+                                                env_now_ns(c->env),    slices};
+}
+
+/* Steps whose input came but that did not run, since the answer ended, are none. */
+static void steps_trim(struct core_sequence *own)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < own->n_slices; i++)
+        if (own->slices[i].told.end_ns)
+            own->slices[n++] = own->slices[i];
+    own->n_slices = n;
+}
+
+void core_decode_ended(struct agent_core *c, const struct core_stage *s, struct core_sequence *own)
+{
+    if (!own->prefill_told || own->decode_told)
+        return;
+    steps_trim(own);
+    struct pack_list steps = slices_take(c, own);
+    struct message *m = steps.count ? core_send(c, MESSAGE_DECODE) : NULL;
+    own->decode_told = true;
+    if (m)
+        m->u.decode = (struct message_decode){s->prepare.deployment, s->prepare.generation,
+                                              own->open.sequence,    s->prepare.stage,
+                                              env_now_ns(c->env),    steps};
+}
+
+static void run_told(struct agent_core *c, const struct core_stage *s, struct core_sequence *own,
+                     const struct batch_run *run)
+{
+    if (own->prefill_told && own->n_slices >= CORE_DECODE_STEPS)
+        core_decode_ended(c, s, own);
+    else if (!own->prefill_told &&
+             (uint64_t)run->first_position + run->n_tokens >= own->open.prompt_tokens)
+        prefill_send(c, s, own);
 }
 
 void core_prefill_ran(struct agent_core *c, struct core_stage *s, const struct batch *b,
@@ -80,7 +132,7 @@ void core_prefill_ran(struct agent_core *c, struct core_stage *s, const struct b
         const struct batch_run *run = &b->runs[i];
         struct queue_sequence *q = queue_sequence_find(s->queue, run->sequence);
         struct core_sequence *own = q ? q->owner : NULL;
-        if (!own || run->first_position >= own->open.prompt_tokens)
+        if (!own || !run_is_noted(own, run))
             continue;
         struct core_slice *slice = slice_find(own, run->first_position);
         slice = slice ? slice : slice_add(own, run);
@@ -89,7 +141,6 @@ void core_prefill_ran(struct agent_core *c, struct core_stage *s, const struct b
             slice->told.end_ns = end_ns;
             slice->told.runs = b->n_runs;
         }
-        if ((uint64_t)run->first_position + run->n_tokens >= own->open.prompt_tokens)
-            prefill_send(c, s, own);
+        run_told(c, s, own, run);
     }
 }

@@ -286,6 +286,9 @@ void core_sequence_closed(struct agent_core *c, struct message_ref *m)
     if (!s || !s->queue)
         return;
     uint32_t keep = close->keep > UINT32_MAX ? 0 : (uint32_t)close->keep;
+    struct queue_sequence *q = queue_sequence_find(s->queue, close->sequence);
+    if (q)
+        core_decode_ended(c, s, q->owner);
     if (!close->sequence)
         core_sequences_close_all(c, s);
     else if (!kept_sequence_end(c, s, close->sequence, keep))

@@ -88,6 +88,11 @@ static void on_prefill(struct coord *c, struct member *m, const struct message *
     plan_vs_actual_prefill(c, m, &msg->u.prefill);
 }
 
+static void on_decode(struct coord *c, struct member *m, const struct message *msg)
+{
+    plan_vs_actual_decode(c, m, &msg->u.decode);
+}
+
 static void on_profile_result(struct coord *c, struct member *m, const struct message *msg)
 {
     if (!pools_profile_result(c, m, msg->id, &msg->u.profile_result))
@@ -139,6 +144,7 @@ static const struct {
     {MESSAGE_LOSSES, on_losses},
     {MESSAGE_SHARE_FAILED, on_share_failed},
     {MESSAGE_PREFILL, on_prefill},
+    {MESSAGE_DECODE, on_decode},
     {MESSAGE_PROFILE_RESULT, on_profile_result},
     {MESSAGE_PROFILE_PROGRESS, on_profile_progress},
     {MESSAGE_LINK_RESULT, on_link_result},

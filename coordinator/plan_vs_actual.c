@@ -6,6 +6,7 @@
 
 #include "common/log.h"
 #include "coordinator/clocks.h"
+#include "coordinator/decode_steps.h"
 #include "coordinator/deployment.h"
 #include "coordinator/effects.h"
 #include "coordinator/late_links.h"
@@ -14,13 +15,8 @@
 #include "coordinator/placement.h"
 #include "coordinator/plan_learning.h"
 #include "coordinator/slices.h"
+#include "coordinator/stage_times.h"
 #include "planners/pipeline/pipeline.h"
-
-/* Times of every slice on every stage, [stage * n_slices + slice]. Measured ones are the agents'
- * own clocks until the record is complete. */
-struct plan_vs_actual_times {
-    double *arrive_s, *start_s, *end_s;
-};
 
 struct plan_vs_actual_record {
     uint64_t sequence;
@@ -28,7 +24,8 @@ struct plan_vs_actual_record {
     uint32_t tokens, cached; /* that ran; that stood before them already */
     bool *heard;
     int *slices;
-    struct plan_vs_actual_times measured, planned;
+    struct stage_times measured, planned; /* by slice */
+    struct decode_steps *decode;          /* of its answer; NULL: none were told */
     bool shared, complete, predicted;
     double at_s, measured_s, planned_s;
 };
@@ -50,6 +47,7 @@ static void record_free(struct plan_vs_actual_record *r)
 {
     if (!r)
         return;
+    decode_steps_free(&r->decode);
     free(r->heard);
     free(r->slices);
     free(r->measured.arrive_s); /* the one allocation of all times */
@@ -84,9 +82,8 @@ static struct plan_vs_actual_record *record_create(const struct deployment *d,
     r->sequence = p->sequence;
     r->n_stages = d->n_stages;
     r->n_slices = (int)n;
-    r->measured = (struct plan_vs_actual_times){times, times + cells, times + 2 * cells};
-    r->planned =
-        (struct plan_vs_actual_times){times + 3 * cells, times + 4 * cells, times + 5 * cells};
+    r->measured = (struct stage_times){times, times + cells, times + 2 * cells};
+    r->planned = (struct stage_times){times + 3 * cells, times + 4 * cells, times + 5 * cells};
     return r;
 }
 
@@ -101,6 +98,16 @@ static void generation_begin(struct plan_vs_actual *t, uint64_t generation)
     t->totals.first_planned_s = t->totals.first_measured_s = 0;
 }
 
+/* NULL: it has none. */
+static struct plan_vs_actual_record *record_find(const struct deployment *d, uint64_t sequence)
+{
+    const struct plan_vs_actual *t = d->plan_vs_actual;
+    for (size_t i = 0; t && t->generation == d->generation && i < PLAN_VS_ACTUAL_RECORDS; i++)
+        if (t->records[i] && t->records[i]->sequence == sequence)
+            return t->records[i];
+    return NULL;
+}
+
 /* The record of a sequence, made when its first stage is heard of; the oldest makes room. */
 static struct plan_vs_actual_record *record_of(struct deployment *d,
                                                const struct message_prefill *p)
@@ -110,11 +117,8 @@ static struct plan_vs_actual_record *record_of(struct deployment *d,
     struct plan_vs_actual *t = d->plan_vs_actual;
     if (t->generation != d->generation)
         generation_begin(t, d->generation);
-    for (size_t i = 0; i < PLAN_VS_ACTUAL_RECORDS; i++)
-        if (t->records[i] && t->records[i]->sequence == p->sequence)
-            return t->records[i];
-    struct plan_vs_actual_record *r = record_create(d, p);
-    if (r) {
+    struct plan_vs_actual_record *r = record_find(d, p->sequence);
+    if (!r && (r = record_create(d, p)) != NULL) {
         t->last = (t->last + 1) % PLAN_VS_ACTUAL_RECORDS;
         record_free(t->records[t->last]);
         t->records[t->last] = r;
@@ -139,10 +143,7 @@ static bool stage_take(struct plan_vs_actual_record *r, const struct message_pre
         position += s[k].tokens;
     }
     for (size_t k = 0; k < p->slices.count; k++) {
-        r->measured.start_s[row + k] = (double)s[k].start_ns * 1e-9;
-        r->measured.end_s[row + k] = (double)s[k].end_ns * 1e-9;
-        r->measured.arrive_s[row + k] =
-            (double)(s[k].arrived_ns ? s[k].arrived_ns : s[k].start_ns) * 1e-9;
+        stage_times_set(&r->measured, row + k, &s[k]);
         r->shared = r->shared || s[k].runs > 1;
     }
     r->tokens = (uint32_t)(position - first);
@@ -153,22 +154,6 @@ static bool stage_take(struct plan_vs_actual_record *r, const struct message_pre
 }
 
 /* ---- a record that is complete ---- */
-
-static void times_align(const struct coord *c, const struct deployment *d,
-                        struct plan_vs_actual_record *r)
-{
-    double origin = r->measured.start_s[0] + clock_offset_s(c, d->stages[0].agent), end = 0;
-    for (int j = 0; j < r->n_stages; j++) {
-        double offset = clock_offset_s(c, d->stages[j].agent) - origin;
-        for (int k = j * r->n_slices; k < (j + 1) * r->n_slices; k++) {
-            r->measured.arrive_s[k] += offset;
-            r->measured.start_s[k] += offset;
-            end = r->measured.end_s[k] += offset;
-        }
-    }
-    r->at_s = origin;
-    r->measured_s = end;
-}
 
 static void record_predict(struct coord *c, struct deployment *d, struct plan_vs_actual_record *r)
 {
@@ -193,8 +178,7 @@ static void record_predict(struct coord *c, struct deployment *d, struct plan_vs
 }
 
 /* Seconds of compute of one stage. */
-static double busy_s(const struct plan_vs_actual_record *r, const struct plan_vs_actual_times *t,
-                     int stage)
+static double busy_s(const struct plan_vs_actual_record *r, const struct stage_times *t, int stage)
 {
     double sum = 0;
     for (int k = stage * r->n_slices; k < (stage + 1) * r->n_slices; k++)
@@ -203,8 +187,8 @@ static double busy_s(const struct plan_vs_actual_record *r, const struct plan_vs
 }
 
 /* From a slice's end on a stage to its arrival at the next one: the least of all slices. */
-static double hop_least_s(const struct plan_vs_actual_record *r,
-                          const struct plan_vs_actual_times *t, int stage)
+static double hop_least_s(const struct plan_vs_actual_record *r, const struct stage_times *t,
+                          int stage)
 {
     double least = INFINITY;
     for (int k = 0; k < r->n_slices; k++)
@@ -258,7 +242,8 @@ static void record_complete(struct coord *c, struct deployment *d, struct plan_v
     bool first = !t->warm;
     t->warm = r->complete = true;
     r->shared = r->shared || d->n_active + d->n_waiting > 1;
-    times_align(c, d, r);
+    r->at_s = stage_times_align(c, d, &r->measured, (size_t)r->n_slices, r->n_slices);
+    r->measured_s = r->measured.end_s[r->n_stages * r->n_slices - 1];
     bool quick = d->model->facts.n_layers * r->n_slices <= PLAN_VS_ACTUAL_QUICK;
     if ((r->shared && (!quick || !plan_learning_compares(r->n_stages, r->tokens))) ||
         (t->predicted_ns && coord_now(c) - t->predicted_ns < coord_ms(PLAN_VS_ACTUAL_PREDICT_MS)))
@@ -273,16 +258,37 @@ static void record_complete(struct coord *c, struct deployment *d, struct plan_v
         record_count(t, r, first);
 }
 
+/* A stage tells something: of which deployment; NULL: it is none of that agent's, or of a
+ * generation before. */
+static struct deployment *stage_heard(struct coord *c, struct member *m, uint64_t deployment,
+                                      uint64_t generation, uint64_t stage)
+{
+    struct deployment *d = deployment_of_id(c, deployment);
+    if (d && generation == d->generation && stage < (uint64_t)d->n_stages &&
+        d->stages[stage].agent == m)
+        return d;
+    c->counts.stale++;
+    return NULL;
+}
+
+void plan_vs_actual_decode(struct coord *c, struct member *m, const struct message_decode *p)
+{
+    clock_hear(c, m, p->clock_ns);
+    struct deployment *d = stage_heard(c, m, p->deployment, p->generation, p->stage);
+    struct plan_vs_actual_record *r = d ? record_find(d, p->sequence) : NULL;
+    if (!r)
+        return; /* so many prompts came since that it is gone */
+    if (!r->decode)
+        r->decode = decode_steps_create(r->n_stages);
+    if (r->decode)
+        decode_steps_take(c, d, r->decode, p);
+}
+
 void plan_vs_actual_prefill(struct coord *c, struct member *m, const struct message_prefill *p)
 {
-    struct deployment *d = deployment_of_id(c, p->deployment);
     clock_hear(c, m, p->clock_ns);
-    if (!d || p->generation != d->generation || p->stage >= (uint64_t)d->n_stages ||
-        d->stages[p->stage].agent != m) {
-        c->counts.stale++;
-        return;
-    }
-    struct plan_vs_actual_record *r = record_of(d, p);
+    struct deployment *d = stage_heard(c, m, p->deployment, p->generation, p->stage);
+    struct plan_vs_actual_record *r = d ? record_of(d, p) : NULL;
     if (!r || !stage_take(r, p))
         return;
     /* Another prompt may have begun and ended between the first stage and the last: it shows in
@@ -294,16 +300,12 @@ void plan_vs_actual_prefill(struct coord *c, struct member *m, const struct mess
 
 double plan_vs_actual_planned(struct coord *c, struct deployment *d, uint64_t sequence)
 {
-    struct plan_vs_actual *t = d->plan_vs_actual;
-    for (size_t i = 0; t && t->generation == d->generation && i < PLAN_VS_ACTUAL_RECORDS; i++) {
-        struct plan_vs_actual_record *r = t->records[i];
-        if (!r || r->sequence != sequence || !r->n_heard || r->shared)
-            continue; /* one stage's word is enough: it has the slices */
-        if (!r->predicted && d->model->facts.n_layers * r->n_slices <= PLAN_VS_ACTUAL_QUICK)
-            record_predict(c, d, r);
-        return r->predicted ? r->planned_s : 0;
-    }
-    return 0;
+    struct plan_vs_actual_record *r = record_find(d, sequence);
+    if (!r || !r->n_heard || r->shared)
+        return 0; /* one stage's word is enough: it has the slices */
+    if (!r->predicted && d->model->facts.n_layers * r->n_slices <= PLAN_VS_ACTUAL_QUICK)
+        record_predict(c, d, r);
+    return r->predicted ? r->planned_s : 0;
 }
 
 /* ---- for people ---- */
@@ -313,34 +315,17 @@ struct plan_vs_actual_totals plan_vs_actual_totals(const struct deployment *d)
     return d->plan_vs_actual ? d->plan_vs_actual->totals : (struct plan_vs_actual_totals){0};
 }
 
-static json_t *row_json(const double *values, int stage, int n)
-{
-    json_t *row = json_array();
-    for (int k = 0; k < n; k++)
-        json_array_append_new(row, json_real(values[stage * n + k]));
-    return row;
-}
-
-static json_t *times_json(const struct plan_vs_actual_times *t, int stage, int n)
-{
-    return json_pack("{s:o, s:o, s:o}", "arrive_s", row_json(t->arrive_s, stage, n), "start_s",
-                     row_json(t->start_s, stage, n), "end_s", row_json(t->end_s, stage, n));
-}
-
-static json_t *record_json(const struct deployment *d, const struct plan_vs_actual_record *r)
+static json_t *record_json(struct coord *c, struct deployment *d, struct plan_vs_actual_record *r)
 {
     json_t *stages = json_array(), *slices = json_array();
     for (int k = 0; k < r->n_slices; k++)
         json_array_append_new(slices, json_integer(r->slices[k]));
     for (int j = 0; j < r->n_stages; j++) {
-        char on[DEVICE_TEXT];
-        member_device_text(d->stages[j].agent, d->stages[j].device, on);
-        json_t *stage =
-            json_pack("{s:s, s:s, s:[i,i], s:o}", "agent", d->stages[j].agent->name, "on", on,
-                      "layers", d->stages[j].first_layer, d->stages[j].end_layer, "measured",
-                      times_json(&r->measured, j, r->n_slices));
+        size_t row = (size_t)j * (size_t)r->n_slices;
+        json_t *stage = stage_name_json(d, j);
+        json_object_set_new(stage, "measured", stage_times_json(&r->measured, row, r->n_slices));
         if (r->predicted && !r->shared)
-            json_object_set_new(stage, "planned", times_json(&r->planned, j, r->n_slices));
+            json_object_set_new(stage, "planned", stage_times_json(&r->planned, row, r->n_slices));
         json_array_append_new(stages, stage);
     }
     json_t *out = json_pack("{s:I, s:I, s:I, s:o, s:b, s:f, s:f, s:o}", "sequence",
@@ -351,6 +336,9 @@ static json_t *record_json(const struct deployment *d, const struct plan_vs_actu
         json_object_set_new(out, "planned_s", json_real(r->planned_s));
         json_object_set_new(out, "error", json_real(r->measured_s / r->planned_s - 1));
     }
+    json_t *decode = r->decode ? decode_steps_json(c, d, r->decode) : NULL;
+    if (decode)
+        json_object_set_new(out, "decode", decode);
     return out;
 }
 
@@ -369,7 +357,7 @@ json_t *plan_vs_actual_describe(struct coord *c, struct deployment *d, size_t n)
         /* One of many in a row: its prediction waited until somebody asks. */
         if (!r->shared && !r->predicted)
             record_predict(c, d, r);
-        json_array_append_new(records, record_json(d, r));
+        json_array_append_new(records, record_json(c, d, r));
     }
     json_t *first = NULL;
     if (t.first_planned_s > 0)

@@ -35,6 +35,8 @@ struct plan_vs_actual_totals {
 
 /* A stage tells what a prompt took on it; once all have, it is compared with the plan and kept. */
 void plan_vs_actual_prefill(struct coord *c, struct member *m, const struct message_prefill *p);
+/* The same of the first steps of the answer: of a prompt that is still known. */
+void plan_vs_actual_decode(struct coord *c, struct member *m, const struct message_decode *p);
 /* All 0 where nothing was compared yet. */
 struct plan_vs_actual_totals plan_vs_actual_totals(const struct deployment *d);
 /* Seconds that the plan says of reading the prompt of that sequence, in the slices that it was read
@@ -46,7 +48,7 @@ double plan_vs_actual_planned(struct coord *c, struct deployment *d, uint64_t se
  * "planned_s", "error", "stages": [{"agent", "layers", "planned", "measured"}]}, where planned and
  * measured are {"start_s", "end_s", "arrive_s"} by slice from the start of the first ("arrive_s":
  * when the input was there; planned is missing where nothing was predicted: other prompts ran too).
- */
+ * What is known of the answer's first steps is in "decode" (decode_steps.h). */
 json_t *plan_vs_actual_describe(struct coord *c, struct deployment *d, size_t n);
 void plan_vs_actual_free(struct plan_vs_actual **t);
 

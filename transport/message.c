@@ -128,6 +128,13 @@ static const struct pack_field prefill_fields[] = {
     U64(message_prefill, clock_ns),
     LIST(message_prefill, slices, message_prefill_slice, MESSAGE_MAX_SLICES),
     {0}};
+static const struct pack_field decode_fields[] = {
+    GENERATION(message_decode),
+    U64(message_decode, sequence),
+    U64(message_decode, stage),
+    U64(message_decode, clock_ns),
+    LIST(message_decode, steps, message_prefill_slice, MESSAGE_MAX_SLICES),
+    {0}};
 static const struct pack_field profile_progress_fields[] = {
     TEXT(message_profile_progress, what),     U64(message_profile_progress, points),
     F64(message_profile_progress, elapsed_s), F64(message_profile_progress, budget_s),
@@ -392,6 +399,7 @@ static const struct {
     [MESSAGE_STORE_STATE] = {"store_state", store_state_fields, MEDIUM},
     [MESSAGE_LOG_TEXT] = {"log_text", log_text_fields, MEDIUM},
     [MESSAGE_PREFILL] = {"prefill", prefill_fields, SMALL},
+    [MESSAGE_DECODE] = {"decode", decode_fields, SMALL},
     [MESSAGE_PROFILE_PROGRESS] = {"profile_progress", profile_progress_fields, SMALL},
     [MESSAGE_LINK_RESULT] = {"link_result", link_result_fields, SMALL},
     [MESSAGE_HOP_STATE] = {"hop_state", hop_state_fields, SMALL},

@@ -54,6 +54,7 @@ enum message_type {
     MESSAGE_STORE_STATE,
     MESSAGE_LOG_TEXT,
     MESSAGE_PREFILL,
+    MESSAGE_DECODE,
     MESSAGE_PROFILE_PROGRESS,
     MESSAGE_LINK_RESULT,
     MESSAGE_HOP_STATE,
@@ -200,6 +201,13 @@ struct message_prefill { /* a prompt has been through this stage: what that took
     uint64_t deployment, generation, sequence, stage;
     uint64_t clock_ns;       /* the agent's clock as it says this */
     struct pack_list slices; /* struct message_prefill_slice */
+};
+
+struct message_decode { /* the first steps of an answer have been through this stage, each a token
+                           (more where some were guessed): what they took */
+    uint64_t deployment, generation, sequence, stage;
+    uint64_t clock_ns;      /* the agent's clock as it says this */
+    struct pack_list steps; /* struct message_prefill_slice */
 };
 
 struct message_profile_progress { /* how a measurement goes that may take a while */
@@ -592,6 +600,7 @@ struct message {
         struct message_store_state store_state;
         struct message_log_text log_text;
         struct message_prefill prefill;
+        struct message_decode decode;
         struct message_profile_progress profile_progress;
         struct message_link_result link_result;
         struct message_hop_state hop_state;

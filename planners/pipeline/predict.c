@@ -59,8 +59,9 @@ int predict_schedule(const struct cluster *cluster, const struct profile *p,
     for (size_t j = 0; j < stages; j++) {
         const struct plan_stage *s = &plan->stages[j];
         bool last = j + 1 == stages;
-        struct cluster_wire w = last ? (struct cluster_wire){INFINITY, 0}
-                                     : cluster_hop(cluster, devices[j], devices[j + 1]);
+        struct cluster_wire w = cluster_hop(cluster, devices[j], devices[last ? 0 : j + 1]);
+        if (last)
+            w.bandwidth_bytes_per_s = INFINITY;
         double prefix = cached;
         latency[j] = w.latency_s;
         for (size_t k = 0; k < n; k++) {

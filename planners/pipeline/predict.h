@@ -15,9 +15,10 @@ double predict_layers_seconds(const struct profile *p, int kind, int first, int 
 double predict_hop_bytes(const struct profile *p, int end, double tokens, double batch);
 
 /* When each piece of a prompt in these slices runs on the stages of a plan (its own slices are not
- * looked at), by the exact flow. `cached` tokens precede the prompt. In the arena. HP_EINVAL: a
- * stage over several devices, no slices; HP_ENOENT: a device that the cluster or the profile does
- * not know; HP_ENOMEM. */
+ * looked at), by the exact flow. `cached` tokens precede the prompt. The last stage's latency is
+ * that of the way back to the first one, which its tokens take. In the arena. HP_EINVAL: a stage
+ * over several devices, no slices; HP_ENOENT: a device that the cluster or the profile does not
+ * know; HP_ENOMEM. */
 int predict_schedule(const struct cluster *cluster, const struct profile *p,
                      const struct plan_pipeline *plan, const int *slices, int n_slices, int cached,
                      double batch, struct arena *arena, struct pipeline_schedule *out,

@@ -277,6 +277,9 @@ static void lie(struct liar *l)
     case MESSAGE_PREFILL:
         m.u.prefill = (struct message_prefill){d, g, s, draw(l, 4), number(l), prefill_slices(l)};
         break;
+    case MESSAGE_DECODE:
+        m.u.decode = (struct message_decode){d, g, s, draw(l, 4), number(l), prefill_slices(l)};
+        break;
     case MESSAGE_PROFILE_PROGRESS:
         m.u.profile_progress =
             (struct message_profile_progress){text(l), number(l), real(l), real(l), real(l)};

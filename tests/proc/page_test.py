@@ -76,7 +76,13 @@ def documents_say_what_the_verbs_do():
     assert cluster.request("GET", "/api/hp/topology")[1]["format"] == "hp-cluster/1"
     assert cluster.request("GET", "/api/hp/agents/a1")[1]["name"] == "a1"
     cluster.answer("demo", "What is the capital of Cuba?")
-    cluster.wait("its time line", lambda: cluster.request("GET", "/api/hp/deployments/demo")[1]["prefill"]["records"])
+    record = cluster.wait("its time line", lambda: [r for r in cluster.request("GET", "/api/hp/deployments/demo")[1]["prefill"]["records"] if "decode" in r])[0]
+    steps, stages = record["decode"]["steps"], record["decode"]["stages"]
+    assert record["decode"]["position"] == record["tokens"] + record["cached"] and [s["on"] for s in stages] == [s["on"] for s in record["stages"]], record
+    for side in ("planned", "measured"):
+        for here, there in zip(stages, stages[1:]):
+            assert all(here[side]["end_s"][k] <= there[side]["arrive_s"][k] + 1e-3 for k in range(len(steps))), (side, record)
+        assert all(a <= b for a, b in zip(stages[-1][side]["end_s"], stages[0][side]["start_s"][1:])), "each step waits for the token before it"
     mine, theirs = cluster.request("GET", "/api/hp/deployments/demo")[1], cluster.hpctl("describe", "demo")
     assert set(theirs) <= set(mine) and mine["stages"][1]["agent"] == theirs["stages"][1]["agent"], (mine, theirs)
     for path, code in (("/api/hp/agents/nobody", 404), ("/api/hp/deployments/nothing", 404), ("/api/hp/plans/nothing", 404), ("/api/hp/plans/demo?without=a9", 404),
@@ -222,16 +228,17 @@ def time_line_is_read(b):
     go(b, "timeline/demo")
     b.wait("a prompt with both halves", VIEWS["timeline/demo"])
     record = cluster.request("GET", "/api/hp/deployments/demo")[1]["prefill"]["records"][0]
-    b.wait("the latest prompt is listed", "return document.querySelector('tbody button')?.textContent === arguments[0]", f"{record['tokens']} tokens")
-    b.run("document.querySelector('tbody button').click(); document.querySelector('details').open = true")
-    cells = len(record["slices"]) * len(record["stages"])
-    drawn = b.run("return ['planned', 'measured'].map((kind) => document.querySelectorAll(`.span.${kind}:not(.hop)`).length)")
-    hops = b.run("return ['planned', 'measured'].map((kind) => document.querySelectorAll(`.span.hop.${kind}`).length)")
-    assert drawn == [cells, cells] and hops == [cells - len(record["slices"])] * 2, (drawn, hops, record)
+    b.wait("the latest prompt is listed", "return document.querySelector('button[aria-pressed]')?.textContent === arguments[0]", f"{record['tokens']} tokens")
+    b.run("document.querySelector('button[aria-pressed]').click(); for (const one of document.querySelectorAll('details')) one.open = true")
+    gantts = b.run("return [...document.querySelectorAll('.gantt')].map((one) => ['.planned:not(.hop)', '.measured:not(.hop)', '.hop.planned', '.hop.measured'].map((kind) => one.querySelectorAll('.span' + kind).length))")
+    for drawn, pieces in zip(gantts, (record["slices"], record["decode"]["steps"]), strict=True):  # the prompt, and the first steps of its answer
+        cells = len(pieces) * len(record["stages"])
+        assert drawn == [cells, cells] + [cells - len(pieces)] * 2, (drawn, pieces)
     order = b.run("const y = (kind) => Number(document.querySelector(`.span.${kind}:not(.hop)`).getAttribute('y')); return [y('planned'), y('measured')]")
     assert order[0] < order[1], "planned stands above measured"
-    rows = b.run("return [...document.querySelectorAll('details tbody tr')].map((r) => r.innerText)")
-    assert len(rows) == cells and all(stage["on"] in row for stage, row in zip(record["stages"], rows[::len(record["slices"])])), rows
+    rows = b.run("return [...document.querySelector('details').querySelectorAll('tbody tr')].map((r) => r.innerText)")
+    assert len(rows) == len(record["slices"]) * len(record["stages"]) and all(stage["on"] in row for stage, row in zip(record["stages"], rows[::len(record["slices"])])), rows
+    assert re.match(r"Planned [\d.]+ .?s a step, measured [\d.]+ .?s a step \([+-]?[\d.]+ %\)", b.text("#answer-summary")), b.text("#answer-summary")
     assert re.match(r"Planned [\d.]+ .?s, measured [\d.]+ .?s \([+-]?[\d.]+ %\)", b.text("#summary")), b.text("#summary")
     looked_at(b, "timeline-figures")
 

@@ -10,6 +10,10 @@ export function hopsOf(here, next) {
   return { start_s: here.end_s, end_s: next.arrive_s };
 }
 
+// What the pieces of a prompt and the steps of an answer are called: in their bars, and in full.
+export const sliceNames = (slices) => slices.map((tokens, k) => ({ text: `${tokens}`, title: `slice ${k + 1} (${tokens} tokens)` }));
+export const stepNames = (steps) => steps.map((tokens, k) => ({ text: `${k + 1}`, title: `step ${k + 1}${tokens > 1 ? ` (${tokens} tokens, all but one guessed)` : ""}` }));
+
 // Lanes from the top; each has its rows of intervals.
 function lanesOf(stages) {
   return stages.flatMap((stage, j) => {
@@ -32,19 +36,19 @@ function ticks(end, scale, bottom, width) {
   return marks;
 }
 
-function intervals(lane, row, y, scale, slices) {
+function intervals(lane, row, y, scale, names) {
   return row.times.start_s.map((start, k) => {
     const from = LEFT + start * scale, width = Math.max(1, (row.times.end_s[k] - start) * scale);
-    const text = `${slices[k]}`, what = lane.hop ? `hop ${lane.note}` : lane.name;
+    const { text, title } = names[k], what = lane.hop ? `hop ${lane.note}` : lane.name;
     return g("g", {},
-      g("title", {}, `${row.kind}: slice ${k + 1} (${text} tokens), ${what}: ${seconds(start)} to ${seconds(row.times.end_s[k])}, ${seconds(row.times.end_s[k] - start)}`),
+      g("title", {}, `${row.kind}: ${title}, ${what}: ${seconds(start)} to ${seconds(row.times.end_s[k])}, ${seconds(row.times.end_s[k] - start)}`),
       g("rect", { class: `span ${colour(k)} ${row.kind} ${lane.hop ? "hop" : ""}`, x: from.toFixed(2), y, width: width.toFixed(2), height: lane.height, rx: lane.hop ? 1 : 2 }),
       !lane.hop && width > text.length * TEXT + 6 && g("text", { class: `span-text ${row.kind}`, x: (from + 4).toFixed(2), y: y + BAR - 4 }, text));
   });
 }
 
-// `stages`: [{on, first, last, planned, measured}], either of the two may be missing.
-export function gantt(label, stages, slices, room) {
+// `stages`: [{on, first, last, planned, measured}], either of the two may be missing; `names` of what runs on them.
+export function gantt(label, stages, names, room) {
   const width = Math.max(LEAST, room), lanes = lanesOf(stages);
   const end = Math.max(...stages.flatMap((stage) => [stage.planned, stage.measured].filter(Boolean).flatMap((times) => times.end_s)), 1e-9);
   const scale = (width - LEFT - RIGHT) / end, both = stages.some((stage) => stage.planned && stage.measured);
@@ -57,7 +61,7 @@ export function gantt(label, stages, slices, room) {
       lane.hop ? g("text", { class: "lane-note", x: LEFT - 10, y: middle + 4, "text-anchor": "end" }, lane.note)
         : [g("text", { class: "lane", x: LEFT - 10, y: middle - (both ? 2 : 0) + (both ? 0 : 4), "text-anchor": "end" }, both ? lane.name : `${lane.name} · ${lane.note.replace("layers ", "")}`),
           both && g("text", { class: "lane-note", x: LEFT - 10, y: middle + 12, "text-anchor": "end" }, lane.note)],
-      lane.rows.map((row, i) => intervals(lane, row, top + i * (lane.height + GAP), scale, slices)),
+      lane.rows.map((row, i) => intervals(lane, row, top + i * (lane.height + GAP), scale, names)),
     ];
   });
   const height = y + 4;
@@ -66,8 +70,8 @@ export function gantt(label, stages, slices, room) {
       ticks(end, scale, height - 8, width), drawn));
 }
 
-export function ganttLegend() {
+export function ganttLegend(pieces) {
   return h("p", { class: "legend-line" },
     h("span", { class: "swatch planned series-0" }), "planned", h("span", { class: "swatch measured series-0" }), "measured",
-    h("span", { class: "muted" }, "one colour a slice, its tokens in the bar; thin bars are hops, from the end on one stage to the arrival at the next"));
+    h("span", { class: "muted" }, `${pieces}; thin bars are hops, from the end on one stage to the arrival at the next`));
 }

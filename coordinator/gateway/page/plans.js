@@ -3,7 +3,7 @@ import { getJson } from "./api.js";
 import { strip } from "./charts.js";
 import { button, h, table } from "./dom.js";
 import { bytes, count, percent, seconds, three } from "./format.js";
-import { gantt } from "./gantt.js";
+import { gantt, sliceNames } from "./gantt.js";
 import * as now from "./live.js";
 import { chooser } from "./timeline.js";
 
@@ -52,7 +52,7 @@ function detail(row, room) {
   const { answer } = row, { plan } = answer, slices = plan.slices ?? [answer.prompt_tokens];
   return [
     h("h2", {}, `A prompt of ${count(answer.prompt_tokens)} tokens, ${row.name}`),
-    gantt(`Planned time line, ${row.name}`, stagesOf(answer), slices, room),
+    gantt(`Planned time line, ${row.name}`, stagesOf(answer), sliceNames(slices), room),
     h("p", { class: "note" }, `By ${plan.solver?.method ?? "the planner"}; rows cross as ${answer.wire}: ${answer.wire_why}. Context ${count(answer.context)}, room for ${count(answer.sequences)} whole sequences.`),
     whyTable(plan),
   ].filter(Boolean);

@@ -3,7 +3,7 @@ import { getJson } from "./api.js";
 import { link } from "./deployments.js";
 import { button, h, table } from "./dom.js";
 import { count, percent, seconds } from "./format.js";
-import { gantt, ganttLegend, hopsOf } from "./gantt.js";
+import { gantt, ganttLegend, hopsOf, sliceNames, stepNames } from "./gantt.js";
 import * as now from "./live.js";
 
 const EVERY_MS = 3000, MOST_ROWS = 400;
@@ -14,8 +14,8 @@ export function stagesOf(record) {
 
 // ---- figures ----
 
-function figureRows(record) {
-  return record.stages.flatMap((stage, j) => record.slices.map((tokens, k) => {
+function figureRows(record, pieces) {
+  return record.stages.flatMap((stage, j) => pieces.map((tokens, k) => {
     const next = record.stages[j + 1], hop = (kind) => {
       if (!next || !stage[kind] || !next[kind]) return NaN;
       const times = hopsOf(stage[kind], next[kind]);
@@ -28,9 +28,9 @@ function figureRows(record) {
 
 const off = (measured, planned) => (planned > 0 ? percent(measured / planned - 1, true) : "–");
 
-const figureColumns = [
+const figureColumns = (piece) => [
   { head: "Stage", cell: (row) => row.on },
-  { head: "Slice", number: true, cell: (row) => row.k + 1 },
+  { head: piece, number: true, cell: (row) => row.k + 1 },
   { head: "Tokens", number: true, cell: (row) => count(row.tokens) },
   { head: "Began", number: true, cell: (row) => seconds(row.start) },
   { head: "Planned", number: true, cell: (row) => seconds(row.planned) },
@@ -40,14 +40,28 @@ const figureColumns = [
   { head: "Hop measured", number: true, cell: (row) => seconds(row.hopMeasured) },
 ];
 
-function figures(record) {
-  const rows = figureRows(record);
-  return h("details", {}, h("summary", {}, "The same as figures, slice by slice and hop by hop"),
-    table("Slices and hops", figureColumns, rows.slice(0, MOST_ROWS)),
+function figures(record, pieces, piece) {
+  const rows = figureRows(record, pieces);
+  return h("details", {}, h("summary", {}, `The same as figures, ${piece} by ${piece} and hop by hop`),
+    table(`${piece === "slice" ? "Slices" : "Steps"} and hops`, figureColumns(piece === "slice" ? "Slice" : "Step"), rows.slice(0, MOST_ROWS)),
     rows.length > MOST_ROWS && h("p", { class: "note" }, `The first ${MOST_ROWS} of ${count(rows.length)}.`));
 }
 
-// ---- one prompt ----
+// ---- one prompt, and the answer to it ----
+
+function answerSummary(decode) {
+  const each = (all_s) => `${seconds(all_s / decode.steps.length)} a step`;
+  if (decode.shared) return `Measured ${each(decode.measured_s)}. Other answers were made in the same steps, so there is no plan to hold them against.`;
+  if (!decode.planned_s) return `Measured ${each(decode.measured_s)}.`;
+  return `Planned ${each(decode.planned_s)}, measured ${each(decode.measured_s)} (${percent(decode.error, true)}).`;
+}
+
+function answer(decode, room) {
+  if (!decode) return [];
+  const n = decode.steps.length, title = n > 1 ? `The first ${n} steps of the answer` : "The first step of the answer";
+  return [h("h2", {}, title), h("p", { id: "answer-summary" }, answerSummary(decode)),
+    gantt(title, stagesOf(decode), stepNames(decode.steps), room), ganttLegend("one colour a step, its number in the bar"), figures(decode, decode.steps, "step")];
+}
 
 function summary(record) {
   if (record.shared) return `Measured ${seconds(record.measured_s)}. Other prompts ran beside it, so there is no plan to hold it against.`;
@@ -58,7 +72,8 @@ function summary(record) {
 function prompt(record, room) {
   const title = `${count(record.tokens)} tokens in ${record.slices.length} slice${record.slices.length > 1 ? "s" : ""}${record.cached ? `, after ${count(record.cached)} that were there` : ""}`;
   return [h("h2", {}, title), h("p", { id: "summary" }, summary(record)),
-    gantt(`Time line of a prompt of ${title}`, stagesOf(record), record.slices, room), ganttLegend(), figures(record)];
+    gantt(`Time line of a prompt of ${title}`, stagesOf(record), sliceNames(record.slices), room),
+    ganttLegend("one colour a slice, its tokens in the bar"), figures(record, record.slices, "slice"), ...answer(record.decode, room)];
 }
 
 // ---- all of a deployment ----
@@ -76,14 +91,14 @@ function records(name) {
   ];
   const draw = () => {
     const record = known.find((row) => row.sequence === chosen) ?? known[0];
-    const state = `${known.map((row) => row.sequence)} ${chosen} ${body.clientWidth}`;
+    const state = `${known.map((row) => [row.sequence, row.decode?.steps.length])} ${chosen} ${body.clientWidth}`;
     if (state === drawn) return;
     drawn = state;
-    const held = list.contains(document.activeElement), details = body.querySelector("details")?.open;
+    const held = list.contains(document.activeElement), opened = [...body.querySelectorAll("details")].map((details) => details.open);
     list.replaceChildren(table("Prompts, the latest first", listColumns, known));
     body.replaceChildren(...prompt(record, body.clientWidth));
     if (held) list.querySelector("[aria-pressed=true]")?.focus();
-    if (details) body.querySelector("details").open = true;
+    for (const [i, details] of body.querySelectorAll("details").entries()) details.open = opened[i] ?? false;
   };
   const choose = (sequence) => {
     chosen = sequence;

@@ -1,6 +1,7 @@
 #include <math.h>
 
 #include "coordinator/clocks.h"
+#include "coordinator/decode_steps.h"
 #include "coordinator/late_links.h"
 #include "coordinator/member.h"
 #include "coordinator/paces.h"
@@ -233,6 +234,100 @@ TEST(the_last_of_many_quick_prompts_is_shown_beside_its_plan)
     fixture_close(&f);
 }
 
+/* `n` steps behind the prompt, each taking `step_ms` on each stage and 2 ms from one to the next
+ * and back, in batches of so many. */
+static void tell_answer(struct fixture *f, const struct deployment *d, uint64_t sequence,
+                        const int n[2], uint64_t step_ms, uint64_t runs)
+{
+    const uint64_t ms = 1000000, clock = f->clock.now_ns + 3000 * ms, round = 2 * (step_ms + 2);
+    for (int j = 0; j < 2; j++) {
+        struct message_prefill_slice s[DECODE_STEPS_MOST + 8];
+        for (int k = 0; k < n[j]; k++) {
+            uint64_t start = clock + ((uint64_t)k * round + (uint64_t)j * (step_ms + 2)) * ms;
+            s[k] = (struct message_prefill_slice){
+                2 * SLICE_TOKENS + (uint64_t)k, 1, start - ms, start, start + step_ms * ms, runs};
+        }
+        struct message m = {.type = MESSAGE_DECODE};
+        m.u.decode = (struct message_decode){d->id,
+                                             d->generation,
+                                             sequence,
+                                             (uint64_t)j,
+                                             f->clock.now_ns + 3000 * ms,
+                                             {s, (size_t)n[j]}};
+        fixture_say(f, 10 + (uint64_t)j, fixture_key(j), &m);
+    }
+}
+
+/* Of the latest prompt's answer; for the caller to release. */
+static json_t *answer_said(struct fixture *f, struct deployment *d)
+{
+    json_t *said = plan_vs_actual_describe(f->core, d, 1);
+    json_t *record = json_array_get(json_object_get(said, "records"), 0);
+    json_t *decode = json_incref(json_object_get(record, "decode"));
+    json_decref(said);
+    return decode;
+}
+
+static double time_said(const json_t *decode, size_t stage, const char *side, const char *what,
+                        size_t step)
+{
+    const json_t *s = json_array_get(json_object_get(decode, "stages"), stage);
+    return json_number_value(json_array_get(json_object_get(json_object_get(s, side), what), step));
+}
+
+TEST(the_first_steps_of_an_answer_stand_behind_its_prompt_planned_and_measured)
+{
+    struct fixture f;
+    fixture_open(&f);
+    struct deployment *d = serve(&f);
+    tell_prompt(&f, d, 1, 100, 1, 2);
+    assert_null(answer_said(&f, d));
+    tell_answer(&f, d, 1, (const int[2]){4, 3}, 3, 1); /* the last stage did not need the fourth */
+    json_t *a = answer_said(&f, d);
+    assert_int_equal(json_array_size(json_object_get(a, "steps")), 3);
+    assert_int_equal(json_integer_value(json_object_get(a, "position")), 2 * SLICE_TOKENS);
+    assert_near(json_number_value(json_object_get(a, "measured_s")), 0.028, 1e-6);
+    assert_near(time_said(a, 1, "measured", "start_s", 1), 0.015, 1e-6);
+    assert_near(time_said(a, 1, "measured", "arrive_s", 1), 0.014, 1e-6);
+    /* A token takes two layers of each stage 1 ms each, and a hop there and one back. */
+    double hop = 1e-4 * 2, there = hop + 256 / 1e9;
+    assert_near(time_said(a, 0, "planned", "start_s", 1), 0.004 + there + hop, 1e-6);
+    assert_near(time_said(a, 1, "planned", "arrive_s", 0), 0.002 + there, 1e-6);
+    assert_near(json_number_value(json_object_get(a, "planned_s")), 3 * (0.004 + there) + 2 * hop,
+                1e-6);
+    json_decref(a);
+    fixture_close(&f);
+}
+
+TEST(steps_that_others_shared_have_no_plan_and_nonsense_of_steps_is_dropped)
+{
+    struct fixture f;
+    fixture_open(&f);
+    struct deployment *d = serve(&f);
+    tell_answer(&f, d, 7, (const int[2]){2, 2}, 3, 1); /* of a prompt that nobody knows */
+    tell_prompt(&f, d, 1, 100, 1, 2);
+    struct message_prefill_slice back[2] = {{100, 1, 0, 5, 6, 1}, {100, 1, 0, 6, 7, 1}},
+                                 early[1] = {{100, 1, 0, 6, 5, 1}};
+    struct message m = {.type = MESSAGE_DECODE};
+    const struct message_decode cases[] = {{d->id, d->generation, 1, 0, 9, {back, 2}},
+                                           {d->id, d->generation, 1, 0, 9, {early, 1}},
+                                           {d->id, d->generation, 1, 0, 9, {NULL, 0}},
+                                           {d->id, d->generation, 1, 9, 9, {back, 1}},
+                                           {d->id, d->generation + 1, 1, 0, 9, {back, 1}}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        m.u.decode = cases[i];
+        fixture_say(&f, 10, fixture_key(0), &m);
+    }
+    int most = DECODE_STEPS_MOST + 8;
+    tell_answer(&f, d, 1, (const int[2]){most, most}, 3, 2);
+    json_t *a = answer_said(&f, d);
+    assert_int_equal(json_array_size(json_object_get(a, "steps")), DECODE_STEPS_MOST);
+    assert_true(json_is_true(json_object_get(a, "shared")));
+    assert_null(json_object_get(a, "planned_s"));
+    json_decref(a);
+    fixture_close(&f);
+}
+
 TEST(what_makes_no_sense_is_dropped)
 {
     struct fixture f;
@@ -459,6 +554,8 @@ int main(void)
         cmocka_unit_test(the_first_prompt_after_loading_is_told_apart_from_the_sums),
         cmocka_unit_test(a_clock_that_is_far_off_is_not_that_of_its_box),
         cmocka_unit_test(the_last_of_many_quick_prompts_is_shown_beside_its_plan),
+        cmocka_unit_test(the_first_steps_of_an_answer_stand_behind_its_prompt_planned_and_measured),
+        cmocka_unit_test(steps_that_others_shared_have_no_plan_and_nonsense_of_steps_is_dropped),
         cmocka_unit_test(what_makes_no_sense_is_dropped),
         cmocka_unit_test(a_profile_that_drifts_is_corrected_for_the_next_plan),
         cmocka_unit_test(one_of_a_kind_that_is_ten_times_slower_is_a_kind_of_its_own),
