@@ -205,7 +205,10 @@ struct backend {
                        struct device_weight **out, struct err *e);
     void (*weight_free)(struct device *d, struct device_weight **w);
 
-    /* Zeroed memory. HP_ENOMEM says how many bytes are missing. */
+    /* memory_alloc takes whole multiples of so many bytes; 0: of one. */
+    uint64_t memory_step;
+    /* Zeroed memory. HP_ENOMEM says how many bytes are missing. What is released, weights too, no
+     * work that is under way touches. */
     int (*memory_alloc)(struct device *d, uint64_t bytes, struct memory *out, struct err *e);
     void (*memory_release)(struct device *d, struct memory *m);
 
@@ -303,6 +306,13 @@ int backend_weight_check(const struct weight *w, enum weight_use use, struct err
 
 /* Asks the system to read a weight's bytes of its file before they are needed. Returns at once. */
 void backend_weight_want(const struct weight *w);
+
+/* What memory_alloc takes for so many bytes. */
+static inline uint64_t backend_memory_bytes(const struct backend *b, uint64_t bytes)
+{
+    uint64_t step = b->memory_step ? b->memory_step : 1, rest = bytes % step;
+    return rest && bytes <= UINT64_MAX - step ? bytes + step - rest : bytes;
+}
 
 /* ---- devices ---- */
 

@@ -49,9 +49,11 @@ static uint64_t pool_bytes(const struct device *d, const struct kv_layout *l,
                            const struct kv_room *room)
 {
     uint64_t n = pool_pages(l, room), bytes;
-    return n && __builtin_mul_overflow(n, d->backend->kv_page_bytes(d, l), &bytes) ? UINT64_MAX
-           : n                                                                     ? bytes
-                                                                                   : 0;
+    if (!n)
+        return 0;
+    return __builtin_mul_overflow(n, d->backend->kv_page_bytes(d, l), &bytes)
+               ? UINT64_MAX
+               : backend_memory_bytes(d->backend, bytes);
 }
 
 uint64_t kv_cache_bytes(const struct device *d, const struct kv_groups *k,

@@ -129,15 +129,23 @@ int section_plan_make(const struct section_config *c, struct section_plan *out, 
     return rc;
 }
 
+static uint64_t buffers_bytes(const struct backend *b, const struct graph_section *s)
+{
+    uint64_t bytes = 0;
+    for (int i = 0; i < s->n_buffers; i++)
+        bytes += backend_memory_bytes(b, s->buffer_bytes[i]);
+    return bytes;
+}
+
 int section_footprint(const struct section_config *c, struct section_need *out, struct err *e)
 {
     struct section_plan plan;
     int rc = section_plan_make(c, &plan, e);
     if (rc < 0)
         return rc;
-    *out = (struct section_need){.weight_bytes = plan.weight_bytes,
-                                 .activation_bytes =
-                                     graph_section_bytes(&plan.section) + plan.scratch_bytes};
+    *out = (struct section_need){
+        .weight_bytes = plan.weight_bytes,
+        .activation_bytes = buffers_bytes(c->device->backend, &plan.section) + plan.scratch_bytes};
     section_plan_free(&plan);
     return 0;
 }

@@ -150,6 +150,8 @@ void section_run_destroy(struct section_run **self)
     *self = NULL;
     if (!r)
         return;
+    if (r->stream) /* first: what is under way on it ends */
+        r->backend->stream_destroy(&r->stream);
     for (int i = 0; r->calls && i < r->plan.section.n_ops; i++)
         if (r->calls[i].op)
             r->backend->op_release(&r->calls[i].op);
@@ -157,8 +159,6 @@ void section_run_destroy(struct section_run **self)
         r->backend->weight_free(r->config.device, &r->weights[i]);
     for (int i = 0; r->buffers && i < r->plan.section.n_buffers; i++)
         r->backend->memory_release(r->config.device, &r->buffers[i]);
-    if (r->stream)
-        r->backend->stream_destroy(&r->stream);
     section_plan_free(&r->plan);
     free(r->buffers);
     free(r->weights);

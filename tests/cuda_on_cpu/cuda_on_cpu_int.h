@@ -18,6 +18,7 @@ struct CUstream_st {
     std::deque<stream_work> queue;
     cudaGraph_t keeps;           /* what takes work instead; nullptr: none */
     struct CUgreenCtx_st *green; /* whose it is; nullptr: the GPU's */
+    bool gone;                   /* destroyed, and goes when its work is done */
 };
 
 namespace cuda_on_cpu
@@ -48,8 +49,10 @@ extern __thread bool runs_kernels __attribute__((tls_model("initial-exec")));
 void memory_limit(size_t bytes);
 size_t memory_limit_bytes();
 size_t memory_free_bytes();
-void *memory_take(size_t bytes); /* NULL: none left */
-bool memory_give(void *p);       /* false: there is no such allocation */
+void *memory_take(size_t bytes, size_t room = 0); /* NULL: none left. room: of an arena */
+/* A part of an arena is somebody's from now on, or nobody's. */
+void memory_part(void *p, size_t bytes, bool taken);
+bool memory_give(void *p); /* false: there is no such allocation */
 bool memory_is_device(const void *p);
 void memory_open(bool open); /* whether it may be touched */
 /* For copies: [p, p + n) lies in one allocation, and was written where it is read. */

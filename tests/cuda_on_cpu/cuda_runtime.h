@@ -270,6 +270,11 @@ cudaError_t cudaRuntimeGetVersion(int *out);
 cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total);
 cudaError_t cudaMalloc(void **out, size_t bytes);
 cudaError_t cudaFree(void *p);
+/* Memory that is given out in parts (arena.c), which alone may be touched. Places lie twice as far
+ * apart as they would, so that behind each part as many bytes are nobody's. */
+cudaError_t cuda_on_cpu_arena(void **out, size_t bytes, size_t *stretch);
+cudaError_t cuda_on_cpu_arena_take(void *p, size_t bytes);
+void cuda_on_cpu_arena_give(void *p, size_t bytes);
 cudaError_t cudaMallocHost(void **out, size_t bytes);
 cudaError_t cudaFreeHost(void *p);
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind,

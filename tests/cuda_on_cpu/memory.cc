@@ -36,11 +36,16 @@ struct shared_word {
     bool readers_many_warps, readers_many;
 };
 
+struct allocation {
+    size_t bytes, room; /* room: of an arena, whose parts alone may be touched; 0: it is none */
+    size_t extent() const { return room ? room : bytes; }
+};
 static struct {
     uint8_t *base, *state;
     word *words;
     size_t limit, used, high;
-    std::map<size_t, size_t> taken; /* offset, bytes */
+    std::map<size_t, allocation> taken; /* by offset */
+    std::map<size_t, size_t> parts;     /* of arenas: bytes by offset */
     bool open;
     uint8_t *data, *data_end;         /* what the kernels' object may write: static shared memory */
     const uint8_t *fixed, *fixed_end; /* all of that object */
@@ -163,23 +168,31 @@ size_t memory_free_bytes()
 }
 
 /* The first gap that has room, with a granule of nobody's before and behind. */
-void *memory_take(size_t bytes)
+void *memory_take(size_t bytes, size_t room)
 {
-    size_t at = granule, whole = (bytes + granule - 1) / granule * granule;
+    const allocation made = {bytes, room};
+    size_t at = granule, whole = (made.extent() + granule - 1) / granule * granule;
     if (bytes > memory_free_bytes())
         return nullptr;
     for (const auto &one : memory.taken) {
         if (one.first >= at + whole + granule)
             break;
-        at = (one.first + one.second + granule - 1) / granule * granule + granule;
+        at = (one.first + one.second.extent() + granule - 1) / granule * granule + granule;
     }
     if (at + whole + granule > space_bytes)
         return nullptr;
-    memory.taken[at] = bytes;
+    memory.taken[at] = made;
     memory.used += bytes;
-    memory.high = at + whole > memory.high ? at + whole : memory.high;
-    memset(memory.state + at, STATE_RAW, bytes);
+    memory.high = !room && at + whole > memory.high ? at + whole : memory.high;
+    if (!room)
+        memset(memory.state + at, STATE_RAW, bytes);
     return memory.base + at;
+}
+
+static void part_end(std::map<size_t, size_t>::iterator part)
+{
+    memset(memory.state + part->first, STATE_NONE, part->second);
+    memory.parts.erase(part);
 }
 
 bool memory_give(void *p)
@@ -188,10 +201,33 @@ bool memory_give(void *p)
     auto one = memory.taken.find(at);
     if (one == memory.taken.end())
         return false;
-    memset(memory.state + at, STATE_NONE, one->second);
-    memory.used -= one->second;
+    for (auto part = memory.parts.lower_bound(at);
+         part != memory.parts.end() && part->first < at + one->second.room;
+         part = memory.parts.lower_bound(at))
+        part_end(part);
+    if (!one->second.room)
+        memset(memory.state + at, STATE_NONE, one->second.bytes);
+    memory.used -= one->second.bytes;
     memory.taken.erase(one);
     return true;
+}
+
+void memory_part(void *p, size_t bytes, bool taken)
+{
+    size_t at = (size_t)((uint8_t *)p - memory.base);
+    auto part = memory.parts.find(at);
+    if (taken == (part != memory.parts.end()) || (!taken && part->second != bytes))
+        die(nullptr, "a part of an arena is taken twice, or given back as it was not taken");
+    if (!taken) {
+        part_end(part);
+        return;
+    }
+    if (memchr(memory.state + at, STATE_RAW, bytes) ||
+        memchr(memory.state + at, STATE_WRITTEN, bytes))
+        die(nullptr, "a part of an arena has bytes of another");
+    memory.parts[at] = bytes;
+    memory.high = at + bytes > memory.high ? at + bytes : memory.high;
+    memset(memory.state + at, STATE_RAW, bytes);
 }
 
 bool memory_is_device(const void *p)
@@ -220,12 +256,17 @@ static const char *address_text(const uint8_t *p)
         return text;
     }
     auto one = std::prev(next);
-    size_t off = at - one->first;
-    if (off < one->second)
-        snprintf(text, sizeof text, "byte %zu of an allocation of %zu bytes", off, one->second);
+    size_t from = one->first, bytes = one->second.bytes;
+    auto part = memory.parts.upper_bound(at);
+    if (one->second.room && part != memory.parts.begin() && std::prev(part)->first >= from) {
+        from = std::prev(part)->first;
+        bytes = std::prev(part)->second;
+    }
+    if (at - from < bytes)
+        snprintf(text, sizeof text, "byte %zu of an allocation of %zu bytes", at - from, bytes);
     else
         snprintf(text, sizeof text, "%zu bytes past the end of an allocation of %zu bytes",
-                 off - one->second, one->second);
+                 at - from - bytes, bytes);
     return text;
 }
 

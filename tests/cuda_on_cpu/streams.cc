@@ -141,6 +141,16 @@ static bool stream_can_run(cudaStream_t s)
            (!s->queue.front().waits || s->queue.front().waits->reached >= s->queue.front().until);
 }
 
+/* A stream that is destroyed goes with the last of its work. */
+static void streams_sweep()
+{
+    for (size_t i = 0; i < box.streams.size(); i++)
+        if (box.streams[i]->gone && box.streams[i]->queue.empty()) {
+            delete box.streams[i];
+            box.streams.erase(box.streams.begin() + (long)i--);
+        }
+}
+
 /* Until it is over: a piece of work of any stream after the other. */
 static void work_until(const std::function<bool()> &over)
 {
@@ -162,6 +172,7 @@ static void work_until(const std::function<bool()> &over)
     }
     if (open)
         memory_open(false);
+    streams_sweep();
 }
 
 static void work_add(cudaStream_t s, std::function<void()> run)
@@ -277,9 +288,38 @@ cudaError_t cudaMalloc(void **out, size_t bytes)
     return *out ? cudaSuccess : cudaErrorMemoryAllocation;
 }
 
-cudaError_t cudaFree(void *p)
+cudaError_t cuda_on_cpu_arena(void **out, size_t bytes, size_t *stretch)
 {
     CALL_NOT_KEPT(nullptr);
+    *stretch = 2;
+    *out = malloc_fails() ? nullptr : memory_take(bytes, 2 * bytes);
+    return *out ? cudaSuccess : cudaErrorMemoryAllocation;
+}
+
+cudaError_t cuda_on_cpu_arena_take(void *p, size_t bytes)
+{
+    std::lock_guard<std::recursive_mutex> held(box.lock);
+    if (malloc_fails())
+        return cudaErrorMemoryAllocation;
+    memory_part(p, bytes, true);
+    return cudaSuccess;
+}
+
+void cuda_on_cpu_arena_give(void *p, size_t bytes)
+{
+    std::lock_guard<std::recursive_mutex> held(box.lock);
+    memory_part(p, bytes, false);
+}
+
+cudaError_t cudaFree(void *p)
+{
+    runtime_call held;
+    if (held.failure != cudaSuccess) {
+        memory_give(p); /* with a GPU that is lost its memory goes, too */
+        return held.failure;
+    }
+    if (graph_spoil(nullptr))
+        return cudaErrorStreamCaptureUnsupported;
     if (!p)
         return cudaSuccess;
     work_until([] {
@@ -354,13 +394,11 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned)
 cudaError_t cudaStreamDestroy(cudaStream_t s)
 {
     std::lock_guard<std::recursive_mutex> held(box.lock);
-    if (!box.lost)
-        work_until([=] { return s->queue.empty(); });
-    for (size_t i = 0; i < box.streams.size(); i++)
-        if (box.streams[i] == s)
-            box.streams.erase(box.streams.begin() + (long)i--);
     green_leave(s);
-    delete s;
+    s->gone = true;
+    if (box.lost)
+        s->queue.clear();
+    streams_sweep();
     return box.lost ? cudaErrorIllegalAddress : cudaSuccess;
 }
 

@@ -41,7 +41,7 @@ FAULTS = [
     ("decode: offsets are left out", ROOM + "decode.cu", "sums[o][r] += tasks[o].offsets[k] * sum;", "sums[o][r] += 0 * sum;"),
     ("decode: sums of the wrong half", ROOM + "decode.cu", "half ? head.z : head.y", "half ? head.y : head.z"),
     ("decode: MXFP4 in the order of the others", ROOM + "decode.cu", "p.rows, p.inputs, p.dtype == DTYPE_MXFP4)", "p.rows, p.inputs, false)"),
-    ("decode: weights end where their allocation does", ROOM + "weights.c", "                          : (bytes + GPU_LOAD_BYTES - 1) / GPU_LOAD_BYTES * GPU_LOAD_BYTES;", "                          : bytes;"),
+    ("decode: weights end where their allocation does", ROOM + "weights.c", "               : (matrix_bytes(w) + GPU_LOAD_BYTES - 1) / GPU_LOAD_BYTES * GPU_LOAD_BYTES;", "               : matrix_bytes(w);"),
     # many rows
     ("expand: pieces are not waited for", ROOM + "expand.cu", "    async_groups_wait<0>();\n", ""),
     ("expand: lanes do not wait for each other's copies", ROOM + "expand.cu", "    async_groups_wait<0>();\n    __syncwarp();\n", "    async_groups_wait<0>();\n"),
@@ -171,6 +171,13 @@ FAULTS = [
     ("sampling: a pivot stays where it was put", ROOM + "sampling.cu", "            if (threadIdx.x == 0)\n                candidates_swap(middle, last);\n            __syncthreads();\n            return n;", "            return n;"),
     ("sampling: rows that nobody samples from stay on the GPU", ROOM + "sampling.cu", "    for (uint32_t i = threadIdx.x; b.token == UINT32_MAX && i < p.width;", "    for (uint32_t i = threadIdx.x; b.ask.wanted && b.token == UINT32_MAX && i < p.width;"),
     ("sampling: the next rows' room is the first ones'", ROOM + "sampling.c", "            .tokens = room.tokens + r,", "            .tokens = room.tokens,"),
+    # memory
+    ("memory: parts begin where others do", ROOM + "arena.c", "i ? a->parts[i - 1].at + a->parts[i - 1].bytes : 0", "i ? a->parts[i - 1].at + CUDA_STEP : 0"),
+    ("memory: what is given back stays taken", ROOM + "arena.c", "        a->n--;\n        memmove(a->parts + i, a->parts + i + 1, (a->n - i) * sizeof *a->parts);\n", ""),
+    ("memory: a gap that is too small", ROOM + "arena.c", "        if (room < whole)\n            continue;\n", "        if (room + CUDA_STEP < whole)\n            continue;\n"),
+    ("memory: the rest of a step is not counted", ROOM + "memory.c", "    uint64_t whole = cuda_steps_bytes(bytes);\n    if (!memory_count", "    uint64_t whole = bytes;\n    if (!memory_count"),
+    ("memory: more than a device has", ROOM + "memory.c", "+ bytes <= d->limit_bytes)", "+ bytes <= d->facts.total_bytes)"),
+    ("memory: what a stream reads goes before it", ROOM + "cuda.c", "        gpu_stream_wait(s->stream); /* what it reads and writes goes next */\n", "        (void)s;\n"),
     # parts of a GPU
     ("shares: streams of the whole GPU", ROOM + "cuda.c", "    return d->part ? gpu_part_stream_create(d->part, out) : gpu_stream_create(out);", "    return d->part ? gpu_stream_create(out) : gpu_stream_create(out);"),
     ("shares: all are the first one", ROOM + "green.cu", "driver.describe(&text, c->parts + first, (unsigned)count)", "driver.describe(&text, c->parts, (unsigned)count)"),

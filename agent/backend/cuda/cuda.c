@@ -77,6 +77,7 @@ static void close_device(struct device **device)
     gpu_use(d->ordinal);
     if (d->load_stream)
         gpu_stream_destroy(d->load_stream);
+    cuda_arena_fini(&d->arena);
     if (d->part)
         gpu_part_close(d->part);
     pthread_mutex_destroy(&d->load_lock);
@@ -99,6 +100,21 @@ static void device_text_write(struct cuda_device *d, const struct cuda_part_fact
              d->facts.multiprocessors, part->all ? " of " : "", part->all);
 }
 
+/* What it needs of the GPU: its part, a stream, memory: as much as it may have, or nine tenths of
+ * what is free. */
+static int device_take(struct cuda_device *d, const struct device_config *c,
+                       const struct cuda_part_facts *part, struct err *e)
+{
+    int rc = gpu_facts_read(d->ordinal, &d->facts);
+    if (!rc && part->all)
+        rc = gpu_part_open(d->ordinal, c->part.cut, c->part.first, c->part.count, &d->part);
+    rc = rc ? rc : device_stream(d, &d->load_stream);
+    if (rc)
+        return cuda_fail(rc, d, "opening it", e);
+    d->limit_bytes = c->memory_bytes ? c->memory_bytes : d->facts.free_bytes / 10 * 9;
+    return cuda_memory_open(d, e);
+}
+
 static int open_device(const struct device_config *c, struct device **out, struct err *e)
 {
     struct cuda_part_facts part;
@@ -110,21 +126,17 @@ static int open_device(const struct device_config *c, struct device **out, struc
     d->ordinal = c->ordinal;
     cuda_title_write(c->ordinal, &c->part, d->title);
     pthread_mutex_init(&d->load_lock, NULL);
+    cuda_arena_init(&d->arena);
     cuda_watch_init(&d->watch);
     struct device *made = &d->base;
-    rc = gpu_facts_read(d->ordinal, &d->facts);
-    if (!rc && part.all)
-        rc = gpu_part_open(d->ordinal, c->part.cut, c->part.first, c->part.count, &d->part);
-    rc = rc ? rc : device_stream(d, &d->load_stream);
-    if (rc) {
-        rc = cuda_fail(rc, d, "opening it", e);
+    rc = device_take(d, c, &part, e);
+    if (rc < 0) {
         close_device(&made);
         return rc;
     }
     struct gpu_blas *blas = gpu_blas_open(); /* streams have one each */
     d->has_blas = blas != NULL;
     gpu_blas_close(blas);
-    d->limit_bytes = c->memory_bytes ? c->memory_bytes : d->facts.free_bytes;
     device_text_write(d, &part);
     *out = made;
     return 0;
@@ -179,6 +191,8 @@ static void stream_destroy(struct stream **stream)
     if (!s)
         return;
     gpu_use(s->device->ordinal);
+    if (s->stream)
+        gpu_stream_wait(s->stream); /* what it reads and writes goes next */
     cuda_steps_forget(s);
     if (s->stream)
         gpu_stream_destroy(s->stream);
@@ -290,6 +304,7 @@ const struct backend cuda_backend = {
     .matmul_scratch_bytes = cuda_matmul_scratch_bytes,
     .weight_load = cuda_weight_load,
     .weight_free = cuda_weight_free,
+    .memory_step = CUDA_STEP,
     .memory_alloc = cuda_memory_alloc,
     .memory_release = cuda_memory_release,
     .stream_create = stream_create,

@@ -18,6 +18,20 @@ struct cuda_watch {
     bool runs, ends;
     struct cuda_event *first, **end;
 };
+/* arena.c: what a device has of its GPU's memory. */
+enum { CUDA_STEP = 256 /* parts begin at multiples, as the widest loads want it */ };
+struct cuda_arena_part {
+    uint64_t at, bytes; /* whole steps */
+};
+struct cuda_arena {
+    pthread_mutex_t lock; /* of all below: owner and loader take parts */
+    uint8_t *base;
+    uint64_t bytes;
+    size_t stretch;                /* gpu_arena_create's */
+    struct cuda_arena_part *parts; /* [n] that are taken, by their places */
+    size_t n, room;
+    bool apart; /* each is an allocation of its own */
+};
 struct cuda_device {
     struct device base;
     int ordinal;
@@ -25,8 +39,9 @@ struct cuda_device {
     struct gpu_facts facts; /* multiprocessors: of the part */
     char title[CUDA_TITLE]; /* "cuda:0", "cuda:0/share=1/4" */
     char text[CUDA_TEXT];
+    struct cuda_arena arena;
     uint64_t limit_bytes;
-    atomic_ullong used_bytes;
+    atomic_ullong used_bytes; /* in whole steps */
     bool has_blas;
     pthread_mutex_t load_lock; /* of load_stream, which owner and loader use */
     struct CUstream_st *load_stream;
@@ -156,7 +171,26 @@ void cuda_title_write(int ordinal, const struct device_part *p, char out[CUDA_TI
 int cuda_part_enter(int ordinal, const struct device_part *p, struct cuda_part_facts *out,
                     struct err *e);
 
+/* In whole steps. */
+static inline uint64_t cuda_steps_bytes(uint64_t bytes)
+{
+    return (bytes + CUDA_STEP - 1) / CUDA_STEP * CUDA_STEP;
+}
+
+/* arena.c. 0 or CUDA's error. */
+void cuda_arena_init(struct cuda_arena *a);
+void cuda_arena_fini(struct cuda_arena *a);
+/* Takes so much of the GPU in use. Once. */
+int cuda_arena_open(struct cuda_arena *a, uint64_t bytes);
+/* GPU_NO_MEMORY: no gap has so much room. */
+int cuda_arena_take(struct cuda_arena *a, uint64_t bytes, void **out);
+/* Nothing that is under way on the GPU touches it. */
+void cuda_arena_give(struct cuda_arena *a, void *p, uint64_t bytes);
+uint64_t cuda_arena_largest(struct cuda_arena *a);
+
 /* memory.c */
+/* Takes the device's memory of its GPU: limit_bytes. HP_ENOMEM says how many bytes are missing. */
+int cuda_memory_open(struct cuda_device *d, struct err *e);
 /* In words: what was done, and what CUDA says. HP_EDEVICE, for the GPU is lost; but want of memory
  * is HP_ENOMEM. */
 int cuda_fail(int code, const struct cuda_device *d, const char *what, struct err *e);

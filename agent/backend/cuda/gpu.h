@@ -55,6 +55,11 @@ int gpu_part_stream_create(struct gpu_part *p, struct CUstream_st **out);
 
 int gpu_alloc(void **out, size_t bytes);
 int gpu_free(void *p);
+/* Memory that is given out in parts: byte i of it lies at i times *stretch. The stand-in minds what
+ * is given out: nothing else may be touched, and between parts it has bytes of nobody's. */
+int gpu_arena_create(void **out, size_t bytes, size_t *stretch);
+int gpu_arena_take(void *p, size_t bytes);
+void gpu_arena_give(void *p, size_t bytes);
 /* Memory of the host that copies read and write without a detour. */
 int gpu_host_alloc(void **out, size_t bytes);
 int gpu_host_free(void *p);

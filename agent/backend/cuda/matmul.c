@@ -74,7 +74,7 @@ uint64_t cuda_matmul_scratch_bytes(const struct device *device, const struct wei
         bytes = halves > bytes ? halves : bytes;
     }
     uint64_t groups = cuda_groups_scratch_bytes(d, w, f32, rows);
-    return groups > bytes ? groups : bytes;
+    return cuda_steps_bytes(groups > bytes ? groups : bytes);
 }
 
 /* ---- many rows ---- */

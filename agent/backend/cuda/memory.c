@@ -1,4 +1,4 @@
-/* Memory of a GPU, counted against the device's limit. */
+/* Memory of a device, counted against its limit. */
 #include <string.h>
 
 #include "agent/backend/cuda/cuda_int.h"
@@ -25,30 +25,61 @@ static int memory_missing(const struct cuda_device *d, uint64_t bytes, uint64_t 
                    (unsigned long long)(bytes > left ? bytes - left : bytes));
 }
 
+int cuda_memory_open(struct cuda_device *d, struct err *e)
+{
+    int rc = cuda_arena_open(&d->arena, d->limit_bytes);
+    if (rc == GPU_NO_MEMORY)
+        return memory_missing(d, d->limit_bytes, d->facts.free_bytes, "its memory", e);
+    return rc ? cuda_fail(rc, d, "its memory", e) : 0;
+}
+
+/* There are as many bytes, but no gap between what is taken has so many. */
+static int memory_scattered(struct cuda_device *d, uint64_t bytes, const char *what, struct err *e)
+{
+    uint64_t most = d->arena.apart ? 0 : cuda_arena_largest(&d->arena);
+    if (most >= bytes) /* the host's is short */
+        return err_set(e, HP_ENOMEM, "device %s: no memory to note %s", d->title, what);
+    return err_set(e, HP_ENOMEM,
+                   "device %s: %s needs %llu bytes in one piece, and the largest that is left of "
+                   "%llu has %llu: %llu bytes are missing",
+                   d->title, what, (unsigned long long)bytes,
+                   (unsigned long long)cuda_memory_free(&d->base), (unsigned long long)most,
+                   (unsigned long long)(bytes - most));
+}
+
+/* Counted before it is taken: owner and loader may do so at once. */
+static bool memory_count(struct cuda_device *d, uint64_t bytes)
+{
+    if (atomic_fetch_add(&d->used_bytes, bytes) + bytes <= d->limit_bytes)
+        return true;
+    atomic_fetch_sub(&d->used_bytes, bytes);
+    return false;
+}
+
 int cuda_take(struct cuda_device *d, uint64_t bytes, const char *what, void **out, struct err *e)
 {
-    uint64_t left = cuda_memory_free(&d->base);
-    struct gpu_facts facts;
-    if (bytes > left)
-        return memory_missing(d, bytes, left, what, e);
+    bytes = bytes ? bytes : 1;
+    uint64_t whole = cuda_steps_bytes(bytes);
+    if (!memory_count(d, whole))
+        return memory_missing(d, whole, cuda_memory_free(&d->base), what, e);
     int rc = gpu_use(d->ordinal);
-    rc = rc ? rc : gpu_alloc(out, bytes);
-    if (rc == GPU_NO_MEMORY)
-        return memory_missing(d, bytes, gpu_facts_read(d->ordinal, &facts) ? 0 : facts.free_bytes,
-                              what, e);
-    if (rc)
-        return cuda_fail(rc, d, what, e);
-    atomic_fetch_add(&d->used_bytes, bytes);
-    return 0;
+    rc = rc ? rc : cuda_arena_take(&d->arena, bytes, out);
+    if (rc == 0)
+        return 0;
+    atomic_fetch_sub(&d->used_bytes, whole);
+    *out = NULL;
+    return rc == GPU_NO_MEMORY ? memory_scattered(d, whole, what, e) : cuda_fail(rc, d, what, e);
 }
 
 void cuda_give(struct cuda_device *d, void *p, uint64_t bytes)
 {
+    bytes = bytes ? bytes : 1;
+    uint64_t whole = cuda_steps_bytes(bytes);
     if (!p)
         return;
     gpu_use(d->ordinal);
-    gpu_free(p); /* of a device that is lost: so is this */
-    atomic_fetch_sub(&d->used_bytes, bytes);
+    cuda_arena_give(&d->arena, p, bytes);
+    atomic_fetch_sub(&d->used_bytes, whole);
 }
 
 int cuda_upload(struct cuda_device *d, void *to, const void *from, uint64_t bytes, struct err *e)

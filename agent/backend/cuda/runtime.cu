@@ -55,6 +55,36 @@ int gpu_free(void *p)
     return cudaFree(p);
 }
 
+#ifdef CUDA_ON_CPU
+int gpu_arena_create(void **out, size_t bytes, size_t *stretch)
+{
+    return cuda_on_cpu_arena(out, bytes, stretch);
+}
+
+int gpu_arena_take(void *p, size_t bytes)
+{
+    return cuda_on_cpu_arena_take(p, bytes);
+}
+
+void gpu_arena_give(void *p, size_t bytes)
+{
+    cuda_on_cpu_arena_give(p, bytes);
+}
+#else
+int gpu_arena_create(void **out, size_t bytes, size_t *stretch)
+{
+    *stretch = 1;
+    return gpu_alloc(out, bytes);
+}
+
+int gpu_arena_take(void *, size_t)
+{
+    return 0;
+}
+
+void gpu_arena_give(void *, size_t) {}
+#endif
+
 int gpu_host_alloc(void **out, size_t bytes)
 {
     int rc = cudaMallocHost(out, bytes);

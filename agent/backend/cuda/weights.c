@@ -26,13 +26,19 @@ static uint64_t matrix_bytes(const struct weight *w)
     return w->n_parts ? bytes : weight_dtype_bytes(w);
 }
 
+/* Of matrices up to the next multiple of what decode reads at a time. */
+static uint64_t kept_bytes(const struct weight *w, enum weight_use use)
+{
+    return is_vector(use)
+               ? weight_elements(w) * sizeof(float)
+               : (matrix_bytes(w) + GPU_LOAD_BYTES - 1) / GPU_LOAD_BYTES * GPU_LOAD_BYTES;
+}
+
 uint64_t cuda_weight_resident_bytes(const struct device *d, const struct weight *w,
                                     enum weight_use use, bool f32)
 {
     (void)d, (void)f32;
-    uint64_t bytes = matrix_bytes(w);
-    return is_vector(use) ? weight_elements(w) * sizeof(float)
-                          : (bytes + GPU_LOAD_BYTES - 1) / GPU_LOAD_BYTES * GPU_LOAD_BYTES;
+    return cuda_steps_bytes(kept_bytes(w, use));
 }
 
 static int vector_fill(struct cuda_device *d, const struct weight *source, bool of_one, void *to,
@@ -113,7 +119,7 @@ int cuda_weight_load(struct device *device, const struct weight *source, enum we
     w->shape[1] = one->n_dims > 1 ? one->shape[1] : 1;
     w->part_bytes = source->n_parts ? weight_dtype_bytes(one) : 0;
     w->parts = (uint32_t)source->n_parts;
-    w->counted_bytes = cuda_weight_resident_bytes(device, source, use, f32);
+    w->counted_bytes = kept_bytes(source, use);
     w->f32 = f32;
     w->row_bytes = is_vector(use) ? 0 : weight_dtype_bytes(one) / w->shape[0];
     rc = cuda_take(d, w->counted_bytes, source->name, &w->data, e);

@@ -6,6 +6,8 @@
 #include <unistd.h>
 
 #include "agent/engine/local.h"
+#include "agent/engine/section_plan.h"
+#include "agent/engine/stage.h"
 #include "model/model.h"
 #include "tests/unit/agent/backend/cuda_fixture.h"
 
@@ -161,16 +163,143 @@ TEST(an_older_gpu_goes_another_way)
 
 TEST(a_gpu_without_enough_memory_says_how_many_bytes_are_missing)
 {
-    struct device *d = cuda_open(1000);
+    struct device *d = cuda_open(1024);
     struct memory m;
     struct err e = {0};
     assert_int_equal(d->backend->memory_alloc(d, 1500, &m, &e), HP_ENOMEM);
-    assert_non_null(strstr(e.text, "500 bytes are missing"));
+    assert_non_null(strstr(e.text, "512 bytes are missing")); /* in whole steps */
     assert_int_equal(d->backend->memory_alloc(d, 1000, &m, &e), 0);
     assert_int_equal(d->backend->memory_free(d), 0);
     d->backend->memory_release(d, &m);
-    assert_int_equal(d->backend->memory_free(d), 1000);
+    assert_int_equal(d->backend->memory_free(d), 1024);
     device_close(&d);
+}
+
+TEST(a_device_has_its_memory_from_the_beginning)
+{
+    const struct device_config c = {
+        .backend = "cuda", .of = plugin_open()->backend, .memory_bytes = (uint64_t)3 << 29};
+    struct device *d = NULL, *all = cuda_open((uint64_t)1 << 30);
+    struct err e = {0};
+    assert_int_equal(device_open(&c, &d, &e), HP_ENOMEM);
+    assert_null(d);
+    assert_non_null(strstr(e.text, "device cuda:0: its memory needs 1610612736 bytes, and 0 are "
+                                   "left: 1610612736 bytes are missing"));
+    device_close(&all);
+    assert_int_equal(device_open(&c, &d, &e), HP_ENOMEM);
+    assert_non_null(strstr(e.text, "1073741824 are left: 536870912 bytes are missing"));
+}
+
+/* What is given back is there again, gaps that touch are one, and a gap that is too small for what
+ * is asked is told as such. */
+TEST(memory_is_given_out_in_parts_that_have_nothing_in_common)
+{
+    enum { PARTS = 8, PART = 4096 };
+    struct device *d = cuda_open(PARTS * PART);
+    const struct backend *b = d->backend;
+    struct memory m[PARTS], more;
+    struct err e = {0};
+    for (int i = 0; i < PARTS; i++)
+        assert_int_equal(b->memory_alloc(d, PART, &m[i], &e), 0);
+    assert_int_equal(b->memory_free(d), 0);
+    for (int i = 0; i < PARTS; i += 2)
+        b->memory_release(d, &m[i]);
+    assert_int_equal(b->memory_free(d), PARTS / 2 * PART);
+    assert_int_equal(b->memory_alloc(d, 3 * PART, &more, &e), HP_ENOMEM);
+    if (!strstr(e.text, "a tensor needs 12288 bytes in one piece, and the largest that is left of "
+                        "16384 has "))
+        fail_msg("%s", e.text);
+    b->memory_release(d, &m[1]);
+    assert_int_equal(b->memory_alloc(d, 3 * PART, &more, &e), 0);
+    for (int i = 3; i < PARTS; i += 2)
+        assert_true((uint8_t *)m[i].data >= (uint8_t *)more.data + 3 * PART ||
+                    (uint8_t *)m[i].data + PART <= (uint8_t *)more.data);
+    b->memory_release(d, &more);
+    for (int i = 3; i < PARTS; i += 2)
+        b->memory_release(d, &m[i]);
+    assert_int_equal(b->memory_alloc(d, PARTS * PART, &more, &e), 0);
+    b->memory_release(d, &more);
+    device_close(&d);
+}
+
+/* Whoever destroys a stream need not have waited for it. */
+TEST(work_of_a_stream_is_done_before_its_memory_goes)
+{
+    const struct backend *b = plugin_open()->backend;
+    static float x[64 * 64], out[64 * 64];
+    struct device *d = cuda_open(1 << 20);
+    for (int i = 0; i < 4; i++) {
+        struct stream *s;
+        struct memory m[2];
+        struct err e = {0};
+        assert_int_equal(b->stream_create(d, &s, &e), 0);
+        for (int k = 0; k < 2; k++)
+            assert_int_equal(b->memory_alloc(d, sizeof x, &m[k], &e), 0);
+        struct tensor in = tensor_rows(m[0], DTYPE_F32, 64, 64),
+                      to = tensor_rows(m[1], DTYPE_F32, 64, 64),
+                      from = tensor_on_host(x, DTYPE_F32, 64, 64);
+        b->copy(s, &in, &from);
+        b->copy(s, &to, &in);
+        b->stream_destroy(&s);
+        for (int k = 0; k < 2; k++)
+            b->memory_release(d, &m[k]);
+    }
+    struct stream *s;
+    struct memory m;
+    struct err e = {0};
+    assert_int_equal(b->stream_create(d, &s, &e), 0);
+    assert_int_equal(b->memory_alloc(d, sizeof x, &m, &e), 0);
+    struct tensor in = tensor_rows(m, DTYPE_F32, 64, 64),
+                  host = tensor_on_host(out, DTYPE_F32, 64, 64);
+    b->copy(s, &host, &in);
+    assert_int_equal(b->stream_wait(s, &e), 0);
+    b->stream_destroy(&s);
+    b->memory_release(d, &m);
+    device_close(&d);
+}
+
+/* A stage that fits to the byte loads and runs, and with one step less it is told what is missing
+ * before anything is loaded. */
+TEST(what_a_stage_needs_is_known_before_it_is_loaded)
+{
+    static const uint32_t prompt[] = {1, 40, 52};
+    struct model *m;
+    struct err e = {0};
+    struct section_need need;
+    if (model_open("examples/demo-model/demo-q8_0.gguf", &m, &e) < 0)
+        fail_msg("%s", e.text);
+    float *logits = calloc(graph_head_width(model_graph(m)), sizeof *logits);
+    struct device *d = cuda_open(1 << 20);
+    struct stage_config c = {.model = m,
+                             .end_layer = model_graph(m)->n_layers,
+                             .device = d,
+                             .kv_tokens = 64,
+                             .max_sequences = 1,
+                             .max_batch_tokens = 64};
+    assert_int_equal(stage_footprint(&c, &need, &e), 0);
+    uint64_t bytes = need.weight_bytes + need.activation_bytes + need.state_bytes;
+    assert_int_equal(bytes % 256, 0);
+    device_close(&d);
+    for (int less = 0; less < 2; less++) {
+        struct stage *s = NULL;
+        struct err short_of = {0};
+        c.device = d = cuda_open(bytes - (less ? 256 : 0));
+        int rc = stage_load(&c, &s, &short_of);
+        assert_int_equal(rc, less ? HP_ENOMEM : 0);
+        if (less)
+            assert_non_null(strstr(short_of.text, ": 256 bytes are missing"));
+        else {
+            const struct batch_run run = {.sequence = 1, .n_tokens = 3, .n_logits = 1};
+            assert_int_equal(stage_sequence_open(s, 1, 64, &e), 0);
+            if (stage_run(s, &run, 1, prompt, logits, &e) < 0)
+                fail_msg("%s", e.text);
+            stage_unload(&s);
+        }
+        assert_int_equal(d->backend->memory_free(d), bytes - (less ? 256 : 0));
+        device_close(&d);
+    }
+    free(logits);
+    model_close(&m);
 }
 
 TEST(a_box_without_a_driver_or_such_a_gpu_is_told_so)
@@ -379,7 +508,8 @@ TEST(want_of_memory_while_it_computes_is_no_lost_gpu)
     float x[64] = {1, 2, 3};
     uint16_t out[64];
     *(void **)&restart = standin_symbol("cuda_on_cpu_restart");
-    setenv("CUDA_ON_CPU", "malloc_fails=3", 1); /* after the tensor's, and of what goes to it */
+    setenv("CUDA_ON_CPU", "malloc_fails=4",
+           1); /* after the arena, the tensor, and what goes to it */
     restart();
     d = cuda_open(0);
     assert_int_equal(b->stream_create(d, &s, &e), 0);
@@ -493,6 +623,10 @@ int main(void)
         cmocka_unit_test(a_missing_wait_for_an_event_is_found_by_some_seed),
         cmocka_unit_test(an_older_gpu_goes_another_way),
         cmocka_unit_test(a_gpu_without_enough_memory_says_how_many_bytes_are_missing),
+        cmocka_unit_test(a_device_has_its_memory_from_the_beginning),
+        cmocka_unit_test(memory_is_given_out_in_parts_that_have_nothing_in_common),
+        cmocka_unit_test(work_of_a_stream_is_done_before_its_memory_goes),
+        cmocka_unit_test(what_a_stage_needs_is_known_before_it_is_loaded),
         cmocka_unit_test(a_box_without_a_driver_or_such_a_gpu_is_told_so),
         cmocka_unit_test(a_gpu_that_falls_off_the_bus_is_an_error_at_every_call),
         cmocka_unit_test(each_call_of_products_and_attention_and_each_allocation_may_fail),
