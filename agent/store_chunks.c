@@ -47,7 +47,7 @@ int store_range_read(const char *file, uint64_t offset, uint8_t *out, size_t siz
 {
     int fd = open(file, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
-        return err_set(e, HP_ENOENT, "%s: %s", file, strerror(errno));
+        return err_set(e, errno == ENOENT ? HP_ENOENT : HP_EIO, "%s: %s", file, strerror(errno));
     size_t at = 0;
     errno = 0;
     while (at < size) {
@@ -60,10 +60,11 @@ int store_range_read(const char *file, uint64_t offset, uint8_t *out, size_t siz
     }
     int problem = errno;
     close(fd);
-    return at == size ? 0
-                      : err_set(e, HP_ENOENT, "%s: does not give %zu bytes at %llu: %s", file, size,
-                                (unsigned long long)offset,
-                                problem ? strerror(problem) : "the file ends before");
+    return at == size
+               ? 0
+               : err_set(e, problem ? HP_EIO : HP_ENOENT, "%s: does not give %zu bytes at %llu: %s",
+                         file, size, (unsigned long long)offset,
+                         problem ? strerror(problem) : "the file ends before");
 }
 
 bool store_range_is(const char *file, uint64_t offset, const uint8_t *bytes, size_t size)
@@ -157,8 +158,10 @@ int store_chunk_check(struct store_model *m, uint32_t chunk, uint8_t *scratch, s
     stamp_compare(m, c->file, path);
     if (bit_get(m->checked, chunk))
         return 0;
-    if (store_range_read(path, c->offset, scratch, c->bytes, &why) < 0)
-        return err_set(e, HP_ECORRUPT, "chunk %u of %s: %s", chunk, m->manifest.name, why.text);
+    int rc = store_range_read(path, c->offset, scratch, c->bytes, &why);
+    if (rc < 0)
+        return err_set(e, rc == HP_EIO ? rc : HP_ECORRUPT, "chunk %u of %s: %s", chunk,
+                       m->manifest.name, why.text);
     struct digest d = digest_of(scratch, c->bytes);
     if (memcmp(d.bytes, c->digest.data, DIGEST_BYTES) != 0)
         return err_set(e, HP_ECORRUPT,
@@ -279,6 +282,12 @@ void store_chunk_forget(struct store_model *m, uint32_t chunk)
     have_rewrite(m);
 }
 
+void store_chunk_leave(struct store_model *m, uint32_t chunk)
+{
+    chunk_clear(m, chunk);
+    m->unread = true;
+}
+
 int store_model_sync(struct store_model *m, struct err *e)
 {
     if (!m->n_unsaid)
@@ -301,21 +310,26 @@ int store_model_sync(struct store_model *m, struct err *e)
     return rc;
 }
 
-void store_have_read(struct store_model *m)
+int store_have_read(struct store_model *m, struct err *e)
 {
     char path[STORE_FILE_PATH];
     snprintf(path, sizeof path, "%s/have", m->folder);
     FILE *f = fopen(path, "rbe");
     uint32_t record[2];
-    while (f && fread(record, sizeof record, 1, f) == 1 && record[1] == record_check(record[0]) &&
+    if (!f)
+        return errno == ENOENT ? 0 : fs_error(path, "read", e);
+    m->said_bytes = 0;
+    while (fread(record, sizeof record, 1, f) == 1 && record[1] == record_check(record[0]) &&
            record[0] < m->manifest.chunks.count) {
         if (!bit_get(m->have, record[0]))
             m->chunk_bytes += store_chunk(m, record[0])->bytes;
         bit_set(m->have, record[0]);
         m->said_bytes += sizeof record;
     }
-    if (f) {
-        fclose(f);
+    int rc = ferror(f) ? fs_error(path, "read", e) : 0;
+    fclose(f);
+    if (rc == 0)
         have_cut(m);
-    }
+    m->unread = rc < 0;
+    return rc;
 }

@@ -126,17 +126,21 @@ static int model_new(const char *models, const uint8_t *manifest, size_t size,
     return rc;
 }
 
-static bool files_are_whole(const struct store_model *m)
+/* HP_ECORRUPT when one of them is not; HP_EIO when nobody can tell. */
+static int files_look(const struct store_model *m, struct err *e)
 {
     for (uint64_t i = 0; i < m->manifest.files.count; i++) {
         char path[STORE_FILE_PATH];
         struct stat st;
         store_file_path(m, i, path);
-        if (lstat(path, &st) != 0 || !S_ISREG(st.st_mode) || /* a borrowed one is of its process */
+        int rc = lstat(path, &st);
+        if (rc != 0 && errno != ENOENT)
+            return err_set(e, HP_EIO, "%s: %s", path, strerror(errno));
+        if (rc != 0 || !S_ISREG(st.st_mode) || /* a borrowed one is of its process */
             (uint64_t)st.st_size != store_file(m, i)->bytes)
-            return false;
+            return err_set(e, HP_ECORRUPT, "%s: is not what its model says", path);
     }
-    return true;
+    return 0;
 }
 
 int store_model_load(const char *models, const char *hex, struct store_model **out, struct err *e)
@@ -144,6 +148,8 @@ int store_model_load(const char *models, const char *hex, struct store_model **o
     char path[STORE_FILE_PATH], own[DIGEST_HEX];
     struct stat st;
     snprintf(path, sizeof path, "%s/%s/manifest", models, hex);
+    if (stat(path, &st) != 0 && errno != ENOENT)
+        return err_set(e, HP_EIO, "%s: %s", path, strerror(errno));
     if (stat(path, &st) != 0 || st.st_size <= 0 || st.st_size > MAX_MANIFEST_BYTES)
         return err_set(e, HP_ECORRUPT, "%s: no manifest", path);
     uint8_t *bytes = malloc((size_t)st.st_size);
@@ -154,13 +160,18 @@ int store_model_load(const char *models, const char *hex, struct store_model **o
     rc = rc < 0 ? rc : model_new(models, bytes, (size_t)st.st_size, &m, e);
     free(bytes);
     if (rc < 0)
-        return rc == HP_ENOMEM ? rc : err_set(e, HP_ECORRUPT, "%s: not a manifest", path);
+        return rc == HP_ENOMEM || rc == HP_EIO
+                   ? rc
+                   : err_set(e, HP_ECORRUPT, "%s: not a manifest", path);
     digest_hex(&m->id, own);
-    if (strcmp(own, hex) != 0 || !files_are_whole(m)) {
+    rc = strcmp(own, hex) == 0
+             ? files_look(m, e)
+             : err_set(e, HP_ECORRUPT, "%s/%s: is not what its name says", models, hex);
+    rc = rc < 0 ? rc : store_have_read(m, e);
+    if (rc < 0) {
         store_model_free(&m);
-        return err_set(e, HP_ECORRUPT, "%s/%s: is not what its name says", models, hex);
+        return rc;
     }
-    store_have_read(m);
     used_read(m);
     *out = m;
     return 0;

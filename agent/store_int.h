@@ -32,6 +32,7 @@ struct store_model {
     uint64_t said_bytes;        /* of the `have` file that are good */
     uint64_t head_bytes, chunk_bytes;
     int holds;
+    bool unread;      /* more may be there than `have` says: it could not be read */
     bool borrowed;    /* its files are links to those of somebody else: never written */
     int64_t used_ns;  /* wall time of the last use */
     uint32_t *unsaid; /* chunks written and not yet in the `have` file */
@@ -52,7 +53,8 @@ static inline const struct manifest_file *store_file(const struct store_model *m
  * removed first. */
 void store_folder_remove(const char *path);
 
-/* Reads a model's folder. HP_ECORRUPT when it is not what it says: the caller removes it. */
+/* Reads a model's folder. HP_ECORRUPT when it is not what it says: the caller removes it. HP_EIO:
+ * it cannot be read now, whatever it is. */
 int store_model_load(const char *models, const char *hex, struct store_model **out, struct err *e);
 /* Writes a new model's folder: files and heads first, the manifest last. */
 int store_model_make(const char *models, const uint8_t *manifest, size_t size,
@@ -79,19 +81,22 @@ static inline int store_write_flags(const struct store_model *m)
 int store_chunk_write(struct store_model *m, uint32_t chunk, const uint8_t *bytes, struct err *e);
 int store_chunk_read(const struct store_model *m, uint32_t chunk, uint8_t *out, struct err *e);
 /* Reads a chunk that is there into `scratch` [MANIFEST_CHUNK_BYTES] and compares it with its
- * digest, unless that was done before and its file is untouched since. HP_ECORRUPT (also when it
+ * digest, unless that was done before and its file is untouched since. HP_ECORRUPT, HP_EIO (it
  * cannot be read): the text names file and chunk. */
 int store_chunk_check(struct store_model *m, uint32_t chunk, uint8_t *scratch, struct err *e);
 /* It is not there any more. */
 void store_chunk_forget(struct store_model *m, uint32_t chunk);
-/* Bytes [offset, offset + size) of a file. HP_ENOENT when it cannot be opened or ends before. */
+/* It cannot be read now, and counts as not there until store_have_read is tried again. */
+void store_chunk_leave(struct store_model *m, uint32_t chunk);
+/* Bytes [offset, offset + size) of a file. HP_ENOENT when there is none or it ends before;
+ * HP_EIO. */
 int store_range_read(const char *file, uint64_t offset, uint8_t *out, size_t size, struct err *e);
 /* Whether they are these. */
 bool store_range_is(const char *file, uint64_t offset, const uint8_t *bytes, size_t size);
 /* All are there, as their digests say. */
 void store_chunks_trust(struct store_model *m);
-/* Reads which chunks are there. */
-void store_have_read(struct store_model *m);
+/* Reads which chunks are there. HP_EIO: not all of that could be read. */
+int store_have_read(struct store_model *m, struct err *e);
 /* fdatasync of the files that unsaid chunks lie in, then of the `have` file. On failure those
  * chunks are forgotten: nobody knows whether they are there. */
 int store_model_sync(struct store_model *m, struct err *e);

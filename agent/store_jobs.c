@@ -223,9 +223,10 @@ static bool job_step_local(struct store_worker *w, struct store_job *j)
     if (!fetch_local_next(j->fetch, &chunk))
         return false;
     int rc = weight_store_check(w->store, j->model, chunk, &e);
-    if (rc == HP_ECORRUPT)
-        log_warn("store", "chunk_rotten", "action=fetched_again text=\"%s\"", e.text);
-    if (rc == HP_ENOENT || rc == HP_ECORRUPT)
+    if (rc == HP_ECORRUPT || rc == HP_EIO)
+        log_warn("store", rc == HP_EIO ? "chunk_unread" : "chunk_rotten",
+                 "action=fetched_again text=\"%s\"", e.text);
+    if (rc == HP_ENOENT || rc == HP_ECORRUPT || rc == HP_EIO)
         rc = weight_store_copy(w->store, j->model, chunk, &e);
     if (rc == HP_ENOENT && j->use_path)
         rc = weight_store_import(w->store, j->model, chunk,

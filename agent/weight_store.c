@@ -175,6 +175,9 @@ static int models_read(struct weight_store *s, struct err *e)
             log_warn("store", "model_broken", "folder=%s action=removed", path);
             store_folder_remove(path);
             rc = 0;
+        } else if (rc == HP_EIO) {
+            log_warn("store", "model_unread", "action=left text=\"%s\"", e ? e->text : "");
+            rc = 0;
         }
     }
     closedir(d);
@@ -237,6 +240,34 @@ void weight_store_close(struct weight_store **ps)
     *ps = NULL;
 }
 
+/* A model that could not be read before is there, maybe. */
+static int model_begin(struct weight_store *s, const struct digest *id, const uint8_t *manifest,
+                       size_t size, struct store_model **out, struct err *e)
+{
+    char hex[DIGEST_HEX];
+    digest_hex(id, hex);
+    int rc = store_model_load(s->models_folder, hex, out, e);
+    if (rc == HP_ECORRUPT)
+        rc = store_model_make(s->models_folder, manifest, size, out, e);
+    while (rc == HP_ENOSPACE && evict_one(s))
+        rc = store_model_make(s->models_folder, manifest, size, out, e);
+    if (rc < 0)
+        return rc;
+    model_link(s, *out);
+    index_renew(s);
+    return 0;
+}
+
+static int model_renew(struct weight_store *s, struct store_model *m, struct err *e)
+{
+    int rc = 0;
+    if (m->unread) {
+        rc = store_have_read(m, e);
+        index_renew(s);
+    }
+    return rc < 0 ? rc : store_model_mend(m, e);
+}
+
 int weight_store_hold(struct weight_store *s, const uint8_t *manifest, size_t size,
                       struct store_model **out, struct err *e)
 {
@@ -244,18 +275,9 @@ int weight_store_hold(struct weight_store *s, const uint8_t *manifest, size_t si
     struct store_model *m = s->models;
     while (m && memcmp(m->id.bytes, id.bytes, sizeof id.bytes) != 0)
         m = m->next;
-    if (!m) {
-        int rc = store_model_make(s->models_folder, manifest, size, &m, e);
-        while (rc == HP_ENOSPACE && evict_one(s))
-            rc = store_model_make(s->models_folder, manifest, size, &m, e);
-        if (rc < 0)
-            return rc;
-        model_link(s, m);
-    } else {
-        int rc = store_model_mend(m, e);
-        if (rc < 0)
-            return rc;
-    }
+    int rc = m ? model_renew(s, m, e) : model_begin(s, &id, manifest, size, &m, e);
+    if (rc < 0)
+        return rc;
     m->holds++;
     store_model_touch(m);
     *out = m;
@@ -341,11 +363,19 @@ int weight_store_check(struct weight_store *s, struct store_model *m, uint32_t c
     if (!store_model_has(m, chunk))
         return err_set(e, HP_ENOENT, "this store does not have that chunk");
     int rc = store_chunk_check(m, chunk, s->scratch, e);
-    if (rc < 0) {
+    if (rc == HP_EIO)
+        store_chunk_leave(m, chunk);
+    else if (rc < 0)
         store_chunk_forget(m, chunk);
+    if (rc < 0)
         index_renew(s);
-    }
     return rc;
+}
+
+/* Where it may come from elsewhere. */
+static int unread_is_missing(int rc)
+{
+    return rc == HP_EIO ? HP_ENOENT : rc;
 }
 
 int weight_store_copy(struct weight_store *s, struct store_model *m, uint32_t chunk, struct err *e)
@@ -355,7 +385,7 @@ int weight_store_copy(struct weight_store *s, struct store_model *m, uint32_t ch
     struct digest d;
     size_t size;
     memcpy(d.bytes, store_chunk(m, chunk)->digest.data, sizeof d.bytes);
-    int rc = weight_store_read(s, &d, s->scratch, &size, e);
+    int rc = unread_is_missing(weight_store_read(s, &d, s->scratch, &size, e));
     rc = rc < 0 ? rc : weight_store_put(s, m, chunk, s->scratch, size, e);
     if (rc != HP_ECORRUPT)
         return rc;
@@ -382,7 +412,7 @@ int weight_store_import(struct weight_store *s, struct store_model *m, uint32_t 
                 : snprintf(file, sizeof file, "%s", path);
     if (n < 0 || (size_t)n >= sizeof file)
         return err_set(e, HP_ENOENT, "%s: the path is too long", path);
-    int rc = store_range_read(file, c->offset, s->scratch, c->bytes, e);
+    int rc = unread_is_missing(store_range_read(file, c->offset, s->scratch, c->bytes, e));
     return rc < 0 ? rc : weight_store_put(s, m, chunk, s->scratch, c->bytes, e);
 }
 

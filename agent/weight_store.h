@@ -27,7 +27,8 @@ struct weight_store;
 struct store_model;
 
 /* Makes the folder where it is missing. `limit_bytes` 0: none. HP_EBUSY when another process has it
- * open; HP_EIO. What is broken in it is removed. */
+ * open; HP_EIO. What is broken in it is removed; what cannot be read is left, and tried again by
+ * weight_store_hold. */
 int weight_store_open(const char *folder, uint64_t limit_bytes, struct weight_store **out,
                       struct err *e);
 void weight_store_close(struct weight_store **s);
@@ -61,8 +62,9 @@ int weight_store_import(struct weight_store *s, struct store_model *m, uint32_t 
  * here already, which stays as it is (0). HP_ENOENT: they are not there, HP_EIO. */
 int weight_store_borrow(struct store_model *m, const char *path, struct err *e);
 /* Whether a chunk that is here still is what its digest says: reads and compares it, once in the
- * life of this process and again when its file was touched by others. HP_ECORRUPT: it is not, or it
- * cannot be read (the text names file and chunk); it counts as not here from now on. HP_ENOENT. */
+ * life of this process and again when its file was touched by others. HP_ECORRUPT: it is not (the
+ * text names file and chunk); it counts as not here from now on. HP_EIO: it cannot be read, and
+ * counts as not here until the model is held once more. HP_ENOENT. */
 int weight_store_check(struct weight_store *s, struct store_model *m, uint32_t chunk,
                        struct err *e);
 /* Makes durable, and says to be there, what was put since. Happens by itself every 64 MiB. On

@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/uio.h>
 
 #include "agent/weight_store.h"
 #include "tests/test.h"
@@ -18,6 +19,17 @@ int fdatasync(int fd)
         return -1;
     }
     return fsync(fd);
+}
+
+static bool reads_fail;
+
+ssize_t pread(int fd, void *out, size_t n, off_t at)
+{
+    if (reads_fail) {
+        errno = EIO;
+        return -1;
+    }
+    return preadv(fd, &(struct iovec){out, n}, 1, at);
 }
 
 struct weights_fixture {
@@ -361,6 +373,70 @@ static void chunk_that_rotted_is_found_and_counts_no_more(void **state)
     weight_store_release(f->store, m);
 }
 
+/* A model of four chunks, whole and closed; its folder. */
+static void whole_model_make(struct weights_fixture *f, char out[900])
+{
+    store_open(f, 0);
+    struct store_model *m = hold(f, "m.gguf", seeds, 4);
+    struct digest id = store_model_id(m);
+    char hex[DIGEST_HEX];
+    digest_hex(&id, hex);
+    snprintf(out, 900, "%s/models/%s", f->folder, hex);
+    for (uint32_t i = 0; i < 4; i++)
+        assert_int_equal(put(f, m, i, seeds[i], NULL), 0);
+    assert_int_equal(weight_store_sync(f->store, NULL), 0);
+    weight_store_release(f->store, m);
+    weight_store_close(&f->store);
+}
+
+static bool model_is_whole(struct weights_fixture *f)
+{
+    struct store_model *m = hold(f, "m.gguf", seeds, 4);
+    bool whole = true;
+    for (uint32_t i = 0; i < 4; i++)
+        whole = whole && weight_store_check(f->store, m, i, NULL) == 0;
+    weight_store_release(f->store, m);
+    return whole;
+}
+
+static void what_cannot_be_read_is_left_and_found_again(void **state)
+{
+    struct weights_fixture *f = *state;
+    struct buffer manifest = test_manifest("m.gguf", seeds, 4);
+    char folder[900], have[1000], aside[1000];
+    struct store_model *m;
+    struct err e = {0};
+    whole_model_make(f, folder);
+    reads_fail = true; /* of its manifest, when the store opens */
+    store_open(f, 0);
+    assert_int_equal(weight_store_hold(f->store, manifest.data, manifest.size, &m, &e), HP_EIO);
+    assert_non_null(strstr(e.text, "nput/output error"));
+    reads_fail = false;
+    assert_true(model_is_whole(f));
+    weight_store_close(&f->store);
+    /* Of its list of chunks: a folder opens, and cannot be read. */
+    snprintf(have, sizeof have, "%s/have", folder);
+    snprintf(aside, sizeof aside, "%s/aside", folder);
+    assert_int_equal(rename(have, aside) | mkdir(have, 0700), 0);
+    store_open(f, 0);
+    assert_int_equal(weight_store_hold(f->store, manifest.data, manifest.size, &m, &e), HP_EIO);
+    assert_int_equal(rmdir(have) | rename(aside, have), 0);
+    assert_true(model_is_whole(f));
+    weight_store_close(&f->store);
+    /* Of a chunk: it may be put again, and counts again where the model is held once more. */
+    store_open(f, 0);
+    m = hold(f, "m.gguf", seeds, 4);
+    reads_fail = true;
+    assert_int_equal(weight_store_check(f->store, m, 2, &e), HP_EIO);
+    assert_non_null(strstr(e.text, "chunk 2 of m.gguf"));
+    assert_false(store_model_has(m, 2));
+    reads_fail = false;
+    assert_true(model_is_whole(f));
+    assert_true(store_model_has(m, 2));
+    weight_store_release(f->store, m);
+    buffer_free(&manifest);
+}
+
 static void file_that_was_cut_gets_its_size_and_head_back(void **state)
 {
     struct weights_fixture *f = *state;
@@ -501,6 +577,7 @@ int main(void)
         CLAIM(what_a_failed_sync_promised_is_taken_back),
         CLAIM(records_after_a_torn_one_are_found_again),
         CLAIM(chunk_that_rotted_is_found_and_counts_no_more),
+        CLAIM(what_cannot_be_read_is_left_and_found_again),
         CLAIM(file_that_was_cut_gets_its_size_and_head_back),
         CLAIM(rotten_chunk_is_not_copied_to_another_model),
         CLAIM(two_processes_do_not_share_a_store),
