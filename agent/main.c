@@ -12,6 +12,7 @@
 
 #include "agent/agent.h"
 #include "agent/options.h"
+#include "common/descriptors.h"
 #include "common/fs.h"
 #include "common/heap.h"
 #include "common/host_address.h"
@@ -254,7 +255,8 @@ static int program_start(int argc, char **argv, struct err *e)
     int rc = agent_options_parse(argc, argv, &o, e);
     if (rc != 0)
         return rc;
-    rc = network_check(o.network, e);
+    rc = descriptors_raise(e);
+    rc = rc < 0 ? rc : network_check(o.network, e);
     rc = rc < 0 ? rc : folder_find(&o, dir, sizeof dir, e);
     rc = rc < 0 ? rc : trust_find(&o, dir, &token, e);
     rc = rc < 0 ? rc : discover_share(o.cores, o.threads, o.memory_bytes, &c.share, e);

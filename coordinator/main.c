@@ -6,8 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 
+#include "common/descriptors.h"
 #include "common/heap.h"
 #include "common/host_address.h"
 #include "common/log.h"
@@ -256,25 +256,15 @@ static void signals_start(struct service *s, uv_signal_t signals[2])
     }
 }
 
-/* Every connection takes descriptors; the soft limit (1024 on most systems) is there for programs
- * that use select. */
-static void descriptors_raise(void)
-{
-    struct rlimit files;
-    if (getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur == files.rlim_max)
-        return;
-    files.rlim_cur = files.rlim_max;
-    if (setrlimit(RLIMIT_NOFILE, &files) != 0)
-        log_warn("coordinator", "few_descriptors", "why=\"%s\"", strerror(errno));
-}
-
 static int coordinator_serve(const struct program_options *o, struct err *e)
 {
     struct service s = {.drain_s = o->drain_s};
     uv_signal_t signals[2];
+    int rc = descriptors_raise(e); /* every connection takes one */
+    if (rc < 0)
+        return rc;
     uv_loop_init(&s.loop);
-    descriptors_raise();
-    int rc = coordinator_open(&s.loop, &o->config, &s.coordinator, e);
+    rc = coordinator_open(&s.loop, &o->config, &s.coordinator, e);
     if (rc == 0) {
         signals_start(&s, signals);
         uv_run(&s.loop, UV_RUN_DEFAULT);
