@@ -21,7 +21,7 @@ def main():
         print(f"{len(r['faults'])} faults ({faults}) in {r['seconds']:.0f} s from seed {seed} under {a['clients']} clients: {a['whole']} answers whole, {a['different']} different, {a['refused']} refused, {a['failed']} failed, "
               f"{a['open']} open, {a['tokens']} tokens; longest wait between two tokens by fault: median {r['pause']['median_s']:.2f} s, longest {r['pause']['longest_s']:.2f} s; {losses['places']} places lost, "
               f"the last found in {losses['last_found_s']:.2f} s; all agents ready {r['settled_s']:.1f} s after the last one")
-        sys.exit(done.returncode)
+    return done.returncode
 
 
-main()
+sys.exit(main())

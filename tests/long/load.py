@@ -13,10 +13,11 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "proc"))
 from cluster import BUILD, DEMO, Cluster
+from state import compare, rest
 
 WARM_ROUNDS = 5  # caches, pools and buffers of the size that they keep; before them the most that any round may ask for
 HEAVIEST = ("--arrivals", "bursty", "--rate", "450", "--seconds", "6", "--prompt-tokens", "900", "--answer-tokens", "1..40", "--patience", "60")
-GROWTH, GROWTH_BYTES = 1.1, 16 << 20
+NAMES = ("demo", "second")
 QUESTION, ANSWER = "What is the capital of Cuba?", "Havana"
 OUTCOMES = ("done", "refused", "failed", "open", "unsent")
 
@@ -69,53 +70,8 @@ def load_round(c):
     counts["rounds"] += 1
 
 
-def resting(c):
-    return all(c.hpctl("describe", name)[key] == 0 for name in ("demo", "second") for key in ("sequences_active", "sequences_waiting"))
-
-
-def blocks(c):
-    """Of each deployment: all, and those that sequences hold."""
-    told = {name: c.hpctl("describe", name)["prefix_cache"] for name in ("demo", "second")}
-    return {name: (p["pages"], p["pages_own"] + p["pages_shared"], p["pages_cached"]) for name, p in told.items()}
-
-
-def process_state(pid):
-    with open(f"/proc/{pid}/status") as f:
-        status = dict(line.split(":", 1) for line in f)
-    return {"resident": int(status["VmRSS"].split()[0]) * 1024, "threads": int(status["Threads"]), "descriptors": len(os.listdir(f"/proc/{pid}/fd"))}
-
-
-def processes(c):
-    state = c.local()
-    return {name: process_state(pid) for name, pid in [("coordinator", state["coordinator"]["pid"])] + [(a["name"], a["pid"]) for a in state["agents"]]}
-
-
-def rest(c):
-    """What everything has when nothing runs, once kept connections have ended (75 s)."""
-    c.wait("all requests have ended", lambda: resting(c), 120)
-    last = None
-    for _ in range(20):
-        now = processes(c)
-        if last and all(now[p][k] == last[p][k] for p in now for k in ("threads", "descriptors")):
-            break
-        last = now
-        time.sleep(5)
+def ask(c):
     assert ANSWER in c.answer("demo", QUESTION) and ANSWER in c.answer("second", QUESTION)
-    c.wait("these have ended", lambda: resting(c), 20)
-    return processes(c), blocks(c)
-
-
-def compare(before, after):
-    wrong = []
-    for name, then in before[0].items():
-        now = after[0][name]
-        if now["resident"] > then["resident"] * GROWTH + GROWTH_BYTES:
-            wrong.append(f"{name} grew from {then['resident']} to {now['resident']} bytes")
-        wrong += [f"{name} had {then[key]} {key}, and has {now[key]}" for key in ("threads", "descriptors") if now[key] > then[key] + 1]
-    for name, (pages, held, cached) in after[1].items():
-        if pages != before[1][name][0] or held != 0 or cached > pages:
-            wrong.append(f"{name}: {held} of {pages} blocks are held by nobody, {cached} kept; before: {before[1][name]}")
-    return wrong
 
 
 with Cluster(agents=3, cores=1, data=chance.choice(["ucx", "tcp"])) as c:
@@ -125,11 +81,11 @@ with Cluster(agents=3, cores=1, data=chance.choice(["ucx", "tcp"])) as c:
         load_end(one)
     for _ in range(WARM_ROUNDS):
         load_round(c)
-    before = rest(c)
+    before = rest(c, NAMES, lambda: ask(c))
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         load_round(c)
-    after = rest(c)
+    after = rest(c, NAMES, lambda: ask(c))
     wrong = compare(before, after)
 print(json.dumps({"seed": seed, "seconds": seconds, **counts, "causes": causes, "before": before[0], "after": after[0], "blocks": after[1]}))
 assert not wrong, wrong
