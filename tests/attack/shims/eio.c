@@ -1,6 +1,6 @@
 /* LD_PRELOAD: a disk that fails. Calls on regular files below a folder end with EIO as the file
- * HP_EIO_FILE says (read anew each time): "KINDS PERCENT FOLDER", where KINDS has r for reads, w for
- * writes and s for syncs, and PERCENT of them fail. Without such a line nothing fails. */
+ * HP_EIO_FILE says (read anew each time): "KINDS PERCENT FOLDER", where KINDS has r for reads, w
+ * for writes and s for syncs, and PERCENT of them fail. Without such a line nothing fails. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <stdbool.h>
