@@ -53,23 +53,34 @@ static void row_add(struct text_network *t, int rows, int64_t width)
     onnx_builder_output(t->b, text_rows(t, row, width), TEXT_OUTPUT_ROW, ND_F32, dims, 2);
 }
 
-/* The logarithmic probability of each text's own next token, one place later. */
+/* What was said at each token of the next one, [batch * tokens], where that stands: [batch,
+ * tokens]. */
+static int place_later(struct text_network *t, int rows, int before)
+{
+    return text_gather(t, text_reshape(t, rows, NULL, 0), before, 1);
+}
+
+/* Of each token behind those before it, and of the one that is the likeliest there. */
 static void scores_add(struct text_network *t, int logits)
 {
     const struct onnx_dim dims[] = {{-1, "batch"}, {-1, "tokens"}};
-    const struct onnx_attribute columns = {.name = "axis", .type = ONNX_INT, .u.i = 1};
+    const struct onnx_attribute columns[] = {{.name = "axis", .type = ONNX_INT, .u.i = 1},
+                                             {.name = "keepdims", .type = ONNX_INT, .u.i = 0}};
     int one = text_ints(t, &(int64_t){1}, 1), zero = text_ints(t, &(int64_t){0}, 1);
     int last = text_two(t, "Sub", t->length, one);
     int next = text_two(t, "Min", text_two(t, "Add", t->positions, one), last);
     int before = text_two(t, "Max", text_two(t, "Sub", t->positions, one), zero);
     int ids = text_rows(t, text_gather(t, t->ids, next, 1), 1);
-    int scores =
-        text_node(t, "GatherElements", (const int[]){text_softmax(t, "LogSoftmax", logits), ids}, 2,
-                  &columns, 1);
-    scores = text_gather(t, text_reshape(t, scores, NULL, 0), before, 1);
+    int all = text_softmax(t, "LogSoftmax", logits);
+    int scores = text_node(t, "GatherElements", (const int[]){all, ids}, 2, columns, 1);
+    int best = text_node(t, "ArgMax", &all, 1, columns, 2);
+    int best_scores = text_node(t, "ReduceMax", (const int[]){all, one}, 2, &columns[1], 1);
     int counts = text_cast(t, text_two(t, "Greater", t->positions, zero), ND_F32);
-    onnx_builder_output(t->b, text_two(t, "Mul", scores, counts), TEXT_OUTPUT_SCORES, ND_F32, dims,
-                        2);
+    scores = text_two(t, "Mul", place_later(t, scores, before), counts);
+    best_scores = text_two(t, "Mul", place_later(t, best_scores, before), counts);
+    onnx_builder_output(t->b, scores, TEXT_OUTPUT_SCORES, ND_F32, dims, 2);
+    onnx_builder_output(t->b, place_later(t, best, before), TEXT_OUTPUT_LIKELIEST, ND_I64, dims, 2);
+    onnx_builder_output(t->b, best_scores, TEXT_OUTPUT_LIKELIEST_SCORES, ND_F32, dims, 2);
 }
 
 /* ---- the whole ---- */

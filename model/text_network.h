@@ -9,6 +9,8 @@
  *                    is
  *     logprobs       float32 [batch, tokens], of a model without pooling: the logarithmic
  *                    probability of each token behind those before it; 0 for the first
+ *     likeliest      int64 [batch, tokens]: the token that is the likeliest there, and
+ *     likeliest_logprobs float32 [batch, tokens]: how likely that is
  *
  * Not here: mixtures of experts, attention over a latent, attention sinks. */
 #ifndef HP_MODEL_TEXT_NETWORK_H
@@ -21,6 +23,10 @@
 #define TEXT_INPUT_MASK "attention_mask"
 #define TEXT_OUTPUT_ROW "embedding"
 #define TEXT_OUTPUT_SCORES "logprobs"
+#define TEXT_OUTPUT_LIKELIEST "likeliest"
+#define TEXT_OUTPUT_LIKELIEST_SCORES "likeliest_logprobs"
+/* Of a model that pools one output, of others these, in this order. */
+enum { TEXT_OUTPUTS_ROW = 1, TEXT_OUTPUTS_SCORES = 3 };
 
 /* The longest text that its network takes. */
 int64_t text_network_longest(const struct model *m);

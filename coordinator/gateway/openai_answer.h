@@ -10,14 +10,17 @@
 #include "coordinator/gateway/http.h"
 #include "coordinator/gateway/openai_json.h"
 
+struct pool_scores; /* pool_scores.h */
+
 struct openai_choice {
     void *owner; /* whose callbacks get it */
     uint32_t index;
-    uint64_t request;   /* the core's; 0: not begun, or over */
-    const char *finish; /* NULL: it goes on */
-    uint32_t n_read;    /* tokens that were taken; of a kept answer, for `id:` lines, */
-    uint32_t n_had;     /* and those that its reader has from before, */
-    bool had_end;       /* with its end */
+    uint64_t request;           /* the core's; 0: not begun, or over */
+    struct pool_scores *scored; /* that of pools instead; the same */
+    const char *finish;         /* NULL: it goes on */
+    uint32_t n_read;            /* tokens that were taken; of a kept answer, for `id:` lines, */
+    uint32_t n_had;             /* and those that its reader has from before, */
+    bool had_end;               /* with its end */
     struct completion_text text;
     struct answer_scores scores;
     const char *echo; /* [n_echo], borrowed: the prompt's text, which is told first */

@@ -1,5 +1,6 @@
 /* A completion from its tokens on: its choices in the core, and their answer. */
 #include "coordinator/gateway/openai_completion_int.h"
+#include "coordinator/gateway/served_model.h"
 
 enum { CHOICES_AT_ONCE = 32 }; /* the next prompt is opened while fewer are open */
 
@@ -267,13 +268,13 @@ static int choices_open(struct completion *c, struct err *e)
 
 static int prompt_open(struct completion *c, struct err *e)
 {
-    const struct requests *r = c->openai->requests;
-    struct request_model m;
-    int rc = r->find(r->ctx, c->client, c->body->model, &m, e);
-    c->retry_after_s = rc == 0 ? m.retry_after_s : 1;
-    if (rc == 0 && !m.serving && !m.waits)
-        rc = openai_not_serving(&m, e);
-    else if (rc == 0 && m.model != c->model)
+    struct served_model found;
+    const struct request_model *m = &found.row;
+    int rc = served_model_find(c->openai, c->client, c->body->model, &found, e);
+    c->retry_after_s = rc == 0 ? m->retry_after_s : 1;
+    if (rc == 0 && !m->serving && !m->waits)
+        rc = openai_not_serving(m, e);
+    else if (rc == 0 && (m->model != c->model || found.in_pools != c->in_pools))
         rc = err_set(e, HP_ESTALE, "\"%s\" was deployed anew in this moment: try again",
                      c->body->model);
     return rc < 0 ? rc : choices_open(c, e);
@@ -300,7 +301,7 @@ void completion_open(struct completion *c)
     if (c->n_opened == c->answer.n_choices && !c->body->echo && !c->body->prompt_logprobs)
         prompt_free(&c->prompt);
     if (rc == 0 ||
-        ((rc == HP_EBUSY || rc == HP_ERATE) && c->n_opened > 0 &&
+        ((rc == HP_EBUSY || rc == HP_ERATE) && c->n_opened > 0 && !c->in_pools &&
          (choices_running(c) > 0 || patience_wait(&c->patience, c->openai->loop, on_again, c))))
         return;
     if (c->n_opened > 0)

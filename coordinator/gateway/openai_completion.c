@@ -13,6 +13,8 @@
 
 #include "coordinator/gateway/body_fields.h"
 #include "coordinator/gateway/openai_completion_int.h"
+#include "coordinator/gateway/pool_scores.h"
+#include "coordinator/gateway/served_model.h"
 
 /* ---- encoding ---- */
 
@@ -158,19 +160,43 @@ static void completion_loaded(struct completion *c)
     completion_destroy(c);
 }
 
+/* Pools say how likely a prompt is, and write no answers. */
+static int pools_check(struct completion *c, const struct served_model *found, struct err *e)
+{
+    const char *name = c->body->model;
+    if (found->rows)
+        return err_set(e, HP_EINVAL,
+                       "\"%s\" makes embeddings and writes no text: POST /v1/embeddings asks it",
+                       name);
+    if (c->body->no_answer && !c->body->prompt_logprobs && !c->kept)
+        return 0;
+    c->param = !c->body->no_answer ? "max_tokens" : c->kept ? NULL : "prompt_logprobs";
+    return err_set(e, HP_EINVAL,
+                   "pools serve \"%s\", and say how likely a prompt is: with \"echo\": true, "
+                   "\"max_tokens\": 0 and \"logprobs\" of at most %d, without an "
+                   "Idempotency-Key; `hpctl deploy` serves a model that answers",
+                   name, POOL_SCORES_TOP);
+}
+
 static void completion_parsed(struct completion *c, size_t bytes)
 {
-    const struct requests *r = c->openai->requests;
-    struct request_model m;
+    struct served_model found;
     struct err e = {0};
-    int rc;
-    if (c->parsed < 0) {
-        completion_refuse(c, c->parsed, c->failure->text, c->param, NULL);
-    } else if ((rc = r->find(r->ctx, c->client, c->body->model, &m, &e)) < 0) {
+    int rc = c->parsed;
+    if (rc < 0) {
+        completion_refuse(c, rc, c->failure->text, c->param, NULL);
+        return;
+    }
+    rc = served_model_find(c->openai, c->client, c->body->model, &found, &e);
+    c->in_pools = found.in_pools;
+    const struct request_model m = found.row;
+    if (rc < 0) {
         completion_refuse(c, rc, e.text, "model", openai_model_code(rc));
     } else if (!m.serving && !m.waits) {
         c->retry_after_s = m.retry_after_s;
         completion_refuse(c, openai_not_serving(&m, &e), e.text, "model", m.state);
+    } else if (c->in_pools && (rc = pools_check(c, &found, &e)) < 0) {
+        completion_refuse(c, rc, e.text, c->param, NULL);
     } else if (c->body->loads) {
         completion_loaded(c);
     } else if ((rc = openai_body_check(c->body, m.vocabulary, &c->param, &e)) < 0) {

@@ -33,6 +33,8 @@ struct completion {
     const char *param;
     struct err *failure; /* of parsing and encoding; NULL afterwards: streams that wait are many */
     struct model *model; /* shared */
+    bool in_pools;       /* these serve the model */
+    uint64_t came_ns;
     uint64_t context;
     uint32_t retry_after_s;
     struct prompt prompt;

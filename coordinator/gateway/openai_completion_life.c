@@ -8,6 +8,7 @@
 #include "common/env.h"
 #include "common/log.h"
 #include "coordinator/gateway/openai_completion_int.h"
+#include "coordinator/gateway/served_model.h"
 
 static void on_client_gone(void *ctx);
 
@@ -25,6 +26,7 @@ struct completion *completion_create(struct openai *o, struct http_exchange *x,
                              .chat = chat,
                              .failure = failure,
                              .retry_after_s = 1,
+                             .came_ns = env_now_ns(&env_real),
                              .next = o->open,
                              .link = &o->open};
     snprintf(c->client, sizeof c->client, "%s", client);
@@ -113,8 +115,8 @@ void completion_taken(void *ctx)
 void completion_refuse(struct completion *c, int rc, const char *text, const char *param,
                        const char *code)
 {
-    openai_error_as(c->answer.head.dialect, c->x, openai_status_of(rc), c->retry_after_s, text,
-                    param, code ? code : status_word(rc));
+    openai_error_as(c->answer.head.dialect, c->x, served_model_status(rc, c->in_pools),
+                    c->retry_after_s, text, param, code ? code : status_word(rc));
     completion_leave(c);
 }
 
@@ -140,7 +142,7 @@ static uint32_t completion_retry_after_s(const struct completion *c)
 
 void completion_fail(struct completion *c, const struct err *why)
 {
-    int status = openai_status_of(why->code);
+    int status = served_model_status(why->code, c->in_pools);
     completion_cancel(c);
     if (c->streams)
         answer_fail(&c->answer, status, why);

@@ -18,6 +18,7 @@
 #include "coordinator/gateway/openai.h"
 #include "coordinator/gateway/patience.h"
 #include "coordinator/gateway/pool_text.h"
+#include "coordinator/gateway/served_model.h"
 
 enum { INPUTS_AT_ONCE = 8 };
 
@@ -107,14 +108,6 @@ static void on_client_gone(void *ctx)
     embedding_leave(ctx);
 }
 
-/* Pools answer a deadline that cannot be met as what is refused for now. */
-static int status_of(const struct embedding *m, int rc)
-{
-    if (m->in_pools && (rc == HP_ETIMEOUT || rc == HP_EBUSY))
-        return rc == HP_ETIMEOUT ? 429 : 503;
-    return openai_status_of(rc);
-}
-
 static void embedding_refuse(struct embedding *m, int rc, const char *text, const char *param,
                              const char *code)
 {
@@ -122,7 +115,8 @@ static void embedding_refuse(struct embedding *m, int rc, const char *text, cons
         m->body.form == EMBEDDING_OPENAI ? &dialect_openai : &dialect_ollama_chat;
     uint32_t again_s = openai_retry_after_s(m->openai->requests, m->client, m->body.name,
                                             m->retry_after_s ? m->retry_after_s : 1);
-    openai_error_as(d, m->x, status_of(m, rc), again_s, text, param, code ? code : status_word(rc));
+    openai_error_as(d, m->x, served_model_status(rc, m->in_pools), again_s, text, param,
+                    code ? code : status_word(rc));
     embedding_leave(m);
 }
 
@@ -226,11 +220,11 @@ static void on_failed(void *ctx, uint64_t request, const struct err *why,
     embedding_refuse(in->owner, why->code, why->text, NULL, NULL);
 }
 
-static void on_pools_answered(void *ctx, const float *values, size_t n)
+static void on_pools_answered(void *ctx, const struct ndarray *outputs)
 {
     struct embedding_input *in = ctx;
     in->pooled = NULL;
-    row_take(in, values, n);
+    row_take(in, outputs[0].data, (size_t)outputs[0].count);
     input_end(in);
 }
 

@@ -1,11 +1,17 @@
 /* A completion whose answer may be read once more: its choices are opened and left at the kept
  * stream (kept_streams.h), which tells them from their first token on. */
+#include "common/env.h"
 #include "coordinator/gateway/openai_completion_int.h"
+#include "coordinator/gateway/pool_scores.h"
 
 int completion_choice_open(struct completion *c, struct openai_choice *choice,
                            const struct request_spec *spec, struct err *e)
 {
     const struct requests *r = c->openai->requests;
+    if (c->in_pools)
+        return pool_scores_open(c->openai->pools, c->model, spec,
+                                env_now_ns(&env_real) - c->came_ns, &choice->scored,
+                                &c->retry_after_s, e);
     int rc = c->kept ? kept_choice_open(c->kept, choice->index, spec, &choice->request, e)
                      : r->open(r->ctx, spec, &choice->request, e);
     choice->request = rc < 0 ? 0 : choice->request;
@@ -21,6 +27,7 @@ void completion_choice_leave(struct completion *c, struct openai_choice *choice,
     else if (choice->request)
         r->cancel(r->ctx, choice->request, satisfied, usage);
     choice->request = 0;
+    pool_scores_cancel(&choice->scored);
 }
 
 void completion_position_read(struct completion *c)

@@ -2,10 +2,13 @@
 
 #include <stdlib.h>
 
+#include "model/text_network.h"
+
 struct pool_text_request {
     const struct pool_requests *pools;
     struct pool_text_ask ask; /* its texts are not looked at again */
     struct ndarray inputs[2]; /* ids and mask */
+    int n_outputs;
     uint64_t id;
 };
 
@@ -20,12 +23,13 @@ static void on_answered(void *ctx, struct ndarray *outputs, const struct infer_t
 {
     struct pool_text_request *r = ctx;
     const struct pool_text_ask ask = r->ask;
-    struct ndarray values = outputs[0];
+    int n = r->n_outputs;
     (void)times;
-    free(outputs); /* of a language model there is one */
     request_free(r);
-    ask.answered(ask.ctx, values.data, (size_t)values.count);
-    ndarray_free(&values);
+    ask.answered(ask.ctx, outputs);
+    for (int i = 0; i < n; i++)
+        ndarray_free(&outputs[i]);
+    free(outputs);
 }
 
 static void on_failed(void *ctx, const struct err *why)
@@ -61,6 +65,7 @@ int pool_text_open(const struct pool_requests *pools, const struct pool_text_ask
         return rc < 0 ? rc : err_no_memory(e, "a text");
     r->pools = pools;
     r->ask = *ask;
+    r->n_outputs = now.rows ? TEXT_OUTPUTS_ROW : TEXT_OUTPUTS_SCORES;
     const struct pool_call call = {.client = ask->client,
                                    .model = ask->name,
                                    .inputs = r->inputs,

@@ -17,9 +17,9 @@ struct pool_text_ask {
     size_t n;
     uint64_t waited_ns; /* since the HTTP request came: the model's deadline counts from then */
     void *ctx;
-    /* One of these, once, from the loop; the request is gone then. Values are valid during the
-     * call. */
-    void (*answered)(void *ctx, const float *values, size_t n);
+    /* One of these, once, from the loop; the request is gone then. The network's outputs
+     * (model/text_network.h) are valid during the call. */
+    void (*answered)(void *ctx, const struct ndarray *outputs);
     void (*failed)(void *ctx, const struct err *why);
 };
 

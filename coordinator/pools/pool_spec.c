@@ -8,6 +8,7 @@
 #include "common/json.h"
 #include "common/manifest.h"
 #include "coordinator/pools/pool_spec_lengths.h"
+#include "model/text_network.h"
 #include "planners/pools/problem.h"
 #include "transport/frame.h"
 
@@ -180,15 +181,21 @@ static int text_read(const struct json_at *at, struct pool_model *m, struct err 
     int rc = json_opt_bool(at, "text", false, &m->is_text, e);
     if (rc < 0 || !m->is_text)
         return rc;
-    bool fits = m->n_lengths && m->facts.n_inputs == 2 && m->facts.n_outputs == 1 &&
-                m->facts.outputs[0].type == ND_F32 && m->facts.outputs[0].n_dims == 2;
+    const struct infer_tensor *outs = m->facts.outputs;
+    bool fits =
+        m->n_lengths && m->facts.n_inputs == 2 && outs[0].type == ND_F32 && outs[0].n_dims == 2;
+    if (fits && m->output_axes[0] < 0)
+        fits = m->facts.n_outputs == TEXT_OUTPUTS_ROW;
+    else if (fits)
+        fits = m->facts.n_outputs == TEXT_OUTPUTS_SCORES && outs[1].type == ND_I64 &&
+               m->output_axes[1] == 1 && outs[2].type == ND_F32 && m->output_axes[2] == 1;
     for (int i = 0; fits && i < 2; i++)
         fits = m->facts.inputs[i].type == ND_I64 && m->facts.inputs[i].n_dims == 2 &&
                m->input_axes[i] == 1;
     return fits ? 0
                 : json_fail(at, e,
-                            "a language model has two int64 inputs [batch, tokens], one "
-                            "float32 output of two dimensions, and lengths");
+                            "a language model has two int64 inputs [batch, tokens], as outputs a "
+                            "row or three numbers a token, and lengths");
 }
 
 static int network_read(const struct json_at *at, struct pool_spec *s, struct err *e)

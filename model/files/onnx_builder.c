@@ -6,7 +6,7 @@
 #include "common/vector.h"
 #include "model/files/onnx_int.h"
 
-enum { PORTS_MAX = 2 }; /* of the graph, in and out */
+enum { PORTS_MAX = 3 }; /* of the graph, in and out */
 
 struct onnx_builder {
     struct onnx_file *f;

@@ -1,12 +1,15 @@
-"""Language models in pools: an encoder and a decoder that pools are applied beside each other, cut over two kinds of paced agents, and answer texts of any length by
-POST /v1/embeddings under a deadline, with the rows that `hpctl model embed` gives."""
+"""Language models in pools: an encoder, a decoder that pools and one that scores are applied beside each other, cut over two kinds of paced agents, and answer texts of
+any length under a deadline: POST /v1/embeddings with the rows that `hpctl model embed` gives, POST /v1/completions with how likely each token of a prompt is."""
+import ast
 import json
+import math
 import os
+import struct
 import tempfile
 import threading
 
 from cluster import SCALE, Cluster
-from encoders import FOLDER, close, golden, pooled_decoder
+from encoders import FOLDER, SHARED, close, golden, pooled_decoder
 from tap import main, test
 
 BLOCK_S = 0.002
@@ -31,7 +34,7 @@ def files(folder, models, slo_s):
         return {"format": "hp-profile/1", "model": "m", "layers": [{"name": f"b{i}", "class": f"b{i}", "output_bytes": 8192} for i in range(4)],
                 "latency": {kind: {f"b{i}": table((i < 2) == (kind == "X")) for i in range(4)} for kind in ("X", "Y")}, **more}
 
-    cluster = write(os.path.join(folder, "cluster.json"), {"format": "hp-cluster/1", "nodes": [node("x0", "X"), node("x1", "X"), node("y0", "Y"), node("y1", "Y")]})
+    cluster = write(os.path.join(folder, "cluster.json"), {"format": "hp-cluster/1", "nodes": [*(node(f"{kind}{i}", kind.upper()) for kind in "xy" for i in range(3))]})
     both = write(os.path.join(folder, "profile.json"), profile(2 * BLOCK_S, length=96, lengths={"16": profile(BLOCK_S)}))
     workload = write(os.path.join(folder, "workload.json"), {
         "format": "hp-workload/1", "slo_margin": 0.4, "max_stages": 2,
@@ -82,7 +85,7 @@ def refusals(c, texts):
         assert got == status and says in body["error"]["message"], (fields, got, body)
     # So many that the last would be late: nothing of the request is computed further.
     got, body = embed(c, "bert", texts * 400)
-    assert got == 429 and "would be done in" in body["error"]["message"], (got, body)
+    assert got == 429 and "would be done in" in body["error"]["message"], (got, str(body)[:300])
     other, some = (c.hpctl("key", "create", name, "--models", name)["key"] for name in ("bert", "decoder"))
     assert embed(c, "bert", "x", other)[0] == 200
     got, body = embed(c, "bert", "x", some)
@@ -91,20 +94,69 @@ def refusals(c, texts):
     c.hpctl("key", "rm", "decoder")
 
 
+SCORED = os.path.join(os.environ.get("HP_GOLDEN", os.path.join(SHARED, "golden")), "qwen3")
+
+
+def matrix(path):
+    with open(path, "rb") as f:
+        data = f.read()
+    n, = struct.unpack("<H", data[8:10])
+    shape = ast.literal_eval(data[10:10 + n].decode())["shape"]
+    values = struct.unpack(f"<{shape[0] * shape[1]}f", data[10 + n:])
+    return [values[i * shape[1]:(i + 1) * shape[1]] for i in range(shape[0])]
+
+
+def known_scores(prompt):
+    """Of each token but the first its logarithmic probability, and that of the likeliest one."""
+    rows = []
+    for logits, token in zip(matrix(os.path.join(SCORED, prompt["logits"])), prompt["ids"][1:]):
+        top = max(logits)
+        whole = top + math.log(sum(math.exp(x - top) for x in logits))
+        rows.append((logits[token] - whole, top - whole))
+    return rows
+
+
+def complete(c, prompt, **fields):
+    return c.request("POST", "/v1/completions", {"model": "scorer", "prompt": prompt, **fields})
+
+
+def scores_are_the_known_ones(c):
+    with open(os.path.join(SCORED, "expected.json")) as f:
+        prompts = [p for p in json.load(f)["prompts"] if 1 < len(p["ids"]) < BUCKETS[-1]]
+    status, body = complete(c, [p["ids"] for p in prompts], echo=True, max_tokens=0, logprobs=1)
+    assert status == 200 and len(body["choices"]) == len(prompts) > 1, body
+    for choice, prompt in zip(body["choices"], prompts):
+        told = choice["logprobs"]
+        assert len(told["tokens"]) == len(prompt["ids"]) and told["token_logprobs"][0] is None, told
+        for own, tops, (wanted, best) in zip(told["token_logprobs"][1:], told["top_logprobs"][1:], known_scores(prompt)):
+            assert abs(own - wanted) < 2e-4 and abs(max(tops.values()) - best) < 2e-4, (own, wanted, tops, best)
+    assert body["usage"]["prompt_tokens"] == sum(len(p["ids"]) for p in prompts) and body["usage"]["completion_tokens"] == 0, body["usage"]
+    for fields, says in (({"max_tokens": 5}, "max_tokens"), ({"echo": True, "max_tokens": 0, "logprobs": 3}, "at most 1"),
+                         ({"echo": True, "max_tokens": 0, "logprobs": 1, "prompt_logprobs": 1}, "prompt_logprobs")):
+        status, body = complete(c, "x", **fields)
+        assert status == 400 and (says in body["error"]["message"] or says == body["error"]["param"]), (fields, body)
+    status, body = c.request("POST", "/v1/completions", {"model": "bert", "prompt": "x"})
+    assert status == 400 and "/v1/embeddings" in body["error"]["message"], body
+    status, body = embed(c, "scorer", "x")
+    assert status == 400 and "no pooling" in body["error"]["message"], body
+
+
 @test
 def texts_are_embedded_by_pools_in_buckets_of_lengths_as_the_model_does_alone():
     prompts, rows = golden()
     with tempfile.TemporaryDirectory(prefix="hp-texts-") as folder:
         models = {"bert": os.path.join(FOLDER, "model-f32.gguf"), "decoder": pooled_decoder(os.path.join(folder, "m"))}
-        cluster, profile, workload = files(folder, models, 1 * SCALE)
+        applied = {**models, "scorer": os.path.join(SCORED, "hf")}
+        cluster, profile, workload = files(folder, applied, 1 * SCALE)
         texts = ["x", "The capital of France is", "a longer text, of some more words than the others, for the longer bucket of the two that are there"]
-        with Cluster(agents=4, cores=1, pace=cluster, profile=profile) as c:
+        with Cluster(agents=6, cores=1, pace=cluster, profile=profile) as c:
             alone = {name: [r["embedding"] for r in c.hpctl("model", "embed", path, *texts, "--compute", "f32")] for name, path in models.items()}
             told = c.hpctl("apply", "-f", workload)
-            assert sorted({(s["model"], s["stage"]) for s in told["current"]["shares"]}) == [("bert", 0), ("bert", 1), ("decoder", 0), ("decoder", 1)], told
+            assert sorted({(s["model"], s["stage"]) for s in told["current"]["shares"]}) == [(m, s) for m in ("bert", "decoder", "scorer") for s in (0, 1)], told
             known_rows(c, prompts, rows)
             many_at_once(c, models, texts, alone)
             refusals(c, texts)
+            scores_are_the_known_ones(c)
             report = c.hpctl("load", "bert", "--rate", "40", "--seconds", "1")
             assert report["attainment"] >= 0.9, report
             c.kill("coordinator")

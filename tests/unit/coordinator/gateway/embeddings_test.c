@@ -1,5 +1,6 @@
 /* Embeddings over HTTP, with a core that is full at times. */
 #include <arpa/inet.h>
+#include <math.h>
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -27,6 +28,8 @@ struct fake {
     bool fails; /* what waits fails a tick later, for want of time */
     struct coord_work *work;
     bool in_pools; /* these serve the model, and no deployment does */
+    bool scores;   /* it gives no rows; their numbers are `score` */
+    float score;
     struct pool_call pooled[PENDING_MAX];
     int n_pooled, pools_refuse_at, cancelled;
     struct pool_requests pools;
@@ -111,7 +114,7 @@ static int pools_text(void *ctx, const char *client, const char *name, struct po
     (void)client;
     if (strcmp(name, "m") != 0)
         return err_set(e, HP_ENOENT, "pools serve no language model \"%s\"", name);
-    *out = (struct pool_text){.model = f->model, .longest = 4, .rows = true};
+    *out = (struct pool_text){.model = f->model, .longest = 4, .rows = !f->scores};
     return 0;
 }
 
@@ -138,6 +141,20 @@ static void pools_cancel(void *ctx, uint64_t id)
     f->cancelled++;
 }
 
+/* Of each token `score`; the likeliest is token 7 with -0.25. */
+static struct ndarray *scores_make(const struct fake *f, int64_t n)
+{
+    static const enum ndarray_type types[] = {ND_F32, ND_I64, ND_F32};
+    const int64_t dims[] = {1, n};
+    struct ndarray *outputs = calloc(3, sizeof *outputs);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(ndarray_make(&outputs[i], types[i], 2, dims, UINT64_MAX, NULL), 0);
+        for (int64_t k = 0; k < n; k++)
+            ndarray_set_f64(&outputs[i], k, i == 0 ? (double)f->score : i == 1 ? 7 : -0.25);
+    }
+    return outputs;
+}
+
 /* All at once, or, from one on, too late. */
 static void pools_answer(struct fake *f)
 {
@@ -153,6 +170,11 @@ static void pools_answer(struct fake *f)
             c.failed(c.ctx, &(struct err){.code = HP_ETIMEOUT,
                                           .text = "too late: it would be done "
                                                   "in 9 ms"});
+            continue;
+        }
+        if (f->scores) {
+            free(outputs);
+            c.answered(c.ctx, scores_make(f, c.inputs[0].dims[1]), NULL);
             continue;
         }
         assert_int_equal(ndarray_make(outputs, ND_F32, 2, dims, UINT64_MAX, NULL), 0);
@@ -368,6 +390,41 @@ TEST(a_text_is_no_longer_than_pools_were_planned_for)
     fake_stop(&f);
 }
 
+static const char scored[] = "{\"model\": \"m\", \"prompt\": [1, 2, 3], \"echo\": true, "
+                             "\"max_tokens\": 0, \"logprobs\": 1}";
+
+TEST(a_prompt_is_scored_by_pools_and_nothing_is_written)
+{
+    struct fake f;
+    fake_start(&f);
+    f.in_pools = f.scores = true;
+    f.score = -1.5F;
+    int status = ask_at(&f, "/v1/completions", scored, reply, sizeof reply);
+    if (status != 200)
+        fail_msg("%s", reply);
+    assert_non_null(strstr(reply, "\"token_logprobs\":[null,-1.5,-1.5]"));
+    assert_int_equal(count_of(reply, ":-0.25"), 2);
+    assert_non_null(strstr(reply, "\"completion_tokens\":0"));
+    assert_int_equal(f.opened, 0);
+    static const char answer[] = "{\"model\": \"m\", \"prompt\": [1, 2, 3]}";
+    assert_int_equal(ask_at(&f, "/v1/completions", answer, reply, sizeof reply), 400);
+    assert_non_null(strstr(reply, "hpctl deploy"));
+    fake_stop(&f);
+}
+
+TEST(scores_that_are_no_numbers_or_too_late_are_told_so)
+{
+    struct fake f;
+    fake_start(&f);
+    f.in_pools = f.scores = true;
+    f.score = NAN;
+    assert_int_equal(ask_at(&f, "/v1/completions", scored, reply, sizeof reply), 500);
+    f.pools_refuse_at = 0;
+    assert_int_equal(ask_at(&f, "/v1/completions", scored, reply, sizeof reply), 429);
+    assert_non_null(strstr(reply, "would be done in 9 ms"));
+    fake_stop(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -379,6 +436,8 @@ int main(void)
         cmocka_unit_test(texts_of_a_model_that_pools_serve_are_requests_to_these),
         cmocka_unit_test(where_one_text_would_be_late_the_others_are_given_up),
         cmocka_unit_test(a_text_is_no_longer_than_pools_were_planned_for),
+        cmocka_unit_test(a_prompt_is_scored_by_pools_and_nothing_is_written),
+        cmocka_unit_test(scores_that_are_no_numbers_or_too_late_are_told_so),
     };
     return cmocka_run_group_tests_name("embeddings", tests, NULL, NULL);
 }

@@ -1,0 +1,20 @@
+/* Which model a request names: a deployment's, or else one that pools serve. */
+#ifndef HP_COORDINATOR_GATEWAY_SERVED_MODEL_H
+#define HP_COORDINATOR_GATEWAY_SERVED_MODEL_H
+
+#include "coordinator/gateway/openai.h"
+
+struct served_model {
+    struct request_model row; /* of pools: as a deployment's that serves */
+    bool in_pools;            /* also where it was found and cannot be used */
+    bool rows;                /* of pools: it gives a row for a text, else scores */
+};
+
+/* As find of struct requests; HP_EBUSY: pools prepare it. */
+int served_model_find(const struct openai *o, const char *client, const char *name,
+                      struct served_model *out, struct err *e);
+/* The HTTP status of a failure: pools refuse with 429 what would be late, and with 503 what is
+ * being prepared. */
+int served_model_status(int rc, bool in_pools);
+
+#endif
