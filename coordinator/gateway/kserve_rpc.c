@@ -446,7 +446,9 @@ void kserve_rpc_stop(struct kserve_rpc **out)
     if (!k)
         return;
     k->rpc->stop(&k->server);
-    while (k->asks)
-        on_gone(k->asks);
+    for (struct rpc_ask *a = k->asks, *next; a; a = next) {
+        next = a->next;
+        on_gone(a);
+    }
     handles_close(k);
 }

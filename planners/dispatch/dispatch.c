@@ -8,7 +8,11 @@
 #include "planners/dispatch/dispatch_int.h"
 #include "planners/dispatch/reservations.h"
 
-enum { QUEUE_LIMIT = 65536, PATIENCE_GAPS = 3 };
+enum {
+    QUEUE_LIMIT = 65536,
+    PATIENCE_GAPS = 3,
+    LEAD_NS = 1000000 /* before a share is free, for the way there */
+};
 static const int64_t CLOSED_NS = INT64_MAX / 4;
 
 /* ---- life ---- */
@@ -249,6 +253,38 @@ static bool batch_fills(struct request_queue *q, int n, int64_t now_ns)
     return true;
 }
 
+/* Whether batches of so many, each sent as it is, would keep a stage's shares busy for more than a
+ * half of the time: only then is anything gained by larger ones. */
+static bool waiting_pays(const struct dispatch *d, const struct dispatch_path *path,
+                         const struct request_queue *q)
+{
+    const struct dispatch_pipeline *pl = &d->t->pipelines[path->pipeline];
+    for (int s = 0; s < pl->n_stages; s++) {
+        int64_t busy_ns = path->legs[s].end_ns - path->legs[s].start_ns;
+        if (2 * busy_ns / pool_of(d, path->pipeline, s)->n > q->gap_ns * path->n)
+            return true;
+    }
+    return false;
+}
+
+/* Whether a batch of fewer than it could have is held back, until q->until_ns at most; else `path`
+ * becomes that of a batch of as many as there are. */
+static bool batch_waits(struct dispatch *d, struct request_queue *q, int64_t now_ns,
+                        struct dispatch_path *path)
+{
+    if (!d->eager)
+        return true;
+    bool fills = batch_fills(q, path->n, now_ns);
+    dispatch_probe(d, path->pipeline, q->n, now_ns, path);
+    d->probes++;
+    int64_t begins_ns = now_ns + path->wait_ns - LEAD_NS;
+    if (begins_ns <= now_ns || now_ns >= q->until_ns)
+        return fills && waiting_pays(d, path, q);
+    if (begins_ns < q->until_ns) /* nothing is computed sooner for leaving sooner */
+        q->until_ns = begins_ns;
+    return true;
+}
+
 int64_t dispatch_run(struct dispatch *d, int model, int64_t now_ns, dispatch_act_fn act, void *ctx)
 {
     const struct dispatch_model *m = &d->t->models[model];
@@ -277,12 +313,11 @@ int64_t dispatch_run(struct dispatch *d, int model, int64_t now_ns, dispatch_act
         if (q->n < path.n) {
             /* From then on a batch so large would be late. */
             q->until_ns = now_ns + (oldest->deadline_ns - path.finish_ns) + 1;
-            if (!d->eager || batch_fills(q, path.n, now_ns)) {
-                q->want = path.n;
+            int full = path.n;
+            if (batch_waits(d, q, now_ns, &path)) {
+                q->want = full;
                 return q->until_ns;
             }
-            dispatch_probe(d, path.pipeline, q->n, now_ns, &path);
-            d->probes++;
         }
         a.batch = d->next_batch++;
         a.n = path.n;

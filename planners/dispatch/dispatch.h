@@ -66,8 +66,9 @@ int dispatch_create(const struct dispatch_topology *t, int queue_limit, struct d
                     struct err *e);
 void dispatch_destroy(struct dispatch **d);
 
-/* From now on a batch that is not full is sent at once where, by the mean time between arrivals, it
- * will not fill before it has to leave; else it waits as in the paper. */
+/* From now on a batch that is not full is sent as soon as it can be computed where, by the mean
+ * time between arrivals, it will not fill before it has to leave, and where its shares have so
+ * little to do that larger ones would serve nobody; else it waits as in the paper. */
 void dispatch_eager(struct dispatch *d);
 
 /* A request of a model is there; its deadline is arrival + SLO. Requests of a model come in order

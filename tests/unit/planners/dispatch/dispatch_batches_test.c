@@ -82,6 +82,66 @@ TEST(a_batch_waits_until_it_is_full_or_the_last_moment)
     dispatch_destroy(&d);
 }
 
+/* Arrivals every `gap_ns`, as those of one who asks again and again; each alone when it is looked
+ * at. How many of them left at once. */
+static int left_at_once(int64_t gap_ns)
+{
+    static int64_t quick[5] = {0, 1000000, 1000000, 1000000, 1000000};
+    struct dispatch_topology t;
+    struct dispatch_model m;
+    struct dispatch_pipeline p;
+    struct dispatch_share share;
+    struct dispatch *d;
+    struct seen_batches s = {0};
+    int n = 0;
+    tiny_topology(&t, &m, &p, &share);
+    p.stages[0].compute_ns = quick;
+    assert_int_equal(dispatch_create(&t, 0, &d, NULL), 0);
+    dispatch_eager(d);
+    for (int i = 0; i < 20; i++) {
+        int before = s.sent;
+        dispatch_arrive(d, 0, (uint64_t)i, (i + 1) * gap_ns);
+        dispatch_run(d, 0, (i + 1) * gap_ns, see, &s);
+        n += s.sent > before && s.last_n == 1;
+    }
+    dispatch_destroy(&d);
+    return n;
+}
+
+TEST(an_eager_batch_waits_for_others_only_where_its_shares_would_have_too_much_to_do)
+{
+    assert_int_equal(left_at_once(5000000), 20); /* a fifth of the time is all that they take */
+    assert_int_equal(left_at_once(1200000), 1);  /* ... here most of it; the first knows no gap */
+}
+
+TEST(an_eager_batch_stays_open_to_others_until_its_share_is_free)
+{
+    struct dispatch_topology t;
+    struct dispatch_model m;
+    struct dispatch_pipeline p;
+    struct dispatch_share share;
+    struct dispatch *d;
+    struct seen_batches s = {0};
+    tiny_topology(&t, &m, &p, &share);
+    assert_int_equal(dispatch_create(&t, 0, &d, NULL), 0);
+    dispatch_eager(d);
+    dispatch_arrive(d, 0, 1, 0);
+    dispatch_run(d, 0, 0, see, &s);
+    assert_int_equal(s.sent, 1);
+    dispatch_arrive(d, 0, 2, 2000000);
+    /* The share is free at 10 ms, and a millisecond before that it has to leave. */
+    assert_int_equal(dispatch_run(d, 0, 2000000, see, &s), 9000000);
+    dispatch_arrive(d, 0, 3, 7000000);
+    dispatch_run(d, 0, 7000000, see, &s);
+    assert_int_equal(s.sent, 1);
+    dispatch_run(d, 0, 9000000, see, &s);
+    assert_int_equal(s.sent, 1); /* so many come that others are expected */
+    dispatch_run(d, 0, 21500000, see, &s);
+    assert_int_equal(s.sent, 2);
+    assert_int_equal(s.last_n, 2);
+    dispatch_destroy(&d);
+}
+
 TEST(what_cannot_be_in_time_is_dropped_and_the_next_is_tried)
 {
     struct dispatch_topology t;
@@ -149,6 +209,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_batch_waits_until_it_is_full_or_the_last_moment),
+        cmocka_unit_test(
+            an_eager_batch_waits_for_others_only_where_its_shares_would_have_too_much_to_do),
+        cmocka_unit_test(an_eager_batch_stays_open_to_others_until_its_share_is_free),
         cmocka_unit_test(what_cannot_be_in_time_is_dropped_and_the_next_is_tried),
         cmocka_unit_test(a_report_of_a_late_end_moves_later_work),
         cmocka_unit_test(a_full_queue_turns_requests_away),
