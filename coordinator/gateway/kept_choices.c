@@ -55,6 +55,38 @@ static bool ids_keep(struct kept_choice *c, const uint32_t *ids, size_t n)
     return true;
 }
 
+static void choice_end(struct kept_choice *c, enum request_finish finish,
+                       const struct request_usage *usage)
+{
+    c->ended = true;
+    c->request = 0;
+    c->finish = finish;
+    c->usage = *usage;
+}
+
+/* Whoever reads it has all that it wants. */
+static void choice_satisfy(struct kept_choice *c, struct request_usage *used)
+{
+    const struct requests *r = c->of->all->requests;
+    if (c->request)
+        r->cancel(r->ctx, c->request, true, used);
+    choice_end(c, REQUEST_STOP, used);
+}
+
+/* Nobody reads: what a reader would stop at ends it. */
+static void choice_watch(struct kept_choice *c)
+{
+    struct kept_stream *s = c->of;
+    struct request_usage used = c->usage;
+    if (!s->stops.size)
+        return;
+    if (!c->watch)
+        c->watch = kept_watch_create(s->all->requests, s->client,
+                                     (struct pack_span){s->stops.data, s->stops.size});
+    if (c->watch && kept_watch_sees(c->watch, c->ids, c->n_ids))
+        choice_satisfy(c, &used);
+}
+
 static void on_tokens(void *ctx, uint64_t request, const uint32_t *ids, size_t n)
 {
     struct kept_choice *c = ctx;
@@ -63,6 +95,8 @@ static void on_tokens(void *ctx, uint64_t request, const uint32_t *ids, size_t n
         choice_fail_memory(c);
     else if (c->reading && !c->waits)
         c->reader.tokens(c->reader.ctx, c->reading, ids, n);
+    else if (!c->reading)
+        choice_watch(c);
 }
 
 static bool scores_keep(struct kept_choice *c, bool of_prompt, const struct score *scores, size_t n)
@@ -89,15 +123,6 @@ static void on_scores(void *ctx, uint64_t request, bool of_prompt, const struct 
         choice_fail_memory(c);
     else if (c->reading && !c->waits)
         c->reader.scores(c->reader.ctx, c->reading, of_prompt, scores, n);
-}
-
-static void choice_end(struct kept_choice *c, enum request_finish finish,
-                       const struct request_usage *usage)
-{
-    c->ended = true;
-    c->request = 0;
-    c->finish = finish;
-    c->usage = *usage;
 }
 
 static void on_finished(void *ctx, uint64_t request, enum request_finish finish,
@@ -219,6 +244,7 @@ void kept_choice_free(struct kept_choice *c)
     free(c->ids);
     free(c->said);
     free(c->of_prompt);
+    kept_watch_destroy(&c->watch);
     free(c);
 }
 
@@ -292,14 +318,10 @@ int kept_choice_open(struct kept_stream *s, uint32_t index, const struct request
 void kept_choice_leave(struct kept_stream *s, uint64_t id, bool satisfied,
                        struct request_usage *usage)
 {
-    const struct requests *r = s->all->requests;
     struct kept_choice *c = choice_reading(s, id);
     struct request_usage used = c ? c->usage : (struct request_usage){0};
-    if (c && satisfied && !c->ended) {
-        if (c->request)
-            r->cancel(r->ctx, c->request, true, &used);
-        choice_end(c, REQUEST_STOP, &used);
-    }
+    if (c && satisfied && !c->ended)
+        choice_satisfy(c, &used);
     if (c)
         kept_choice_unread(c);
     if (usage)

@@ -3,6 +3,7 @@
 #ifndef HP_COORDINATOR_GATEWAY_KEPT_CHOICES_H
 #define HP_COORDINATOR_GATEWAY_KEPT_CHOICES_H
 
+#include "coordinator/gateway/kept_stops.h"
 #include "coordinator/gateway/kept_streams.h"
 
 enum { KEPT_CHOICES_MOST = 0xffff }; /* of one answer; those behind it end with their coordinator */
@@ -28,8 +29,9 @@ struct kept_choice {
     struct score *said, *of_prompt;
     size_t n_said, room_said, n_prompt, room_prompt;
     struct request_callbacks reader;
-    uint64_t reading; /* 0: nobody reads */
-    bool waits;       /* its reader has not been told what there is */
+    uint64_t reading;         /* 0: nobody reads */
+    struct kept_watch *watch; /* reads it while nobody does, for its stops; NULL: not yet */
+    bool waits;               /* its reader has not been told what there is */
 };
 
 void kept_choice_unread(struct kept_choice *c);

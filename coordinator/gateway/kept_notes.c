@@ -9,18 +9,15 @@ struct kept_note {
     const char *id, *key, *scope, *client, *api;
     bool chat;
     uint64_t created_s;
-    struct pack_span body;
+    struct pack_span body, stops;
 };
 
-static const struct pack_field note_fields[] = {PACK_FIELD(kept_note, PACK_TEXT, id),
-                                                PACK_FIELD(kept_note, PACK_TEXT, key),
-                                                PACK_FIELD(kept_note, PACK_TEXT, scope),
-                                                PACK_FIELD(kept_note, PACK_TEXT, client),
-                                                PACK_FIELD(kept_note, PACK_TEXT, api),
-                                                PACK_FIELD(kept_note, PACK_BOOL, chat),
-                                                PACK_FIELD(kept_note, PACK_U64, created_s),
-                                                PACK_FIELD(kept_note, PACK_BYTES, body),
-                                                {0}};
+static const struct pack_field note_fields[] = {
+    PACK_FIELD(kept_note, PACK_TEXT, id),       PACK_FIELD(kept_note, PACK_TEXT, key),
+    PACK_FIELD(kept_note, PACK_TEXT, scope),    PACK_FIELD(kept_note, PACK_TEXT, client),
+    PACK_FIELD(kept_note, PACK_TEXT, api),      PACK_FIELD(kept_note, PACK_BOOL, chat),
+    PACK_FIELD(kept_note, PACK_U64, created_s), PACK_FIELD(kept_note, PACK_BYTES, body),
+    PACK_FIELD(kept_note, PACK_BYTES, stops),   {0}};
 
 static const struct {
     const char *word;
@@ -41,7 +38,8 @@ void kept_note_write(const struct kept_stream *s, struct buffer *out)
                           .api = "",
                           .chat = s->chat,
                           .created_s = (uint64_t)s->created_s,
-                          .body = {s->body.data, s->body.size}};
+                          .body = {s->body.data, s->body.size},
+                          .stops = {s->stops.data, s->stops.size}};
     for (int i = 0; i < N_APIS; i++)
         n.api = apis[i].dialect == s->dialect ? apis[i].word : n.api;
     pack_encode(note_fields, &n, out);
@@ -69,10 +67,13 @@ bool kept_note_read(struct pack_span note, struct kept_stream *out)
         out->chat = n.chat;
         out->created_s = (int64_t)n.created_s;
         buffer_append(&out->body, n.body.data, n.body.size);
+        buffer_append(&out->stops, n.stops.data, n.stops.size);
     }
     arena_free(&arena);
-    good = good && out->dialect && !out->body.failed;
-    if (!good)
+    good = good && out->dialect && !out->body.failed && !out->stops.failed;
+    if (!good) {
         buffer_free(&out->body);
+        buffer_free(&out->stops);
+    }
     return good;
 }

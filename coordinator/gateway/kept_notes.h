@@ -5,7 +5,8 @@
 #include "coordinator/gateway/kept_streams.h"
 
 void kept_note_write(const struct kept_stream *s, struct buffer *out);
-/* Its head and body, which is the caller's. False: it cannot be read, or there is no memory. */
+/* Its head, body and stops, which are the caller's. False: it cannot be read, or there is no
+ * memory. */
 bool kept_note_read(struct pack_span note, struct kept_stream *out);
 
 #endif

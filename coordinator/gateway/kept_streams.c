@@ -18,6 +18,7 @@ static void stream_free(struct kept_stream *s)
     s->all->bytes -= s->bytes;
     free(s->choices);
     buffer_free(&s->body);
+    buffer_free(&s->stops);
     free(s);
 }
 
@@ -59,12 +60,14 @@ static struct kept_stream *stream_add(struct kept_streams *k, const struct kept_
     if (!s)
         return NULL;
     *s = *asked;
-    s->body = (struct buffer){0};
+    s->body = s->stops = (struct buffer){0};
     buffer_append(&s->body, asked->body.data, asked->body.size);
+    buffer_append(&s->stops, asked->stops.data, asked->stops.size);
     s->all = k;
     s->left_ns = env_now_ns(&env_real);
-    if (s->body.failed || !vector_push(k->all, k->n, k->room, s)) {
+    if (s->body.failed || s->stops.failed || !vector_push(k->all, k->n, k->room, s)) {
         buffer_free(&s->body);
+        buffer_free(&s->stops);
         free(s);
         return NULL;
     }
@@ -112,6 +115,7 @@ static void stream_found(void *out, const struct request_before *r)
         asked.number = r->stream & ~(uint64_t)KEPT_CHOICES_MOST;
         s = stream_add(f->k, &asked);
         buffer_free(&asked.body);
+        buffer_free(&asked.stops);
     }
     if (s && !kept_choice_restore(s, r))
         s->failed = true;

@@ -34,6 +34,7 @@ struct kept_stream {
     bool chat;
     int64_t created_s;
     struct buffer body;
+    struct buffer stops; /* kept_stops.h; set before its first choice is opened */
     /* the rest is its own */
     struct kept_streams *all;
     uint64_t number; /* of the core's streams: its choices' follow */

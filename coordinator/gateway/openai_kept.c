@@ -1,6 +1,7 @@
 /* A completion whose answer may be read once more: its choices are opened and left at the kept
  * stream (kept_streams.h), which tells them from their first token on. */
 #include "common/env.h"
+#include "coordinator/gateway/kept_stops.h"
 #include "coordinator/gateway/openai_completion_int.h"
 #include "coordinator/gateway/pool_scores.h"
 
@@ -8,10 +9,19 @@ int completion_choice_open(struct completion *c, struct openai_choice *choice,
                            const struct request_spec *spec, struct err *e)
 {
     const struct requests *r = c->openai->requests;
+    const struct openai_body *b = c->body;
+    const struct kept_stops stops = {.model = b->model,
+                                     .texts = b->stops,
+                                     .n_texts = b->n_stops,
+                                     .ids = b->stop_ids,
+                                     .n_ids = b->n_stop_ids,
+                                     .like = &choice->text};
     if (c->in_pools)
         return pool_scores_open(c->openai->pools, c->model, spec,
                                 env_now_ns(&env_real) - c->came_ns, &choice->scored,
                                 &c->retry_after_s, e);
+    if (c->kept && !c->kept->stops.size)
+        kept_stops_write(&stops, &c->kept->stops);
     int rc = c->kept ? kept_choice_open(c->kept, choice->index, spec, &choice->request, e)
                      : r->open(r->ctx, spec, &choice->request, e);
     choice->request = rc < 0 ? 0 : choice->request;

@@ -102,6 +102,33 @@ def a_key_gives_the_same_answer_whoever_reads_it_and_from_where():
         assert Reply(c.port, "POST", "/v1/completions", STORY, Idempotency_Key="k" * 256).status == 400
 
 
+@test
+def what_its_reader_would_stop_at_ends_an_answer_that_nobody_reads():
+    """A text far behind where the reader leaves, and a token."""
+    with Cluster(agents=2, cores=1) as c:
+        c.deploy("demo", DEMO, "--agents", "a0,a1", "--compute", "f32")
+        long = dict(DRAWN, max_tokens=1900)
+        text = whole(c, long)
+        at = next(i for i in range(len(text) // 3, len(text)) if text.find(text[i:i + 12]) == i)
+        ids = c.request("POST", "/tokenize", {"model": "demo", "content": text, "add_special": False})[1]["tokens"]
+        last = next(t for i, t in enumerate(ids) if i > len(ids) // 3 and ids.index(t) == i)
+        for stop in ({"stop": [text[at:at + 12]]}, {"stop_token_ids": [last]}):
+            key, body = json.dumps(stop), long | stop
+            right = whole(c, body)
+            assert len(right) < 0.9 * len(text), (stop, len(right), len(text))
+            before = metric(c, "hp_output_tokens_total")
+            reply = Reply(c.port, "POST", "/v1/completions", dict(body, stream=True), Idempotency_Key=key)
+            next(reply.events())
+            reply.close()
+            c.wait("it has ended", lambda: c.hpctl("describe", "demo")["sequences_active"] == 0)
+            made = metric(c, "hp_output_tokens_total") - before
+            print(f"# {made:.0f} tokens of at most {long['max_tokens']}")
+            assert made < long["max_tokens"], made
+            events = list(Reply(c.port, "POST", "/v1/completions", dict(body, stream=True), Idempotency_Key=key).events())
+            said = [x for _, d in events[:-1] for x in json.loads(d)["choices"]]
+            assert "".join(x["text"] for x in said) == right and said[-1]["finish_reason"] == "stop", said[-3:]
+
+
 def used(c):
     return next(k["used"]["output_tokens"] for k in c.hpctl("key", "ls") if k["name"] == "reader")
 

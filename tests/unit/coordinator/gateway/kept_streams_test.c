@@ -279,6 +279,7 @@ static void answers_of_before_are_found_with_their_bodies(void **state)
     struct listener a = {0}, b = {0};
     static const uint32_t ids[] = {7, 8};
     struct kept_stream *s = find(f, "k", "key x", "body", false);
+    buffer_append(&s->stops, "stops", 5); /* which are none: nothing is looked for */
     kept_stream_read(s, &a, on_taken);
     read_choice(s, &a, 0);
     uint64_t number = core.streams[0];
@@ -294,6 +295,7 @@ static void answers_of_before_are_found_with_their_bodies(void **state)
     assert_int_equal(core.attached, 2);
     s = find(f, "k", "key x", "body", true);
     assert_true(s->created_s == 5 && s->dialect == &dialect_openai);
+    assert_true(s->stops.size == 5 && memcmp(s->stops.data, "stops", 5) == 0);
     core_tells(0, ids, 2);
     kept_stream_read(s, &b, on_taken);
     read_choice(s, &b, 0);
