@@ -196,6 +196,23 @@ static void check_members(struct findings *f, struct client *client)
     json_decref(deployments);
 }
 
+/* What works and is worse than it was measured: its cable, its WLAN, or who shares it. */
+static void check_link(struct findings *f, const json_t *l)
+{
+    double late_s = number_member(l, "late_s"), loss = number_member(l, "loss");
+    const struct shown pair =
+        shown_of("%s to %s", string_member(l, "from"), string_member(l, "to"));
+    if (loss > 0)
+        finding_add(f, pair.s, WORTH_KNOWING,
+                    shown_of("loses %.2g %% of its packets", 100 * loss).s,
+                    "look at its cable or WLAN; `hpctl rebalance --dry-run` says what plans make "
+                    "of it");
+    if (late_s > 0)
+        finding_add(f, pair.s, WORTH_KNOWING,
+                    shown_of("frames come %s later than was measured", shown_seconds(late_s).s).s,
+                    "`hpctl topo --measure` measures it anew");
+}
+
 /* Pairs of agents whose data channel does not work, though both reach the coordinator: a firewall,
  * or a WLAN that isolates its clients. */
 static void check_links(struct findings *f, struct client *client)
@@ -210,6 +227,7 @@ static void check_links(struct findings *f, struct client *client)
         f, shown_of("%s to %s", string_member(l, "from"), string_member(l, "to")).s, WRONG,
         shown_of("cannot talk to %s: %s", string_member(l, "address"), string_member(l, "why")).s,
         "let that port in (hp-agent --data-port fixes it), or join with another --network");
+    json_array_foreach(json_object_get(cluster, "links"), i, l) check_link(f, l);
     if (json_array_size(json_object_get(cluster, "links")) && !json_array_size(bad))
         finding_add(f, "data channel", FINE, "agents that were tried reach each other", "");
     json_decref(cluster);

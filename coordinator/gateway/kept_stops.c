@@ -78,8 +78,7 @@ static bool watch_make(struct kept_watch *w, const struct requests *r, const cha
     struct request_model m;
     const struct tokenizer *t;
     const uint8_t *own = arena_memdup(&w->arena, stops.data, stops.size);
-    if (!own ||
-        pack_decode(record_fields, own, stops.size, &w->arena, &w->stops, &ignored) < 0 ||
+    if (!own || pack_decode(record_fields, own, stops.size, &w->arena, &w->stops, &ignored) < 0 ||
         r->find(r->ctx, client, w->stops.model, &m, &ignored) < 0 || !m.model ||
         model_text_prepare(m.model, &ignored) < 0 || model_tokenizer(m.model, &t, &ignored) < 0)
         return false;

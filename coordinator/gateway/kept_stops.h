@@ -1,5 +1,6 @@
 /* What ends a kept answer beside the model's own end: stop strings and tokens that end it, looked
- * for while nobody reads. Kept as bytes, so that the next run of the coordinator knows them, too. */
+ * for while nobody reads. Kept as bytes, so that the next run of the coordinator knows them, too.
+ */
 #ifndef HP_COORDINATOR_GATEWAY_KEPT_STOPS_H
 #define HP_COORDINATOR_GATEWAY_KEPT_STOPS_H
 
