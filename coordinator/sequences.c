@@ -403,7 +403,10 @@ struct verdict sequences_failed(struct coord *c, struct member *m,
     if (code == HP_ELINK) /* who waits is not to follow it into the gap */
         d->doubted_ns = coord_now(c) + coord_ms(COORD_DOUBT_MS);
     bool told = code == HP_ETIMEOUT && lost_hop_tell(c, d, lost);
-    err_set(&e, code, "%s: %s%s%s", m->name, f->text, told ? "; " : "", told ? lost : "");
+    if (code == HP_EINVAL) /* of the request: any agent would say so */
+        err_set(&e, code, "%s", f->text);
+    else
+        err_set(&e, code, "%s: %s%s%s", m->name, f->text, told ? "; " : "", told ? lost : "");
     if (code == HP_ELINK || code == HP_ETIMEOUT)
         sequence_lose(c, s, &e);
     else

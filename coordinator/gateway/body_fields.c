@@ -55,7 +55,8 @@ int body_field_tokens(const json_t *root, const char *name, int64_t *out, const 
 {
     const json_t *v = json_object_get(root, name);
     *out = 0;
-    if (!v || json_is_null(v))
+    bool endless = json_is_integer(v) && json_integer_value(v) == -1;
+    if (!v || json_is_null(v) || endless)
         return 0;
     if (json_is_number(v) && json_number_value(v) < 1)
         return body_field_refuse(

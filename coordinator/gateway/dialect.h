@@ -11,6 +11,11 @@
 /* What a body asks for that has no prompt: that the model is there, or may go. */
 enum { DIALECT_LOAD = 1, DIALECT_UNLOAD = 2 };
 
+/* A field, as it is called there and here. */
+struct field_name {
+    const char *there, *here;
+};
+
 struct dialect {
     const char *stream_type; /* Content-Type */
     const char *pulse;       /* what a stream tells that has nothing to tell; NULL: nothing */
@@ -20,6 +25,8 @@ struct dialect {
      * DIALECT_LOAD and DIALECT_UNLOAD where nothing is to be answered. HP_EINVAL names the field in
      * *param; HP_ENOMEM. NULL: they are OpenAI's. Any thread. */
     int (*translate)(json_t **root, bool *chat, const char **param, struct err *e);
+    /* How fields are called there that a refusal may name, the longest first; NULL: as OpenAI's. */
+    const struct field_name *names;
     /* A stream: the beginning of a choice, its text, its end; then the end of all. `finish` is
      * "stop", "length", "tool_calls" or `stopped`; at the end that of the first choice. */
     void (*begin)(struct buffer *out, const struct openai_head *h, uint32_t index);

@@ -5,10 +5,7 @@
 #include <jansson.h>
 #include <stdbool.h>
 
-/* A field, as it is called there and here. */
-struct field_name {
-    const char *there, *here;
-};
+#include "coordinator/gateway/dialect.h"
 
 /* Gives `to` what `from` has of these names (a row of NULLs ends them) and is not null. False: no
  * memory. */

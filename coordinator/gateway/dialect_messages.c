@@ -15,6 +15,12 @@ static const struct field_name names[] = {
     {"stream", "stream"}, {"temperature", "temperature"}, {"top_p", "top_p"},
     {"top_k", "top_k"},   {"metadata", "metadata"},       {0}};
 
+static const struct field_name refused_names[] = {
+    {"stop_sequences", "stop"},
+    {"output_config.format.schema", "response_format.json_schema.schema"},
+    {"output_config.format", "response_format"},
+    {0}};
+
 /* As the API has it: who asks for no thinking gets none, where the model's template can say so. */
 static bool thinking_move(json_t *to, const json_t *from)
 {
@@ -278,6 +284,7 @@ const struct dialect dialect_messages = {
     .stopped = "stop_sequence",
     .id_prefix = "msg_",
     .translate = messages_translate,
+    .names = refused_names,
     .begin = stream_begin,
     .text = stream_text,
     .reasoning = stream_reasoning,

@@ -206,10 +206,18 @@ static void stream_fail(struct buffer *out, int http_status, const char *message
     buffer_printf(out, "\n");
 }
 
+static const struct field_name refused_names[] = {{"options.num_predict", "max_tokens"},
+                                                  {"options.repeat_penalty", "repetition_penalty"},
+                                                  {"options.stop", "stop"},
+                                                  {"format", "response_format.json_schema.schema"},
+                                                  {"format", "response_format"},
+                                                  {0}};
+
 const struct dialect dialect_ollama_chat = {
     .stream_type = "application/x-ndjson",
     .stopped = "stop",
     .translate = ollama_chat_translate,
+    .names = refused_names,
     .text = chat_text,
     .scored = chat_scored,
     .reasoning = chat_reasoning,
@@ -226,6 +234,7 @@ const struct dialect dialect_ollama_generate = {
     .stream_type = "application/x-ndjson",
     .stopped = "stop",
     .translate = ollama_generate_translate,
+    .names = refused_names,
     .text = generate_text,
     .scored = generate_scored,
     .reasoning = generate_reasoning,

@@ -21,6 +21,13 @@ static const struct field_name names[] = {{"model", "model"},
                                           {"parallel_tool_calls", "parallel_tool_calls"},
                                           {0}};
 
+static const struct field_name refused_names[] = {
+    {"max_output_tokens", "max_tokens"},
+    {"text.format.schema", "response_format.json_schema.schema"},
+    {"text.format", "response_format"},
+    {"input", "messages"},
+    {0}};
+
 static int responses_translate(json_t **root, bool *chat, const char **param, struct err *e)
 {
     *chat = true;
@@ -352,6 +359,7 @@ const struct dialect dialect_responses = {
     .stopped = "stop",
     .id_prefix = "resp_",
     .translate = responses_translate,
+    .names = refused_names,
     .begin = stream_begin,
     .text = stream_text,
     .reasoning = stream_reasoning,

@@ -38,18 +38,42 @@ const char *openai_model_code(int rc)
     return rc == HP_ENOENT ? "model_not_found" : rc == HP_EDENIED ? "model_not_allowed" : NULL;
 }
 
+/* A refusal in the words of who sent the body: which field it is of, and its text, which begins
+ * with that field and a colon. One whose text alone names the field gets it as param. */
+static void refusal_rename(const struct dialect *d, const char **message, const char **param,
+                           struct buffer *room)
+{
+    static const char most[] = "max_tokens";
+    if (!*param && strncmp(*message, "max_tokens: ", sizeof most + 1) == 0)
+        *param = most;
+    const struct field_name *n = *param ? d->names : NULL;
+    while (n && n->there && strncmp(*message, n->here, strlen(n->here)) != 0)
+        n++;
+    if (!n || !n->there || !strchr(":.", (*message)[strlen(n->here)]))
+        return;
+    buffer_printf(room, "%s%s", n->there, *message + strlen(n->here));
+    *message = room->failed ? *message : buffer_cstr(room);
+    for (n = d->names; n->there; n++)
+        if (strcmp(n->here, *param) == 0) {
+            *param = n->there;
+            return;
+        }
+}
+
 void openai_error_as(const struct dialect *d, struct http_exchange *x, int http_status,
                      uint32_t retry_after_s, const char *message, const char *param,
                      const char *code)
 {
-    struct buffer text = {0};
+    struct buffer text = {0}, renamed = {0};
     char seconds[16];
     snprintf(seconds, sizeof seconds, "%u", retry_after_s);
+    refusal_rename(d, &message, &param, &renamed);
     if (http_status == 429 || http_status == 503)
         http_header(x, "Retry-After", seconds);
     d->error(&text, http_status, message, param, code);
     http_reply(x, http_status, "application/json", buffer_cstr(&text), text.failed ? 0 : text.size);
     buffer_free(&text);
+    buffer_free(&renamed);
 }
 
 /* Clients read errors in the shape of the API whose path they asked, also where there is nothing.

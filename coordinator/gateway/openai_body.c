@@ -16,6 +16,8 @@
 
 enum { MAX_CHOICES = 128 };
 
+#define LEAST_TOP_P 1e-9
+
 /* ---- fields that are not built: given with another value than their default, they would be
  * silently disobeyed ---- */
 
@@ -91,7 +93,7 @@ static int read_sampling(struct openai_body *b, const char **param, struct err *
         return rc;
     s->min_tokens = (uint64_t)min_tokens;
     if (fpclassify(s->top_p) == FP_ZERO)
-        return body_field_refuse(param, "top_p", e, "must be above 0");
+        s->top_p = LEAST_TOP_P; /* the likeliest alone */
     s->top_k = top_k > 0 ? (uint64_t)top_k : 0;
     const json_t *given = json_object_get(b->root, "seed");
     if ((rc = body_field_whole(b->root, "seed", INT64_MIN, INT64_MAX, 0, &seed, param, e)) < 0)
@@ -113,9 +115,11 @@ static int read_stops(struct openai_body *b, const char **param, struct err *e)
         return body_field_refuse(param, "stop", e, "holds more than 16 strings");
     for (size_t i = 0; i < n; i++) {
         const char *s = json_string_value(json_is_array(stop) ? json_array_get(stop, i) : stop);
-        if (!s || !*s || strlen(s) > COMPLETION_MAX_STOP_BYTES)
+        if (!s || strlen(s) > COMPLETION_MAX_STOP_BYTES)
             return body_field_refuse(param, "stop", e,
-                                     "must be a text of 1 to 1024 bytes, or a list of such");
+                                     "must be a text of at most 1024 bytes, or a list of such");
+        if (!*s)
+            continue; /* some clients send one for none */
         if (!(b->stops[b->n_stops] = strdup(s)))
             return err_set(e, HP_ENOMEM, "out of memory for a request");
         b->n_stops++;

@@ -304,8 +304,8 @@ static void matcher_begin(struct matcher *m)
     uint32_t least = a->c.list[m->at].least;
     if (m->status == 0 && !text_fits(a, m->at, m->left) && least > MOST_SHORTEST) {
         m->status = err_set(&m->error, HP_EINVAL,
-                            "max_tokens is %llu; the shortest text that the grammar allows has %u "
-                            "bytes",
+                            "max_tokens: %llu are too few; the shortest text that the grammar "
+                            "allows has %u bytes",
                             (unsigned long long)m->left, least);
     } else if (m->status == 0 && !text_fits(a, m->at, m->left)) {
         uint64_t n = tokens_count(a, m->at, UINT64_MAX - 1);
@@ -315,8 +315,8 @@ static void matcher_begin(struct matcher *m)
                                 "the grammar allows");
         else if (a->c.status == 0)
             m->status = err_set(&m->error, HP_EINVAL,
-                                "max_tokens is %llu; the shortest text that the grammar allows has "
-                                "%llu tokens, with the one that ends it",
+                                "max_tokens: %llu are too few; the shortest text that the grammar "
+                                "allows has %llu tokens, with the one that ends it",
                                 (unsigned long long)m->left, (unsigned long long)n + 1);
     }
     status_take(m);

@@ -14,7 +14,7 @@ with open(os.path.join(ROOT, "examples", "demo-model", "answers.json")) as f:
 def the_api_keeps_its_contract():
     with Cluster(agents=2, cores=1) as c:
         c.deploy("demo", DEMO, "--agents", "a0,a1", "--compute", "f32", "--max-context", "512")
-        for check in (models, completions, chat_forms, several_prompts, continued_turns, texts_and_tokens, other_dialects, structured, stops_and_limits, sampling, refusals, hang_up, metrics):
+        for check in (models, completions, chat_forms, several_prompts, continued_turns, texts_and_tokens, other_dialects, structured, stops_and_limits, sampling, refusals, bodies_that_others_accept_are_accepted, refusals_name_the_field_that_was_sent, hang_up, metrics):
             check(c)
             print(f"# {check.__name__}", flush=True)
 
@@ -49,9 +49,29 @@ def structured(c):
     for fields, param, words in (({"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {"properties": {"a": {"not": {}}}}}}}, "response_format", "response_format.json_schema.schema.properties.a: \"not\" is not supported"),
                                  ({"guided_regex": "(a)\\1"}, "guided_regex", "reference to a group"), ({"grammar": "root ::= root"}, "grammar", "no end"), ({"guided_choice": []}, "guided_choice", "a list of strings"),
                                  ({"guided_regex": "a", "grammar": "x"}, "grammar", "give one"), ({"guided_regex": "a", "ignore_eos": True}, "ignore_eos", "ends with it"), ({"response_format": {"type": "xml"}}, "response_format", "json_object"), ({"response_format": {"type": "json_schema", "json_schema": {"name": "x"}}}, "response_format", "json_schema.schema: a schema is missing"),
-                                 ({**schema, "max_tokens": 3}, None, "max_tokens is 3; the shortest text that the grammar allows has")):
+                                 ({**schema, "max_tokens": 3}, "max_tokens", "max_tokens: 3 are too few; the shortest text that the grammar allows has")):
         status, body = c.chat("demo", QUESTION, **fields)
         assert status == 400 and body["error"].get("param") == param and words in body["error"]["message"], (fields, body)
+
+
+def bodies_that_others_accept_are_accepted(c):
+    for fields in ({"stop": ""}, {"stop": [""]}, {"max_tokens": -1}, {"max_completion_tokens": -1}, {"top_p": 0, "temperature": 2}):
+        status, body = c.chat("demo", "What is the capital of Cuba?", **fields)
+        assert status == 200 and ("top_p" in fields or body["choices"][0]["finish_reason"] == "stop"), (fields, body)
+    assert c.chat("demo", QUESTION, top_p=0, temperature=2, max_tokens=8)[1]["choices"][0]["message"] == c.chat("demo", QUESTION, temperature=0, max_tokens=8)[1]["choices"][0]["message"]
+
+
+def refusals_name_the_field_that_was_sent(c):
+    said = {"model": "demo", "messages": [{"role": "user", "content": QUESTION}]}
+    endless = {"type": "json_schema", "name": "a", "schema": {"$ref": "#"}}
+    for path, body, named in (("/v1/messages", {**said, "max_tokens": 4, "stop_sequences": ["x"] * 10000}, "stop_sequences"), ("/v1/messages", {**said, "max_tokens": 4, "output_config": {"format": endless}}, "output_config.format.schema"),
+                              ("/api/chat", {**said, "stream": False, "options": {"stop": ["x"] * 10000}}, "options.stop"), ("/api/chat", {**said, "stream": False, "options": {"repeat_penalty": -1}}, "options.repeat_penalty"),
+                              ("/api/chat", {**said, "stream": False, "format": {"$ref": "#"}}, "format"), ("/api/chat", {**said, "stream": False, "format": PERSON, "options": {"num_predict": 3}}, "options.num_predict"),
+                              ("/v1/responses", {"model": "demo", "input": QUESTION, "max_output_tokens": 10 ** 19}, "max_output_tokens"), ("/v1/responses", {"model": "demo", "input": QUESTION, "text": {"format": endless}}, "text.format.schema")):
+        status, answer = c.request("POST", path, body)
+        error = answer["error"] if isinstance(answer["error"], dict) else {"message": answer["error"]}
+        assert status == 400 and error["message"].startswith(named + ": "), (path, answer)
+        assert error.get("param", named) in (named, named.replace(".schema", "")), answer
 
 
 def models(c):

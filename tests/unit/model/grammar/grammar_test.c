@@ -275,8 +275,8 @@ TEST(too_few_tokens_are_refused_with_the_number_it_takes)
     assert_int_equal(grammar_source_regular("hello world!", 12, "regex", &wire, &e), 0);
     struct automaton *a = fixture_automaton(&wire, t);
     assert_int_equal(matcher_create(a, 2, &end, 1, &m, &e), HP_EINVAL);
-    assert_non_null(strstr(e.text, "max_tokens is 2; the shortest text that the grammar allows has "
-                                   "3 tokens"));
+    assert_non_null(strstr(e.text, "max_tokens: 2 are too few; the shortest text that the grammar "
+                                   "allows has 3 tokens"));
     assert_int_equal(matcher_create(a, 3, &end, 1, &m, &e), 0);
     matcher_destroy(&m);
     assert_int_equal(matcher_create(a, 3, NULL, 0, &m, &e), HP_EINVAL);
