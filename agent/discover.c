@@ -163,6 +163,8 @@ static json_t *cores_json(const int *cores, int n)
 static void gpu_tell(json_t *row, const struct discover_device *d)
 {
     json_object_set_new(row, "multiprocessors", json_integer(d->multiprocessors));
+    if (d->host_bytes)
+        json_object_set_new(row, "host_bytes", json_integer((json_int_t)d->host_bytes));
     if (!d->part.cut)
         return;
     json_object_set_new(row, "share", json_sprintf("1/%d", d->part.cut / d->part.count));

@@ -17,6 +17,7 @@ struct device_spec {
     int any;               /* so many cores, whichever */
     bool rest;             /* whatever is left */
     uint64_t memory_bytes; /* 0: a share of what is left */
+    uint64_t host_bytes;   /* of a GPU */
     int n_threads;         /* 0: by the cores */
 };
 
@@ -80,6 +81,18 @@ static int count_read(const struct device_spec *s, const char *item, const char 
     return 0;
 }
 
+static int host_read(struct device_spec *s, const char *item, struct err *e)
+{
+    if (strncmp(item, "host=", 5) != 0)
+        return err_set(e, HP_EUSAGE,
+                       "--device %s: \"%s\" is not of a GPU; mem=BYTES and host=BYTES are", s->text,
+                       item);
+    return units_bytes_parse(item + 5, &s->host_bytes)
+               ? 0
+               : err_set(e, HP_EUSAGE, "--device %s: %s is not a size such as " UNITS_BYTES_HELP,
+                         s->text, item);
+}
+
 static int item_read(struct division *w, int device, const char *item, struct err *e)
 {
     struct device_spec *s = &w->specs[device];
@@ -94,8 +107,7 @@ static int item_read(struct division *w, int device, const char *item, struct er
     if (memory)
         return 0;
     if (gpu)
-        return err_set(e, HP_EUSAGE, "--device %s: \"%s\" is not of a GPU; mem=BYTES is", s->text,
-                       item);
+        return host_read(s, item, e);
     if (s->any || (any && !s->rest))
         return err_set(e, HP_EUSAGE, "--device %s: any:COUNT stands alone, without other cores",
                        s->text);
@@ -117,7 +129,7 @@ static int spec_read(struct division *w, int device, const char *text, struct er
         if (strncmp(text, "cpu", 3) != 0 || !strchr(":,", *after))
             return err_set(e, HP_EUSAGE,
                            "--device %s: is neither cpu[:CORES][,mem=BYTES][,threads=N] nor "
-                           "cuda:N[/share=1/V][,mem=BYTES]",
+                           "cuda:N[/share=1/V][,mem=BYTES][,host=BYTES]",
                            text);
     }
     if (strlen(after) >= sizeof s->items || strstr(after, ",,") ||
@@ -277,7 +289,8 @@ int discover_devices(const char *const *texts, int n, struct discover_share *sha
         rc = spec_read(w, d, texts[d], e);
     for (int d = 0; rc == 0 && d < n; d++)
         share->devices[d] =
-            (struct discover_device){.memory_bytes = w->gpus[d].is ? w->specs[d].memory_bytes : 0};
+            (struct discover_device){.memory_bytes = w->gpus[d].is ? w->specs[d].memory_bytes : 0,
+                                     .host_bytes = w->specs[d].host_bytes};
     rc = rc < 0 ? rc : gpu_specs_divide(w->gpus, texts, n, share->devices, e);
     rc = rc < 0 ? rc : gpu_specs_find(w->gpus, texts, n, share->devices, e);
     rc = rc < 0 ? rc : cores_divide(w, e);

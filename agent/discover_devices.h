@@ -7,7 +7,7 @@
 /* Divides a share among devices, each as `hp-agent --device` says it:
  *
  *     cpu[:CORES][,mem=BYTES][,threads=N]
- *     cuda:N[/share=1/V][,mem=BYTES]
+ *     cuda:N[/share=1/V][,mem=BYTES][,host=BYTES]
  *
  * CORES is a list "0,2-3" or "any:K" (any K that no list names), all of the share's; without them a
  * device has what no other one names, and there is at most one such. No core is of two devices; one
@@ -17,8 +17,10 @@
  *
  * A GPU has no cores and memory of its own: `mem`, or nine tenths of what is free on it, and of
  * that its share (gpu_spec.h), of which one GPU has as many as come to the whole. Where all
- * devices are GPUs the share keeps its cores. HP_EUSAGE names the device that is wrong, HP_EDEVICE:
- * cores cannot be read, or there is no such GPU, no driver or no plugin (agent/backend/plugin.h).
+ * devices are GPUs the share keeps its cores. `host`: of the box's memory, beside the agent's, for
+ * tables of embeddings that the GPU reads where they lie. HP_EUSAGE names the device that is wrong,
+ * HP_EDEVICE: cores cannot be read, or there is no such GPU, no driver or no plugin
+ * (agent/backend/plugin.h).
  */
 int discover_devices(const char *const *texts, int n, struct discover_share *share, struct err *e);
 

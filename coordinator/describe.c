@@ -34,7 +34,7 @@ static json_t *member_stages(const struct coord *c, const struct member *m)
 static json_t *member_devices(const struct member *m, double *memory_bytes)
 {
     static const char *const of_gpus[] = {"share", "multiprocessors", "all_multiprocessors",
-                                          "kept_by"};
+                                          "kept_by", "host_bytes"};
     json_t *devices = json_array();
     for (int i = 0; i < member_device_count(m); i++) {
         const struct cluster_device *own = member_device(m, i);

@@ -178,6 +178,10 @@ FAULTS = [
     ("memory: the rest of a step is not counted", ROOM + "memory.c", "    uint64_t whole = cuda_steps_bytes(bytes);\n    if (!memory_count", "    uint64_t whole = bytes;\n    if (!memory_count"),
     ("memory: more than a device has", ROOM + "memory.c", "+ bytes <= d->limit_bytes)", "+ bytes <= d->facts.total_bytes)"),
     ("memory: what a stream reads goes before it", ROOM + "cuda.c", "        gpu_stream_wait(s->stream); /* what it reads and writes goes next */\n", "        (void)s;\n"),
+    ("host: a table that is too large", ROOM + "weights.c", "kept_bytes(w, use) <= cuda_host_free(d)", "kept_bytes(w, use) / 2 <= cuda_host_free(d)"),
+    ("host: its rows are left where the file has them", ROOM + "weights.c", "    if (from)\n        memcpy(to, from, bytes);\n", "    if (from)\n        memset(to, 0, bytes);\n"),
+    ("host: what is given back stays counted", ROOM + "memory.c", "    gpu_host_free(p);\n    atomic_fetch_sub(&d->host_used_bytes, bytes);\n", "    gpu_host_free(p);\n    atomic_fetch_sub(&d->host_used_bytes, bytes / 2);\n"),
+    ("host: a table's end is left out", ROOM + "memory.c", "gpu_host_alloc(out, bytes) == 0", "gpu_host_alloc(out, bytes / 64) == 0"),
     # parts of a GPU
     ("shares: streams of the whole GPU", ROOM + "cuda.c", "    return d->part ? gpu_part_stream_create(d->part, out) : gpu_stream_create(out);", "    return d->part ? gpu_stream_create(out) : gpu_stream_create(out);"),
     ("shares: all are the first one", ROOM + "green.cu", "driver.describe(&text, c->parts + first, (unsigned)count)", "driver.describe(&text, c->parts, (unsigned)count)"),

@@ -66,7 +66,7 @@ def shares_of_a_gpu_are_devices_that_run_a_model_together():
         skip("../shared/golden is not here")
     with open(os.path.join(GOLDEN, "expected.json")) as f:
         prompt = json.load(f)["prompts"][0]
-    with gpu_beside("--device", "cuda:0/share=1/2,mem=64MiB", "--device", "cuda:0/share=1/4", CUDA_ON_CPU="sms=16") as (c, _):
+    with gpu_beside("--device", "cuda:0/share=1/2,mem=64MiB,host=16MiB", "--device", "cuda:0/share=1/4", CUDA_ON_CPU="sms=16") as (c, _):
         devices = {d["name"]: d for d in c.hpctl("node", "describe", "gpu")["devices"]}
         assert sorted(devices) == ["cuda0-0", "cuda0-1"], devices
         half, quarter = devices["cuda0-0"], devices["cuda0-1"]
@@ -74,7 +74,8 @@ def shares_of_a_gpu_are_devices_that_run_a_model_together():
         assert quarter["kind"] == "CUDA-stand-in-1of4" and quarter["share"] == "1/4" and quarter["multiprocessors"] == 4 and quarter["kept_by"] == "green context", quarter
         assert half["memory_bytes"] == 64 << 20 and quarter["memory_bytes"] == (1 << 30) // 10 * 9 // 4, devices
         shown = c.run("node", "describe", "gpu").stdout
-        assert "4 of 16 SMs" in shown, shown
+        assert "4 of 16 SMs" in shown and "in the host's memory" in shown, shown
+        assert half["host_bytes"] == 16 << 20 and "host_bytes" not in quarter, devices
         assert "cuda:0/share=1/4 CUDA stand-in, compute capability 8.0, 4 of 16 multiprocessors" in said(c, "gpu")
         d = c.deploy("golden", os.path.join(GOLDEN, "model-f32.gguf"), "--compute", "f32", "--layers", "0-3:gpu/cuda0-0,4-7:gpu/cuda0-1", "--max-context", "256", "--max-sequences", "4")
         assert [s["on"] for s in d["stages"]] == ["gpu/cuda0-0", "gpu/cuda0-1"], d["stages"]

@@ -112,6 +112,7 @@ static int device_take(struct cuda_device *d, const struct device_config *c,
     if (rc)
         return cuda_fail(rc, d, "opening it", e);
     d->limit_bytes = c->memory_bytes ? c->memory_bytes : d->facts.free_bytes / 10 * 9;
+    d->host_limit_bytes = c->host_bytes;
     return cuda_memory_open(d, e);
 }
 
@@ -151,19 +152,21 @@ static int device_choices(const struct device *device, struct device_choice *out
 {
     const struct cuda_device *d = (const struct cuda_device *)device;
     const char *half = d->facts.major >= 8 ? "bf16" : "f16";
-    struct device_choice all[4] = {{"instructions", "", ""},
+    struct device_choice all[5] = {{"instructions", "", ""},
                                    {"products, at most 8 rows", "weights read in place",
                                     "quantised ones multiplied as 8-bit integers"},
                                    {"products, more rows", "", ""},
                                    {"sampling", "on the device",
                                     "the host picks where a sum is in doubt, under a grammar, and "
-                                    "where more than the token is asked for"}};
+                                    "where more than the token is asked for"},
+                                   {"tables of embeddings", "in the host's memory",
+                                    "as much as host=BYTES has room for; rows are gathered there"}};
     snprintf(all[0].how, sizeof all[0].how, "cuda %d.%d", d->facts.major, d->facts.minor);
     snprintf(all[0].why, sizeof all[0].why, "%s", d->facts.name);
     snprintf(all[2].how, sizeof all[2].how, "%s", d->has_blas ? "cuBLASLt" : "float32");
     snprintf(all[2].why, sizeof all[2].why, "%s%s", d->has_blas ? half : "there is no libcublasLt",
              d->has_blas ? " with float32 sums; F16 weights as they are" : "");
-    int n = room < 4 ? room : 4;
+    int rows = d->host_limit_bytes ? 5 : 4, n = room < rows ? room : rows;
     for (int i = 0; i < n; i++)
         out[i] = all[i];
     return n;

@@ -40,8 +40,9 @@ struct cuda_device {
     char title[CUDA_TITLE]; /* "cuda:0", "cuda:0/share=1/4" */
     char text[CUDA_TEXT];
     struct cuda_arena arena;
-    uint64_t limit_bytes;
-    atomic_ullong used_bytes; /* in whole steps */
+    uint64_t limit_bytes, host_limit_bytes;
+    atomic_ullong host_used_bytes; /* of the host's memory, that the GPU reads */
+    atomic_ullong used_bytes;      /* in whole steps */
     bool has_blas;
     pthread_mutex_t load_lock; /* of load_stream, which owner and loader use */
     struct CUstream_st *load_stream;
@@ -146,8 +147,9 @@ struct cuda_weight {
     const char *name;
     enum dtype dtype;
     enum weight_use use;
-    bool f32;   /* products in float32 */
-    void *data; /* float32 of vectors; of matrices readable to the next multiple of 16 */
+    bool f32;     /* products in float32 */
+    void *data;   /* float32 of vectors; of matrices readable to the next multiple of 16 */
+    bool on_host; /* the host's memory, that the GPU reads where it is */
     uint64_t counted_bytes, row_bytes;
     uint64_t part_bytes; /* of one of the matrices that rows choose among; 0: it is one */
     uint32_t parts;      /* how many these are */
@@ -197,6 +199,11 @@ int cuda_fail(int code, const struct cuda_device *d, const char *what, struct er
 /* Of the device, counted; not zeroed. HP_ENOMEM says how many bytes are missing. */
 int cuda_take(struct cuda_device *d, uint64_t bytes, const char *what, void **out, struct err *e);
 void cuda_give(struct cuda_device *d, void *p, uint64_t bytes);
+/* Of the host's memory, which the GPU reads by itself. False: as much may not be taken, or is not
+ * there. */
+bool cuda_host_take(struct cuda_device *d, uint64_t bytes, void **out);
+void cuda_host_give(struct cuda_device *d, void *p, uint64_t bytes);
+uint64_t cuda_host_free(const struct cuda_device *d);
 /* Waits until it is there. */
 int cuda_upload(struct cuda_device *d, void *to, const void *from, uint64_t bytes, struct err *e);
 uint64_t cuda_memory_free(const struct device *d);

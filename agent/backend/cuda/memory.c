@@ -82,6 +82,28 @@ void cuda_give(struct cuda_device *d, void *p, uint64_t bytes)
     atomic_fetch_sub(&d->used_bytes, whole);
 }
 
+uint64_t cuda_host_free(const struct cuda_device *d)
+{
+    uint64_t used = atomic_load(&d->host_used_bytes);
+    return d->host_limit_bytes > used ? d->host_limit_bytes - used : 0;
+}
+
+bool cuda_host_take(struct cuda_device *d, uint64_t bytes, void **out)
+{
+    bool within = atomic_fetch_add(&d->host_used_bytes, bytes) + bytes <= d->host_limit_bytes;
+    if (within && gpu_use(d->ordinal) == 0 && gpu_host_alloc(out, bytes) == 0)
+        return true;
+    atomic_fetch_sub(&d->host_used_bytes, bytes);
+    return false;
+}
+
+void cuda_host_give(struct cuda_device *d, void *p, uint64_t bytes)
+{
+    gpu_use(d->ordinal);
+    gpu_host_free(p);
+    atomic_fetch_sub(&d->host_used_bytes, bytes);
+}
+
 int cuda_upload(struct cuda_device *d, void *to, const void *from, uint64_t bytes, struct err *e)
 {
     pthread_mutex_lock(&d->load_lock);

@@ -1,4 +1,6 @@
-/* Weights on a GPU: matrices and tables with the bytes of their format, vectors as float32. */
+/* Weights on a GPU: matrices and tables with the bytes of their format, vectors as float32. Tables
+ * of rows, of which a batch reads few, may lie in the host's memory: kernels gather from there
+ * (direct host access: DeepPlan, EuroSys 2023, section 3.1). */
 #include <stdlib.h>
 #include <string.h>
 
@@ -34,14 +36,37 @@ static uint64_t kept_bytes(const struct weight *w, enum weight_use use)
                : (matrix_bytes(w) + GPU_LOAD_BYTES - 1) / GPU_LOAD_BYTES * GPU_LOAD_BYTES;
 }
 
+static bool goes_to_host(const struct cuda_device *d, const struct weight *w, enum weight_use use)
+{
+    return use == WEIGHT_ROWS && kept_bytes(w, use) <= cuda_host_free(d);
+}
+
 uint64_t cuda_weight_resident_bytes(const struct device *d, const struct weight *w,
                                     enum weight_use use, bool f32)
 {
-    (void)d, (void)f32;
-    return cuda_steps_bytes(kept_bytes(w, use));
+    (void)f32;
+    return goes_to_host((const struct cuda_device *)d, w, use)
+               ? 0
+               : cuda_steps_bytes(kept_bytes(w, use));
 }
 
-static int vector_fill(struct cuda_device *d, const struct weight *source, bool of_one, void *to,
+/* Where its weights lie. NULL of `from`: zeros. */
+struct fill {
+    struct cuda_device *device;
+    bool on_host;
+};
+static int fill_put(const struct fill *f, void *to, const void *from, uint64_t bytes, struct err *e)
+{
+    if (!f->on_host)
+        return cuda_upload(f->device, to, from, bytes, e);
+    if (from)
+        memcpy(to, from, bytes);
+    else
+        memset(to, 0, bytes);
+    return 0;
+}
+
+static int vector_fill(const struct fill *f, const struct weight *source, bool of_one, void *to,
                        struct err *e)
 {
     uint64_t n = weight_elements(source);
@@ -51,13 +76,13 @@ static int vector_fill(struct cuda_device *d, const struct weight *source, bool 
     dtype_info(source->dtype)->to_f32(source->data, n, values);
     for (uint64_t i = 0; of_one && i < n; i++)
         values[i] += 1;
-    int rc = cuda_upload(d, to, values, n * sizeof *values, e);
+    int rc = fill_put(f, to, values, n * sizeof *values, e);
     free(values);
     return rc;
 }
 
 /* Rows whose bytes are made of two tensors of the file. */
-static int matrix_make(struct cuda_device *d, const struct weight *source, uint8_t *to,
+static int matrix_make(const struct fill *f, const struct weight *source, uint8_t *to,
                        struct err *e)
 {
     uint64_t rows = weight_shape_rows(source), row_bytes = weight_dtype_bytes(source) / rows,
@@ -67,17 +92,17 @@ static int matrix_make(struct cuda_device *d, const struct weight *source, uint8
     for (uint64_t r = 0; rc == 0 && r < rows; r += most) {
         uint64_t n = rows - r < most ? rows - r : most;
         weight_rows_make(source, r, n, chunk);
-        rc = cuda_upload(d, to + r * row_bytes, chunk, n * row_bytes, e);
+        rc = fill_put(f, to + r * row_bytes, chunk, n * row_bytes, e);
     }
     free(chunk);
     return rc;
 }
 
-static int matrix_fill(struct cuda_device *d, const struct weight *source, void *to, struct err *e)
+static int matrix_fill(const struct fill *f, const struct weight *source, void *to, struct err *e)
 {
     return source->stored != WEIGHT_PLAIN
-               ? matrix_make(d, source, to, e)
-               : cuda_upload(d, to, source->data, weight_dtype_bytes(source), e);
+               ? matrix_make(f, source, to, e)
+               : fill_put(f, to, source->data, weight_dtype_bytes(source), e);
 }
 
 static int weight_check(const struct weight *w, enum weight_use use, struct err *e)
@@ -98,8 +123,29 @@ void cuda_weight_free(struct device *d, struct device_weight **weight)
     *weight = NULL;
     if (!w)
         return;
-    cuda_give((struct cuda_device *)d, w->data, w->counted_bytes);
+    if (w->on_host)
+        cuda_host_give((struct cuda_device *)d, w->data, w->counted_bytes);
+    else
+        cuda_give((struct cuda_device *)d, w->data, w->counted_bytes);
     free(w);
+}
+
+static int weight_fill(struct cuda_device *d, struct cuda_weight *w, const struct weight *source,
+                       struct err *e)
+{
+    uint64_t bytes = matrix_bytes(source);
+    w->on_host = goes_to_host(d, source, w->use) && cuda_host_take(d, w->counted_bytes, &w->data);
+    const struct fill f = {d, w->on_host};
+    int rc = w->on_host ? 0 : cuda_take(d, w->counted_bytes, source->name, &w->data, e);
+    if (rc == 0 && is_vector(w->use))
+        rc = vector_fill(&f, source, w->use == WEIGHT_VECTOR_OF_ONE, w->data, e);
+    for (int i = 0; rc == 0 && i < source->n_parts; i++)
+        rc = matrix_fill(&f, source->parts[i], (uint8_t *)w->data + (uint64_t)i * w->part_bytes, e);
+    if (rc == 0 && !is_vector(w->use) && source->n_parts == 0)
+        rc = matrix_fill(&f, source, w->data, e);
+    if (rc == 0 && !is_vector(w->use) && w->counted_bytes > bytes)
+        rc = fill_put(&f, (uint8_t *)w->data + bytes, NULL, w->counted_bytes - bytes, e);
+    return rc;
 }
 
 int cuda_weight_load(struct device *device, const struct weight *source, enum weight_use use,
@@ -110,7 +156,6 @@ int cuda_weight_load(struct device *device, const struct weight *source, enum we
     struct cuda_weight *w = rc == 0 ? calloc(1, sizeof *w) : NULL;
     if (!w)
         return rc < 0 ? rc : err_set(e, HP_ENOMEM, "no memory for %s", source->name);
-    uint64_t bytes = matrix_bytes(source);
     w->name = source->name;
     w->dtype = source->dtype;
     w->use = use;
@@ -122,15 +167,7 @@ int cuda_weight_load(struct device *device, const struct weight *source, enum we
     w->counted_bytes = kept_bytes(source, use);
     w->f32 = f32;
     w->row_bytes = is_vector(use) ? 0 : weight_dtype_bytes(one) / w->shape[0];
-    rc = cuda_take(d, w->counted_bytes, source->name, &w->data, e);
-    if (rc == 0 && is_vector(use))
-        rc = vector_fill(d, source, use == WEIGHT_VECTOR_OF_ONE, w->data, e);
-    for (int i = 0; rc == 0 && i < source->n_parts; i++)
-        rc = matrix_fill(d, source->parts[i], (uint8_t *)w->data + (uint64_t)i * w->part_bytes, e);
-    if (rc == 0 && !is_vector(use) && source->n_parts == 0)
-        rc = matrix_fill(d, source, w->data, e);
-    if (rc == 0 && !is_vector(use) && w->counted_bytes > bytes)
-        rc = cuda_upload(d, (uint8_t *)w->data + bytes, NULL, w->counted_bytes - bytes, e);
+    rc = weight_fill(d, w, source, e);
     struct device_weight *made = (struct device_weight *)w;
     if (rc < 0)
         cuda_weight_free(device, &made);

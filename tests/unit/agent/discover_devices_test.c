@@ -104,6 +104,8 @@ TEST(what_makes_no_sense_is_refused_by_the_name_of_its_device)
         {{"cuda:0/share=2/3"}, "a share of a GPU is"},
         {{"cuda:0/"}, "a share of a GPU is"},
         {{"cuda:0/share=1/4,threads=2"}, "\"threads=2\" is not of a GPU"},
+        {{"cuda:0,host=much"}, "host=much is not a size"},
+        {{"cpu,host=1G"}, "\"host=1G\" is neither"},
         {{"cuda:0", "cuda:0"}, "cuda:0 is named twice"},
         {{"cuda:0/share=1/2", "cuda:0"}, "cuda:0 is named twice"},
         {{"cuda:0", "cuda:0/share=1/4"}, "the devices before it leave no such share of cuda:0"},
