@@ -2,6 +2,7 @@
 #include "coordinator/gateway/completion.h"
 #include "coordinator/gateway/dialect.h"
 #include "coordinator/gateway/kept_notes.h"
+#include "coordinator/gateway/kept_stops.h"
 #include "coordinator/gateway/lanes.h"
 #include "coordinator/gateway/openai_json.h"
 #include "coordinator/gateway/prompt.h"
@@ -190,12 +191,81 @@ TEST(prompts_bear_every_failing_allocation)
     model_close(&m);
 }
 
+static int model_found(void *ctx, const char *client, const char *name, struct request_model *out,
+                       struct err *e)
+{
+    (void)client, (void)e;
+    *out = (struct request_model){.name = name, .serving = true, .model = ctx};
+    return strcmp(name, "m") == 0 ? 0 : HP_ENOENT;
+}
+
+/* "one stop two", of which all but the last token are seen to hold the stop. */
+struct watched {
+    struct requests core;
+    uint32_t ids[64];
+    int n;
+};
+
+/* What is seen of so many of its tokens; -1: nobody could look. */
+static int watched_sees(const struct watched *x, const struct kept_stops *stops, size_t n)
+{
+    struct buffer out = {0};
+    kept_stops_write(stops, &out);
+    struct kept_watch *w =
+        out.failed ? NULL : kept_watch_create(&x->core, "", (struct pack_span){out.data, out.size});
+    int sees = w ? kept_watch_sees(w, x->ids, n) : -1;
+    kept_watch_destroy(&w);
+    buffer_free(&out);
+    return sees;
+}
+
+static int watches(void *ctx)
+{
+    const struct watched *x = ctx;
+    char *texts[] = {"nothing", "stop"};
+    const struct completion_text like = {.n_kept = 0};
+    struct kept_stops stops = {.model = "m", .texts = texts, .n_texts = 2, .like = &like};
+    bool fine = watched_sees(x, &stops, (size_t)x->n) == 1 && watched_sees(x, &stops, 1) == 0;
+    stops.n_texts = 1;
+    fine = fine && watched_sees(x, &stops, (size_t)x->n) == 0;
+    stops.ids = &x->ids[1];
+    stops.n_ids = 1;
+    fine = fine && watched_sees(x, &stops, 2) == 1 && watched_sees(x, &stops, 1) == 0;
+    return fine ? 0 : HP_ENOMEM;
+}
+
+TEST(stops_of_answers_that_nobody_reads_bear_every_failing_allocation)
+{
+    struct model *m = NULL;
+    struct watched x = {.core.find = model_found};
+    struct err e = {0};
+    const struct tokenizer *t;
+    if (access(demo_model, R_OK) != 0)
+        skip();
+    if (model_open_text(demo_model, &m, &e) < 0 || model_text_prepare(m, &e) < 0 ||
+        model_tokenizer(m, &t, &e) < 0)
+        fail_msg("%s", e.text);
+    struct buffer ids = {0};
+    assert_true(tokenizer_encode(t, "one stop two", 12, false, &ids, &e) >= 0);
+    x.n = (int)(ids.size / sizeof *x.ids);
+    assert_true(x.n > 2 && ids.size <= sizeof x.ids);
+    memcpy(x.ids, ids.data, ids.size);
+    buffer_free(&ids);
+    x.core.ctx = m;
+    faults_each("watches", watches, &x);
+    const struct completion_text like = {.n_kept = 0};
+    const struct kept_stops gone = {.model = "gone", .ids = x.ids, .n_ids = 1, .like = &like};
+    assert_int_equal(watched_sees(&x, &gone, 1), -1);
+    model_close(&m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_a_request_needs_bears_every_failing_allocation),
         cmocka_unit_test(other_dialects_bear_every_failing_allocation),
         cmocka_unit_test(prompts_bear_every_failing_allocation),
+        cmocka_unit_test(stops_of_answers_that_nobody_reads_bear_every_failing_allocation),
     };
     return cmocka_run_group_tests_name("gateway_faults", tests, NULL, NULL);
 }
