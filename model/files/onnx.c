@@ -52,6 +52,8 @@ static int dim_read(struct onnx_file *f, struct pb bytes, struct onnx_dim *d, st
         if (rc < 0)
             return rc;
     }
+    if (strcmp(d->symbol, "?") == 0) /* paddle2onnx: no name, so no two of them are one */
+        d->symbol = "";
     return bytes.failed ? onnx_damaged(f, "list of inputs and outputs", e) : 0;
 }
 

@@ -1,6 +1,7 @@
 """`hpctl model run` against known answers ($HP_GOLDEN_ONNX, by default ../shared/golden-onnx): whole ONNX models, whole and cut into stages; single
-operators, opset by opset; malformed files, each of which has a reason."""
+operators, opset by opset; malformed files, each of which has a reason; published networks, where they are."""
 import concurrent.futures
+import hashlib
 import json
 import os
 import resource
@@ -288,6 +289,55 @@ def a_profile_names_what_it_lacks():
         assert run.returncode != 0 and says in run.stderr, (options, run)
     run = profiled(bert, "--local", "--dim", "s=16", "--batches", "2", "--budget", "0.2", "-o", "json")
     assert run.returncode == 0 and json.loads(run.stdout)["measured"][0]["batch"] == 2, run
+
+
+def message(number, value):
+    """A field of protobuf: a number, or bytes of less than 128."""
+    return bytes([number << 3, value]) if isinstance(value, int) else bytes([number << 3 | 2, len(value)]) + value
+
+
+@test
+def sizes_that_have_one_name_are_one_but_a_question_mark_is_no_name():
+    with tempfile.TemporaryDirectory() as folder:
+        model, given, out = (os.path.join(folder, f) for f in ("relu.onnx", "in.npz", "out.npz"))
+        x = np.arange(-3, 3, dtype=np.float32).reshape(2, 3)
+        np.savez(given, x=x)
+        for name, right in ((b"?", True), (b"side", False)):
+            shape = message(2, message(1, message(2, name)) * 2)
+            values = [message(1, v) + message(2, message(1, message(1, 1) + shape)) for v in (b"x", b"y")]
+            graph = message(1, message(1, b"x") + message(2, b"y") + message(4, b"Relu")) + message(2, b"g") + message(11, values[0]) + message(12, values[1])
+            with open(model, "wb") as f:
+                f.write(message(1, 8) + message(7, graph) + message(8, message(2, 13)))
+            run = model_run(model, given, out)
+            assert (run.returncode == 0) == right, run.stderr
+            assert (np.load(out)["y"] == np.maximum(x, 0)).all() if right else "side x side" in run.stderr, run.stderr
+
+
+@test
+def published_networks_give_what_onnxruntime_gives_whole_and_cut():
+    """As their Python packages ship them, by content: $HP_PUBLISHED_ONNX is a folder into which their wheels were unpacked (golden-onnx/README.md says which)."""
+    folder = os.environ.get("HP_PUBLISHED_ONNX", "")
+    files = {f[:-5]: os.path.join(at, f) for at, _, names in os.walk(folder) for f in names if f.endswith(".onnx")} if folder else {}
+    with open(golden("published.json")) as f:
+        facts = json.load(f)
+    if not files.keys() & facts.keys():
+        skip("HP_PUBLISHED_ONNX names no folder with networks of published.json")
+    known, compared = np.load(golden("published.npz")), 0
+    with tempfile.TemporaryDirectory() as work:
+        for name in sorted(files.keys() & facts.keys()):
+            fact, given, out = facts[name], os.path.join(work, "in.npz"), os.path.join(work, "out.npz")
+            with open(files[name], "rb") as f:
+                assert hashlib.sha256(f.read()).hexdigest() == fact["sha256"], f"{files[name]} is another {name}"
+            np.savez(given, **{fact["input"]: known[name + "/x"]})
+            for options in ([], ["--stages", "3"]):
+                got, expected = outputs_of(files[name], given, out, *options)[fact["output"]], known[name + "/y"]
+                assert list(got.shape) == fact["shape"], (name, got.shape)
+                # onnxruntime's sigmoid is 0 where it is less than 1e-7: a map of nothing but such values says nothing.
+                off = np.abs(got.flatten()[::fact["every"]] - expected).max() / max(np.abs(expected).max(), 1e-2)
+                assert off <= CLOSE, f"{name} {options}: {off} of the largest"
+                print(f"# {name} {' '.join(options)}: {off:.1e} of the largest")
+                compared += 1
+    print(f"# {compared} runs of {len(files.keys() & facts.keys())} networks")
 
 
 main()
