@@ -167,7 +167,7 @@ def malformed_files_are_refused_by_name_and_reason_in_2_gib():
         with open(gguf, "wb") as f:
             f.write(b"GGUF" + bytes(60))
         run = model_run(gguf, given, out)
-        assert run.returncode == 1 and "a GGUF file" in run.stderr and "hpctl deploy" in run.stderr, run
+        assert run.returncode == 1 and "a.gguf: big-endian GGUF (version field 0)" in run.stderr, run  # language models run too: it is read as one
     assert len(files) > 50 and not wrong, "\n".join(wrong)
 
 
