@@ -307,7 +307,7 @@ static bool moved_all(struct sim *s)
 TEST(what_runs_on_a_drained_agent_goes_on_elsewhere_with_its_keys_and_values)
 {
     uint64_t moved = 0;
-    for (uint64_t seed = 370; seed < 380; seed++) {
+    for (uint64_t seed = 370; seed < 400; seed++) {
         struct sim s;
         char name[8];
         sim_open(&s, seed, 3);
