@@ -66,10 +66,10 @@ class Boxes:
         if said != "up\n":
             skip("there are no tap devices here")
 
-    def disturb(self, name, loss, delay_s=0.0):
-        """From now on; returns how many frames there were since the last time, and how many of them were lost."""
+    def disturb(self, name, loss, delay_s=0.0, loss_back=None):
+        """From now on, to the box, and as much from it or `loss_back`; returns how many frames there were since the last time, and how many of them were lost."""
         cable = self.cables[name]
-        cable.stdin.write(f"{loss} {delay_s}\n")
+        cable.stdin.write(f"{loss} {delay_s} {loss if loss_back is None else loss_back}\n")
         cable.stdin.flush()
         return tuple(map(int, cable.stdout.readline().split()))
 

@@ -1,6 +1,6 @@
 """A cable between two network namespaces: link.py SPACE DEVICE SPACE DEVICE. Two tap devices whose frames this program carries; what is lost, the kernels' own TCP sends again.
 
-Reads lines `LOSS DELAY_S` (chance that a frame is lost, and how much later it comes, each way); says `up` when the devices are there, and after each line `N LOST` of the frames before it."""
+Reads lines `LOSS DELAY_S [LOSS_BACK]` (chance that a frame is lost, and how much later it comes, each way; LOSS_BACK of those from the second device); says `up` when the devices are there, and after each line `N LOST` of the frames before it."""
 import ctypes
 import fcntl
 import heapq
@@ -23,7 +23,7 @@ def tap(space, device):
 
 
 def carry(ends):
-    loss, delay, chance = 0.0, 0.0, random.Random(1)
+    losses, delay, chance = [0.0, 0.0], 0.0, random.Random(1)
     waiting, order, seen, lost, text = [], 0, 0, 0, b""
     while True:
         left = max(0, waiting[0][0] - time.monotonic()) if waiting else None
@@ -36,13 +36,14 @@ def carry(ends):
                 text += more
                 while b"\n" in text:
                     line, text = text.split(b"\n", 1)
-                    loss, delay = map(float, line.split())
+                    there, delay, *back = map(float, line.split())
+                    losses = [there, back[0] if back else there]
                     print(seen, lost, flush=True)
                     seen = lost = 0
                 continue
             frame = os.read(fd, 65536)
             seen, order = seen + 1, order + 1
-            if chance.random() < loss:
+            if chance.random() < losses[ends.index(fd)]:
                 lost += 1
             else:
                 heapq.heappush(waiting, (time.monotonic() + delay, order, ends[1 - ends.index(fd)], frame))
