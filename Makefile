@@ -54,6 +54,7 @@ CFLAGS_ALL += -DHP_VERSION='"$(VERSION)"'
 # UndefinedBehaviorSanitizer's checks of them would take minutes.
 KERNEL_COMMON := -O3 -g1 $(if $(findstring undefined,$(SANITIZE)),-O1 -fno-sanitize=undefined)
 $(BUILD)/obj/%_avx2.o: KERNEL_FLAGS := -mavx2 -mfma -mf16c $(KERNEL_COMMON)
+$(BUILD)/obj/%_avx_vnni.o: KERNEL_FLAGS := -mavx2 -mfma -mf16c -mavxvnni $(KERNEL_COMMON)
 $(BUILD)/obj/%_avx512.o: KERNEL_FLAGS := -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni -mavx512bf16 -mfma -mf16c $(KERNEL_COMMON)
 $(BUILD)/obj/model/dtype/quantise.o: KERNEL_FLAGS := -O3
 

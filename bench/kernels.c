@@ -4,8 +4,8 @@
  * what reading memory takes, and attention against both. Processor time, best of a few rounds,
  * since others may use this machine too.
  *
- *     kernels [LEVEL [FORMAT ..]]     all of avx512_bf16, avx512 and avx2, and all formats, or
- * those
+ *     kernels [LEVEL [FORMAT ..]]     all of avx512_bf16, avx512, avx_vnni and avx2, and all
+ * formats, or those
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -244,6 +244,8 @@ int main(int argc, char **argv)
     if (__builtin_cpu_supports("avx512vnni") && wish_wants(&wish, "avx512"))
         for (int f32 = 0; f32 < 2; f32++)
             bench_level(&wish, "avx512", best_of(peak_avx512), best_of(peak_vnni), memory, f32);
+    if (has_avx_vnni() && wish_wants(&wish, "avx_vnni"))
+        bench_level(&wish, "avx_vnni", best_of(peak_avx2), best_of(peak_avx_vnni), memory, false);
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
         wish_wants(&wish, "avx2"))
         for (int f32 = 0; f32 < 2; f32++)

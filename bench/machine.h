@@ -4,7 +4,9 @@
 #ifndef HP_BENCH_MACHINE_H
 #define HP_BENCH_MACHINE_H
 
+#include <cpuid.h>
 #include <immintrin.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -53,6 +55,31 @@ __attribute__((target("avx512f,avx512vnni"))) static inline double peak_vnni(voi
     for (int i = 1; i < CHAINS; i++)
         sums[0] = _mm512_add_epi32(sums[0], sums[i]);
     return _mm512_reduce_add_epi32(sums[0]) == 1 ? 0 : 128.0 * CHAINS * TURNS / took;
+}
+
+static inline bool has_avx_vnni(void)
+{
+    unsigned a, b, c, d;
+    return __builtin_cpu_supports("avx2") && __get_cpuid_count(7, 1, &a, &b, &c, &d) &&
+           (a >> 4 & 1);
+}
+
+/* The same in vectors of 256 bits. */
+__attribute__((target("avx2,avxvnni"))) static inline double peak_avx_vnni(void)
+{
+    __m256i sums[CHAINS], x = _mm256_set1_epi8(1);
+    int keep[8];
+    for (int i = 0; i < CHAINS; i++)
+        sums[i] = _mm256_set1_epi32(i);
+    double start = seconds();
+    for (int turn = 0; turn < TURNS; turn++)
+        _Pragma("GCC unroll 12") for (int i = 0; i < CHAINS; i++) sums[i] =
+            _mm256_dpbusd_avx_epi32(sums[i], x, x);
+    double took = seconds() - start;
+    for (int i = 1; i < CHAINS; i++)
+        sums[0] = _mm256_add_epi32(sums[0], sums[i]);
+    _mm256_storeu_si256((__m256i *)(void *)keep, sums[0]);
+    return keep[0] == 1 ? 0 : 64.0 * CHAINS * TURNS / took;
 }
 
 __attribute__((target("avx512f"))) static inline double peak_avx512(void)

@@ -154,7 +154,7 @@ static void machine_print(int threads)
     double speeds[THREADS], sum = 0;
     const char *of = "float32", *kernels = getenv("HP_BENCH_KERNELS");
     double peak =
-        kernels && strcmp(kernels, "avx2") == 0 ? best_of(peak_avx2) : peak_flops_per_s(&of);
+        kernels && strncmp(kernels, "avx512", 6) != 0 ? best_of(peak_avx2) : peak_flops_per_s(&of);
     for (int i = 0; i < threads; i++)
         if (pthread_create(&t[i], NULL, memory_read, &speeds[i]) != 0)
             threads = i;

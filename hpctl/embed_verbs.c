@@ -179,7 +179,8 @@ static const struct command_option embed_options[] = {
     {"compute", "f32|auto", "float32 throughout, or the fastest path of this CPU (auto)", 0},
     {"threads", "N", "threads to compute with (as many as cores)", 0},
     {"kernels", "NAME",
-     "avx512_bf16, avx512, avx2, or plain: the reference in plain loops (the CPU's best)", 0},
+     "avx512_bf16, avx512, avx_vnni, avx2, or plain: the reference in plain loops (the CPU's best)",
+     0},
     {0},
 };
 

@@ -249,7 +249,9 @@ static int greedy_verb(struct invocation *in, struct err *e)
         {"kv", "f16|q8_0|f32", "as what keys and values are kept (auto: by --compute)", 0},        \
         {"threads", "N", "threads to compute with (as many as cores)", 0},                         \
         {"kernels", "NAME",                                                                        \
-         "avx512_bf16, avx512, avx2, or plain: the reference in plain loops (the CPU's best)", 0}, \
+         "avx512_bf16, avx512, avx_vnni, avx2, or plain: the reference in plain loops (the CPU's " \
+         "best)",                                                                                  \
+         0},                                                                                       \
     {                                                                                              \
         "deployment", "NAME", "on the live agents of this deployment instead of a file", 0         \
     }

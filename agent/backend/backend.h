@@ -127,9 +127,9 @@ struct device_config {
     uint64_t memory_bytes; /* limit on weights and tensors; 0: none */
     uint64_t host_bytes;   /* of "cuda": of the host's memory, for tables of rows that the GPU reads
                               where they lie */
-    const char *kernels; /* of "cpu": "avx2", "avx512", "avx512_bf16" (most that may be used); NULL:
-                            the best that the CPU has. "plain" is the backend of that name, which
-                            also stands in on a CPU that has none of these */
+    const char *kernels; /* of "cpu": "avx2", "avx_vnni", "avx512", "avx512_bf16" (most that may be
+                            used); NULL: the best that the CPU has. "plain" is the backend of that
+                            name, which also stands in on a CPU that has none of these */
     const struct numa_box *box; /* of "cpu", for tests: NUMA nodes that stand for this box's
                                         (agent/backend/cpu/numa.h); outlives the device */
 };

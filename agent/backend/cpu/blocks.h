@@ -145,6 +145,6 @@ struct block_kernels {
     void (*unpack[DTYPE_COUNT])(const uint8_t *src, size_t n, float *out);
 };
 
-extern const struct block_kernels blocks_avx2, blocks_avx512;
+extern const struct block_kernels blocks_avx2, blocks_avx_vnni, blocks_avx512;
 
 #endif

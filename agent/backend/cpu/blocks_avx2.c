@@ -8,80 +8,8 @@
 
 #include "agent/backend/cpu/blocks_simd.inc"
 
-#define LANES 8
-#define IVEC __m256i
-#define FVEC __m256
-#define i_load load32
-#define i_and _mm256_and_si256
-#define i_or _mm256_or_si256
-#define i_and_or(a, b, c) _mm256_or_si256(_mm256_and_si256(a, b), c)
-#define i_xor _mm256_xor_si256
-#define i_shr _mm256_srli_epi32
-#define i_shl _mm256_slli_epi32
-#define i_set8(byte) _mm256_set1_epi8((char)(byte))
-#define i_set32 _mm256_set1_epi32
-#define i_looked_up looked_up
-#define f_load _mm256_loadu_ps
-#define f_store _mm256_storeu_ps
-#define f_zero _mm256_setzero_ps
-#define f_set1 _mm256_set1_ps
-#define f_add _mm256_add_ps
-#define f_sub _mm256_sub_ps
-#define f_mul _mm256_mul_ps
-#define f_fma _mm256_fmadd_ps
-#define f_fnma _mm256_fnmadd_ps
-#define f_of_ints _mm256_cvtepi32_ps
 #define FEW_REGISTERS 1
-
-/* Bits 0 to 3, each spread by the product to the place of 16 in a byte. */
-INLINE __m256i i_fifths(__m256i bits, int quad)
-{
-    __m256i four = _mm256_and_si256(_mm256_srli_epi32(bits, 4 * quad), _mm256_set1_epi32(0xf));
-    return _mm256_and_si256(_mm256_mullo_epi32(four, _mm256_set1_epi32(0x02040810)),
-                            _mm256_set1_epi8(16));
-}
-
-INLINE __m256 f_halves(const uint8_t *p)
-{
-    return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p));
-}
-
-INLINE __m256 f_low_halves(__m256i lanes)
-{
-    __m256i low = _mm256_and_si256(lanes, _mm256_set1_epi32(0xffff)),
-            packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(low, low), 0x08);
-    return _mm256_cvtph_ps(_mm256_castsi256_si128(packed));
-}
-
-/* Halves of powers of two, of which the two least are subnormal. */
-INLINE __m256 f_powers(const uint8_t *p)
-{
-    __m256i e = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p)),
-            normal = _mm256_slli_epi32(_mm256_sub_epi32(e, _mm256_set1_epi32(1)), 23),
-            subnormal = _mm256_sllv_epi32(_mm256_set1_epi32(0x00200000), e),
-            is_normal = _mm256_cmpgt_epi32(e, _mm256_set1_epi32(1));
-    return _mm256_castsi256_ps(_mm256_blendv_epi8(subnormal, normal, is_normal));
-}
-
-/* How many sums of two products fit into 16 bits together. */
-INLINE int pairs_together(enum dtype t)
-{
-    switch (t) {
-    case DTYPE_Q8_0:
-    case DTYPE_IQ4_NL:
-    case DTYPE_IQ4_XS: return 1;
-    case DTYPE_Q6_K: return 2;
-    case DTYPE_Q5_0:
-    case DTYPE_Q5_1:
-    case DTYPE_Q5_K: return 4;
-    default: return 8;
-    }
-}
-
-/* Keeps a sum where it stands: the compiler would put all products first, for which there are not
- * registers enough. */
-#define SUMMED(vector) __asm__("" : "+x"(vector))
-
+#include "agent/backend/cpu/blocks_256.inc"
 /* Sums of products of n quads, and of four inputs for each that all lanes share. */
 INLINE __m256i quads_dot(enum dtype t, const __m256i *w, int n, const int8_t *x)
 {
@@ -111,8 +39,6 @@ INLINE __m256i quads_dot(enum dtype t, const __m256i *w, int n, const int8_t *x)
 
 #define PANEL_SIDES 2
 #define PANEL_ROWS 3
-#define i_store(p, v) _mm256_storeu_si256((__m256i *)(void *)(p), v)
-#define i_add8 _mm256_add_epi8
 
 /* MXFP4's bytes go from -12 to 12. What fills a byte stays signed. */
 INLINE int panel_bias(enum dtype t)

@@ -68,87 +68,12 @@ INLINE __m512 f_powers(const uint8_t *p)
         _mm512_mask_sllv_epi32(normal, is_least, _mm512_set1_epi32(0x00200000), e));
 }
 
-/* Sums of products of n quads, and of four inputs for each that all lanes share. */
-INLINE __m512i quads_dot(enum dtype t, const __m512i *w, int n, const int8_t *x)
-{
-    __m512i sums[2] = {_mm512_setzero_si512(), _mm512_setzero_si512()};
-    (void)t;
-    UNROLLED for (int j = 0; j < n; j++)
-    {
-        int four;
-        memcpy(&four, x + 4 * j, sizeof four);
-        sums[j % 2] = _mm512_dpbusd_epi32(sums[j % 2], w[j], _mm512_set1_epi32(four));
-    }
-    return _mm512_add_epi32(sums[0], sums[1]);
-}
-
-#include "agent/backend/cpu/blocks_lanes.inc"
-#define superblock_dot lanes_superblock
-#include "agent/backend/cpu/blocks_dots.inc"
-
 #define PANEL_SIDES 2
 #define PANEL_ROWS 6
 #define i_store(p, v) _mm512_storeu_si512(p, v)
 #define i_add8 _mm512_add_epi8
+#define i_zero _mm512_setzero_si512
+#define i_add32 _mm512_add_epi32
+#define i_dot _mm512_dpbusd_epi32
 
-INLINE int panel_bias(enum dtype t)
-{
-    return is_signed(t) ? 128 : 0;
-}
-
-/* Sums of products of n quads from `quad` on, beginning with what the tile begins `part` with. */
-INLINE void panel_products(int together, const struct block_tile_run *x, int first, int R,
-                           const uint8_t *panel, size_t side, int quad, int n, int part,
-                           __m512i sums[BLOCK_TILE][PANEL_SIDES])
-{
-    (void)together;
-    UNROLLED for (int r = 0; r < R; r++) UNROLLED for (int s = 0; s < PANEL_SIDES; s++) sums[r][s] =
-        _mm512_set1_epi32(x->starts[part][first + r]);
-    UNROLLED for (int j = quad; j < quad + n; j++)
-    {
-        __m512i w[PANEL_SIDES];
-        UNROLLED for (size_t s = 0; s < PANEL_SIDES; s++) w[s] =
-            i_load(panel + s * side + (size_t)j * QUAD_BYTES);
-        UNROLLED for (int r = 0; r < R; r++)
-        {
-            int four;
-            memcpy(&four, x->values[j][first + r], sizeof four);
-            __m512i in = _mm512_set1_epi32(four);
-            UNROLLED for (int s = 0; s < PANEL_SIDES; s++) sums[r][s] =
-                _mm512_dpbusd_epi32(sums[r][s], w[s], in);
-        }
-    }
-}
-
-INLINE __m512i panel_bytes_unsigned(int together, __m512i quads)
-{
-    (void)together; /* they have no sign */
-    return _mm512_and_si512(quads, _mm512_set1_epi32(0xff));
-}
-
-#define PANEL_MAKERS                                                                               \
-    PANEL_MAKER(q2_k, DTYPE_Q2_K)                                                                  \
-    PANEL_MAKER(q3_k, DTYPE_Q3_K)                                                                  \
-    PANEL_MAKER(q4_k, DTYPE_Q4_K)                                                                  \
-    PANEL_MAKER(q5_k, DTYPE_Q5_K)                                                                  \
-    PANEL_MAKER(q6_k, DTYPE_Q6_K)                                                                  \
-    PANEL_MAKER(iq4_xs, DTYPE_IQ4_XS)
-#define panel_starts_put(t, bytes, r, out)
-#define panel_bytes_of(t) panel_run_bytes(has_halves(t), has_least(t))
-#define PANEL_DOTS                                                                                 \
-    PANEL_DOT(whole, false, false, 0)                                                              \
-    PANEL_DOT(whole_least, false, true, 0)                                                         \
-    PANEL_DOT(halves, true, false, 0)                                                              \
-    PANEL_DOT(halves_least, true, true, 0)
-#define PANEL_TABLE                                                                                \
-    {                                                                                              \
-        [DTYPE_Q8_0] = panel_dot_whole, [DTYPE_Q4_0] = panel_dot_whole,                            \
-        [DTYPE_Q4_1] = panel_dot_whole_least, [DTYPE_Q5_0] = panel_dot_whole,                      \
-        [DTYPE_Q5_1] = panel_dot_whole_least, [DTYPE_IQ4_NL] = panel_dot_whole,                    \
-        [DTYPE_MXFP4] = panel_dot_whole, [DTYPE_Q2_K] = panel_dot_halves_least,                    \
-        [DTYPE_Q3_K] = panel_dot_halves, [DTYPE_Q4_K] = panel_dot_whole_least,                     \
-        [DTYPE_Q5_K] = panel_dot_whole_least, [DTYPE_Q6_K] = panel_dot_halves,                     \
-        [DTYPE_IQ4_XS] = panel_dot_whole                                                           \
-    }
-
-#include "agent/backend/cpu/blocks_panels.inc"
+#include "agent/backend/cpu/blocks_vnni.inc"

@@ -46,7 +46,9 @@ static void formats_say(const struct cpu_device *d, size_t rows, char *out, size
 
 static void quantised_say(const struct cpu_device *d, struct device_choice *out, int room, int *n)
 {
-    const char *how = d->kernels == &kernels_avx2 ? "8-bit integers, AVX2" : "8-bit integers, VNNI";
+    const char *how = d->kernels == &kernels_avx2       ? "8-bit integers, AVX2"
+                      : d->kernels == &kernels_avx_vnni ? "8-bit integers, AVX-VNNI"
+                                                        : "8-bit integers, VNNI";
     char why[DEVICE_CHOICE_TEXT];
     choice_add(out, room, n, "quantised, few rows", how,
                "reads each byte of the file's blocks once for a few rows");

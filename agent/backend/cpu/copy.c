@@ -82,6 +82,7 @@ void cpu_copy(struct stream *s, const struct tensor *to, const struct tensor *fr
                          .from_step = dtype_bytes(from->dtype, dense ? line : from->strides[0]),
                          .lines_a_part = line < COPY_PIECE ? COPY_PIECE / (line ? line : 1) : 1};
     size_t elements = j.lines_a_part * line;
+    s->device->made.form = INPUTS_NONE;
     if (j.n)
         threads_run(s->device->threads, (uint32_t)((j.n + elements - 1) / elements), copy_part, &j);
 }

@@ -18,6 +18,16 @@ struct scratch {
     size_t bytes;
 };
 
+/* What a device's `inputs` hold: products with the same inputs that run one right after the other,
+ * as queries, keys and values or gate and up do, make it once. */
+enum inputs_form { INPUTS_NONE, INPUTS_FEW, INPUTS_TILES, INPUTS_WORDS, INPUTS_BF16 };
+struct inputs_made {
+    enum inputs_form form;
+    enum dtype format; /* of the weights that tiles are made for */
+    const float *x;
+    size_t x_row, rows, columns;
+};
+
 struct cpu_device {
     struct device base;
     const struct cpu_kernels *kernels;
@@ -25,11 +35,13 @@ struct cpu_device {
     struct numa *numa;     /* NULL: a box of one node */
     struct onednn *onednn; /* NULL without bf16 */
     uint64_t limit_bytes;
+    size_t least_values; /* of a matrix that `auto` does not leave in float32 */
     atomic_ullong used_bytes;
     /* Scratch counts against the limit, and stays: that of inputs, and the most that any thread
      * ever wanted, for each of them, since any may come to it. */
     atomic_ullong inputs_bytes, gathered_bytes, private_bytes;
-    struct scratch inputs;   /* a matmul's inputs as bf16 */
+    struct scratch inputs;   /* a matmul's inputs as bf16 or integers */
+    struct inputs_made made; /* and what they are of */
     struct scratch gathered; /* rows of one expert, and their order */
     struct scratch
         *private; /* [threads + 1]: of one thread inside an operator; the last is the loader's */
@@ -122,6 +134,10 @@ void cpu_weight_free(struct device *d, struct device_weight **w);
  * longer than they save. By instructions and format, as measured (docs/measurements.md). */
 size_t matmul_panel_rows(const struct cpu_device *d, enum dtype t); /* matmul_blocks.c */
 enum { BLOCKS_PANEL_ROWS_MOST = 20 };
+/* Whether so many rows are multiplied by 16-bit integers with plain weights of which so many lie
+ * side by side. */
+bool matmul_by_words(const struct cpu_device *d, size_t lanes, size_t columns,
+                     size_t rows); /* matmul_words.c */
 /* Of so few rows, quantised. */
 static inline size_t matmul_few_bytes(size_t rows, size_t columns)
 {

@@ -68,6 +68,8 @@ static void expert_run(struct stream *s, const struct device_weight *w, const st
     for (size_t i = 0; n > 1 && i < n; i++)
         memcpy(r->x + i * r->inputs, slot_input(r, x, slots[i]), r->inputs * sizeof(float));
     struct tensor in = rows_at(from, n, r->inputs), result = rows_at(to, n, r->outputs);
+    if (n > 1) /* rows of another expert lay in the same place */
+        s->device->made.form = INPUTS_NONE;
     cpu_matmul(s, &op, &in, &result, NULL);
     for (size_t i = 0; n > 1 && i < n; i++)
         memcpy(slot_output(r, out, slots[i]), r->made + i * r->outputs, r->outputs * sizeof(float));
@@ -144,6 +146,7 @@ void cpu_head_matmul(struct stream *s, const struct device_op *op, const struct 
         struct tensor x = in[0], result = rows_at(made, rows, outputs);
         x.offset += (uint64_t)(h * how->parts[0].stride + how->parts[0].first) * sizeof *made;
         x.shape[1] = (uint64_t)how->parts[0].count;
+        s->device->made.form = INPUTS_NONE;
         cpu_matmul(s, &one, &x, &result, NULL);
         for (size_t r = 0; r < rows; r++)
             memcpy((float *)tensor_row(out, r) + (size_t)h * outputs, made + r * outputs,

@@ -1,6 +1,7 @@
 /* Chooses the table of kernels by what the CPU says it can do. */
 #include "agent/backend/cpu/kernels.h"
 
+#include <cpuid.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -9,6 +10,13 @@
 static bool has_avx2(void)
 {
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+}
+
+/* AVX-VNNI stands in a leaf of CPUID that compilers do not all know by name. */
+static bool has_avx_vnni(void)
+{
+    unsigned a, b, c, d;
+    return has_avx2() && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 4 & 1);
 }
 
 static bool has_avx512(void)
@@ -28,8 +36,10 @@ int kernels_choose(const char *name, const struct cpu_kernels **out, struct err 
     const struct {
         const struct cpu_kernels *kernels;
         bool (*usable)(void);
-    } levels[] = {
-        {&kernels_avx512_bf16, has_bf16}, {&kernels_avx512, has_avx512}, {&kernels_avx2, has_avx2}};
+    } levels[] = {{&kernels_avx512_bf16, has_bf16},
+                  {&kernels_avx512, has_avx512},
+                  {&kernels_avx_vnni, has_avx_vnni},
+                  {&kernels_avx2, has_avx2}};
     __builtin_cpu_init();
     for (size_t i = 0; i < sizeof levels / sizeof *levels; i++) {
         if (name && strcmp(name, levels[i].kernels->name) != 0)
@@ -44,7 +54,7 @@ int kernels_choose(const char *name, const struct cpu_kernels **out, struct err 
     if (!name)
         return err_set(e, HP_EDEVICE, "this CPU has neither AVX2 nor AVX-512");
     err_set(e, HP_EINVAL, "there are no kernels \"%s\"", name);
-    return err_hint(e, "there are plain, avx2, avx512 and avx512_bf16");
+    return err_hint(e, "there are plain, avx2, avx_vnni, avx512 and avx512_bf16");
 }
 
 void kernels_features(char *out, size_t size)
@@ -57,6 +67,8 @@ void kernels_features(char *out, size_t size)
     n += (size_t)snprintf(out + n, size - n, "%s%s", n ? " " : "", feature)
     SAY("avx2");
     SAY("fma");
+    if (has_avx_vnni() && n < size)
+        n += (size_t)snprintf(out + n, size - n, " avx_vnni");
     SAY("avx512f");
     SAY("avx512bw");
     SAY("avx512vl");

@@ -11,6 +11,7 @@
 #include "agent/backend/backend.h"
 #include "agent/backend/cpu/blocks.h"
 #include "agent/backend/cpu/narrow.h"
+#include "agent/backend/cpu/words.h"
 
 enum {
     DOT_MAX_ROWS = 4,     /* rows of x that one call of `dot` takes */
@@ -65,6 +66,7 @@ struct cpu_kernels {
     void (*f32_to_q8_0)(const float *src, size_t n, uint8_t *out); /* loop_q8_0, to the bit */
     const struct narrow_kernels *narrow;                           /* for what leaves the device */
     const struct block_kernels *blocks; /* quantised weights where they lie */
+    const struct word_kernels *words;   /* plain formats and many rows; NULL where there is bf16 */
 
     /* out[r * out_stride + c] += sum over k of x[r * x_stride + k] * w[c][k], for up to
      * DOT_MAX_ROWS rows and `cols` rows of weights, w_stride bytes apart; k <= DOT_CHUNK, a whole
@@ -107,7 +109,7 @@ struct cpu_kernels {
                       size_t cols, bool accumulate, float *out, size_t out_stride);
 };
 
-extern const struct cpu_kernels kernels_avx2, kernels_avx512, kernels_avx512_bf16;
+extern const struct cpu_kernels kernels_avx2, kernels_avx_vnni, kernels_avx512, kernels_avx512_bf16;
 
 /* The best table that this CPU has, or that of `name` where one is given: HP_EDEVICE when the CPU
  * lacks it, HP_EINVAL for an unknown name. */

@@ -1,4 +1,5 @@
-/* The kernels for AVX2 with FMA and F16C: 8 floats to a vector, 16 vector registers. */
+/* The kernels for AVX2 with FMA and F16C: 8 floats to a vector, 16 vector registers; also where
+ * products of bytes have instructions of their own beside them (AVX-VNNI). */
 #include <immintrin.h>
 
 #include "agent/backend/cpu/kernels.h"
@@ -110,4 +111,9 @@ static inline void i_store_i16(int16_t *p, __m256 v)
 #define BLOCK_TABLE &blocks_avx2
 #include "agent/backend/cpu/kernels_simd.inc"
 
-const struct cpu_kernels kernels_avx2 = {.name = "avx2", COMMON_KERNELS, .attend = head_attend};
+const struct cpu_kernels kernels_avx2 = {
+    .name = "avx2", COMMON_KERNELS, .attend = head_attend, .words = &words_avx2};
+#undef BLOCK_TABLE
+#define BLOCK_TABLE &blocks_avx_vnni
+const struct cpu_kernels kernels_avx_vnni = {
+    .name = "avx_vnni", COMMON_KERNELS, .attend = head_attend, .words = &words_avx_vnni};

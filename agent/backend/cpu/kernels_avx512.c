@@ -349,7 +349,8 @@ static void attend_bf16(const struct attend_task *t)
     attend_end(t, &s);
 }
 
-const struct cpu_kernels kernels_avx512 = {.name = "avx512", COMMON_KERNELS, .attend = head_attend};
+const struct cpu_kernels kernels_avx512 = {
+    .name = "avx512", COMMON_KERNELS, .attend = head_attend, .words = &words_avx512};
 const struct cpu_kernels kernels_avx512_bf16 = {.name = "avx512_bf16",
                                                 COMMON_KERNELS,
                                                 .attend = attend_bf16,

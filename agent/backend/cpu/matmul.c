@@ -16,34 +16,11 @@ enum {
     ROW_SPLIT = 16,    /* threads share out rows rather than outputs when each gets so many */
 };
 
-/* The byte of a row of weights at which those of input k0 begin. */
-static size_t in_place_at(const struct device_weight *w, size_t k0)
-{
-    const struct dtype_info *info = dtype_info(w->dtype);
-    return k0 / info->block_elements * info->block_bytes;
-}
-
-/* Rows [c, c + n) of weights as floats, DOT_CHUNK apart, whole groups of those side by side. */
-static void in_place_unpack(const struct matmul_job *job, size_t c, size_t n_rows, size_t k0,
-                            size_t n, float *panel)
-{
-    const struct device_weight *w = job->w;
-    const struct cpu_kernels *k = job->device->kernels;
-    size_t at = in_place_at(w, k0), side = w->lanes ? w->lanes : 1;
-    for (size_t i = 0; i < n_rows; i += side) {
-        const uint8_t *rows = w->data + (c + i) * w->row_bytes + at * side;
-        if (w->lanes)
-            k->unpack_side[w->dtype](rows, n, panel + i * DOT_CHUNK, DOT_CHUNK);
-        else
-            kernels_unpack(k, w->dtype, rows, n, panel + i * DOT_CHUNK);
-    }
-}
-
 /* Outputs [begin, end) of all rows by floats of their weights, for inputs [k0, k0 + n). */
 static void in_place_many(const struct matmul_job *job, size_t begin, size_t end, size_t k0,
                           size_t n, float *panel)
 {
-    in_place_unpack(job, begin, end - begin, k0, n, panel);
+    matmul_in_place_unpack(job, begin, end - begin, k0, n, panel);
     for (size_t r = 0; r < job->rows; r += DOT_MAX_ROWS) {
         int rows = job->rows - r < DOT_MAX_ROWS ? (int)(job->rows - r) : DOT_MAX_ROWS;
         job->device->kernels->dot[DTYPE_F32](job->x + r * job->x_row + k0, job->x_row, rows,
@@ -58,7 +35,7 @@ static void in_place_side(const struct matmul_job *job, size_t begin, size_t end
                           size_t n)
 {
     const struct device_weight *w = job->w;
-    const uint8_t *group = w->data + begin * w->row_bytes + in_place_at(w, k0) * w->lanes;
+    const uint8_t *group = w->data + begin * w->row_bytes + matmul_in_place_at(w, k0) * w->lanes;
     for (size_t r = 0; r < job->rows; r += DOT_MAX_ROWS) {
         int rows = job->rows - r < DOT_MAX_ROWS ? (int)(job->rows - r) : DOT_MAX_ROWS;
         const float *x = job->x + r * job->x_row + k0;
@@ -79,7 +56,7 @@ static void in_place_few(const struct matmul_job *job, size_t begin, size_t end,
                          size_t n)
 {
     const struct device_weight *w = job->w;
-    size_t at = in_place_at(w, k0), stride = w->row_bytes;
+    size_t at = matmul_in_place_at(w, k0), stride = w->row_bytes;
     const uint8_t *weights = w->data + begin * stride + at, *next = NULL;
     if (end + (end - begin) <= w->rows) /* of the next group, in the order of memory */
         next = w->data + end * stride + at * (end - begin);
@@ -223,10 +200,16 @@ void cpu_matmul(struct stream *s, const struct device_op *op, const struct tenso
                              .accumulate = op->op->n_inputs > 1};
     if (job.accumulate)
         addend_place(&in[1], out);
+    bool in_floats = weight->form == FORM_IN_PLACE &&
+                     !matmul_by_words(s->device, weight->lanes, weight->columns, job.rows);
+    if (in_floats) /* and its product may lie where the inputs were that are made now */
+        s->device->made.form = INPUTS_NONE;
     if (weight->form == FORM_PANELS_BF16) {
         multiply_panels(&job);
     } else if (weight->form == FORM_BLOCKS) {
         matmul_blocks(&job);
+    } else if (!in_floats) {
+        matmul_words(&job);
     } else if (in_place_unpacks(s->device, weight, job.rows) &&
                !scratch_get_all(s->device, PANEL_OUTPUTS * DOT_CHUNK * sizeof(float))) {
         atomic_store(&job.failed, true);

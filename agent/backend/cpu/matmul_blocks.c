@@ -165,6 +165,8 @@ static bool tiles_make(struct matmul_job *job)
     if (!job->tiles_apart)
         return false;
     job->x_tiles = (uint8_t *)(job->tiles_apart + (job->rows + BLOCK_TILE - 1) / BLOCK_TILE);
+    if (matmul_inputs_are_there(job, INPUTS_TILES))
+        return true;
     job->parts = threads_parts(d->threads, job->rows, BLOCK_TILE, 0);
     threads_run(d->threads, job->parts.count, tiles_part, job);
     return true;
@@ -180,7 +182,7 @@ size_t matmul_panel_rows(const struct cpu_device *d, enum dtype t)
   avx2[DTYPE_COUNT] = {
       [DTYPE_Q3_K] = 8, [DTYPE_Q5_K] = 8,  [DTYPE_Q6_K] = 8,  [DTYPE_Q4_0] = 8, [DTYPE_Q5_0] = 8,
       [DTYPE_Q5_1] = 8, [DTYPE_MXFP4] = 8, [DTYPE_Q4_K] = 12, [DTYPE_Q4_1] = 12};
-    size_t rows = (d->kernels->blocks == &blocks_avx2 ? avx2 : avx512)[t];
+    size_t rows = (d->kernels->blocks == &blocks_avx512 ? avx512 : avx2)[t];
     return rows ? rows : BLOCKS_PANEL_ROWS_MOST;
 }
 

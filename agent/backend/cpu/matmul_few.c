@@ -62,6 +62,8 @@ static bool inputs_quantise(struct matmul_job *job)
     job->x_blocks = scratch_get(d, &d->inputs, matmul_few_bytes(job->rows, job->w->columns));
     if (!job->x_blocks)
         return false;
+    if (matmul_inputs_are_there(job, INPUTS_FEW))
+        return true;
     job->parts = threads_parts(d->threads, job->rows, BLOCK_MAX_ROWS, 0);
     if (job->rows <= BLOCK_MAX_ROWS)
         quantise_part(job, 0, 0);

@@ -1,4 +1,4 @@
-/* What is done to inputs and outputs of a matrix product beside the product. */
+/* What is done to weights, inputs and outputs of a matrix product beside the product. */
 #include <string.h>
 
 #include "agent/backend/cpu/matmul_int.h"
@@ -9,6 +9,17 @@ void matmul_add_bias(const struct matmul_job *job, size_t first_row, size_t end_
     for (size_t r = first_row; r < end_row && job->bias; r++)
         for (size_t c = begin; c < end; c++)
             job->out[r * job->w->rows + c] += job->bias[c];
+}
+
+bool matmul_inputs_are_there(const struct matmul_job *job, enum inputs_form form)
+{
+    struct inputs_made *made = &job->device->made,
+                       now = {form, job->w->dtype, job->x, job->x_row, job->rows, job->w->columns};
+    bool there = made->form == form && made->x == now.x && made->x_row == now.x_row &&
+                 made->rows == now.rows && made->columns == now.columns &&
+                 (form != INPUTS_TILES || made->format == now.format);
+    *made = now;
+    return there;
 }
 
 static void to_bf16(const struct matmul_job *job, size_t begin, size_t end)
@@ -30,9 +41,26 @@ static void to_bf16_part(void *ctx, int thread, uint32_t part)
 
 void matmul_fill_bf16(struct matmul_job *job, bool alone)
 {
+    if (matmul_inputs_are_there(job, INPUTS_BF16))
+        return;
     job->parts = threads_parts(job->device->threads, job->rows, 1, 0);
     if (alone)
         to_bf16(job, 0, job->rows);
     else
         threads_run(job->device->threads, job->parts.count, to_bf16_part, job);
+}
+
+void matmul_in_place_unpack(const struct matmul_job *job, size_t c, size_t n_rows, size_t k0,
+                            size_t n, float *panel)
+{
+    const struct device_weight *w = job->w;
+    const struct cpu_kernels *k = job->device->kernels;
+    size_t at = matmul_in_place_at(w, k0), side = w->lanes ? w->lanes : 1;
+    for (size_t i = 0; i < n_rows; i += side) {
+        const uint8_t *rows = w->data + (c + i) * w->row_bytes + at * side;
+        if (w->lanes)
+            k->unpack_side[w->dtype](rows, n, panel + i * DOT_CHUNK, DOT_CHUNK);
+        else
+            kernels_unpack(k, w->dtype, rows, n, panel + i * DOT_CHUNK);
+    }
 }

@@ -7,15 +7,16 @@
 struct matmul_job {
     struct cpu_device *device;
     const struct device_weight *w;
-    const float *bias;   /* [outputs] or NULL */
-    const float *x;      /* [rows, inputs] */
-    size_t x_row;        /* elements from one row of x to the next */
-    uint16_t *x_bf16;    /* [rows, x_stride] */
-    size_t x_stride;     /* inputs as our kernel has them padded, or as oneDNN has them not */
-    uint8_t *x_blocks;   /* [rows / BLOCK_MAX_ROWS]: of block_rows_bytes of so many */
-    uint8_t *x_tiles;    /* [rows / BLOCK_TILE]: of matmul_tile_bytes(inputs) */
-    size_t *tiles_apart; /* [rows / BLOCK_TILE]: how many inputs of a tile are apart */
-    float *out;          /* [rows, outputs] */
+    const float *bias;        /* [outputs] or NULL */
+    const float *x;           /* [rows, inputs] */
+    size_t x_row;             /* elements from one row of x to the next */
+    uint16_t *x_bf16;         /* [rows, x_stride] */
+    size_t x_stride;          /* inputs as our kernel has them padded, or as oneDNN has them not */
+    uint8_t *x_blocks;        /* [rows / BLOCK_MAX_ROWS]: of block_rows_bytes of so many */
+    uint8_t *x_tiles;         /* [rows / BLOCK_TILE]: of matmul_tile_bytes(inputs) */
+    struct word_run *x_words; /* [rows / WORD_TILE, inputs / WORD_RUN] */
+    size_t *tiles_apart;      /* [rows / BLOCK_TILE]: how many inputs of a tile are apart */
+    float *out;               /* [rows, outputs] */
     size_t rows;
     bool accumulate, by_rows;
     struct parts parts; /* of the rows, or of the outputs */
@@ -25,8 +26,24 @@ struct matmul_job {
 /* Adds the bias of outputs [begin, end) to rows [first_row, end_row). */
 void matmul_add_bias(const struct matmul_job *job, size_t first_row, size_t end_row, size_t begin,
                      size_t end);
+/* Whether the device's inputs are this job's already, by the product just before it; they count as
+ * these from now on. */
+bool matmul_inputs_are_there(const struct matmul_job *job, enum inputs_form form);
 /* Fills x_bf16 from x, zeros up to x_stride; on the calling thread alone, or on all. */
 void matmul_fill_bf16(struct matmul_job *job, bool alone);
+
+/* The byte of a row of weights at which those of input k0 begin. */
+static inline size_t matmul_in_place_at(const struct device_weight *w, size_t k0)
+{
+    const struct dtype_info *info = dtype_info(w->dtype);
+    return k0 / info->block_elements * info->block_bytes;
+}
+/* Rows [c, c + n) of weights in place as floats, DOT_CHUNK apart, whole groups of those side by
+ * side; inputs [k0, k0 + n) of them. */
+void matmul_in_place_unpack(const struct matmul_job *job, size_t c, size_t n_rows, size_t k0,
+                            size_t n, float *out);
+/* matmul_words.c: plain formats that lie side by side, where matmul_by_words says so */
+void matmul_words(struct matmul_job *job);
 
 /* matmul_blocks.c: weights of FORM_BLOCKS, any number of rows */
 void matmul_blocks(struct matmul_job *job);

@@ -254,5 +254,7 @@ void cpu_op_release(struct device_op **op)
 void cpu_op_run(struct stream *s, const struct device_op *op, const struct tensor *inputs,
                 const struct tensor *outputs, const struct op_batch *batch)
 {
+    if (op->op->kind != OP_MATMUL)
+        s->device->made.form = INPUTS_NONE;
     ops[op->op->kind](s, op, inputs, outputs, batch);
 }

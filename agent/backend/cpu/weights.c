@@ -21,8 +21,6 @@
 #include "agent/backend/cpu/cpu_int.h"
 
 enum {
-    BF16_LEAST_VALUES = 1 << 18, /* a smaller matrix stays in the cache: bf16 would save nothing
-                                    there and round all the same */
     PAIR_STRIDE =
         DOT_CHUNK +
         32, /* of rows while packing: a power of two would put them all into the same cache sets */
@@ -48,8 +46,7 @@ static enum weight_form form_of(const struct cpu_device *d, const struct weight 
 {
     if (use == WEIGHT_VECTOR || use == WEIGHT_VECTOR_OF_ONE)
         return FORM_F32;
-    if (use == WEIGHT_ROWS || f32 ||
-        weight_rows(w, use) * weight_columns(w, use) < BF16_LEAST_VALUES)
+    if (use == WEIGHT_ROWS || f32 || weight_rows(w, use) * weight_columns(w, use) < d->least_values)
         return FORM_IN_PLACE;
     if (d->kernels->blocks->dot[w->dtype])
         return FORM_BLOCKS;
@@ -64,7 +61,7 @@ static size_t lanes_of(const struct cpu_device *d, const struct weight *w, enum 
     if (form == FORM_BLOCKS)
         return d->kernels->blocks->lanes;
     bool own = form == FORM_IN_PLACE && !f32 && use == WEIGHT_MATMUL && w->stored == WEIGHT_PLAIN &&
-               weight_rows(w, use) * weight_columns(w, use) >= BF16_LEAST_VALUES;
+               weight_rows(w, use) * weight_columns(w, use) >= d->least_values;
     return own && d->kernels->dot_side[w->dtype] &&
                    weight_columns(w, use) % d->kernels->side_values == 0
                ? SIDE_ROWS
@@ -128,6 +125,8 @@ uint64_t cpu_matmul_scratch_bytes(const struct device *device, const struct weig
         if (few < rows && matmul_tiles_bytes(rows, columns) > bytes)
             bytes = matmul_tiles_bytes(rows, columns);
     }
+    if (form == FORM_IN_PLACE && matmul_by_words(d, lanes_of(d, w, use, f32), columns, rows))
+        bytes = word_tiles_bytes(rows, columns);
     return bytes > d->inputs.bytes ? bytes - d->inputs.bytes : 0;
 }
 
@@ -436,7 +435,7 @@ int cpu_weight_load(struct device *device, const struct weight *source, enum wei
     w->columns = weight_columns(source, use);
     w->row_bytes = w->columns / info->block_elements * info->block_bytes;
     w->lanes = lanes_of(d, source, use, f32);
-    bool own = !f32 && use == WEIGHT_MATMUL && w->rows * w->columns >= BF16_LEAST_VALUES;
+    bool own = !f32 && use == WEIGHT_MATMUL && w->rows * w->columns >= d->least_values;
     rc = use == WEIGHT_MATMUL_TURNED || source->stored != WEIGHT_PLAIN
              ? load_copied(d, source, w, e)
              : load_in_form(d, source, w, own, e);

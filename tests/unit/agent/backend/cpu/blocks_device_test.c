@@ -137,7 +137,7 @@ static void check_matrix(struct device *d, const struct matrix *m, bool f32)
 
 TEST(products_are_right_in_every_quantised_format_at_its_own_size)
 {
-    static const char *const kernels[] = {"plain", "avx2", "avx512", "avx512_bf16"};
+    static const char *const kernels[] = {"plain", "avx2", "avx_vnni", "avx512", "avx512_bf16"};
     for (int t = 0; t < DTYPE_WEIGHT_COUNT; t++) {
         if (dtype_info((enum dtype)t)->block_elements == 1)
             continue;
@@ -158,11 +158,11 @@ TEST(products_are_right_in_every_quantised_format_at_its_own_size)
 /* More inputs than one panel has. */
 TEST(products_of_many_inputs_are_summed_over_their_chunks)
 {
-    static const char *const kernels[] = {"avx2", "avx512_bf16"};
+    static const char *const kernels[] = {"avx2", "avx_vnni", "avx512_bf16"};
     static const enum dtype types[] = {DTYPE_Q8_0, DTYPE_Q6_K};
     for (size_t t = 0; t < 2; t++) {
         struct matrix m = matrix_make(types[t], LONG_OUTPUTS, LONG_INPUTS);
-        for (size_t k = 0; k < 2; k++) {
+        for (size_t k = 0; k < sizeof kernels / sizeof *kernels; k++) {
             struct device *d = open_cpu(kernels[k], 2);
             if (d)
                 check_matrix(d, &m, false);

@@ -10,7 +10,7 @@
 #include "common/env.h"
 #include "tests/test.h"
 
-static const char *const levels[] = {"avx2", "avx512"};
+static const char *const levels[] = {"avx2", "avx_vnni", "avx512"};
 enum { LEVELS = sizeof levels / sizeof *levels, INPUTS_MOST = 1024 };
 
 static const struct block_kernels *level(const char *name)

@@ -154,21 +154,21 @@ static void check_product(struct device *d, struct product_data *p, bool f32)
 
 TEST(products_are_right_in_every_form_and_on_any_number_of_threads)
 {
-    static const char *const kernels[] = {"plain", "avx2", "avx512", "avx512_bf16"};
+    static const char *const kernels[] = {"plain", "avx2", "avx_vnni", "avx512", "avx512_bf16"};
     /* The larger ones are packed for bf16; the odd ones leave panels and chunks half full. */
     static const struct product_case cases[] = {
         {1, 3, 5, false, false},      {1, 130, 33, true, true},     {9, 65, 600, false, true},
         {70, 64, 64, true, false},    {1, 520, 520, false, true},   {3, 513, 515, true, false},
         {7, 513, 515, true, true},    {15, 1000, 300, false, true}, {33, 515, 514, true, false},
         {12, 600, 513, false, false}, {1, 515, 528, true, true},    {6, 513, 1040, false, true},
-        {9, 519, 528, true, false},
+        {9, 519, 528, true, false},   {40, 530, 512, true, false},  {57, 518, 544, false, true},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct product_data p = product_by_hand(&cases[i]);
         size_t n = cases[i].rows * cases[i].outputs;
         float *f32 = calloc(n, sizeof *f32);
         assert_non_null(f32);
-        for (size_t k = 0; k < 4; k++)
+        for (size_t k = 0; k < sizeof kernels / sizeof *kernels; k++)
             for (int threads = 1; threads <= 2; threads++) {
                 struct device *d = open_cpu(kernels[k], threads, 0);
                 if (d) {
@@ -176,8 +176,10 @@ TEST(products_are_right_in_every_form_and_on_any_number_of_threads)
                     memcpy(f32, p.out, n * sizeof *f32);
                     check_product(d, &p, false);
                 }
-                /* Without bf16 rows of large matrices lie side by side, and that is all. */
-                if (d && strcmp(kernels[k], "avx512_bf16") != 0)
+                /* Without bf16 rows of large matrices lie side by side, and that is all, but for
+                 * many rows, which are multiplied by integers. */
+                bool by_words = cases[i].rows >= 40 && cases[i].inputs % 32 == 0;
+                if (d && strcmp(kernels[k], "avx512_bf16") != 0 && !by_words)
                     assert_memory_equal(p.out, f32, n * sizeof *f32);
                 device_close(&d);
             }
