@@ -2,7 +2,9 @@
 
 The models are those that tests/models/make_models.py makes, those of $HP_GOLDEN (default ../shared/golden), and the demo model with its exact
 answers (../shared/demo, or examples/demo-model)."""
+import contextlib
 import glob
+import itertools
 import json
 import os
 import re
@@ -128,18 +130,63 @@ def logits_of(model, ids, *options):
         return np.load(path)
 
 
-def logits_within(folder, bound, *options, files=files_of):
+def log_softmax(x):
+    x = x - x.max(axis=1, keepdims=True)
+    return x - np.log(np.exp(x).sum(axis=1, keepdims=True))
+
+
+def divergence(got, wanted):
+    """Mean KL divergence of a row from the one that is wanted, in nats."""
+    p, q = log_softmax(wanted.astype(np.float64)), log_softmax(got.astype(np.float64))
+    return float((np.exp(p) * (p - q)).sum(axis=1).mean())
+
+
+def logits_within(folder, bound, *options, files=files_of, ways=((),), nats=None):
+    """Every prompt in its share of `ways`, further options; `nats` bounds the mean divergence from what the file's own values give."""
     need_verb("logits")
     expected = expected_of(folder)
+    n = len(expected["prompts"])
     for model in files(folder):
         rounded = expected.get("rounded_weights", {}).get(kind_of(model))
         names = rounded or [p["logits"] for p in expected["prompts"]]
-        for p, name in zip(expected["prompts"], names):
-            wanted, got = np.load(os.path.join(folder, name)), logits_of(model, p["ids"], *options)
+        losses = []
+        for i, way in ((i, way) for i in range(n) for way in (ways[i::n] if len(ways) > 1 else ways)):
+            p, name = expected["prompts"][i], names[i]
+            wanted, got = np.load(os.path.join(folder, name)), logits_of(model, p["ids"], *options, *way)
             same(f"{model}: shape", got.shape, wanted.shape)
             error = float(np.abs(got - wanted).max() / np.abs(wanted).max())
-            print(f"# {os.path.relpath(model, os.path.dirname(folder))} {name}: {error:.1e} of the largest")
-            assert got.dtype == np.float32 and error <= bound, f"{model}: {name}: {error:.2e} of the largest, {bound:.0e} is allowed"
+            losses.append(divergence(got, wanted))
+            print(f"# {os.path.relpath(model, os.path.dirname(folder))} {name} {' '.join(map(str, way))}: {error:.1e} of the largest, {losses[-1]:.1e} nats")
+            assert got.dtype == np.float32 and (bound is None or error <= bound), f"{model}: {name} {way}: {error:.2e} of the largest, {bound:.0e} is allowed"
+        assert nats is None or np.mean(losses) <= nats, f"{model}: {np.mean(losses):.1e} nats on average, {nats:.0e} are allowed"
+
+
+@contextlib.contextmanager
+def every_matrix_as_a_large_one():
+    """`auto` leaves small matrices in float32, and all of these models' are small."""
+    os.environ["HP_TEST_LEAST_VALUES"] = "512"
+    try:
+        yield
+    finally:
+        del os.environ["HP_TEST_LEAST_VALUES"]
+
+
+def has_kernels(name):
+    """Whether this CPU can run them."""
+    run = subprocess.run([HPCTL, "model", "logits", os.path.join(MADE, "spm", "hf"), "--ids", "1", "-o", "/dev/null", "--kernels", name], capture_output=True)
+    assert run.returncode == 0 or b"cannot run the" in run.stderr, run.stderr
+    return run.returncode == 0
+
+
+FAST_KERNELS = ([], ["--kernels", "avx2"])
+
+
+def is_mixture(folder):
+    return any(layer["class"] == "moe" for layer in json.loads(hpctl("model", "describe", files_of(folder)[0], "-o", "json"))["layers"])
+
+
+# Each number of stages with each length of slices, shared out among a model's prompts.
+CUTS = [("--stages", stages, "--slice", tokens) for stages, tokens in itertools.product((1, 2, 3, 5), (1, 7, 64))]
 
 
 def logits_in_float32_are_the_known_ones(folder):
@@ -147,12 +194,19 @@ def logits_in_float32_are_the_known_ones(folder):
 
 
 def logits_over_stages_and_slices_are_the_known_ones(folder):
-    for stages, slice_tokens in ((3, 7), (2, 1), (5, 0)):
-        logits_within(folder, 1e-4, "--compute", "f32", "--stages", stages, "--slice", slice_tokens)
+    logits_within(folder, 1e-4, "--compute", "f32", ways=CUTS)
 
 
 def logits_of_the_fast_path_are_close(folder):
-    logits_within(folder, 0.03)
+    logits_within(folder, 0.03, nats=1e-3)
+
+
+def logits_of_matrices_that_count_as_large_are_close(folder):
+    """The models are so narrow (48 to 128) and random that roundings hardly cancel: more is allowed than real ones lose (tests/proc/real_model_test.py). What mixtures give may
+    differ wholly where rounding chooses another expert: they are judged by divergence alone."""
+    with every_matrix_as_a_large_one():
+        for kernels in FAST_KERNELS:
+            logits_within(folder, None if is_mixture(folder) else 0.08, *kernels, nats=1e-2)
 
 
 def logits_of_the_plain_loops_are_the_known_ones(folder):
@@ -174,7 +228,7 @@ def greedy_ids_are_the_known_ones(folder):
 
 TEXT_CLAIMS = [text_becomes_the_same_ids_and_back, chat_becomes_the_same_text_and_ids]
 CLAIMS = [describe_agrees_with_itself, *TEXT_CLAIMS, logits_in_float32_are_the_known_ones,
-          logits_over_stages_and_slices_are_the_known_ones, logits_of_the_fast_path_are_close,
+          logits_over_stages_and_slices_are_the_known_ones, logits_of_the_fast_path_are_close, logits_of_matrices_that_count_as_large_are_close,
           logits_of_the_plain_loops_are_the_known_ones, greedy_ids_are_the_known_ones]
 
 
@@ -376,12 +430,12 @@ def quantised_files(folder):
     return [f for f in sorted(glob.glob(os.path.join(folder, "model-*.gguf"))) if kind_of(f) != "f32"]
 
 
-def quantised_logits_within(bound, *options):
+def quantised_logits_within(bound, *options, **limits):
     files = quantised_files(QUANTISED)
     if not files:
         skip("the quantised models are not there (HP_GOLDEN points at models with known answers)")
     same("kinds", [kind_of(f) for f in files], sorted(expected_of(QUANTISED)["rounded_weights"]))
-    logits_within(QUANTISED, bound, *options, files=quantised_files)
+    logits_within(QUANTISED, bound, *options, files=quantised_files, **limits)
 
 
 @test
@@ -390,8 +444,8 @@ def logits_of_quantised_weights_are_those_of_their_values():
 
 
 @test
-def logits_of_quantised_weights_over_three_stages_are_those_of_their_values():
-    quantised_logits_within(1e-4, "--compute", "f32", "--stages", "3", "--slice", "7")
+def logits_of_quantised_weights_over_stages_and_slices_are_those_of_their_values():
+    quantised_logits_within(1e-4, "--compute", "f32", ways=CUTS)
 
 
 @test
@@ -402,8 +456,9 @@ def logits_of_quantised_weights_by_plain_loops_and_avx2_are_those_of_their_value
 
 @test
 def logits_of_quantised_weights_on_the_fast_path_are_close():
-    for options in ([], ["--stages", "3", "--slice", "7"], ["--kernels", "avx512"], ["--kernels", "avx2"]):
-        quantised_logits_within(0.03, *options)
+    with every_matrix_as_a_large_one():
+        for options in ([], ["--stages", "3", "--slice", "7"], *(["--kernels", k] for k in ("avx512", "avx_vnni", "avx2") if has_kernels(k))):
+            quantised_logits_within(0.03, *options, nats=1e-3)
 
 
 @test
@@ -525,6 +580,20 @@ def a_model_in_parts_is_the_same_model_and_a_part_that_is_missing_is_named():
         os.remove(paths[2])
         exit_code, error = refusal(paths[0])
         assert exit_code == 4 and "m-00003-of-00003.gguf" in error["message"] and "part 3 of 3" in json.dumps(error), error
+
+
+@test
+def a_file_with_a_vocabulary_and_no_weights_can_be_tokenized():
+    source = os.path.join(MADE, "bpe", "model-q8_0.gguf")
+    with open(source, "rb") as f:
+        n_keys, keys, _ = gguf_pieces(f.read())
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "vocabulary.gguf")
+        with open(path, "wb") as f:
+            f.write(gguf_file(n_keys, keys, [], {}))
+        same("tokens", lines("tokenize", path, ["Hello there"]), lines("tokenize", source, ["Hello there"]))
+        run = subprocess.run([HPCTL, "model", "greedy", path, "--ids", "1", "--tokens", "1"], capture_output=True)
+        assert run.returncode == 1 and b"vocabulary.gguf" in run.stderr, run.stderr
 
 
 @test
