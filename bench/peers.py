@@ -6,7 +6,7 @@
 The peer is `llama-bench` of PATH, else the Python package `llama-cpp-python` of $HP_PEER_PYTHON, python3 of PATH or this interpreter. Without either this engine's figures
 are printed alone; nothing is downloaded. The models have random weights and are made once ($BENCH_DIR, default /tmp): LLaMA of 1.1 billion parameters (22 blocks, width 2048,
 32 heads, 4 for keys and values, MLP 5632, vocabulary 32000) in each format, and a mixture of 8 experts, 2 of them taken, of 0.6 billion (Q4_K_M).
---model measures a file of one's own instead, and HP_BENCH_KERNELS=avx2 this engine as on a CPU with AVX2 alone. Every figure stands beside what this machine gave in the same run: prefill as part of the cores' peak of multiply-adds, decode
+--model measures a file of one's own instead, and HP_BENCH_KERNELS=avx2 (avx_vnni) this engine as on a CPU with AVX2 alone (with AVX-VNNI). Every figure stands beside what this machine gave in the same run: prefill as part of the cores' peak of multiply-adds, decode
 as part of what they read from memory, and beside the load when it was taken. llama-bench warms up before each of its figures. Medians; a ratio is the median of the rounds' ratios, above 1 where this engine is faster."""
 import argparse
 import json
@@ -189,5 +189,5 @@ def main():
 
 if len(sys.argv) > 1 and sys.argv[1] == "--serve":
     serve_llama_cpp(sys.argv[2], int(sys.argv[3]))
-else:
+elif __name__ == "__main__":
     main()
