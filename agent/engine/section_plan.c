@@ -78,19 +78,29 @@ static uint32_t rows_most(const struct section_config *c, const struct graph_sec
     return most < UINT32_MAX ? (uint32_t)most : UINT32_MAX;
 }
 
+/* Whether experts are chosen by what the operator makes: rounding there would choose others. */
+static bool op_routes(const struct graph_section *s, int op)
+{
+    for (int i = op + 1; i < s->n_ops; i++)
+        if (s->ops[i]->kind == OP_ROUTE && s->ops[i]->inputs[0] == s->ops[op]->outputs[0])
+            return true;
+    return false;
+}
+
 static void weights_fill(const struct section_config *c, struct section_plan *p, struct use *united)
 {
     const struct backend *b = c->device->backend;
     uint32_t rows = rows_most(c, &p->section);
     for (int i = 0; i < p->n_weights; i++) {
         const struct use *u = &united[i];
+        bool f32 = c->f32 || op_routes(&p->section, u->place / OP_WEIGHTS_MAX);
         p->weights[i] = (struct section_weight){
-            u->source, u->use, b->weight_resident_bytes(c->device, u->source, u->use, c->f32)};
+            u->source, u->use, f32, b->weight_resident_bytes(c->device, u->source, u->use, f32)};
         p->weight_of[u->place] = i;
         p->weight_bytes += p->weights[i].resident_bytes;
         bool product = u->use == WEIGHT_MATMUL || u->use == WEIGHT_MATMUL_TURNED;
         uint64_t scratch =
-            product ? b->matmul_scratch_bytes(c->device, u->source, u->use, c->f32, rows) : 0;
+            product ? b->matmul_scratch_bytes(c->device, u->source, u->use, f32, rows) : 0;
         p->scratch_bytes = scratch > p->scratch_bytes ? scratch : p->scratch_bytes;
     }
 }

@@ -38,6 +38,7 @@ int section_memory_check(const struct section_config *c, const struct section_ne
 struct section_weight {
     const struct weight *source;
     enum weight_use use;
+    bool f32; /* float32 arithmetic on it */
     uint64_t resident_bytes;
 };
 

@@ -65,7 +65,7 @@ static int weights_load(struct section_run *r, struct err *e)
         weights_want(&r->plan, &ahead);
         if (c->stop && atomic_load(c->stop))
             return err_set(e, HP_ECANCELED, "loading was stopped");
-        int rc = r->backend->weight_load(c->device, w->source, w->use, c->f32, &r->weights[i], e);
+        int rc = r->backend->weight_load(c->device, w->source, w->use, w->f32, &r->weights[i], e);
         if (rc < 0)
             return rc;
         done += w->resident_bytes;

@@ -162,9 +162,9 @@ def logits_within(folder, bound, *options, files=files_of, ways=((),), nats=None
 
 
 @contextlib.contextmanager
-def every_matrix_as_a_large_one():
+def every_matrix_as_a_large_one(least_values=1):
     """`auto` leaves small matrices in float32, and all of these models' are small."""
-    os.environ["HP_TEST_LEAST_VALUES"] = "512"
+    os.environ["HP_TEST_LEAST_VALUES"] = str(least_values)
     try:
         yield
     finally:
@@ -483,6 +483,16 @@ def a_scale_that_is_no_number_is_refused_with_file_tensor_and_block():
                 run = subprocess.run([HPCTL, "model", "greedy", path, "--ids", "1", "--tokens", "1", *options], capture_output=True)
                 said = run.stderr.decode()
                 assert run.returncode == 1 and path in said and "blk.1.ffn_gate.weight: block 3 " in said and "no number" in said, said
+
+
+@test
+def experts_are_chosen_in_float32_however_many_there_are():
+    folder = os.path.join(MORE_GOLDEN, "mixtral")
+    ids, made = expected_of(folder)["prompts"][3]["ids"], []
+    for least_values in (1, 512):  # a router has 192 values, other matrices have 1152 and more
+        with every_matrix_as_a_large_one(least_values):
+            made.append(logits_of(os.path.join(folder, "model-f32.gguf"), ids))
+    assert np.array_equal(*made)
 
 
 @test
