@@ -183,6 +183,7 @@ static int infer_send(struct infer_driver *d, size_t index, struct err *e)
     struct infer_result *to = &r->results[index];
     int model = r->plan->requests[index].model;
     const struct infer_target_model *m = &r->target->models[model];
+    const struct buffer *body = &m->bodies[index % (size_t)m->n_bodies];
     if (d->n_open >= r->most_open) {
         result_close(r, to, LOAD_UNSENT, "hpctl",
                      "had as many requests open as it may (--max-open, or its limit of files)");
@@ -197,8 +198,8 @@ static int infer_send(struct infer_driver *d, size_t index, struct err *e)
     s->head.size = 0;
     curl_easy_setopt(s->curl, CURLOPT_URL, d->urls[model]);
     curl_easy_setopt(s->curl, CURLOPT_HTTPHEADER, d->headers[model]);
-    curl_easy_setopt(s->curl, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)m->body.size);
-    curl_easy_setopt(s->curl, CURLOPT_POSTFIELDS, (const char *)m->body.data);
+    curl_easy_setopt(s->curl, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)body->size);
+    curl_easy_setopt(s->curl, CURLOPT_POSTFIELDS, (const char *)body->data);
     to->outcome = LOAD_OPEN;
     to->sent_s = driver_now_s(d);
     d->n_open++;

@@ -27,18 +27,21 @@ static enum ndarray_type type_named(const char *name)
 
 /* Numbers that a network takes wherever they go: fractions from -1 to 1, and 0 or 1 where they are
  * whole, which any table has rows for. */
-static void numbers_draw(struct ndarray *a, uint64_t *random)
+static void numbers_draw(struct ndarray *a, bool is_mask, uint64_t *random)
 {
     for (int64_t i = 0; i < a->count; i++) {
         double u = random_unit(random);
-        if (ndarray_type_is_float(a->type))
+        if (is_mask)
+            ndarray_set_i64(a, i, 1);
+        else if (ndarray_type_is_float(a->type))
             ndarray_set_f64(a, i, 2 * u - 1);
         else
             ndarray_set_i64(a, i, u < 0.5);
     }
 }
 
-static int input_draw(const json_t *input, uint64_t *random, struct ndarray *a, struct err *e)
+static int input_draw(const json_t *input, const struct infer_body_ask *ask, uint64_t *random,
+                      struct ndarray *a, struct err *e)
 {
     const json_t *shape = json_object_get(input, "shape");
     const char *name = string_member(input, "name");
@@ -52,12 +55,12 @@ static int input_draw(const json_t *input, uint64_t *random, struct ndarray *a, 
                        name);
     for (size_t d = 0; d < n; d++) {
         json_int_t size = json_integer_value(json_array_get(shape, d));
-        dims[d] = size > 0 ? size : 1;
+        dims[d] = size > 0 ? size : d > 0 && ask->length > 0 ? ask->length : 1;
     }
     int rc = ndarray_make(a, type, (int)n, dims, most_bytes, e);
     if (rc < 0)
         return err_at(e, "input \"%s\"", name);
-    numbers_draw(a, random);
+    numbers_draw(a, ask->mask && strcmp(ask->mask, name) == 0, random);
     return 0;
 }
 
@@ -72,16 +75,16 @@ static json_t *input_json(const json_t *input, const struct ndarray *a)
 }
 
 /* The list of inputs; their numbers are appended to `tensors`. */
-static int inputs_draw(const json_t *inputs, uint64_t seed, json_t *list, struct buffer *tensors,
-                       struct err *e)
+static int inputs_draw(const json_t *inputs, const struct infer_body_ask *ask, json_t *list,
+                       struct buffer *tensors, struct err *e)
 {
-    uint64_t random = seed * UINT64_C(0x9E3779B97F4A7C15) + 1;
+    uint64_t random = ask->seed * UINT64_C(0x9E3779B97F4A7C15) + 1;
     const json_t *input;
     size_t i;
     json_array_foreach(inputs, i, input)
     {
         struct ndarray a = {0};
-        int rc = input_draw(input, &random, &a, e);
+        int rc = input_draw(input, ask, &random, &a, e);
         if (rc == 0) {
             json_array_append_new(list, input_json(input, &a));
             buffer_append(tensors, a.data, ndarray_bytes(&a));
@@ -93,20 +96,29 @@ static int inputs_draw(const json_t *inputs, uint64_t seed, json_t *list, struct
     return 0;
 }
 
-int infer_body_make(const json_t *metadata, uint64_t seed, uint64_t timeout_us, struct buffer *out,
+/* Spaces are JSON, too: bodies of several lengths have one header. */
+static void json_append(const char *text, size_t room, struct buffer *out, size_t *json_bytes)
+{
+    size_t n = strlen(text);
+    buffer_append(out, text, n);
+    for (; n < room; n++)
+        buffer_append(out, " ", 1);
+    *json_bytes = n;
+}
+
+int infer_body_make(const json_t *metadata, const struct infer_body_ask *ask, struct buffer *out,
                     size_t *json_bytes, struct err *e)
 {
     struct buffer tensors = {0};
     json_t *list = json_array(), *root = json_pack("{s:{s:b, s:b}, s:O}", "parameters", "timings",
                                                    1, "binary_data_output", 1, "inputs", list);
-    int rc = inputs_draw(json_object_get(metadata, "inputs"), seed, list, &tensors, e);
-    if (timeout_us)
+    int rc = inputs_draw(json_object_get(metadata, "inputs"), ask, list, &tensors, e);
+    if (ask->timeout_us)
         json_object_set_new(json_object_get(root, "parameters"), "timeout",
-                            json_integer((json_int_t)timeout_us));
+                            json_integer((json_int_t)ask->timeout_us));
     char *text = rc == 0 ? json_dumps(root, JSON_COMPACT) : NULL;
     if (text) {
-        *json_bytes = strlen(text);
-        buffer_append(out, text, *json_bytes);
+        json_append(text, ask->json_room, out, json_bytes);
         buffer_append(out, tensors.data, tensors.size);
     }
     if (rc == 0 && (!text || out->failed || tensors.failed))
@@ -133,6 +145,22 @@ int infer_target_known(struct context *where, const char *name, bool *known, str
     return rc;
 }
 
+/* One body for each of its lengths, the longest first, all with JSON of one size. */
+static int bodies_make(const json_t *metadata, const json_t *said, struct infer_body_ask ask,
+                       struct infer_target_model *m, struct err *e)
+{
+    const json_t *lengths = json_object_get(said, "lengths");
+    size_t n = json_array_size(lengths);
+    int rc = 0;
+    ask.mask = json_string_value(json_object_get(said, "mask"));
+    for (size_t i = 0; rc == 0 && i < (n ? n : 1) && i < INFER_LENGTHS; i++) {
+        ask.length = json_integer_value(json_array_get(lengths, i));
+        rc = infer_body_make(metadata, &ask, &m->bodies[m->n_bodies++], &m->json_bytes, e);
+        ask.json_room = m->json_bytes;
+    }
+    return rc;
+}
+
 static int model_ask(struct context *where, const json_t *said, uint64_t seed, uint64_t timeout_us,
                      struct infer_target_model *m, struct err *e)
 {
@@ -145,7 +173,8 @@ static int model_ask(struct context *where, const json_t *said, uint64_t seed, u
     snprintf(path, sizeof path, "/v2/models/%s", m->name);
     int rc = http_get(where, path, &metadata, e);
     if (rc == 0)
-        rc = infer_body_make(metadata, seed, timeout_us, &m->body, &m->json_bytes, e);
+        rc = bodies_make(metadata, said,
+                         (struct infer_body_ask){.seed = seed, .timeout_us = timeout_us}, m, e);
     if (rc < 0)
         err_at(e, "%s", m->name);
     json_decref(metadata);
@@ -183,7 +212,8 @@ int infer_target_find(const struct infer_target *t, const char *name)
 void infer_target_free(struct infer_target *t)
 {
     for (int i = 0; i < t->n; i++)
-        buffer_free(&t->models[i].body);
+        for (int k = 0; k < t->models[i].n_bodies; k++)
+            buffer_free(&t->models[i].bodies[k]);
     json_decref(t->pools);
     *t = (struct infer_target){0};
 }

@@ -10,13 +10,15 @@
 #include "common/bytes.h"
 #include "hpctl/context.h"
 
-enum { INFER_MODELS = 64 };
+enum { INFER_MODELS = 64, INFER_LENGTHS = 16 };
 
 struct infer_target_model {
     const char *name; /* of `pools` */
     double weight, slo_s, planned_per_s;
-    struct buffer body; /* of every request */
-    size_t json_bytes;  /* of it; tensors follow */
+    /* Of requests by turns: one for each length that the model is served in, or one. */
+    struct buffer bodies[INFER_LENGTHS];
+    int n_bodies;
+    size_t json_bytes; /* of each; tensors follow */
 };
 
 struct infer_target {
@@ -37,9 +39,15 @@ int infer_target_ask(struct context *where, uint64_t seed, uint64_t timeout_us,
 int infer_target_find(const struct infer_target *t, const char *name);
 void infer_target_free(struct infer_target *t);
 
-/* {"parameters", "inputs"} and the tensors behind it, of what `metadata` (KServe's) says; sizes
- * that a model leaves free are 1. Returns as infer_target_ask. */
-int infer_body_make(const json_t *metadata, uint64_t seed, uint64_t timeout_us, struct buffer *out,
+struct infer_body_ask {
+    uint64_t seed, timeout_us;
+    int64_t length;   /* of sizes that the model leaves free, but for the batch: 0 as 1 */
+    const char *mask; /* an input that is 1 everywhere; NULL: none */
+    size_t json_room; /* its JSON is so long at least */
+};
+/* {"parameters", "inputs"} and the tensors behind it, of what `metadata` (KServe's) says. Returns
+ * as infer_target_ask. */
+int infer_body_make(const json_t *metadata, const struct infer_body_ask *ask, struct buffer *out,
                     size_t *json_bytes, struct err *e);
 
 #endif

@@ -30,6 +30,16 @@ static json_t *plan_json(const struct pool_plan *p)
                      shares, "plan", p->report);
 }
 
+static void lengths_describe(const struct pool_model *m, json_t *row)
+{
+    json_t *lengths = json_array();
+    for (int i = 0; i < m->n_lengths; i++)
+        json_array_append_new(lengths, json_integer(m->lengths[i]));
+    json_object_set_new(row, "lengths", lengths);
+    if (*m->mask)
+        json_object_set_new(row, "mask", json_string(m->mask));
+}
+
 static json_t *model_json(const struct pool_service *s, const struct pool_spec *spec, int i)
 {
     const struct pool_model *m = &spec->models[i];
@@ -37,18 +47,21 @@ static json_t *model_json(const struct pool_service *s, const struct pool_spec *
     const struct dispatch_model *planned =
         s->current && s->current->spec == spec ? &s->current->topology.models[i] : NULL;
     uint64_t answered = n->on_time + n->late, over = answered + n->dropped + n->failed;
-    return json_pack("{s:s, s:f, s:f, s:f, s:b, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f}",
-                     "name", m->facts.name, "slo_s", spec->workload.models[i].slo_s, "weight",
-                     spec->workload.models[i].weight, "planned_per_s",
-                     planned ? planned->rate : 0.0, "serves",
-                     planned && pool_plan_serves(s->current, i), "arrived", (json_int_t)n->arrived,
-                     "on_time", (json_int_t)n->on_time, "late", (json_int_t)n->late, "dropped",
-                     (json_int_t)n->dropped, "failed", (json_int_t)n->failed, "attainment",
-                     over ? (double)n->on_time / (double)over : 1.0, "batch",
-                     n->batches ? (double)n->batched / (double)n->batches : 0.0, "total_s",
-                     answered ? (double)n->total_ns * 1e-9 / (double)answered : 0.0, "queue_s",
-                     answered ? (double)n->queue_ns * 1e-9 / (double)answered : 0.0, "compute_s",
-                     answered ? (double)n->compute_ns * 1e-9 / (double)answered : 0.0);
+    json_t *row = json_pack(
+        "{s:s, s:f, s:f, s:f, s:b, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f}", "name",
+        m->facts.name, "slo_s", spec->workload.models[i].slo_s, "weight",
+        spec->workload.models[i].weight, "planned_per_s", planned ? planned->rate : 0.0, "serves",
+        planned && pool_plan_serves(s->current, i), "arrived", (json_int_t)n->arrived, "on_time",
+        (json_int_t)n->on_time, "late", (json_int_t)n->late, "dropped", (json_int_t)n->dropped,
+        "failed", (json_int_t)n->failed, "attainment",
+        over ? (double)n->on_time / (double)over : 1.0, "batch",
+        n->batches ? (double)n->batched / (double)n->batches : 0.0, "total_s",
+        answered ? (double)n->total_ns * 1e-9 / (double)answered : 0.0, "queue_s",
+        answered ? (double)n->queue_ns * 1e-9 / (double)answered : 0.0, "compute_s",
+        answered ? (double)n->compute_ns * 1e-9 / (double)answered : 0.0);
+    if (row && m->n_lengths)
+        lengths_describe(m, row);
+    return row;
 }
 
 /* No agent is left that it could use. */

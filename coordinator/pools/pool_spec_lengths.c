@@ -87,6 +87,7 @@ int pool_lengths_read(const struct json_at *at, struct arena *arena, struct pool
     if (!json_find(at, "lengths", &list))
         return lengths_missing(at, m, e);
     int rc = json_as_array(&list, &n, e);
+    rc = rc < 0 ? rc : json_opt_string(at, "mask", "", &m->mask, e);
     if (rc == 0 && (n == 0 || n > MESSAGE_MAX_SIZES))
         rc = json_fail(&list, e, "%zu lengths; 1 to %d are served", n, MESSAGE_MAX_SIZES);
     if (rc < 0)

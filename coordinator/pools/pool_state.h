@@ -53,7 +53,8 @@ struct pool_model {
     int n_lengths;                       /* 0: it has one size */
     const int *input_axes, *output_axes; /* which dimension is the length; -1: none */
     struct profile *profiles;            /* [n_lengths]; the first is empty: the workload has it */
-    bool is_text;                        /* a language model, whose inputs are made of texts */
+    const char *mask;        /* the input that is 0 where a request was padded; "": not said */
+    bool is_text;            /* a language model, whose inputs are made of texts */
     struct model_slot *slot; /* its tokenizer; NULL: it is none, or that could not be ... */
     struct err slot_error;   /* ... for this */
     struct pool_counts counts;

@@ -159,6 +159,9 @@ def texts_are_embedded_by_pools_in_buckets_of_lengths_as_the_model_does_alone():
             scores_are_the_known_ones(c)
             report = c.hpctl("load", "bert", "--rate", "40", "--seconds", "1")
             assert report["attainment"] >= 0.9, report
+            told = c.hpctl("pools")
+            assert {tuple(m["lengths"]) for m in told["models"]} == {(96, 16)} and {m["mask"] for m in told["models"]} == {"attention_mask"}, told["models"]
+            assert all(s["batches"] > 0 and 0.2 < s["actual_s"] / s["planned_s"] < 5 for s in told["current"]["shares"]), told["current"]["shares"]
             c.kill("coordinator")
             c.hpctl("local", "start", "--coordinator")
             c.wait("pools serve again", lambda: embed(c, "bert", texts[0])[0] == 200)

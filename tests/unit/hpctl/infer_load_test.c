@@ -85,6 +85,36 @@ TEST(a_file_of_models_keeps_its_pace_or_is_stretched)
     assert_non_null(strstr(e.text, "no model \"c\""));
 }
 
+TEST(a_body_of_a_length_has_a_mask_of_ones_and_a_head_as_long_as_others)
+{
+    static const struct infer_tensor inputs[] = {{"input_ids", ND_I64, 2, {-1, -1}},
+                                                 {"attention_mask", ND_I64, 2, {-1, -1}}};
+    static const struct infer_model model = {"m", inputs, inputs, 2, 1, 1 << 20};
+    struct buffer said = {0};
+    struct err e = {0};
+    size_t json_bytes, before = 0;
+    infer_metadata_write(&model, &said);
+    json_t *metadata = json_loads(buffer_cstr(&said), 0, NULL);
+    for (int64_t length = 9317; length > 0; length /= 11) {
+        const struct infer_body_ask ask = {
+            .seed = 1, .length = length, .mask = "attention_mask", .json_room = before};
+        struct buffer body = {0};
+        struct infer_request r;
+        assert_int_equal(infer_body_make(metadata, &ask, &body, &json_bytes, &e), 0);
+        assert_true(before == 0 || json_bytes == before);
+        before = json_bytes;
+        if (infer_request_read(&model, &body, json_bytes, &r, &e) < 0)
+            fail_msg("%s", e.text);
+        for (int i = 0; i < 2; i++)
+            assert_true(r.inputs[i].dims[0] == 1 && r.inputs[i].dims[1] == length);
+        for (int64_t i = 0; i < length; i++)
+            assert_int_equal(ndarray_i64(&r.inputs[1], i), 1);
+        infer_request_free(&r);
+    }
+    json_decref(metadata);
+    buffer_free(&said);
+}
+
 TEST(a_body_has_tensors_that_fit_and_asks_for_its_times)
 {
     static const struct infer_tensor inputs[] = {{"pix\"els", ND_F32, 2, {-1, 3}},
@@ -92,12 +122,13 @@ TEST(a_body_has_tensors_that_fit_and_asks_for_its_times)
     static const struct infer_tensor outputs[] = {{"y", ND_F32, 1, {-1}}};
     static const struct infer_model model = {"m", inputs, outputs, 2, 1, 1024};
     struct buffer said = {0}, body = {0};
+    static const struct infer_body_ask ask = {.seed = 1, .timeout_us = 5000};
     struct infer_request r;
     struct err e = {0};
     size_t json_bytes;
     infer_metadata_write(&model, &said);
     json_t *metadata = json_loads(buffer_cstr(&said), 0, NULL);
-    assert_int_equal(infer_body_make(metadata, 1, 5000, &body, &json_bytes, &e), 0);
+    assert_int_equal(infer_body_make(metadata, &ask, &body, &json_bytes, &e), 0);
     assert_int_equal(body.size, json_bytes + 12 + 16);
     if (infer_request_read(&model, &body, json_bytes, &r, &e) < 0)
         fail_msg("%s", e.text);
@@ -107,7 +138,7 @@ TEST(a_body_has_tensors_that_fit_and_asks_for_its_times)
     infer_request_free(&r);
     json_decref(metadata);
     metadata = json_pack("{s:[{s:s}]}", "inputs", "name", "x");
-    assert_int_equal(infer_body_make(metadata, 1, 0, &body, &json_bytes, &e), HP_EUNSUPPORTED);
+    assert_int_equal(infer_body_make(metadata, &ask, &body, &json_bytes, &e), HP_EUNSUPPORTED);
     assert_non_null(strstr(e.text, "\"x\""));
     json_decref(metadata);
     buffer_free(&said);
@@ -244,6 +275,7 @@ int main(void)
         cmocka_unit_test(models_arrive_in_their_proportions_and_come_again_with_the_seed),
         cmocka_unit_test(a_file_of_models_keeps_its_pace_or_is_stretched),
         cmocka_unit_test(a_body_has_tensors_that_fit_and_asks_for_its_times),
+        cmocka_unit_test(a_body_of_a_length_has_a_mask_of_ones_and_a_head_as_long_as_others),
         cmocka_unit_test(
             attainment_counts_from_arrival_and_what_was_planned_stands_beside_what_was),
         cmocka_unit_test(every_request_and_every_batch_is_drawn_once_as_planned_and_as_it_was),
