@@ -39,7 +39,7 @@ FAULTS = [
     ("a sequence is tied to its copy for ever", "coordinator/replication.c", "    sequence_untie(s);\n", ""),
     ("an agent that comes and goes is taken each time", "coordinator/lifecycle_members.c", "            flapping_note(c, m);\n", "            (void)m;\n"),
     ("an agent that comes and goes is brought back each time", "coordinator/regrowth.c", " && !flapping_in(c, d->wish)", ""),
-    ("what an agent held of a place before is never unloaded", "coordinator/stage_reports.c", "if (!d || old || d->state == DEPLOYMENT_STOPPING)", "if (d && d->state == DEPLOYMENT_STOPPING)"),
+    ("what an agent held of a place before is never unloaded", "coordinator/stage_reports.c", "if (!d || old || d->state == DEPLOYMENT_STOPPING)", "if (d && !old && d->state == DEPLOYMENT_STOPPING)"),
     ("the last stage forgets what it said when a sequence ends", "agent/core_sequences.c", "    core_stream_left(c, s, own);\n", ""),
 ]
 

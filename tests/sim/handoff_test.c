@@ -326,7 +326,8 @@ TEST(what_runs_on_a_drained_agent_goes_on_elsewhere_with_its_keys_and_values)
         is_clean_of(&s, "toy", 1000);
         sim_close(&s);
     }
-    assert_true(moved >= 10); /* some end before */
+    printf("# %llu moved of 30 times what ran\n", (unsigned long long)moved);
+    assert_true(moved >= 12); /* many end before */
 }
 
 struct handoff_toll {

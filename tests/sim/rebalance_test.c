@@ -50,7 +50,7 @@ static void deploy_narrow(struct sim *s, uint64_t seed)
 TEST(what_runs_goes_to_the_better_place_and_no_token_is_lost)
 {
     json_int_t moved = 0;
-    for (uint64_t seed = 900; seed < 908; seed++) {
+    for (uint64_t seed = 900; seed < 940; seed++) {
         struct sim s;
         deploy_narrow(&s, seed);
         assert_int_equal(sim_ask_wait(&s, "rebalance", wish(true), NULL), 0);
@@ -73,7 +73,8 @@ TEST(what_runs_goes_to_the_better_place_and_no_token_is_lost)
         is_clean_of(&s, "toy", 1000);
         sim_close(&s);
     }
-    assert_true(moved >= 8); /* some end before */
+    printf("# %lld moved of 40 times what ran\n", (long long)moved);
+    assert_true(moved >= 14); /* some end before */
 }
 
 struct rebalance_toll {
