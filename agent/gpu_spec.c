@@ -92,8 +92,8 @@ int gpu_specs_divide(const struct gpu_spec *specs, const char *const *texts, int
                              e, HP_EUSAGE,
                              "--device %s: the devices before it leave no such share of cuda:%d",
                              texts[own], s->ordinal);
-        devices[own].part =
-            s->of == 1 ? (struct device_part){0} : (struct device_part){cut, first, cut / s->of};
+        if (s->of > 1)
+            devices[own].part = (struct device_part){cut, first, cut / s->of};
         name_give(specs, n, own, devices[own].name);
     }
     return 0;

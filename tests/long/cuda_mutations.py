@@ -184,8 +184,8 @@ FAULTS = [
     ("host: a table's end is left out", ROOM + "memory.c", "gpu_host_alloc(out, bytes) == 0", "gpu_host_alloc(out, bytes / 64) == 0"),
     # parts of a GPU
     ("shares: streams of the whole GPU", ROOM + "cuda.c", "    return d->part ? gpu_part_stream_create(d->part, out) : gpu_stream_create(out);", "    return d->part ? gpu_stream_create(out) : gpu_stream_create(out);"),
-    ("shares: all are the first one", ROOM + "green.cu", "driver.describe(&text, c->parts + first, (unsigned)count)", "driver.describe(&text, c->parts, (unsigned)count)"),
-    ("shares: one part, whatever is asked for", ROOM + "green.cu", "driver.describe(&text, c->parts + first, (unsigned)count)", "driver.describe(&text, c->parts + first, 1)"),
+    ("shares: all are the first one", ROOM + "green.cu", "driver.describe(&text, c->parts + first, (unsigned)count)", "driver.describe(&text, c->parts + 0 * first, (unsigned)count)"),
+    ("shares: one part, whatever is asked for", ROOM + "green.cu", "driver.describe(&text, c->parts + first, (unsigned)count)", "driver.describe(&text, c->parts + first, count ? 1u : 0u)"),
     ("shares: multiprocessors that no step divides", ROOM + "green.cu", "out->each = out->all / cut / step * step;", "out->each = out->all / cut;"),
     ("shares: fewer multiprocessors than the driver gives", ROOM + "green.cu", "    out->each = out->each < out->least ? 0 : out->each;\n", ""),
     # waits

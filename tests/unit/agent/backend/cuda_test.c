@@ -167,7 +167,8 @@ TEST(a_gpu_without_enough_memory_says_how_many_bytes_are_missing)
     struct memory m;
     struct err e = {0};
     assert_int_equal(d->backend->memory_alloc(d, 1500, &m, &e), HP_ENOMEM);
-    assert_non_null(strstr(e.text, "512 bytes are missing")); /* in whole steps */
+    assert_non_null(
+        strstr(e.text, "and 1024 are left: 512 bytes are missing")); /* in whole steps */
     assert_int_equal(d->backend->memory_alloc(d, 1000, &m, &e), 0);
     assert_int_equal(d->backend->memory_free(d), 0);
     d->backend->memory_release(d, &m);
