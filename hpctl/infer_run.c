@@ -2,19 +2,16 @@
 
 #include <curl/curl.h>
 #include <math.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
-#include <sys/timerfd.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "common/env.h"
 #include "hpctl/http_client.h"
+#include "hpctl/load_loop.h"
 #include "hpctl/shown.h"
 
-enum { MOST_WAIT_MS = 100, PROGRESS_MS = 250, EVENTS = 128, HEAD_BYTES = 65536 };
+enum { HEAD_BYTES = 65536 };
 
 /* One request under way. */
 struct infer_stream {
@@ -27,29 +24,14 @@ struct infer_stream {
 
 struct infer_driver {
     struct infer_run *run;
-    uint64_t start_ns;
-    CURLM *multi;
-    int epoll, timer;
-    double curl_due_s;                        /* curl wants to be called then; INFINITY: no */
+    struct load_loop loop;
+    size_t next;                              /* of the plan, to be sent */
     struct curl_slist *headers[INFER_MODELS]; /* of a request */
     char urls[INFER_MODELS][600];
     struct infer_stream **streams; /* all that were made */
     struct infer_stream *idle;
-    size_t n_streams, n_open;
+    size_t n_streams;
 };
-
-static volatile sig_atomic_t interrupted;
-
-static void on_interrupt(int which)
-{
-    (void)which;
-    interrupted = 1;
-}
-
-static double driver_now_s(const struct infer_driver *d)
-{
-    return (double)(env_now_ns(&env_real) - d->start_ns) * 1e-9;
-}
 
 static void result_close(struct infer_run *r, struct infer_result *to, enum load_outcome outcome,
                          const char *kind, const char *text)
@@ -97,7 +79,7 @@ static void answer_read(struct infer_stream *s, struct infer_result *to)
 {
     struct infer_run *r = s->driver->run;
     json_t *answer = head_json(&s->head), *t = json_object_get(answer, "timings");
-    to->end_s = driver_now_s(s->driver);
+    to->end_s = load_loop_now_s(&s->driver->loop);
     to->came_s = number_member(t, "at_s");
     to->batched_s = number_member(t, "sent_s");
     to->total_s = number_member(t, "total_s");
@@ -121,7 +103,7 @@ static void answer_refused(struct infer_stream *s, struct infer_result *to, long
     int rc = http_error_of(answer, status, &why);
     snprintf(kind, sizeof kind, "%ld %s", status,
              strncmp(why.text, "too late", 8) == 0 ? "too late" : status_word(rc));
-    to->end_s = driver_now_s(s->driver);
+    to->end_s = load_loop_now_s(&s->driver->loop);
     result_close(s->driver->run, to, LOAD_REFUSED, kind, why.text);
     json_decref(answer);
 }
@@ -138,8 +120,8 @@ static void stream_finish(struct infer_stream *s, CURLcode code)
         answer_read(s, to);
     else
         answer_refused(s, to, status);
-    curl_multi_remove_handle(d->multi, s->curl);
-    d->n_open--;
+    curl_multi_remove_handle(d->loop.multi, s->curl);
+    d->loop.n_open--;
     s->next = d->idle;
     d->idle = s;
 }
@@ -171,7 +153,7 @@ static struct infer_stream *stream_create(struct infer_driver *d)
 
 static void stream_destroy(struct infer_stream *s)
 {
-    curl_multi_remove_handle(s->driver->multi, s->curl);
+    curl_multi_remove_handle(s->driver->loop.multi, s->curl);
     curl_easy_cleanup(s->curl);
     buffer_free(&s->head);
     free(s);
@@ -184,7 +166,7 @@ static int infer_send(struct infer_driver *d, size_t index, struct err *e)
     int model = r->plan->requests[index].model;
     const struct infer_target_model *m = &r->target->models[model];
     const struct buffer *body = &m->bodies[index % (size_t)m->n_bodies];
-    if (d->n_open >= r->most_open) {
+    if (d->loop.n_open >= r->most_open) {
         result_close(r, to, LOAD_UNSENT, "hpctl",
                      "had as many requests open as it may (--max-open, or its limit of files)");
         return 0;
@@ -201,105 +183,32 @@ static int infer_send(struct infer_driver *d, size_t index, struct err *e)
     curl_easy_setopt(s->curl, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)body->size);
     curl_easy_setopt(s->curl, CURLOPT_POSTFIELDS, (const char *)body->data);
     to->outcome = LOAD_OPEN;
-    to->sent_s = driver_now_s(d);
-    d->n_open++;
-    return curl_multi_add_handle(d->multi, s->curl) == CURLM_OK ? 0 : err_no_memory(e, "a request");
+    to->sent_s = load_loop_now_s(&d->loop);
+    d->loop.n_open++;
+    return curl_multi_add_handle(d->loop.multi, s->curl) == CURLM_OK
+               ? 0
+               : err_no_memory(e, "a request");
 }
 
 /* ---- the loop ---- */
 
-static int on_socket(CURL *easy, curl_socket_t fd, int what, void *ctx, void *known)
+static double request_due_s(void *ctx, double now_s)
 {
-    struct infer_driver *d = ctx;
-    struct epoll_event ev = {.data.fd = fd};
-    (void)easy;
-    if (what == CURL_POLL_REMOVE) {
-        epoll_ctl(d->epoll, EPOLL_CTL_DEL, fd, NULL);
-        return 0;
-    }
-    ev.events = (what & CURL_POLL_IN ? EPOLLIN : 0) | (what & CURL_POLL_OUT ? EPOLLOUT : 0);
-    epoll_ctl(d->epoll, known ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, fd, &ev);
-    curl_multi_assign(d->multi, fd, d);
-    return 0;
-}
-
-static int on_curl_timer(CURLM *multi, long ms, void *ctx)
-{
-    struct infer_driver *d = ctx;
-    (void)multi;
-    d->curl_due_s = ms < 0 ? INFINITY : driver_now_s(d) + (double)ms * 1e-3;
-    return 0;
-}
-
-static void messages_take(struct infer_driver *d)
-{
-    int left;
-    for (CURLMsg *m; (m = curl_multi_info_read(d->multi, &left));) {
-        struct infer_stream *s = NULL;
-        curl_easy_getinfo(m->easy_handle, CURLINFO_PRIVATE, (char **)&s);
-        if (m->msg == CURLMSG_DONE)
-            stream_finish(s, m->data.result);
-    }
-}
-
-static void curl_due_run(struct infer_driver *d)
-{
-    int running;
-    if (d->curl_due_s > driver_now_s(d))
-        return;
-    d->curl_due_s = INFINITY;
-    curl_multi_socket_action(d->multi, CURL_SOCKET_TIMEOUT, 0, &running);
-}
-
-/* Until something comes, the next arrival is due, or a moment has passed. */
-static void events_wait(struct infer_driver *d, size_t next)
-{
+    const struct infer_driver *d = ctx;
     const struct infer_plan *p = d->run->plan;
-    struct epoll_event events[EVENTS];
-    uint64_t rung;
-    int running;
-    double wait_s = MOST_WAIT_MS * 1e-3, now_s = driver_now_s(d);
-    if (next < p->n)
-        wait_s = fmin(wait_s, p->requests[next].at_s - now_s);
-    wait_s = fmin(wait_s, d->curl_due_s - now_s);
-    struct itimerspec at = {.it_value.tv_nsec = wait_s > 1e-9 ? (long)(wait_s * 1e9) : 1};
-    timerfd_settime(d->timer, 0, &at, NULL);
-    int n = epoll_wait(d->epoll, events, EVENTS, 2 * MOST_WAIT_MS);
-    for (int i = 0; i < n; i++) {
-        unsigned got = events[i].events;
-        int bits = (got & EPOLLIN ? CURL_CSELECT_IN : 0) | (got & EPOLLOUT ? CURL_CSELECT_OUT : 0) |
-                   (got & (EPOLLERR | EPOLLHUP) ? CURL_CSELECT_ERR : 0);
-        if (events[i].data.fd != d->timer)
-            curl_multi_socket_action(d->multi, events[i].data.fd, bits, &running);
-        else if (read(d->timer, &rung, sizeof rung) < 0)
-            continue; /* it was set anew meanwhile */
-    }
+    (void)now_s;
+    return d->next < p->n ? p->requests[d->next].at_s : INFINITY;
 }
 
-static int driver_loop(struct infer_driver *d, struct err *e)
+static int request_send(void *ctx, struct err *e)
 {
-    struct infer_run *r = d->run;
-    const struct infer_plan *p = r->plan;
-    size_t next = 0;
-    double shown_s = 0;
-    int rc = 0;
-    while (rc == 0 && !interrupted && (next < p->n || d->n_open > 0)) {
-        double now_s = driver_now_s(d);
-        while (rc == 0 && next < p->n && p->requests[next].at_s <= now_s)
-            rc = infer_send(d, next++, e);
-        if (next == p->n && now_s > p->seconds + r->patience_s)
-            break;
-        if (r->progress && now_s - shown_s > PROGRESS_MS * 1e-3) {
-            shown_s = now_s;
-            r->progress(r->ctx, now_s, d->n_open);
-        }
-        curl_due_run(d);
-        events_wait(d, next);
-        messages_take(d);
-    }
-    r->seconds = driver_now_s(d);
-    r->interrupted = interrupted;
-    return rc;
+    struct infer_driver *d = ctx;
+    return infer_send(d, d->next++, e);
+}
+
+static void stream_over(void *transfer, CURLcode code)
+{
+    stream_finish(transfer, code);
 }
 
 /* ---- life ---- */
@@ -320,29 +229,18 @@ static int driver_open(struct infer_driver *d, struct err *e)
 {
     struct infer_run *r = d->run;
     size_t files = load_connections_most();
-    struct epoll_event ev = {.events = EPOLLIN};
-    int rc = 0;
     r->most_open = r->most_open < files ? r->most_open : files;
+    int rc = load_loop_open(&d->loop, r->most_open, e);
+    if (rc < 0)
+        return rc;
     r->results = calloc(r->plan->n, sizeof *r->results);
     d->streams = calloc(r->most_open, sizeof *d->streams);
-    d->multi = curl_multi_init();
-    d->epoll = epoll_create1(EPOLL_CLOEXEC);
-    d->timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
-    d->curl_due_s = INFINITY;
-    if (!r->results || !d->streams || !d->multi)
+    if (!r->results || !d->streams)
         return err_no_memory(e, "a load");
-    ev.data.fd = d->timer;
-    if (d->epoll < 0 || d->timer < 0 || epoll_ctl(d->epoll, EPOLL_CTL_ADD, d->timer, &ev) < 0)
-        return err_set(e, HP_EIO, "cannot wait for connections: no descriptors are left");
     for (size_t i = 0; i < r->plan->n; i++)
         r->results[i].cause = -1;
     for (int i = 0; i < r->target->n && rc == 0; i++)
         rc = model_prepare(d, i, e);
-    curl_multi_setopt(d->multi, CURLMOPT_MAXCONNECTS, (long)r->most_open);
-    curl_multi_setopt(d->multi, CURLMOPT_SOCKETFUNCTION, on_socket);
-    curl_multi_setopt(d->multi, CURLMOPT_SOCKETDATA, d);
-    curl_multi_setopt(d->multi, CURLMOPT_TIMERFUNCTION, on_curl_timer);
-    curl_multi_setopt(d->multi, CURLMOPT_TIMERDATA, d);
     return rc;
 }
 
@@ -350,14 +248,9 @@ static void driver_close(struct infer_driver *d)
 {
     for (size_t i = 0; i < d->n_streams; i++)
         stream_destroy(d->streams[i]);
-    if (d->multi)
-        curl_multi_cleanup(d->multi);
+    load_loop_close(&d->loop);
     for (int i = 0; i < INFER_MODELS; i++)
         curl_slist_free_all(d->headers[i]);
-    if (d->epoll >= 0)
-        close(d->epoll);
-    if (d->timer >= 0)
-        close(d->timer);
     free(d->streams);
 }
 
@@ -371,21 +264,25 @@ static double processor_now_s(void)
 int infer_run(struct infer_run *r, struct err *e)
 {
     struct infer_driver *d = calloc(1, sizeof *d);
-    struct sigaction stop = {.sa_handler = on_interrupt}, before;
     if (!d)
         return err_no_memory(e, "a load");
     d->run = r;
-    interrupted = 0;
-    sigaction(SIGINT, &stop, &before);
+    const struct load_work work = {.due_s = request_due_s,
+                                   .send = request_send,
+                                   .over = stream_over,
+                                   .ctx = d,
+                                   .last_s = r->plan->seconds + r->patience_s,
+                                   .progress = r->progress,
+                                   .progress_ctx = r->ctx};
     int rc = driver_open(d, e);
-    d->start_ns = env_now_ns(&env_real);
     double processor_s = processor_now_s();
-    if (rc == 0)
-        rc = driver_loop(d, e);
+    if (rc == 0) {
+        rc = load_loop_run(&d->loop, &work, &r->interrupted, e);
+        r->seconds = load_loop_now_s(&d->loop);
+    }
     r->processor_s = processor_now_s() - processor_s;
     driver_close(d);
     free(d);
-    sigaction(SIGINT, &before, NULL);
     return rc;
 }
 

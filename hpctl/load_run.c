@@ -1,6 +1,6 @@
 #include "hpctl/load_run.h"
 
-#include <signal.h>
+#include <math.h>
 #include <stdlib.h>
 
 #include "common/env.h"
@@ -9,81 +9,34 @@
 
 const char *const load_outcomes[] = {"unsent", "open", "done", "refused", "failed", NULL};
 
-enum { MOST_WAIT_MS = 100, PROGRESS_MS = 250 };
+enum { LOOK_MS = 100 }; /* how often it is looked for room, where so many clients send */
 
-static volatile sig_atomic_t interrupted;
-
-static void on_interrupt(int which)
+/* When the next request is to be sent: as it arrives, or when a client has nothing under way. */
+static double request_due_s(void *ctx, double now_s)
 {
-    (void)which;
-    interrupted = 1;
+    const struct load_driver *d = ctx;
+    const struct load_run *r = d->run;
+    if (d->next >= r->plan->n || (r->clients && now_s >= r->plan->seconds))
+        return INFINITY;
+    if (!r->clients)
+        return r->plan->requests[d->next].at_s;
+    return d->loop.n_open < r->clients ? now_s : now_s + LOOK_MS * 1e-3;
 }
 
-/* ---- the loop ---- */
-
-static void messages_take(struct load_driver *d)
+static int request_send(void *ctx, struct err *e)
 {
-    int left;
-    for (CURLMsg *m; (m = curl_multi_info_read(d->multi, &left));) {
-        struct load_stream *s = NULL;
-        curl_easy_getinfo(m->easy_handle, CURLINFO_PRIVATE, (char **)&s);
-        if (m->msg == CURLMSG_DONE)
-            load_stream_finish(s, m->data.result);
-    }
+    struct load_driver *d = ctx;
+    return load_request_send(d, d->next++, e);
 }
 
-/* Whether there are requests that are still to be sent. */
-static bool more_come(const struct load_driver *d, size_t next, double now_s)
+static void stream_over(void *transfer, CURLcode code)
 {
-    const struct load_plan *p = d->run->plan;
-    return next < p->n && (!d->run->clients || now_s < p->seconds);
+    load_stream_finish(transfer, code);
 }
 
-/* Whether the next request is to be sent now. */
-static bool next_is_due(const struct load_driver *d, size_t next, double now_s)
+static int streams_turn(void *ctx, struct err *e)
 {
-    return more_come(d, next, now_s) &&
-           (d->run->clients ? d->n_open < d->run->clients
-                            : d->run->plan->requests[next].at_s <= now_s);
-}
-
-/* How long the loop may sleep: until the next arrival, or until it looks around again. */
-static int sleep_ms(const struct load_driver *d, size_t next, double now_s)
-{
-    const struct load_plan *p = d->run->plan;
-    double until_ms = MOST_WAIT_MS;
-    if (!d->run->clients && next < p->n)
-        until_ms = (p->requests[next].at_s - now_s) * 1e3;
-    return until_ms <= 0 ? 0 : until_ms > MOST_WAIT_MS ? MOST_WAIT_MS : (int)until_ms;
-}
-
-static int driver_loop(struct load_driver *d, struct err *e)
-{
-    struct load_run *r = d->run;
-    const struct load_plan *p = r->plan;
-    size_t next = 0;
-    double shown_s = 0, now_s = 0;
-    int running, rc = 0;
-    while (rc == 0 && !interrupted && (more_come(d, next, now_s) || d->n_open > 0)) {
-        now_s = load_now_s(d);
-        while (rc == 0 && next_is_due(d, next, now_s))
-            rc = load_request_send(d, next++, e);
-        if (!more_come(d, next, now_s) && now_s > p->seconds + r->patience_s)
-            break;
-        if (r->progress && now_s - shown_s > PROGRESS_MS * 1e-3) {
-            shown_s = now_s;
-            r->progress(r->ctx, now_s, d->n_open);
-        }
-        if (rc == 0 && curl_multi_perform(d->multi, &running) != CURLM_OK)
-            rc = err_no_memory(e, "requests");
-        messages_take(d);
-        rc = rc == 0 ? load_streams_ask_again(d, e) : rc;
-        if (more_come(d, next, now_s) || d->n_open > 0)
-            curl_multi_poll(d->multi, NULL, 0, sleep_ms(d, next, load_now_s(d)), NULL);
-    }
-    r->seconds = load_now_s(d);
-    r->interrupted = interrupted;
-    return rc;
+    return load_streams_ask_again(ctx, e);
 }
 
 static int driver_open(struct load_driver *d, struct err *e)
@@ -91,16 +44,17 @@ static int driver_open(struct load_driver *d, struct err *e)
     struct load_run *r = d->run;
     size_t files = load_connections_most();
     r->most_open = r->most_open < files ? r->most_open : files;
+    int rc = load_loop_open(&d->loop, r->most_open, e);
+    if (rc < 0)
+        return rc;
     r->results = calloc(r->plan->n, sizeof *r->results);
     d->streams = calloc(r->most_open, sizeof *d->streams);
-    d->multi = curl_multi_init();
     d->headers = http_headers(r->where);
-    if (!r->results || !d->streams || !d->multi || !d->headers)
+    if (!r->results || !d->streams || !d->headers)
         return err_no_memory(e, "a load");
     for (size_t i = 0; i < r->plan->n; i++)
         r->results[i].cause = -1;
     snprintf(d->url, sizeof d->url, "%s/v1/completions", r->where->http);
-    curl_multi_setopt(d->multi, CURLMOPT_MAXCONNECTS, (long)r->most_open);
     return 0;
 }
 
@@ -108,8 +62,7 @@ static void driver_close(struct load_driver *d)
 {
     for (size_t i = 0; i < d->n_streams; i++)
         load_stream_destroy(d->streams[i]);
-    if (d->multi)
-        curl_multi_cleanup(d->multi);
+    load_loop_close(&d->loop);
     curl_slist_free_all(d->headers);
     free(d->streams);
 }
@@ -117,15 +70,20 @@ static void driver_close(struct load_driver *d)
 int load_run(struct load_run *r, struct err *e)
 {
     struct load_driver d = {.run = r, .name = env_random_u64(&env_real)};
-    struct sigaction stop = {.sa_handler = on_interrupt}, before;
-    interrupted = 0;
-    sigaction(SIGINT, &stop, &before);
+    const struct load_work work = {.due_s = request_due_s,
+                                   .send = request_send,
+                                   .over = stream_over,
+                                   .turn = streams_turn,
+                                   .ctx = &d,
+                                   .last_s = r->plan->seconds + r->patience_s,
+                                   .progress = r->progress,
+                                   .progress_ctx = r->ctx};
     int rc = driver_open(&d, e);
-    d.start_ns = env_now_ns(&env_real);
-    if (rc == 0)
-        rc = driver_loop(&d, e);
+    if (rc == 0) {
+        rc = load_loop_run(&d.loop, &work, &r->interrupted, e);
+        r->seconds = load_loop_now_s(&d.loop);
+    }
     driver_close(&d);
-    sigaction(SIGINT, &before, NULL);
     return rc;
 }
 

@@ -8,11 +8,6 @@
 
 enum { AGAIN_MS = 100 };
 
-double load_now_s(const struct load_driver *d)
-{
-    return (double)(env_now_ns(&env_real) - d->start_ns) * 1e-9;
-}
-
 static struct load_result *stream_result(const struct load_stream *s)
 {
     return &s->driver->run->results[s->index];
@@ -42,7 +37,7 @@ static int on_event(void *ctx, const char *data, size_t n, struct err *e)
 {
     struct load_stream *s = ctx;
     struct load_result *to = stream_result(s);
-    double now_s = load_now_s(s->driver);
+    double now_s = load_loop_now_s(&s->driver->loop);
     if (strcmp(data, "[DONE]") == 0) {
         s->ended = true;
         return 0;
@@ -122,14 +117,14 @@ static bool stream_headers_set(struct load_stream *s)
 static bool stream_asks_again(struct load_stream *s, CURLcode code, long status)
 {
     struct load_driver *d = s->driver;
-    double now_s = load_now_s(d);
+    double now_s = load_loop_now_s(&d->loop);
     bool broke = code != CURLE_OK || (status == 200 && !s->ended), later = status == 503;
     if (!d->run->resumes || s->why.code < 0 || !(broke || later))
         return false;
     s->lost_s = s->lost_s > 0 ? s->lost_s : now_s;
     if (now_s - s->lost_s > LOAD_RESUME_S)
         return false;
-    curl_multi_remove_handle(d->multi, s->curl);
+    curl_multi_remove_handle(d->loop.multi, s->curl);
     s->again_s = now_s + AGAIN_MS * 1e-3;
     s->next = d->waiting;
     d->waiting = s;
@@ -139,7 +134,7 @@ static bool stream_asks_again(struct load_stream *s, CURLcode code, long status)
 int load_streams_ask_again(struct load_driver *d, struct err *e)
 {
     struct load_stream *s, **link = &d->waiting;
-    double now_s = load_now_s(d);
+    double now_s = load_loop_now_s(&d->loop);
     while ((s = *link) != NULL) {
         if (s->again_s > now_s) {
             link = &s->next;
@@ -149,7 +144,7 @@ int load_streams_ask_again(struct load_driver *d, struct err *e)
         s->whole.size = s->events.line.size = s->events.data.size = 0;
         s->events.any = s->ended = false;
         s->events.coming[0] = '\0';
-        if (!stream_headers_set(s) || curl_multi_add_handle(d->multi, s->curl) != CURLM_OK)
+        if (!stream_headers_set(s) || curl_multi_add_handle(d->loop.multi, s->curl) != CURLM_OK)
             return err_no_memory(e, "a request");
     }
     return 0;
@@ -173,8 +168,8 @@ void load_stream_finish(struct load_stream *s, CURLcode code)
         result_close(d->run, to, LOAD_FAILED, "connection", "the stream ended before its answer");
     else
         to->outcome = LOAD_DONE;
-    curl_multi_remove_handle(d->multi, s->curl);
-    d->n_open--;
+    curl_multi_remove_handle(d->loop.multi, s->curl);
+    d->loop.n_open--;
     s->next = d->idle;
     d->idle = s;
 }
@@ -199,7 +194,7 @@ static struct load_stream *stream_create(struct load_driver *d)
 
 void load_stream_destroy(struct load_stream *s)
 {
-    curl_multi_remove_handle(s->driver->multi, s->curl);
+    curl_multi_remove_handle(s->driver->loop.multi, s->curl);
     curl_easy_cleanup(s->curl);
     sse_free(&s->events);
     buffer_free(&s->body);
@@ -222,7 +217,7 @@ int load_request_send(struct load_driver *d, size_t index, struct err *e)
 {
     struct load_run *r = d->run;
     struct load_result *to = &r->results[index];
-    if (d->n_open >= r->most_open) {
+    if (d->loop.n_open >= r->most_open) {
         result_close(r, to, LOAD_UNSENT, "hpctl",
                      "had as many streams open as it may (--max-open, or its limit of files)");
         return 0;
@@ -245,7 +240,7 @@ int load_request_send(struct load_driver *d, size_t index, struct err *e)
     curl_easy_setopt(s->curl, CURLOPT_POSTFIELDSIZE, (long)s->body.size);
     curl_easy_setopt(s->curl, CURLOPT_POSTFIELDS, buffer_cstr(&s->body));
     to->outcome = LOAD_OPEN;
-    to->sent_s = load_now_s(d);
-    d->n_open++;
-    return curl_multi_add_handle(d->multi, s->curl) == CURLM_OK ? 0 : err_no_memory(e, "a request");
+    to->sent_s = load_loop_now_s(&d->loop);
+    d->loop.n_open++;
+    return curl_multi_add_handle(d->loop.multi, s->curl) == CURLM_OK ? 0 : err_no_memory(e, "a request");
 }

@@ -5,6 +5,7 @@
 
 #include <curl/curl.h>
 
+#include "hpctl/load_loop.h"
 #include "hpctl/load_run.h"
 #include "hpctl/sse.h"
 
@@ -27,18 +28,15 @@ struct load_stream {
 /* What all streams of a load share. */
 struct load_driver {
     struct load_run *run;
-    uint64_t start_ns;
-    CURLM *multi;
+    struct load_loop loop;
+    size_t next; /* of the plan, to be sent */
     struct curl_slist *headers;
     struct load_stream **streams;       /* all that were made */
     struct load_stream *idle, *waiting; /* waiting: to ask again */
     uint64_t name;                      /* of this run, in keys */
-    size_t n_streams, n_open;
+    size_t n_streams;
     char url[400];
 };
-
-/* Seconds since the load began. */
-double load_now_s(const struct load_driver *d);
 
 /* Sends request `index` of the plan; where too many are open it stays unsent, which its result
  * says. HP_ENOMEM. */
