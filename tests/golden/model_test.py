@@ -145,13 +145,12 @@ def logits_within(folder, bound, *options, files=files_of, ways=((),), nats=None
     """Every prompt in its share of `ways`, further options; `nats` bounds the mean divergence from what the file's own values give."""
     need_verb("logits")
     expected = expected_of(folder)
-    n = len(expected["prompts"])
     for model in files(folder):
         rounded = expected.get("rounded_weights", {}).get(kind_of(model))
         names = rounded or [p["logits"] for p in expected["prompts"]]
+        known = list(zip(expected["prompts"], names))  # of rounded weights not for every prompt
         losses = []
-        for i, way in ((i, way) for i in range(n) for way in (ways[i::n] if len(ways) > 1 else ways)):
-            p, name = expected["prompts"][i], names[i]
+        for (p, name), way in ((one, way) for i, one in enumerate(known) for way in (ways[i::len(known)] if len(ways) > 1 else ways)):
             wanted, got = np.load(os.path.join(folder, name)), logits_of(model, p["ids"], *options, *way)
             same(f"{model}: shape", got.shape, wanted.shape)
             error = float(np.abs(got - wanted).max() / np.abs(wanted).max())
