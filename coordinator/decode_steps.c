@@ -31,13 +31,11 @@ struct decode_steps *decode_steps_create(int n_stages)
         free(heard);
         return NULL;
     }
-    *s = (struct decode_steps){
-        .n_stages = n_stages,
-        .n = DECODE_STEPS_MOST,
-        .measured = {times, times + cells, times + 2 * cells},
-        .planned = {times + 3 * cells, times + 4 * cells, times + 5 * cells},
-        .heard = heard,
-    };
+    s->n_stages = n_stages;
+    s->n = DECODE_STEPS_MOST;
+    s->heard = heard;
+    s->measured = (struct stage_times){times, times + cells, times + 2 * cells};
+    s->planned = (struct stage_times){times + 3 * cells, times + 4 * cells, times + 5 * cells};
     return s;
 }
 
