@@ -160,14 +160,13 @@ static int link_get(struct share_peers *p, struct share_peer *r, struct err *e)
 }
 
 /* When the frame is to be posted: 0 at once. */
-static uint64_t due_ns(struct share_peers *p, struct share_peer *r, const struct share_post *post,
+static uint64_t due_ns(struct share_peer *r, const struct share_post *post,
                        const struct frame_header *h, uint64_t bytes)
 {
     uint64_t leaves = post->send_ns;
     if (!r->known)
         return leaves;
-    double seconds =
-        paced_share_seconds(p->config.paced, &r->wire, post->end_layer, h->n_tokens, bytes);
+    double seconds = paced_share_seconds(&r->wire, post->sample_bytes, h->n_tokens, bytes);
     uint64_t now = env_now_ns(&env_real), ready = post->ready_ns > leaves ? post->ready_ns : leaves;
     return paced_queue_take(&r->queue, ready, now > ready ? now : ready, seconds) +
            (uint64_t)(r->wire.latency_s * 1e9);
@@ -193,7 +192,7 @@ int share_peers_post(struct share_peers *p, const struct share_post *post, struc
         return rc;
     }
     h->session = r->session;
-    uint64_t due = due_ns(p, r, post, h, payload ? payload->size : 0), now = env_now_ns(&env_real);
+    uint64_t due = due_ns(r, post, h, payload ? payload->size : 0), now = env_now_ns(&env_real);
     h->sent_ns = due > now ? due : now;
     *own = (struct peer_post){.peers = p,
                               .row = (size_t)(r - p->rows),

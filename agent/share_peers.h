@@ -24,11 +24,11 @@ struct share_peers_config { /* all of it outlives the table */
 
 /* What of a frame is not in its header. */
 struct share_post {
-    uint32_t share;    /* that posts it */
-    uint32_t peer;     /* row */
-    uint64_t ready_ns; /* when it was done; a paced device's */
-    uint64_t send_ns;  /* it does not leave before; 0: at once */
-    int end_layer;     /* of the share's blocks, to a paced link, which counts bytes so */
+    uint32_t share;        /* that posts it */
+    uint32_t peer;         /* row */
+    uint64_t ready_ns;     /* when it was done; a paced device's */
+    uint64_t send_ns;      /* it does not leave before; 0: at once */
+    uint64_t sample_bytes; /* as message_share says it, to a paced link, which counts bytes so */
 };
 
 /* `peers`: struct message_share_peer. Held once. HP_ENOMEM. */

@@ -107,7 +107,7 @@ static int result_post(struct share_runner *r, struct share_peers *peers,
     struct frame_header h;
     struct share_post post = {.share = (uint32_t)r->prepare.stage,
                               .ready_ns = r->config.paced ? own->ended_ns : 0,
-                              .end_layer = (int)r->prepare.end_layer};
+                              .sample_bytes = r->share.sample_bytes};
     uint64_t bytes = share_step_out(r->running, r->part, in, &h, &post.peer, &post.send_ns);
     if (r->config.paced && post.send_ns < own->ended_ns)
         post.send_ns = own->ended_ns; /* it is not there before */

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Pools that serve: what a request costs the coordinator, and a cluster of the paper's kinds beside the simulator.
 
-    bench/served_pools.py [overhead|cluster ...] [--rates 500,1000,2000,5000] [--seconds 10] [--stretch 1] [--profile convnext] [--repeat 3]
+    bench/served_pools.py [overhead|cluster ...] [--rates 500,1000,2000,5000] [--seconds 10] [--stretch 1] [--profiles convnext,...] [--repeat 3]
 
 overhead: infer requests of small tensors (64 bytes as binary data) through one coordinator, all threads of which are held on one core, to one paced agent, at
 rising rates: processor time of the coordinator and of `hpctl load` for each request (JSON of requests, answers and their times in it), and how many were in time.
 cluster: the paper's 25 L4 and 75 P4 at a tenth of the size (3 and 7), each a paced agent on loopback that takes what the profile says (PPipe, USENIX ATC 2025;
-the shared data), a toy network with as many blocks standing in. Our plan, NP (whole models on one kind) and DART-r (chains of two devices) are served one
+the shared data), a toy network with as many blocks standing in for each of --profiles (several: models of one of the paper's workloads, by their weights). Our plan, NP (whole models on one kind) and DART-r (chains of two devices) are served one
 after the other by the same arrivals that the simulator gets, at the load at which the simulator says 99 %, three points below and above it, and at five
 times our plan's. --stretch N takes N times as long for everything (deadlines too), for machines whose own pauses are as long as the paper's deadlines."""
 import argparse
@@ -73,7 +73,7 @@ def processor_s(pid):
 
 
 def load(c, *args):
-    return c.hpctl("load", "net", *map(str, args), timeout=600)
+    return c.hpctl("load", *([] if "--workload" in args else ["net"]), *map(str, args), timeout=600)
 
 
 def machine_busy():
@@ -118,20 +118,22 @@ def stretched(profile, by):
 
 
 def cluster_files(o, folder):
-    with open(os.path.join(DATA, "profiles", o.profile + ".json")) as f:
-        profile = stretched(json.load(f), o.stretch)
-    name = next(w for w in sorted(os.listdir(os.path.join(DATA, "workloads"))) if w.startswith("maf19") and o.profile in w and w.endswith("L4-P4.json"))
-    with open(os.path.join(DATA, "workloads", name)) as f:
+    """The cluster, the profile that paces its agents (their times and bytes come with each share), and the workload."""
+    names = sorted(w for w in os.listdir(os.path.join(DATA, "workloads")) if w.startswith("maf19") and w.endswith("L4-P4.json"))
+    with open(os.path.join(DATA, "workloads", next(w for w in names if all(p in w for p in o.profiles)))) as f:
         given = json.load(f)
     with open(os.path.join(DATA, "clusters", "L4-P4.json")) as f:
         bandwidth = json.load(f)["nic"]["bandwidth_bytes_per_s"] / o.stretch
-    model = next(m for m in given["models"] if m["name"] == o.profile)
-    profile_file = write(os.path.join(folder, "p.json"), profile)
-    toy = chain(os.path.join(folder, "toy.onnx"), len(profile["layers"]), 16)
-    workload = {"format": "hp-workload/1", "slo_margin": given["slo_margin"], "max_stages": given["max_stages"], "share_devices_across_pipelines": False,
-                "models": [{"name": "net", "model": toy, "profile": profile_file, "weight": 1, "slo_s": model["slo_s"] * o.stretch}]}
+    models, files = [], []
+    for m in (m for m in given["models"] if m["name"] in o.profiles):
+        with open(os.path.join(DATA, "profiles", m["name"] + ".json")) as f:
+            profile = stretched(json.load(f), o.stretch)
+        files.append(write(os.path.join(folder, m["name"] + ".profile.json"), profile))
+        models.append({"name": m["name"], "model": chain(os.path.join(folder, m["name"] + ".onnx"), len(profile["layers"]), 16), "profile": files[-1],
+                       "weight": m["weight"], "slo_s": m["slo_s"] * o.stretch})
+    workload = {"format": "hp-workload/1", "slo_margin": given["slo_margin"], "max_stages": given["max_stages"], "share_devices_across_pipelines": False, "models": models}
     nodes = [node(f"l{i}", "L4", bandwidth) for i in range(3)] + [node(f"p{i}", "P4", bandwidth) for i in range(7)]
-    return write(os.path.join(folder, "c.json"), {"format": "hp-cluster/1", "nodes": nodes}), profile_file, write(os.path.join(folder, "w.json"), workload)
+    return write(os.path.join(folder, "c.json"), {"format": "hp-cluster/1", "nodes": nodes}), files[0], write(os.path.join(folder, "w.json"), workload)
 
 
 def hpctl(*words):
@@ -148,20 +150,22 @@ class Planned:
         self.where = ["--cluster", cluster, "--workload", workload]
         plan = hpctl("plan", "pools", *self.where, "--method", method)
         self.file = write(os.path.join(folder, method + ".json"), plan)
-        self.rate = plan["models"][0]["throughput_per_s"]
-        self.load = hpctl("simulate", self.file, *self.where, "--sweep", "--together", "--step", 0.01, "--max-load", 1.2, "--seconds", 60)["max_load"]
+        self.rate = sum(m["throughput_per_s"] for m in plan["models"])
+        self.load = hpctl("simulate", self.file, *self.where, "--rates", "weights", "--sweep", "--together", "--step", 0.01, "--max-load", 1.2, "--seconds", 60)["max_load"]
 
     def simulated(self, at, seconds, seed):
-        return hpctl("simulate", self.file, *self.where, "--load", at, "--seconds", seconds, "--seed", seed)["models"][0]
+        """How many of all requests are in time."""
+        told = hpctl("simulate", self.file, *self.where, "--rates", "weights", "--load", at, "--seconds", seconds, "--seed", seed)["models"]
+        return sum(m["in_time"] for m in told), sum(m["arrived"] for m in told)
 
 
 def served(o, c, p, at):
     """Attainment that the simulator says and that was served, requests in time of each, and what was late, over the repeats."""
     said = was = late = requests = on_time = 0
     for seed in range(1, o.repeat + 1):
-        s = p.simulated(at, o.seconds, seed)
-        r = load(c, "--rate", at * p.rate, "--seconds", o.seconds, "--seed", seed)
-        said += s["in_time"]
+        in_time, arrived = p.simulated(at, o.seconds, seed)
+        r = load(c, "--workload", "--rate", at * p.rate, "--seconds", o.seconds, "--seed", seed)
+        said += in_time * r["requests"] / arrived
         was += r["good"]
         on_time += r["in_time_at_coordinator"]
         late += r["done"] - r["in_time_at_coordinator"]
@@ -182,7 +186,7 @@ def cluster(o):
                 told = c.hpctl("apply", "-f", files[2], "--method", METHODS[name], timeout=300)
                 c.wait("it serves", lambda: c.hpctl("pools")["state"] == "serving", 60)
                 print(f"{name}: {len(told['current']['shares'])} shares, planned {p.rate:.1f}/s, 99 % by simulation at {100 * p.load:.0f} % of it", flush=True)
-                load(c, "--rate", p.rate * 0.5, "--seconds", 3)
+                load(c, "--workload", "--rate", p.rate * 0.5, "--seconds", 3)
                 for points in (-3, 0, 3):
                     at = p.load + points / 100
                     said, was, on_time, late, requests = served(o, c, p, at)
@@ -192,7 +196,7 @@ def cluster(o):
                         goodput[name] = (said, was)
                     peak = max(peak, was) if name == "plan" else peak
                 if name == "plan":
-                    over = load(c, "--rate", 5 * p.rate, "--seconds", o.seconds)
+                    over = load(c, "--workload", "--rate", 5 * p.rate, "--seconds", o.seconds)
                     print(f"  five times its rate: {100 * over['good'] * o.repeat / peak:.0f} % of the most that it served", flush=True)
         for name in ("NP", "DART-r"):
             ratios = [goodput["plan"][i] / goodput[name][i] for i in (0, 1)]
@@ -205,7 +209,7 @@ def main():
     parser.add_argument("--rates", type=lambda t: [float(x) for x in t.split(",")], default=[500, 1000, 2000, 5000])
     parser.add_argument("--seconds", type=float, default=10)
     parser.add_argument("--stretch", type=float, default=1)
-    parser.add_argument("--profile", default="convnext")
+    parser.add_argument("--profiles", type=lambda t: t.split(","), default=["convnext"])
     parser.add_argument("--repeat", type=int, default=3)
     o = parser.parse_args()
     for part in o.parts:

@@ -210,6 +210,7 @@ static const struct pack_field message_share_fields[] = {
     U64(message_share, sizes),
     LIST(message_share, dims, message_dim, MESSAGE_MAX_DIMS),
     LIST(message_share, seconds, message_seconds, MESSAGE_MAX_BATCH),
+    U64(message_share, sample_bytes),
     LIST(message_share, measure, message_measure, MESSAGE_MAX_SHARES),
     {0}};
 static const struct pack_field stage_prepare_fields[] = {

@@ -391,6 +391,8 @@ struct message_share {
     struct pack_list dims;   /* struct message_dim, as many for each size */
     struct pack_list seconds; /* struct message_seconds [sizes][batch], of batches of 1, 2, ...:
                                  what the plan says; a paced agent takes as long */
+    uint64_t sample_bytes;    /* what its last block gives for one sample, as the profile says; 0:
+                                 not known. A paced agent's links take as long as that does */
     struct pack_list measure; /* struct message_measure, one: the whole network is measured instead,
                                  and no batch comes */
 };

@@ -225,12 +225,10 @@ double paced_hop_seconds(const struct paced *p, const struct cluster_wire *wire,
     return predict_hop_bytes(&p->profile, end, tokens, batch) / wire->bandwidth_bytes_per_s;
 }
 
-double paced_share_seconds(const struct paced *p, const struct cluster_wire *wire, int end,
-                           uint32_t samples, uint64_t bytes)
+double paced_share_seconds(const struct cluster_wire *wire, uint64_t sample_bytes, uint32_t samples,
+                           uint64_t bytes)
 {
-    bool told = paced_is_fixed(p) && end >= 1 && end <= p->profile.n_layers &&
-                p->profile.layers[end - 1].output_bytes > 0;
-    double crossing = told ? p->profile.layers[end - 1].output_bytes * samples : (double)bytes;
+    double crossing = sample_bytes ? (double)sample_bytes * samples : (double)bytes;
     return crossing / wire->bandwidth_bytes_per_s;
 }
 

@@ -69,10 +69,10 @@ int paced_hop(const struct paced *p, const char *to, struct cluster_wire *out, s
  * on their way back. */
 double paced_hop_seconds(const struct paced *p, const struct cluster_wire *wire, int end,
                          uint32_t tokens, double batch);
-/* Of what block `end` - 1 of a network gives for so many samples: as the profile says, or, where it
- * does not, the bytes that there are. */
-double paced_share_seconds(const struct paced *p, const struct cluster_wire *wire, int end,
-                           uint32_t samples, uint64_t bytes);
+/* Of what a share of a network gives for so many samples: `sample_bytes` each, or, where that is
+ * not known (0), the bytes that there are. */
+double paced_share_seconds(const struct cluster_wire *wire, uint64_t sample_bytes, uint32_t samples,
+                           uint64_t bytes);
 double paced_token_seconds(const struct paced *p, const struct cluster_wire *wire, uint32_t tokens,
                            double batch);
 

@@ -114,6 +114,14 @@ static struct message_seconds *seconds_of(const struct pool_plan *p, const struc
     return out;
 }
 
+/* What its last block gives for one sample. */
+static uint64_t sample_bytes_of(const struct pool_plan *p, const struct pool_share *s)
+{
+    const struct profile *f = &p->spec->workload.models[s->model].profile;
+    double bytes = s->end_block <= f->n_layers ? f->layers[s->end_block - 1].output_bytes : 0;
+    return bytes > 0 ? (uint64_t)bytes : 0;
+}
+
 static void share_tell(struct coord *c, struct pool_plan *p, int i, struct message_share *share)
 {
     struct pool_share *s = &p->shares[i];
@@ -167,6 +175,7 @@ static void share_serve(struct coord *c, struct pool_plan *p, int i)
         .sizes = (uint64_t)model_sizes(model),
         .dims = {model->dims, (size_t)(model->n_dims * model_sizes(model))},
         .seconds = {seconds, (size_t)(pl->batch * model_sizes(model))},
+        .sample_bytes = sample_bytes_of(p, s),
     };
     if (seconds) /* else the next tick tries again */
         share_tell(c, p, i, &share);

@@ -240,6 +240,7 @@ TEST(a_request_is_padded_to_the_next_length_and_its_answer_cut_back)
     assert_int_equal(dims[0].size, 4);
     assert_int_equal(dims[1].size, 2);
     assert_int_equal(share->seconds.count, 2 * share->batch);
+    assert_int_equal(share->sample_bytes, 8); /* of its last block, as the profile has them */
     shares_ready(&f, before);
     beats(&f, 1, 200);
     assert_state(&f, "serving");

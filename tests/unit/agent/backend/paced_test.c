@@ -237,6 +237,13 @@ TEST(a_stamp_counts_within_the_credit_and_on_the_same_clock)
     assert_int_equal(paced_stamp(0, 7 * ms), 7 * ms);
 }
 
+TEST(what_a_share_gives_crosses_as_many_bytes_as_its_model_has_there_or_as_there_are)
+{
+    const struct cluster_wire wire = {.bandwidth_bytes_per_s = 1000};
+    assert_true(paced_share_seconds(&wire, 500, 4, 64) == 2);
+    assert_true(paced_share_seconds(&wire, 0, 4, 64) == 0.064);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -249,6 +256,8 @@ int main(void)
         cmocka_unit_test(lateness_does_not_add_up),
         cmocka_unit_test(a_host_too_slow_to_stand_in_shows),
         cmocka_unit_test(a_stamp_counts_within_the_credit_and_on_the_same_clock),
+        cmocka_unit_test(
+            what_a_share_gives_crosses_as_many_bytes_as_its_model_has_there_or_as_there_are),
     };
     return cmocka_run_group_tests(tests, write_files, remove_files);
 }
