@@ -284,7 +284,10 @@ static void on_connection(uv_poll_t *poll, int status, int events)
     struct kserve_rpc *k = poll->data;
     (void)status, (void)events;
     for (int i = 0; i < ACCEPT_AT_ONCE; i++) {
-        int fd = accept4(k->socket, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC), one = 1;
+        struct sockaddr_storage from;
+        socklen_t size = sizeof from;
+        int fd = accept4(k->socket, (struct sockaddr *)&from, &size, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        int one = 1;
         if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM))
             uv_poll_stop(poll);
         if (fd < 0)
