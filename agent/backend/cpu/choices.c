@@ -96,9 +96,10 @@ int cpu_choices(const struct device *device, struct device_choice *out, int room
     snprintf(panels, sizeof panels, "bf16 panels, %s", onednn_version());
     instructions_say(d, out, room, &n);
     quantised_say(d, out, room, &n);
-    choice_add(out, room, &n, "F32, F16 and BF16", bf16 ? panels : "float32 from the file's rows",
-               bf16 ? "the CPU multiplies bf16; --compute f32 takes the file's rows"
-                    : "the CPU has no bf16 arithmetic");
+    choice_add(
+        out, room, &n, "F32, F16 and BF16", bf16 ? panels : "float32; prompts 16-bit integers",
+        bf16 ? "the CPU multiplies bf16; --compute f32 takes the file's rows"
+             : "the CPU has no bf16 arithmetic; two 16-bit products take one float32's time");
     choice_add(out, room, &n, "attention", bf16 ? "float32; bf16 for long prefixes" : "float32",
                bf16 ? "bf16 pays where queries are many and keys long"
                     : "the CPU has no bf16 arithmetic");

@@ -667,6 +667,31 @@ TEST(every_backend_says_what_it_runs)
     }
 }
 
+TEST(what_multiplies_what_is_said_for_every_set_of_instructions)
+{
+    static const struct {
+        const char *kernels, *quantised, *plain;
+    } cases[] = {{"avx2", "8-bit integers, AVX2", "16-bit integers"},
+                 {"avx_vnni", "8-bit integers, AVX-VNNI", "16-bit integers"},
+                 {"avx512", "8-bit integers, VNNI", "16-bit integers"},
+                 {"avx512_bf16", "8-bit integers, VNNI", "bf16 panels"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct device_choice said[DEVICE_CHOICES_MAX];
+        struct device *d = open_cpu(cases[i].kernels, 1, 0);
+        if (!d)
+            continue;
+        int n = d->backend->choices(d, said, DEVICE_CHOICES_MAX), found = 0;
+        for (int k = 0; k < n; k++)
+            if (strncmp(said[k].what, "quantised", 9) == 0)
+                found += strcmp(said[k].how, cases[i].quantised) == 0;
+            else if (strncmp(said[k].what, "F32", 3) == 0)
+                found += strstr(said[k].how, cases[i].plain) != NULL;
+        assert_int_equal(found, 3);
+        assert_string_equal(said[0].how, cases[i].kernels);
+        device_close(&d);
+    }
+}
+
 TEST(devices_that_cannot_be_are_refused)
 {
     static const struct {
@@ -699,6 +724,7 @@ int main(void)
         cmocka_unit_test(results_do_not_depend_on_where_they_lie),
         cmocka_unit_test(turned_matrices_multiply_like_the_others),
         cmocka_unit_test(every_backend_says_what_it_runs),
+        cmocka_unit_test(what_multiplies_what_is_said_for_every_set_of_instructions),
         cmocka_unit_test(devices_that_cannot_be_are_refused),
     };
     return cmocka_run_group_tests_name("cpu device", tests, NULL, NULL);
