@@ -95,6 +95,7 @@ class Service:
 
     def __init__(self, c, module, *options):
         self.c, self.module = c, module
+        c.hpctl("apply", "-f", TOY)
         c.kill("coordinator")
         state = os.path.join(c.folder, "state", "coordinator")
         with open(os.path.join(state, "coordinator.json")) as f:
@@ -108,8 +109,19 @@ class Service:
                 now = json.load(f)
             return now if now["pid"] == self.process.pid and now["grpc"] else None
 
-        self.address = c.wait("the coordinator listens", told)["grpc"]
+        try:
+            self.address = c.wait("the coordinator listens", told)["grpc"]
+        except BaseException:
+            self.__exit__()
+            raise
         self.channel = module.insecure_channel(self.address, [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)])
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.kill()  # where a test did not get so far as to stop it
+        self.process.wait()
 
     def call(self, method, message=b"", key=None, timeout=60):
         return self.channel.unary_unary(method if method[0] == "/" else SERVICE + method)(message, timeout=timeout * SCALE, metadata=[("authorization", "Bearer " + key)] if key else [])
@@ -140,15 +152,13 @@ class Service:
         return self.process.wait(30 * SCALE)
 
 
-def served(c, module, np, *options):
-    c.hpctl("apply", "-f", TOY)
-    s = Service(c, module, *options)
+def served(s, c, np):
+    """The toy of examples/pools serves."""
     c.wait("it serves again", lambda: c.hpctl("pools")["state"] == "serving")
     meta = s.http("/v2/models/toy")[1]
     rng = np.random.default_rng(5)
     s.x = rng.standard_normal([2] + meta["inputs"][0]["shape"][1:]).astype(np.float32)
     s.meta, s.name = meta, meta["inputs"][0]["name"]
-    return s
 
 
 def plain_parts(s, np):
@@ -241,8 +251,8 @@ def reasons_are_those_of_http(s, np):
 def models_are_asked_over_grpc_as_over_http_and_refusals_have_the_same_reasons():
     module = grpc()
     import numpy as np
-    with Cluster(agents=1, cores=1) as c:
-        s = served(c, module, np)
+    with Cluster(agents=1, cores=1) as c, Service(c, module) as s:
+        served(s, c, np)
         plain_parts(s, np)
         answers_are_those_of_http(s, np)
         reasons_are_those_of_http(s, np)
@@ -284,8 +294,8 @@ def models_are_asked_over_grpc_as_over_http_and_refusals_have_the_same_reasons()
 def keys_hold_over_grpc_as_over_http_and_an_unmodified_tritonclient_gets_the_answers():
     module = grpc()
     import numpy as np
-    with Cluster(agents=1, cores=1) as c, tempfile.TemporaryDirectory(prefix="hp-grpc-") as folder:
-        s = served(c, module, np)
+    with Cluster(agents=1, cores=1) as c, tempfile.TemporaryDirectory(prefix="hp-grpc-") as folder, Service(c, module) as s:
+        served(s, c, np)
         made = {name: c.hpctl("key", "create", name, *limits)["key"] for name, *limits in (("whole",), ("other", "--models", "other"), ("often", "--rpm", "1"))}
         ask = request(s.x, name=s.name)
         for key, says in ((None, "API key is needed"), ("nothing", "not known")):
