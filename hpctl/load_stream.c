@@ -242,5 +242,7 @@ int load_request_send(struct load_driver *d, size_t index, struct err *e)
     to->outcome = LOAD_OPEN;
     to->sent_s = load_loop_now_s(&d->loop);
     d->loop.n_open++;
-    return curl_multi_add_handle(d->loop.multi, s->curl) == CURLM_OK ? 0 : err_no_memory(e, "a request");
+    return curl_multi_add_handle(d->loop.multi, s->curl) == CURLM_OK
+               ? 0
+               : err_no_memory(e, "a request");
 }

@@ -9,6 +9,7 @@
 #include "model/template/template.h"
 #include "model/text_network.h"
 #include "tests/unit/faults.h"
+#include "tests/unit/model/tiny_gguf.h"
 
 static const char demo_model[] = "examples/demo-model/demo-q8_0.gguf";
 
@@ -125,14 +126,31 @@ static int text_network_opened(void *ctx)
     return rc;
 }
 
+/* A small one: each of its allocations opens it once more. */
+static const char *tiny_write(void)
+{
+    static char path[64];
+    struct buffer file = {0};
+    tiny_llama_make(&(struct tiny_llama){.dtype = DTYPE_Q8_0}, &file);
+    snprintf(path, sizeof path, "/tmp/hp-faults-tiny-%ld.gguf", (long)getpid());
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite(file.data, 1, file.size, f), file.size);
+    assert_int_equal(fclose(f), 0);
+    buffer_free(&file);
+    return path;
+}
+
 TEST(models_bear_failing_allocations)
 {
+    const char *tiny = tiny_write();
     faults_each("template", template_used, NULL);
     faults_each("model", model_opened, (void *)(uintptr_t)demo_model);
     faults_each("model with tokenizer, template and manifest", model_used,
                 (void *)(uintptr_t)demo_model);
     faults_each("network", network_used, (void *)(uintptr_t) "tests/fuzz/corpus/onnx/attention");
-    faults_each("language model as a network", text_network_opened, (void *)(uintptr_t)demo_model);
+    faults_each("language model as a network", text_network_opened, (void *)(uintptr_t)tiny);
+    unlink(tiny);
     faults_each("model converted", model_converted, (void *)(uintptr_t)demo_model);
 }
 
