@@ -79,6 +79,22 @@ static __device__ __forceinline__ void shared_quad_put(shared_at at, uint4 v)
 #endif
 }
 
+/* Four bytes of a table of eight, by four numbers of four bits: a number above 7 gives 0, since no
+ * byte of the table is above 127. */
+static __device__ __forceinline__ unsigned table_bytes(unsigned low, unsigned high, unsigned which)
+{
+#ifdef CUDA_ON_CPU
+    unsigned out = 0;
+    for (int i = 0; i < 4; i++, which >>= 4)
+        out |= (which & 8 ? 0 : (which & 4 ? high : low) >> (which & 3) * 8 & 0xff) << i * 8;
+    return out;
+#else
+    unsigned out;
+    asm("prmt.b32 %0, %1, %2, %3;" : "=r"(out) : "r"(low), "r"(high), "r"(which));
+    return out;
+#endif
+}
+
 /* 16 bytes; both addresses are multiples of that. */
 static __device__ __forceinline__ void async_copy_16(shared_at to, const void *global)
 {
@@ -111,15 +127,22 @@ template <int BUT> static __device__ __forceinline__ void async_groups_wait()
 #endif
 }
 
-/* N words from any byte on, by aligned loads of the words that hold them. */
-template <int N> static __device__ __forceinline__ void words_read(shared_at at, unsigned *out)
+/* N words from any byte on, by aligned loads of the words that hold them: `plus` bytes after `at`,
+ * a multiple of 4. Where they begin at a multiple of 4 the word after them has no part in it: a GPU
+ * reads it all the same, which is less than to ask whether it has. */
+template <int N>
+static __device__ __forceinline__ void words_read(shared_at at, uint32_t plus, unsigned *out)
 {
-    unsigned beyond = (unsigned)(uintptr_t)at & 3, shift = beyond * 8;
-    shared_at from = at - beyond;
+    unsigned shift = (unsigned)(uintptr_t)at * 8; /* of which the last 5 bits count */
+    shared_at from = at - ((unsigned)(uintptr_t)at & 3) + plus;
     unsigned low = shared_word(from);
 #pragma unroll
     for (int i = 0; i < N; i++) {
-        unsigned high = i + 1 < N || shift ? shared_word(from + i * 4 + 4) : 0;
+#ifdef CUDA_ON_CPU
+        unsigned high = i + 1 < N || shift % 32 ? shared_word(from + i * 4 + 4) : 0;
+#else
+        unsigned high = shared_word(from + i * 4 + 4);
+#endif
         out[i] = __funnelshift_r(low, high, shift);
         low = high;
     }

@@ -11,9 +11,9 @@ static constexpr uint32_t DECODE_WARPS = 4, DECODE_OUTPUTS = 2, DECODE_AHEAD = 4
 
 /* ---- rows as integers ---- */
 
-/* A warp a block of 32; rows past the last are zero. */
+/* A warp a block of 32; rows past the last are zero. `apart`: rows lie one after the other. */
 __global__ void decode_input_kernel(gpu_rows in, uint8_t *out, uint32_t rows, uint32_t width,
-                                    bool by_turns)
+                                    bool by_turns, bool apart)
 {
     uint32_t lane = threadIdx.x % WARP, n = width / INPUT_BLOCK,
              block = blockIdx.x * DECODE_WARPS + threadIdx.x / WARP;
@@ -21,59 +21,65 @@ __global__ void decode_input_kernel(gpu_rows in, uint8_t *out, uint32_t rows, ui
         return;
     float value =
         blockIdx.y < rows ? in.data[blockIdx.y * in.stride + block * INPUT_BLOCK + lane] : 0;
-    integers_put(out + (uint64_t)(blockIdx.y * n + block) * INPUT_BLOCK_BYTES, value, by_turns);
+    uint64_t at = apart ? blockIdx.y * n + block : block * gridDim.y + blockIdx.y;
+    integers_put(out + at * INPUT_BLOCK_BYTES, value, by_turns);
 }
 
 /* ---- integers ---- */
 
-/* Bytes from a row's first block to that of a part of a task. */
-template <int DTYPE>
-static __device__ __forceinline__ uint32_t part_block(uint32_t task, uint32_t part)
+/* Bytes from a row's first block to that of a task's first part. */
+template <int DTYPE> static __device__ __forceinline__ uint32_t task_block(uint32_t task)
 {
-    return (DTYPE == DTYPE_Q6_K ? task / 4 * 8 + task % 4 / 2 * 4 + part
-                                : task * decode_format<DTYPE>::PARTS + part) *
+    return (DTYPE == DTYPE_Q6_K ? task / 4 * 8 + task % 4 / 2 * 4
+                                : task * decode_format<DTYPE>::TASK_BLOCKS) *
            INPUT_BLOCK_BYTES;
 }
 
-/* By rows that begin at `x`, `step` bytes apart. */
+/* By rows whose blocks of the task begin at `x`. */
 template <int DTYPE, int ROWS>
-static __device__ __forceinline__ void task_multiply(const uint8_t *x, uint32_t step, uint32_t task,
-                                                     const decode_task *tasks, float (*sums)[ROWS])
+static __device__ __forceinline__ void task_multiply(const uint8_t *x, const decode_task *tasks,
+                                                     float (*sums)[ROWS])
 {
     using format = decode_format<DTYPE>;
-    const uint32_t half = DTYPE == DTYPE_Q6_K ? task % 2 : 0;
+    const uint32_t half = DTYPE == DTYPE_Q6_K ? threadIdx.x % 2 : 0; /* as its task's number */
 #pragma unroll
-    for (uint32_t r = 0; r < ROWS; r++)
+    for (uint32_t r = 0; r < ROWS; r++) {
 #pragma unroll
         for (uint32_t k = 0; k < format::PARTS; k++) {
-            const uint8_t *block = x + r * step + part_block<DTYPE>(task, k);
+            const uint8_t *block = x + (k * ROWS + r) * INPUT_BLOCK_BYTES;
             const uint4 *bytes = (const uint4 *)(block + 16) + half;
             float4 head = *(const float4 *)block;
             uint4 low = bytes[0], high = format::WORDS == 8 ? bytes[1] : uint4{};
             const unsigned own[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
-            float sum = DTYPE != DTYPE_Q6_K ? head.w : half ? head.z : head.y;
+            float sum = DTYPE != DTYPE_Q6_K ? head.w
+                        : half              ? head.z
+                                            : head.y,
+                  added = DTYPE == DTYPE_MXFP4 ? sum : ADDED<DTYPE> * sum;
 #pragma unroll
             for (uint32_t o = 0; o < DECODE_OUTPUTS; o++) {
                 int dot = 0;
 #pragma unroll
                 for (uint32_t i = 0; i < format::WORDS; i++)
                     dot = dot_of_4((int)tasks[o].words[k * format::WORDS + i], (int)own[i], dot);
-                sums[o][r] += tasks[o].scales[k] * (head.x * (float)dot);
-                if (DTYPE != DTYPE_Q8_0 && DTYPE != DTYPE_MXFP4)
+                sums[o][r] += tasks[o].scales[k] * (ADDED<DTYPE> != 0 ? head.x * (float)dot + added
+                                                                      : head.x * (float)dot);
+                if (LEASTS<DTYPE>)
                     sums[o][r] += tasks[o].offsets[k] * sum;
             }
         }
+    }
 }
 
+/* `by`: what all are multiplied by. */
 template <int ROWS>
-static __device__ __forceinline__ void sums_store(const gpu_product &p, uint32_t c0,
+static __device__ __forceinline__ void sums_store(const gpu_product &p, uint32_t c0, float by,
                                                   float (*sums)[ROWS])
 {
 #pragma unroll
     for (uint32_t o = 0; o < DECODE_OUTPUTS; o++)
 #pragma unroll
         for (uint32_t r = 0; r < ROWS; r++) {
-            float sum = warp_sum(sums[o][r]);
+            float sum = warp_sum(sums[o][r]) * by;
             uint32_t row = blockIdx.y * ROWS + r;
             if (threadIdx.x % WARP == 0 && c0 + o < p.outputs && row < p.rows)
                 product_store(p, row, c0 + o, sum);
@@ -86,16 +92,17 @@ __global__ void __launch_bounds__(DECODE_WARPS *WARP, ROWS == 1 ? 1 : 2)
     decode_kernel(gpu_product p)
 {
     using format = decode_format<DTYPE>;
-    const uint32_t room = format::PIECE_BYTES / 16 + 1;
+    const uint32_t room = format::PIECE_BYTES / 16 + 1,
+                   each = ROWS * format::TASK_BLOCKS * INPUT_BLOCK_BYTES; /* of a task */
     __shared__ uint4 pieces[DECODE_WARPS][2][DECODE_OUTPUTS][room];
     shared_at own = shared_at_of(pieces[threadIdx.x / WARP]);
     const uint32_t turn = DECODE_OUTPUTS * room * 16;
     uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP,
              c0 = (blockIdx.x * DECODE_WARPS + warp) * DECODE_OUTPUTS,
              n_tasks = p.inputs / format::ELEMENTS,
-             n = (n_tasks + format::PIECE_TASKS - 1) / format::PIECE_TASKS,
-             step = p.inputs / INPUT_BLOCK * INPUT_BLOCK_BYTES;
-    const uint8_t *x = p.numbers + (uint64_t)blockIdx.y * ROWS * step, *weight = p.weight;
+             n = (n_tasks + format::PIECE_TASKS - 1) / format::PIECE_TASKS;
+    const uint8_t *x = p.numbers, *weight = p.weight;
+    const decode_tables tables = tables_make(own);
     gpu_pair pair = {};
     float sums[DECODE_OUTPUTS][ROWS] = {};
     const uint8_t *from[DECODE_OUTPUTS];
@@ -103,11 +110,12 @@ __global__ void __launch_bounds__(DECODE_WARPS *WARP, ROWS == 1 ? 1 : 2)
     if (c0 >= p.outputs)
         return;
     if (PAIRS) {
+        uint64_t bytes = p.inputs / INPUT_BLOCK * INPUT_BLOCK_BYTES;
         pair = pair_of(p, blockIdx.y);
         weight = pair.weight;
-        if (p.pairs.step == 0)
-            x = p.numbers + pair.row * step;
+        x += (p.pairs.step == 0 ? pair.row : blockIdx.y) * bytes;
     }
+    x += task_block<DTYPE>(lane) * ROWS;
 #pragma unroll
     for (uint32_t o = 0; o < DECODE_OUTPUTS; o++) {
         const uint8_t *row = weight + (c0 + o < p.outputs ? c0 + o : c0) * p.row_bytes;
@@ -127,27 +135,29 @@ __global__ void __launch_bounds__(DECODE_WARPS *WARP, ROWS == 1 ? 1 : 2)
         __syncwarp();
 #pragma unroll
         for (uint32_t k = 0; k < format::EACH; k++) {
-            uint32_t j = k * WARP + lane, task = i * format::PIECE_TASKS + j;
+            uint32_t j = k * WARP + lane;
             decode_task tasks[DECODE_OUTPUTS];
-            if (task >= n_tasks)
-                continue;
+            if (i * format::PIECE_TASKS + j >= n_tasks)
+                break;
 #pragma unroll
             for (uint32_t o = 0; o < DECODE_OUTPUTS; o++)
-                task_unpack<DTYPE>(own + i % 2 * turn + o * room * 16 + lead[o], j, tasks[o]);
-            task_multiply<DTYPE, ROWS>(x, step, task, tasks, sums);
+                task_unpack<DTYPE>(tables, own + i % 2 * turn + o * room * 16 + lead[o], k,
+                                   tasks[o]);
+            task_multiply<DTYPE, ROWS>(x + k * WARP * each, tasks, sums);
         }
+        x += format::PIECE_TASKS * each;
         __syncwarp();
     }
     if (PAIRS) {
 #pragma unroll
         for (uint32_t o = 0; o < DECODE_OUTPUTS; o++) {
-            float sum = warp_sum(sums[o][0]);
+            float sum = warp_sum(sums[o][0]) * BY<DTYPE>;
             if (lane == 0 && c0 + o < p.outputs)
                 pair_store(p, pair, c0 + o, sum);
         }
         return;
     }
-    sums_store<ROWS>(p, c0, sums);
+    sums_store<ROWS>(p, c0, BY<DTYPE>, sums);
 }
 
 /* ---- float32 ---- */
@@ -221,7 +231,7 @@ __global__ void __launch_bounds__(DECODE_WARPS *WARP) decode_plain_kernel(gpu_pr
             }
         }
     }
-    sums_store<ROWS>(p, c0, sums);
+    sums_store<ROWS>(p, c0, 1, sums);
 }
 
 /* ---- for the host ---- */
@@ -273,7 +283,7 @@ uint32_t gpu_decode_rows(uint32_t rows)
 template <int DTYPE, bool INTEGERS, int ROWS>
 static void decode_launch(struct CUstream_st *s, const gpu_product &p)
 {
-    dim3 grid(blocks_for(p.outputs, DECODE_WARPS * DECODE_OUTPUTS), blocks_for(p.rows, ROWS));
+    dim3 grid(blocks_for(p.outputs, DECODE_WARPS * DECODE_OUTPUTS));
     if constexpr (INTEGERS)
         CUDA_LAUNCH((decode_kernel<DTYPE, ROWS, false>), grid, DECODE_WARPS * WARP, s)(p);
     else
@@ -295,7 +305,7 @@ static void numbers_make(struct CUstream_st *s, const gpu_product &p)
 {
     dim3 grid(blocks_for(p.inputs / INPUT_BLOCK, DECODE_WARPS), gpu_decode_rows(p.rows));
     CUDA_LAUNCH(decode_input_kernel, grid, DECODE_WARPS * WARP, s)
-    (p.in, p.numbers, p.rows, p.inputs, p.dtype == DTYPE_MXFP4);
+    (p.in, p.numbers, p.rows, p.inputs, p.dtype == DTYPE_MXFP4, false);
 }
 
 void gpu_decode_run(struct CUstream_st *s, const struct gpu_product *p)
@@ -342,7 +352,7 @@ void gpu_decode_pairs_run(struct CUstream_st *s, const struct gpu_product *p)
     gpu_rows in = {p->in.data, apart ? p->inputs : p->in.stride};
     dim3 grid(blocks_for(p->inputs / INPUT_BLOCK, DECODE_WARPS), rows);
     CUDA_LAUNCH(decode_input_kernel, grid, DECODE_WARPS * WARP, s)
-    (in, p->numbers, rows, p->inputs, p->dtype == DTYPE_MXFP4);
+    (in, p->numbers, rows, p->inputs, p->dtype == DTYPE_MXFP4, true);
     switch (p->dtype) {
     case DTYPE_Q8_0: pairs_launch<DTYPE_Q8_0>(s, *p); break;
     case DTYPE_Q4_0: pairs_launch<DTYPE_Q4_0>(s, *p); break;

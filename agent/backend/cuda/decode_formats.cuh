@@ -1,13 +1,26 @@
 /* Quantised formats as decode reads them: a lane's task is 32 or 64 elements of a row, as bytes to
- * be multiplied four at a time (dp4a), with a scale and an offset for each of its parts: an element
- * is scale * byte + offset. A row's bytes are in shared memory, a piece of some tasks for each lane
- * at a time.
- * What is in a block: model/dtype/blocks.c and superblocks.c. */
+ * be multiplied four at a time (dp4a), with a scale for each of its parts: an element is scale *
+ * (byte + ADDED) * BY, or scale * byte + offset where a format has LEASTS. A row's bytes are in
+ * shared memory, a piece of some tasks for each lane at a time. What is in a block:
+ * model/dtype/blocks.c and superblocks.c. */
 #ifndef HP_AGENT_BACKEND_CUDA_DECODE_FORMATS_CUH
 #define HP_AGENT_BACKEND_CUDA_DECODE_FORMATS_CUH
 
 #include "agent/backend/cuda/async.cuh"
+#include "agent/backend/cuda/forms.cuh"
 #include "model/dtype/dtype.h"
+
+/* Formats whose blocks keep a least value. */
+template <int DTYPE>
+static constexpr bool LEASTS =
+    DTYPE == DTYPE_Q4_1 || DTYPE == DTYPE_Q5_1 || DTYPE == DTYPE_Q4_K || DTYPE == DTYPE_Q5_K;
+template <int DTYPE>
+static constexpr float ADDED = DTYPE == DTYPE_Q4_0    ? -8
+                               : DTYPE == DTYPE_Q5_0  ? -16
+                               : DTYPE == DTYPE_Q6_K  ? -32
+                               : DTYPE == DTYPE_MXFP4 ? MXFP4_ADDED
+                                                      : 0;
+template <int DTYPE> static constexpr float BY = DTYPE == DTYPE_MXFP4 ? 0.5f : 1;
 
 /* PARTS parts of WORDS words; a row is of blocks of BLOCK_BYTES with BLOCK_TASKS tasks; a piece has
  * EACH tasks for a lane. */
@@ -28,13 +41,18 @@ template <int DTYPE> struct decode_format {
                                                           : 1,
                               WORDS = DTYPE == DTYPE_Q6_K ? 4 : 8,
                               EACH = SUPER || DTYPE == DTYPE_Q8_0 ? 1 : 2,
-                              PIECE_TASKS = WARP * EACH,
+                              TASK_BLOCKS = ELEMENTS / INPUT_BLOCK, PIECE_TASKS = WARP * EACH,
                               PIECE_BYTES = PIECE_TASKS / BLOCK_TASKS * BLOCK_BYTES;
 };
 
 struct decode_task {
     unsigned words[16];
-    float scales[4], offsets[4];
+    float scales[4], offsets[4]; /* offsets: of formats with LEASTS alone */
+};
+
+/* Bytes of tables, in registers: a constant would be loaded anew for each use. */
+struct decode_tables {
+    unsigned plus, minus;
 };
 
 static __device__ __forceinline__ float scale_at(shared_at p)
@@ -57,53 +75,65 @@ static __device__ __forceinline__ void nibbles_split(const unsigned *from, unsig
 /* Bits i * 4 to i * 4 + 3, each as the fifth bit of a byte. */
 static __device__ __forceinline__ unsigned fifths_spread(unsigned bits, int i)
 {
-    return ((bits >> i * 4 & 0xf) * 0x00204081 & 0x01010101) << 4;
+    return (bits >> i * 4 & 0xf) * 0x02040810 & 0x10101010;
 }
 
-/* Numbers of four bits, 8 of them, to twice what MXFP4 means by them. */
-static __device__ __forceinline__ void mxfp4_bytes(unsigned numbers, unsigned *out)
+/* Of a thread that has `own` of shared memory, which ends long before 2^24: what is added is 0, but
+ * the compiler does not know. */
+static __device__ __forceinline__ decode_tables tables_make(shared_at own)
 {
-    unsigned which = numbers & 0x77777777, sign = 0x32103210 | (numbers >> 1 & 0x44444444);
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
-        out[i] = __byte_perm(__byte_perm(0x03020100, 0x0c080604, which),
-                             __byte_perm(0xfdfeff00, 0xf4f8fafc, which), sign);
-        which >>= 16;
-        sign >>= 16;
-    }
+#ifdef CUDA_ON_CPU
+    unsigned nothing = own == nullptr;
+#else
+    unsigned nothing = own >> 24;
+#endif
+    return {0x0f0e0d0c + nothing, 0x090a0b0c + nothing};
 }
 
-/* A block of 32: those of MXFP4 in the order 0, 16, 1, 17, ... */
+/* Numbers of four bits, 8 of them, to 12 more than twice what MXFP4 means by them: 0, 1, 2, 3, 4,
+ * 6, 8, 12, or as much less than nothing where the fourth bit is set. */
+static __device__ __forceinline__ void mxfp4_bytes(const decode_tables &t, unsigned numbers,
+                                                   unsigned *out)
+{
+    unsigned other = numbers ^ 0x88888888;
+#pragma unroll
+    for (int i = 0; i < 2; i++)
+        out[i] = table_bytes(t.plus, 0x18141210, numbers >> i * 16) |
+                 table_bytes(t.minus, 0x00040608, other >> i * 16);
+}
+
+/* A block of 32, `plus` bytes after `b` (a multiple of 4): those of MXFP4 in the order 0, 16, 1,
+ * 17,
+ * ... */
 template <int DTYPE>
-static __device__ __forceinline__ void small_unpack(shared_at b, decode_task &t)
+static __device__ __forceinline__ void small_unpack(const decode_tables &tables, shared_at b,
+                                                    uint32_t plus, decode_task &t)
 {
     const bool least = DTYPE == DTYPE_Q4_1 || DTYPE == DTYPE_Q5_1,
                fifths = DTYPE == DTYPE_Q5_0 || DTYPE == DTYPE_Q5_1;
     const uint32_t at = (least ? 4 : 2) + (fifths ? 4 : 0);
     unsigned pairs[4], high = 0;
     if (DTYPE == DTYPE_MXFP4) {
-        unsigned e = shared_byte(b);
-        words_read<4>(b + 1, pairs);
-        t.scales[0] = e < 2 ? __uint_as_float(0x00200000u << e) : __uint_as_float((e - 1) << 23);
-        t.offsets[0] = 0;
+        float least = __uint_as_float(0x00400000u); /* 2^-127, which is no normal number */
+        words_read<4>(b + 1, plus, pairs);
+        t.scales[0] = fmaxf(__uint_as_float(shared_byte(b + plus) << 23), least);
 #pragma unroll
         for (int i = 0; i < 4; i++)
-            mxfp4_bytes(pairs[i], t.words + i * 2);
+            mxfp4_bytes(tables, pairs[i], t.words + i * 2);
         return;
     }
-    t.scales[0] = scale_at(b);
-    t.offsets[0] = least                 ? scale_at(b + 2)
-                   : DTYPE == DTYPE_Q8_0 ? 0
-                                         : t.scales[0] * (fifths ? -16.0f : -8.0f);
+    t.scales[0] = scale_at(b + plus);
+    if (least)
+        t.offsets[0] = scale_at(b + plus + 2);
     if (DTYPE == DTYPE_Q8_0) {
-        words_read<8>(b + 2, t.words);
+        words_read<8>(b + 2, plus, t.words);
         return;
     }
-    words_read<4>(b + at, pairs);
+    words_read<4>(b + at, plus, pairs);
     nibbles_split<4>(pairs, t.words, t.words + 4);
     if (!fifths)
         return;
-    words_read<1>(b + at - 4, &high);
+    words_read<1>(b + at - 4, plus, &high);
 #pragma unroll
     for (int i = 0; i < 8; i++)
         t.words[i] |= fifths_spread(high, i);
@@ -152,9 +182,9 @@ static __device__ __forceinline__ void q6_k_unpack(shared_at b, uint32_t quarter
     uint32_t half = quarter / 2, first = quarter % 2 * 16;
     unsigned low[8], high[4];
     float by = scale_at(b + 208);
-    words_read<4>(b + half * 64 + first, low);
-    words_read<4>(b + half * 64 + 32 + first, low + 4);
-    words_read<4>(b + 128 + half * 32 + first, high);
+    words_read<4>(b + half * 64 + first, 0, low);
+    words_read<4>(b + half * 64 + first, 32, low + 4);
+    words_read<4>(b + 128 + half * 32 + first, 0, high);
     nibbles_split<8>(low, t.words, t.words + 8);
 #pragma unroll
     for (int i = 0; i < 4; i++) {
@@ -163,7 +193,6 @@ static __device__ __forceinline__ void q6_k_unpack(shared_at b, uint32_t quarter
         t.words[8 + i] |= high[i] & 0x30303030;
         t.words[12 + i] |= high[i] >> 2 & 0x30303030;
         t.scales[i] = by * (float)(int8_t)shared_byte(b + 192 + half * 8 + quarter % 2 + i * 2);
-        t.offsets[i] = t.scales[i] * -32.0f;
     }
 }
 
@@ -174,26 +203,29 @@ static __device__ __forceinline__ void piece_fetch(shared_at to, const uint8_t *
                                                    uint32_t row_bytes, uint32_t piece)
 {
     const uint32_t each = decode_format<DTYPE>::PIECE_BYTES, most = each / 16 + 1;
-    uint32_t first = piece * each, left = row_bytes - first < each ? row_bytes - first : each,
-             n = (lead + left + 15) / 16, lane = threadIdx.x % WARP;
+    uint32_t first = piece * each, own = threadIdx.x % WARP * 16, left = lead + row_bytes - first;
+    const uint8_t *at = from + (first + own);
+    to += own;
 #pragma unroll
-    for (uint32_t i = 0; i < most; i += WARP)
-        if (i + lane < n)
-            async_copy_16(to + (i + lane) * 16, from + first + (i + lane) * 16);
+    for (uint32_t i = 0; i < most * 16; i += WARP * 16)
+        if (i + own < left && i + own < most * 16)
+            async_copy_16(to + i, at + i);
 }
 
-/* A task of a piece. */
+/* A lane's task of a piece, the `which`th. */
 template <int DTYPE>
-static __device__ __forceinline__ void task_unpack(shared_at piece, uint32_t task, decode_task &t)
+static __device__ __forceinline__ void task_unpack(const decode_tables &tables, shared_at piece,
+                                                   uint32_t which, decode_task &t)
 {
     using format = decode_format<DTYPE>;
+    uint32_t task = threadIdx.x % WARP;
     shared_at b = piece + task / format::BLOCK_TASKS * format::BLOCK_BYTES;
     if (DTYPE == DTYPE_Q6_K)
         q6_k_unpack(b, task % 4, t);
     else if (format::SUPER)
         k_unpack<DTYPE>(b, task % 4, t);
     else
-        small_unpack<DTYPE>(b, t);
+        small_unpack<DTYPE>(tables, b, which * WARP * format::BLOCK_BYTES, t);
 }
 
 #endif

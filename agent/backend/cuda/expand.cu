@@ -36,7 +36,8 @@ static __device__ __forceinline__ void part_store(uint16_t *to, const decode_tas
     for (uint32_t i = 0; i < n; i++) {
         int byte = (int8_t)(t.words[part * (n / 4) + i / 4] >> i % 4 * 8);
         values[DTYPE == DTYPE_MXFP4 ? i / 2 + i % 2 * 16 : i] =
-            t.scales[part] * (float)byte + t.offsets[part];
+            LEASTS<DTYPE> ? t.scales[part] * (float)byte + t.offsets[part]
+                          : t.scales[part] * (BY<DTYPE> * ((float)byte + ADDED<DTYPE>));
     }
 #pragma unroll
     for (uint32_t i = 0; i < n; i += 8)
@@ -69,8 +70,8 @@ __global__ void __launch_bounds__(EXPAND_THREADS)
         uint32_t j = k * WARP + lane, task = blockIdx.x * format::PIECE_TASKS + j;
         decode_task t;
         if (task >= n_tasks)
-            continue;
-        task_unpack<DTYPE>(own + lead, j, t);
+            break;
+        task_unpack<DTYPE>(tables_make(own), own + lead, k, t);
         uint16_t *to = out + (uint64_t)row * width +
                        task / format::BLOCK_TASKS * format::BLOCK_TASKS * format::ELEMENTS;
 #pragma unroll

@@ -6,10 +6,14 @@
 #include "agent/backend/cuda/kernels.h"
 
 /* A row that is multiplied by integers, by blocks of 32 elements: scale, its sums (first half,
- * second half, all), then 32 bytes. */
+ * second half, all), then 32 bytes. Blocks of the same place in all rows lie side by side. */
 enum { INPUT_BLOCK = 32, INPUT_BLOCK_BYTES = 16 + INPUT_BLOCK };
 
-/* A warp's block, of whose elements a lane has one. `by_turns`: in the order 0, 16, 1, 17, ... */
+/* What MXFP4's bytes have too much (decode_formats.cuh). */
+static constexpr float MXFP4_ADDED = -12;
+
+/* A warp's block, of whose elements a lane has one. `by_turns`: for MXFP4, in the order 0, 16, 1,
+ * 17, ..., and with what makes up for MXFP4_ADDED in place of the sum of all. */
 static __device__ __forceinline__ void integers_put(uint8_t *to, float value, bool by_turns)
 {
     uint32_t lane = threadIdx.x % WARP;
@@ -21,7 +25,8 @@ static __device__ __forceinline__ void integers_put(uint8_t *to, float value, bo
     float other = __shfl_xor_sync((unsigned)ALL_LANES, sum, 16);
     to[16 + (by_turns ? lane % 16 * 2 + lane / 16 : lane)] = (uint8_t)(int8_t)number;
     if (lane == 0)
-        *(float4 *)to = {scale, sum * scale, other * scale, (sum + other) * scale};
+        *(float4 *)to = {scale, sum * scale, other * scale,
+                         (by_turns ? MXFP4_ADDED : 1) * (sum + other) * scale};
 }
 
 static __device__ __forceinline__ unsigned short narrow_f16(float v)
@@ -47,7 +52,7 @@ static __device__ __forceinline__ void form_put(const gpu_formed &f, uint64_t ro
     case GPU_FORM_NONE: break;
     case GPU_FORM_INTEGERS:
     case GPU_FORM_INTEGERS_BY_TURNS:
-        integers_put(f.to + (row * (width / INPUT_BLOCK) + i / INPUT_BLOCK) * INPUT_BLOCK_BYTES, v,
+        integers_put(f.to + ((uint64_t)(i / INPUT_BLOCK) * f.rows + row) * INPUT_BLOCK_BYTES, v,
                      f.form == GPU_FORM_INTEGERS_BY_TURNS);
         break;
     case GPU_FORM_F16: ((unsigned short *)f.to)[row * width + i] = narrow_f16(v); break;
