@@ -112,15 +112,20 @@ static int fields_take(struct embedding_body *b)
     return b->name ? 0 : err_set(&b->failure, HP_ENOMEM, "out of memory for a request");
 }
 
-static int dimensions_check(struct embedding_body *b)
+static int dimensions_take(struct embedding_body *b)
 {
     const json_t *v = json_object_get(b->root, "dimensions");
-    if (!v || json_is_null(v) ||
-        (json_is_integer(v) && json_integer_value(v) == (json_int_t)b->width))
+    json_int_t n = json_is_integer(v) ? json_integer_value(v) : 0;
+    b->dimensions = b->width;
+    if (!v || json_is_null(v))
         return 0;
+    if (n >= 1 && n <= (json_int_t)b->width) {
+        b->dimensions = (size_t)n;
+        return 0;
+    }
     b->param = "dimensions";
     return err_set(&b->failure, HP_EINVAL,
-                   "dimensions: this model's rows have %zu numbers, and cannot be shortened",
+                   "dimensions must be a whole number from 1 to %zu, which this model's rows have",
                    b->width);
 }
 
@@ -132,7 +137,7 @@ int embedding_body_parse(struct embedding_body *b, const char *text, size_t size
 
 int embedding_body_encode(struct embedding_body *b)
 {
-    int rc = dimensions_check(b);
+    int rc = dimensions_take(b);
     rc = rc < 0 ? rc : inputs_take(b);
     json_decref(b->root);
     b->root = NULL;
@@ -157,7 +162,7 @@ static void row_write(const struct embedding_body *b, const struct embedding_tex
                       struct buffer *out)
 {
     if (b->base64) {
-        size_t bytes = b->width * sizeof(float),
+        size_t bytes = b->dimensions * sizeof(float),
                room = sodium_base64_encoded_len(bytes, sodium_base64_VARIANT_ORIGINAL);
         char *text = malloc(room);
         if (!text) {
@@ -171,7 +176,7 @@ static void row_write(const struct embedding_body *b, const struct embedding_tex
         return;
     }
     buffer_append(out, "[", 1);
-    for (size_t i = 0; i < b->width; i++)
+    for (size_t i = 0; i < b->dimensions; i++)
         buffer_printf(out, i ? ",%.9g" : "%.9g", (double)in->row[i]);
     buffer_append(out, "]", 1);
 }
@@ -192,7 +197,7 @@ static void ollama_write(const struct embedding_body *b, struct buffer *out)
 void embedding_body_write(struct embedding_body *b, struct buffer *out)
 {
     for (size_t i = 0; i < b->n_texts && b->normalised; i++)
-        pooling_normalise(b->texts[i].row, b->width);
+        pooling_normalise(b->texts[i].row, b->dimensions);
     if (b->form != EMBEDDING_OPENAI) {
         ollama_write(b, out);
         return;

@@ -36,7 +36,7 @@ struct embedding_body {
     /* What the loop knows of the model, before the inputs are taken. */
     struct model *model; /* shared */
     bool normalised;
-    size_t width;
+    size_t width, dimensions; /* of a row, and the first of these that are asked for */
     uint64_t context;
     struct embedding_text *texts; /* [n_texts] */
     size_t n_texts;
@@ -50,7 +50,8 @@ struct embedding_body {
 int embedding_body_parse(struct embedding_body *b, const char *text, size_t size);
 /* Tokenizes the inputs and makes room for their rows. HP_EINVAL as above, HP_ENOMEM. */
 int embedding_body_encode(struct embedding_body *b);
-/* Appends the answer; rows are scaled to length 1 where the model says so. */
+/* Appends the answer; rows, or what is asked for of them, are scaled to length 1 where the model
+ * says so. */
 void embedding_body_write(struct embedding_body *b, struct buffer *out);
 void embedding_body_fini(struct embedding_body *b);
 

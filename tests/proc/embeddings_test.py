@@ -65,6 +65,22 @@ def a_decoder_that_pools_serves_what_it_gives_alone():
 
 
 @test
+def rows_are_shortened_where_a_request_asks_for_fewer_dimensions():
+    golden()
+    with Cluster(agents=1, cores=1) as c:
+        c.deploy("sense", os.path.join(FOLDER, "hf"), "--compute", "f32")
+        whole = embed(c, input="a text")[1]["data"][0]["embedding"]
+        length = sum(v * v for v in whole[:24]) ** 0.5
+        status, body = embed(c, input="a text", dimensions=24)
+        assert status == 200, body
+        close(body["data"][0]["embedding"], [v / length for v in whole[:24]], 1e-5)
+        status, body = embed(c, input="a text", dimensions=24, encoding_format="base64")
+        assert status == 200 and len(base64.b64decode(body["data"][0]["embedding"])) == 24 * 4, body
+        status, body = embed(c, input="a text", dimensions=len(whole))
+        assert status == 200 and body["data"][0]["embedding"] == whole, body
+
+
+@test
 def what_cannot_be_embedded_is_refused_in_words():
     prompts, _ = golden()
     with Cluster(agents=1, cores=1) as c:
@@ -72,7 +88,7 @@ def what_cannot_be_embedded_is_refused_in_words():
         c.deploy("demo", DEMO)
         for fields, param, words in (({"input": []}, "input", "is empty"), ({}, "input", "is missing"), ({"input": ""}, None, None), ({"input": [[1, 480]]}, "input", "no token id"),
                                      ({"input": {"a": 1}}, "input", "must be a text, token ids, or a list of these"), ({"input": 3}, "input", "must be a text"), ({"input": ["x", 3]}, "input", "must be a text"), ({"input": "x " * 400}, "input", "maximum context length is 128"),
-                                     ({"input": "x", "dimensions": 32}, "dimensions", "64 numbers"), ({"input": "x", "encoding_format": "hex"}, "encoding_format", "base64")):
+                                     ({"input": "x", "dimensions": 65}, "dimensions", "1 to 64"), ({"input": "x", "dimensions": 0}, "dimensions", "1 to 64"), ({"input": "x", "dimensions": "8"}, "dimensions", "1 to 64"), ({"input": "x", "encoding_format": "hex"}, "encoding_format", "base64")):
             status, body = embed(c, **fields)
             if param is None:  # the marks around an empty text are tokens
                 assert status == 200, body
