@@ -64,7 +64,7 @@ def a_wall_clock_that_jumps_ends_no_stream_and_loses_no_agent():
         c.deploy("demo", DEMO, "--agents", "a0,a1", "--compute", "f32")
         ask = lambda: c.request("POST", "/v1/completions", PROMPT)[1]["choices"][0]["text"]
         whole, joined, generation = ask(), k.joins(), c.hpctl("describe", "demo")["generation"]
-        for off in (3 * DAY, -3 * DAY, 40 * 365 * DAY, -50 * 365 * DAY, 0):
+        for off in (3600, -3600, 3 * DAY, -3 * DAY, 40 * 365 * DAY, -50 * 365 * DAY, 0):
             stream = c.stream("/v1/completions", PROMPT)
             text = ""
             for i, event in enumerate(stream.events()):
