@@ -110,6 +110,7 @@ static int sample_take(struct pool_request *r, uint32_t sample, const struct fra
     return rc;
 }
 
+/* Whoever is answered reads the values by the type that the model's file says. */
 static int tensors_check(const struct pool_model *m, const struct frame_tensor *tensors, int n,
                          int samples, struct err *e)
 {
@@ -122,7 +123,7 @@ static int tensors_check(const struct pool_model *m, const struct frame_tensor *
         int64_t dims[FRAME_TENSOR_DIMS];
         memcpy(dims, t->dims, sizeof dims);
         bool good =
-            t->type < ND_TYPE_COUNT && ndarray_type_bytes((enum ndarray_type)t->type) &&
+            t->type == (uint32_t)m->facts.outputs[i].type &&
             ndarray_shape(&a, (enum ndarray_type)t->type, (int)t->n_dims, dims, NULL) == 0 &&
             ndarray_bytes(&a) == t->bytes &&
             (!m->batches || (t->n_dims > 0 && t->dims[0] == samples));

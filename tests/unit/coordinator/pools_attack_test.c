@@ -60,13 +60,16 @@ struct told_result {
     int tensors;
 };
 
-static void result_tell(struct fixture *f, const struct coord_frame *sent, struct told_result t)
+/* `type` is that of the first tensor; 0: that of what was sent. */
+static void result_tell_of(struct fixture *f, const struct coord_frame *sent, struct told_result t,
+                           uint32_t type)
 {
     struct frame_leg legs[FRAME_MAX_LEGS];
     struct frame_tensor tensors[2];
     int n;
     struct frame_header h = sent->header;
     assert_int_equal(frame_tensors_decode(&h, sent->payload, legs, tensors, 1, &n, NULL), 0);
+    tensors[0].type = type ? type : tensors[0].type;
     tensors[1] = tensors[0];
     for (int i = 0; i < h.n_runs; i++) {
         legs[i].arrived_ns = t.arrived_ns;
@@ -81,6 +84,11 @@ static void result_tell(struct fixture *f, const struct coord_frame *sent, struc
     coord_frame_in(f->core, &h, payload);
     free(payload);
     fixture_settle(f);
+}
+
+static void result_tell(struct fixture *f, const struct coord_frame *sent, struct told_result t)
+{
+    result_tell_of(f, sent, t, 0);
 }
 
 static void peer_dies(struct fixture *f, int agent, int stays)
@@ -144,6 +152,18 @@ TEST(a_result_with_fewer_tensors_is_refused_though_its_first_client_is_gone)
     asked_cancel(&f, &all, 0);
     result_tell(&f, f.frames[0], (struct told_result){1, 1, 2, 0});
     assert_int_equal(asked_with(&all, HP_EPROTO), 3);
+    fixture_close(&f);
+}
+
+TEST(a_result_of_another_type_than_the_models_is_refused)
+{
+    struct fixture f;
+    struct infers_asked all = {.n = 0};
+    serve(&f, two_fast, 1, 0.1);
+    assert_int_equal(asked_add(&f, &all, 0), 0);
+    frames_await(&f, 1);
+    result_tell_of(&f, f.frames[0], (struct told_result){1, 1, 2, 1}, ND_I32);
+    assert_int_equal(all.answers[0].status, HP_EPROTO);
     fixture_close(&f);
 }
 
@@ -433,6 +453,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(times_that_cannot_be_are_not_believed),
         cmocka_unit_test(a_result_with_fewer_tensors_is_refused_though_its_first_client_is_gone),
+        cmocka_unit_test(a_result_of_another_type_than_the_models_is_refused),
         cmocka_unit_test(a_request_has_its_own_deadline_and_goes_before_those_that_have_longer),
         cmocka_unit_test(a_deadline_counts_from_when_the_request_came),
         cmocka_unit_test(agents_that_stood_still_for_a_while_are_used_again),
