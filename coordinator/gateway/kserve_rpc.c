@@ -317,6 +317,7 @@ static void on_deadlines(uv_timer_t *timer)
         ask_free(a);
         k->large = true;
     }
+    k->rpc->tend(k->server);
     if (k->large)
         heap_trim();
     k->large = false;
@@ -390,6 +391,8 @@ static int service_start(struct kserve_rpc *k, struct err *e)
     const struct rpc_config config = {.message_bytes_max = KSERVE_RPC_MESSAGE_BYTES,
                                       .memory_bytes = KSERVE_RPC_MEMORY_BYTES,
                                       .calls_max = KSERVE_RPC_CALLS,
+                                      .caller_ms = KSERVE_RPC_MESSAGE_MS,
+                                      .caller_bytes_per_s = KSERVE_RPC_ANSWER_BYTES_PER_S,
                                       .ctx = k,
                                       .wake = loop_wake};
     int rc = k->rpc->start(&config, &k->server, e);

@@ -14,8 +14,9 @@
 enum {
     KSERVE_RPC_CALLS = 4096,
     KSERVE_RPC_MESSAGE_BYTES = 256 << 20,
-    KSERVE_RPC_MEMORY_BYTES = 512 << 20, /* that connections may hold; more ends the largest */
-    KSERVE_RPC_MESSAGE_MS = 30000        /* until a call's message is there */
+    KSERVE_RPC_MEMORY_BYTES = 512 << 20,  /* that connections may hold; more ends the largest */
+    KSERVE_RPC_MESSAGE_MS = 30000,        /* until a call's message is there, or its answer read, */
+    KSERVE_RPC_ANSWER_BYTES_PER_S = 65536 /* and a second more for so many bytes of this */
 };
 
 struct kserve_rpc;

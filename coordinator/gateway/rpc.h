@@ -6,8 +6,9 @@
  * there are events, and the owner's thread takes them with `next`; all functions but `wake` are
  * that thread's.
  *
- * Bounded: calls at once, bytes of a message, and what the library may hold of all connections
- * together. A message is read from its connection only once it was asked for. */
+ * Bounded: calls at once, bytes of a message, what the library may hold of all connections
+ * together, answers that nobody reads, and the time that a caller may take to send or to read. A
+ * message is read from its connection only once it was asked for. */
 #ifndef HP_COORDINATOR_GATEWAY_RPC_H
 #define HP_COORDINATOR_GATEWAY_RPC_H
 
@@ -25,8 +26,12 @@ struct rpc_call;
 
 struct rpc_config {
     uint32_t message_bytes_max;
-    uint64_t memory_bytes; /* of all that connections hold */
+    uint64_t memory_bytes; /* of all that connections hold, and again of answers that wait for
+                              their readers */
     uint32_t calls_max;
+    /* Until the caller has sent its message, or read its answer: so long, and a second for every so
+     * many bytes of the answer. */
+    uint32_t caller_ms, caller_bytes_per_s;
     void *ctx;
     void (*wake)(void *ctx); /* from any thread */
 };
@@ -90,6 +95,8 @@ struct rpc_table {
     void (*read)(struct rpc_call *c);
     /* The call is no longer the owner's. */
     void (*answer)(struct rpc_call *c, const struct rpc_answer *a);
+    /* Now and then: cancels the calls whose callers have taken too long. */
+    void (*tend)(struct rpc_server *s);
     /* Ends all calls, whose owners hear nothing more, and waits for the thread. */
     void (*stop)(struct rpc_server **s);
 };

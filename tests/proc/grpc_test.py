@@ -1,4 +1,5 @@
 """KServe v2 over gRPC, beside HTTP (hp-coordinator --grpc): the same models, keys, limits, deadlines and reasons; for any client of gRPC, and for an unmodified tritonclient[grpc]."""
+# Waits: for callers who read nothing.
 import json
 import os
 import socket
@@ -324,6 +325,60 @@ def keys_hold_over_grpc_as_over_http_and_an_unmodified_tritonclient_gets_the_ans
         codes = {f.code().name for f in futures if not f.cancelled()}
         assert codes <= {"OK", "UNAVAILABLE", "RESOURCE_EXHAUSTED"} and "OK" in codes, codes
         assert s.process.wait(30 * SCALE) == 0
+
+
+class Idler:
+    """A connection of HTTP/2 that opens calls, reads no answer (its windows are closed), and need not send messages either."""
+
+    def __init__(self, address):
+        host, port = address.rsplit(":", 1)
+        self.socket, self.calls = socket.create_connection((host, int(port)), timeout=60 * SCALE), 0
+        self.socket.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + self.frame(4, 0, 0, struct.pack(">HI", 4, 0)))
+
+    @staticmethod
+    def frame(kind, flags, stream, payload):
+        return struct.pack(">I", len(payload))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + payload
+
+    def open(self, method, message=None):
+        head = [(":method", "POST"), (":scheme", "http"), (":path", SERVICE + method), (":authority", "a"), ("te", "trailers"), ("content-type", "application/grpc")]
+        block = b"".join(b"\0" + bytes([len(k)]) + k.encode() + bytes([len(v)]) + v.encode() for k, v in head)
+        stream, self.calls = 2 * self.calls + 1, self.calls + 1
+        self.socket.sendall(self.frame(1, 4, stream, block) + (b"" if message is None else self.frame(0, 1, stream, b"\0" + struct.pack(">I", len(message)) + message)))
+
+    def resets(self):
+        """Calls that were ended by the coordinator so far, waited for until there is one."""
+        data, n = b"", 0
+        while not n:
+            while len(data) < 9 or len(data) < 9 + int.from_bytes(data[:3], "big"):
+                more = self.socket.recv(65536)
+                assert more, "the connection was ended"
+                data += more
+            n, data = n + (data[3] == 3), data[9 + int.from_bytes(data[:3], "big"):]
+        return n
+
+
+@test
+def callers_who_neither_send_nor_read_hold_nobody_up():
+    module = grpc()
+    with Cluster(agents=1, cores=1) as c:
+        s = Service(c, module)
+        assert of(s.call("ServerLive"), 1) == [1]
+        for message in (b"", None):  # nobody reads; nobody sends
+            idle = [Idler(s.address) for _ in range(17)]
+            for one in idle:  # more calls than there are at once
+                for _ in range(256):
+                    one.open("ServerLive", message)
+            began = time.monotonic()
+            assert of(s.call("ServerLive", timeout=10), 1) == [1]
+            assert time.monotonic() - began < 5 * SCALE
+            assert sum(one.resets() for one in idle[:1]) > 0, "the one that was waited for longest goes"
+            for one in idle:
+                one.socket.close()
+        # It has some time, but not for ever.
+        last, began = Idler(s.address), time.monotonic()
+        last.open("ServerLive", b"")
+        assert last.resets() == 1 and 20 < time.monotonic() - began < 45 * SCALE
+        assert s.stop(15) == 0
 
 
 @test

@@ -2,7 +2,10 @@
  * writes connections there, and hands what comes of it to the owner's loop.
  *
  * A call is freed when nobody holds it any more: its owner, until it has answered or was told that
- * the caller is gone, and each operation that the library has not ended yet. */
+ * the caller is gone, and each operation that the library has not ended yet.
+ *
+ * Callers that neither send their message nor read their answer hold no others up: of these the one
+ * that has been waited for longest is cancelled where calls or memory run out. */
 #include <grpc/byte_buffer.h>
 #include <grpc/byte_buffer_reader.h>
 #include <grpc/compression.h>
@@ -34,7 +37,7 @@ enum tag_kind { TAG_NEW, TAG_CLOSED, TAG_READ, TAG_SENT, TAG_KINDS };
 
 struct tag {
     enum tag_kind kind;
-    struct rpc_call *call; /* NULL: the server is down */
+    struct rpc_call *call; /* NULL: of the server, which is down */
 };
 
 struct rpc_call {
@@ -51,6 +54,9 @@ struct rpc_call {
     int held;                     /* by so many operations, and by the owner */
     bool owned, came, read, gone; /* the last three: events that wait */
     bool queued;
+    uint64_t since_ms;     /* its caller is waited for */
+    uint64_t answer_bytes; /* that the caller has not read, as far as is known */
+    struct rpc_call *next_wait, **link_wait;
     struct rpc_call *next_event;   /* of the queue */
     struct rpc_call *next, **link; /* of all calls */
 };
@@ -64,15 +70,67 @@ struct rpc_server {
     pthread_mutex_t lock; /* of all below, and of the calls */
     struct rpc_call *calls;
     struct rpc_call *events, **events_end;
+    struct rpc_call *waits, **waits_end; /* for callers, the longest first */
+    uint64_t unread_bytes;               /* of answers */
     uint32_t n_calls;
     bool asked, stopping; /* asked: a call waits to become one */
     struct tag down;
 };
 
+/* ---- callers that are waited for: all under the lock ---- */
+
+static uint64_t now_ms(void)
+{
+    gpr_timespec now = gpr_now(GPR_CLOCK_MONOTONIC);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+static void wait_end(struct rpc_call *c)
+{
+    struct rpc_server *s = c->server;
+    if (!c->link_wait)
+        return;
+    if (c->next_wait)
+        c->next_wait->link_wait = c->link_wait;
+    else
+        s->waits_end = c->link_wait;
+    *c->link_wait = c->next_wait;
+    c->link_wait = NULL;
+    s->unread_bytes -= c->answer_bytes;
+    c->answer_bytes = 0;
+}
+
+static void wait_begin(struct rpc_call *c, uint64_t answer_bytes)
+{
+    struct rpc_server *s = c->server;
+    wait_end(c);
+    c->since_ms = now_ms();
+    c->answer_bytes = answer_bytes;
+    s->unread_bytes += answer_bytes;
+    c->next_wait = NULL;
+    c->link_wait = s->waits_end;
+    *s->waits_end = c;
+    s->waits_end = &c->next_wait;
+}
+
+/* An operation of it is under way, and ends by this. */
+static void wait_give_up(struct rpc_call *c)
+{
+    wait_end(c);
+    grpc_call_cancel(c->call, NULL);
+}
+
+static bool waits_too_long(const struct rpc_call *c, uint64_t now)
+{
+    const struct rpc_config *g = &c->server->config;
+    return now - c->since_ms >= g->caller_ms + c->answer_bytes * 1000 / g->caller_bytes_per_s;
+}
+
 /* ---- calls ---- */
 
 static void call_free(struct rpc_call *c)
 {
+    wait_end(c);
     if (c->link) {
         if (c->next)
             c->next->link = c->link;
@@ -205,6 +263,8 @@ static void call_came(struct rpc_call *c, bool ok)
                             .data.recv_close_on_server.cancelled = &c->cancelled};
     call_do(c, &closed, 1, TAG_CLOSED);
     event_put(c);
+    if (s->n_calls >= s->config.calls_max && s->waits)
+        wait_give_up(s->waits);
     call_ask(s);
 }
 
@@ -218,6 +278,7 @@ static void tag_take(const struct tag *t, bool ok)
         event_put(c);
         break;
     case TAG_READ:
+        wait_end(c);
         c->read = true;
         event_put(c);
         break;
@@ -233,17 +294,17 @@ static void queue_run(struct rpc_server *s)
     for (;;) {
         grpc_event event =
             grpc_completion_queue_next(s->queue, gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL);
-        const struct tag *t = event.tag;
         if (event.type == GRPC_QUEUE_SHUTDOWN)
             return;
         if (event.type != GRPC_OP_COMPLETE)
             continue;
-        pthread_mutex_lock(&s->lock);
-        if (t->call)
-            tag_take(t, event.success != 0);
-        pthread_mutex_unlock(&s->lock);
-        if (!t->call) /* all calls have ended */
+        if (event.tag == &s->down) { /* all calls have ended */
             grpc_completion_queue_shutdown(s->queue);
+            continue;
+        }
+        pthread_mutex_lock(&s->lock);
+        tag_take(event.tag, event.success != 0);
+        pthread_mutex_unlock(&s->lock);
     }
 }
 
@@ -335,6 +396,7 @@ static void call_read(struct rpc_call *c)
     const grpc_op read = {.op = GRPC_OP_RECV_MESSAGE,
                           .data.recv_message.recv_message = &c->message};
     pthread_mutex_lock(&c->server->lock);
+    wait_begin(c, 0);
     call_do(c, &read, 1, TAG_READ);
     pthread_mutex_unlock(&c->server->lock);
 }
@@ -378,12 +440,32 @@ static void call_answer(struct rpc_call *c, const struct rpc_answer *a)
 {
     struct rpc_server *s = c->server;
     pthread_mutex_lock(&s->lock);
-    if (a->status == RPC_OK && a->message)
+    if (a->status == RPC_OK && a->message) {
+        wait_begin(c, a->message->size);
         c->answer = answer_message(a->message);
+    } else {
+        wait_begin(c, 0);
+    }
     answer_send(c, a);
     c->owned = false;
     if (!c->queued)
         call_release(c);
+    while (s->unread_bytes > s->config.memory_bytes)
+        wait_give_up(s->waits);
+    pthread_mutex_unlock(&s->lock);
+}
+
+static void server_tend(struct rpc_server *s)
+{
+    uint64_t now = now_ms();
+    pthread_mutex_lock(&s->lock);
+    for (struct rpc_call *c = s->waits, *next; c; c = next) {
+        next = c->next_wait;
+        if (waits_too_long(c, now))
+            wait_give_up(c);
+    }
+    if (s->n_calls >= s->config.calls_max && s->waits)
+        wait_give_up(s->waits);
     pthread_mutex_unlock(&s->lock);
 }
 
@@ -463,6 +545,7 @@ static int server_start(const struct rpc_config *config, struct rpc_server **out
         return err_no_memory(e, "gRPC");
     s->config = *config;
     s->events_end = &s->events;
+    s->waits_end = &s->waits;
     pthread_mutex_init(&s->lock, NULL);
     gpr_set_log_function(library_log);
     grpc_init();
@@ -523,4 +606,5 @@ const struct rpc_table hp_grpc_plugin = {.magic = RPC_MAGIC,
                                          .keep = call_keep,
                                          .read = call_read,
                                          .answer = call_answer,
+                                         .tend = server_tend,
                                          .stop = server_stop};
