@@ -160,11 +160,13 @@ static void order_give(struct embedded *m, enum embedded_order order)
 }
 
 /* Threads take the mask of who starts them: those of the cluster get no signal, and a pipe that
- * nobody reads is an error of its write. */
+ * nobody reads is an error of its write. A file that became shorter is the business of the thread
+ * that reads it (model/files/mapped_file.h). */
 static int thread_start(struct embedded *m, struct err *e)
 {
     sigset_t all, before;
     sigfillset(&all);
+    sigdelset(&all, SIGBUS);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     m->ordered = true;
     int rc = pthread_create(&m->thread, NULL, loop_run, m);

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import tempfile
 import time
+import urllib.error
 import urllib.request
 
 from cluster import DEMO, SCALE, ended
@@ -115,6 +116,36 @@ def a_served_file_is_reached_by_any_client_until_it_ends():
             assert serve.wait(20 * SCALE) == (0 if how == signal.SIGINT else -signal.SIGKILL)
             wait("its processes end", lambda: all(ended(p) for p in mine))
             wait("nothing is left", home.is_empty)
+
+
+@test
+def a_file_that_becomes_shorter_while_it_is_served_is_an_error_in_words():
+    with Home() as home:
+        model = os.path.join(home.folder, "own.gguf")
+        shutil.copyfile(DEMO, model)
+        serve = subprocess.Popen([HPCTL, "serve", model, "--port", "0", "-o", "json"], env=home.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        told = ""
+        while not told.rstrip().endswith("}"):
+            line = serve.stdout.readline()
+            assert line, serve.stderr.read()
+            told += line
+        told = json.loads(told)
+
+        def answer():
+            body = json.dumps({"model": told["name"], "prompt": "Hello", "max_tokens": 2}).encode()
+            try:
+                with urllib.request.urlopen(urllib.request.Request(told["api"] + "/completions", body, {"Content-Type": "application/json"}), timeout=20 * SCALE) as a:
+                    return a.status, json.load(a)
+            except urllib.error.HTTPError as e:
+                return e.code, json.load(e)
+
+        assert answer()[0] == 200
+        os.truncate(model, 4096)
+        status, said = answer()
+        assert status == 503 and "the file has become shorter" in said["error"]["message"], (status, said)
+        assert serve.poll() is None
+        serve.send_signal(signal.SIGINT)
+        assert serve.wait(20 * SCALE) == 0
 
 
 @test
