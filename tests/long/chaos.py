@@ -2,6 +2,7 @@
 The last line sums it up; the exit status is the verb's."""
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -17,10 +18,12 @@ def main():
         done = subprocess.run([os.path.join(BUILD, "hpctl"), "chaos", "demo", "-o", "json", "--faults", faults, "--seconds", seconds, "--every", "3.5", "--hold", "1.5", "--seed", seed],
                               env=c.env, stdout=subprocess.PIPE, text=True)
         r = json.JSONDecoder().raw_decode(done.stdout)[0]
-        a, losses = r["answers"], c.hpctl("describe", "demo")["losses"]
+        with open(os.path.join(c.folder, "state", "coordinator", "log")) as log:
+            found = [float(s) for s in re.findall(r"place_recovered .*found_s=([0-9.]+)", log.read())]
+        a = r["answers"]
         print(f"{len(r['faults'])} faults ({faults}) in {r['seconds']:.0f} s from seed {seed} under {a['clients']} clients: {a['whole']} answers whole, {a['different']} different, {a['refused']} refused, {a['failed']} failed, "
-              f"{a['open']} open, {a['tokens']} tokens; longest wait between two tokens by fault: median {r['pause']['median_s']:.2f} s, longest {r['pause']['longest_s']:.2f} s; {losses['places']} places lost, "
-              f"the last found in {losses['last_found_s']:.2f} s; all agents ready {r['settled_s']:.1f} s after the last one")
+              f"{a['open']} open, {a['tokens']} tokens; longest wait between two tokens by fault: median {r['pause']['median_s']:.2f} s, longest {r['pause']['longest_s']:.2f} s; {len(found)} places lost, "
+              f"each found within {max(found, default=0):.2f} s; all agents ready {r['settled_s']:.1f} s after the last one")
     return done.returncode
 
 
