@@ -270,10 +270,12 @@ static void stream_row_take(struct coord *c, struct member *m, const struct mess
 {
     struct sequence *s = row->stream ? sequence_of_stream(c, row->stream) : NULL;
     struct deployment *d = s ? s->deployment : NULL;
-    bool here = d && d->id == row->deployment && d->generation == row->generation && d->keeps &&
-                deployment_stage_at(d, m, row->stage);
+    bool placed = d && d->id == row->deployment && d->generation == row->generation &&
+                  deployment_stage_at(d, m, row->stage),
+         here = placed && d->keeps;
     bool last = here && row->stage + 1 == (uint64_t)d->n_stages, used = false;
-    if (here && row->open && s->state == SEQUENCE_ACTIVE && s->id == row->sequence) {
+    /* Also where it joined once more because this coordinator stood still. */
+    if (placed && row->open && s->state == SEQUENCE_ACTIVE && s->id == row->sequence) {
         s->held_stages |= s->adopted ? UINT64_C(1) << row->stage : 0; /* it may be said twice */
         return;
     }

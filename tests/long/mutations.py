@@ -32,6 +32,7 @@ FAULTS = [
     ("what stages have of a request that is over stays there", "coordinator/streams.c", "    if (!used)\n        held_close(", "    if (used)\n        held_close("),
     ("a taken-over sequence begins with its first token", "coordinator/streams.c", "    s->n_output = s->resumed = n;\n", "    s->resumed = n;\n"),
     ("a new coordinator has the stages connected anew and forget", "coordinator/stages.c", "        m.u.stage_connect.keep = d->keeps;\n", ""),
+    ("what runs at an agent that joined once more is closed there", "coordinator/streams.c", "if (placed && row->open", "if (here && row->open"),
     ("room that was ordered of agents that were away is not ordered again", "coordinator/streams.c", "        sequence_order_grow(c, d, s);", "        (void)c;"),
     ("a copy of a sequence stays when that has ended", "coordinator/sequence_ends.c", "    replica_drop(c, s);\n", ""),
     ("a sequence that is copied is taken for one that moves", "coordinator/sequences.c", "if (handoff_copies(s) && s == s->handoff->to)", "if (s == NULL)"),

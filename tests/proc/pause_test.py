@@ -6,9 +6,11 @@ import threading
 import time
 
 from cluster import SCALE, Cluster, DEMO
+from resuming import Reader
 from tap import main, test
 
 PROMPT = {"model": "demo", "messages": [{"role": "user", "content": "Tell me a story."}], "temperature": 0, "ignore_eos": True, "max_tokens": 400}
+STORY = {"model": "demo", "prompt": "Once upon a time", "temperature": 0, "ignore_eos": True, "max_tokens": 400}
 
 
 def text_of(event):
@@ -46,8 +48,12 @@ def a_stopped_coordinator_ends_no_stream_and_plans_nothing_anew():
         c.deploy("demo", DEMO, "--agents", "a0,a1", "--compute", "f32")
         whole = c.answer("demo", PROMPT["messages"], ignore_eos=True, max_tokens=400)
         before = generation(c)
+        story = c.request("POST", "/v1/completions", STORY)[1]["choices"][0]["text"]
         for seconds in (3, 10):
+            keyed = Reader(c.port, STORY, f"key-{seconds}")  # its stages know of it, and tell of it when they join once more
             stream_through(c, whole, seconds)
+            keyed.join(10 * SCALE)
+            assert not keyed.is_alive() and keyed.failure is None and keyed.text == story and keyed.connections == 1, (seconds, keyed.failure, keyed.text[-60:])
             time.sleep(3 * SCALE)
             assert generation(c) == before, f"after {seconds} s: generation {generation(c)}, was {before}"
             assert {m["name"]: m["state"] for m in c.hpctl("node", "ls")} == {"a0": "ready", "a1": "ready"}

@@ -79,6 +79,25 @@ TEST(a_stream_is_taken_over_and_nothing_of_it_is_computed_twice)
     }
 }
 
+/* Its stages wait for room that it would have ordered, and its agents join once more. */
+TEST(a_coordinator_that_stood_still_leaves_streams_where_they_run)
+{
+    for (uint64_t seed = 1; seed < 9; seed++) {
+        struct sim s;
+        open_streams(&s, seed);
+        struct sim_client *c = only_stream(&s, 200, 45);
+        size_t before = c->n_got;
+        sim_coordinator_stop(&s);
+        sim_run_ms(&s, 4900 + 200 * seed);
+        assert_true(c->open && c->n_got == before);
+        sim_coordinator_continue(&s);
+        all_finished(&s, 3000);
+        assert_int_equal(s.computed, positions_of(c));
+        serves_and_is_clean(&s, 3000);
+        sim_close(&s);
+    }
+}
+
 TEST(a_stream_that_ends_without_a_coordinator_is_told_by_the_next_one)
 {
     struct sim s;
@@ -265,6 +284,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_stream_is_taken_over_and_nothing_of_it_is_computed_twice),
+        cmocka_unit_test(a_coordinator_that_stood_still_leaves_streams_where_they_run),
         cmocka_unit_test(a_stream_that_ends_without_a_coordinator_is_told_by_the_next_one),
         cmocka_unit_test(an_answer_that_was_whole_is_not_computed_again),
         cmocka_unit_test(a_stage_that_is_lost_meanwhile_costs_computing_and_no_token),
