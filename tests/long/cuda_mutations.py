@@ -36,7 +36,7 @@ FAULTS = [
     ("decode: an output past the last is read", ROOM + "decode.cu", "const uint8_t *row = weight + (c0 + o < p.outputs ? c0 + o : c0) * p.row_bytes;", "const uint8_t *row = weight + (c0 + o) * p.row_bytes;"),
     ("decode: an output past the last is written", ROOM + "decode.cu", "c0 + o < p.outputs && row < p.rows)", "row < p.rows)"),
     ("decode: a row past the last is written", ROOM + "decode.cu", "c0 + o < p.outputs && row < p.rows)", "c0 + o < p.outputs)"),
-    ("decode: rows past the last are not made", ROOM + "decode.cu", "decode_rows(p.rows));\n    CUDA_LAUNCH(decode_input", "p.rows);\n    CUDA_LAUNCH(decode_input"),
+    ("decode: rows past the last are not made", ROOM + "decode.cu", "gpu_decode_rows(p.rows));\n    CUDA_LAUNCH(decode_input", "p.rows);\n    CUDA_LAUNCH(decode_input"),
     ("decode: rows past the last are read", ROOM + "decode.cu", "blockIdx.y < rows ?", "blockIdx.y < rows + 8 ?"),
     ("decode: offsets are left out", ROOM + "decode.cu", "sums[o][r] += tasks[o].offsets[k] * sum;", "sums[o][r] += 0 * sum;"),
     ("decode: sums of the wrong half", ROOM + "decode.cu", ": half              ? head.z", ": !half              ? head.z"),
