@@ -20,10 +20,11 @@ static void loss_set(struct coord *c, const struct member *from, struct member_l
     }
     if (began) {
         l->due_ns = 0; /* measured once nothing runs there */
-        log_warn("coordinator", "link_lossy", "from=%s to=%s loss=%.2g", from->name, l->to->name,
-                 loss);
+        log_warn_limited("coordinator", "link_lossy", "from=%s to=%s loss=%.2g", from->name,
+                         l->to->name, loss);
     } else if (ended) {
-        log_info("coordinator", "link_sound", "from=%s to=%s", from->name, l->to->name);
+        log_limited(LOG_INFO, "coordinator", "link_sound", "from=%s to=%s", from->name,
+                    l->to->name);
     }
 }
 

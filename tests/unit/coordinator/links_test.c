@@ -1,5 +1,6 @@
 #include <stdio.h>
 
+#include "common/log.h"
 #include "coordinator/link_probes.h"
 #include "tests/unit/coordinator/core_fixture.h"
 
@@ -344,9 +345,38 @@ static void a_burst_and_a_long_way_with_few_losses_are_no_news(void **state)
     assert_true(loss_of_first(f) == 0);
 }
 
+static void line_count(void *ctx, const char *line)
+{
+    *(int *)ctx += strstr(line, " link_lossy ") || strstr(line, " link_sound ");
+}
+
+/* What an agent tells may be made up: its links are bad and good again as fast as it talks. */
+static void losses_that_come_and_go_do_not_fill_the_log(void **state)
+{
+    struct fixture *f = *state;
+    uint64_t segments = 1000, lost = 0;
+    int lines = 0;
+    measure_all(f, 5e8);
+    losses(f, 0, 1, segments, lost);
+    log_set_level(LOG_INFO);
+    log_set_sink(line_count, &lines);
+    for (int i = 0; i < 100; i++) {
+        for (int k = 0; k < 3; k++)
+            losses(f, 0, 1, segments += 100, lost += 10);
+        assert_true(loss_of_first(f) == 0.1);
+        losses(f, 0, 1, segments += 500, lost);
+        assert_true(loss_of_first(f) == 0);
+    }
+    log_set_sink(NULL, NULL);
+    log_set_level(LOG_ERROR);
+    assert_in_range(lines, 1, 2 * LOG_LIMIT_LINES * 3); /* at most 3 of these spans have begun */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(losses_that_come_and_go_do_not_fill_the_log, setup,
+                                        teardown),
         cmocka_unit_test_setup_teardown(no_link_is_faster_than_its_cards, setup, teardown),
         cmocka_unit_test_setup_teardown(a_result_that_differs_much_is_believed_when_it_comes_twice,
                                         setup, teardown),
