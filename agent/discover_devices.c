@@ -132,7 +132,7 @@ static int spec_read(struct division *w, int device, const char *text, struct er
                            "cuda:N[/share=1/V][,mem=BYTES][,host=BYTES]",
                            text);
     }
-    if (strlen(after) >= sizeof s->items || strstr(after, ",,") ||
+    if (strlen(after) >= sizeof s->items || strstr(after, ",,") || strstr(after, ":,") ||
         (*after && strchr(":,", after[strlen(after) - 1])))
         return err_set(e, HP_EUSAGE, "--device %s: something is missing in it, or it is too long",
                        text);

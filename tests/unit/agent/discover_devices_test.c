@@ -95,6 +95,7 @@ TEST(what_makes_no_sense_is_refused_by_the_name_of_its_device)
         {{"cpu:any:8", "cpu"}, "leave it 0 cores"},
         {{"cpu", "cpu"}, "two devices without cores"},
         {{"cpu,threads=0"}, "threads=0 is not a number"},
+        {{"cpu:,threads=0"}, "something is missing in it"},
         {{"cpu,mem=lots"}, "mem=lots is not a size"},
         {{"cpu:10,mem=600M", "cpu:11,mem=600M"}, "the devices ask for more"},
         {{"cuda"}, "--device cuda: is neither cpu[:CORES]"},
