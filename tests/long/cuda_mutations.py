@@ -173,7 +173,7 @@ FAULTS = [
     ("sampling: the next rows' room is the first ones'", ROOM + "sampling.c", "            .tokens = room.tokens + r,", "            .tokens = room.tokens,"),
     # memory
     ("memory: parts begin where others do", ROOM + "arena.c", "i ? a->parts[i - 1].at + a->parts[i - 1].bytes : 0", "i ? a->parts[i - 1].at + CUDA_STEP : 0"),
-    ("memory: what is given back stays taken", ROOM + "arena.c", "        a->n--;\n        memmove(a->parts + i, a->parts + i + 1, (a->n - i) * sizeof *a->parts);\n", ""),
+    ("memory: what is given back stays taken", ROOM + "arena.c", "        vector_remove(a->parts, a->n, i);\n", ""),
     ("memory: a gap that is too small", ROOM + "arena.c", "        if (room < whole)\n            continue;\n", "        if (room + CUDA_STEP < whole)\n            continue;\n"),
     ("memory: the rest of a step is not counted", ROOM + "memory.c", "    uint64_t whole = cuda_steps_bytes(bytes);\n    if (!memory_count", "    uint64_t whole = bytes;\n    if (!memory_count"),
     ("memory: more than a device has", ROOM + "memory.c", "+ bytes <= d->limit_bytes)", "+ bytes <= d->facts.total_bytes)"),

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "agent/backend/cuda/cuda_int.h"
+#include "common/vector.h"
 
 /* Each allocation by itself: tools that look at the accesses of kernels (compute-sanitizer) then
  * know where each ends. */
@@ -49,14 +50,8 @@ static uint64_t gap_at(const struct cuda_arena *a, size_t i, uint64_t *bytes)
 
 static bool part_insert(struct cuda_arena *a, size_t i, uint64_t at, uint64_t bytes)
 {
-    if (a->n == a->room) {
-        size_t room = a->room ? a->room * 2 : 64;
-        struct cuda_arena_part *more = realloc(a->parts, room * sizeof *more);
-        if (!more)
-            return false;
-        a->parts = more;
-        a->room = room;
-    }
+    if (!vector_reserve(a->parts, a->room, a->n + 1))
+        return false;
     memmove(a->parts + i + 1, a->parts + i, (a->n - i) * sizeof *a->parts);
     a->parts[i] = (struct cuda_arena_part){at, bytes};
     a->n++;
@@ -104,8 +99,7 @@ void cuda_arena_give(struct cuda_arena *a, void *p, uint64_t bytes)
         i++;
     if (i < a->n) {
         gpu_arena_give(p, bytes);
-        a->n--;
-        memmove(a->parts + i, a->parts + i + 1, (a->n - i) * sizeof *a->parts);
+        vector_remove(a->parts, a->n, i);
     }
     pthread_mutex_unlock(&a->lock);
 }

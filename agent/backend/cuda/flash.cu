@@ -269,7 +269,7 @@ __global__ void __launch_bounds__(FLASH_THREADS<DIM>) flash_kernel(gpu_attention
         __syncthreads();
         keys_multiply<DIM>(keys, q, scores);
         __syncthreads();
-        if (SHARING < DIM >> 1)
+        if (OWN<DIM> != DIM)
             scores_join<DIM>(keys, scores);
         if (turn < last_turn)
             page_fetch<FORMAT, DIM>(keys, a, top, 0, turn + 1, top.first, end.last);
