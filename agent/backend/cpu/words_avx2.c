@@ -2,7 +2,6 @@
 #include "agent/backend/cpu/words_256.inc"
 
 #define WORDS words_avx2
-#define DOT_ROWS 6
 #define i_dot(sum, a, b) _mm256_add_epi32(sum, _mm256_madd_epi16(a, b))
 
 #include "agent/backend/cpu/words_simd.inc"

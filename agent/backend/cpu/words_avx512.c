@@ -3,7 +3,6 @@
 
 #define WORDS words_avx512
 #define LANES 16
-#define DOT_ROWS 6
 #define IVEC __m512i
 #define FVEC __m512
 #define i_load(p) _mm512_loadu_si512(p)

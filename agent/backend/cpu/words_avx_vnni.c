@@ -2,7 +2,6 @@
 #include "agent/backend/cpu/words_256.inc"
 
 #define WORDS words_avx_vnni
-#define DOT_ROWS 6
 #define i_dot _mm256_dpwssd_avx_epi32
 
 #include "agent/backend/cpu/words_simd.inc"
