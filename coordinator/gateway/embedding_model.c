@@ -12,7 +12,7 @@ int embedding_model_take(const struct openai *o, const char *client, struct embe
     b->code = openai_model_code(rc);
     if (rc == 0 && !found.row.serving && !found.row.waits)
         rc = openai_not_serving(&found.row, e);
-    if (rc == 0 && found.in_pools && !found.rows)
+    if (rc == 0 && found.in_pools && !found.row.embeds)
         rc = err_set(e, HP_EINVAL, "\"%s\" gives no rows for texts: its files name no pooling",
                      b->name);
     if (rc < 0)

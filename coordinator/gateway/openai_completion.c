@@ -164,7 +164,7 @@ static void completion_loaded(struct completion *c)
 static int pools_check(struct completion *c, const struct served_model *found, struct err *e)
 {
     const char *name = c->body->model;
-    if (found->rows)
+    if (found->row.embeds)
         return err_set(e, HP_EINVAL,
                        "\"%s\" makes embeddings and writes no text: POST /v1/embeddings asks it",
                        name);

@@ -7,7 +7,6 @@ static int pools_find(const struct openai *o, const char *client, const char *na
     int rc = o->pools->text(o->pools->ctx, client, name, &text, e);
     if (rc < 0)
         return rc;
-    out->rows = text.rows;
     out->row = (struct request_model){.name = name,
                                       .state = "serving",
                                       .state_text = "",

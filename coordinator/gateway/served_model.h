@@ -7,7 +7,6 @@
 struct served_model {
     struct request_model row; /* of pools: as a deployment's that serves */
     bool in_pools;            /* also where it was found and cannot be used */
-    bool rows;                /* of pools: it gives a row for a text, else scores */
 };
 
 /* As find of struct requests; HP_EBUSY: pools prepare it. */
