@@ -8,7 +8,7 @@ import time
 from boxes import SCALE, Boxes
 from cluster import DEMO
 from reaching import cluster, wait
-from tap import main, test
+from tap import main, skip, test
 
 BODY = json.dumps({"model": "demo", "prompt": "Once upon a time", "max_tokens": 1500, "ignore_eos": True, "stream": True, "temperature": 0})
 CLIENTS, CONVERGED_S = 3, 10
@@ -138,7 +138,9 @@ def what_is_lost_between_agents_one_way_and_both_ways_ends_no_stream():
 
 @test
 def a_link_between_agents_that_comes_and_goes_ends_no_stream():
-    for way, seconds in (("ab", 1.5), ("ba", 1.5), ("ab", 4))[:3 if ALL else 0]:
+    if not ALL:
+        skip("HP_PARTITIONS=all cuts links again and again")
+    for way, seconds in (("ab", 1.5), ("ba", 1.5), ("ab", 4)):
         with Apart() as net:
             for i in range(6):
                 blind(net.boxes, way, i % 2 == 0)
@@ -156,7 +158,9 @@ def a_box_that_is_cut_off_one_way_and_both_ways_ends_no_stream():
 
 @test
 def a_box_that_comes_and_goes_ends_no_stream():
-    for seconds in (1, 2, 5)[:3 if ALL else 0]:
+    if not ALL:
+        skip("HP_PARTITIONS=all cuts boxes off again and again")
+    for seconds in (1, 2, 5):
         with Apart(cables=["b"]) as net:
             for i in range(6):
                 net.boxes.disturb("b", int(i % 2 == 0))
