@@ -9,7 +9,7 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "proc"))
 
 from cluster import BUILD, Cluster, DEMO, Failed, SCALE
-from resuming import Reader
+from resuming import begun, finish
 from tap import main, test
 
 STORY = {"model": "demo", "prompt": "Once upon a time", "max_tokens": 300, "temperature": 0, "ignore_eos": True}
@@ -35,27 +35,6 @@ def text(c, **fields):
     return body["choices"][0]["text"]
 
 
-def reading(c, key):
-    reader = Reader(c.port, STORY, key)
-    c.wait("it has begun", lambda: reader.tokens > 5 or reader.failure)
-    return reader
-
-
-def finish(reader, whole):
-    reader.join(60 * SCALE)
-    assert not reader.is_alive() and reader.failure is None and reader.text == whole, (reader.failure, reader.text[-60:])
-
-
-def variant(c, last):
-    """The demo model with another last byte: another chunk, so that it is sent."""
-    path = os.path.join(c.folder, f"other{last}.gguf")
-    with open(DEMO, "rb") as f, open(path, "wb") as out:
-        content = bytearray(f.read())
-        content[-1] ^= last
-        out.write(content)
-    return path
-
-
 @test
 def an_agent_without_descriptors_serves_on_and_fails_by_name_what_it_cannot_take():
     for kind in ("tcp", "ucx"):
@@ -63,9 +42,9 @@ def an_agent_without_descriptors_serves_on_and_fails_by_name_what_it_cannot_take
             c.deploy("demo", DEMO, "--agents", "a0,a1", "--compute", "f32")
             whole, pid = text(c), c.agent("a1")["pid"]
             with UsedUp(pid):
-                reader = reading(c, "few")
+                reader = begun(c, STORY, "few")
                 try:
-                    c.hpctl("deploy", variant(c, 1), "--name", "other", "--agents", "a1", "--upload", timeout=60)
+                    c.hpctl("deploy", c.weights_of_its_own(1), "--name", "other", "--agents", "a1", "--upload", timeout=60)
                     why = "served"
                 except Failed as e:
                     why = e.message
@@ -75,7 +54,7 @@ def an_agent_without_descriptors_serves_on_and_fails_by_name_what_it_cannot_take
                 assert text(c) == whole and c.agent("a1")["pid"] == pid
             if "other" in [d["name"] for d in c.hpctl("ps")]:
                 c.hpctl("undeploy", "other")
-            c.deploy("other", variant(c, 1), "--agents", "a1", "--upload", "--compute", "f32")
+            c.deploy("other", c.weights_of_its_own(1), "--agents", "a1", "--upload", "--compute", "f32")
             assert text(c, model="other") and text(c) == whole and c.agent("a1")["state"] == "running"
 
 
@@ -85,7 +64,7 @@ def a_neighbour_that_comes_back_is_heard_once_there_are_descriptors():
         with Cluster(agents=2, cores=1, data=kind) as c:
             c.deploy("demo", DEMO, "--agents", "a0,a1", "--compute", "f32")
             whole, pid = text(c), c.agent("a1")["pid"]
-            reader = reading(c, "back")
+            reader = begun(c, STORY, "back")
             with UsedUp(pid):
                 c.kill("a0")
                 c.hpctl("local", "start", "--agent", "a0")
@@ -103,7 +82,7 @@ def a_coordinator_without_descriptors_ends_no_stream():
     with Cluster(agents=2, cores=1) as c:
         c.deploy("demo", DEMO, "--agents", "a0,a1", "--compute", "f32")
         whole, pid = text(c), c.local()["coordinator"]["pid"]
-        reader = reading(c, "few")
+        reader = begun(c, STORY, "few")
         with UsedUp(pid):
             began = time.monotonic()
             done = subprocess.run([os.path.join(BUILD, "hpctl"), "ps"], env=c.env, capture_output=True, text=True, timeout=60 * SCALE)

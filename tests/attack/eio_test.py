@@ -58,21 +58,6 @@ def text(c, **fields):
     return body["choices"][0]["text"]
 
 
-def pids(c):
-    state = c.local()
-    return {"coordinator": state["coordinator"]["pid"], **{a["name"]: a["pid"] for a in state["agents"]}}
-
-
-def variant(c, last):
-    """The demo model with another last byte: another chunk, so that it is sent."""
-    path = os.path.join(c.folder, f"other{last}.gguf")
-    with open(DEMO, "rb") as f, open(path, "wb") as out:
-        content = bytearray(f.read())
-        content[-1] ^= last
-        out.write(content)
-    return path
-
-
 def deploys(c, model, *options):
     """None, or why not; what is left of a deployment that failed is taken away."""
     try:
@@ -89,14 +74,14 @@ def an_agent_that_cannot_write_weights_says_so_and_serves_on():
     with Disks(agents=2, cores=1) as d:
         c = d.cluster
         c.deploy("demo", DEMO, "--agents", "a0,a1", "--compute", "f32")
-        whole, who = text(c), pids(c)
+        whole, who = text(c), c.pids()
         for i, kinds in enumerate((WRITES, SYNCS, ALL), 1):
             d.fail(kinds, "a1")
-            why = deploys(c, variant(c, i), "--agents", "a0,a1")
+            why = deploys(c, c.weights_of_its_own(i), "--agents", "a0,a1")
             assert why and "a1" in why and "nput/output error" in why, (kinds, why)
-            assert text(c) == whole and pids(c) == who, kinds
+            assert text(c) == whole and c.pids() == who, kinds
         d.well()
-        assert deploys(c, variant(c, 1), "--agents", "a0,a1") is None
+        assert deploys(c, c.weights_of_its_own(1), "--agents", "a0,a1") is None
         assert text(c, model="other")
 
 
@@ -106,11 +91,11 @@ def weights_that_an_agent_cannot_read_are_not_copied_and_disturb_nobody():
         c = d.cluster
         d.fail(READS, "a0")
         c.deploy("demo", DEMO, "--agents", "a0,a1", "--compute", "f32", "--upload", "--copies", "2")
-        whole, who = text(c), pids(c)
+        whole, who = text(c), c.pids()
         copied = lambda: {s["agent"]: s.get("copy_on") for s in c.hpctl("describe", "demo")["stages"]}  # noqa: E731
         c.wait("a1's layers are copied", lambda: copied()["a1"] == "a0")
         time.sleep(1)
-        assert copied()["a0"] is None and text(c) == whole and pids(c) == who, copied()
+        assert copied()["a0"] is None and text(c) == whole and c.pids() == who, copied()
 
 
 @test
@@ -120,11 +105,11 @@ def spilled_pages_on_a_disk_that_fails_are_computed():
         c.deploy("demo", DEMO, "--compute", "f32", "--max-sequences", "1", "--max-context", "1024")
         asked = [[5 + (i * k) % 90 for i in range(900)] for k in (1, 3, 7)]
         ask = lambda ids: text(c, prompt=ids, max_tokens=20)  # noqa: E731
-        right, who = [ask(ids) for ids in asked], pids(c)
+        right, who = [ask(ids) for ids in asked], c.pids()
         for kinds, percent in ((WRITES, 100), (READS, 100), (ALL, 40)):
             d.fail(kinds, "a0", percent)
             assert [ask(ids) for ids in asked] == right, (kinds, percent)
-            assert pids(c) == who
+            assert c.pids() == who
         d.well()
         assert [ask(ids) for ids in asked] == right
 
@@ -164,7 +149,7 @@ def what_the_coordinator_acknowledged_is_there_whatever_its_disk_does():
         whole = text(c)
         SECRET.append(c.hpctl("key", "create", "reader")["key"])
         for turn, (kinds, percent, heals) in enumerate(((WRITES, 100, True), (SYNCS, 100, False), (ALL, 100, False), (ALL, 30, True), (SYNCS, 50, False))):
-            who, reader = pids(c), Reader(c.port, STORY, f"k{turn}")
+            who, reader = c.pids(), Reader(c.port, STORY, f"k{turn}")
             c.wait("it has begun", lambda: reader.tokens > 2 or reader.failure)
             for i in range(5):
                 if i == 1:
@@ -176,7 +161,7 @@ def what_the_coordinator_acknowledged_is_there_whatever_its_disk_does():
                     assert "not stored" in e.message or "read only" in e.message, e
                     refused += 1
             reader.join(60 * SCALE)
-            assert reader.failure is None and reader.text == whole and reader.connections == 1 and pids(c) == who, (kinds, percent, reader.failure, reader.text[-60:])
+            assert reader.failure is None and reader.text == whole and reader.connections == 1 and c.pids() == who, (kinds, percent, reader.failure, reader.text[-60:])
             if heals:
                 d.well()
                 c.wait("changes are taken again", lambda: c.hpctl("node", "token", "create"), 10)

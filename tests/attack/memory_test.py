@@ -9,7 +9,7 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "proc"))
 
 from cluster import BUILD, Cluster, DEMO, Failed, SCALE
-from resuming import Reader
+from resuming import begun, finish
 from tap import main, skip, test
 
 SHIM = os.path.join(BUILD, "tests", "attack", "shims", "memory.so")
@@ -82,23 +82,12 @@ def text(c, **fields):
     return body["choices"][0]["text"]
 
 
-def reading(c, key):
-    reader = Reader(c.port, STORY, key)
-    c.wait("it has begun", lambda: reader.tokens > 5 or reader.failure)
-    return reader
-
-
-def finish(reader, whole):
-    reader.join(120 * SCALE)
-    assert not reader.is_alive() and reader.failure is None and reader.text == whole, (reader.failure, reader.text[-60:])
-
-
 @test
 def an_agent_that_the_kernel_kills_for_its_memory_ends_no_stream():
     with Group() as group, Cluster(agents=2, cores=1) as c:
         c.deploy("demo", DEMO, "--agents", "a0,a1", "--compute", "f32", "--copies", "2")
         c.wait("all is copied", lambda: all("copy_on" in s for s in c.hpctl("describe", "demo")["stages"]))
-        whole, reader = text(c), reading(c, "killed")
+        whole, reader = text(c), begun(c, STORY, "killed")
         group.exhaust(c.agent("a1")["pid"], lambda: c.agent("a1")["state"] == "dead")
         finish(reader, whole)
         print(f"# a pause of {reader.pause:.2f} s")
@@ -112,7 +101,7 @@ def an_agent_that_the_kernel_kills_for_its_memory_ends_no_stream():
 def a_coordinator_that_the_kernel_kills_for_its_memory_ends_no_stream():
     with Group() as group, Cluster(agents=2, cores=1) as c:
         c.deploy("demo", DEMO, "--agents", "a0,a1", "--compute", "f32")
-        whole, reader = text(c), reading(c, "killed")
+        whole, reader = text(c), begun(c, STORY, "killed")
         group.exhaust(c.local()["coordinator"]["pid"], lambda: c.local()["coordinator"]["state"] == "dead")
         c.hpctl("local", "start", "--coordinator")
         finish(reader, whole)
@@ -181,11 +170,6 @@ class Short:
         self.fail(0, 0)
         self.cluster.__exit__(*why)
         os.unlink(self.file)
-
-
-def pids(c):
-    state = c.local()
-    return {"coordinator": state["coordinator"]["pid"], **{a["name"]: a["pid"] for a in state["agents"]}}
 
 
 def running(c):

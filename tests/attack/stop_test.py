@@ -23,16 +23,6 @@ def text(c, tokens=40):
     return body["choices"][0]["text"] if status == 200 else None
 
 
-def variant(folder, i):
-    """The demo model with a last byte of its own, so that its weights are sent and not found."""
-    path = os.path.join(folder, f"demo{i}.gguf")
-    with open(DEMO, "rb") as f, open(path, "wb") as out:
-        content = bytearray(f.read())
-        content[-1] ^= i & 255
-        out.write(content)
-    return path
-
-
 class Verb:
     """hpctl in the background: how it ended, and when."""
 
@@ -58,11 +48,6 @@ def stopped(pid, seconds):
     os.kill(pid, signal.SIGCONT)
 
 
-def pids(c):
-    state = c.local()
-    return {"coordinator": state["coordinator"]["pid"], **{a["name"]: a["pid"] for a in state["agents"]}}
-
-
 def alive(who):
     for name, pid in who.items():
         assert os.path.exists(f"/proc/{pid}"), f"seed {SEED}: {name} is gone"
@@ -74,7 +59,7 @@ def streams_of_agents_that_stand_still_go_on_whole():
         c.deploy("demo", DEMO, "--agents", "a0,a1,a2", "--compute", "f32")
         body = dict(PROMPT, max_tokens=300)
         whole = c.request("POST", "/v1/completions", body)[1]["choices"][0]["text"]
-        who = pids(c)
+        who = c.pids()
         for victim in ("a0", "a1", "a2"):
             for seconds in (1.0, 6.0):
                 stream = c.stream("/v1/completions", body, timeout=60)
@@ -102,7 +87,7 @@ def hpctl_that_stands_still_holds_nobody_up():
     with Cluster(agents=2, cores=1) as c:
         c.deploy("demo", DEMO, "--agents", "a0")
         for i, when in enumerate((0.05, 0.1, 0.2, 0.4)):
-            upload = Verb(c, "deploy", variant(c.folder, 100 + i), "--name", "slow", "--agents", "a1", "--upload")
+            upload = Verb(c, "deploy", c.weights_of_its_own(100 + i), "--name", "slow", "--agents", "a1", "--upload")
             time.sleep(when)
             if upload.process.poll() is None:
                 os.kill(upload.process.pid, signal.SIGSTOP)

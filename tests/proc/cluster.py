@@ -106,6 +106,15 @@ class Cluster:
     def deploy(self, name="demo", model=DEMO, *args):
         return self.hpctl("deploy", model, "--name", name, *args, timeout=180)
 
+    def weights_of_its_own(self, last):
+        """The demo model with another last byte, so that its last chunk is sent and not found."""
+        path = os.path.join(self.folder, f"other{last}.gguf")
+        with open(DEMO, "rb") as f, open(path, "wb") as out:
+            content = bytearray(f.read())
+            content[-1] ^= last & 255
+            out.write(content)
+        return path
+
     # ---- processes ----
 
     def local(self):
@@ -113,6 +122,11 @@ class Cluster:
 
     def agent(self, name):
         return next(a for a in self.local()["agents"] if a["name"] == name)
+
+    def pids(self):
+        """By name."""
+        state = self.local()
+        return {"coordinator": state["coordinator"]["pid"], **{a["name"]: a["pid"] for a in state["agents"]}}
 
     def kill(self, name, which=signal.SIGKILL):
         pid = self.local()["coordinator"]["pid"] if name == "coordinator" else self.agent(name)["pid"]

@@ -115,23 +115,13 @@ def two_starts_on_a_full_disk_have_two_numbers():
         assert len(boots) == 4 and boots == sorted(set(boots)), boots
 
 
-def weights_of_its_own(c, name, last):
-    """The demo model with another last byte: another chunk, so that it is sent."""
-    path = os.path.join(c.folder, name)
-    with open(DEMO, "rb") as f, open(path, "wb") as out:
-        content = bytearray(f.read())
-        content[-1] ^= last
-        out.write(content)
-    return path
-
-
 @test
 def an_agents_full_disk_fails_what_it_cannot_keep_by_name_and_nothing_else():
     with Cluster(agents=2, cores=1) as c:
         c.deploy("demo", DEMO, "--agents", "a0,a1", "--compute", "f32")
         whole = c.answer("demo", PROMPT["messages"], ignore_eos=True, max_tokens=40)
         pid = c.agent("a1")["pid"]
-        other = weights_of_its_own(c, "other.gguf", 1)
+        other = c.weights_of_its_own(1)
         room(pid, False)
         try:
             c.hpctl("deploy", other, "--name", "other", "--agents", "a0,a1", "--upload", timeout=60)

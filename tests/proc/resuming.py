@@ -117,3 +117,15 @@ class Reader(threading.Thread):
                     time.sleep(0.05)
         except Exception as e:  # told by whoever joins it
             self.failure = e
+
+
+def begun(c, body, key):
+    """A reader who has some of its answer."""
+    reader = Reader(c.port, body, key)
+    c.wait("it has begun", lambda: reader.tokens > 5 or reader.failure)
+    return reader
+
+
+def finish(reader, whole):
+    reader.join(120 * SCALE)
+    assert not reader.is_alive() and reader.failure is None and reader.text == whole, (reader.failure, reader.text[-60:])
