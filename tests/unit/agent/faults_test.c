@@ -232,7 +232,7 @@ TEST(description_bears_failing_allocations)
 
 /* ---- the core's handlers ---- */
 
-enum { DEPLOYMENT = 7, SESSION = 77, WIDTH = 2, VOCABULARY = 50 };
+enum { DEPLOYMENT = 7, SESSION = 77, WIDTH = 2, VOCABULARY = 50, SCORES = 2 };
 
 struct scene {
     struct agent_core *core;
@@ -240,6 +240,7 @@ struct scene {
     uint8_t buffers[8]; /* their addresses alone count */
     int out;            /* buffers that the core has */
     bool last, deaf;    /* deaf: it was told that nobody may connect, which nobody said */
+    int told[MESSAGE_TYPE_COUNT];
     struct env_virtual clock;
 };
 
@@ -254,6 +255,7 @@ static void scene_event(struct scene *s, const struct agent_event *ev);
 static void scene_answer(struct scene *s, const struct agent_action *a)
 {
     static const uint32_t picked[16] = {3, 3, 3, 3};
+    static const struct score scores[16 * SCORES];
     struct agent_event ev = {0};
     switch (a->kind) {
     case AGENT_DO_FETCH:
@@ -277,12 +279,14 @@ static void scene_answer(struct scene *s, const struct agent_action *a)
         ev.u.batch_done.ticket = a->u.run.ticket;
         ev.u.batch_done.seconds = 0.001;
         ev.u.batch_done.picked = s->last ? picked : NULL;
+        ev.u.batch_done.scores = s->last ? scores : NULL;
         ev.u.batch_done.posted = !s->last;
         s->out -= a->u.run.batch->input != NULL;
         break;
     case AGENT_DO_RELEASE: s->out -= a->u.release.buffer != NULL; return;
     case AGENT_DO_PEERS: s->deaf |= a->u.peers.keys.size == 0; return;
     case AGENT_DO_POST: s->out -= a->u.post.buffer != NULL; return;
+    case AGENT_DO_SEND: s->told[a->u.message.type]++; return;
     default: return;
     }
     scene_event(s, &ev);
@@ -357,7 +361,10 @@ static void scene_sequence(struct scene *s, uint64_t id)
                                                        .max_tokens = 3,
                                                        .kv_tokens = 7,
                                                        .end_ids = {end_ids, 1},
-                                                       .slices = {slices, 2}};
+                                                       .slices = {slices, 2},
+                                                       .prompt_tokens = 4,
+                                                       .said_scores = SCORES,
+                                                       .stream = id};
     scene_tell(s, &m);
 }
 
@@ -391,7 +398,10 @@ static void scene_misc(struct scene *s)
     struct agent_event store = {.kind = AGENT_EVENT_STORE},
                        profiled = {.kind = AGENT_EVENT_PROFILED},
                        probed = {.kind = AGENT_EVENT_PROBED};
+    static const struct data_loss losses[] = {{{7}, 1000, 30}};
     struct agent_event meter = {.kind = AGENT_EVENT_METER};
+    meter.u.meter.losses = losses;
+    meter.u.meter.n_losses = 1;
     store.u.store.models = (struct pack_list){models, 1};
     scene_event(s, &store);
     profiled.u.profiled.model = (struct pack_span){id, 32};
@@ -404,6 +414,9 @@ static void scene_misc(struct scene *s)
     s->clock.now_ns += 600000000;
     scene_event(s, &(struct agent_event){.kind = AGENT_EVENT_TIMER});
 }
+
+/* Whether the last run told the coordinator all that the scene is for. */
+static bool core_told;
 
 static int core_lives(void *ctx)
 {
@@ -438,11 +451,15 @@ static int core_lives(void *ctx)
     struct message close = {.type = MESSAGE_SEQUENCE_CLOSE};
     close.u.sequence_close = (struct message_sequence_close){DEPLOYMENT, 1, 5, s.last ? 0 : 1, 0};
     scene_tell(&s, &close);
+    welcome.u.welcome.coordinator_boot = 4; /* another one, which hears what is open and left */
+    scene_tell(&s, &welcome);
     struct message unload = {.type = MESSAGE_STAGE_UNLOAD};
     unload.u.stage_unload = (struct message_stage_unload){DEPLOYMENT, 1};
     scene_tell(&s, &unload);
     agent_core_destroy(&s.core, scene_release, &s);
     agent_actions_free(&s.actions);
+    core_told = s.told[MESSAGE_PREFILL] && s.told[MESSAGE_LOSSES] &&
+                (!s.last || (s.told[MESSAGE_DECODE] && s.told[MESSAGE_STREAMS]));
     return s.out == 0 && !s.deaf ? 0
                                  : HP_EBUG; /* a buffer that nobody gives back, or all doors shut */
 }
@@ -452,6 +469,8 @@ static void core_bears_failing_allocations(void **state)
     bool alone = true, middle = false;
     (void)state;
     log_set_level(LOG_ERROR);
+    assert_true(core_lives(&alone) == 0 && core_told);
+    assert_true(core_lives(&middle) == 0 && core_told);
     faults_each("core of a whole model", core_lives, &alone);
     faults_each("core of a middle stage", core_lives, &middle);
 }

@@ -57,6 +57,7 @@ static int script(void **state)
     static const char node[] = "{\"name\": \"x\", \"devices\": [{\"name\": \"cpu\", \"kind\": "
                                "\"k\", \"memory_bytes\": 1e9}], \"nics\": []}";
     static const uint32_t ids[] = {7, 2};
+    static const struct score scores[] = {{1, -0.5f}, {1, -0.25f}};
     struct manifest_file file = {"m.gguf", 4096};
     struct manifest_head first = {0, 0, {head, sizeof head}};
     struct manifest manifest = {.name = "toy", .files = {&file, 1}, .heads = {&first, 1}};
@@ -86,10 +87,19 @@ static int script(void **state)
         .u.stage_state = {
             .deployment = 1, .generation = 1, .state = "ready", .code = "", .text = ""}};
     say(AGENT, false, &ready);
-    struct message_said row = {(uint64_t)1 << 32 | 1, 0, {ids, 2}, "stop", 0, {0}};
+    struct message_prefill_slice pieces[] = {{0, 70, 1, 2, 3, 1}, {70, 1, 4, 5, 6, 1}};
+    uint64_t sequence = (uint64_t)1 << 32 | 1;
+    struct message prefill = {.type = MESSAGE_PREFILL,
+                              .u.prefill = {1, 1, sequence, 0, 9, {pieces, 1}}};
+    struct message decode = {.type = MESSAGE_DECODE,
+                             .u.decode = {1, 1, sequence, 0, 9, {pieces + 1, 1}}};
+    struct message_said row = {sequence, 0, {ids, 2},
+                               "stop",   0, {(const uint8_t *)scores, sizeof scores}};
     struct message tokens = {.type = MESSAGE_TOKENS,
                              .u.tokens = {.deployment = 1, .generation = 1, .said = {&row, 1}}};
-    say(AGENT, true, &tokens);
+    say(AGENT, true, &prefill);
+    say(AGENT, false, &decode);
+    say(AGENT, false, &tokens);
     ask("key.create", "{\"name\": \"me\", \"models\": [\"d\"]}", (struct pack_span){0});
     ask("key.edit", "{\"name\": \"me\", \"models\": [\"d\", \"e\"]}", (struct pack_span){0});
     ask("key.ls", "{}", (struct pack_span){0});
@@ -123,11 +133,21 @@ struct faults_run {
     struct env env;
     struct coord *core;
     int opened, ended, shared; /* requests; those that began as another */
+    size_t scored;             /* tokens that were told with a score */
+    bool described;            /* the first steps of an answer were told of */
 };
 
 static void on_tokens(void *ctx, uint64_t request, const uint32_t *ids, size_t n)
 {
     (void)ctx, (void)request, (void)ids, (void)n;
+}
+
+static void on_scores(void *ctx, uint64_t request, bool of_prompt, const struct score *scores,
+                      size_t n)
+{
+    struct faults_run *r = ctx;
+    (void)request, (void)of_prompt, (void)scores;
+    r->scored += n;
 }
 
 static void on_finished(void *ctx, uint64_t request, enum request_finish finish,
@@ -189,7 +209,11 @@ static void settle(struct faults_run *r)
                 a[i].work->run(a[i].work);
                 coord_worked(r->core, a[i].work);
                 break;
+            case COORD_SEND:
+                r->described |= memmem(a[i].bytes, a[i].size, "\"decode\"", 8) != NULL;
+                break;
             case COORD_TOKENS:
+            case COORD_SCORES:
             case COORD_FINISHED:
             case COORD_FAILED: coord_action_call_back(r->core, &a[i]); break;
             default: break;
@@ -205,9 +229,10 @@ static void request_open(struct faults_run *r)
                              .prompt = prompt,
                              .n_prompt = 70,
                              .max_tokens = 4,
+                             .said_scores = 1,
                              .stream = STREAM,
                              .note = {(const uint8_t *)"n", 1},
-                             .callbacks = {r, on_tokens, on_finished, on_failed, NULL, NULL}};
+                             .callbacks = {r, on_tokens, on_finished, on_failed, NULL, on_scores}};
     coord_requests(r->core, &requests);
     r->opened += requests.open(requests.ctx, &q, &id, NULL) == 0;
     settle(r);
@@ -221,6 +246,7 @@ static void pass_ms(struct faults_run *r, uint64_t ms)
 }
 
 static int opened_at_best, shared_at_best;
+static bool told_at_best; /* scores, and the steps of an answer */
 
 static int run_begin(struct faults_run *r, struct err *e)
 {
@@ -260,6 +286,7 @@ static int lives(void *ctx)
         for (int i = 0; i < 100; i++) /* the agent is silent from here on */
             pass_ms(&r, 1000);
         shared_at_best = r.shared > shared_at_best ? r.shared : shared_at_best;
+        told_at_best |= r.scored && r.described;
         opened_at_best = r.opened > opened_at_best ? r.opened : opened_at_best;
         if (r.ended != r.opened)
             rc = HP_EBUG;
@@ -279,6 +306,7 @@ static struct buffer back[3]; /* what the agent says to the next coordinator */
 static int backs_make(void)
 {
     static const uint32_t ids[] = {7, 2};
+    static const struct score scores[] = {{1, -0.5f}, {1, -0.25f}};
     static const char node[] = "{\"name\": \"x\", \"devices\": [{\"name\": \"cpu\", \"kind\": "
                                "\"k\", \"memory_bytes\": 1e9}], \"nics\": []}";
     struct message_held_stage held = {
@@ -297,9 +325,11 @@ static int backs_make(void)
                                  .open = true,
                                  .sampled = 1,
                                  .ids = {ids, 1},
+                                 .scores = {(const uint8_t *)scores, sizeof *scores},
                                  .finish = ""};
     struct message streams = {.type = MESSAGE_STREAMS, .u.streams = {{&row, 1}, true}};
-    struct message_said said_row = {77, 1, {ids + 1, 1}, "stop", 0, {0}};
+    struct message_said said_row = {77,     1, {ids + 1, 1},
+                                    "stop", 0, {(const uint8_t *)(scores + 1), sizeof *scores}};
     struct message tokens = {
         .type = MESSAGE_TOKENS,
         .u.tokens = {.deployment = 1, .generation = 1, .said = {&said_row, 1}}};
@@ -325,8 +355,11 @@ static int comes_back(void *ctx)
                 rc = coord_restore(r.core, kept[i].kind, kept[i].key, kept[i].bytes.data,
                                    kept[i].bytes.size, &e);
     if (rc == 0) {
-        const struct request_callbacks callbacks = {
-            .ctx = &r, .tokens = on_tokens, .finished = on_finished, .failed = on_failed};
+        const struct request_callbacks callbacks = {.ctx = &r,
+                                                    .tokens = on_tokens,
+                                                    .finished = on_finished,
+                                                    .failed = on_failed,
+                                                    .scores = on_scores};
         coord_start(r.core, true);
         coord_requests(r.core, &requests);
         requests.streams(requests.ctx, stream_attach, &r);
@@ -356,6 +389,7 @@ TEST(the_core_goes_on_without_memory)
     keeps = false;
     assert_int_equal(shared_at_best, 2); /* the others begin as the first */
     assert_int_equal(opened_at_best, 3); /* the script does what it is for */
+    assert_true(told_at_best);
 
     faults_each("a coordinator's core", lives, NULL);
     assert_int_equal(backs_make(), 0);
