@@ -1,6 +1,6 @@
 """A cluster under mixed load and chaos for a while: soak.py SECONDS SEED. Agents and the coordinator are killed, stopped, slowed and kept from writing files, deployments come and go, clients hang up.
 
-Every answer that ends well must be the one that an undisturbed run gives, every answer with an Idempotency-Key must end well, whoever dies meanwhile, and no request may hang. From a third of the time on the coordinator and a0 are
+Every answer that ends well must be the one that an undisturbed run gives, every answer with an Idempotency-Key must end well, whoever dies meanwhile, none may stand still for long, and no request may hang. From a third of the time on the coordinator and a0 are
 killed no more (the other agents are): at rest, in the end as then, each process has the memory, descriptors and threads that it had, and no sequence holds a block. Prints what happened and exits 1 when something did not hold."""
 import collections
 import json
@@ -13,11 +13,12 @@ import threading
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "proc"))
-from cluster import DEMO, Cluster, Failed
+from cluster import DEMO, SCALE, Cluster, Failed
 from resuming import Broken, Reader
 from state import compare, rest
 
 KEYED, PLAIN = 4, 2  # clients of either kind
+LONGEST_PAUSE_MS = 30000  # between two tokens of a keyed answer: what lasts longest here is an agent that is away for 4 s
 AGENTS = ("a0", "a1", "a2")
 STORIES = [dict(model=model, prompt=prompt, temperature=heat, seed=7, ignore_eos=True, max_tokens=n)
            for model, prompt, heat, n in (("demo", "Tell me a story.", 0, 300), ("demo", "Once upon a time", 1.0, 200), ("free", "Once upon a time", 0, 200), ("free", "What is 11 * 7?" * 30, 0.8, 80))]
@@ -196,6 +197,7 @@ def main():
         print(f"# {n} times {cause}")
     print(json.dumps({"seed": seed, "seconds": round(time.monotonic() - began), **counts, "before": shown(before), "after": shown(after), "blocks": after[1]}))
     assert not wrong, wrong
+    assert counts["longest_pause_ms"] <= LONGEST_PAUSE_MS * SCALE, counts
     assert counts["whole"] > 0 and counts["wrong"] == counts["hung"] == counts["broken"] == 0, counts
 
 
