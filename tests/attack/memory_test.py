@@ -183,20 +183,22 @@ def allocations_that_fail_fail_requests_and_end_nobody():
         c, outcomes = s.cluster, {}
         c.deploy("demo", DEMO, "--agents", "a0,a1", "--compute", "f32")
         whole = text(c)
-        for percent, least in ((100, 1 << 20), (100, 256 << 10), (30, 64 << 10)):
+        for percent, least, n in ((100, 1 << 20, 4), (100, 256 << 10, 4), (30, 64 << 10, 2)):
             s.fail(percent, least)
-            for i in range(6):
+            for i in range(n):
                 try:
-                    status, body = c.request("POST", "/v1/completions", dict(STORY, max_tokens=40) if i % 2 else dict(STORY, prompt=[5 + (j * (i + 3)) % 90 for j in range(900)], max_tokens=20), timeout=90)
-                except OSError as e:
+                    asked = dict(STORY, max_tokens=40) if i % 2 else dict(STORY, prompt=[5 + (j * (i + 3)) % 90 for j in range(900)], max_tokens=20)
+                    status, body = c.request("POST", "/v1/completions", asked, timeout=10)
+                except OSError as e:  # it waits, until its deadline
                     status, body = type(e).__name__, None
                 assert status != 200 or i % 2 == 0 or whole.startswith(body["choices"][0]["text"]), body
                 outcomes[percent, least, status] = outcomes.get((percent, least, status), 0) + 1
-            try:
-                c.hpctl("deploy", DEMO, "--name", "second", "--agents", "a1,a0", timeout=60)
-                c.hpctl("undeploy", "second")
-            except Failed as e:
-                print(f"# {percent} % from {least} bytes: deploy said: {e.message[:150]}")
+            if n == 4:
+                try:
+                    c.hpctl("deploy", DEMO, "--name", "second", "--agents", "a1,a0", timeout=20)
+                    c.hpctl("undeploy", "second")
+                except Failed as e:
+                    print(f"# {percent} % from {least} bytes: deploy said: {e.message[:150]}")
             s.fail(0, 0)
             assert running(c), (percent, least, c.local())
             if "second" in [d["name"] for d in c.hpctl("ps")]:
