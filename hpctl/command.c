@@ -1,6 +1,7 @@
 #include "hpctl/command.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <getopt.h>
 #include <stdio.h>
 #include <string.h>
@@ -282,6 +283,17 @@ static int verb_unknown(int argc, char **argv, const struct command *const *tabl
     return err_hint(e, "`hpctl --help` lists the verbs");
 }
 
+/* What was said has to have come through: the disk may be full. */
+static int output_check(struct err *e)
+{
+    errno = 0;
+    bool flushed = fflush(stdout) == 0;
+    if (flushed && !ferror(stdout))
+        return 0;
+    return err_set(e, HP_EIO, "standard output: %s",
+                   flushed || !errno ? "not all of it could be written" : strerror(errno));
+}
+
 int command_main(int argc, char **argv, const struct command *const *tables)
 {
     struct err e = {0};
@@ -298,21 +310,16 @@ int command_main(int argc, char **argv, const struct command *const *tables)
             return argc > 2 && argv[argc - 1][0] == '-' ? 0 : 2;
         if (help) {
             command_print_overview(stdout, tables, NULL);
-            return 0;
+            return output_check(&e) < 0 ? error_report(e.code, &e, json) : 0;
         }
         verb_unknown(argc, argv, tables, &e);
         return error_report(HP_EUSAGE, &e, json);
     }
     int rc = invocation_parse(argc, argv, words, &in, &e);
-    if (rc > 0) {
+    if (rc > 0)
         command_print_usage(stdout, in.command);
-        return 0;
-    }
-    if (rc == 0)
+    else if (rc == 0)
         rc = in.command->run(&in, &e);
-    if (rc < 0)
-        return error_report(rc, &e, json && !in.told);
-    if (fflush(stdout) != 0)
-        return 1;
-    return 0;
+    rc = rc < 0 ? rc : output_check(&e);
+    return rc < 0 ? error_report(rc, &e, json && !in.told) : 0;
 }

@@ -93,6 +93,15 @@ def a_file_answers_and_leaves_nothing():
 
 
 @test
+def an_answer_that_cannot_be_written_is_an_error():
+    with Home() as home:
+        for args in (("run", DEMO, "Hello", "--max-tokens", "2"), ("model", "describe", DEMO), ("run", "--help"), ("--help",)):
+            with open("/dev/full", "w") as full:
+                done = subprocess.run([HPCTL, *args], env=home.env, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60 * SCALE)
+            assert done.returncode == 1 and "standard output: " in done.stderr, (args, done)
+
+
+@test
 def a_served_file_is_reached_by_any_client_until_it_ends():
     for how in (signal.SIGINT, signal.SIGKILL):
         with Home() as home:
