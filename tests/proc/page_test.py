@@ -313,6 +313,25 @@ def every_view_is_whole_at_two_widths_and_a_chat_is_held():
 
 
 @test
+def boxes_of_several_deployments_hold_their_texts_and_the_view_that_is_open_is_in_sight():
+    if missing():
+        skip(missing())
+    cluster.deploy("WWW-another-one")
+    with Browser(*WIDE) as b:
+        for size, width in ((WIDE, "wide"), (NARROW, "narrow")):
+            b.resize(*size)
+            b.open("about:blank")
+            b.open(cluster.http + "/#/cluster")
+            b.wait("both are shown", VIEWS["cluster"] + " && [...document.querySelectorAll('.topology .box title')].some((t) => t.textContent.includes('WWW-another-one') && t.textContent.includes('demo'))")
+            looked_at(b, f"cluster-two-{width}")
+            assert b.run("return [...document.querySelectorAll('.topology .box')].some((box) => box.textContent.includes('…'))"), "what was cut says so"
+            for view in ("plans", "docs", "chat"):
+                go(b, view)
+                b.wait(f"{view} is marked, and in sight", "const e = document.querySelector('#nav [aria-current]'), r = e?.getBoundingClientRect(); return e?.getAttribute('href') === '#/' + arguments[0] && r.left >= 0 && r.right <= document.querySelector('#nav').getBoundingClientRect().right + 1", view)
+    cluster.hpctl("undeploy", "WWW-another-one")
+
+
+@test
 def where_a_key_is_needed_the_page_asks_for_it():
     """The last: from here on this cluster needs one."""
     key = cluster.hpctl("key", "create", "page")["key"]

@@ -43,9 +43,12 @@ function navigate() {
   main.className = `view-${view.path}`;
   main.replaceChildren(shown.element);
   document.title = `${rest[0] && view.path !== "chat" ? rest[0] + " · " : ""}${view.title} · Hodgepodge`;
-  for (const link of document.querySelectorAll("#nav a"))
-    if (link.getAttribute("href") === `#/${view.path}`) link.setAttribute("aria-current", "page");
-    else link.removeAttribute("aria-current");
+  for (const link of document.querySelectorAll("#nav a")) {
+    link.removeAttribute("aria-current");
+    if (link.getAttribute("href") !== `#/${view.path}`) continue;
+    link.setAttribute("aria-current", "page");
+    link.scrollIntoView({ block: "nearest", inline: "nearest" }); // of a narrow window's row, which has more than it shows
+  }
   if (shown.focus) shown.focus();
 }
 

@@ -45,6 +45,8 @@ function matrix(names, links) {
 // ---- the picture ----
 
 const BOX = { width: 168, height: 62 }, LABEL = { width: 132, height: 32 };
+const FONT = { name: "600 14px", note: "11px" }; // views.css: .box-name, .lane-note
+const pen = document.createElement("canvas").getContext("2d");
 
 // Boxes on an ellipse that is wide enough for the labels between neighbours.
 function places(names, width) {
@@ -92,17 +94,25 @@ function picture(agents, links, bad, width) {
     return g("g", { class: `box box-${agent.state}` },
       g("title", {}, `${agent.name}: ${agent.state}, ${agent.kind}${said ? `; layers: ${said}` : ""}`),
       g("rect", { x, y, width: BOX.width, height: BOX.height, rx: 8 }),
-      g("text", { class: "box-name", x: x + 12, y: y + 20 }, cut(agent.name, 16)),
+      g("text", { class: "box-name", x: x + 12, y: y + 20 }, cut(agent.name, FONT.name, BOX.width - 76)),
       g("text", { class: "lane-note", x: x + BOX.width - 12, y: y + 20, "text-anchor": "end" }, agent.state),
       g("text", { class: "lane-note", x: x + 12, y: y + 37 }, `${bytes(agent.memory_free_bytes)} free`),
-      g("text", { class: "lane-note", x: x + 12, y: y + 52 }, cut(said || "no layers", 24)));
+      g("text", { class: "lane-note", x: x + 12, y: y + 52 }, cut(said || "no layers", FONT.note, BOX.width - 24)));
   });
   return h("div", { class: "gantt-box", tabindex: "0", role: "region", "aria-label": "Boxes and links" },
     g("svg", { class: "topology", width: where.width, height: where.height, viewBox: `0 0 ${where.width} ${where.height}`, role: "img", "aria-label": `${names.length} boxes and their links; the table below has the same as figures` }, lines, boxes, labels));
 }
 
-function cut(text, most) {
-  return text.length > most ? `${text.slice(0, most - 1)}…` : text;
+// As much of a text as so many pixels hold; letters differ, so it is measured and not counted.
+function cut(text, font, width) {
+  pen.font = `${font} ${getComputedStyle(document.body).fontFamily}`;
+  const letters = [...text];
+  let kept = text;
+  while (letters.length && pen.measureText(kept).width > width) {
+    letters.pop();
+    kept = `${letters.join("").trimEnd()}…`;
+  }
+  return kept;
 }
 
 // ---- cards ----
