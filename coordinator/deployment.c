@@ -178,12 +178,17 @@ bool deployment_stages_drain(const struct deployment *d)
     return false;
 }
 
-bool deployments_use(struct coord *c, const struct member *m)
+const struct deployment *deployment_using(struct coord *c, const struct member *m)
 {
     for (size_t i = 0; i < c->n_deployments; i++)
         if (deployment_stage_of(c->deployments[i], m))
-            return true;
-    return false;
+            return c->deployments[i];
+    return NULL;
+}
+
+bool deployments_use(struct coord *c, const struct member *m)
+{
+    return deployment_using(c, m) != NULL;
 }
 
 /* ---- setters ---- */

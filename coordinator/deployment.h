@@ -268,7 +268,8 @@ bool deployment_stages_here(const struct deployment *d); /* all of them, and the
  * forgets nothing. */
 bool deployment_stages_drain(const struct deployment *d);
 void deployment_stages_free(struct deployment *d);
-/* Whether a deployment has a stage on this member. */
+/* The first deployment that has a stage on this member; NULL: none. */
+const struct deployment *deployment_using(struct coord *c, const struct member *m);
 bool deployments_use(struct coord *c, const struct member *m);
 
 /* ---- setters ---- */

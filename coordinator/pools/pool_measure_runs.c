@@ -38,14 +38,19 @@ bool pool_measure_is_disturbed(struct coord *c, const struct member *m, struct e
         serves = serves || plan_uses(p, m);
     for (const struct pool_measuring *g = s ? s->measurings : NULL; g; g = g->next)
         measures = measures || measuring_uses(g, m);
-    if (!serves && !measures && !deployments_use(c, m))
-        return false;
-    err_set(why, HP_EBUSY, "agent \"%s\" %s, which measuring would disturb", m->name,
-            measures ? "measures already"
-            : serves ? "serves pools"
-                     : "holds stages of a deployment");
-    err_hint(why, "name others, or free it first (hpctl undeploy, hpctl pools rm)");
-    return true;
+    const struct deployment *d = deployment_using(c, m);
+    if (measures || serves) {
+        err_set(why, HP_EBUSY, "agent \"%s\" %s, which measuring would disturb", m->name,
+                measures ? "measures already" : "serves pools");
+        err_hint(why, measures ? "name others with --agents, or ask again when it is done"
+                               : "name others with --agents, or free it first: hpctl pools rm");
+    } else if (d) {
+        err_set(why, HP_EBUSY,
+                "agent \"%s\" holds stages of deployment \"%s\", which measuring would disturb",
+                m->name, d->name);
+        err_hint(why, "name others with --agents, or free it first: hpctl undeploy %s", d->name);
+    }
+    return measures || serves || d;
 }
 
 static bool kind_is_known(const json_t *known, const char *kind)

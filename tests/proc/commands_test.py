@@ -153,6 +153,10 @@ def the_example_of_pools_is_served_as_it_says():
             with open(os.path.join(POOLS, "README.md")) as f:
                 lines = re.findall(r"^    (hpctl (?:apply|pools|load).*)$", f.read(), re.M)
             assert len(lines) == 3, lines
+            c.deploy("demo")
+            busy = home.sh("hpctl apply -f examples/pools/toy.workload.yaml")
+            assert busy.returncode and 'holds stages of deployment "demo"' in busy.stderr and "hpctl undeploy demo" in busy.stderr, "who is in the way is named, and what to type: " + busy.stderr
+            c.hpctl("undeploy", "demo")
             for line in lines:
                 _, why = home.typed(shorter(line), "examples/pools/README.md")
                 assert not why, why
