@@ -178,7 +178,7 @@ def refusals(key):
     refused(openai.InternalServerError, lambda: known.chat.completions.create(**{**ASKED, "model": "gone"}), status_code=503)
 
 
-if sys.argv[2] == "refusals":
+if sys.argv[2:3] == ["refusals"]:
     refusals(sys.argv[3])
     sys.exit()
 needed = sys.argv[2:]
