@@ -130,7 +130,8 @@ int text_concat(struct text_network *t, const int *parts, int n, int64_t axis)
 
 int text_reshape(struct text_network *t, int x, const int64_t *dims, int n_dims)
 {
-    const int parts[] = {text_ints(t, &(int64_t){-1}, 1), t->length, text_ints(t, dims, n_dims)};
+    const int parts[] = {text_ints(t, &(int64_t){-1}, 1), t->length,
+                         n_dims ? text_ints(t, dims, n_dims) : 0};
     return text_two(t, "Reshape", x, text_concat(t, parts, n_dims ? 3 : 2, 0));
 }
 
