@@ -292,9 +292,10 @@ static inline uint64_t core_stage_input_session(const struct core_stage *s)
 {
     return s->prepare.input_session ? s->prepare.input_session : s->prepare.session;
 }
+/* One that only keeps runs nothing, and is neither first nor last. */
 static inline bool core_stage_is_first(const struct core_stage *s)
 {
-    return s->prepare.stage == 0;
+    return s->prepare.stage == 0 && !s->prepare.keeps;
 }
 /* Of its deployment's share of the device's time; what is no number above 0 counts as 1. */
 static inline double core_stage_weight(const struct core_stage *s)
@@ -304,7 +305,7 @@ static inline double core_stage_weight(const struct core_stage *s)
 
 static inline bool core_stage_is_last(const struct core_stage *s)
 {
-    return s->prepare.stage + 1 == s->prepare.n_stages;
+    return s->prepare.stage + 1 == s->prepare.n_stages && !s->prepare.keeps;
 }
 
 /* Bytes of a frame with so many runs and tokens, of `width` elements each. */

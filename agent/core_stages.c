@@ -67,7 +67,7 @@ static bool stage_is_adoptable(const struct agent_core *c, const struct core_sta
     enum kv_format kv, had;
     return frame_dtype_of_word(p->wire, &wire) && wire == s->wire &&
            kv_format_of_word(p->kv, f32, &kv) && kv_format_of_word(have->kv, f32, &had) &&
-           kv == had &&
+           kv == had && p->keeps == have->keeps &&
            (s->state == STAGE_READY || s->state == STAGE_LOADING || s->state == STAGE_WARMING) &&
            prepare_check(c, p, NULL) == 0 && have->device == p->device &&
            have->model.size == p->model.size &&

@@ -120,6 +120,8 @@ static int paced_check(const struct executor *x, const struct executor_load *l, 
     double left = (double)atomic_load(&x->memory_free);
     h->paced_bytes =
         paced_stage_bytes(p, l->first_layer, l->end_layer, (double)l->kv_tokens, l->stands_for);
+    if (l->keeps)
+        h->paced_bytes -= paced_stage_bytes(p, l->first_layer, l->end_layer, 0, l->stands_for);
     if (h->paced_bytes > left)
         return err_set(
             e, HP_ENOMEM,
@@ -184,7 +186,8 @@ static int stage_plan(const struct executor *x, const struct executor_load *l, s
     h->vocabulary = (uint32_t)model_config(h->model)->vocabulary;
     h->row_width = (uint32_t)graph_head_width(g);
     h->wire = l->wire;
-    outputs_plan(x, l, h);
+    if (!l->keeps)
+        outputs_plan(x, l, h);
     return 0;
 }
 
@@ -205,6 +208,7 @@ static struct slot_config slot_config_of(const struct executor *x, struct load_j
                                           .end_layer = l->end_layer,
                                           .device = x->device,
                                           .compute = l->f32 ? COMPUTE_F32 : COMPUTE_AUTO,
+                                          .keeps = l->keeps,
                                           .kv_given = l->kv_given,
                                           .kv = l->kv,
                                           .kv_tokens = l->kv_tokens,

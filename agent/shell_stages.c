@@ -197,6 +197,7 @@ void shell_stage_load(struct agent *a, const struct agent_action *act)
                               .first_layer = (int)p->first_layer,
                               .end_layer = (int)p->end_layer,
                               .f32 = strcmp(p->compute, "f32") == 0,
+                              .keeps = p->keeps,
                               .kv_tokens = p->kv_tokens,
                               .max_sequences = (uint32_t)p->max_sequences,
                               .max_batch_tokens = (uint32_t)p->max_batch_tokens,

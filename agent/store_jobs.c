@@ -145,7 +145,7 @@ static int chunks_needed(struct store_job *j, uint8_t **needed, struct err *e)
     else if (!*needed)
         rc = err_set(e, HP_ENOMEM, "no memory to fetch a stage");
     struct range_marks marks = {manifest, *needed};
-    if (rc == 0)
+    if (rc == 0 && !p->keeps)
         model_layers_weights(model, (int)p->first_layer, (int)p->end_layer, weight_mark, &marks);
     model_close(&model);
     return rc;

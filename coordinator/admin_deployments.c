@@ -43,6 +43,9 @@ static int verb_undeploy(struct coord *c, struct question *q, struct err *e)
     if (rc == 0 && d->spec.prefill_of[0])
         rc = err_set(e, HP_EINVAL, "\"%s\" reads the prompts of \"%s\" and ends with it", d->name,
                      d->spec.prefill_of);
+    if (rc == 0 && d->spec.copy_of[0])
+        rc = err_set(e, HP_EINVAL, "\"%s\" keeps copies for \"%s\" and ends with it", d->name,
+                     d->spec.copy_of);
     if (rc < 0)
         return rc;
     lifecycle_undeploy(c, d, q->peer, q->id);

@@ -221,10 +221,20 @@ static int readers_check(struct coord *c, const char *name, const char *agents, 
     return 0;
 }
 
+static int keeper_check(struct coord *c, const struct deployment_spec *s, struct err *e)
+{
+    const char *to = s->replicate_to;
+    if (!to[0] || strcmp(to, "auto") == 0 || placement_device_named(c, to).agent)
+        return 0;
+    placement_name_unknown(to, strchr(to, '/') != NULL, e);
+    return err_hint(e, "--replicate-to names an agent or device, or is auto: `hpctl topo` lists "
+                       "them");
+}
+
 /* Deployments that belong to others are made by the coordinator alone. */
 static int asked_from_outside_check(const json_t *options, struct err *e)
 {
-    static const char *const own[] = {"prefill_of", "succeeds"};
+    static const char *const own[] = {"prefill_of", "succeeds", "copy_of"};
     for (size_t i = 0; i < sizeof own / sizeof *own; i++)
         if (json_object_get(options, own[i]))
             return err_set(e, HP_EINVAL, "option \"%s\" is the coordinator's own: leave it out",
@@ -244,6 +254,7 @@ int deploy_start(struct coord *c, uint64_t peer, uint64_t ask, const char *name,
     struct deployment *d = deployment_find(c, name);
     if (!d || !json_equal(d->spec.options, spec.options))
         rc = readers_check(c, name, spec.prefill, e);
+    rc = rc < 0 ? rc : keeper_check(c, &spec, e);
     rc = rc < 0 ? rc : model_slot_use(c, manifest, &model, e);
     if (rc == 0)
         rc = d ? deploy_again(c, d, model, peer, ask, &spec, e)

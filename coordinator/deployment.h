@@ -194,6 +194,7 @@ struct deployment {
     } peer_counts;
     struct {
         uint64_t next_ns, begun_ns;      /* when the next may begin; when this one did */
+        uint64_t keeper_ns;              /* when it is looked next for whoever keeps them */
         uint64_t copied, tokens, failed; /* copies that were made, and all their tokens */
         uint64_t used, used_tokens;      /* lost sequences that went on from theirs */
     } replicas;                          /* copies of keys and values elsewhere (replication.h) */
@@ -221,6 +222,11 @@ struct deployment *deployment_partner(struct coord *c, const struct deployment *
 /* The agents and devices that read prompts for it, "A,B/cpu1": as --prefill names them or, of
  * `auto`, as the plan says that it serves by. "": it reads them itself. */
 const char *deployment_readers(const struct deployment *d);
+/* Whoever has room may keep its copies. */
+static inline bool deployment_keeps_anywhere(const struct deployment *d)
+{
+    return strcmp(d->spec.replicate_to, "auto") == 0;
+}
 /* What the first of these is called. */
 void deployment_partner_name(const struct deployment *d, char out[DEPLOYMENT_NAME]);
 enum { DEPLOYMENT_PARTNER_ENDING = sizeof "/prefill" - 1 };

@@ -191,6 +191,8 @@ int deployment_options_read(json_t *options, struct deployment_spec *out, struct
         (rc = option_text(s.options, "prefill_kv", &s.prefill_kv, e)) == 0 &&
         (rc = option_text(s.options, "prefill_of", &s.prefill_of, e)) == 0 &&
         (rc = option_text(s.options, "succeeds", &s.succeeds, e)) == 0 &&
+        (rc = option_text(s.options, "replicate_to", &s.replicate_to, e)) == 0 &&
+        (rc = option_text(s.options, "copy_of", &s.copy_of, e)) == 0 &&
         (rc = option_number(s.options, "max_context", &s.max_context, e)) == 0 &&
         (rc = option_number(s.options, "slice", &s.slice, e)) == 0 &&
         (rc = option_number(s.options, "replicate_kv", &s.replicate_kv, e)) == 0 &&
@@ -223,6 +225,9 @@ int deployment_options_read(json_t *options, struct deployment_spec *out, struct
     rc = rc < 0 ? rc : rebalance_read(&s, rebalance, e);
     rc = rc < 0 ? rc : weight_read(&s, e);
     rc = rc < 0 ? rc : copies_read(&s, e);
+    if (rc == 0 && s.replicate_to[0] && !s.replicate_kv)
+        rc = err_set(e, HP_EINVAL,
+                     "--replicate-to says where copies go: --replicate-kv TOKENS says of what");
     rc = rc < 0 ? rc : target_read(&s, "ttft", &s.ttft_s, e);
     rc = rc < 0 ? rc : target_read(&s, "tpot", &s.tpot_s, e);
     if (rc < 0) {

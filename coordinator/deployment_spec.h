@@ -63,6 +63,9 @@ struct deployment_spec {
     const char *prefill;    /* agents that read its prompts, in options; "": its own; "auto": as
                                the planner says (deployment_readers) */
     bool decode_auto;       /* the planner chooses who answers among the others */
+    const char *replicate_to; /* who keeps these copies without weights (keeper_plans.h), in
+                                 options: an agent or device, "auto"; "": another deployment does */
+    const char *copy_of;      /* the deployment whose copies it keeps; "": none, it has weights */
     const char *prefill_of; /* the deployment whose prompts it reads (prefill_plans.h); "": none */
 };
 

@@ -206,11 +206,11 @@ static json_t *replicas_json(const struct deployment *d)
         kept += s->replica != 0;
     return !d->spec.replicate_kv
                ? json_null()
-               : json_pack("{s:I, s:i, s:I, s:I, s:I, s:I, s:I}", "from_tokens",
-                           (json_int_t)d->spec.replicate_kv, "sequences", kept, "copied",
-                           (json_int_t)d->replicas.copied, "tokens", (json_int_t)d->replicas.tokens,
-                           "failed", (json_int_t)d->replicas.failed, "used",
-                           (json_int_t)d->replicas.used, "used_tokens",
+               : json_pack("{s:s, s:I, s:i, s:I, s:I, s:I, s:I, s:I}", "to", d->spec.replicate_to,
+                           "from_tokens", (json_int_t)d->spec.replicate_kv, "sequences", kept,
+                           "copied", (json_int_t)d->replicas.copied, "tokens",
+                           (json_int_t)d->replicas.tokens, "failed", (json_int_t)d->replicas.failed,
+                           "used", (json_int_t)d->replicas.used, "used_tokens",
                            (json_int_t)d->replicas.used_tokens);
 }
 
@@ -289,6 +289,8 @@ json_t *describe_deployment(const struct deployment *d, bool with_plan)
     json_object_set_new(out, "replicas", replicas_json(d));
     if (d->spec.prefill_of[0])
         json_object_set_new(out, "prefill_of", json_string(d->spec.prefill_of));
+    if (d->spec.copy_of[0])
+        json_object_set_new(out, "copy_of", json_string(d->spec.copy_of));
     json_object_set_new(out, "growth", growth_json(d));
     json_object_set_new(out, "losses", losses_json(d));
     json_object_set_new(out, "spills", spills_json(d));

@@ -11,8 +11,9 @@
 /* Serves there, or leaves an agent that drains and may want this one. */
 static bool needs_member(struct deployment *d, const struct member *m)
 {
-    return (d->state == DEPLOYMENT_MOVING && !d->spec.n_ranges && !d->heir) ||
-           (deployment_serves(d) && deployment_stage_of(d, m));
+    return !d->spec.copy_of[0] && /* copies are made again elsewhere, or not */
+           ((d->state == DEPLOYMENT_MOVING && !d->spec.n_ranges && !d->heir) ||
+            (deployment_serves(d) && deployment_stage_of(d, m)));
 }
 
 static bool member_is_needed(struct coord *c, const struct member *m)
@@ -27,9 +28,10 @@ static bool member_is_needed(struct coord *c, const struct member *m)
 static bool is_on_its_way(const struct coord *c, struct deployment *d, const struct member *m)
 {
     bool again = d->state == DEPLOYMENT_BROKEN && d->until_ns && d->until_ns <= coord_now(c);
-    return d->served && (d->rebalance || again || d->state == DEPLOYMENT_PLANNED ||
-                         ((deployment_prepares(d) || d->state == DEPLOYMENT_READY) &&
-                          deployment_stage_of(d, m)));
+    return d->served && !d->spec.copy_of[0] &&
+           (d->rebalance || again || d->state == DEPLOYMENT_PLANNED ||
+            ((deployment_prepares(d) || d->state == DEPLOYMENT_READY) &&
+             deployment_stage_of(d, m)));
 }
 
 static int moves_check(struct coord *c, const struct member *m, struct err *e)

@@ -191,8 +191,11 @@ static enum handoff_news receiver_told(struct coord *c, struct handoff *h,
             return HANDOFF_UNSAID;
     } else if (strcmp(state, "received") == 0 && !part->received) {
         part->received = true;
-        if (++h->n_received == h->n_parts)
-            received_count(c, h);
+        if (++h->n_received < h->n_parts)
+            return HANDOFF_NOTHING;
+        received_count(c, h);
+        if (h->from && h->to->deployment->spec.copy_of[0])
+            return HANDOFF_KEPT;
     }
     return HANDOFF_NOTHING;
 }

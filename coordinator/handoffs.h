@@ -36,6 +36,7 @@ enum handoff_news {
     HANDOFF_NOTHING,
     HANDOFF_UNSAID, /* an order could not be sent for want of memory */
     HANDOFF_GONE,   /* all has been read and has left: `from` may end */
+    HANDOFF_KEPT,   /* all of a copy has come to where nothing is computed: it may end */
 };
 enum handoff_news handoff_told(struct coord *c, struct sequence *s, uint64_t part,
                                const struct message_kv_state *k);

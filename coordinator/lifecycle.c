@@ -12,6 +12,7 @@
 #include "coordinator/effects.h"
 #include "coordinator/flapping.h"
 #include "coordinator/hops.h"
+#include "coordinator/keeper_plans.h"
 #include "coordinator/layouts.h"
 #include "coordinator/losses.h"
 #include "coordinator/member.h"
@@ -63,6 +64,19 @@ static void queue_pass_on(struct coord *c, struct deployment *d, struct deployme
     for (const struct sequence *s = d->waiting_first; s; s = s->next)
         heir->losses.sequences += s->losses;
     successor_queue_take(c, d, heir);
+}
+
+/* Copies take no room that a stage needs. `all`: it is not known which do. */
+static void keepers_yield(struct coord *c, const struct deployment *to, bool all)
+{
+    struct err why = {0};
+    err_set(&why, HP_ECANCELED, "its room is needed for stages of \"%s\"", to->name);
+    for (size_t i = 0; i < c->n_deployments; i++) {
+        struct deployment *k = c->deployments[i];
+        if (k->spec.copy_of[0] && k->state < DEPLOYMENT_STOPPING &&
+            (all || keeper_plan_yields(c, k, to)))
+            deployment_stop(c, k, &why);
+    }
 }
 
 /* What runs here, or waits to, goes on where the heir is, or will be. */
@@ -120,6 +134,8 @@ static void lifecycle_fail(struct coord *c, struct deployment *d, const struct e
 {
     d->why = *why;
     d->keeps = d->returns = false;
+    if (why->code == HP_ENOMEM && !d->spec.copy_of[0])
+        keepers_yield(c, d, true);
     if (d->spec.succeeds[0]) {
         deployment_stop(c, d, why);
         return;
@@ -216,6 +232,15 @@ static int layout_plan(struct coord *c, struct deployment *d, struct err *e)
     return rc;
 }
 
+static int keeper_place(struct coord *c, struct deployment *k, struct err *e)
+{
+    struct stage_layout *layout = NULL;
+    int rc = keeper_plan_place(c, k, &layout, e);
+    rc = rc < 0 ? rc : layout_take(c, k, layout, e);
+    stage_layout_release(&layout);
+    return rc;
+}
+
 /* The layout that moves least: as it served last, or as it is; else the planner's. 1: it is being
  * planned. */
 static int layout_choose(struct coord *c, struct deployment *d, struct err *e)
@@ -227,7 +252,7 @@ static int layout_choose(struct coord *c, struct deployment *d, struct err *e)
     else if (layout_good(c, d, layout)) /* the same stages, none of which has been told anything */
         rc = layout_take(c, d, layout, e);
     else
-        rc = layout_plan(c, d, e);
+        rc = d->spec.copy_of[0] ? keeper_place(c, d, e) : layout_plan(c, d, e);
     stage_layout_release(&layout);
     return rc;
 }
@@ -246,7 +271,7 @@ static void step_planned(struct coord *c, struct deployment *d)
         lifecycle_fail(c, d, &d->model->failure);
         return;
     }
-    if (!d->model->open || profiling_awaited(c, d))
+    if (!d->model->open || (!d->spec.copy_of[0] && profiling_awaited(c, d)))
         return;
     int rc = layout_choose(c, d, &e);
     if (rc > 0 || (rc < 0 && agents_awaited(c, d, &e)))
@@ -262,6 +287,7 @@ static void step_planned(struct coord *c, struct deployment *d)
                        json_pack("{s:s, s:s, s:I, s:O?, s:o}", "phase", "plan", "name", d->name,
                                  "context", (json_int_t)d->context, "plan",
                                  d->plan ? d->plan->document : NULL, "stages", describe_stages(d)));
+    keepers_yield(c, d, false);
     stages_prepare(c, d);
 }
 
@@ -377,6 +403,7 @@ static void step_serving(struct coord *c, struct deployment *d)
         return;
     }
     copies_step(c, d);
+    keeper_plan_step(c, d);
     replication_step(c, d);
     readers_return(c, d);
     if (d->unclosed && d->n_active == 0) {
@@ -473,6 +500,8 @@ static void part_step(struct coord *c, struct deployment *d)
     else if (d->spec.prefill_of[0] && !prefill_plan_wanted(c, d))
         err_set(&e, HP_ECANCELED, "\"%s\" does not have its prompts read so any more",
                 d->spec.prefill_of);
+    else if (d->spec.copy_of[0] && !keeper_plan_wanted(c, d))
+        err_set(&e, HP_ECANCELED, "\"%s\" has its copies kept otherwise now", d->spec.copy_of);
     if (!e.code)
         return;
     deployment_listener_answer(c, d, NULL, &e);

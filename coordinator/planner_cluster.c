@@ -16,6 +16,8 @@ static bool deployment_holds(const struct deployment *other, const struct deploy
 {
     if (other->state == DEPLOYMENT_PLANNED || other->state == DEPLOYMENT_STOPPED)
         return false;
+    if (d && other->spec.copy_of[0] && !d->spec.copy_of[0]) /* it gives way */
+        return false;
     /* A plan that reads for one that chooses such a plan anew gives its room back. */
     return !d || ((other != d || d->beside) && !(deployment_reads_auto(&d->spec) && !d->beside &&
                                                  strcmp(other->spec.prefill_of, d->name) == 0));

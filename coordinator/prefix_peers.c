@@ -90,9 +90,10 @@ struct prefix_offer prefix_peer_find(struct coord *c, struct deployment *d, stru
     struct prefix_offer offer = offer_find(c, d, s, have);
     if (!offer.from)
         return none;
+    bool keeps = offer.from->spec.copy_of[0]; /* it computes nothing */
     double compute_s = prefixes_seconds(c, d, have, offer.length),
            fetch_s = fetch_seconds(c, offer.from, d, offer.length) +
-                     prefix_step_seconds(c, offer.from, offer.length);
+                     (keeps ? 0 : prefix_step_seconds(c, offer.from, offer.length));
     bool pays = fetch_s < worth * compute_s; /* not where either is unknown */
     if (s->weighed[1] == offer.length)       /* it waits for room, and was said before */
         return pays ? offer : none;

@@ -66,6 +66,14 @@ static struct deployment *keeper_find(struct coord *c, const struct deployment *
 
 /* ---- what ---- */
 
+/* Others find a copy as one of so many tokens: it has to be rotated so (docs/engine.md, Rotation).
+ */
+static bool rotation_same(const struct deployment *d, const struct sequence *s)
+{
+    uint32_t from = d->model->facts.long_from;
+    return !from || (s->n_prompt + s->max_tokens > from) == (s->n_ids > from);
+}
+
 /* Tokens whose keys and values are lacking where they are to be kept; 0: it is not to be copied. */
 static uint64_t sequence_lacks(const struct deployment *d, const struct sequence *s,
                                const struct deployment *keeper)
@@ -74,7 +82,7 @@ static uint64_t sequence_lacks(const struct deployment *d, const struct sequence
     least = least > PREFIX_PEER_LEAST_TOKENS ? least : PREFIX_PEER_LEAST_TOKENS;
     bool may = s->kind == SEQUENCE_REQUEST && !s->embeds && !s->handoff && s->n_output &&
                s->n_ids == s->n_prompt + s->n_output && s->n_output < s->max_tokens &&
-               s->n_ids < keeper->context;
+               s->n_ids < keeper->context && rotation_same(d, s);
     return may && s->n_ids >= least && s->n_ids > had + had / GROWN_BY + PREFIX_PEER_LEAST_TOKENS
                ? s->n_ids - had
                : 0;
@@ -104,14 +112,15 @@ static bool copy_is_under_way(const struct deployment *d)
 
 /* ---- how ---- */
 
-/* NULL: there is no room for it now. */
+/* NULL: there is no room for it now. Whoever has no weights is not asked for the next token. */
 static struct sequence *copy_create(struct coord *c, struct deployment *keeper,
                                     const struct sequence *s)
 {
     struct sequence *copy;
     struct err ignored;
     struct prefix_hit none = {0};
-    const struct sequence_asked asked = {s->client, s->prompt, s->n_ids, 1, s->priority, false, 0};
+    const struct sequence_asked asked = {
+        s->client, s->prompt, s->n_ids - (keeper->spec.copy_of[0] != 0), 1, s->priority, false, 0};
     if (sequence_create(c, keeper, &asked, &copy, &ignored) < 0)
         return NULL;
     copy->kind = SEQUENCE_REPLICA;

@@ -16,10 +16,12 @@ static struct sequence *reader_create(struct coord *c, struct deployment *p,
 {
     struct sequence *r;
     struct err ignored;
+    bool keeps = p->spec.copy_of[0]; /* it has all of it, and computes nothing */
     *never = handoff_may_begin(c, p, s->deployment);
     if (!*never)
         return NULL;
-    const struct sequence_asked asked = {s->client, s->prompt, length, 1, s->priority, false, 1};
+    const struct sequence_asked asked = {s->client, s->prompt, length + keeps, 1, s->priority,
+                                         false,     1};
     if (sequence_create(c, p, &asked, &r, &ignored) < 0)
         return NULL;
     r->kind = SEQUENCE_PREFILL;
@@ -27,7 +29,7 @@ static struct sequence *reader_create(struct coord *c, struct deployment *p,
     r->reserved = growth_first(p, r);
     *hit = prefixes_find(c, p, r);
     *never = !hit->coming && !p->n_active;
-    if (!hit->coming && sequence_room_make(c, p, r, hit))
+    if (!hit->coming && sequence_room_make(c, p, r, hit) && (!keeps || hit->length == length))
         return r;
     sequence_leave(c, p, r);
     sequence_free(r);
@@ -40,8 +42,11 @@ static void sequence_hand_over(struct coord *c, struct sequence *s, struct seque
 {
     const struct prefix_hit nothing = {0};
     uint32_t found = hit->length;
-    s->handed = (uint32_t)r->n_prompt;
+    bool keeps = r->deployment->spec.copy_of[0];
+    s->handed = keeps ? hit->length : (uint32_t)r->n_prompt;
     sequence_open(c, r->deployment, r, hit);
+    if (s->handoff && keeps)
+        handoff_read(c, r);
     if (s->handoff)
         sequence_open(c, s->deployment, s, &nothing);
     if (!s->handoff) /* there was no memory: it begins anew */

@@ -23,6 +23,8 @@ void sequence_order_spill(struct coord *c, struct deployment *d, uint64_t sequen
 {
     struct message m = {.type = MESSAGE_SEQUENCE_SPILL};
     uint32_t n_pages;
+    if (d->spec.copy_of[0]) /* who began with it would be another deployment's */
+        return;
     struct digest *names = spills_worth(c, d, root, ids, n, &n_pages);
     for (int i = 0; names && i < d->n_stages; i++) {
         m.u.sequence_spill =
@@ -148,9 +150,10 @@ bool sequence_order_open(struct coord *c, struct deployment *d, const struct seq
     if (!s->ignore_end)
         open.end_ids = (struct pack_u32s){d->model->facts.end_ids, d->model->facts.n_end_ids};
     struct pack_u32s prompt = {s->prompt, sequence_given(s)}, none = {NULL, 0},
-                     slices = slices_make(d, s, room);
+                     slices = d->spec.copy_of[0] ? none : slices_make(d, s, room);
     for (int i = 0; i < d->n_stages; i++) {
-        bool first = i == 0, last = i == d->n_stages - 1;
+        bool runs = !d->spec.copy_of[0], first = runs && i == 0,
+             last = runs && i == d->n_stages - 1;
         m.u.sequence_open = open;
         m.u.sequence_open.stage = (uint64_t)i;
         m.u.sequence_open.prompt = first || last ? prompt : none;

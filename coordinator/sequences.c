@@ -420,6 +420,17 @@ struct verdict sequences_failed(struct coord *c, struct member *m,
     return v;
 }
 
+/* A copy that nothing is computed of: its next token was said where it comes from. */
+static void copy_keep(struct coord *c, struct sequence *copy)
+{
+    uint32_t next = copy->handoff->from->prompt[copy->n_prompt];
+    replication_done(c, copy);
+    sequence_note(copy, &next, 1);
+    prefixes_ready(copy->deployment, copy);
+    copy->reads = false;
+    reader_finish(c, copy);
+}
+
 void sequences_kv_state(struct coord *c, struct member *m, uint64_t part,
                         const struct message_kv_state *k)
 {
@@ -439,4 +450,6 @@ void sequences_kv_state(struct coord *c, struct member *m, uint64_t part,
         sequence_fail_memory(c, s);
     else if (news == HANDOFF_GONE)
         reader_finish(c, s);
+    else if (news == HANDOFF_KEPT)
+        copy_keep(c, s);
 }

@@ -152,6 +152,7 @@ static void stage_prepare(struct coord *c, struct deployment *d, int i)
         .planned_s_per_token = tokens ? s->compute_s / (double)tokens : 0,
         .planned_trip_s_per_token = planned_trip_s_per_token(d),
         .beside_tokens = targets_beside_tokens(d),
+        .keeps = d->spec.copy_of[0] != 0,
     };
     m.u.stage_prepare.peers =
         (struct pack_list){peers, peers_of(c, d, s->agent, peers, sizeof peers / sizeof *peers)};

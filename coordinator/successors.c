@@ -37,7 +37,7 @@ bool successor_begin(struct coord *c, struct deployment *d, struct stage_layout 
         !name_make(d, ending_next, name))
         return false;
     if (d->succession_tried || !d->model->facts.kv_before || d->spec.succeeds[0] ||
-        d->spec.prefill_of[0] || d->heir)
+        d->spec.prefill_of[0] || d->spec.copy_of[0] || d->heir)
         return false;
     d->succession_tried = true;
     json_t *options = json_copy(d->spec.options);

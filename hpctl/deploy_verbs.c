@@ -64,6 +64,8 @@ static json_t *options_of(const struct invocation *in, const char *real_path, ui
                             json_string(decode));
     if (invocation_option(in, "prefill-kv"))
         json_object_set_new(o, "prefill_kv", json_string(invocation_option(in, "prefill-kv")));
+    if (invocation_option(in, "replicate-to"))
+        json_object_set_new(o, "replicate_to", json_string(invocation_option(in, "replicate-to")));
     if (invocation_option(in, "prefix-cache"))
         json_object_set_new(o, "prefix_cache", json_string(invocation_option(in, "prefix-cache")));
     if (invocation_option(in, "weight"))
@@ -252,6 +254,11 @@ static const struct command_option deploy_options[] = {
      "sequences of so many tokens have their keys and values copied to another deployment of the "
      "model, while nothing else is to be sent, so that they go on from there when an agent is lost "
      "(default: prompt and answer are computed anew)",
+     0},
+    {"replicate-to", "AGENT|auto",
+     "who keeps these copies without the model's weights, in up to half of the memory that it has "
+     "free: this agent (or device), or one that the coordinator finds (default: another deployment "
+     "of the model)",
      0},
     {"weight", "W",
      "of its share of the devices' time where other deployments have stages on them, too (default "

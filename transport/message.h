@@ -435,6 +435,8 @@ struct message_stage_prepare {
                    or "uncopied", and that is all */
     struct pack_list share; /* struct message_share, one: what is prepared is that, and nothing of
                                sequences is looked at. All of the model comes into the store */
+    bool keeps; /* room for keys and values and no weights: sequences begin with what others
+                   computed, are kept and handed on, and none is run */
 };
 
 struct message_stage_connect {

@@ -65,7 +65,8 @@ static int stage_slot_load(const struct slot_config *c, struct slot **out, struc
         stage_slot_unload(&made);
         return rc;
     }
-    warm_plan(s, &c->stage, g);
+    if (!c->stage.keeps)
+        warm_plan(s, &c->stage, g);
     *out = made;
     return 0;
 }
@@ -73,6 +74,8 @@ static int stage_slot_load(const struct slot_config *c, struct slot **out, struc
 static int stage_slot_warm(struct slot *slot, struct err *e)
 {
     struct stage_slot *s = (struct stage_slot *)slot;
+    if (stage_only_keeps(s->stage))
+        return 0;
     void *input = calloc(1, s->input_bytes), *output = calloc(1, s->output_bytes);
     struct batch_run run = {
         .sequence = 1, .n_tokens = s->warm_tokens, .n_logits = stage_is_last(s->stage)};

@@ -23,7 +23,8 @@ struct stage {
     struct stage_config config;
     const struct graph *graph;
     const struct model_config *model;
-    struct forward *forward;
+    struct forward *forward; /* NULL: it only keeps, */
+    struct stream *mover;    /* and copies by this stream */
     struct kv_cache kv;
     struct stage_flight flights[STAGE_DEPTH]; /* a ring: the oldest batch is at `oldest` */
     int oldest, n_flying;
@@ -109,8 +110,8 @@ int stage_footprint_of_graph(const struct graph *g, const struct stage_config *c
         return rc;
     struct forward_config f = forward_config_of(g, c);
     struct kv_room room = room_of(c);
-    struct section_need made;
-    rc = forward_footprint(&f, &made, e);
+    struct section_need made = {0};
+    rc = c->keeps ? 0 : forward_footprint(&f, &made, e);
     if (rc < 0)
         return rc;
     made.state_bytes = kv_cache_bytes(c->device, &groups, &room);
@@ -185,14 +186,15 @@ int stage_load_graph(const struct graph *g, const struct model_config *m,
     if (rc == 0)
         rc = kv_cache_init(&s->kv, c->device, &groups, &room, e);
     if (rc == 0)
-        rc = forward_create(&f, &s->forward, e);
+        rc = c->keeps ? c->device->backend->stream_create(c->device, &s->mover, e)
+                      : forward_create(&f, &s->forward, e);
     if (rc == 0)
         rc = weights_check(s, e);
     if (rc < 0) {
         stage_unload(&s);
         return rc == HP_EPARSE && c->model ? err_at(e, "%s", model_path(c->model)) : rc;
     }
-    s->positions = forward_positions(s->forward);
+    s->positions = c->keeps ? UINT32_MAX : forward_positions(s->forward);
     s->whole = graph_is_whole(g);
     *out = s;
     return 0;
@@ -210,6 +212,8 @@ void stage_unload(struct stage **self)
     if (!s)
         return;
     forward_destroy(&s->forward);
+    if (s->mover)
+        s->config.device->backend->stream_destroy(&s->mover);
     if (s->kv.sequences)
         kv_cache_fini(&s->kv);
     for (int i = 0; i < STAGE_DEPTH; i++)
@@ -220,6 +224,11 @@ void stage_unload(struct stage **self)
 uint32_t stage_positions(const struct stage *s)
 {
     return s->positions;
+}
+
+bool stage_only_keeps(const struct stage *s)
+{
+    return !s->forward;
 }
 
 bool stage_is_first(const struct stage *s)
@@ -242,8 +251,9 @@ int stage_sequence_open(struct stage *s, uint64_t sequence, uint32_t max_tokens,
 static int share_check(const struct stage *s, uint32_t max_tokens, uint64_t share, struct err *e)
 {
     const struct kv_sequence *other = share ? kv_cache_find(&s->kv, share) : NULL;
-    if (!other || forward_rotates_long(s->forward, other->reach) ==
-                      forward_rotates_long(s->forward, max_tokens))
+    if (!other || !s->forward || /* whoever hands keys out knows how they were rotated */
+        forward_rotates_long(s->forward, other->reach) ==
+            forward_rotates_long(s->forward, max_tokens))
         return 0;
     return err_set(e, HP_EINVAL,
                    "sequence %llu may reach %u tokens and rotates otherwise than one of %u: its "
@@ -425,6 +435,8 @@ int stage_submit_with(struct stage *s, const struct batch_run *runs, int n_runs,
                       void *output, const struct stage_logits *logits, struct err *e)
 {
     struct stage_flight *f = &s->flights[(s->oldest + s->n_flying) % STAGE_DEPTH];
+    if (!s->forward)
+        return err_set(e, HP_EINVAL, "this stage has no weights: it keeps keys and values alone");
     if (s->n_flying == STAGE_DEPTH)
         return err_set(e, HP_EBUSY, "%d batches are under way already", s->n_flying);
     struct forward_batch batch = {.runs = f->runs,
@@ -508,18 +520,21 @@ static int idle_check(const struct stage *s, struct err *e)
     return s->n_flying ? err_set(e, HP_EBUSY, "%d batches are under way", s->n_flying) : 0;
 }
 
+static struct stream *mover_of(const struct stage *s)
+{
+    return s->forward ? forward_stream(s->forward) : s->mover;
+}
+
 int stage_kv_export(struct stage *s, uint64_t sequence, const struct kv_range *r, void *out,
                     struct err *e)
 {
     int rc = idle_check(s, e);
-    return rc < 0 ? rc
-                  : kv_transfer_export(&s->kv, forward_stream(s->forward), sequence, r, out, e);
+    return rc < 0 ? rc : kv_transfer_export(&s->kv, mover_of(s), sequence, r, out, e);
 }
 
 int stage_kv_import(struct stage *s, uint64_t sequence, const struct kv_range *r, const void *data,
                     struct err *e)
 {
     int rc = idle_check(s, e);
-    return rc < 0 ? rc
-                  : kv_transfer_import(&s->kv, forward_stream(s->forward), sequence, r, data, e);
+    return rc < 0 ? rc : kv_transfer_import(&s->kv, mover_of(s), sequence, r, data, e);
 }

@@ -31,6 +31,7 @@ struct stage_config {
     int first_layer, end_layer;
     struct device *device; /* outlives the stage */
     enum stage_compute compute;
+    bool keeps;    /* keys and values alone, that come and go: no weights, and no batch is run */
     bool kv_given; /* keys and values as `kv` says; else f32 with COMPUTE_F32, or f16 */
     enum kv_format kv;
     uint64_t kv_tokens; /* capacity of the KV cache, summed over sequences */
@@ -131,6 +132,7 @@ uint32_t stage_kv_awaited(const struct stage *s, uint64_t sequence);
  */
 uint32_t stage_positions(const struct stage *s);
 /* What it is. */
+bool stage_only_keeps(const struct stage *s); /* its config `keeps` */
 bool stage_is_first(const struct stage *s);
 bool stage_is_last(const struct stage *s);
 

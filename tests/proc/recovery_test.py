@@ -151,6 +151,36 @@ def a_long_sequence_goes_on_from_its_copy():
 
 
 @test
+def a_long_sequence_goes_on_from_a_copy_that_an_agent_without_weights_keeps():
+    body = dict(DRAWN, prompt="It was a dark and stormy night. " * 60, max_tokens=1200)
+    with Cluster(agents=3, cores=1) as c:
+        c.deploy("demo", DEMO, "--agents", "a0,a1", "--compute", "f32", "--prefix-cache", "off", "--replicate-kv", "128", "--replicate-to", "auto")
+        c.wait("a keeper is there", lambda: c.hpctl("describe", "demo/copy")["state"] == "serving")
+        keeper = c.hpctl("describe", "demo/copy")
+        assert keeper["copy_of"] == "demo" and [s["agent"] for s in keeper["stages"]] == ["a2"] and keeper["moved_bytes"] == 0, keeper
+        assert "demo/copy" in c.run("ps").stdout and c.run("describe", "demo/copy").returncode == 0
+        assert 0 < keeper["kv_tokens"] <= c.hpctl("describe", "demo")["kv_tokens"], keeper
+        texts = [whole(c, body), whole(c, dict(body, seed=11))]
+        for turn in range(8):
+            readers = lost_with_a_copy(c, body)
+            if readers:
+                break
+        assert readers, "all answers ended before their agent was killed"
+        assert [r.text for r in readers] == texts, [r.text[-60:] for r in readers]
+        told, peers = replicas(c), c.hpctl("describe", "demo")["prefix_peers"]
+        print(f"# {told}, {peers}, pauses", ", ".join(f"{r.pause:.2f} s" for r in readers))
+        assert told["used"] + peers["declined"] > 0, (told, peers)
+        refused = c.run("deploy", DEMO, "--name", "third", "--replicate-kv", "128", "--replicate-to", "nobody")
+        assert refused.returncode != 0 and "--replicate-to names an agent" in refused.stderr, refused
+        assert c.run("undeploy", "demo/copy").returncode != 0
+        c.kill("a2")  # its copies go with it, and nobody else is apart: a0 or a1 keeps those of the other
+        c.wait("another keeps copies", lambda: c.hpctl("describe", "demo/copy")["stages"][0]["agent"] != "a2" and c.hpctl("describe", "demo/copy")["state"] == "serving")
+        assert whole(c, body) == texts[0]
+        c.hpctl("undeploy", "demo")
+        c.wait("its keeper ends with it", lambda: c.run("describe", "demo/copy").returncode != 0)
+
+
+@test
 def agents_that_die_and_come_back_end_no_stream():
     seed = int(os.environ.get("HP_SEED", random.randrange(1 << 30)))
     print(f"# HP_SEED={seed}")

@@ -95,8 +95,9 @@ struct sim {
     uint64_t frames_sent, frames_lost, uploads, loads;
     uint64_t cached,
         missed; /* tokens that requests had from others; beginnings that were not there */
-    const char *speculate; /* option of the deployments; NULL: none */
-    uint64_t replicate_kv; /* option of "toy"; 0: none */
+    const char *speculate;    /* option of the deployments; NULL: none */
+    uint64_t replicate_kv;    /* option of "toy"; 0: none */
+    const char *replicate_to; /* the same; NULL: not given */
     double alike;       /* chance that a prompt begins as another request's prompt and answer did */
     uint32_t window;    /* of all layers of what is deployed; 0: none */
     size_t most_spills; /* chains that an agent spills; 0: none */

@@ -85,9 +85,10 @@ int sim_deploy(struct sim *s, const char *agents, const char *layers, uint64_t s
 {
     struct buffer manifest = {0};
     toy_manifest("toy", &manifest);
-    json_t *options = json_pack("{s:s*, s:s*, s:s*, s:I, s:I}", "agents", agents, "layers", layers,
-                                "speculate", s->speculate, "slice", (json_int_t)slice,
-                                "replicate_kv", (json_int_t)s->replicate_kv);
+    json_t *options =
+        json_pack("{s:s*, s:s*, s:s*, s:I, s:I, s:s*}", "agents", agents, "layers", layers,
+                  "speculate", s->speculate, "slice", (json_int_t)slice, "replicate_kv",
+                  (json_int_t)s->replicate_kv, "replicate_to", s->replicate_to);
     int rc = sim_ask_wait(s, "deploy", json_pack("{s:s, s:o}", "name", "toy", "options", options),
                           &manifest);
     buffer_free(&manifest);

@@ -302,7 +302,7 @@ static void executor_run(struct sim *s, struct sim_agent *a, const struct sim_or
     struct sim_buffer *in = act->u.run.batch->input,
                       *out = st && !st->is_last ? sim_buffer_create(a, act->u.run.batch->n_tokens)
                                                 : NULL;
-    bool good = st != NULL;
+    bool good = st != NULL && !st->keeps; /* that has no weights */
     for (uint32_t i = 0; good && i < act->u.run.batch->n_runs; i++) {
         const struct batch_run *r = &act->u.run.batch->runs[i];
         good = run_one(s, st, act, i, in, out, &at, picked + place, id, &row, &next_score);
@@ -389,9 +389,10 @@ void sim_load_begin(struct sim *s, struct sim_agent *a, const struct agent_actio
                            .end = (int)p->end_layer,
                            .is_first = p->first_layer == 0,
                            .is_last = p->end_layer == TOY_LAYERS,
+                           .keeps = p->keeps,
                            .most_pages = kv_pages_for(p->kv_tokens) + p->max_sequences};
     for (int l = (int)p->first_layer; l < (int)p->end_layer; l++)
-        s->wrong += !a->has_layer[l]; /* loaded without its weights */
+        s->wrong += !p->keeps && !a->has_layer[l]; /* loaded without its weights */
     sim_order_add(s, a,
                   (struct sim_order){.kind = AGENT_DO_LOAD,
                                      .slot = act->u.work.slot,

@@ -53,8 +53,9 @@ void sim_fetch_begin(struct sim *s, struct sim_agent *a, const struct agent_acti
         a->fetch[f].ticket = act->u.work.ticket;
         a->fetch[f].first = (int)act->u.work.prepare->message.u.stage_prepare.first_layer;
         a->fetch[f].end = (int)act->u.work.prepare->message.u.stage_prepare.end_layer;
-        if (act->u.work.prepare->message.u.stage_prepare.share.count > 0)
-            a->fetch[f].end = a->fetch[f].first; /* networks are here, as it were */
+        if (act->u.work.prepare->message.u.stage_prepare.share.count > 0 ||
+            act->u.work.prepare->message.u.stage_prepare.keeps)
+            a->fetch[f].end = a->fetch[f].first; /* networks are here, as it were; no weights */
         struct sim_event *ev = sim_event_add(s, EVENT_WORK, sim_delay_ns(s, msec, 40 * msec));
         ev->agent = a->index;
         ev->incarnation = a->incarnation;

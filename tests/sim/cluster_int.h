@@ -75,7 +75,7 @@ struct sim_sequence { /* on a stage */
 struct sim_stage { /* in the executor */
     uint64_t slot;
     int first, end;
-    bool is_first, is_last;
+    bool is_first, is_last, keeps;
     struct sim_sequence *sequences;
     size_t n_sequences;
     struct kv_account kv;

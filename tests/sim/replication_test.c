@@ -4,6 +4,8 @@
 #include <stdio.h>
 
 #include "coordinator/deployment.h"
+#include "coordinator/member.h"
+#include "coordinator/model_slots.h"
 #include "coordinator/prefixes.h"
 #include "tests/sim/failures.h"
 
@@ -111,6 +113,95 @@ TEST(a_keeper_that_hangs_or_is_lost_costs_nobody_anything)
     }
 }
 
+/* Keys of a sequence that may become long are rotated otherwise, and are none of a short one's. */
+TEST(what_is_rotated_as_a_long_sequence_is_not_copied_while_it_is_short)
+{
+    struct sim s;
+    begin(&s, 925, "a2,a3", 64);
+    struct deployment *d = deployment_find(s.core, "toy");
+    d->model->facts.long_from = 130;
+    struct sim_client *c = stream(&s, 20);
+    assert_true(sim_run_until(&s, one_is_copied, 30000));
+    assert_true(c->open && d->replicas.tokens > 130);
+    all_finished(&s, 30000);
+    sim_close(&s);
+}
+
+/* ---- a keeper without weights ---- */
+
+static bool keeper_serves(struct sim *s)
+{
+    const struct deployment *k = s->core ? deployment_find(s->core, "toy/copy") : NULL;
+    return k && k->state == DEPLOYMENT_SERVING;
+}
+
+/* "toy" on a0 and a1, and nowhere else; its copies go to whom `to` names. */
+static void begin_kept(struct sim *s, uint64_t seed, const char *to)
+{
+    sim_open(s, seed, 4);
+    s->replicate_kv = 64;
+    s->replicate_to = to;
+    s->as_profiled = true;
+    deploy(s, "a0,a1");
+    assert_true(sim_run_until(s, sim_serves, 30000));
+    assert_true(sim_run_until(s, keeper_serves, 30000));
+    sim_run_ms(s, 60000); /* meanwhile links are measured */
+}
+
+static bool keeper_is_gone(struct sim *s)
+{
+    return !keeper_serves(s);
+}
+
+static const char *keeper_agent(struct sim *s)
+{
+    return deployment_find(s->core, "toy/copy")->stages[0].agent->name;
+}
+
+TEST(an_agent_without_weights_keeps_copies_and_lost_sequences_go_on_from_there)
+{
+    for (uint64_t seed = 0; seed < 6; seed++) {
+        struct sim s;
+        begin_kept(&s, 1000 + seed, seed % 2 ? "auto" : "a3");
+        assert_true(seed % 2 ? keeper_agent(&s)[1] >= '2' : keeper_agent(&s)[1] == '3');
+        struct sim_client *c = stream(&s, 20);
+        assert_true(sim_run_until(&s, one_is_copied, 30000));
+        assert_true(c->open);
+        uint64_t before = s.computed;
+        sim_agent_kill(&s, 1);
+        sim_run_ms(&s, 100);
+        sim_agent_start(&s, 1);
+        all_finished(&s, 60000);
+        assert_int_equal(copies_figure(&s, "used"), 1);
+        uint64_t used, without = computed_after_loss(1000 + seed, 0, &used);
+        assert_true(s.computed - before + 100 < without);
+        serves_and_is_clean(&s, 1000);
+        sim_run_ms(&s, 100);
+        assert_int_equal(prefixes_kept(deployment_find(s.core, "toy/copy")), 0);
+        sim_close(&s);
+    }
+}
+
+TEST(a_keeper_that_dies_is_found_another_place_and_ends_with_what_it_keeps_for)
+{
+    struct sim s;
+    begin_kept(&s, 1010, "auto");
+    int first = keeper_agent(&s)[1] - '0';
+    sim_agent_kill(&s, first);
+    assert_true(sim_run_until(&s, keeper_is_gone, 30000));
+    assert_true(sim_run_until(&s, keeper_serves, 60000));
+    assert_int_not_equal(keeper_agent(&s)[1] - '0', first);
+    request(&s, 80, 30);
+    all_finished(&s, 30000);
+    assert_true(copies_figure(&s, "copied") + copies_figure(&s, "failed") < 3);
+    assert_int_equal(sim_ask_wait(&s, "undeploy", json_pack("{s:s}", "name", "toy/copy"), NULL),
+                     HP_EINVAL);
+    assert_int_equal(sim_ask_wait(&s, "undeploy", json_pack("{s:s}", "name", "toy"), NULL), 0);
+    sim_run_ms(&s, 10000);
+    assert_null(deployment_find(s.core, "toy/copy"));
+    sim_close(&s);
+}
+
 struct storm {
     uint64_t copied, used;
 };
@@ -163,13 +254,95 @@ TEST(streams_that_are_copied_and_lost_have_the_tokens_of_an_undisturbed_run)
     assert_true(n < 40 || (x.copied > n && x.used > 0));
 }
 
+TEST(a_keeper_keeps_nobody_from_draining_its_agent)
+{
+    struct sim s;
+    begin_kept(&s, 1012, "auto");
+    int first = keeper_agent(&s)[1] - '0';
+    struct sim_client *c = stream(&s, 20);
+    assert_true(sim_run_until(&s, one_is_copied, 30000));
+    assert_true(c->open);
+    assert_int_equal(
+        sim_ask_wait(&s, "node.drain", json_pack("{s:s}", "name", keeper_agent(&s)), NULL), 0);
+    all_finished(&s, 30000);
+    sim_run_ms(&s, 60000);
+    assert_true(keeper_serves(&s));
+    assert_int_not_equal(keeper_agent(&s)[1] - '0', first);
+    serves_and_is_clean(&s, 1000);
+    sim_close(&s);
+}
+
+TEST(a_keeper_gives_way_to_a_stage_that_needs_its_room)
+{
+    struct sim s;
+    begin_kept(&s, 1015, "auto");
+    int first = keeper_agent(&s)[1] - '0';
+    const struct deployment_stage *kept = &deployment_find(s.core, "toy/copy")->stages[0];
+    uint64_t id = deployment_find(s.core, "toy/copy")->id;
+    kept->agent->node->cluster.devices[0].memory_bytes = kept->memory_bytes * 1.2;
+    sim_deploy_as(&s, "second", kept->agent->name);
+    assert_true(sim_run_until(&s, both_serve, 30000));
+    assert_null(deployment_of_id(s.core, id));
+    assert_true(sim_run_until(&s, keeper_serves, 60000));
+    assert_int_not_equal(keeper_agent(&s)[1] - '0', first);
+    serves_and_is_clean(&s, 1000);
+    sim_close(&s);
+}
+
+static void kept_storm_run(uint64_t seed, struct storm *x)
+{
+    struct sim s;
+    struct err e = {0};
+    begin_kept(&s, seed, seed % 3 ? "auto" : "a1");
+    s.alike = seed % 4 ? 0.2 : 0.8;
+    s.network.lose = seed % 5 ? 0 : 0.002;
+    for (int i = 0; i < 30; i++) {
+        sim_request_of(&s, "toy", 50 + sim_random(&s, 70), 40, &e);
+        sim_run_ms(&s, sim_random(&s, 120));
+        if (i % 5 == 4) {
+            int victim = (int)sim_random(&s, 4);
+            sim_agent_kill(&s, victim);
+            sim_run_ms(&s, 50 + sim_random(&s, 200));
+            sim_agent_start(&s, victim);
+        }
+        if (i % 9 == 8)
+            sim_cancel(&s, &s.clients[sim_random(&s, (uint64_t)s.n_clients)]);
+    }
+    bool quiet = sim_run_until(&s, sim_quiet, 600000); /* a lost frame costs half a minute */
+    s.network.lose = 0;
+    if (!quiet || !sim_run_until(&s, sim_serves, 60000) ||
+        !sim_run_until(&s, keeper_serves, 120000))
+        fail_msg("seed %llu: it does not come to rest", (unsigned long long)seed);
+    storm_add(x, &s);
+    is_clean_of(&s, "toy", 1000);
+    sim_close(&s);
+}
+
+TEST(whoever_dies_a_keeper_without_weights_costs_no_token)
+{
+    struct seed_range seeds = seeds_of(1020);
+    struct storm x = {0};
+    uint64_t n = getenv("HP_SEED") || getenv("HP_RUNS") ? seeds.n : 40;
+    for (uint64_t i = 0; i < n; i++)
+        kept_storm_run(seeds.first + i, &x);
+    printf("# %llu copies, %llu sequences went on from theirs\n", (unsigned long long)x.copied,
+           (unsigned long long)x.used);
+    assert_true(n < 40 || (x.copied > n && x.used > 0));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_lost_sequence_goes_on_from_its_copy_instead_of_computing_anew),
         cmocka_unit_test(a_copy_goes_when_its_sequence_ends_and_short_ones_have_none),
         cmocka_unit_test(a_keeper_that_hangs_or_is_lost_costs_nobody_anything),
+        cmocka_unit_test(what_is_rotated_as_a_long_sequence_is_not_copied_while_it_is_short),
         cmocka_unit_test(streams_that_are_copied_and_lost_have_the_tokens_of_an_undisturbed_run),
+        cmocka_unit_test(an_agent_without_weights_keeps_copies_and_lost_sequences_go_on_from_there),
+        cmocka_unit_test(a_keeper_that_dies_is_found_another_place_and_ends_with_what_it_keeps_for),
+        cmocka_unit_test(a_keeper_keeps_nobody_from_draining_its_agent),
+        cmocka_unit_test(a_keeper_gives_way_to_a_stage_that_needs_its_room),
+        cmocka_unit_test(whoever_dies_a_keeper_without_weights_costs_no_token),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

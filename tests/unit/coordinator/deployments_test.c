@@ -332,6 +332,8 @@ TEST(what_only_the_coordinator_asks_for_and_readers_that_are_not_there_are_refus
 {
     static const char *const cases[][3] = {
         {"{\"prefill_of\": \"e\"}", "invalid", "coordinator's own"},
+        {"{\"copy_of\": \"e\"}", "invalid", "coordinator's own"},
+        {"{\"replicate_to\": \"auto\"}", "invalid", "--replicate-kv TOKENS says of what"},
         {"{\"succeeds\": \"e\"}", "invalid", "coordinator's own"},
         {"{\"prefill\": \"a1,a7\"}", "not_found", "no agent \"a7\""},
         {"{\"prefill\": \"a1,,a2\"}", "invalid", "\"\" is not the name of an agent"},

@@ -492,6 +492,39 @@ TEST(kv_that_is_not_there_or_under_way_is_refused)
     stage_unload(&s);
 }
 
+TEST(a_stage_without_weights_keeps_what_came_and_hands_it_on)
+{
+    static float all[TOKENS * V], out[TOKENS * V];
+    struct stage_config c = config_of(0, TINY_LAYERS), bare = c;
+    struct section_need need;
+    struct err e = {0};
+    bare.keeps = true;
+    struct stage *from = load(c), *keeper = load(bare), *to = load(c);
+    assert_int_equal(stage_footprint_of_graph(&tiny->graph, &bare, &need, &e), 0);
+    assert_true(need.weight_bytes == 0 && need.activation_bytes == 0 && need.state_bytes > 0);
+    assert_int_equal(stage_sequence_open(from, 1, TOKENS, &e), 0);
+    struct batch_run run = {.sequence = 1, .n_tokens = TOKENS - 1, .n_logits = 1};
+    assert_int_equal(stage_run(from, &run, 1, ids, out, &e), 0);
+    assert_int_equal(stage_sequence_open_at(keeper, 5, TOKENS, TOKENS - 1, 0, &e), 0);
+    kv_move(from, 1, keeper, 5, TOKENS - 1);
+    stage_sequence_keep(keeper, 5, TOKENS - 1);
+    assert_int_equal(stage_sequence_open_at(keeper, 6, TOKENS, TOKENS - 1, 5, &e), 0);
+    assert_int_equal(stage_sequence_open_at(to, 9, TOKENS, TOKENS - 1, 0, &e), 0);
+    kv_move(keeper, 6, to, 9, TOKENS - 1);
+    run = (struct batch_run){
+        .sequence = 1, .first_position = TOKENS - 1, .n_tokens = 1, .n_logits = 1};
+    assert_int_equal(stage_run(from, &run, 1, ids + TOKENS - 1, all, &e), 0);
+    run.sequence = 9;
+    assert_int_equal(stage_run(to, &run, 1, ids + TOKENS - 1, out, &e), 0);
+    assert_memory_equal(all, out, V * sizeof *out);
+    run.sequence = 6;
+    assert_int_equal(stage_run(keeper, &run, 1, ids + TOKENS - 1, out, &e), HP_EINVAL);
+    assert_non_null(strstr(e.text, "has no weights"));
+    stage_unload(&from);
+    stage_unload(&keeper);
+    stage_unload(&to);
+}
+
 TEST(a_sequence_reserves_what_it_may_use)
 {
     struct stage_config c = config_of(0, 3);
@@ -717,6 +750,7 @@ int main(void)
         cmocka_unit_test(guesses_that_were_wrong_leave_nothing_behind),
         cmocka_unit_test(guesses_alone_are_taken_back_and_kept_where_they_were_right),
         cmocka_unit_test(kv_that_is_not_there_or_under_way_is_refused),
+        cmocka_unit_test(a_stage_without_weights_keeps_what_came_and_hands_it_on),
         cmocka_unit_test(a_sequence_reserves_what_it_may_use),
         cmocka_unit_test(batches_that_make_no_sense_change_nothing),
         cmocka_unit_test(the_footprint_is_what_loading_takes),

@@ -1,0 +1,194 @@
+#include "coordinator/keeper_plans.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "common/log.h"
+#include "common/utf8.h"
+#include "coordinator/deployment_options.h"
+#include "coordinator/member.h"
+#include "coordinator/model_slots.h"
+#include "coordinator/placement.h"
+#include "coordinator/planner_cluster.h"
+#include "coordinator/planner_profile.h"
+#include "coordinator/record.h"
+#include "coordinator/stage_layout.h"
+
+static const double share_of_free = 0.5;
+static const char ending[] = "/copy";
+
+/* ---- whether ---- */
+
+static bool name_make(const struct deployment *d, char out[DEPLOYMENT_NAME])
+{
+    return snprintf(out, DEPLOYMENT_NAME, "%s%s", d->name, ending) < DEPLOYMENT_NAME;
+}
+
+/* As the other's, but for where it lies and what it does. */
+static json_t *options_of(const struct deployment *d)
+{
+    static const char *const own[] = {
+        "plan",         "layers", "agents",    "prefill", "decode", "prefill_kv", "replicate_kv",
+        "replicate_to", "copies", "rebalance", "ttft",    "tpot",   "slice",      "max_sequences"};
+    json_t *o = json_copy(d->spec.options);
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+        json_object_del(o, own[i]);
+    if (d->spec.prefix_cache == PREFIX_CACHE_OFF) /* of prompts; a copy is kept for its sequence */
+        json_object_del(o, "prefix_cache");
+    if (!deployment_keeps_anywhere(d))
+        json_object_set_new(o, "agents", json_string(d->spec.replicate_to));
+    json_object_set_new(o, "copy_of", json_string(d->name));
+    return o;
+}
+
+/* Only what it keeps for is there: no loss would leave both. */
+static bool is_beside_itself(const struct deployment *k, const struct deployment *d)
+{
+    bool all = k->n_stages > 0 && d->state == DEPLOYMENT_SERVING && !d->n_active && !d->n_waiting;
+    for (int i = 0; i < d->n_stages; i++)
+        all = all && d->stages[i].agent == k->stages[0].agent;
+    return all;
+}
+
+bool keeper_plan_wanted(struct coord *c, const struct deployment *k)
+{
+    const struct deployment *d = deployment_find(c, k->spec.copy_of);
+    if (!d || !d->spec.replicate_to[0] || d->model != k->model || is_beside_itself(k, d))
+        return false;
+    json_t *options = options_of(d);
+    bool same = !options || json_equal(options, k->spec.options); /* for want of memory: later */
+    json_decref(options);
+    return same;
+}
+
+void keeper_plan_step(struct coord *c, struct deployment *d)
+{
+    char name[DEPLOYMENT_NAME];
+    struct deployment_spec spec;
+    struct deployment *k;
+    struct err e = {0};
+    if (!d->spec.replicate_to[0] || d->spec.succeeds[0] || d->heir || !d->model->facts.kv_before ||
+        coord_now(c) < d->replicas.keeper_ns || !name_make(d, name) || deployment_find(c, name))
+        return;
+    d->replicas.keeper_ns = coord_now(c) + coord_ms(DEPLOYMENT_RETRY_MS);
+    json_t *options = options_of(d);
+    int rc = options ? deployment_options_read(options, &spec, &e)
+                     : err_set(&e, HP_ENOMEM, "no memory for a deployment");
+    json_decref(options);
+    if (rc == 0 && (rc = record_begin(c, name, d->model, &spec, &k, &e)) < 0)
+        deployment_spec_free(&spec);
+    if (rc < 0)
+        log_warn("coordinator", "no_keeper", "deployment=%s why=\"%s\"", d->name, e.text);
+}
+
+/* ---- where ---- */
+
+struct keeper_place {
+    struct member *agent;
+    int device;
+    double bytes; /* that it may take */
+    bool apart;   /* the deployment has no stage there */
+};
+
+/* False: no loss would leave the copy and lose what it is of. */
+static bool place_serves(const struct deployment *d, const struct member *m, bool *apart)
+{
+    bool others = false;
+    *apart = true;
+    for (int i = 0; i < d->n_stages; i++) {
+        others = others || d->stages[i].agent != m;
+        *apart = *apart && d->stages[i].agent != m;
+    }
+    return others;
+}
+
+static void place_weigh(const struct coord *c, const struct deployment *k,
+                        const struct deployment *d, struct keeper_place p,
+                        struct keeper_place *best)
+{
+    if (!member_available(p.agent) || coord_now(c) < p.agent->held_off_until_ns ||
+        !member_device(p.agent, p.device) || member_device_lost(p.agent, p.device) ||
+        !place_serves(d, p.agent, &p.apart))
+        return;
+    p.bytes = share_of_free * planner_free_bytes(c, k, p.agent, p.device);
+    if (!best->agent || p.apart > best->apart || (p.apart == best->apart && p.bytes > best->bytes))
+        *best = p;
+}
+
+static struct keeper_place place_find(struct coord *c, const struct deployment *k,
+                                      const struct deployment *d)
+{
+    struct keeper_place best = {0};
+    struct placement_device named = {0};
+    if (!deployment_keeps_anywhere(d))
+        named = placement_device_named(c, d->spec.replicate_to);
+    for (size_t i = 0; i < c->n_members; i++) {
+        struct member *m = c->members[i];
+        bool may = deployment_keeps_anywhere(d) || named.agent == m;
+        for (int n = 0; may && m->node && n < m->node->cluster.n_devices; n++)
+            if (!named.agent || named.device < 0 || named.device == n)
+                place_weigh(c, k, d, (struct keeper_place){.agent = m, .device = n}, &best);
+    }
+    return best;
+}
+
+static double token_bytes(const struct coord *c, const struct deployment *k)
+{
+    double bytes = 0;
+    for (int l = 0; l < k->model->facts.n_layers; l++)
+        bytes += planner_state_bytes_per_token(c, k, l);
+    return bytes;
+}
+
+static struct stage_layout *layout_of(const struct deployment *k, const struct deployment *d,
+                                      const struct keeper_place *p, uint64_t tokens, double bytes)
+{
+    struct stage_layout *l = stage_layout_create(1);
+    if (!l)
+        return NULL;
+    l->wire = deployment_wire(d);
+    l->context = d->context;
+    l->kv_tokens = tokens;
+    l->max_sequences = d->max_sequences;
+    l->max_batch_tokens = 1;
+    l->stages[0] = (struct layout_stage){
+        .device = p->device, .end_layer = k->model->facts.n_layers, .memory_bytes = bytes};
+    utf8_copy(l->stages[0].agent, sizeof l->stages[0].agent, p->agent->name);
+    return l;
+}
+
+int keeper_plan_place(struct coord *c, struct deployment *k, struct stage_layout **out,
+                      struct err *e)
+{
+    const struct deployment *d = deployment_find(c, k->spec.copy_of);
+    struct keeper_place p = d ? place_find(c, k, d) : (struct keeper_place){0};
+    if (!p.agent)
+        return err_set(e, HP_EINFEASIBLE,
+                       "no agent can keep copies for \"%s\" now: it takes one that is here and "
+                       "does not have all of its stages",
+                       k->spec.copy_of);
+    double of_token = token_bytes(c, k),
+           of_ends = of_token * KV_PAGE_TOKENS * (double)d->max_sequences;
+    double most = of_token > 0 ? (p.bytes - of_ends) / of_token : 0;
+    uint64_t tokens = most > (double)d->kv_tokens ? d->kv_tokens : most > 0 ? (uint64_t)most : 0;
+    tokens = tokens / DEPLOYMENT_KV_ROUND * DEPLOYMENT_KV_ROUND;
+    if (tokens < d->spec.replicate_kv || !tokens)
+        return err_set(e, HP_EINFEASIBLE,
+                       "agent \"%s\" has room for copies of %llu tokens, and sequences are copied "
+                       "from %llu on",
+                       p.agent->name, (unsigned long long)tokens,
+                       (unsigned long long)d->spec.replicate_kv);
+    *out = layout_of(k, d, &p, tokens, of_token * (double)tokens + of_ends);
+    return *out ? 0 : err_set(e, HP_ENOMEM, "no memory for a stage");
+}
+
+bool keeper_plan_yields(const struct coord *c, const struct deployment *k,
+                        const struct deployment *to)
+{
+    for (int i = 0; k != to && !to->spec.copy_of[0] && k->n_stages && i < to->n_stages; i++)
+        if (to->stages[i].agent == k->stages[0].agent &&
+            to->stages[i].device == k->stages[0].device &&
+            planner_free_bytes(c, NULL, to->stages[i].agent, to->stages[i].device) <= 0)
+            return true;
+    return false;
+}

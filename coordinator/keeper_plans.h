@@ -1,0 +1,24 @@
+/* A place for copies of keys and values that needs no second deployment (`deploy --replicate-to`):
+ * a part of its own, NAME/copy, of one stage on one agent, which keeps what stages computed and has
+ * no weights. It is made once the deployment serves, ends with it, and takes no memory that others
+ * need: half of what is free on its device, and it goes when a stage is to lie there that finds no
+ * room beside it. Which of the copies goes when that is full is decided as for all that is kept
+ * (prefixes.h). */
+#ifndef HP_COORDINATOR_KEEPER_PLANS_H
+#define HP_COORDINATOR_KEEPER_PLANS_H
+
+#include "coordinator/deployment.h"
+
+/* Makes it where a deployment that serves wants one. */
+void keeper_plan_step(struct coord *c, struct deployment *d);
+/* Whether the one that it keeps for is there and still asks for it as it is. */
+bool keeper_plan_wanted(struct coord *c, const struct deployment *k);
+/* Where it goes: the agent that was named, or the available one with most room, one that has no
+ * stage of the deployment before one that has. HP_EINFEASIBLE: there is none; HP_ENOMEM. */
+int keeper_plan_place(struct coord *c, struct deployment *k, struct stage_layout **out,
+                      struct err *e);
+/* Whether it lies where one of these stages is to be, and there is no room for both. */
+bool keeper_plan_yields(const struct coord *c, const struct deployment *k,
+                        const struct deployment *to);
+
+#endif
