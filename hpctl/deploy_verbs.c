@@ -155,6 +155,19 @@ static int no_model(const char *path, struct err *e)
     return rc;
 }
 
+/* What may be asked of it next. */
+static void next_print(const json_t *result, const struct client *client)
+{
+    const struct context *to = client_context(client);
+    const char *name = string_member(result, "name"),
+               *key = to->api_key[0] ? "-H \"Authorization: Bearer $HP_API_KEY\" " : "";
+    if (strcmp(string_member(result, "task"), "embed") == 0)
+        printf("  curl %s%s/v1/embeddings -d '{\"model\": \"%s\", \"input\": \"Hello\"}'\n", key,
+               to->http, name);
+    else
+        printf("  hpctl run %s \"Hello\"\n  curl %s%s/v1/models\n", name, key, to->http);
+}
+
 static int run_deploy(struct invocation *in, struct err *e)
 {
     struct deploying d = {.path = in->arguments[0], .json = in->json};
@@ -173,16 +186,13 @@ static int run_deploy(struct invocation *in, struct err *e)
     } else if (rc == 0) {
         rc = deployment_print_stages(result, e);
         deployment_print_apart(result);
-        printf("\n%s serves; context %s tokens%s, %s uploaded\n  hpctl run %s \"Hello\"\n  curl "
-               "%s%s/v1/models\n",
-               string_member(result, "name"), shown_member(result, "context").s,
+        printf("\n%s serves; context %s tokens%s, %s uploaded\n", string_member(result, "name"),
+               shown_member(result, "context").s,
                invocation_option(in, "plan") && !invocation_option(in, "max-context")
                    ? " (the plan's prompt; --max-context N for more)"
                    : "",
-               shown_bytes((double)d.uploaded_bytes).s, string_member(result, "name"),
-               client_context(client)->api_key[0] ? "-H \"Authorization: Bearer $HP_API_KEY\" "
-                                                  : "",
-               client_context(client)->http);
+               shown_bytes((double)d.uploaded_bytes).s);
+        next_print(result, client);
     }
     json_decref(result);
     json_decref(d.options);

@@ -160,14 +160,19 @@ static void completion_loaded(struct completion *c)
     completion_destroy(c);
 }
 
-/* Pools say how likely a prompt is, and write no answers. */
-static int pools_check(struct completion *c, const struct served_model *found, struct err *e)
+/* A model that gives rows writes no answers, and has no template for chats. Pools say how likely a
+ * prompt is, and write no answers either. */
+static int answer_check(struct completion *c, const struct served_model *found, struct err *e)
 {
     const char *name = c->body->model;
+    c->param = "model";
     if (found->row.embeds)
         return err_set(e, HP_EINVAL,
                        "\"%s\" makes embeddings and writes no text: POST /v1/embeddings asks it",
                        name);
+    c->param = NULL;
+    if (!found->in_pools)
+        return 0;
     if (c->body->no_answer && !c->body->prompt_logprobs && !c->kept)
         return 0;
     c->param = !c->body->no_answer ? "max_tokens" : c->kept ? NULL : "prompt_logprobs";
@@ -195,7 +200,7 @@ static void completion_parsed(struct completion *c, size_t bytes)
     } else if (!m.serving && !m.waits) {
         c->retry_after_s = m.retry_after_s;
         completion_refuse(c, openai_not_serving(&m, &e), e.text, "model", m.state);
-    } else if (c->in_pools && (rc = pools_check(c, &found, &e)) < 0) {
+    } else if ((rc = answer_check(c, &found, &e)) < 0) {
         completion_refuse(c, rc, e.text, c->param, NULL);
     } else if (c->body->loads) {
         completion_loaded(c);

@@ -84,7 +84,8 @@ def rows_are_shortened_where_a_request_asks_for_fewer_dimensions():
 def what_cannot_be_embedded_is_refused_in_words():
     prompts, _ = golden()
     with Cluster(agents=1, cores=1) as c:
-        c.deploy("sense", os.path.join(FOLDER, "hf"))
+        said = c.run("deploy", os.path.join(FOLDER, "hf"), "--name", "sense")
+        assert said.returncode == 0 and "/v1/embeddings" in said.stdout and "hpctl run" not in said.stdout, said
         c.deploy("demo", DEMO)
         for fields, param, words in (({"input": []}, "input", "is empty"), ({}, "input", "is missing"), ({"input": ""}, None, None), ({"input": [[1, 480]]}, "input", "no token id"),
                                      ({"input": {"a": 1}}, "input", "must be a text, token ids, or a list of these"), ({"input": 3}, "input", "must be a text"), ({"input": ["x", 3]}, "input", "must be a text"), ({"input": "x " * 400}, "input", "maximum context length is 128"),
@@ -103,7 +104,7 @@ def what_cannot_be_embedded_is_refused_in_words():
         status, body = c.request("POST", "/v1/completions", {"model": "sense", "prompt": "x"})
         assert status == 400 and "POST /v1/embeddings" in body["error"]["message"], body
         status, body = c.request("POST", "/v1/chat/completions", {"model": "sense", "messages": [{"role": "user", "content": "x"}]})
-        assert status == 400, body
+        assert status == 400 and "POST /v1/embeddings" in body["error"]["message"] and body["error"]["param"] == "model", body
 
 
 main()

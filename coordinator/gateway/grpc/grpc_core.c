@@ -168,7 +168,7 @@ static void call_ask(struct rpc_server *s)
         return;
     struct rpc_call *c = calloc(1, sizeof *c);
     if (!c)
-        return; /* the next call that ends asks again */
+        return; /* the next call that ends, or connection that comes, asks again */
     c->server = s;
     for (int i = 0; i < TAG_KINDS; i++)
         c->tags[i] = (struct tag){(enum tag_kind)i, c};
@@ -573,6 +573,9 @@ static void server_connect(struct rpc_server *s, int fd)
     grpc_server_credentials *plain = grpc_insecure_server_credentials_create();
     grpc_server_add_channel_from_fd(s->server, fd, plain);
     grpc_server_credentials_release(plain);
+    pthread_mutex_lock(&s->lock);
+    call_ask(s); /* there may have been no memory for it, and no call that could end */
+    pthread_mutex_unlock(&s->lock);
 }
 
 static void server_stop(struct rpc_server **out)
