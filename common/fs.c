@@ -166,6 +166,9 @@ static int file_rename(const char *beside, const char *path, struct err *e)
 
 int fs_file_replace(const char *beside, const char *path, struct err *e)
 {
+    struct stat st;
+    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
+        return err_set(e, HP_EINVAL, "%s is no regular file, and is not replaced by one", path);
     int rc = file_sync(beside, e);
     return rc == 0 ? file_rename(beside, path, e) : rc;
 }

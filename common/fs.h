@@ -35,7 +35,8 @@ int fs_file_write(const char *path, const void *data, size_t size, unsigned mode
  * the buffer failed. Frees the buffer. */
 int fs_buffer_save(const char *path, struct buffer *b, struct err *e);
 
-/* The last step alone, for who wrote `beside` by himself: durable, and in the place of `path`. */
+/* The last step alone, for who wrote `beside` by himself: durable, and in the place of `path`.
+ * HP_EINVAL: that is something else than a regular file. */
 int fs_file_replace(const char *beside, const char *path, struct err *e);
 
 #endif

@@ -4,13 +4,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/fs.h"
 
 struct npy_writer {
     FILE *file;
-    char *path, *part;
+    char *path, *part; /* alike: what is no regular file is written to as it is */
     uint64_t rows, columns, written;
 };
 
@@ -36,11 +37,18 @@ static int write_header(struct npy_writer *w, struct err *e)
     return fwrite(text, 1, sizeof text, w->file) == sizeof text ? 0 : io_error(w->part, e);
 }
 
+static bool writer_is_apart(const struct npy_writer *w)
+{
+    return strcmp(w->path, w->part) != 0;
+}
+
 int npy_writer_open(const char *path, uint64_t rows, uint64_t columns, struct npy_writer **out,
                     struct err *e)
 {
     struct npy_writer *w = calloc(1, sizeof *w);
+    struct stat st;
     size_t n = strlen(path);
+    bool is_special = stat(path, &st) == 0 && !S_ISREG(st.st_mode);
     if (w) {
         w->path = strdup(path);
         w->part = malloc(n + sizeof ".part");
@@ -49,7 +57,7 @@ int npy_writer_open(const char *path, uint64_t rows, uint64_t columns, struct np
         npy_writer_abandon(&w);
         return err_no_memory(e, "%s", path);
     }
-    snprintf(w->part, n + sizeof ".part", "%s.part", path);
+    snprintf(w->part, n + sizeof ".part", is_special ? "%s" : "%s.part", path);
     w->rows = rows;
     w->columns = columns;
     w->file = fopen(w->part, "wb");
@@ -81,7 +89,7 @@ int npy_writer_close(struct npy_writer **self, struct err *e)
                      (unsigned long long)w->rows, (unsigned long long)w->written);
     if (rc == 0 && fflush(w->file) != 0)
         rc = io_error(w->part, e);
-    if (rc == 0)
+    if (rc == 0 && writer_is_apart(w))
         rc = fs_file_replace(w->part, w->path, e);
     if (rc < 0) {
         npy_writer_abandon(self);
@@ -103,7 +111,8 @@ void npy_writer_abandon(struct npy_writer **self)
         return;
     if (w->file) {
         fclose(w->file);
-        unlink(w->part);
+        if (writer_is_apart(w))
+            unlink(w->part);
     }
     free(w->path);
     free(w->part);

@@ -10,8 +10,8 @@
 
 struct npy_writer;
 
-/* Begins `path`.part with the header; the file gets its name when it is whole. HP_EIO, HP_ENOSPACE.
- */
+/* Begins `path`.part with the header; the file gets its name when it is whole. What is no regular
+ * file (/dev/null, a pipe) is written to as it is. HP_EIO, HP_ENOSPACE. */
 int npy_writer_open(const char *path, uint64_t rows, uint64_t columns, struct npy_writer **out,
                     struct err *e);
 /* The next n rows. */

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "common/env.h"
+#include "hpctl/shown.h"
 #include "transport/data.h"
 #include "transport/data_choice.h"
 
@@ -30,6 +31,7 @@ struct upload {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     int in_flight, failed;
+    const char *to; /* the agent that chunks go to */
 };
 
 static void on_frame(void *ctx, const struct frame_header *h, struct data_buffer *payload)
@@ -153,15 +155,17 @@ static int wait_for_room(struct upload *u, int most, struct err *e)
     bool failed = u->failed > 0;
     pthread_mutex_unlock(&u->lock);
     if (!moves) {
-        err_set(e, HP_ETIMEOUT, "the upload stands still: an agent has taken no weights for %d s",
-                STALL_S);
+        err_set(e, HP_ETIMEOUT, "the upload stands still: agent %s has taken no weights for %d s",
+                u->to, STALL_S);
         return err_hint(
             e,
             "`hpctl node ls` shows whether all agents live; deploy again goes on where this ended");
     }
-    return failed ? err_set(e, HP_ELINK,
-                            "the upload broke off: an agent is not reachable on the data channel")
-                  : 0;
+    if (!failed)
+        return 0;
+    err_set(e, HP_ELINK, "the upload broke off: agent %s is not reachable on the data channel",
+            u->to);
+    return err_hint(e, "its log says why: hpctl logs %s", u->to);
 }
 
 static int send_chunk(struct upload *u, struct data_link *link, uint64_t session,
@@ -221,6 +225,7 @@ int upload_send(struct upload *u, const json_t *request, uint64_t *bytes, struct
     json_array_foreach(json_object_get(request, "targets"), i, target)
     {
         struct data_link *link = NULL;
+        u->to = string_member(target, "agent");
         if ((rc = connect_target(u, json_string_value(json_object_get(target, "address")), &link,
                                  e)) < 0)
             return rc;

@@ -185,7 +185,7 @@ def weights_are_sent_between_members_in_the_crowd():
         attackers = Crowd(c.ports, UNTIL_KILLED)
         try:
             c.deploy("again", DEMO, "--agents", "a1,a2")
-            attackers.stream_gaps(c)
+            c.stream_gaps()
         finally:
             attackers.kill()
 

@@ -25,14 +25,14 @@ def streams_go_on_while_agents_that_came_are_used():
             c.hpctl("node", "drain", name)
         c.deploy("demo", DEMO, "--compute", "f32", "--speculate", "off")
         asked = [[5 + (i * k) % 90 for i in range(200)] for k in (1, 3, 7)]
-        right = [complete(c, "plain", ids, max_tokens=400)["choices"][0]["text"] for ids in asked]
+        right = [complete(c, "plain", ids, max_tokens=240)["choices"][0]["text"] for ids in asked]
         c.hpctl("undeploy", "plain")
         assert dry(c)["verdict"] == "stays", "alone it lies where it would"
         for name in ("a1", "a2"):
             c.hpctl("node", "undrain", name)
         c.wait("a move pays", lambda: dry(c)["verdict"] == "would_move")
         assert {s["agent"] for s in c.hpctl("describe", "demo")["stages"]} == {"a0"}
-        streams = [c.stream("/v1/completions", {"model": "demo", "prompt": ids, "temperature": 0, "ignore_eos": True, "max_tokens": 400}) for ids in asked]
+        streams = [c.stream("/v1/completions", {"model": "demo", "prompt": ids, "temperature": 0, "ignore_eos": True, "max_tokens": 240}) for ids in asked]
         events = [s.events() for s in streams]
         texts = ["".join(next(e)["choices"][0]["text"] for _ in range(5)) for e in events]
         report = c.hpctl("rebalance", "demo", "--margin", "0")

@@ -170,6 +170,10 @@ TEST(a_file_written_beside_takes_the_place)
     assert_holds(path_of("done"), "whole");
     assert_int_equal(access(beside, F_OK), -1);
     assert_int_equal(fs_file_replace(beside, path_of("done"), NULL), HP_ENOENT);
+    snprintf(beside, sizeof beside, "%s", path_of("done"));
+    assert_int_equal(mkfifo(path_of("through"), 0600), 0);
+    assert_int_equal(fs_file_replace(beside, path_of("through"), NULL), HP_EINVAL);
+    assert_holds(beside, "whole");
 }
 
 TEST(a_buffer_that_failed_is_no_file)

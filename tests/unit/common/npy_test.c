@@ -1,3 +1,4 @@
+#include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -50,6 +51,26 @@ TEST(a_file_is_what_numpy_reads)
     unlink(path);
 }
 
+TEST(what_is_no_regular_file_is_written_to_and_stays)
+{
+    const float row[2] = {1, 2};
+    struct npy_writer *w;
+    struct stat st;
+    uint8_t bytes[200];
+    assert_int_equal(mkfifo(path, 0600), 0);
+    int fd = open(path, O_RDWR);
+    for (int ends_well = 0; ends_well < 2; ends_well++) {
+        assert_int_equal(npy_writer_open(path, 1, 2, &w, NULL), 0);
+        assert_int_equal(npy_writer_rows(w, row, (uint64_t)ends_well, NULL), 0);
+        assert_int_equal(npy_writer_close(&w, NULL), ends_well ? 0 : HP_EINVAL);
+        assert_int_equal(stat(path, &st), 0);
+        assert_true(S_ISFIFO(st.st_mode));
+    }
+    assert_true(read(fd, bytes, sizeof bytes) > 0);
+    close(fd);
+    unlink(path);
+}
+
 TEST(an_unfinished_file_leaves_nothing_behind)
 {
     const float row[2] = {0};
@@ -69,7 +90,9 @@ TEST(an_unfinished_file_leaves_nothing_behind)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_file_is_what_numpy_reads),
-                                       cmocka_unit_test(an_unfinished_file_leaves_nothing_behind)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_file_is_what_numpy_reads),
+        cmocka_unit_test(what_is_no_regular_file_is_written_to_and_stays),
+        cmocka_unit_test(an_unfinished_file_leaves_nothing_behind)};
     return cmocka_run_group_tests_name("npy", tests, set_up, tear_down);
 }
