@@ -3,18 +3,27 @@
 # the repository), runs all operator tests against the plain backend (under compute-sanitizer too, where it is), then measures layers of LLaMA-7B's shape and prints one table.
 # Less than 8 minutes with 16 cores.
 #
-#     bench/gpu.sh [--stand-in] [FOLDER]     FOLDER: of what is built (build/gpu)
+#     bench/gpu.sh [--stand-in] [--built] [FOLDER]     FOLDER: of what is built (build/gpu)
 #
+# --built: FOLDER holds it all already (built elsewhere, or by the call before), nothing is compiled.
 # --stand-in: the same with tests/cuda_on_cpu for a GPU and small shapes: whether this script works, not how fast anything is. CC, CXX and NVCC name compilers, CUDA_ARCHS="90" the
 # architectures (that of the GPU).
 set -euo pipefail
 cd "$(dirname "$0")/.."
-standin=
-[ "${1:-}" = --stand-in ] && { standin=1; shift; }
+standin= built=
+while [ $# -gt 0 ]; do
+    case $1 in
+    --stand-in) standin=1 ;;
+    --built) built=1 ;;
+    *) break ;;
+    esac
+    shift
+done
 out=$(realpath -m "${1:-build/gpu}")
 CC=${CC:-cc} CXX=${CXX:-g++}
 NVCC=${NVCC:-$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)}
 jobs=$(nproc)
+export CC CXX NVCC out standin
 mkdir -p "$out"
 
 say() { echo "== $* (second $SECONDS)"; }
@@ -56,16 +65,18 @@ else
     link=("$NVCC" -shared -cudart static)
     runtime=()
 fi
-say "building in $out"
-export -f compile object
-export CC CXX NVCC out standin
-printf '%s\n' "${sources[@]}" | xargs -P "$jobs" -I{} bash -c "$(declare -p cflags codes 2>/dev/null); compile {}" || fail "it does not compile"
-"${link[@]}" -o "$out/libhp-cuda.so" $(objects "${kernels[@]}" "${host[@]}" "${common[@]}") "${runtime[@]}" -lm -lpthread -ldl || fail "the plugin does not link"
-shared=($(objects "${common[@]}" "${reference[@]}"))
-for t in "${tests[@]}"; do
-    "$CC" -o "$out/cuda_${t}_test" "$(object "tests/unit/agent/backend/cuda_${t}_test.c")" "${shared[@]}" -lm -lpthread -ldl
-done
-"$CC" -o "$out/measure" $(objects bench/gpu/measure.c bench/gpu/layers.c) "${shared[@]}" -lm -lpthread -ldl
+build() {
+    say "building in $out"
+    export -f compile object
+    printf '%s\n' "${sources[@]}" | xargs -P "$jobs" -I{} bash -c "$(declare -p cflags codes 2>/dev/null); compile {}" || fail "it does not compile"
+    "${link[@]}" -o "$out/libhp-cuda.so" $(objects "${kernels[@]}" "${host[@]}" "${common[@]}") "${runtime[@]}" -lm -lpthread -ldl || fail "the plugin does not link"
+    shared=($(objects "${common[@]}" "${reference[@]}"))
+    for t in "${tests[@]}"; do
+        "$CC" -o "$out/cuda_${t}_test" "$(object "tests/unit/agent/backend/cuda_${t}_test.c")" "${shared[@]}" -lm -lpthread -ldl
+    done
+    "$CC" -o "$out/measure" $(objects bench/gpu/measure.c bench/gpu/layers.c) "${shared[@]}" -lm -lpthread -ldl
+}
+[ -n "$built" ] || build
 
 # ---- what is tested ----
 export HP_CUDA_PLUGIN=$out/libhp-cuda.so
@@ -74,20 +85,35 @@ for t in "${tests[@]}"; do
     say "operators against the plain backend: $t"
     "$out/cuda_${t}_test" || failed=$((failed + 1))
 done
+
+# ---- what is measured ----
+say "measuring"
+"$out/measure" ${standin:+--small} | tee "$out/table.txt"
+
+# ---- what the sanitizer sees ----
 sanitizer=$(command -v compute-sanitizer || echo "$(dirname "$NVCC")/compute-sanitizer")
+sanitize() { # tool:test
+    tool=${1%%:*} t=${1##*:}
+    HP_TESTS_TOGETHER=1 HP_TEST_CUDA_APART=1 timeout "$sanitize_s" "$sanitizer" --tool "$tool" --error-exitcode 9 "$out/cuda_${t}_test" >"$out/$tool-$t.log" 2>&1
+    rc=$?
+    case $rc in
+    0) echo "ok compute-sanitizer $tool: $t" ;;
+    124) echo "skipped compute-sanitizer $tool: $t was not through after $sanitize_s s" ;;
+    *) echo "not ok compute-sanitizer $tool: $t"; tail -n 20 "$out/$tool-$t.log"; return 1 ;;
+    esac
+}
 if [ -z "$standin" ] && [ -x "$sanitizer" ]; then
+    say "compute-sanitizer, all tests side by side"
+    sanitize_s=${SANITIZE_S:-100}
+    export -f sanitize
+    export sanitizer sanitize_s
     for tool in memcheck racecheck; do
-        for t in "${tests[@]}"; do
-            say "compute-sanitizer $tool: $t"
-            HP_TEST_CUDA_APART=1 timeout 100 "$sanitizer" --tool "$tool" --error-exitcode 9 "$out/cuda_${t}_test" >"$out/$tool-$t.log" 2>&1 || { tail -n 20 "$out/$tool-$t.log"; failed=$((failed + 1)); }
-        done
+        printf "$tool:%s\n" "${tests[@]}" | xargs -P "$jobs" -I{} bash -c 'sanitize {}' || failed=$((failed + 1))
     done
 else
     say "compute-sanitizer is left out: there is none"
 fi
 
-# ---- what is measured ----
-say "measuring"
-"$out/measure" ${standin:+--small} | tee "$out/table.txt"
 say "done: $failed of the tests failed"
+cat "$out/table.txt"
 [ "$failed" -eq 0 ]

@@ -1,8 +1,10 @@
 /* What a GPU does with layers of LLaMA-7B's shape, beside what it could: copies within its memory,
  * and one large bf16 product. One table on standard output.
  *
- *     measure [--small]      --small: shapes that a stand-in runs in a moment; figures mean nothing
- */
+ *     measure [--small] [--only ROW]
+ *
+ * --small: shapes that a stand-in runs in a moment; figures mean nothing. --only: one row (prefill,
+ * slice, decode, batch, decode_q4_k, prefill_q4_k), for a profiler. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -88,7 +90,13 @@ static double product_measure(struct device *d, uint32_t n)
     return 2.0 * n * n * n / best;
 }
 
-static bool small_shapes; /* no goal is told */
+static bool small_shapes;   /* no goal is told */
+static const char *only_row; /* NULL: all */
+
+static bool is_wanted(const char *row)
+{
+    return !only_row || strcmp(row, only_row) == 0;
+}
 
 static void row_print(const char *what, double value, const char *unit, double share, double goal)
 {
@@ -99,39 +107,90 @@ static void row_print(const char *what, double value, const char *unit, double s
     fflush(stdout);
 }
 
-static void table_print(struct device *d, const struct llama_shape *s, bool is_small)
+/* What the device could: bytes and operations a second. */
+struct limits {
+    double copy, product;
+};
+
+static void prompts_print(struct llama_layers *l, const struct llama_shape *s,
+                          const struct limits *most)
 {
-    double copy = copy_measure(d, is_small ? 1 << 16 : 1 << 30),
-           peak = product_measure(d, is_small ? 64 : 8192);
-    row_print("copy within the GPU, read and written", copy / 1e9, "GB/s", 0, 0);
-    row_print("bf16 product, 8192 x 8192 x 8192", peak / 1e12, "TFLOP/s", 0, 0);
-    uint32_t prefill = s->rows, slice = s->rows / 4, prefix = is_small ? 96 : 6144,
-             batch = is_small ? 4 : 64, context = is_small ? 16 : 127;
-    struct llama_layers *l = layers_create(d, s, DTYPE_BF16);
-    double took = run_best(l, 1, prefill, 0), rate = layers_flops(s, 1, prefill, 0) / took;
-    row_print("prefill of 2048 tokens, bf16: tokens", prefill / took, "per s", rate / peak, 0.6);
-    took = run_best(l, 1, slice, prefix), rate = layers_flops(s, 1, slice, prefix) / took;
-    row_print("512 tokens after 6144, bf16: tokens", slice / took, "per s", rate / peak, 0.5);
-    double one = run_best(l, 1, 1, context), many = run_best(l, batch, 1, context);
-    row_print("decode, bf16: steps", 1 / one, "per s", layers_weight_bytes(l) / one / copy, 0.7);
-    layers_one_by_one(l, true);
-    took = run_best(l, 1, 1, context);
-    layers_one_by_one(l, false);
-    row_print("decode, bf16, one launch an operator: steps", 1 / took, "per s", 0, 0);
-    row_print("64 sequences of 128 tokens, bf16: tokens", batch / many, "per s", batch * one / many,
-              40);
-    layers_destroy(&l);
-    l = layers_create(d, s, is_small ? DTYPE_Q8_0 : DTYPE_Q4_K);
+    uint32_t slice = s->rows / 4, prefix = small_shapes ? 96 : 6144;
+    double took, rate;
+    if (is_wanted("prefill")) {
+        took = run_best(l, 1, s->rows, 0), rate = layers_flops(s, 1, s->rows, 0) / took;
+        row_print("prefill of 2048 tokens, bf16: tokens", s->rows / took, "per s",
+                  rate / most->product, 0.6);
+    }
+    if (is_wanted("slice")) {
+        took = run_best(l, 1, slice, prefix), rate = layers_flops(s, 1, slice, prefix) / took;
+        row_print("512 tokens after 6144, bf16: tokens", slice / took, "per s",
+                  rate / most->product, 0.5);
+    }
+}
+
+static void steps_print(struct llama_layers *l, const struct limits *most)
+{
+    uint32_t batch = small_shapes ? 4 : 64, context = small_shapes ? 16 : 127;
+    double one, took;
+    if (!is_wanted("decode") && !is_wanted("batch"))
+        return;
     one = run_best(l, 1, 1, context);
-    row_print("decode, Q4_K: steps", 1 / one, "per s", layers_weight_bytes(l) / one / copy, 0.6);
-    took = run_best(l, 1, prefill, 0), rate = layers_flops(s, 1, prefill, 0) / took;
-    row_print("prefill of 2048 tokens, Q4_K: tokens", prefill / took, "per s", rate / peak, 0);
+    if (is_wanted("decode")) {
+        row_print("decode, bf16: steps", 1 / one, "per s",
+                  layers_weight_bytes(l) / one / most->copy, 0.7);
+        layers_one_by_one(l, true);
+        took = run_best(l, 1, 1, context);
+        layers_one_by_one(l, false);
+        row_print("decode, bf16, one launch an operator: steps", 1 / took, "per s", 0, 0);
+    }
+    if (is_wanted("batch")) {
+        took = run_best(l, batch, 1, context);
+        row_print("64 sequences of 128 tokens, bf16: tokens", batch / took, "per s",
+                  batch * one / took, 40);
+    }
+}
+
+static void quantised_print(struct llama_layers *l, const struct llama_shape *s,
+                            const struct limits *most)
+{
+    if (is_wanted("decode_q4_k")) {
+        double took = run_best(l, 1, 1, small_shapes ? 16 : 127);
+        row_print("decode, Q4_K: steps", 1 / took, "per s",
+                  layers_weight_bytes(l) / took / most->copy, 0.6);
+    }
+    if (is_wanted("prefill_q4_k")) {
+        double took = run_best(l, 1, s->rows, 0), rate = layers_flops(s, 1, s->rows, 0) / took;
+        row_print("prefill of 2048 tokens, Q4_K: tokens", s->rows / took, "per s",
+                  rate / most->product, 0);
+    }
+}
+
+static void table_print(struct device *d, const struct llama_shape *s)
+{
+    struct limits most = {.copy = 1, .product = 1};
+    if (!only_row) {
+        most.copy = copy_measure(d, small_shapes ? 1 << 16 : 1 << 30);
+        most.product = product_measure(d, small_shapes ? 64 : 8192);
+        row_print("copy within the GPU, read and written", most.copy / 1e9, "GB/s", 0, 0);
+        row_print("bf16 product, 8192 x 8192 x 8192", most.product / 1e12, "TFLOP/s", 0, 0);
+    }
+    struct llama_layers *l = layers_create(d, s, DTYPE_BF16);
+    prompts_print(l, s, &most);
+    steps_print(l, &most);
+    layers_destroy(&l);
+    l = layers_create(d, s, small_shapes ? DTYPE_Q8_0 : DTYPE_Q4_K);
+    quantised_print(l, s, &most);
     layers_destroy(&l);
 }
 
 int main(int argc, char **argv)
 {
-    bool is_small = small_shapes = argc > 1 && strcmp(argv[1], "--small") == 0;
+    for (int i = 1; i < argc; i++) {
+        small_shapes = small_shapes || strcmp(argv[i], "--small") == 0;
+        if (strcmp(argv[i], "--only") == 0 && i + 1 < argc)
+            only_row = argv[++i];
+    }
     const struct plugin *p;
     struct device *d;
     struct err e = {0};
@@ -139,7 +198,7 @@ int main(int argc, char **argv)
     const struct device_config c = {.backend = "cuda", .of = p->backend};
     must(device_open(&c, &d, &e), &e);
     printf("%s\n", d->backend->device_describe(d));
-    table_print(d, is_small ? &small : &large, is_small);
+    table_print(d, small_shapes ? &small : &large);
     device_close(&d);
     return 0;
 }

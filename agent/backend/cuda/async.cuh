@@ -127,6 +127,18 @@ template <int BUT> static __device__ __forceinline__ void async_groups_wait()
 #endif
 }
 
+/* Bytes that are read soon, on their way to the L2 cache (Hopper and later; elsewhere nothing): both
+ * are multiples of 16. */
+static __device__ __forceinline__ void prefetch_bulk(const void *global, uint32_t bytes)
+{
+#if !defined(CUDA_ON_CPU) && __CUDA_ARCH__ >= 900
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(global), "r"(bytes));
+#else
+    (void)global;
+    (void)bytes;
+#endif
+}
+
 /* N words from any byte on, by aligned loads of the words that hold them: `plus` bytes after `at`,
  * a multiple of 4. Where they begin at a multiple of 4 the word after them has no part in it: a GPU
  * reads it all the same, which is less than to ask whether it has. */

@@ -19,14 +19,14 @@ static __device__ void q8_write(uint8_t *block, uint32_t lane, float value)
         block[lane] = (uint8_t)(half >> lane * 8);
 }
 
-/* A row's keys or values. */
+/* A row's keys or values, of heads from `first` to `end`. */
 static __device__ __forceinline__ void part_write(const gpu_attention &a,
-                                                  const gpu_attention_row &row, uint32_t part)
+                                                  const gpu_attention_row &row, uint32_t part,
+                                                  uint32_t first, uint32_t end)
 {
     gpu_rows from = part ? a.v : a.k;
     uint8_t *to = kv_at(a, row, part, row.position);
-    uint32_t width = a.kv_heads * a.head_dim;
-    for (uint32_t i = threadIdx.x; i < width; i += blockDim.x) {
+    for (uint32_t i = first * a.head_dim + threadIdx.x; i < end * a.head_dim; i += blockDim.x) {
         float value = from.data[row.row * from.stride + i];
         if (a.kv_format == KV_Q8_0)
             q8_write(to + i / KV_Q8_ELEMENTS * KV_Q8_BYTES, i % KV_Q8_ELEMENTS, value);
@@ -37,24 +37,39 @@ static __device__ __forceinline__ void part_write(const gpu_attention &a,
     }
 }
 
-/* Blocks: rows along x, parts along y. */
+/* Blocks: rows along x, parts along y, some of the heads along z. */
 __global__ void kv_write_kernel(gpu_attention a)
 {
-    part_write(a, a.rows[blockIdx.x], blockIdx.y);
+    earlier_wait();
+    part_write(a, a.rows[blockIdx.x], blockIdx.y, a.kv_heads * blockIdx.z / gridDim.z,
+               a.kv_heads * (blockIdx.z + 1) / gridDim.z);
 }
 
 /* The same of keys that are rotated first, as queries are, by the last blocks along y. */
 __global__ void turn_write_kernel(gpu_attention a, gpu_turn t)
 {
+    uint32_t which = blockIdx.y == 0, part = blockIdx.y;
+    earlier_wait();
     gpu_attention_row row = a.rows[blockIdx.x];
-    uint32_t which = blockIdx.y == 0;
-    if (blockIdx.y == 0 || blockIdx.y == a.parts)
+    if (part == 0 || part == a.parts)
         rope_row(t.how[which], t.in[which].data + row.row * t.in[which].stride,
                  t.angles[which].data + row.row * t.angles[which].stride,
-                 t.out[which].data + row.row * t.out[which].stride);
+                 t.out[which].data + row.row * t.out[which].stride,
+                 t.how[which].heads * blockIdx.z / gridDim.z,
+                 t.how[which].heads * (blockIdx.z + 1) / gridDim.z);
     __syncthreads();
-    if (blockIdx.y < a.parts)
-        part_write(a, row, blockIdx.y);
+    if (part < a.parts)
+        part_write(a, row, part, a.kv_heads * blockIdx.z / gridDim.z,
+                   a.kv_heads * (blockIdx.z + 1) / gridDim.z);
+}
+
+/* Parts into which the heads of so few rows are cut. */
+static uint32_t heads_cut(const gpu_attention &a)
+{
+    const uint32_t blocks = 64;
+    uint32_t parts = blocks / a.n_rows;
+    parts = parts < a.heads ? parts : a.heads;
+    return parts ? parts : 1;
 }
 
 /* Element i of a head; lanes read neighbours. */
@@ -144,13 +159,14 @@ template <int FORMAT> static void attend_launch(struct CUstream_st *s, const gpu
 
 void gpu_attend(struct CUstream_st *s, const struct gpu_attention *a, const struct gpu_turn *turn)
 {
-    dim3 grid(a->n_rows, a->parts), both(a->n_rows, a->parts + 1);
     if (a->n_rows == 0)
         return;
+    uint32_t cut = heads_cut(*a);
+    dim3 grid(a->n_rows, a->parts, cut), both(a->n_rows, a->parts + 1, cut);
     if (turn)
-        CUDA_LAUNCH(turn_write_kernel, both, WRITE_THREADS, s)(*a, *turn);
+        CUDA_LAUNCH_EARLY(turn_write_kernel, both, WRITE_THREADS, s)(*a, *turn);
     else
-        CUDA_LAUNCH(kv_write_kernel, grid, WRITE_THREADS, s)(*a);
+        CUDA_LAUNCH_EARLY(kv_write_kernel, grid, WRITE_THREADS, s)(*a);
     gpu_flash(s, a);
     if (a->n_rows == a->n_tiled)
         return;

@@ -7,12 +7,58 @@
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
+#include "agent/backend/cuda/gpu.h"
+
+/* CUDA_LAUNCH_EARLY: of a kernel that calls earlier_wait: its blocks may begin while the kernel
+ * before it on the stream still runs (CUDA's programmatic dependent launch, compute capability 9.0
+ * and later; elsewhere it is a launch like any other). */
 #ifdef CUDA_ON_CPU
 #define CUDA_LAUNCH(kernel, grid, block, stream)                                                   \
     cuda_on_cpu_launcher_of(#kernel, kernel, grid, block, 0, stream)
+#define CUDA_LAUNCH_EARLY CUDA_LAUNCH
 #else
 #define CUDA_LAUNCH(kernel, grid, block, stream) kernel<<<grid, block, 0, stream>>>
+#define CUDA_LAUNCH_EARLY(kernel, grid, block, stream)                                             \
+    early_launcher_of(kernel, grid, block, stream)
+
+template <typename... P> struct early_launcher {
+    void (*kernel)(P...);
+    dim3 grid, block;
+    cudaStream_t stream;
+
+    void operator()(const P &...args) const
+    {
+        cudaLaunchAttribute early = {};
+        cudaLaunchConfig_t how = {};
+        early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+        early.val.programmaticStreamSerializationAllowed = 1;
+        how.gridDim = grid;
+        how.blockDim = block;
+        how.stream = stream;
+        how.attrs = &early;
+        how.numAttrs = gpu_overlaps_launches() ? 1 : 0;
+        cudaLaunchKernelEx(&how, kernel, args...);
+    }
+};
+
+template <typename... P>
+static inline early_launcher<P...> early_launcher_of(void (*kernel)(P...), dim3 grid, dim3 block,
+                                                     cudaStream_t stream)
+{
+    return {kernel, grid, block, stream};
+}
 #endif
+
+/* Of each block of a kernel that is launched early, before it reads what kernels before it write
+ * and before it writes anything: returns when these are over, and those after it may begin. What
+ * never changes, weights, may be read before. */
+static __device__ __forceinline__ void earlier_wait()
+{
+#if !defined(CUDA_ON_CPU) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;");
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
 
 enum { WARP = 32, ALL_LANES = -1 };
 

@@ -245,6 +245,10 @@ struct cuda_form cuda_matmul_form(const struct cuda_stream *s, const struct cuda
 void cuda_matmul_run(struct cuda_stream *s, const struct cuda_op *op, const struct tensor *in,
                      const struct tensor *out, const struct op_batch *batch);
 
+/* Products that follow each other, in one launch where they are of the same few rows and of matrices
+ * of one format: of how many it was; 0: the first goes alone. */
+int cuda_matmuls_run(struct cuda_stream *s, const struct op_call *const *calls, int n);
+
 /* groups.c */
 uint64_t cuda_groups_scratch_bytes(const struct cuda_device *d, const struct weight *w, bool f32,
                                    uint32_t rows);

@@ -17,12 +17,55 @@ __global__ void decode_input_kernel(gpu_rows in, uint8_t *out, uint32_t rows, ui
 {
     uint32_t lane = threadIdx.x % WARP, n = width / INPUT_BLOCK,
              block = blockIdx.x * DECODE_WARPS + threadIdx.x / WARP;
+    earlier_wait();
     if (block >= n)
         return;
     float value =
         blockIdx.y < rows ? in.data[blockIdx.y * in.stride + block * INPUT_BLOCK + lane] : 0;
     uint64_t at = apart ? blockIdx.y * n + block : block * gridDim.y + blockIdx.y;
     integers_put(out + at * INPUT_BLOCK_BYTES, value, by_turns);
+}
+
+/* ---- several matrices ---- */
+
+/* That of a block, and which of its blocks it is. */
+struct decode_place {
+    const uint8_t *weight;
+    uint32_t outputs, block;
+    gpu_rows addend, out;
+    const float *bias;
+};
+
+static inline __host__ __device__ uint32_t decode_blocks(uint32_t outputs)
+{
+    return (outputs + DECODE_WARPS * DECODE_OUTPUTS - 1) / (DECODE_WARPS * DECODE_OUTPUTS);
+}
+
+static __device__ __forceinline__ decode_place place_find(const gpu_product &p)
+{
+    decode_place at = {p.weight, p.outputs, blockIdx.x, p.addend, p.out, p.bias};
+    uint32_t before = decode_blocks(p.outputs);
+#pragma unroll
+    for (uint32_t i = 0; i < GPU_PRODUCT_MORE; i++) {
+        if (i >= p.n_more || blockIdx.x < before)
+            break;
+        at = {p.more[i].weight, p.more[i].outputs, blockIdx.x - before,
+              p.more[i].addend, p.more[i].out,     p.more[i].bias};
+        before += decode_blocks(p.more[i].outputs);
+    }
+    return at;
+}
+
+/* Weights that a warp reads soon, on their way to the L2 cache while the kernel waits: so much of
+ * each of its outputs' rows that those of all blocks at once have room there. */
+static __device__ __forceinline__ void rows_prefetch(const uint8_t *const *from, uint64_t bytes)
+{
+    const uint64_t most = 4096;
+    uint32_t n = (uint32_t)((bytes < most ? bytes : most) / 16 * 16);
+#pragma unroll
+    for (uint32_t o = 0; o < DECODE_OUTPUTS; o++)
+        if (threadIdx.x % WARP == o && n)
+            prefetch_bulk(from[o], n);
 }
 
 /* ---- integers ---- */
@@ -72,8 +115,8 @@ static __device__ __forceinline__ void task_multiply(const uint8_t *x, const dec
 
 /* `by`: what all are multiplied by. */
 template <int ROWS>
-static __device__ __forceinline__ void sums_store(const gpu_product &p, uint32_t c0, float by,
-                                                  float (*sums)[ROWS])
+static __device__ __forceinline__ void sums_store(const decode_place &at, uint32_t rows,
+                                                  uint32_t c0, float by, float (*sums)[ROWS])
 {
 #pragma unroll
     for (uint32_t o = 0; o < DECODE_OUTPUTS; o++)
@@ -81,8 +124,8 @@ static __device__ __forceinline__ void sums_store(const gpu_product &p, uint32_t
         for (uint32_t r = 0; r < ROWS; r++) {
             float sum = warp_sum(sums[o][r]) * by;
             uint32_t row = blockIdx.y * ROWS + r;
-            if (threadIdx.x % WARP == 0 && c0 + o < p.outputs && row < p.rows)
-                product_store(p, row, c0 + o, sum);
+            if (threadIdx.x % WARP == 0 && c0 + o < at.outputs && row < rows)
+                product_store(at, row, c0 + o, sum);
         }
 }
 
@@ -97,20 +140,32 @@ __global__ void __launch_bounds__(DECODE_WARPS *WARP, ROWS == 1 ? 1 : 2)
     __shared__ uint4 pieces[DECODE_WARPS][2][DECODE_OUTPUTS][room];
     shared_at own = shared_at_of(pieces[threadIdx.x / WARP]);
     const uint32_t turn = DECODE_OUTPUTS * room * 16;
+    const decode_place place = place_find(p);
     uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP,
-             c0 = (blockIdx.x * DECODE_WARPS + warp) * DECODE_OUTPUTS,
+             c0 = (place.block * DECODE_WARPS + warp) * DECODE_OUTPUTS,
              n_tasks = p.inputs / format::ELEMENTS,
              n = (n_tasks + format::PIECE_TASKS - 1) / format::PIECE_TASKS;
-    const uint8_t *x = p.numbers, *weight = p.weight;
+    const uint8_t *x = p.numbers, *weight = place.weight;
     const decode_tables tables = tables_make(own);
     gpu_pair pair = {};
-    float sums[DECODE_OUTPUTS][ROWS] = {};
     const uint8_t *from[DECODE_OUTPUTS];
     uint32_t lead[DECODE_OUTPUTS];
-    if (c0 >= p.outputs)
+    const auto fetch = [&](uint32_t piece) {
+        if (piece < n)
+#pragma unroll
+            for (uint32_t o = 0; o < DECODE_OUTPUTS; o++)
+                piece_fetch<DTYPE>(own + piece % 2 * turn + o * room * 16, from[o], lead[o],
+                                   (uint32_t)p.row_bytes, piece);
+        async_group_end();
+    };
+    float sums[DECODE_OUTPUTS][ROWS] = {};
+    if (c0 >= place.outputs) {
+        earlier_wait();
         return;
+    }
     if (PAIRS) {
         uint64_t bytes = p.inputs / INPUT_BLOCK * INPUT_BLOCK_BYTES;
+        earlier_wait(); /* what was chosen says which weights */
         pair = pair_of(p, blockIdx.y);
         weight = pair.weight;
         x += (p.pairs.step == 0 ? pair.row : blockIdx.y) * bytes;
@@ -118,19 +173,17 @@ __global__ void __launch_bounds__(DECODE_WARPS *WARP, ROWS == 1 ? 1 : 2)
     x += task_block<DTYPE>(lane) * ROWS;
 #pragma unroll
     for (uint32_t o = 0; o < DECODE_OUTPUTS; o++) {
-        const uint8_t *row = weight + (c0 + o < p.outputs ? c0 + o : c0) * p.row_bytes;
+        const uint8_t *row = weight + (c0 + o < place.outputs ? c0 + o : c0) * p.row_bytes;
         lead[o] = (uint32_t)((uintptr_t)row & 15);
         from[o] = row - lead[o];
-        piece_fetch<DTYPE>(own + o * room * 16, from[o], lead[o], (uint32_t)p.row_bytes, 0);
     }
-    async_group_end();
+    fetch(0);
+    fetch(1);
+    if (!PAIRS) {
+        rows_prefetch(from, p.row_bytes);
+        earlier_wait();
+    }
     for (uint32_t i = 0; i < n; i++) {
-        if (i + 1 < n)
-#pragma unroll
-            for (uint32_t o = 0; o < DECODE_OUTPUTS; o++)
-                piece_fetch<DTYPE>(own + (i + 1) % 2 * turn + o * room * 16, from[o], lead[o],
-                                   (uint32_t)p.row_bytes, i + 1);
-        async_group_end();
         async_groups_wait<1>();
         __syncwarp();
 #pragma unroll
@@ -147,6 +200,7 @@ __global__ void __launch_bounds__(DECODE_WARPS *WARP, ROWS == 1 ? 1 : 2)
         }
         x += format::PIECE_TASKS * each;
         __syncwarp();
+        fetch(i + 2);
     }
     if (PAIRS) {
 #pragma unroll
@@ -157,7 +211,7 @@ __global__ void __launch_bounds__(DECODE_WARPS *WARP, ROWS == 1 ? 1 : 2)
         }
         return;
     }
-    sums_store<ROWS>(p, c0, BY<DTYPE>, sums);
+    sums_store<ROWS>(place, p.rows, c0, BY<DTYPE>, sums);
 }
 
 /* ---- float32 ---- */
@@ -180,29 +234,49 @@ template <int DTYPE> static __device__ __forceinline__ void plain_unpack(uint4 b
     }
 }
 
+/* A lane's weights from element k0 on, `each` in 16 bytes. */
+static __device__ __forceinline__ void plain_load(uint4 (*to)[DECODE_OUTPUTS],
+                                                  const uint8_t *const *from, uint32_t k0,
+                                                  uint32_t each, uint32_t inputs)
+{
+#pragma unroll
+    for (uint32_t j = 0; j < DECODE_AHEAD; j++)
+#pragma unroll
+        for (uint32_t o = 0; o < DECODE_OUTPUTS; o++) {
+            uint32_t k = k0 + j * WARP * each;
+            to[j][o] = k < inputs ? *(const uint4 *)(from[o] + k * (16 / each)) : uint4{};
+        }
+}
+
 template <int DTYPE, int ROWS>
 __global__ void __launch_bounds__(DECODE_WARPS *WARP) decode_plain_kernel(gpu_product p)
 {
-    const uint32_t each = DTYPE == DTYPE_F32 ? 4 : 8;
+    const uint32_t each = DTYPE == DTYPE_F32 ? 4 : 8, step = DECODE_AHEAD * WARP * each;
+    uint4 ahead[DECODE_AHEAD][DECODE_OUTPUTS];
+    const decode_place place = place_find(p);
     uint32_t lane = threadIdx.x % WARP,
-             c0 = (blockIdx.x * DECODE_WARPS + threadIdx.x / WARP) * DECODE_OUTPUTS,
+             c0 = (place.block * DECODE_WARPS + threadIdx.x / WARP) * DECODE_OUTPUTS,
              n = p.rows - blockIdx.y * ROWS < ROWS ? p.rows - blockIdx.y * ROWS : ROWS;
     float sums[DECODE_OUTPUTS][ROWS] = {};
     const uint8_t *from[DECODE_OUTPUTS];
-    if (c0 >= p.outputs)
+    if (c0 >= place.outputs) {
+        earlier_wait();
         return;
+    }
 #pragma unroll
     for (uint32_t o = 0; o < DECODE_OUTPUTS; o++)
-        from[o] = p.weight + (c0 + o < p.outputs ? c0 + o : c0) * p.row_bytes;
-    for (uint32_t k0 = lane * each; k0 < p.inputs; k0 += DECODE_AHEAD * WARP * each) {
+        from[o] = place.weight + (c0 + o < place.outputs ? c0 + o : c0) * p.row_bytes;
+    plain_load(ahead, from, lane * each, each, p.inputs);
+    rows_prefetch(from, p.row_bytes);
+    earlier_wait();
+    for (uint32_t k0 = lane * each; k0 < p.inputs; k0 += step) {
         uint4 bytes[DECODE_AHEAD][DECODE_OUTPUTS];
 #pragma unroll
         for (uint32_t j = 0; j < DECODE_AHEAD; j++)
 #pragma unroll
-            for (uint32_t o = 0; o < DECODE_OUTPUTS; o++) {
-                uint32_t k = k0 + j * WARP * each;
-                bytes[j][o] = k < p.inputs ? *(const uint4 *)(from[o] + k * (16 / each)) : uint4{};
-            }
+            for (uint32_t o = 0; o < DECODE_OUTPUTS; o++)
+                bytes[j][o] = ahead[j][o];
+        plain_load(ahead, from, k0 + step, each, p.inputs);
 #pragma unroll
         for (uint32_t j = 0; j < DECODE_AHEAD; j++) {
             uint32_t k = k0 + j * WARP * each;
@@ -231,7 +305,7 @@ __global__ void __launch_bounds__(DECODE_WARPS *WARP) decode_plain_kernel(gpu_pr
             }
         }
     }
-    sums_store<ROWS>(p, c0, 1, sums);
+    sums_store<ROWS>(place, p.rows, c0, 1, sums);
 }
 
 /* ---- for the host ---- */
@@ -283,11 +357,13 @@ uint32_t gpu_decode_rows(uint32_t rows)
 template <int DTYPE, bool INTEGERS, int ROWS>
 static void decode_launch(struct CUstream_st *s, const gpu_product &p)
 {
-    dim3 grid(blocks_for(p.outputs, DECODE_WARPS * DECODE_OUTPUTS));
+    dim3 grid(decode_blocks(p.outputs));
+    for (uint32_t i = 0; i < p.n_more; i++)
+        grid.x += decode_blocks(p.more[i].outputs);
     if constexpr (INTEGERS)
-        CUDA_LAUNCH((decode_kernel<DTYPE, ROWS, false>), grid, DECODE_WARPS * WARP, s)(p);
+        CUDA_LAUNCH_EARLY((decode_kernel<DTYPE, ROWS, false>), grid, DECODE_WARPS * WARP, s)(p);
     else
-        CUDA_LAUNCH((decode_plain_kernel<DTYPE, ROWS>), grid, DECODE_WARPS * WARP, s)(p);
+        CUDA_LAUNCH_EARLY((decode_plain_kernel<DTYPE, ROWS>), grid, DECODE_WARPS * WARP, s)(p);
 }
 
 template <int DTYPE, bool INTEGERS>
@@ -304,7 +380,7 @@ static void decode_rows_launch(struct CUstream_st *s, const gpu_product &p)
 static void numbers_make(struct CUstream_st *s, const gpu_product &p)
 {
     dim3 grid(blocks_for(p.inputs / INPUT_BLOCK, DECODE_WARPS), gpu_decode_rows(p.rows));
-    CUDA_LAUNCH(decode_input_kernel, grid, DECODE_WARPS * WARP, s)
+    CUDA_LAUNCH_EARLY(decode_input_kernel, grid, DECODE_WARPS * WARP, s)
     (p.in, p.numbers, p.rows, p.inputs, p.dtype == DTYPE_MXFP4, false);
 }
 
@@ -342,7 +418,7 @@ bool gpu_decode_pairs_fit(const struct gpu_product *p)
 template <int DTYPE> static void pairs_launch(struct CUstream_st *s, const gpu_product &p)
 {
     dim3 grid(blocks_for(p.outputs, DECODE_WARPS * DECODE_OUTPUTS), p.rows * p.pairs.used);
-    CUDA_LAUNCH((decode_kernel<DTYPE, 1, true>), grid, DECODE_WARPS * WARP, s)(p);
+    CUDA_LAUNCH_EARLY((decode_kernel<DTYPE, 1, true>), grid, DECODE_WARPS * WARP, s)(p);
 }
 
 void gpu_decode_pairs_run(struct CUstream_st *s, const struct gpu_product *p)
@@ -351,7 +427,7 @@ void gpu_decode_pairs_run(struct CUstream_st *s, const struct gpu_product *p)
     uint32_t rows = apart ? p->rows * p->pairs.used : p->rows;
     gpu_rows in = {p->in.data, apart ? p->inputs : p->in.stride};
     dim3 grid(blocks_for(p->inputs / INPUT_BLOCK, DECODE_WARPS), rows);
-    CUDA_LAUNCH(decode_input_kernel, grid, DECODE_WARPS * WARP, s)
+    CUDA_LAUNCH_EARLY(decode_input_kernel, grid, DECODE_WARPS * WARP, s)
     (in, p->numbers, rows, p->inputs, p->dtype == DTYPE_MXFP4, true);
     switch (p->dtype) {
     case DTYPE_Q8_0: pairs_launch<DTYPE_Q8_0>(s, *p); break;

@@ -116,6 +116,20 @@ static uint64_t batch_rows(const struct op_batch *b)
     return rows;
 }
 
+/* Attention, which makes its rows ready where it can: it says so in `making`. */
+static void attend_run(const struct cuda_calls *c, const struct op_call *attention)
+{
+    struct cuda_form form = form_wanted(c, call_index(c, attention), &attention->out);
+    if (form.form != GPU_FORM_INTEGERS && form.form != GPU_FORM_INTEGERS_BY_TURNS)
+        form.form = GPU_FORM_NONE;
+    c->stream->making = cuda_form_make(c->stream, &form);
+    cuda_op_run((struct stream *)c->stream, attention->op, attention->inputs, &attention->out,
+                c->batch);
+    if (c->stream->making.form != GPU_FORM_NONE)
+        cuda_form_note(c->stream, &form);
+    c->stream->making = (struct gpu_formed){.form = GPU_FORM_NONE};
+}
+
 /* Rotation of queries and keys, and the attention that reads them. */
 static int turn_attend_run(const struct cuda_calls *c, int i)
 {
@@ -129,16 +143,30 @@ static int turn_attend_run(const struct cuda_calls *c, int i)
     cuda_form_written(c->stream, &q->out);
     cuda_form_written(c->stream, &k->out);
     c->stream->rotates = &turn;
-    cuda_op_run((struct stream *)c->stream, attention->op, attention->inputs, &attention->out,
-                c->batch);
+    attend_run(c, attention);
     c->stream->rotates = NULL;
     return call_index(c, attention) + 1;
+}
+
+/* Products of the same rows: queries, keys and values, a gate and what it gates. */
+static int products_run(const struct cuda_calls *c, int i)
+{
+    const struct op_call *products[1 + GPU_PRODUCT_MORE];
+    int n = 0;
+    while (n < 1 + GPU_PRODUCT_MORE && (products[n] = call_if(c, i, n, OP_MATMUL)))
+        n++;
+    n = cuda_matmuls_run(c->stream, products, n);
+    return n ? call_index(c, products[n - 1]) + 1 : 0;
 }
 
 /* One, which makes its rows ready for the product after it where it can. */
 static int one_run(const struct cuda_calls *c, int i)
 {
     const struct op_call *one = &c->all[i];
+    if (kind_of(one) == OP_ATTENTION) {
+        attend_run(c, one);
+        return i + 1;
+    }
     struct cuda_form form = {.form = GPU_FORM_NONE};
     if (cuda_op_forms(op_of(one), &one->out))
         form = form_wanted(c, i, &one->out);
@@ -162,6 +190,7 @@ void cuda_ops_run(struct stream *stream, const struct op_call *calls, int n,
         next = sum_norm_run(&c, i);
         next = next ? next : gelu_mul_run(&c, i);
         next = next ? next : turn_attend_run(&c, i);
+        next = next ? next : products_run(&c, i);
         next = next ? next : one_run(&c, i);
     }
     s->together = false;

@@ -5,6 +5,7 @@
 #ifndef HP_AGENT_BACKEND_CUDA_GPU_H
 #define HP_AGENT_BACKEND_CUDA_GPU_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -35,6 +36,8 @@ const char *gpu_error_text(int code);
 int gpu_versions(int *driver, int *runtime);
 int gpu_count(int *n);
 int gpu_use(int ordinal);
+/* Whether kernels of the device in use may begin before those that they wait for are over. */
+bool gpu_overlaps_launches(void);
 /* Of the device in use, which is `ordinal`. */
 int gpu_facts_read(int ordinal, struct gpu_facts *out);
 

@@ -102,7 +102,15 @@ struct gpu_pairs {
     uint64_t stride, bytes;
     uint32_t used, first, step;
 };
+/* A matrix besides, of the same format and as wide, that the same rows meet. */
+struct gpu_product_more {
+    const uint8_t *weight;
+    uint32_t outputs;
+    struct gpu_rows addend, out;
+    const float *bias;
+};
 /* out = in * weightᵀ (+ addend) (+ bias) */
+enum { GPU_PRODUCT_MORE = 2 };
 struct gpu_product {
     int dtype;
     const uint8_t *weight;
@@ -114,6 +122,8 @@ struct gpu_product {
     uint8_t *numbers;  /* room of gpu_decode_input_bytes, for products of integers; NULL: float32 */
     bool numbers_made; /* the rows are there as integers already */
     struct gpu_pairs pairs; /* used 0: one matrix for all rows */
+    uint32_t n_more;        /* of few rows alone: so many in the same launch */
+    struct gpu_product_more more[GPU_PRODUCT_MORE];
 };
 bool gpu_product_knows(int dtype);
 void gpu_product_run(struct CUstream_st *s, const struct gpu_product *p);
@@ -241,6 +251,7 @@ struct gpu_attention {
     uint32_t n_rows, n_tiled, n_tiles;
     uint32_t splits;    /* of what each other row sees, at most; 0: none */
     float *parts_found; /* room of gpu_split_bytes */
+    struct gpu_formed formed; /* of rows that are split, each head of whole blocks of 32 */
 };
 enum { GPU_HEAD_DIM_MAX = 576 };
 /* Rotation of queries and keys on their way to attention: what lies in a.q and a.k is made of `in`.
@@ -257,7 +268,7 @@ bool gpu_flash_knows(int kv_format, uint32_t head_dim, uint32_t value_dim, uint3
 void gpu_flash(struct CUstream_st *s, const struct gpu_attention *a);
 /* Rows that are in no tile, each in at most `splits` parts (split.cu), of so many tokens at
  * least: what a row sees decides, on the device, so that the same launch holds for all steps. */
-enum { GPU_SPLIT_LEAST = 128 };
+enum { GPU_SPLIT_LEAST = 32 };
 bool gpu_split_knows(const struct gpu_attention *a);
 uint64_t gpu_split_bytes(const struct gpu_attention *a);
 void gpu_split(struct CUstream_st *s, const struct gpu_attention *a);

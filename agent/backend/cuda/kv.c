@@ -26,25 +26,45 @@ static struct gpu_rows rows_of(const struct tensor *t)
 
 /* Rows that are in no tile are split until each multiprocessor has some blocks, but for parts that
  * would be short, and while the room is enough; in steps that come again all that may ever be
- * needed. False: there is no room. */
-static bool splits_choose(struct cuda_stream *s, struct gpu_attention *a, uint32_t n_seen)
+ * needed. */
+static void splits_choose(const struct cuda_stream *s, struct gpu_attention *a, uint32_t n_seen,
+                          uint64_t most_bytes)
 {
     enum { BLOCKS_EACH = 4 };
     uint32_t rows = a->n_rows - a->n_tiled, blocks = rows * a->kv_heads,
              wanted = BLOCKS_EACH * (uint32_t)s->device->facts.multiprocessors;
     if (rows == 0 || !gpu_split_knows(a))
-        return true;
+        return;
     uint32_t most = (n_seen + GPU_SPLIT_LEAST - 1) / GPU_SPLIT_LEAST,
              enough = (wanted + blocks - 1) / blocks;
     a->splits = most < enough && !s->steps ? most : enough;
-    while (a->splits > 1 && gpu_split_bytes(a) > CUDA_SPLIT_BYTES)
+    while (a->splits > 1 && gpu_split_bytes(a) > most_bytes)
         a->splits--;
-    if (gpu_split_bytes(a) > CUDA_SPLIT_BYTES) {
+    if (gpu_split_bytes(a) > most_bytes)
         a->splits = 0;
+}
+
+/* Room for what parts find, behind the rows that are made ready for the product after it where the
+ * kernel that joins parts can make them: all rows are split, heads are whole blocks. */
+static bool splits_place(struct cuda_stream *s, struct gpu_attention *a, uint32_t n_seen)
+{
+    enum { BLOCK = 32 };
+    uint64_t made = s->making.form == GPU_FORM_NONE
+                        ? 0
+                        : gpu_decode_input_bytes(a->heads * a->head_dim, s->making.rows);
+    made = cuda_steps_bytes(made);
+    splits_choose(s, a, n_seen, CUDA_SPLIT_BYTES - made);
+    if (a->splits == 0 || a->n_tiled > 0 || a->head_dim % BLOCK != 0)
+        s->making.form = GPU_FORM_NONE;
+    if (a->splits == 0)
         return true;
-    }
-    a->parts_found = cuda_scratch_take(s, gpu_split_bytes(a));
-    return a->parts_found != NULL;
+    uint8_t *room = cuda_scratch_take(s, made + gpu_split_bytes(a));
+    if (!room)
+        return false;
+    s->making.to = room;
+    a->formed = s->making;
+    a->parts_found = (float *)(room + made);
+    return true;
 }
 
 void cuda_attention_run(struct cuda_stream *s, const struct cuda_op *op, const struct tensor *in,
@@ -85,7 +105,7 @@ void cuda_attention_run(struct cuda_stream *s, const struct cuda_op *op, const s
     how.n_tiles = layout.n_tiles;
     how.tiles = (const struct gpu_attention_tile *)(how.rows + how.n_rows);
     how.pages = (const uint32_t *)(how.tiles + how.n_tiles);
-    if (!splits_choose(s, &how, layout.n_seen))
+    if (!splits_place(s, &how, layout.n_seen))
         return;
     gpu_attend(s->stream, &how, s->rotates);
 }

@@ -200,3 +200,75 @@ void cuda_matmul_run(struct cuda_stream *s, const struct cuda_op *op, const stru
     if (form.form != GPU_FORM_NONE)
         cuda_form_note(s, &form);
 }
+
+/* ---- several matrices ---- */
+
+static struct gpu_product product_of_call(const struct op_call *c)
+{
+    return product_of((const struct cuda_op *)c->op, c->inputs, &c->out);
+}
+
+/* Whether nothing that one of them writes is the other's. */
+static bool calls_are_apart(const struct op_call *a, const struct op_call *b)
+{
+    const struct cuda_op *of = (const struct cuda_op *)b->op;
+    bool apart = !cuda_rows_meet(&a->out, &b->out);
+    for (int i = 0; i < of->request.op->n_inputs; i++)
+        apart = apart && !cuda_rows_meet(&a->out, &b->inputs[i]);
+    return apart;
+}
+
+/* Whether a product's matrix may be one of several that start with p's. */
+static bool goes_with(const struct gpu_product *p, const struct gpu_product *more)
+{
+    return more->dtype == p->dtype && more->row_bytes == p->row_bytes &&
+           more->inputs == p->inputs && more->rows == p->rows && more->in.data == p->in.data &&
+           more->in.stride == p->in.stride && gpu_decode_fits(more);
+}
+
+/* The products after the first that go with it. */
+static void more_add(struct gpu_product *p, const struct op_call *const *calls, int n)
+{
+    for (int i = 1; i < n; i++) {
+        struct gpu_product more = product_of_call(calls[i]);
+        more.numbers = p->numbers;
+        bool fits = goes_with(p, &more);
+        for (int k = 0; k < i; k++)
+            fits = fits && calls_are_apart(calls[k], calls[i]) &&
+                   calls_are_apart(calls[i], calls[k]);
+        if (!fits)
+            return;
+        p->more[p->n_more++] = (struct gpu_product_more){
+            more.weight, more.outputs, more.addend, more.out, more.bias};
+    }
+}
+
+int cuda_matmuls_run(struct cuda_stream *s, const struct op_call *const *calls, int n)
+{
+    if (n < 2 || calls[0]->out.shape[0] == 0 || calls[0]->out.shape[0] > GPU_DECODE_ROWS)
+        return 0;
+    const struct cuda_weight *w =
+        (const struct cuda_weight *)((const struct cuda_op *)calls[0]->op)->request.weights[0];
+    struct gpu_product p = product_of_call(calls[0]);
+    const struct cuda_form form = form_of(s, w, &p);
+    bool there = cuda_form_is_there(s, &form);
+    p.numbers = form.form != GPU_FORM_NONE ? s->scratch.device : NULL;
+    p.numbers_made = there;
+    if (form.form != GPU_FORM_NONE && !p.numbers && !there)
+        return 0; /* the first makes the room */
+    if (!gpu_decode_fits(&p))
+        return 0;
+    more_add(&p, calls, n);
+    if (p.n_more == 0)
+        return 0;
+    for (uint32_t i = 0; i <= p.n_more; i++)
+        cuda_form_written(s, &calls[i]->out);
+    if (form.form != GPU_FORM_NONE && !there && !cuda_scratch_take(s, form.room_bytes))
+        return (int)p.n_more + 1;
+    if (form.form != GPU_FORM_NONE)
+        p.numbers = s->scratch.device;
+    gpu_product_run(s->stream, &p);
+    if (form.form != GPU_FORM_NONE)
+        cuda_form_note(s, &form);
+    return (int)p.n_more + 1;
+}

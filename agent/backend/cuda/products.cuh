@@ -31,8 +31,9 @@ static __device__ __forceinline__ void pair_store(const gpu_product &p, const gp
     p.out.data[at.row * p.out.stride + at.slot * p.outputs + c] = sum;
 }
 
-static __device__ __forceinline__ void product_store(const gpu_product &p, uint32_t r, uint32_t c,
-                                                     float sum)
+/* `p`: a product, or one of several. */
+template <typename P>
+static __device__ __forceinline__ void product_store(const P &p, uint32_t r, uint32_t c, float sum)
 {
     if (p.addend.data)
         sum += p.addend.data[r * p.addend.stride + c];

@@ -5,12 +5,14 @@
 #include "agent/backend/cuda/cuda.cuh"
 #include "agent/backend/cuda/kernels.h"
 
-/* A head's elements that rotate are a thread's pair each; the others are one thread's each. */
+/* Heads from `first` to `end`: elements that rotate are a thread's pair each; the others are one
+ * thread's each. */
 static __device__ __forceinline__ void rope_row(const gpu_rope &how, const float *in,
-                                                const float *turn, float *out)
+                                                const float *turn, float *out, uint32_t first,
+                                                uint32_t end)
 {
     uint32_t turned = 2 * how.pairs, each = how.head_dim - how.pairs;
-    for (uint32_t n = threadIdx.x; n < how.heads * each; n += blockDim.x) {
+    for (uint32_t n = first * each + threadIdx.x; n < end * each; n += blockDim.x) {
         uint32_t i = n % each, head = n / each * how.head_dim;
         const float *from = in + head;
         float *to = out + head;

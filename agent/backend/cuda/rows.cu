@@ -3,7 +3,13 @@
 #include "agent/backend/cuda/forms.cuh"
 #include "agent/backend/cuda/rope.cuh"
 
-enum { ROW_THREADS = 256 };
+enum { ROW_THREADS = 256, WIDE = 4, NORM_THREADS = 1024, NORM_EACH = 4 };
+
+/* Rows whose elements may be read and written four at a time. */
+static bool is_wide(const gpu_rows &r)
+{
+    return r.stride % WIDE == 0 && (uintptr_t)r.data % sizeof(float4) == 0;
+}
 
 /* ---- element by element ---- */
 
@@ -30,12 +36,41 @@ static uint32_t rows_with(const gpu_formed &f, uint32_t rows)
     return f.form != GPU_FORM_NONE && f.rows > rows ? f.rows : rows;
 }
 
-/* Rows lie along x, a row's parts along y. */
+/* Rows lie along x, a row's parts along y, a thread has four elements. */
+__global__ void rowwise_wide_kernel(gpu_rowwise_call c, uint32_t rows, uint32_t width)
+{
+    uint64_t r = blockIdx.x;
+    uint32_t i = (blockIdx.y * blockDim.x + threadIdx.x) * WIDE;
+    bool there = i < width;
+    float values[WIDE] = {};
+    earlier_wait();
+    if (there && r < rows) {
+        float4 a = *(const float4 *)(c.a.data + r * c.a.stride + i),
+               b = c.b.data ? *(const float4 *)(c.b.data + r * c.b.stride + i) : float4{};
+        const float first[WIDE] = {a.x, a.y, a.z, a.w}, second[WIDE] = {b.x, b.y, b.z, b.w};
+#pragma unroll
+        for (uint32_t k = 0; k < WIDE; k++)
+            values[k] = rowwise_value(c.what, first[k], second[k], c.p);
+        if (c.first.data)
+            *(float4 *)(c.first.data + r * c.first.stride + i) = {values[0], values[1], values[2],
+                                                                  values[3]};
+#pragma unroll
+        for (uint32_t k = 0; k < WIDE; k++)
+            if (c.what == GPU_GELU_MUL || c.what == GPU_GELU_EXACT_MUL)
+                values[k] *= second[k];
+        *(float4 *)(c.out.data + r * c.out.stride + i) = {values[0], values[1], values[2],
+                                                          values[3]};
+    }
+    form_put_4(c.formed, r, width, i, {values[0], values[1], values[2], values[3]}, there);
+}
+
+/* The same of rows that begin anywhere. */
 __global__ void rowwise_kernel(gpu_rowwise_call c, uint32_t rows, uint32_t width)
 {
     uint64_t r = blockIdx.x;
     uint32_t i = blockIdx.y * blockDim.x + threadIdx.x;
     float value = 0;
+    earlier_wait();
     if (i >= width)
         return;
     if (r < rows) {
@@ -53,12 +88,77 @@ __global__ void rowwise_kernel(gpu_rowwise_call c, uint32_t rows, uint32_t width
 void gpu_rowwise_run(struct CUstream_st *s, const struct gpu_rowwise_call *c,
                      struct gpu_shape shape)
 {
-    dim3 grid(rows_with(c->formed, shape.rows), blocks_for(shape.width, ROW_THREADS));
-    if (shape.rows && shape.width)
-        CUDA_LAUNCH(rowwise_kernel, grid, ROW_THREADS, s)(*c, shape.rows, shape.width);
+    bool wide = shape.width % WIDE == 0 && c->what != GPU_GATE && is_wide(c->a) && is_wide(c->b) &&
+                is_wide(c->first) && is_wide(c->out);
+    dim3 grid(rows_with(c->formed, shape.rows),
+              blocks_for(shape.width, wide ? ROW_THREADS * WIDE : ROW_THREADS));
+    if (shape.rows == 0 || shape.width == 0)
+        return;
+    if (wide)
+        CUDA_LAUNCH_EARLY(rowwise_wide_kernel, grid, ROW_THREADS, s)(*c, shape.rows, shape.width);
+    else
+        CUDA_LAUNCH_EARLY(rowwise_kernel, grid, ROW_THREADS, s)(*c, shape.rows, shape.width);
 }
 
 /* ---- norms ---- */
+
+static __device__ __forceinline__ float sum_of_4(float4 v)
+{
+    return v.x + v.y + (v.z + v.w);
+}
+
+/* A thread keeps EACH times four elements of a row. */
+template <int EACH>
+__global__ void __launch_bounds__(NORM_THREADS) norm_wide_kernel(gpu_norm n, uint32_t rows)
+{
+    __shared__ float means[NORM_THREADS / WARP], squares[NORM_THREADS / WARP];
+    uint64_t r = blockIdx.x, part = (uint64_t)blockIdx.y * n.part;
+    const float *in = n.in.data + r * n.in.stride + part;
+    float4 x[EACH], weight[EACH];
+    float sum = 0, mean = 0;
+#pragma unroll
+    for (uint32_t k = 0; k < EACH; k++) {
+        uint32_t i = (k * blockDim.x + threadIdx.x) * WIDE;
+        weight[k] = i < n.part ? *(const float4 *)(n.weight + i) : float4{};
+    }
+    earlier_wait();
+#pragma unroll
+    for (uint32_t k = 0; k < EACH; k++) {
+        uint32_t i = (k * blockDim.x + threadIdx.x) * WIDE;
+        bool there = i < n.part && r < rows;
+        x[k] = there ? *(const float4 *)(in + i) : float4{};
+        if (there && n.addend.data) {
+            float4 y = *(const float4 *)(n.addend.data + r * n.addend.stride + i);
+            x[k] = {x[k].x + y.x, x[k].y + y.y, x[k].z + y.z, x[k].w + y.w};
+            *(float4 *)(n.sum.data + r * n.sum.stride + i) = x[k];
+        }
+        sum += sum_of_4(x[k]);
+    }
+    if (n.bias)
+        mean = block_sum(sum, means) / (float)n.part;
+    sum = 0;
+#pragma unroll
+    for (uint32_t k = 0; k < EACH; k++) {
+        if ((k * blockDim.x + threadIdx.x) * WIDE >= n.part)
+            continue;
+        x[k] = {x[k].x - mean, x[k].y - mean, x[k].z - mean, x[k].w - mean};
+        sum += sum_of_4({x[k].x * x[k].x, x[k].y * x[k].y, x[k].z * x[k].z, x[k].w * x[k].w});
+    }
+    float scale = 1.0f / sqrtf(block_sum(sum, squares) / (float)n.part + n.epsilon);
+#pragma unroll
+    for (uint32_t k = 0; k < EACH; k++) {
+        uint32_t i = (k * blockDim.x + threadIdx.x) * WIDE;
+        bool there = i < n.part;
+        float4 w = weight[k], bias = there && n.bias ? *(const float4 *)(n.bias + i) : float4{};
+        float4 value = {x[k].x * scale * w.x + bias.x, x[k].y * scale * w.y + bias.y,
+                        x[k].z * scale * w.z + bias.z, x[k].w * scale * w.w + bias.w};
+        if (r >= rows)
+            value = {};
+        else if (there)
+            *(float4 *)(n.out.data + r * n.out.stride + part + i) = value;
+        form_put_4(n.formed, r, n.part, i, value, there);
+    }
+}
 
 /* A row's sums, of which a thread reads its own alone again. */
 static __device__ __forceinline__ const float *addend_add(const gpu_norm &n, const float *x)
@@ -70,12 +170,14 @@ static __device__ __forceinline__ const float *addend_add(const gpu_norm &n, con
     return sums;
 }
 
+/* The same of rows that begin anywhere, and of wider ones. */
 __global__ void norm_kernel(gpu_norm n, uint32_t rows)
 {
     __shared__ float means[ROW_THREADS / WARP], squares[ROW_THREADS / WARP];
     const float *x = n.in.data + blockIdx.x * n.in.stride + (uint64_t)blockIdx.y * n.part;
     float *to = n.out.data + blockIdx.x * n.out.stride + (uint64_t)blockIdx.y * n.part;
     float sum = 0, mean = 0;
+    earlier_wait();
     if (blockIdx.x >= rows) {
         for (uint32_t i = threadIdx.x; i < n.part; i += blockDim.x)
             form_put(n.formed, blockIdx.x, n.part, i, 0);
@@ -102,8 +204,22 @@ __global__ void norm_kernel(gpu_norm n, uint32_t rows)
 void gpu_norm_run(struct CUstream_st *s, const struct gpu_norm *n, struct gpu_shape shape)
 {
     dim3 grid(rows_with(n->formed, shape.rows), shape.width / n->part);
-    if (shape.rows)
-        CUDA_LAUNCH(norm_kernel, grid, ROW_THREADS, s)(*n, shape.rows);
+    uint32_t fours = n->part / WIDE, warps = blocks_for(fours, WARP),
+             threads = warps * WARP < NORM_THREADS ? warps * WARP : (uint32_t)NORM_THREADS,
+             each = blocks_for(fours, threads ? threads : 1);
+    bool wide = n->part % WIDE == 0 && each <= NORM_EACH && is_wide(n->in) && is_wide(n->addend) &&
+                is_wide(n->sum) && is_wide(n->out) && (uintptr_t)n->weight % sizeof(float4) == 0 &&
+                (uintptr_t)n->bias % sizeof(float4) == 0;
+    if (shape.rows == 0)
+        return;
+    if (!wide)
+        CUDA_LAUNCH_EARLY(norm_kernel, grid, ROW_THREADS, s)(*n, shape.rows);
+    else if (each == 1)
+        CUDA_LAUNCH_EARLY(norm_wide_kernel<1>, grid, threads, s)(*n, shape.rows);
+    else if (each == 2)
+        CUDA_LAUNCH_EARLY(norm_wide_kernel<2>, grid, threads, s)(*n, shape.rows);
+    else
+        CUDA_LAUNCH_EARLY(norm_wide_kernel<NORM_EACH>, grid, threads, s)(*n, shape.rows);
 }
 
 /* ---- gathering ---- */
@@ -174,7 +290,7 @@ void gpu_rope_angles(struct CUstream_st *s, const double *frequencies, double ma
 __global__ void rope_kernel(gpu_rope how, gpu_rows in, gpu_rows angles, gpu_rows out)
 {
     rope_row(how, in.data + blockIdx.x * in.stride, angles.data + blockIdx.x * angles.stride,
-             out.data + blockIdx.x * out.stride);
+             out.data + blockIdx.x * out.stride, 0, how.heads);
 }
 
 void gpu_rope_run(struct CUstream_st *s, const struct gpu_rope *how, struct gpu_rows in,

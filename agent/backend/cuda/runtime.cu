@@ -42,6 +42,27 @@ int gpu_facts_read(int ordinal, struct gpu_facts *out)
     return 0;
 }
 
+#ifdef CUDA_ON_CPU
+bool gpu_overlaps_launches(void)
+{
+    return false;
+}
+#else
+bool gpu_overlaps_launches(void)
+{
+    enum { DEVICES = 64 };
+    static int majors[DEVICES]; /* 0: not asked yet */
+    int ordinal = 0, major = 0;
+    if (cudaGetDevice(&ordinal) || ordinal < 0 || ordinal >= DEVICES)
+        return false;
+    if (!__atomic_load_n(&majors[ordinal], __ATOMIC_RELAXED)) {
+        cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, ordinal);
+        __atomic_store_n(&majors[ordinal], major, __ATOMIC_RELAXED);
+    }
+    return __atomic_load_n(&majors[ordinal], __ATOMIC_RELAXED) >= 9;
+}
+#endif
+
 int gpu_alloc(void **out, size_t bytes)
 {
     int rc = cudaMalloc(out, bytes ? bytes : 1);

@@ -5,6 +5,7 @@
  * joined by a second kernel. */
 #include "agent/backend/cuda/async.cuh"
 #include "agent/backend/cuda/attention.cuh"
+#include "agent/backend/cuda/forms.cuh"
 
 static constexpr uint32_t SPLIT_WARPS = 4, SPLIT_THREADS = SPLIT_WARPS * WARP, EACH = 8;
 
@@ -163,7 +164,8 @@ static __device__ __forceinline__ uint32_t part_tokens(const gpu_attention &a, u
 template <int FORMAT, int LANES, int GROUP>
 __global__ void __launch_bounds__(SPLIT_THREADS) split_kernel(gpu_attention a)
 {
-    const uint32_t step = SPLIT_THREADS / LANES;
+    const uint32_t step = SPLIT_THREADS / LANES, ahead = GROUP == 1 ? 4 : 2;
+    earlier_wait();
     gpu_attention_row row = a.rows[a.n_tiled + blockIdx.x];
     uint32_t of_group = a.heads / a.kv_heads, groups = (of_group + GROUP - 1) / GROUP,
              kv_head = blockIdx.y / groups,
@@ -189,14 +191,20 @@ __global__ void __launch_bounds__(SPLIT_THREADS) split_kernel(gpu_attention a)
             sums[g].values[i] = 0;
         }
     }
-    for (uint32_t p0 = first; p0 < end; p0 += step) {
-        uint32_t p = p0 + threadIdx.x / LANES;
-        bool there = p < end;
+    for (uint32_t p0 = first; p0 < end; p0 += ahead * step) {
         uint64_t offset = kv_head * a.head_bytes;
-        float key[EACH], value[EACH];
-        elements_read<FORMAT>(kv_at(a, row, 0, there ? p : row.last) + offset, at, has, key);
-        elements_read<FORMAT>(kv_at(a, row, 1, there ? p : row.last) + offset, at, has, value);
-        position_add<LANES, GROUP>(a, there, key, value, q, sums);
+        float keys[ahead][EACH], values[ahead][EACH];
+#pragma unroll
+        for (uint32_t k = 0; k < ahead; k++) {
+            uint32_t p = p0 + k * step + threadIdx.x / LANES;
+            p = p < end ? p : row.last;
+            elements_read<FORMAT>(kv_at(a, row, 0, p) + offset, at, has, keys[k]);
+            elements_read<FORMAT>(kv_at(a, row, 1, p) + offset, at, has, values[k]);
+        }
+#pragma unroll
+        for (uint32_t k = 0; k < ahead; k++)
+            position_add<LANES, GROUP>(a, p0 + k * step + threadIdx.x / LANES < end, keys[k],
+                                       values[k], q, sums);
     }
     sums_write<LANES, GROUP>(a, head0, heads, sums);
 }
@@ -204,6 +212,12 @@ __global__ void __launch_bounds__(SPLIT_THREADS) split_kernel(gpu_attention a)
 /* Rows along x, heads along y, a thread an element. */
 __global__ void split_join_kernel(gpu_attention a)
 {
+    earlier_wait();
+    if (blockIdx.x >= a.n_rows - a.n_tiled) { /* rows that are made ready past the last */
+        form_put(a.formed, blockIdx.x, a.heads * a.head_dim,
+                 blockIdx.y * a.head_dim + threadIdx.x, 0);
+        return;
+    }
     gpu_attention_row row = a.rows[a.n_tiled + blockIdx.x];
     uint32_t dim = a.head_dim, i = threadIdx.x, head = blockIdx.y, seen = row.last - row.first + 1,
              each = part_tokens(a, seen), parts = (seen + each - 1) / each;
@@ -220,6 +234,7 @@ __global__ void split_join_kernel(gpu_attention a)
         sum += part[2 + i] * by;
     }
     a.out.data[row.row * a.out.stride + (uint64_t)head * dim + i] = sum / total;
+    form_put(a.formed, row.row, a.heads * dim, head * dim + i, sum / total);
 }
 
 bool gpu_split_knows(const struct gpu_attention *a)
@@ -241,7 +256,7 @@ static void split_launch(struct CUstream_st *s, const gpu_attention &a)
 {
     uint32_t of_group = a.heads / a.kv_heads;
     dim3 grid(a.n_rows - a.n_tiled, a.kv_heads * blocks_for(of_group, GROUP), a.splits);
-    CUDA_LAUNCH((split_kernel<FORMAT, LANES, GROUP>), grid, SPLIT_THREADS, s)(a);
+    CUDA_LAUNCH_EARLY((split_kernel<FORMAT, LANES, GROUP>), grid, SPLIT_THREADS, s)(a);
 }
 
 template <int FORMAT, int LANES>
@@ -265,10 +280,12 @@ template <int FORMAT> static void split_format_launch(struct CUstream_st *s, con
 
 void gpu_split(struct CUstream_st *s, const struct gpu_attention *a)
 {
-    dim3 grid(a->n_rows - a->n_tiled, a->heads);
+    uint32_t rows = a->n_rows - a->n_tiled;
+    dim3 grid(a->formed.form != GPU_FORM_NONE && a->formed.rows > rows ? a->formed.rows : rows,
+              a->heads);
     if (a->kv_format == KV_F16)
         split_format_launch<KV_F16>(s, *a);
     else
         split_format_launch<KV_Q8_0>(s, *a);
-    CUDA_LAUNCH(split_join_kernel, grid, a->head_dim, s)(*a);
+    CUDA_LAUNCH_EARLY(split_join_kernel, grid, a->head_dim, s)(*a);
 }
