@@ -66,6 +66,11 @@ unsigned draw(unsigned n)
     return (unsigned)((blocks.seed >> 33) % n);
 }
 
+bool earlier_are_over()
+{
+    return !now.early || now.waited[now.thread];
+}
+
 static void fiber_leave(fiber_state state, const void *pc)
 {
     fiber &f = blocks.fibers[blocks.current];
@@ -78,6 +83,8 @@ static void fiber_main()
 {
     now.on = true;
     blocks.call(blocks.closure);
+    if (!earlier_are_over())
+        die(nullptr, "a thread of a kernel that is launched early ends without a wait for others");
     fiber_leave(FIBER_DONE, nullptr);
     __builtin_trap();
 }
@@ -145,6 +152,7 @@ static void block_run(dim3 block)
     static int order[THREADS_MAX];
     memset(blocks.warps, 0, sizeof blocks.warps);
     memset(now.warp_epochs, 0, sizeof now.warp_epochs);
+    memset(now.waited, 0, sizeof now.waited);
     now.block++;
     now.epoch++;
     blocks.n = (int)(block.x * block.y * block.z);
@@ -181,10 +189,10 @@ static void launch_check(const char *kernel, dim3 grid, dim3 block, size_t share
             kernel, grid.x, grid.y, grid.z, threads, shared);
 }
 
-void kernel_run(const char *kernel, dim3 grid, dim3 block, size_t shared, void *closure,
-                size_t bytes, void (*call)(void *))
+void kernel_run(const cuda_on_cpu_kernel &kernel, void *closure, size_t bytes, void (*call)(void *))
 {
-    launch_check(kernel, grid, block, shared);
+    const dim3 grid = kernel.grid, block = kernel.block;
+    launch_check(kernel.name, grid, block, kernel.shared);
     if (!blocks.stacks) {
         blocks.stacks =
             (uint8_t *)mmap(nullptr, (size_t)THREADS_MAX * STACK_BYTES, PROT_READ | PROT_WRITE,
@@ -192,11 +200,12 @@ void kernel_run(const char *kernel, dim3 grid, dim3 block, size_t shared, void *
         now.stacks = blocks.stacks;
         now.stacks_end = blocks.stacks + (size_t)THREADS_MAX * STACK_BYTES;
     }
-    now.kernel = kernel;
+    now.kernel = kernel.name;
+    now.early = kernel.early;
     now.launch++;
     now.closure = (const uint8_t *)closure;
     now.closure_end = now.closure + bytes;
-    now.dynamic_end = now.dynamic + shared;
+    now.dynamic_end = now.dynamic + kernel.shared;
     blocks.closure = closure;
     blocks.call = call;
     cuda_on_cpu_here.block_dim = block;
@@ -220,6 +229,11 @@ using namespace cuda_on_cpu;
 void __syncthreads()
 {
     fiber_leave(FIBER_AT_BARRIER, __builtin_return_address(0));
+}
+
+void cuda_on_cpu_earlier_wait()
+{
+    now.waited[now.thread] = true;
 }
 
 unsigned cuda_on_cpu_lane()

@@ -33,6 +33,8 @@ struct kernel_now {
     uint64_t epoch;  /* counts blocks and barriers of all launches */
     int thread;      /* of the block */
     uint32_t warp_epochs[32];
+    bool early;        /* it may begin before others are over, for which each thread waits */
+    bool waited[1024]; /* threads of the block that have */
     const uint8_t *closure, *closure_end; /* the kernel's arguments */
     const uint8_t *stacks, *stacks_end;   /* of the fibers */
     uint8_t *dynamic, *dynamic_end;       /* shared memory whose size the launch says */
@@ -62,8 +64,10 @@ void memory_written(const void *p, size_t n);
 void touch(const void *at, size_t n, bool writes, const void *pc, bool atomic = false);
 
 /* blocks.cc */
-void kernel_run(const char *kernel, dim3 grid, dim3 block, size_t shared, void *closure,
-                size_t bytes, void (*call)(void *));
+/* Whether the thread that runs may find what other kernels write. */
+bool earlier_are_over();
+void kernel_run(const cuda_on_cpu_kernel &kernel, void *closure, size_t bytes,
+                void (*call)(void *));
 /* What all lanes of the warp give; until the next such call. */
 const uint64_t *warp_exchange(unsigned mask, uint64_t value, const void *pc);
 /* async.cc: a block begins; what the one before did not wait for is gone. */

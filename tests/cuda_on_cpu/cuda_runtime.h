@@ -305,39 +305,43 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t g);
 /* ---- launches ---- */
 
 /* Owns `closure`, made with malloc; call() runs one thread of the kernel. */
-void cuda_on_cpu_launch(const char *kernel, dim3 grid, dim3 block, size_t shared, cudaStream_t s,
-                        void *closure, size_t bytes, void (*call)(void *closure));
+struct cuda_on_cpu_kernel {
+    const char *name;
+    dim3 grid, block;
+    size_t shared;
+    bool early; /* may begin before those before it on the stream are over */
+};
+void cuda_on_cpu_launch(const cuda_on_cpu_kernel &kernel, cudaStream_t s, void *closure,
+                        size_t bytes, void (*call)(void *closure));
+/* Of a thread of a kernel that is launched early: from here on what others write is there. */
+void cuda_on_cpu_earlier_wait();
 
 template <class F>
-void cuda_on_cpu_enqueue(const char *kernel, dim3 grid, dim3 block, size_t shared, cudaStream_t s,
-                         F run)
+void cuda_on_cpu_enqueue(const cuda_on_cpu_kernel &kernel, cudaStream_t s, F run)
 {
     void *closure = malloc(sizeof run);
     new (closure) F(run);
-    cuda_on_cpu_launch(kernel, grid, block, shared, s, closure, sizeof run,
-                       [](void *at) { (*(F *)at)(); });
+    cuda_on_cpu_launch(kernel, s, closure, sizeof run, [](void *at) { (*(F *)at)(); });
 }
 
 /* CUDA_LAUNCH((kernel<...>), grid, block, shared bytes, stream)(arguments): what <<<>>> is to nvcc.
  */
 template <class... P> struct cuda_on_cpu_launcher {
-    const char *name;
+    cuda_on_cpu_kernel how;
     void (*kernel)(P...);
-    dim3 grid, block;
-    size_t shared;
     cudaStream_t stream;
     void operator()(P... p) const
     {
         auto k = kernel;
-        cuda_on_cpu_enqueue(name, grid, block, shared, stream, [=] { k(p...); });
+        cuda_on_cpu_enqueue(how, stream, [=] { k(p...); });
     }
 };
 template <class... P>
 cuda_on_cpu_launcher<P...> cuda_on_cpu_launcher_of(const char *name, void (*kernel)(P...),
                                                    dim3 grid, dim3 block, size_t shared,
-                                                   cudaStream_t s)
+                                                   cudaStream_t s, bool early = false)
 {
-    return {name, kernel, grid, block, shared, s};
+    return {{name, grid, block, shared, early}, kernel, s};
 }
 
 #endif

@@ -3,6 +3,8 @@
 #include <cstdio>
 #include <cuda_runtime.h>
 
+#define LAUNCH_EARLY(kernel, blocks, threads)                                                      \
+    cuda_on_cpu_launcher_of(#kernel, kernel, blocks, threads, 0, stream, true)
 #define LAUNCH(kernel, blocks, threads)                                                            \
     cuda_on_cpu_launcher_of(#kernel, kernel, blocks, threads, 0, stream)
 
@@ -162,10 +164,57 @@ static void run_event()
     cudaEventDestroy(done);
 }
 
+__global__ void early_right(const float *given, const float *x, float *out)
+{
+    float v = given[threadIdx.x];
+    cuda_on_cpu_earlier_wait();
+    out[threadIdx.x] = v + x[threadIdx.x];
+}
+__global__ void early_read(const float *x, float *out)
+{
+    float v = x[threadIdx.x];
+    cuda_on_cpu_earlier_wait();
+    out[threadIdx.x] = v;
+}
+__global__ void early_write(float *out)
+{
+    out[threadIdx.x] = 1;
+    cuda_on_cpu_earlier_wait();
+}
+__global__ void early_end(const float *x, float *out)
+{
+    if (threadIdx.x == COUNT - 1)
+        return;
+    cuda_on_cpu_earlier_wait();
+    out[threadIdx.x] = x[threadIdx.x];
+}
+static void run_early()
+{
+    LAUNCH(right, 1, COUNT)(data, more);
+    LAUNCH_EARLY(early_right, 1, COUNT)(data, more, raw);
+}
+static void run_early_read()
+{
+    LAUNCH_EARLY(early_right, 1, COUNT)(data, more, raw);
+    LAUNCH_EARLY(early_read, 1, COUNT)(raw, more);
+}
+static void run_early_write()
+{
+    LAUNCH_EARLY(early_write, 1, COUNT)(raw);
+}
+static void run_early_end()
+{
+    LAUNCH_EARLY(early_end, 1, COUNT)(data, more);
+}
+
 static const struct {
     const char *name;
     void (*run)();
 } faults[] = {
+    {"early", run_early},
+    {"early_read", run_early_read},
+    {"early_write", run_early_write},
+    {"early_end", run_early_end},
     {"none", run_none},
     {"event", run_event},
     {"past_the_end", run_past_the_end},

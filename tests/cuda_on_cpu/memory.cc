@@ -296,9 +296,15 @@ static bool word_is_ordered(const word &w)
 static void device_touch(const uint8_t *p, size_t n, bool writes, bool atomic, const void *pc)
 {
     device_bounds(p, n, writes, pc);
+    bool over = earlier_are_over();
+    if (writes && !over)
+        die(pc, "write before those of earlier kernels are over, %s", address_text(p));
     size_t at = (size_t)(p - memory.base), end = (at + n + 3) / 4;
     for (size_t i = at / 4; i < end; i++) {
         word &w = memory.words[i];
+        if (!over && w.launch != 0)
+            die(pc, "read of what a kernel has written, which may not be over, %s",
+                address_text(p));
         if (atomic) {
             w.launch = 0;
             continue;
@@ -334,7 +340,10 @@ void memory_check(const char *what, const void *at, size_t n, bool writes)
 
 void memory_written(const void *p, size_t n)
 {
-    memset(memory.state + ((const uint8_t *)p - memory.base), STATE_WRITTEN, n);
+    size_t at = (size_t)((const uint8_t *)p - memory.base);
+    memset(memory.state + at, STATE_WRITTEN, n);
+    for (size_t i = at / 4; i < (at + n + 3) / 4; i++)
+        memory.words[i].launch = 0;
 }
 
 /* ---- shared memory ---- */

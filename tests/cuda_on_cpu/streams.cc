@@ -182,15 +182,15 @@ static void work_add(cudaStream_t s, std::function<void()> run)
         s->queue.push_back({std::move(run), nullptr, 0});
 }
 
-void cuda_on_cpu_launch(const char *kernel, dim3 grid, dim3 block, size_t shared, cudaStream_t s,
-                        void *closure, size_t bytes, void (*call)(void *))
+void cuda_on_cpu_launch(const cuda_on_cpu_kernel &kernel, cudaStream_t s, void *closure,
+                        size_t bytes, void (*call)(void *))
 {
     std::lock_guard<std::recursive_mutex> held(box.lock);
     std::shared_ptr<void> own(closure,
                               free); /* also where a device is lost with work in its queue */
     if (call_begin() != cudaSuccess)
         return;
-    work_add(s, [=] { kernel_run(kernel, grid, block, shared, own.get(), bytes, call); });
+    work_add(s, [=] { kernel_run(kernel, own.get(), bytes, call); });
 }
 
 bool cuda_on_cpu::stream_add(cudaStream_t s, std::function<void()> run)

@@ -15,7 +15,8 @@
 #ifdef CUDA_ON_CPU
 #define CUDA_LAUNCH(kernel, grid, block, stream)                                                   \
     cuda_on_cpu_launcher_of(#kernel, kernel, grid, block, 0, stream)
-#define CUDA_LAUNCH_EARLY CUDA_LAUNCH
+#define CUDA_LAUNCH_EARLY(kernel, grid, block, stream)                                             \
+    cuda_on_cpu_launcher_of(#kernel, kernel, grid, block, 0, stream, true)
 #else
 #define CUDA_LAUNCH(kernel, grid, block, stream) kernel<<<grid, block, 0, stream>>>
 #define CUDA_LAUNCH_EARLY(kernel, grid, block, stream)                                             \
@@ -54,7 +55,9 @@ static inline early_launcher<P...> early_launcher_of(void (*kernel)(P...), dim3 
  * never changes, weights, may be read before. */
 static __device__ __forceinline__ void earlier_wait()
 {
-#if !defined(CUDA_ON_CPU) && __CUDA_ARCH__ >= 900
+#if defined(CUDA_ON_CPU)
+    cuda_on_cpu_earlier_wait();
+#elif __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;");
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif

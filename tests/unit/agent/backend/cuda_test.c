@@ -54,6 +54,10 @@ TEST(the_stand_in_finds_each_kind_of_fault)
         {"barrier_left_out", "never reaches", "faults.cu:"},
         {"lanes_left_out", "wait for others that never come", "faults.cu:"},
         {"host_touches", "the host touches device memory", ""},
+        {"early_read", "read of what a kernel has written, which may not be over",
+         "kernel early_read"},
+        {"early_write", "write before those of earlier kernels are over", "faults.cu:"},
+        {"early_end", "ends without a wait for others", "thread (63,0,0)"},
         {"copy_past_the_end", "a copy of 260 bytes: out of bounds", ""},
     };
     char said[2048];
@@ -67,8 +71,8 @@ TEST(the_stand_in_finds_each_kind_of_fault)
 TEST(the_stand_in_lets_what_is_right_be)
 {
     char said[2048];
-    static const char *const names[] = {"none", "event"};
-    for (size_t i = 0; i < 2; i++)
+    static const char *const names[] = {"none", "event", "early"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (fault_run(names[i], said, sizeof said) != 0)
             fail_msg("%s: %s", names[i], said);
 }
