@@ -90,7 +90,7 @@ static double product_measure(struct device *d, uint32_t n)
     return 2.0 * n * n * n / best;
 }
 
-static bool small_shapes;   /* no goal is told */
+static bool small_shapes;    /* no goal is told */
 static const char *only_row; /* NULL: all */
 
 static bool is_wanted(const char *row)

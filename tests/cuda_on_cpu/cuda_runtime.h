@@ -316,8 +316,7 @@ void cuda_on_cpu_launch(const cuda_on_cpu_kernel &kernel, cudaStream_t s, void *
 /* Of a thread of a kernel that is launched early: from here on what others write is there. */
 void cuda_on_cpu_earlier_wait();
 
-template <class F>
-void cuda_on_cpu_enqueue(const cuda_on_cpu_kernel &kernel, cudaStream_t s, F run)
+template <class F> void cuda_on_cpu_enqueue(const cuda_on_cpu_kernel &kernel, cudaStream_t s, F run)
 {
     void *closure = malloc(sizeof run);
     new (closure) F(run);

@@ -127,8 +127,8 @@ template <int BUT> static __device__ __forceinline__ void async_groups_wait()
 #endif
 }
 
-/* Bytes that are read soon, on their way to the L2 cache (Hopper and later; elsewhere nothing): both
- * are multiples of 16. */
+/* Bytes that are read soon, on their way to the L2 cache (Hopper and later; elsewhere nothing):
+ * both are multiples of 16. */
 static __device__ __forceinline__ void prefetch_bulk(const void *global, uint32_t bytes)
 {
 #if !defined(CUDA_ON_CPU) && __CUDA_ARCH__ >= 900

@@ -66,7 +66,7 @@ __global__ void turn_write_kernel(gpu_attention a, gpu_turn t)
 /* Parts into which the heads of so few rows are cut. */
 static uint32_t heads_cut(const gpu_attention &a)
 {
-    const uint32_t blocks = 64;
+    const uint32_t blocks = 512;
     uint32_t parts = blocks / a.n_rows;
     parts = parts < a.heads ? parts : a.heads;
     return parts ? parts : 1;

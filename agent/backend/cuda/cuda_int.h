@@ -245,8 +245,8 @@ struct cuda_form cuda_matmul_form(const struct cuda_stream *s, const struct cuda
 void cuda_matmul_run(struct cuda_stream *s, const struct cuda_op *op, const struct tensor *in,
                      const struct tensor *out, const struct op_batch *batch);
 
-/* Products that follow each other, in one launch where they are of the same few rows and of matrices
- * of one format: of how many it was; 0: the first goes alone. */
+/* Products that follow each other, in one launch where they are of the same few rows and of
+ * matrices of one format: of how many it was; 0: the first goes alone. */
 int cuda_matmuls_run(struct cuda_stream *s, const struct op_call *const *calls, int n);
 
 /* groups.c */

@@ -15,20 +15,27 @@ static __device__ __forceinline__ unsigned half_bits(float v, bool bf16)
     return __half_as_ushort(__float2half_rn(v < -65504.0f ? -65504.0f : v));
 }
 
-/* 8 elements. */
-static __device__ __forceinline__ void halves_store(uint16_t *to, const float *v, bool bf16)
+/* Where 8 elements of a piece wait in shared memory, so that neither lanes that have a task each
+ * nor those that have neighbours meet in a bank. */
+static __device__ __forceinline__ uint32_t eight_place(uint32_t eight)
+{
+    return eight ^ (eight / 8 % 8);
+}
+
+static __device__ __forceinline__ void eight_put(uint4 *halves, uint32_t eight, const float *v,
+                                                 bool bf16)
 {
     unsigned words[4];
 #pragma unroll
     for (int i = 0; i < 4; i++)
         words[i] = half_bits(v[i * 2], bf16) | half_bits(v[i * 2 + 1], bf16) << 16;
-    *(uint4 *)to = {words[0], words[1], words[2], words[3]};
+    halves[eight_place(eight)] = {words[0], words[1], words[2], words[3]};
 }
 
 /* A part of a task: 16 or 32 elements. */
 template <int DTYPE>
-static __device__ __forceinline__ void part_store(uint16_t *to, const decode_task &t, uint32_t part,
-                                                  bool bf16)
+static __device__ __forceinline__ void part_put(uint4 *halves, uint32_t eight, const decode_task &t,
+                                                uint32_t part, bool bf16)
 {
     const uint32_t n = decode_format<DTYPE>::WORDS * 4;
     float values[n];
@@ -41,7 +48,18 @@ static __device__ __forceinline__ void part_store(uint16_t *to, const decode_tas
     }
 #pragma unroll
     for (uint32_t i = 0; i < n; i += 8)
-        halves_store(to + i, values + i, bf16);
+        eight_put(halves, eight + i / 8, values + i, bf16);
+}
+
+/* Elements from the begin of a piece to that of a task's part. */
+template <int DTYPE>
+static __device__ __forceinline__ uint32_t part_place(uint32_t task, uint32_t part)
+{
+    using format = decode_format<DTYPE>;
+    uint32_t quarter = task % format::BLOCK_TASKS, block = task - quarter;
+    return block * format::ELEMENTS + (DTYPE == DTYPE_Q6_K
+                                           ? quarter / 2 * 128 + quarter % 2 * 16 + part * 32
+                                           : quarter * 64 + part * 32);
 }
 
 /* Pieces along x, rows along y. */
@@ -52,11 +70,13 @@ __global__ void __launch_bounds__(EXPAND_THREADS)
                   uint32_t first_row)
 {
     using format = decode_format<DTYPE>;
-    const uint32_t room = format::PIECE_BYTES / 16 + 1;
-    __shared__ uint4 pieces[EXPAND_WARPS][room];
+    const uint32_t room = format::PIECE_BYTES / 16 + 1,
+                   eights = format::PIECE_TASKS * format::ELEMENTS / 8;
+    __shared__ uint4 pieces[EXPAND_WARPS][room], halves[EXPAND_WARPS][eights];
+    uint4 *mine = halves[threadIdx.x / WARP];
     shared_at own = shared_at_of(pieces[threadIdx.x / WARP]);
     uint32_t lane = threadIdx.x % WARP, row = blockIdx.y * EXPAND_WARPS + threadIdx.x / WARP,
-             n_tasks = width / format::ELEMENTS;
+             n_tasks = width / format::ELEMENTS, first_task = blockIdx.x * format::PIECE_TASKS;
     if (row >= n_rows || (counts && counts[(first_row + row) / rows_each] == 0))
         return;
     const uint8_t *from = rows + row * row_bytes;
@@ -67,22 +87,22 @@ __global__ void __launch_bounds__(EXPAND_THREADS)
     __syncwarp();
 #pragma unroll
     for (uint32_t k = 0; k < format::EACH; k++) {
-        uint32_t j = k * WARP + lane, task = blockIdx.x * format::PIECE_TASKS + j;
+        uint32_t task = k * WARP + lane;
         decode_task t;
-        if (task >= n_tasks)
+        if (first_task + task >= n_tasks)
             break;
         task_unpack<DTYPE>(tables_make(own), own + lead, k, t);
-        uint16_t *to = out + (uint64_t)row * width +
-                       task / format::BLOCK_TASKS * format::BLOCK_TASKS * format::ELEMENTS;
 #pragma unroll
-        for (uint32_t part = 0; part < format::PARTS; part++) {
-            uint32_t quarter = task % format::BLOCK_TASKS;
-            part_store<DTYPE>(to + (DTYPE == DTYPE_Q6_K
-                                        ? quarter / 2 * 128 + quarter % 2 * 16 + part * 32
-                                        : quarter * 64 + part * 32),
-                              t, part, bf16);
-        }
+        for (uint32_t part = 0; part < format::PARTS; part++)
+            part_put<DTYPE>(mine, part_place<DTYPE>(task, part) / 8, t, part, bf16);
     }
+    __syncwarp();
+    uint32_t elements = (n_tasks - first_task) * format::ELEMENTS;
+    uint4 *to = (uint4 *)(out + (uint64_t)row * width + first_task * format::ELEMENTS);
+#pragma unroll
+    for (uint32_t i = 0; i < eights; i += WARP)
+        if ((i + lane) * 8 < elements)
+            to[i + lane] = mine[eight_place(i + lane)];
 }
 
 /* BF16 for a GPU that multiplies f16 alone. */

@@ -249,8 +249,8 @@ struct gpu_attention {
     const uint32_t *pages;
     const struct gpu_attention_tile *tiles; /* of the first `n_tiled` rows */
     uint32_t n_rows, n_tiled, n_tiles;
-    uint32_t splits;    /* of what each other row sees, at most; 0: none */
-    float *parts_found; /* room of gpu_split_bytes */
+    uint32_t splits;          /* of what each other row sees, at most; 0: none */
+    float *parts_found;       /* room of gpu_split_bytes */
     struct gpu_formed formed; /* of rows that are split, each head of whole blocks of 32 */
 };
 enum { GPU_HEAD_DIM_MAX = 576 };

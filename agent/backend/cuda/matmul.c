@@ -234,12 +234,12 @@ static void more_add(struct gpu_product *p, const struct op_call *const *calls, 
         more.numbers = p->numbers;
         bool fits = goes_with(p, &more);
         for (int k = 0; k < i; k++)
-            fits = fits && calls_are_apart(calls[k], calls[i]) &&
-                   calls_are_apart(calls[i], calls[k]);
+            fits =
+                fits && calls_are_apart(calls[k], calls[i]) && calls_are_apart(calls[i], calls[k]);
         if (!fits)
             return;
-        p->more[p->n_more++] = (struct gpu_product_more){
-            more.weight, more.outputs, more.addend, more.out, more.bias};
+        p->more[p->n_more++] =
+            (struct gpu_product_more){more.weight, more.outputs, more.addend, more.out, more.bias};
     }
 }
 

@@ -84,27 +84,45 @@ template <int LANES> static __device__ __forceinline__ void lanes_join(split_sum
     }
 }
 
-/* One position of each group of lanes; `seen`: whether it is one of the row's. */
-template <int LANES, int GROUP>
-static __device__ __forceinline__ void position_add(const gpu_attention &a, bool seen,
-                                                    const float *key, const float *value,
-                                                    const float (*q)[EACH], split_sum *sums)
+/* Some positions of each group of lanes, of which it sees those whose bits of `seen` are set. */
+template <int LANES, int AHEAD>
+static __device__ __forceinline__ void
+positions_add(const gpu_attention &a, uint32_t seen, const float (*keys)[EACH],
+              const float (*values)[EACH], const float *q, split_sum &sum)
 {
+    float scores[AHEAD], most = sum.greatest;
 #pragma unroll
-    for (uint32_t g = 0; g < GROUP; g++) {
-        float score = 0;
+    for (uint32_t k = 0; k < AHEAD; k++) {
+        scores[k] = 0;
 #pragma unroll
         for (uint32_t i = 0; i < EACH; i++)
-            score += q[g][i] * key[i];
-        for (uint32_t by = LANES / 2; by; by /= 2)
-            score += __shfl_xor_sync((unsigned)ALL_LANES, score, (int)by);
-        score *= a.scale;
+            scores[k] += q[i] * keys[k][i];
+    }
+    for (uint32_t by = LANES / 2; by; by /= 2)
+#pragma unroll
+        for (uint32_t k = 0; k < AHEAD; k++)
+            scores[k] += __shfl_xor_sync((unsigned)ALL_LANES, scores[k], (int)by);
+#pragma unroll
+    for (uint32_t k = 0; k < AHEAD; k++) {
+        scores[k] *= a.scale;
         if (a.cap != 0)
-            score = a.cap * tanhf(score / a.cap);
-        float weight = split_join(sums[g], seen ? score : -INFINITY, seen ? 1 : 0);
+            scores[k] = a.cap * tanhf(scores[k] / a.cap);
+        scores[k] = seen >> k & 1 ? scores[k] : -INFINITY;
+        most = fmaxf(most, scores[k]);
+    }
+    float from = most == -INFINITY ? 0 : most, keep = expf(sum.greatest - from);
+    sum.greatest = most;
+    sum.total *= keep;
+#pragma unroll
+    for (uint32_t i = 0; i < EACH; i++)
+        sum.values[i] *= keep;
+#pragma unroll
+    for (uint32_t k = 0; k < AHEAD; k++) {
+        float weight = expf(scores[k] - from);
+        sum.total += weight;
 #pragma unroll
         for (uint32_t i = 0; i < EACH; i++)
-            sums[g].values[i] += weight * value[i];
+            sum.values[i] += weight * values[k][i];
     }
 }
 
@@ -162,9 +180,9 @@ static __device__ __forceinline__ uint32_t part_tokens(const gpu_attention &a, u
 
 /* Rows along x, heads that share keys along y, parts along z. */
 template <int FORMAT, int LANES, int GROUP>
-__global__ void __launch_bounds__(SPLIT_THREADS) split_kernel(gpu_attention a)
+__global__ void __launch_bounds__(SPLIT_THREADS, GROUP == 1 ? 5 : 4) split_kernel(gpu_attention a)
 {
-    const uint32_t step = SPLIT_THREADS / LANES, ahead = GROUP == 1 ? 4 : 2;
+    constexpr uint32_t step = SPLIT_THREADS / LANES, ahead = GROUP == 1 ? 4 : 2;
     earlier_wait();
     gpu_attention_row row = a.rows[a.n_tiled + blockIdx.x];
     uint32_t of_group = a.heads / a.kv_heads, groups = (of_group + GROUP - 1) / GROUP,
@@ -194,17 +212,18 @@ __global__ void __launch_bounds__(SPLIT_THREADS) split_kernel(gpu_attention a)
     for (uint32_t p0 = first; p0 < end; p0 += ahead * step) {
         uint64_t offset = kv_head * a.head_bytes;
         float keys[ahead][EACH], values[ahead][EACH];
+        uint32_t there = 0;
 #pragma unroll
         for (uint32_t k = 0; k < ahead; k++) {
             uint32_t p = p0 + k * step + threadIdx.x / LANES;
+            there |= (p < end ? 1u : 0u) << k;
             p = p < end ? p : row.last;
             elements_read<FORMAT>(kv_at(a, row, 0, p) + offset, at, has, keys[k]);
             elements_read<FORMAT>(kv_at(a, row, 1, p) + offset, at, has, values[k]);
         }
 #pragma unroll
-        for (uint32_t k = 0; k < ahead; k++)
-            position_add<LANES, GROUP>(a, p0 + k * step + threadIdx.x / LANES < end, keys[k],
-                                       values[k], q, sums);
+        for (uint32_t g = 0; g < GROUP; g++)
+            positions_add<LANES, ahead>(a, there, keys, values, q[g], sums[g]);
     }
     sums_write<LANES, GROUP>(a, head0, heads, sums);
 }
@@ -214,8 +233,8 @@ __global__ void split_join_kernel(gpu_attention a)
 {
     earlier_wait();
     if (blockIdx.x >= a.n_rows - a.n_tiled) { /* rows that are made ready past the last */
-        form_put(a.formed, blockIdx.x, a.heads * a.head_dim,
-                 blockIdx.y * a.head_dim + threadIdx.x, 0);
+        form_put(a.formed, blockIdx.x, a.heads * a.head_dim, blockIdx.y * a.head_dim + threadIdx.x,
+                 0);
         return;
     }
     gpu_attention_row row = a.rows[a.n_tiled + blockIdx.x];
