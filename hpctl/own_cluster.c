@@ -121,6 +121,7 @@ static int model_deploy(struct own_cluster *c, const struct own_options *o, cons
     char host[HOST_ID];
     host_id(host);
     progress_init(&d.bar, o->quiet);
+    progress_once(&d.bar, "getting the model ready");
     if (o->name)
         snprintf(d.name, sizeof d.name, "%s", o->name);
     else

@@ -4,10 +4,33 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/env.h"
+
+enum { ONCE_AFTER_MS = 1000 };
+
 void progress_init(struct progress_bar *p, bool quiet)
 {
     *p = (struct progress_bar){
         .quiet = quiet, .terminal = isatty(STDERR_FILENO), .last_percent = -1};
+}
+
+void progress_once(struct progress_bar *p, const char *what)
+{
+    p->once = what;
+    p->since_ns = env_now_ns(&env_real);
+}
+
+/* In a log. `same`: as what was shown last. */
+static void line_show(struct progress_bar *p, const char *what, bool same)
+{
+    if (p->once) {
+        if ((env_now_ns(&env_real) - p->since_ns) / 1000000 < ONCE_AFTER_MS)
+            return;
+        fprintf(stderr, "%s\n", p->once);
+        p->quiet = true; /* that was it */
+    } else if (!same) {
+        fprintf(stderr, "%.*s\n", (int)strcspn(what, ":"), what);
+    }
 }
 
 void progress_show(struct progress_bar *p, const char *what, double done, double total)
@@ -19,10 +42,7 @@ void progress_show(struct progress_bar *p, const char *what, double done, double
     bool same = strncmp(p->last, what, strcspn(what, ":")) ==
                 0; /* what follows a colon changes all the time */
     if (!p->terminal) {
-        /* In a log: a line when the matter changes, and every quarter. */
-        if (!same || percent / 25 != p->last_percent / 25)
-            fprintf(stderr, percent >= 0 ? "%.*s %d %%\n" : "%.*s\n", (int)strcspn(what, ":"), what,
-                    percent);
+        line_show(p, what, same);
     } else {
         char bar[BAR + 1];
         int filled = percent > 0 ? percent * BAR / 100 : 0;
