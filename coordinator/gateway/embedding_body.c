@@ -131,7 +131,7 @@ static int dimensions_take(struct embedding_body *b)
 
 int embedding_body_parse(struct embedding_body *b, const char *text, size_t size)
 {
-    int rc = body_measure_load(text, size, &b->root, &b->failure);
+    int rc = body_measure_load(text, size, &b->root, &b->param, &b->failure);
     return rc < 0 ? rc : fields_take(b);
 }
 

@@ -244,7 +244,8 @@ int infer_request_read(const struct infer_model *m, struct buffer *body, size_t 
     json_t *root = NULL;
     int rc = infer_reading_begin(&common, m, body, out, e);
     rc = rc < 0 ? rc : body_split(&b, &json_bytes, e);
-    rc = rc < 0 ? rc : body_measure_load((const char *)out->body.data, json_bytes, &root, e);
+    rc =
+        rc < 0 ? rc : body_measure_load_tensors((const char *)out->body.data, json_bytes, &root, e);
     rc = rc < 0 ? rc : root_read(&b, root, e);
     json_decref(root);
     return infer_reading_end(&common, rc);

@@ -64,7 +64,7 @@ int text_body_read(struct text_call *c, struct err *e)
     struct openai_body *b = c->body = calloc(1, sizeof *b);
     if (!b)
         return err_set(e, HP_ENOMEM, "out of memory for a request");
-    int rc = body_measure_load(buffer_cstr(&c->raw), c->raw.size, &b->root, e);
+    int rc = body_measure_load(buffer_cstr(&c->raw), c->raw.size, &b->root, &c->param, e);
     if (rc < 0)
         return rc;
     if (!json_is_object(b->root))

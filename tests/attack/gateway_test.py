@@ -389,6 +389,11 @@ BREAKING = [  # name, body, what the answer names, whether it is a field
     ("a grammar without an end", chat_body("x", grammar='root ::= "a" root'), "grammar", True),
     ("a grammar that begins with itself", chat_body("x", grammar='root ::= root "a" | "b"'), "grammar", True),
     ("repeats of repeats", chat_body("x", guided_regex="((a{1000}){1000}){1000}"), "guided_regex", True),
+    ("100 000 messages", json.dumps({"model": "demo", "messages": [{"role": "user", "content": "x"}] * 100000}).encode(), "messages", True),
+    ("100 000 of logit_bias", chat_body("x", logit_bias={str(i): 1 for i in range(100000)}), "logit_bias", True),
+    ("100 000 variables of the template", chat_body("x", chat_template_kwargs={f"k{i}": {} for i in range(100000)}), "chat_template_kwargs", True),
+    ("20 000 tools", chat_body("x", tools=[{"type": "function", "function": {"name": f"f{i}", "parameters": {}}} for i in range(20000)]), "tools", True),
+    ("ways of ways", chat_body("x", guided_json={"allOf": [{"anyOf": [{"properties": {f"a{i}": {"type": "string"}}}, {"properties": {f"b{i}": {"type": "integer"}}}]} for i in range(12)]}), "guided_json", True),
 ]
 
 
