@@ -122,6 +122,18 @@ static void stamp_compare(struct store_model *m, uint64_t file, const char *path
     *then = now;
 }
 
+int store_write_check(const struct store_model *m, const char *path, struct err *e)
+{
+    char source[STORE_FILE_PATH];
+    if (!m->borrowed)
+        return 0;
+    ssize_t n = readlink(path, source, sizeof source - 1);
+    source[n > 0 ? n : 0] = '\0';
+    return err_set(e, HP_EIO,
+                   "%s: the file has changed since it was opened; begin anew with what it is now",
+                   n > 0 ? source : path);
+}
+
 int store_chunk_write(struct store_model *m, uint32_t chunk, const uint8_t *bytes, struct err *e)
 {
     const struct manifest_chunk *c = store_chunk(m, chunk);
@@ -130,7 +142,8 @@ int store_chunk_write(struct store_model *m, uint32_t chunk, const uint8_t *byte
     if (!vector_reserve(m->unsaid, m->unsaid_capacity, m->n_unsaid + 1))
         return err_no_memory(e, "the names of chunks");
     stamp_compare(m, c->file, path);
-    int rc = store_file_write(path, store_write_flags(m), c->offset, bytes, c->bytes, false, e);
+    int rc = store_write_check(m, path, e);
+    rc = rc < 0 ? rc : store_file_write(path, 0, c->offset, bytes, c->bytes, false, e);
     m->stamps[c->file] = stamp_of(path);
     if (rc < 0)
         return rc;

@@ -187,10 +187,11 @@ static int heads_write(const struct store_model *m, bool missing, struct err *e)
         store_file_path(m, heads[i].file, path);
         if (missing && store_range_is(path, heads[i].offset, data->data, data->size))
             continue;
-        if (missing)
+        int rc = store_write_check(m, path, e);
+        if (rc == 0 && missing)
             log_warn("store", "head_rotten", "action=written_again file=%s", path);
-        int rc = store_file_write(path, store_write_flags(m), heads[i].offset, data->data,
-                                  data->size, true, e);
+        rc = rc < 0 ? rc
+                    : store_file_write(path, 0, heads[i].offset, data->data, data->size, true, e);
         if (rc < 0)
             return rc;
     }
@@ -205,11 +206,14 @@ int store_model_mend(const struct store_model *m, struct err *e)
         store_file_path(m, i, path);
         if (stat(path, &st) == 0 && (uint64_t)st.st_size == store_file(m, i)->bytes)
             continue;
+        int rc = store_write_check(m, path, e);
+        if (rc < 0)
+            return rc;
         log_warn("store", "file_cut", "action=made_again file=%s", path);
-        int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | store_write_flags(m), 0644);
-        int rc = fd < 0 || ftruncate(fd, (off_t)store_file(m, i)->bytes) != 0
-                     ? fs_error(path, "make", e)
-                     : 0;
+        int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+        rc = fd < 0 || ftruncate(fd, (off_t)store_file(m, i)->bytes) != 0
+                 ? fs_error(path, "make", e)
+                 : 0;
         if (fd >= 0)
             close(fd);
         if (rc < 0)

@@ -72,11 +72,9 @@ int store_file_path(const struct store_model *m, uint64_t file, char out[STORE_F
 int store_file_write(const char *path, int flags, uint64_t offset, const uint8_t *bytes,
                      size_t size, bool sync, struct err *e);
 
-/* Of open(2): what is borrowed is not written. */
-static inline int store_write_flags(const struct store_model *m)
-{
-    return m->borrowed ? O_NOFOLLOW : 0;
-}
+/* Before a file of a model is written: what is borrowed is not, and that it should be means that
+ * its owner has changed it. HP_EIO. */
+int store_write_check(const struct store_model *m, const char *path, struct err *e);
 /* Writes a chunk that was compared with its digest. */
 int store_chunk_write(struct store_model *m, uint32_t chunk, const uint8_t *bytes, struct err *e);
 int store_chunk_read(const struct store_model *m, uint32_t chunk, uint8_t *out, struct err *e);

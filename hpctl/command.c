@@ -177,7 +177,7 @@ static int error_report(int rc, const struct err *e, bool json)
         json_t *o = json_pack("{s:{s:s, s:s, s:s}}", "error", "code", status_word(rc), "message",
                               e->text, "hint", e->hint);
         struct err ignored;
-        if (o && json_save(o, "-", &ignored) < 0)
+        if (o && json_save(o, "-", &ignored) < 0 && strcmp(ignored.text, e->text) != 0)
             fprintf(stderr, "hpctl: %s\n", ignored.text);
         json_decref(o);
     }

@@ -93,12 +93,21 @@ def a_file_answers_and_leaves_nothing():
 
 
 @test
+def where_nobody_watches_one_line_tells_of_what_takes_long():
+    with Home() as home:
+        for verb in ("run", "chat"):  # the first one measures the box
+            done = home.run(verb, DEMO, *(("Hello",) if verb == "run" else ()), "--max-tokens", "2", input="Hello\n" if verb == "chat" else None)
+            assert done.returncode == 0 and done.stdout.strip(), done
+            assert done.stderr.splitlines() in ([], ["getting the model ready"]), done.stderr
+
+
+@test
 def an_answer_that_cannot_be_written_is_an_error():
     with Home() as home:
-        for args in (("run", DEMO, "Hello", "--max-tokens", "2"), ("model", "describe", DEMO), ("run", "--help"), ("--help",)):
+        for args in (("run", DEMO, "Hello", "--max-tokens", "2"), ("model", "describe", DEMO), ("model", "describe", DEMO, "-o", "json"), ("run", "--help"), ("--help",)):
             with open("/dev/full", "w") as full:
                 done = subprocess.run([HPCTL, *args], env=home.env, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60 * SCALE)
-            assert done.returncode == 1 and "standard output: " in done.stderr, (args, done)
+            assert done.returncode == 1 and done.stderr.count("standard output: ") == 1, (args, done)
 
 
 @test
@@ -152,6 +161,8 @@ def a_file_that_becomes_shorter_while_it_is_served_is_an_error_in_words():
         os.truncate(model, 4096)
         status, said = answer()
         assert status == 503 and "the file has become shorter" in said["error"]["message"], (status, said)
+        status, said = answer()
+        assert status == 503 and f"{model}: the file has changed since it was opened" in said["error"]["message"], (status, said)
         assert serve.poll() is None
         serve.send_signal(signal.SIGINT)
         assert serve.wait(20 * SCALE) == 0
