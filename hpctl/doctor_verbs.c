@@ -276,9 +276,9 @@ static void cell_state(struct buffer *cell, const json_t *state)
 static int run_doctor(struct invocation *in, struct err *e)
 {
     static const struct table_column columns[] = {{"", "state", cell_state},
-                                                  {"CHECK", "check", NULL},
-                                                  {"WHAT", "text", NULL},
-                                                  {"DO", "hint", NULL},
+                                                  {"~CHECK", "check", NULL},
+                                                  {"~WHAT", "text", NULL},
+                                                  {"~DO", "hint", NULL},
                                                   {0}};
     struct findings f = {.list = json_array()};
     check_processor(&f);

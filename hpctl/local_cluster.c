@@ -35,17 +35,19 @@ static bool read_ports(struct local_cluster *c, char *server_key, size_t size)
     json_t *root;
     struct json_at at;
     uint64_t pid;
-    const char *control, *http, *key;
+    const char *control, *http, *grpc, *key;
     snprintf(file, sizeof file, "%s/coordinator/coordinator.json", c->dir);
     if (json_load_at(file, &root, &at, NULL) < 0)
         return false;
     bool ready = json_get_u64(&at, "pid", &pid, NULL) == 0 && (pid_t)pid == c->coordinator_pid &&
                  json_get_string(&at, "control", &control, NULL) == 0 &&
                  json_get_string(&at, "http", &http, NULL) == 0 &&
+                 json_opt_string(&at, "grpc", "", &grpc, NULL) == 0 &&
                  json_get_string(&at, "public_key", &key, NULL) == 0;
     if (ready) {
         copy_text(c->control, sizeof c->control, control);
         copy_text(c->http, sizeof c->http, http);
+        copy_text(c->grpc, sizeof c->grpc, grpc);
         if (server_key)
             copy_text(server_key, size, key);
     }
@@ -73,6 +75,8 @@ int local_start_coordinator(struct local_cluster *c, struct err *e)
                          c->http,
                          "--data",
                          c->data[0] ? c->data : "auto",
+                         "--grpc",
+                         c->grpc[0] ? c->grpc : "none",
                          NULL};
     if ((rc = local_process_start(arguments, log, &c->coordinator_pid, &c->coordinator_started,
                                   e)) < 0)

@@ -28,6 +28,7 @@ struct local_agent {
 struct local_cluster {
     char name[64], dir[512];
     char http[64], control[64]; /* HOST:PORT, once the coordinator has said them */
+    char grpc[64];              /* the same; "": it speaks none */
     pid_t coordinator_pid;
     uint64_t coordinator_started;
     char pace_cluster[512], pace_profile[512]; /* "" unless paced */

@@ -25,6 +25,8 @@ int local_save(const struct local_cluster *c, struct err *e)
                           c->pace_cluster, "pace_profile", c->pace_profile, "agents", agents);
     if (o && c->data[0])
         json_object_set_new(o, "data", json_string(c->data));
+    if (o && c->grpc[0])
+        json_object_set_new(o, "grpc", json_string(c->grpc));
     if (o && c->devices > 1)
         json_object_set_new(o, "devices", json_integer((json_int_t)c->devices));
     if (o && (c->spill_memory_bytes || c->spill_disk_bytes)) {
@@ -87,8 +89,10 @@ static int read_local(const struct json_at *at, struct local_cluster *c, struct 
     struct json_at agents;
     uint64_t pid;
     size_t n;
-    const char *data;
+    const char *data, *grpc;
     int rc = json_expect_format(at, "hp-local/1", e);
+    if (rc == 0 && (rc = json_opt_string(at, "grpc", "", &grpc, e)) == 0)
+        copy_text(c->grpc, sizeof c->grpc, grpc);
     if (rc == 0 && (rc = json_opt_string(at, "data", "", &data, e)) == 0)
         copy_text(c->data, sizeof c->data, data);
     rc = rc < 0 ? rc : json_opt_u64(at, "devices", 0, &c->devices, e);

@@ -71,10 +71,13 @@ json_t *local_describe(const struct local_cluster *c)
                                                 member_state(members, a->name)));
     }
     json_decref(members);
-    return json_pack("{s:s, s:s, s:s+, s:{s:i, s:s}, s:o}", "name", c->name, "dir", c->dir, "http",
-                     "http://", c->http, "coordinator", "pid", (int)c->coordinator_pid, "state",
-                     local_process_state(c->coordinator_pid, c->coordinator_started), "agents",
-                     agents);
+    json_t *o = json_pack("{s:s, s:s, s:s+, s:{s:i, s:s}, s:o}", "name", c->name, "dir", c->dir,
+                          "http", "http://", c->http, "coordinator", "pid", (int)c->coordinator_pid,
+                          "state", local_process_state(c->coordinator_pid, c->coordinator_started),
+                          "agents", agents);
+    if (o && c->grpc[0])
+        json_object_set_new(o, "grpc", json_string(c->grpc));
+    return o;
 }
 
 static int start_invited(struct local_cluster *c, struct client *client, struct local_agent *a,

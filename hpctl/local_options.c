@@ -91,7 +91,7 @@ int local_read_options(const struct invocation *in, struct local_cluster *c, uin
 {
     const char *dir = invocation_option(in, "dir"), *pace = invocation_option(in, "pace"),
                *profile = invocation_option(in, "profile");
-    uint64_t agents, memory, port;
+    uint64_t agents, memory, port, grpc_port;
     int rc;
     snprintf(c->name, sizeof c->name, "%s", invocation_option_or(in, "name", "local"));
     if ((rc = context_check_name(invocation_option_or(in, "name", "local"), e)) < 0 ||
@@ -101,7 +101,8 @@ int local_read_options(const struct invocation *in, struct local_cluster *c, uin
         (rc = invocation_bytes(in, "kv-spill-memory", 0, &c->spill_memory_bytes, e)) < 0 ||
         (rc = invocation_bytes(in, "kv-spill-disk", 0, &c->spill_disk_bytes, e)) < 0 ||
         (rc = invocation_u64(in, "devices", 1, &c->devices, e)) < 0 ||
-        (rc = invocation_u64(in, "http-port", 0, &port, e)) < 0 ||
+        (rc = invocation_range(in, "http-port", 0, 0, 65535, &port, e)) < 0 ||
+        (rc = invocation_range(in, "grpc-port", 0, 0, 65535, &grpc_port, e)) < 0 ||
         (rc = dir ? path_absolute(dir, c->dir, sizeof c->dir, e)
                   : local_default_dir(c->name, c->dir, sizeof c->dir, e)) < 0)
         return rc;
@@ -111,9 +112,6 @@ int local_read_options(const struct invocation *in, struct local_cluster *c, uin
     if (*cores > LOCAL_MAX_CORES)
         return err_set(e, HP_EUSAGE, "--cores %llu is more than %d", (unsigned long long)*cores,
                        LOCAL_MAX_CORES);
-    if (port > 65535)
-        return err_set(e, HP_EUSAGE, "--http-port %llu is no port: 0 to 65535",
-                       (unsigned long long)port);
     if (c->devices < 1 || c->devices > LOCAL_MAX_DEVICES || (pace && c->devices > 1))
         return err_set(e, HP_EUSAGE, "--devices is 1 to %d, and 1 with --pace", LOCAL_MAX_DEVICES);
     if (!pace != !profile)
@@ -125,6 +123,8 @@ int local_read_options(const struct invocation *in, struct local_cluster *c, uin
         return rc;
     snprintf(c->data, sizeof c->data, "%s", data.mode);
     snprintf(c->http, sizeof c->http, "127.0.0.1:%llu", (unsigned long long)port);
+    if (invocation_option(in, "grpc-port"))
+        snprintf(c->grpc, sizeof c->grpc, "127.0.0.1:%llu", (unsigned long long)grpc_port);
     snprintf(c->control, sizeof c->control, "127.0.0.1:0");
     if (pace) {
         if ((rc = path_absolute(pace, c->pace_cluster, sizeof c->pace_cluster, e)) < 0 ||

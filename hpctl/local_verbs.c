@@ -94,6 +94,8 @@ static int run_up(struct invocation *in, struct err *e)
     json_t *list = json_pack("[o]", o);
     rc = print_clusters(list, e);
     json_decref(list);
+    if (c.grpc[0])
+        printf("\nKServe v2 over gRPC: %s", c.grpc);
     printf("\nOpenAI API: http://%s/v1    in a browser: http://%s/    state: %s\ndeploy a model: "
            "hpctl deploy MODEL.gguf    "
            "end it: hpctl local down%s%s\n",
@@ -279,6 +281,8 @@ static const struct command_option up_options[] = {
     {"data", "auto|ucx|tcp",
      "data channel between the agents (default auto, which is UCX on loopback)", 0},
     {"http-port", "P", "port of the OpenAI API (default 0: any free one)", 0},
+    {"grpc-port", "P",
+     "port of KServe's v2 protocol over gRPC (0: any free one; default: it is not spoken)", 0},
     {"dir", "D", "where its state lies (default: the user's state folder)", 0},
     {"name", "N", "name of the cluster and its context (default: local)", 0},
     {0},

@@ -4,9 +4,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
 #include "common/vector.h"
 #include "hpctl/shown.h"
+
+enum { WIDTH_UNKNOWN = 120, WIDTH_LEAST = 16 /* of what is broken */ };
 
 struct table {
     const struct table_column *columns;
@@ -14,6 +18,7 @@ struct table {
     struct buffer text; /* of all cells, each with its NUL */
     size_t *cells;      /* where each begins */
     size_t n_cells, room_cells;
+    size_t width; /* of a line; 0: any */
     bool failed;
 };
 
@@ -135,9 +140,14 @@ static bool column_is_right(const struct table_column *c)
     return c->header[0] == '>';
 }
 
+static bool column_breaks(const struct table_column *c)
+{
+    return c->header[0] == '~';
+}
+
 static const char *column_header(const struct table_column *c)
 {
-    return c->header + column_is_right(c);
+    return c->header + (column_is_right(c) || column_breaks(c));
 }
 
 static size_t column_width(const struct table *t, size_t column, size_t n_rows)
@@ -150,12 +160,92 @@ static size_t column_width(const struct table *t, size_t column, size_t n_rows)
     return width;
 }
 
-static void cell_write(const char *text, size_t width, bool right, bool last, struct buffer *out)
+/* The widest of the columns that may be broken; t->n_columns: none may be any further. */
+static size_t column_widest(const struct table *t, const size_t *widths)
 {
-    size_t w = width_of(text);
+    size_t widest = t->n_columns;
+    for (size_t i = 0; i < t->n_columns; i++)
+        if (column_breaks(&t->columns[i]) && widths[i] > WIDTH_LEAST &&
+            (widest == t->n_columns || widths[i] > widths[widest]))
+            widest = i;
+    return widest;
+}
+
+static void widths_find(const struct table *t, size_t n_rows, size_t *widths)
+{
+    size_t all = 2 * (t->n_columns - 1), i;
+    for (i = 0; i < t->n_columns; i++)
+        all += widths[i] = column_width(t, i, n_rows);
+    for (; t->width && all > t->width && (i = column_widest(t, widths)) < t->n_columns; all--)
+        widths[i]--;
+}
+
+/* How many bytes of a text stand on its next line: as many words as fit, or a part of a long one.
+ */
+static size_t line_bytes(const char *text, size_t width)
+{
+    size_t n = 0, characters = 0, space = 0, indent = strspn(text, " ");
+    for (; text[n] && characters < width; characters++) {
+        if (text[n] == ' ' && n > indent)
+            space = n;
+        for (n++; (text[n] & 0xC0) == 0x80; n++)
+            ;
+    }
+    return !text[n] || text[n] == ' ' || !space ? n : space;
+}
+
+static void cell_write(const char *text, size_t n, size_t width, bool right, bool last,
+                       struct buffer *out)
+{
+    size_t w = 0;
+    for (size_t i = 0; i < n; i++)
+        w += (text[i] & 0xC0) != 0x80;
     int pad = w < width ? (int)(width - w) : 0;
-    buffer_printf(out, "%*s%s%*s%s", right ? pad : 0, "", text, right || last ? 0 : pad, "",
-                  last ? "\n" : "  ");
+    buffer_printf(out, "%*s%.*s%*s%s", right ? pad : 0, "", (int)n, text, right || last ? 0 : pad,
+                  "", last ? "\n" : "  ");
+}
+
+/* One line of a row; what is left of its cells stays in `cells`. False: nothing was. */
+static bool row_line_write(const struct table *t, const size_t *widths, const char **cells,
+                           struct buffer *out)
+{
+    bool any = false;
+    for (size_t i = 0; i < t->n_columns; i++)
+        any = any || *cells[i];
+    for (size_t i = 0; any && i < t->n_columns; i++) {
+        bool breaks = t->width && column_breaks(&t->columns[i]);
+        size_t n = breaks ? line_bytes(cells[i], widths[i]) : strlen(cells[i]);
+        cell_write(cells[i], n, widths[i], column_is_right(&t->columns[i]), i + 1 == t->n_columns,
+                   out);
+        cells[i] += n + strspn(cells[i] + n, " ");
+    }
+    while (any && t->width && out->size > 1 && out->data[out->size - 2] == ' ') {
+        out->size--;
+        out->data[out->size - 1] = '\n';
+    }
+    return any;
+}
+
+static void rows_write(const struct table *t, size_t n_rows, const size_t *widths,
+                       const char **cells, struct buffer *out)
+{
+    for (size_t i = 0; i < t->n_columns; i++)
+        cells[i] = column_header(&t->columns[i]);
+    row_line_write(t, widths, cells, out);
+    for (size_t r = 0; r < n_rows; r++) {
+        for (size_t i = 0; i < t->n_columns; i++)
+            cells[i] = cell_at(t, r, i);
+        if (!row_line_write(t, widths, cells, out))
+            buffer_printf(out, "\n");
+        while (t->width && row_line_write(t, widths, cells, out))
+            ;
+    }
+}
+
+void table_break(struct table *t, size_t width)
+{
+    if (t)
+        t->width = width;
 }
 
 int table_write(const struct table *t, const char *when_empty, struct buffer *out, struct err *e)
@@ -164,26 +254,31 @@ int table_write(const struct table *t, const char *when_empty, struct buffer *ou
         return err_no_memory(e, "a table");
     size_t n_rows = t->n_cells / t->n_columns;
     size_t *widths = calloc(t->n_columns, sizeof *widths);
-    if (!widths)
-        return err_no_memory(e, "a table");
+    const char **cells = calloc(t->n_columns, sizeof *cells);
     if (n_rows == 0 && when_empty)
         buffer_printf(out, "%s\n", when_empty);
-    for (size_t i = 0; i < t->n_columns; i++)
-        widths[i] = column_width(t, i, n_rows);
-    for (size_t i = 0; n_rows && i < t->n_columns; i++)
-        cell_write(column_header(&t->columns[i]), widths[i], column_is_right(&t->columns[i]),
-                   i + 1 == t->n_columns, out);
-    for (size_t r = 0; r < n_rows; r++)
-        for (size_t i = 0; i < t->n_columns; i++)
-            cell_write(cell_at(t, r, i), widths[i], column_is_right(&t->columns[i]),
-                       i + 1 == t->n_columns, out);
+    if (widths && cells && n_rows) {
+        widths_find(t, n_rows, widths);
+        rows_write(t, n_rows, widths, cells, out);
+    }
+    bool failed = !widths || !cells || out->failed;
     free(widths);
-    return out->failed ? err_no_memory(e, "a table") : 0;
+    free(cells);
+    return failed ? err_no_memory(e, "a table") : 0;
+}
+
+static size_t screen_width(void)
+{
+    struct winsize w;
+    return isatty(STDOUT_FILENO) && ioctl(STDOUT_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col
+               ? w.ws_col
+               : WIDTH_UNKNOWN;
 }
 
 int table_print(struct table **t, const char *when_empty, struct err *e)
 {
     struct buffer out = {0};
+    table_break(*t, screen_width());
     int rc = table_write(*t, when_empty, &out, e);
     if (rc == 0 && fwrite(out.data, 1, out.size, stdout) != out.size)
         rc = err_set(e, HP_EIO, "standard output cannot be written");

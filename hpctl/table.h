@@ -12,7 +12,8 @@
 typedef void (*cell_fn)(struct buffer *cell, const json_t *value);
 
 struct table_column {
-    const char *header; /* ">HELD": its cells stand right, as numbers do */
+    const char *header; /* ">HELD": its cells stand right, as numbers do; "~WHAT": its texts may
+                           be broken over lines (table_break) */
     const char *key;    /* the row's member; NULL: `write` gets the whole row */
     cell_fn write;      /* NULL: strings as they are, else as shown_value (shown.h) */
 };
@@ -36,6 +37,9 @@ void table_row(struct table *t, const json_t *row);
 /* One cell of a row that has no JSON: cells come column by column, row by row. */
 void table_cell(struct table *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
+/* No line is longer than `width` characters as far as breaking the texts of "~" columns helps; 0,
+ * and without this: none is broken. table_print breaks at the terminal's width, or at 120. */
+void table_break(struct table *t, size_t width);
 /* Appends the lines; with no rows `when_empty` (NULL: nothing) alone. */
 int table_write(const struct table *t, const char *when_empty, struct buffer *out, struct err *e);
 /* The same to standard output, and frees. */

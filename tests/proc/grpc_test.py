@@ -382,6 +382,17 @@ def callers_who_neither_send_nor_read_hold_nobody_up():
 
 
 @test
+def a_local_cluster_speaks_grpc_where_it_is_asked_to():
+    module = grpc()
+    with Cluster(agents=1, cores=1, grpc_port=0) as c:
+        address = c.state["grpc"]
+        assert module.insecure_channel(address).unary_unary(SERVICE + "ServerLive")(b"", timeout=60 * SCALE) == put(1, 1)
+        c.kill("coordinator")
+        c.hpctl("local", "start", "--coordinator")
+        assert c.hpctl("local", "ls")[0]["grpc"] == address and f'"{address}"' in json.dumps(c.local()), c.local()
+
+
+@test
 def what_cannot_be_is_said_when_it_starts():
     grpc()
     with tempfile.TemporaryDirectory(prefix="hp-grpc-") as folder:

@@ -46,7 +46,7 @@ def sizes_mean_the_same_to_all_programs():
         done = subprocess.run([os.path.join(BUILD, program), *args], capture_output=True, text=True, timeout=20 * SCALE)
         assert done.returncode and words in done.stderr, (program, done.stderr)
     for program, *args, says in (("hp-agent", "--join", "127.0.0.1:1", "--memory", "24K", "--memory 24K: an agent needs at least 1 MiB"),
-                                 ("hpctl", "local", "up", "--agents", "0", "--agents 0: "), ("hpctl", "local", "up", "--http-port", "70000", "--http-port 70000")):
+                                 ("hpctl", "local", "up", "--agents", "0", "--agents 0: "), ("hpctl", "local", "up", "--http-port", "70000", "--http-port: 70000")):
         done = subprocess.run([os.path.join(BUILD, program), *args], capture_output=True, text=True, timeout=20 * SCALE)
         assert done.returncode == 2 and says in done.stderr, (program, done.stderr)
     with Cluster(agents=1, cores=1, memory="1.5G") as c:
@@ -388,6 +388,8 @@ def doctor_says_which_kernels_run_on_each_agent_and_why():
         node = c.hpctl("node", "describe", "a0")["node"]
         assert node["kernels"][0]["what"] == "instructions" and here["text"].startswith(node["kernels"][0]["how"]), node["kernels"]
         assert "KERNELS FOR" in c.run("node", "describe", "a0").stdout
+        lines = c.run("doctor").stdout.splitlines()
+        assert len(lines) > len(found) and max(map(len, lines)) <= 120, lines
         total = next(f["text"] for f in found if f["check"] == "memory").split()[0]
         assert abs(float(total) - node["total_memory_bytes"] * 1e-9) < 0.06 or os.path.exists("/sys/fs/cgroup/memory.max"), (total, node["total_memory_bytes"])
 
@@ -405,10 +407,10 @@ def doctor_tells_the_memory_that_a_control_group_leaves():
         skip("no control group of one's own can be made here")
     try:
         with tempfile.TemporaryDirectory() as folder:
-            script = f"echo $$ > {group}/cgroup.procs && exec {BUILD}/hpctl doctor"
+            script = f"echo $$ > {group}/cgroup.procs && exec {BUILD}/hpctl doctor -o json"
             done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, timeout=60 * SCALE, env=dict(os.environ, HP_CONFIG_DIR=folder))
-        line = next(line for line in done.stdout.splitlines() if " memory " in line)
-        assert "3.2 GB of the box's" in line and os.path.basename(group) in line, line
+        said = next(one["text"] for one in json.loads(done.stdout) if one["check"] == "memory")
+        assert "3.2 GB of the box's" in said and os.path.basename(group) in said, said
     finally:
         os.rmdir(group)
 

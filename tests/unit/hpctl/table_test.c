@@ -104,6 +104,29 @@ TEST(cells_of_any_length_are_whole)
     free(text);
 }
 
+TEST(texts_are_broken_between_words_so_that_lines_fit)
+{
+    static const struct table_column four[] = {
+        {"", NULL, NULL}, {"~CHECK", NULL, NULL}, {"~WHAT", NULL, NULL}, {">N", NULL, NULL}, {0}};
+    struct table *t = table_create(four);
+    table_cell(t, "✓");
+    table_cell(t, "  processor of a box");
+    table_cell(t, "one two three four fünf sechs seven");
+    table_cell(t, "7");
+    table_cell(t, "!");
+    table_cell(t, "disk");
+    table_cell(t, "/a/path/that/has/no/word/to/break/at");
+    table_cell(t, "%s", "");
+    table_break(t, 45);
+    char *text = written(&t, NULL);
+    assert_string_equal(text, "   CHECK               WHAT                 N\n"
+                              "✓    processor of a    one two three four   7\n"
+                              "   box                 fünf sechs seven\n"
+                              "!  disk                /a/path/that/has/no\n"
+                              "                       /word/to/break/at\n");
+    free(text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -112,6 +135,7 @@ int main(void)
         cmocka_unit_test(a_row_of_thirty_formatted_cells_keeps_each),
         cmocka_unit_test(widths_count_characters_and_numbers_stand_right),
         cmocka_unit_test(cells_of_any_length_are_whole),
+        cmocka_unit_test(texts_are_broken_between_words_so_that_lines_fit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
