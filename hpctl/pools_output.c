@@ -64,8 +64,8 @@ static void add_batch(struct timeline *t, const struct plan_pools_model *m, int 
     double now = 0;
     for (int d = 0; d < p->n_stages; d++) {
         const struct plan_pools_stage *s = &p->stages[d];
-        char name[96];
-        snprintf(name, sizeof name, "%.30s %d: %.30s x %d", m->name, i, s->kind, s->count);
+        char name[160];
+        snprintf(name, sizeof name, "%.30s %d: %d x %.100s", m->name, i, s->count, s->kind);
         int lane = timeline_add_lane(t, m->name, name);
         timeline_add(t, lane, now, now + s->compute_s, 3 * i + d, "layers %d-%d", s->first_layer,
                      s->end_layer - 1);
@@ -128,12 +128,15 @@ void pools_answer_print(const struct pools_answer *a, const struct cluster *c,
 /* ---- picture ---- */
 
 enum {
-    PICTURE_WIDTH = 1000,
-    PICTURE_LEFT = 110,
+    PICTURE_WIDTH = 1000, /* at least */
+    PICTURE_LEFT = 14,
+    PICTURE_NAME = 22, /* of a kind, above its bar */
     PICTURE_BAR = 34,
     PICTURE_ROW = 20,
-    PICTURE_KIND = 50,
-    PICTURE_TOP = 44
+    PICTURE_KIND = 70,
+    PICTURE_TOP = 44,
+    PICTURE_SWATCH = 20,   /* before a row of the legend */
+    LEGEND_CELL_MOST = 560 /* a longer one is cut */
 };
 
 static const struct svg_font font_title = {.size = 15, .colour = SVG_INK, .bold = true},
@@ -173,10 +176,16 @@ static void places_each(const struct plan_pools *plan,
             }
 }
 
+static const char *const legend_heads[] = {
+    "model, pipeline.stage", "layers", "devices", "each", "a batch", "requests/s",
+    "whole pipeline"};
+enum { LEGEND_COLUMNS = sizeof legend_heads / sizeof *legend_heads };
+
 struct pools_sheet {
     struct buffer out;
     const struct cluster_pool *pool; /* whose bar is drawn */
-    double x, y;
+    double x, y, width;
+    double columns[LEGEND_COLUMNS]; /* widths of the legend's */
 };
 
 static void draw_place(void *ctx, const struct pool_place *p)
@@ -184,8 +193,8 @@ static void draw_place(void *ctx, const struct pool_place *p)
     struct pools_sheet *s = ctx;
     if (strcmp(p->what->kind, s->pool->kind) != 0)
         return;
-    double width = (PICTURE_WIDTH - PICTURE_LEFT - 20.0) /
-                   (s->pool->count > 0 ? s->pool->count : 1) * p->what->count / p->what->share;
+    double width = (s->width - 2.0 * PICTURE_LEFT) / (s->pool->count > 0 ? s->pool->count : 1) *
+                   p->what->count / p->what->share;
     buffer_printf(&s->out,
                   "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%d\" fill=\"%s\" "
                   "stroke=\"#fff\"><title>",
@@ -201,9 +210,10 @@ static void draw_place(void *ctx, const struct pool_place *p)
 
 static void draw_kind(struct pools_sheet *s, const struct plan_pools *plan)
 {
-    double right = PICTURE_WIDTH - 20, whole = right - PICTURE_LEFT;
-    svg_text_fit(&s->out, 12, s->y + 21, &font_kind, PICTURE_LEFT - 20,
-                 shown_of("%.60s (%d)", s->pool->kind, s->pool->count).s);
+    double right = s->width - PICTURE_LEFT, whole = right - PICTURE_LEFT;
+    svg_text_fit(&s->out, PICTURE_LEFT, s->y + 12, &font_kind, whole,
+                 shown_of("%s (%d)", s->pool->kind, s->pool->count).s);
+    s->y += PICTURE_NAME;
     buffer_printf(&s->out,
                   "<rect x=\"%d\" y=\"%.1f\" width=\"%.1f\" height=\"%d\" fill=\"#eef0f2\"/>\n",
                   PICTURE_LEFT, s->y, whole, PICTURE_BAR);
@@ -212,48 +222,66 @@ static void draw_kind(struct pools_sheet *s, const struct plan_pools *plan)
     struct shown unused = shown_of("%.3g free", (right - s->x) / whole * s->pool->count);
     if (svg_text_width(unused.s, &font_unused) < right - s->x - 12)
         svg_text(&s->out, right - 6, s->y + 21, &font_unused, unused.s);
-    s->y += PICTURE_KIND;
+    s->y += PICTURE_KIND - PICTURE_NAME;
 }
 
-static const struct {
-    const char *head;
-    int x;
-} legend_columns[] = {{"model, pipeline.stage", 34},
-                      {"layers", 260},
-                      {"devices", 350},
-                      {"each", 560},
-                      {"a batch", 660},
-                      {"requests/s", 760},
-                      {"whole pipeline", 860}};
-enum { LEGEND_COLUMNS = sizeof legend_columns / sizeof *legend_columns };
+/* ---- what the colours are ---- */
+
+static void legend_cells(const struct pool_place *p, struct shown cells[LEGEND_COLUMNS])
+{
+    const struct plan_pools_stage *w = p->what;
+    const struct plan_pools_pipeline *whole = &p->model->pipelines[p->pipeline];
+    cells[0] = place_name(p);
+    cells[1] = shown_of("%d-%d", w->first_layer, w->end_layer - 1);
+    cells[2] = shown_of("%d of %s", w->devices, w->kind);
+    cells[3] =
+        w->share > 1 ? shown_of("%d x 1/%d", w->count, w->share) : shown_of("%d whole", w->count);
+    cells[4] = shown_of("%d: %.3g ms", whole->batch, w->compute_s * 1e3);
+    cells[5] = shown_of("%.1f", whole->throughput_per_s);
+    cells[6] = shown_of("%.3g ms", whole->latency_s * 1e3);
+}
+
+static void legend_measure(void *ctx, const struct pool_place *p)
+{
+    struct pools_sheet *s = ctx;
+    struct shown cells[LEGEND_COLUMNS];
+    legend_cells(p, cells);
+    for (int i = 0; i < LEGEND_COLUMNS; i++)
+        s->columns[i] =
+            fmin(fmax(s->columns[i], svg_text_width(cells[i].s, &font_stage)), LEGEND_CELL_MOST);
+}
+
+/* Wide enough for the legend, whose columns share what is left. */
+static void sheet_measure(struct pools_sheet *s, const struct plan_pools *plan)
+{
+    double all = 2 * PICTURE_LEFT + PICTURE_SWATCH;
+    for (int i = 0; i < LEGEND_COLUMNS; i++)
+        s->columns[i] = svg_text_width(legend_heads[i], &font_head);
+    places_each(plan, legend_measure, s);
+    for (int i = 0; i < LEGEND_COLUMNS; i++)
+        all += s->columns[i] += 14;
+    s->width = fmax(PICTURE_WIDTH, all);
+    for (int i = 0; i < LEGEND_COLUMNS; i++)
+        s->columns[i] += (s->width - all) / LEGEND_COLUMNS;
+}
 
 static void legend_row(struct pools_sheet *s, const struct svg_font *font,
                        const struct shown cells[LEGEND_COLUMNS])
 {
-    for (int i = 0; i < LEGEND_COLUMNS; i++) {
-        int end = i + 1 < LEGEND_COLUMNS ? legend_columns[i + 1].x : PICTURE_WIDTH - 12;
-        svg_text_fit(&s->out, legend_columns[i].x, s->y + 10, font, end - legend_columns[i].x - 8,
-                     cells[i].s);
-    }
+    double x = PICTURE_LEFT + PICTURE_SWATCH;
+    for (int i = 0; i < LEGEND_COLUMNS; x += s->columns[i++])
+        svg_text_fit(&s->out, x, s->y + 10, font, s->columns[i] - 8, cells[i].s);
     s->y += PICTURE_ROW;
 }
 
 static void draw_legend(void *ctx, const struct pool_place *p)
 {
     struct pools_sheet *s = ctx;
-    const struct plan_pools_stage *w = p->what;
-    const struct plan_pools_pipeline *whole = &p->model->pipelines[p->pipeline];
+    struct shown cells[LEGEND_COLUMNS];
     buffer_printf(&s->out,
-                  "<rect x=\"14\" y=\"%.1f\" width=\"12\" height=\"12\" rx=\"2\" fill=\"%s\"/>\n",
-                  s->y, place_colour(p).s);
-    const struct shown cells[LEGEND_COLUMNS] = {
-        place_name(p),
-        shown_of("%d-%d", w->first_layer, w->end_layer - 1),
-        shown_of("%d of %.60s", w->devices, w->kind),
-        w->share > 1 ? shown_of("%d x 1/%d", w->count, w->share) : shown_of("%d whole", w->count),
-        shown_of("%d: %.3g ms", whole->batch, w->compute_s * 1e3),
-        shown_of("%.1f", whole->throughput_per_s),
-        shown_of("%.3g ms", whole->latency_s * 1e3)};
+                  "<rect x=\"%d\" y=\"%.1f\" width=\"12\" height=\"12\" rx=\"2\" fill=\"%s\"/>\n",
+                  PICTURE_LEFT, s->y, place_colour(p).s);
+    legend_cells(p, cells);
     legend_row(s, &font_stage, cells);
 }
 
@@ -269,9 +297,10 @@ void pools_picture_write(const struct plan_pools *plan, const struct cluster *c,
     struct shown heads[LEGEND_COLUMNS];
     int places = 0;
     places_each(plan, count_place, &places);
-    svg_begin(&s.out, PICTURE_WIDTH,
+    sheet_measure(&s, plan);
+    svg_begin(&s.out, s.width,
               PICTURE_TOP + PICTURE_KIND * c->n_pools + PICTURE_ROW * (places + 1) + 12);
-    svg_text_fit(&s.out, 12, 26, &font_title, PICTURE_WIDTH - 24,
+    svg_text_fit(&s.out, PICTURE_LEFT, 26, &font_title, s.width - 2 * PICTURE_LEFT,
                  shown_of("pools by kind of device: least throughput / weight %.1f requests/s",
                           plan->normalized_throughput_per_s)
                      .s);
@@ -280,7 +309,7 @@ void pools_picture_write(const struct plan_pools *plan, const struct cluster *c,
         draw_kind(&s, plan);
     }
     for (int i = 0; i < LEGEND_COLUMNS; i++)
-        heads[i] = shown_of("%s", legend_columns[i].head);
+        heads[i] = shown_of("%s", legend_heads[i]);
     legend_row(&s, &font_head, heads);
     places_each(plan, draw_legend, &s);
     svg_end(&s.out);

@@ -155,7 +155,8 @@ int timeline_write_text(const struct timeline *t, int columns, bool ansi, struct
     for (int i = 0; i < t->n_lanes; i++)
         name_width =
             (int)strlen(t->lanes[i].name) > name_width ? (int)strlen(t->lanes[i].name) : name_width;
-    name_width = name_width > 24 ? 24 : name_width;
+    int widest = columns / 2 - 10 > 24 ? columns / 2 - 10 : 24;
+    name_width = name_width > widest ? widest : name_width;
     int cells = columns - name_width - 10;
     cells = cells < 10 ? 10 : cells > 1000 ? 1000 : cells;
     struct timeline_row row = {calloc((size_t)cells, sizeof(double)),
