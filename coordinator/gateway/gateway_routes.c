@@ -5,6 +5,7 @@
 #include "coordinator/gateway/cluster_api.h"
 #include "coordinator/gateway/gateway_int.h"
 #include "coordinator/gateway/metrics.h"
+#include "coordinator/gateway/model_list.h"
 #include "coordinator/gateway/page.h"
 #include "coordinator/gateway/ready.h"
 
@@ -35,7 +36,7 @@ static void get_metrics(const struct gateway_call *c)
 
 static void get_models(const struct gateway_call *c)
 {
-    openai_models(c->g->requests, c->x, c->client, *c->rest ? c->rest : NULL);
+    model_list_reply(&c->g->openai, c->x, c->client, *c->rest ? c->rest : NULL);
 }
 
 static void post_completion(const struct gateway_call *c)
@@ -60,13 +61,7 @@ static void post_text(const struct gateway_call *c)
 
 static void get_ollama_list(const struct gateway_call *c)
 {
-    struct request_model models[REQUEST_MAX_MODELS];
-    struct buffer out = {0};
-    int n = c->g->requests->models(c->g->requests->ctx, c->client, models, REQUEST_MAX_MODELS);
-    ollama_write_tags(&out, models, n < REQUEST_MAX_MODELS ? n : REQUEST_MAX_MODELS,
-                      c->route->running);
-    http_reply(c->x, 200, "application/json", buffer_cstr(&out), out.failed ? 0 : out.size);
-    buffer_free(&out);
+    model_list_reply_ollama(&c->g->openai, c->x, c->client, c->route->running);
 }
 
 /* A browser gets the page. Ollama's clients look here whether anybody is there, and read no more
@@ -120,12 +115,12 @@ static void any_kserve(const struct gateway_call *c)
 
 static void get_props(const struct gateway_call *c)
 {
-    text_api_props(c->g->requests, c->x, c->client, http_query(c->x, "model"));
+    text_api_props(&c->g->openai, c->x, c->client, http_query(c->x, "model"));
 }
 
 static void get_tokenizer_info(const struct gateway_call *c)
 {
-    text_api_tokenizer_info(c->g->requests, c->x, c->client, http_query(c->x, "model"));
+    text_api_tokenizer_info(&c->g->openai, c->x, c->client, http_query(c->x, "model"));
 }
 
 static void get_version(const struct gateway_call *c)

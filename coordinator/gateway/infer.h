@@ -59,5 +59,8 @@ size_t infer_answer_write(const struct infer_model *m, const struct infer_reques
                           const struct ndarray *outputs, struct buffer *out);
 /* {"name", "versions", "platform", "inputs": [{"name", "datatype", "shape"}], "outputs"} */
 void infer_metadata_write(const struct infer_model *m, struct buffer *out);
+/* Triton's model configuration: {"name", "platform", "max_batch_size", "input": [{"name",
+ * "data_type", "dims"}], "output"} */
+void infer_config_write(const struct infer_model *m, struct buffer *out);
 
 #endif

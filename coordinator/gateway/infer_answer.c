@@ -94,13 +94,20 @@ size_t infer_answer_write(const struct infer_model *m, const struct infer_reques
 
 /* ---- what a model is ---- */
 
-static void tensors_write(const struct infer_tensor *t, int n, struct buffer *out)
+/* A tensor in the words of a document: metadata, or Triton's configuration. */
+struct tensor_words {
+    const char *type, *type_prefix, *dims;
+};
+
+static void tensors_write(const struct infer_tensor *t, int n, const struct tensor_words *words,
+                          struct buffer *out)
 {
     for (int i = 0; i < n; i++) {
         const char *type = infer_type_name(t[i].type);
         buffer_printf(out, "%s{\"name\":", i ? "," : "");
         json_write_text(out, t[i].name);
-        buffer_printf(out, ",\"datatype\":\"%s\",\"shape\":[", type ? type : "");
+        buffer_printf(out, ",\"%s\":\"%s%s\",\"%s\":[", words->type, type ? words->type_prefix : "",
+                      type ? type : "", words->dims);
         for (int d = 0; d < t[i].n_dims; d++)
             buffer_printf(out, "%s%lld", d ? "," : "", (long long)t[i].dims[d]);
         buffer_printf(out, "]}");
@@ -109,11 +116,25 @@ static void tensors_write(const struct infer_tensor *t, int n, struct buffer *ou
 
 void infer_metadata_write(const struct infer_model *m, struct buffer *out)
 {
+    static const struct tensor_words words = {"datatype", "", "shape"};
     buffer_printf(out, "{\"name\":");
     json_write_text(out, m->name);
     buffer_printf(out, ",\"versions\":[\"1\"],\"platform\":\"" INFER_PLATFORM "\",\"inputs\":[");
-    tensors_write(m->inputs, m->n_inputs, out);
+    tensors_write(m->inputs, m->n_inputs, &words, out);
     buffer_printf(out, "],\"outputs\":[");
-    tensors_write(m->outputs, m->n_outputs, out);
+    tensors_write(m->outputs, m->n_outputs, &words, out);
+    buffer_printf(out, "]}");
+}
+
+/* A batch is a dimension of its tensors, which is what Triton means by a `max_batch_size` of 0. */
+void infer_config_write(const struct infer_model *m, struct buffer *out)
+{
+    static const struct tensor_words words = {"data_type", "TYPE_", "dims"};
+    buffer_printf(out, "{\"name\":");
+    json_write_text(out, m->name);
+    buffer_printf(out, ",\"platform\":\"" INFER_PLATFORM "\",\"max_batch_size\":0,\"input\":[");
+    tensors_write(m->inputs, m->n_inputs, &words, out);
+    buffer_printf(out, "],\"output\":[");
+    tensors_write(m->outputs, m->n_outputs, &words, out);
     buffer_printf(out, "]}");
 }

@@ -87,6 +87,7 @@ enum kserve_verb {
     KSERVE_INDEX,
     KSERVE_STATISTICS,
     KSERVE_METADATA,
+    KSERVE_CONFIG,
     KSERVE_READY,
     KSERVE_MODEL_STATISTICS,
     KSERVE_INFER
@@ -113,9 +114,8 @@ static const struct {
         {"/v2/repository/index", KSERVE_INDEX, true},
 },
   model_paths[] = {
-      {"", KSERVE_METADATA, false},
-      {"/ready", KSERVE_READY, false},
-      {"/stats", KSERVE_MODEL_STATISTICS, false},
+      {"", KSERVE_METADATA, false},    {"/config", KSERVE_CONFIG, false},
+      {"/ready", KSERVE_READY, false}, {"/stats", KSERVE_MODEL_STATISTICS, false},
       {"/infer", KSERVE_INFER, true},
 };
 
@@ -180,7 +180,11 @@ static bool path_check(const struct kserve_backend *k, struct http_exchange *x,
     bool is_post = strcmp(r->method, "POST") == 0;
     if (p->verb == KSERVE_NONE) {
         snprintf(text, sizeof text,
-                 "there is nothing at %.160s; KServe's v2 protocol lies below /v2", r->path);
+                 "there is nothing at %.160s; of KServe's v2 protocol there is GET /v2, "
+                 "/v2/health/live, /v2/health/ready and /v2/models/stats, POST "
+                 "/v2/repository/index, and below /v2/models/NAME GET /config, /ready, /stats and "
+                 "POST /infer",
+                 r->path);
         kserve_error(x, 404, text);
     } else if (is_post != p->post ||
                (!is_post && strcmp(r->method, "GET") != 0 && strcmp(r->method, "HEAD") != 0)) {
@@ -215,8 +219,8 @@ static void server_reply(struct http_exchange *x)
 {
     struct buffer out = {0};
     buffer_printf(&out, "{\"name\":\"" KSERVE_SERVER_NAME "\",\"version\":\"" HP_VERSION
-                        "\",\"extensions\":[\"binary_tensor_data\",\"model_repository\","
-                        "\"statistics\"]}");
+                        "\",\"extensions\":[\"binary_tensor_data\",\"model_configuration\","
+                        "\"model_repository\",\"statistics\"]}");
     json_reply(x, 200, &out);
 }
 
@@ -313,8 +317,10 @@ static void infer_begin(const struct kserve_backend *k, struct http_exchange *x,
         k->infer(k->ctx, x, m, client, json_bytes);
 }
 
-static void metadata_reply(const struct kserve_backend *k, struct http_exchange *x,
-                           const char *client, const char *name)
+/* A document about one model. */
+static void about_reply(const struct kserve_backend *k, struct http_exchange *x, const char *client,
+                        const char *name,
+                        void (*write)(const struct infer_model *m, struct buffer *out))
 {
     struct buffer out = {0};
     const struct infer_model *m = model_find(k, client, name);
@@ -322,7 +328,7 @@ static void metadata_reply(const struct kserve_backend *k, struct http_exchange 
         kserve_error(x, 404, "the model is not there any more");
         return;
     }
-    infer_metadata_write(m, &out);
+    write(m, &out);
     json_reply(x, 200, &out);
 }
 
@@ -345,7 +351,8 @@ void kserve_request(const struct kserve_backend *k, struct http_exchange *x,
     case KSERVE_INDEX: index_reply(k, x, client); break;
     case KSERVE_STATISTICS:
     case KSERVE_MODEL_STATISTICS: statistics_reply(k, x, client, p.model); break;
-    case KSERVE_METADATA: metadata_reply(k, x, client, p.model); break;
+    case KSERVE_METADATA: about_reply(k, x, client, p.model, infer_metadata_write); break;
+    case KSERVE_CONFIG: about_reply(k, x, client, p.model, infer_config_write); break;
     case KSERVE_INFER: infer_begin(k, x, client, p.model); break;
     case KSERVE_READY: ready_reply(k, x, client, p.model); break;
     case KSERVE_HEALTH:

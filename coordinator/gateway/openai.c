@@ -100,61 +100,7 @@ void openai_error(struct http_exchange *x, int http_status, const char *message,
     openai_error_after(x, http_status, RETRY_AFTER_S, message, param, code);
 }
 
-/* ---- models ---- */
-
-/* OpenAI's fields and Anthropic's: neither's clients mind the other's. */
-static void model_row(struct buffer *out, const struct request_model *m)
-{
-    struct tm t;
-    time_t at = (time_t)m->created_s;
-    char day[40] = "";
-    if (gmtime_r(&at, &t))
-        strftime(day, sizeof day, "%Y-%m-%dT%H:%M:%SZ", &t);
-    buffer_printf(out, "{\"id\":");
-    json_write_text(out, m->name);
-    buffer_printf(out, ",\"type\":\"model\",\"display_name\":");
-    json_write_text(out, m->name);
-    buffer_printf(out, ",\"created_at\":\"%s\"", day);
-    buffer_printf(out,
-                  ",\"object\":\"model\",\"created\":%llu,\"owned_by\":\"hodgepodge\",\"max_model_"
-                  "len\":%llu,\"vocabulary\":%u,\"task\":\"%s\",\"state\":",
-                  (unsigned long long)m->created_s, (unsigned long long)m->context, m->vocabulary,
-                  m->embeds ? "embed" : "generate");
-    json_write_text(out, m->state);
-    buffer_printf(out, "}");
-}
-
-static void models_list(const struct requests *r, const char *client, struct buffer *out)
-{
-    struct request_model models[REQUEST_MAX_MODELS];
-    int n = r->models(r->ctx, client, models, REQUEST_MAX_MODELS), listed = 0;
-    buffer_printf(out, "{\"object\":\"list\",\"data\":[");
-    for (int i = 0; i < n && i < REQUEST_MAX_MODELS; i++)
-        if (models[i].serving) {
-            buffer_printf(out, "%s", listed++ ? "," : "");
-            model_row(out, &models[i]);
-        }
-    buffer_printf(out, "],\"has_more\":false}");
-}
-
-void openai_models(const struct requests *r, struct http_exchange *x, const char *client,
-                   const char *name)
-{
-    struct request_model one;
-    struct err e = {0};
-    struct buffer out = {0};
-    int rc = name ? r->find(r->ctx, client, name, &one, &e) : 0;
-    if (rc < 0) {
-        openai_error(x, openai_status_of(rc), e.text, "model", openai_model_code(rc));
-        return;
-    }
-    if (name)
-        model_row(&out, &one);
-    else
-        models_list(r, client, &out);
-    http_reply(x, 200, "application/json", buffer_cstr(&out), out.failed ? 0 : out.size);
-    buffer_free(&out);
-}
+/* ---- why not ---- */
 
 uint32_t openai_retry_after_s(const struct requests *r, const char *client, const char *model,
                               uint32_t otherwise)

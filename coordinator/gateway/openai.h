@@ -43,9 +43,6 @@ void openai_embed(struct openai *o, struct http_exchange *x, enum embedding_form
                   const char *client);
 /* Ends every embedding that is open with this error. */
 void openai_embeddings_fail(struct openai *o, const struct err *why);
-/* GET /v1/models, and /v1/models/NAME when `name` is not NULL: what the client may use. */
-void openai_models(const struct requests *r, struct http_exchange *x, const char *client,
-                   const char *name);
 /* Ends every open completion with this error: streams with an event and [DONE], the others with a
  * reply. */
 void openai_fail_all(struct openai *o, const struct err *why);

@@ -38,13 +38,21 @@ static bool is_default(const char *name, const json_t *v)
 
 static int check_unbuilt(const struct openai_body *b, const char **param, struct err *e)
 {
-    static const char *const fields[] = {"functions",  "function_call", "suffix", "audio",
-                                         "modalities", "prediction",    NULL};
-    for (int i = 0; fields[i]; i++) {
-        const json_t *v = json_object_get(b->root, fields[i]);
-        if (v && !is_default(fields[i], v))
-            return body_field_refuse(param, fields[i], e,
-                                     "this server does not support it yet; leave it out");
+    static const char leave_out[] = "this server does not support it yet; leave it out";
+    static const struct {
+        const char *name, *why;
+    } fields[] = {
+        {"functions",
+         "are what \"tools\" have replaced: {\"type\": \"function\", \"function\": {..}}"},
+        {"function_call", "is what \"tool_choice\" has replaced, which chooses among \"tools\""},
+        {"suffix", leave_out},
+        {"audio", leave_out},
+        {"modalities", leave_out},
+        {"prediction", leave_out}};
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
+        const json_t *v = json_object_get(b->root, fields[i].name);
+        if (v && !is_default(fields[i].name, v))
+            return body_field_refuse(param, fields[i].name, e, fields[i].why);
     }
     return 0;
 }

@@ -75,12 +75,17 @@ static int read_messages(struct openai_body *b, const char **param, struct err *
 static int read_template_fields(struct openai_body *b, const char **param, struct err *e)
 {
     static const char *const own[] = {"messages", "tools", "documents", "add_generation_prompt"};
-    const json_t *turn = json_object_get(b->root, "add_generation_prompt");
+    const json_t *turn = json_object_get(b->root, "add_generation_prompt"),
+                 *template = json_object_get(b->root, "chat_template");
     bool opens_turn;
     int rc = body_field_flag(b->root, "add_generation_prompt", &opens_turn, param, e);
     rc = rc < 0 ? rc : body_field_flag(b->root, "continue_final_message", &b->continues, param, e);
     if (rc < 0)
         return rc;
+    if (template && !json_is_null(template))
+        return body_field_refuse(param, "chat_template", e,
+                                 "the model's own is run, and no other; its variables are set by "
+                                 "\"chat_template_kwargs\"");
     if (b->continues && opens_turn)
         return body_field_refuse(param, "continue_final_message", e,
                                  "the answer either continues the last message or begins a turn of "

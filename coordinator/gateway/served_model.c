@@ -19,6 +19,40 @@ static int pools_find(const struct openai *o, const char *client, const char *na
     return 0;
 }
 
+int served_models_list(const struct openai *o, const char *client, struct served_model *out)
+{
+    struct request_model rows[REQUEST_MAX_MODELS];
+    const struct infer_model *pooled[POOL_MAX_MODELS];
+    struct err ignored;
+    int n = o->requests->models(o->requests->ctx, client, rows, REQUEST_MAX_MODELS);
+    n = n < REQUEST_MAX_MODELS ? n : REQUEST_MAX_MODELS;
+    for (int i = 0; i < n; i++)
+        out[i] = (struct served_model){.row = rows[i]};
+    int n_pooled = o->pools ? o->pools->models(o->pools->ctx, client, pooled) : 0;
+    for (int i = 0; i < n_pooled; i++) {
+        out[n] = (struct served_model){.in_pools = true};
+        n += pools_find(o, client, pooled[i]->name, &out[n], &ignored) == 0;
+    }
+    return n;
+}
+
+int served_model_only(const struct openai *o, const char *client, struct served_model *out,
+                      struct err *e)
+{
+    struct served_model all[SERVED_MAX_MODELS];
+    int n = served_models_list(o, client, all), deployed = 0;
+    while (deployed < n && !all[deployed].in_pools)
+        deployed++;
+    int among = deployed ? deployed : n;
+    if (among != 1)
+        return err_set(e, among ? HP_EINVAL : HP_ENOENT,
+                       among ? "model: there are several %s: say which one"
+                             : "model: nothing is deployed here",
+                       deployed ? "deployments" : "models");
+    *out = all[0];
+    return 0;
+}
+
 int served_model_find(const struct openai *o, const char *client, const char *name,
                       struct served_model *out, struct err *e)
 {

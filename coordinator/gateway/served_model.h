@@ -9,6 +9,15 @@ struct served_model {
     bool in_pools;            /* also where it was found and cannot be used */
 };
 
+enum { SERVED_MAX_MODELS = REQUEST_MAX_MODELS + POOL_MAX_MODELS };
+
+/* All that the client may use, deployments first, in room for SERVED_MAX_MODELS; returns how many.
+ * Valid until control returns to the loop. */
+int served_models_list(const struct openai *o, const char *client, struct served_model *out);
+/* The only deployment, or where there is none the only language model of pools. HP_ENOENT: nothing
+ * is there; HP_EINVAL: several. */
+int served_model_only(const struct openai *o, const char *client, struct served_model *out,
+                      struct err *e);
 /* As find of struct requests; HP_EBUSY: pools prepare it. */
 int served_model_find(const struct openai *o, const char *client, const char *name,
                       struct served_model *out, struct err *e);

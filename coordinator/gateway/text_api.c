@@ -13,6 +13,7 @@
 
 #include "coordinator/gateway/dialect.h"
 #include "coordinator/gateway/json_write.h"
+#include "coordinator/gateway/served_model.h"
 #include "coordinator/gateway/text_api_int.h"
 
 static struct text_call *call_of(struct piece *p)
@@ -102,25 +103,18 @@ static void work_done(struct piece *piece, const struct err *why)
     call_destroy(c);
 }
 
-/* ---- which deployment ---- */
+/* ---- which model ---- */
 
-/* The deployment of that name, or the only one. */
-static int model_pick(const struct requests *r, const char *client, const char *name,
-                      struct request_model *out, const char **code, struct err *e)
+/* The model of that name, or the only one. `code` is there on failure, or NULL. */
+static int model_pick(const struct openai *o, const char *client, const char *name,
+                      struct served_model *out, const char **code, struct err *e)
 {
-    if (!name) {
-        struct request_model first[2];
-        int n = r->models(r->ctx, client, first, 2);
-        if (n != 1)
-            return err_set(e, n ? HP_EINVAL : HP_ENOENT,
-                           n ? "model: there are several deployments: say which one"
-                             : "model: nothing is deployed here");
-        *out = first[0];
-    } else if (r->find(r->ctx, client, name, out, e) < 0) {
-        *code = openai_model_code(e->code);
-        return e->code;
-    }
-    return out->serving || out->waits ? 0 : openai_not_serving(out, e);
+    int rc =
+        name ? served_model_find(o, client, name, out, e) : served_model_only(o, client, out, e);
+    *code = name && rc < 0 ? openai_model_code(rc) : NULL;
+    if (rc < 0)
+        return rc;
+    return out->row.serving || out->row.waits ? 0 : openai_not_serving(&out->row, e);
 }
 
 /* ---- parsing ---- */
@@ -134,8 +128,9 @@ static void parse_run(struct piece *p)
 
 static int model_take(struct text_call *c, struct err *e)
 {
-    struct request_model m;
-    int rc = model_pick(c->openai->requests, c->client, c->body->model, &m, &c->code, e);
+    struct served_model found;
+    int rc = model_pick(c->openai, c->client, c->body->model, &found, &c->code, e);
+    const struct request_model m = found.row;
     c->param = rc < 0 ? "model" : NULL;
     if (rc == 0 && !c->body->model && !(c->body->model = strdup(m.name)))
         rc = err_set(e, HP_ENOMEM, "out of memory for a request");
@@ -241,18 +236,18 @@ static void tokenizer_info_write(struct buffer *out, const struct request_model 
                   (unsigned long long)m->context, m->vocabulary);
 }
 
-static void model_tell(const struct requests *r, struct http_exchange *x, const char *client,
+static void model_tell(const struct openai *o, struct http_exchange *x, const char *client,
                        const char *name, model_write_fn write)
 {
-    struct request_model m;
+    struct served_model found = {0};
     const struct tokenizer *t;
     struct err e = {0};
     struct buffer out = {0};
-    const char *code = NULL;
-    int rc = model_pick(r, client, name, &m, &code, &e);
-    rc = rc < 0 ? rc : model_tokenizer(m.model, &t, &e);
+    const char *code;
+    int rc = model_pick(o, client, name, &found, &code, &e);
+    rc = rc < 0 ? rc : model_tokenizer(found.row.model, &t, &e);
     if (rc == 0) {
-        write(&out, &m, t);
+        write(&out, &found.row, t);
         rc = out.failed ? err_set(&e, HP_ENOMEM, "no memory for the answer") : 0;
     }
     if (rc < 0)
@@ -262,14 +257,14 @@ static void model_tell(const struct requests *r, struct http_exchange *x, const 
     buffer_free(&out);
 }
 
-void text_api_props(const struct requests *r, struct http_exchange *x, const char *client,
+void text_api_props(const struct openai *o, struct http_exchange *x, const char *client,
                     const char *name)
 {
-    model_tell(r, x, client, name, props_write);
+    model_tell(o, x, client, name, props_write);
 }
 
-void text_api_tokenizer_info(const struct requests *r, struct http_exchange *x, const char *client,
+void text_api_tokenizer_info(const struct openai *o, struct http_exchange *x, const char *client,
                              const char *name)
 {
-    model_tell(r, x, client, name, tokenizer_info_write);
+    model_tell(o, x, client, name, tokenizer_info_write);
 }

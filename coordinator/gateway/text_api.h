@@ -13,10 +13,10 @@ enum text_task { TEXT_TOKENIZE, TEXT_DETOKENIZE, TEXT_TEMPLATE, TEXT_COUNT, TEXT
 /* Takes the exchange's body. */
 void text_api_post(struct openai *o, struct http_exchange *x, enum text_task task,
                    const char *client);
-/* What one deployment, and its tokenizer, is; `name` may be NULL while there is but one. */
-void text_api_props(const struct requests *r, struct http_exchange *x, const char *client,
+/* What one model, and its tokenizer, is; `name` may be NULL while there is but one. */
+void text_api_props(const struct openai *o, struct http_exchange *x, const char *client,
                     const char *name);
-void text_api_tokenizer_info(const struct requests *r, struct http_exchange *x, const char *client,
+void text_api_tokenizer_info(const struct openai *o, struct http_exchange *x, const char *client,
                              const char *name);
 
 #endif

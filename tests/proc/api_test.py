@@ -72,6 +72,12 @@ def refusals_name_the_field_that_was_sent(c):
         error = answer["error"] if isinstance(answer["error"], dict) else {"message": answer["error"]}
         assert status == 400 and error["message"].startswith(named + ": "), (path, answer)
         assert error.get("param", named) in (named, named.replace(".schema", "")), answer
+    for path, fields, named, says in (("/v1/chat/completions", {"functions": [{"name": "f"}]}, "functions", "\"tools\""), ("/v1/chat/completions", {"function_call": {"name": "f"}}, "function_call", "\"tool_choice\""),
+                                      ("/v1/chat/completions", {"chat_template": "{{ 1 }}"}, "chat_template", "chat_template_kwargs"), ("/apply-template", {"chat_template": "{{ 1 }}"}, "chat_template", "chat_template_kwargs"),
+                                      ("/tokenize", {"chat_template": "{{ 1 }}"}, "chat_template", "chat_template_kwargs")):
+        status, answer = c.request("POST", path, {**said, **fields})
+        assert status == 400 and answer["error"]["param"] == named and says in answer["error"]["message"], (path, answer)
+        assert c.request("POST", path, {**said, "max_tokens": 1, "chat_template": None, "functions": []})[0] == 200
 
 
 def models(c):

@@ -106,6 +106,18 @@ def models_give_their_known_answers_as_json_and_as_binary_tensors():
 
 
 @test
+def a_model_s_configuration_is_in_tritons_words():
+    with Server("resnet-ts11") as s:
+        meta, config = (json.loads(s.ask("GET", "/v2/models/m" + path)[1]) for path in ("", "/config"))
+        for of, said in ((meta["inputs"], config["input"]), (meta["outputs"], config["output"])):
+            assert of and [(i["name"], "TYPE_" + i["datatype"], i["shape"]) for i in of] == [(i["name"], i["data_type"], i["dims"]) for i in said], (of, said)
+        assert "model_configuration" in json.loads(s.ask("GET", "/v2")[1])["extensions"]
+        assert s.ask("GET", "/v2/models/m/versions/1/config")[0] == 200 and s.ask("POST", "/v2/models/m/config", b"{}", {})[0] == 405
+        status, body, _ = s.ask("GET", "/v2/models/m/nothing")
+        assert status == 404 and all(part in json.loads(body)["error"] for part in ("/v2/models/m/nothing", "/config", "/infer")), body
+
+
+@test
 def many_at_once_get_each_its_own_answer_and_are_counted():
     with Server("resnet-ts11") as s, concurrent.futures.ThreadPoolExecutor(8) as pool:
         cases = list(s.cases().values())

@@ -141,6 +141,19 @@ def scores_are_the_known_ones(c):
     assert status == 400 and "no pooling" in body["error"]["message"], body
 
 
+def models_are_listed_and_tell_their_tokens(c, prompts):
+    _, listed = c.request("GET", "/v1/models")
+    assert {(m["id"], m["task"], m["max_model_len"]) for m in listed["data"]} == {("bert", "embed", 96), ("decoder", "embed", 96), ("scorer", "score", 96)}, listed
+    assert c.request("GET", "/v1/models/bert")[1]["id"] == "bert" and c.request("GET", "/v1/models/nobody")[0] == 404
+    assert {m["name"] for m in c.request("GET", "/api/tags")[1]["models"]} == {"bert", "decoder", "scorer"}
+    status, told = c.request("POST", "/tokenize", {"model": "bert", "prompt": prompts[0]["text"]})
+    assert status == 200 and told["tokens"] == prompts[0]["ids"] and told["max_model_len"] == 96, (told, prompts[0])
+    assert c.request("POST", "/detokenize", {"model": "scorer", "tokens": [1, 2]})[0] == 200
+    assert c.request("GET", "/props?model=bert")[1]["model_alias"] == "bert"
+    status, body = c.request("POST", "/tokenize", {"prompt": "x"})
+    assert status == 400 and "several models" in body["error"]["message"], body
+
+
 @test
 def texts_are_embedded_by_pools_in_buckets_of_lengths_as_the_model_does_alone():
     prompts, rows = golden()
@@ -154,6 +167,7 @@ def texts_are_embedded_by_pools_in_buckets_of_lengths_as_the_model_does_alone():
             told = c.hpctl("apply", "-f", workload)
             assert sorted({(s["model"], s["stage"]) for s in told["current"]["shares"]}) == [(m, s) for m in ("bert", "decoder", "scorer") for s in (0, 1)], told
             known_rows(c, prompts, rows)
+            models_are_listed_and_tell_their_tokens(c, prompts)
             many_at_once(c, models, texts, alone)
             refusals(c, texts)
             scores_are_the_known_ones(c)

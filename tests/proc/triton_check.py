@@ -31,7 +31,10 @@ assert c.is_server_live(headers=key) and c.is_server_ready(headers=key) and c.is
 assert not c.is_model_ready("nobody", headers=key)
 assert c.get_server_metadata(headers=key)["name"]
 assert [(m["name"], m["state"]) for m in c.get_model_repository_index(headers=key)] == [(model, "READY")]
-meta, before = c.get_model_metadata(model, headers=key), successes()
+meta, config, before = c.get_model_metadata(model, headers=key), c.get_model_config(model, headers=key), successes()
+for of, said in ((meta["inputs"], config["input"]), (meta["outputs"], config["output"])):
+    assert [(i["name"], "TYPE_" + i["datatype"], i["shape"]) for i in of] == [(i["name"], i["data_type"], i["dims"]) for i in said], (of, said)
+assert config["name"] == model and config["max_batch_size"] == 0, config
 
 
 def asked(binary):

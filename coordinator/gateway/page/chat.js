@@ -120,7 +120,7 @@ class Chat {
     this.modelsDraw();
     if (now.cluster || !now.trouble || this.allowed.length) return;
     try {
-      this.allowed = (await getJson("/v1/models")).data.filter((one) => one.task !== "embed").map((one) => one.id);
+      this.allowed = (await getJson("/v1/models")).data.filter((one) => one.task === "generate").map((one) => one.id);
       this.modelsDraw();
     } catch { /* the trouble is shown already */ }
   }

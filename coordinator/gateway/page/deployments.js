@@ -102,6 +102,7 @@ function describe(d) {
       h("span", { class: "push" }, link("timeline", d.name, "time lines"), " · ", link("plans", d.name, "plans"))),
     d.stages.length > 0 && strip(stageParts(d.stages), `Layers of ${d.name}`),
     d.stages.length > 0 && table("Stages", stageColumns, d.stages.map((stage, i) => ({ stage, i }))),
+    d.stages.length > 0 && h("p", { class: "note" }, "Layers: the embedding, of each block attention and feed-forward, the head. Memory: their weights, and keys and values of all sequences."),
     h("div", { class: "columns" },
       h("section", {}, h("h2", {}, "What it is"), about(d)),
       h("section", {}, h("h2", {}, "What it keeps"), kept(d)),

@@ -10,7 +10,7 @@ function scaled(value, step, units) {
   return `${value.toFixed(digits)} ${units[i]}`;
 }
 
-export const bytes = (value) => scaled(value || 0, 1024, ["B", "KiB", "MiB", "GiB", "TiB"]);
+export const bytes = (value) => scaled(value || 0, 1000, ["B", "kB", "MB", "GB", "TB"]);
 export const rate = (value) => scaled(value || 0, 1000, ["B/s", "kB/s", "MB/s", "GB/s", "TB/s"]);
 export const count = (value) => Math.round(value || 0).toLocaleString("en").replaceAll(",", " ");
 

@@ -7,6 +7,8 @@ import { gantt, sliceNames } from "./gantt.js";
 import * as now from "./live.js";
 import { chooser } from "./timeline.js";
 
+const NOT_DONE = "These are plans alone, and nothing is moved: hpctl rebalance and hpctl deploy --agents carry one out.";
+
 // An agent's name stands for its only device.
 function deviceText(id) {
   const [name] = id.split("/");
@@ -25,15 +27,20 @@ function gain(answer) {
   return answer.before ? request(answer, answer.before) / request(answer, answer.after) : NaN;
 }
 
+function gainText(times) {
+  if (Math.abs(times - 1) < 0.005) return "as fast as now";
+  return times > 1 ? `${three(times)} times as fast` : `takes ${three(1 / times)} times as long`;
+}
+
 // ---- the table of what was planned ----
 
 const columns = (chosen, choose) => [
   { head: "Boxes", cell: (row) => button(row.name, () => choose(row), { class: "quiet", "aria-pressed": row === chosen ? "true" : "false" }) },
   { head: "First token", number: true, cell: (row) => (row.forecast ? seconds(row.forecast.ttft_s) : "–") },
-  { head: "Then a token", number: true, cell: (row) => (row.forecast ? seconds(row.forecast.tpot_s) : "–") },
+  { head: "Each further token", number: true, cell: (row) => (row.forecast ? seconds(row.forecast.tpot_s) : "–") },
   { head: "Tokens/s", number: true, cell: (row) => (row.forecast ? three(row.forecast.tokens_per_s) : "–") },
   { head: "Requests/s", number: true, cell: (row) => (row.forecast ? three(row.forecast.requests_per_s) : "–") },
-  { head: "A request", number: true, cell: (row) => (row.why ? "does not fit" : row.runs ? "runs now" : Number.isFinite(gain(row.answer)) ? `× ${three(gain(row.answer))} as fast` : "–") },
+  { head: "Whole request", number: true, cell: (row) => (row.why ? "does not fit" : row.runs ? "runs now" : Number.isFinite(gain(row.answer)) ? gainText(gain(row.answer)) : "–") },
   { head: "Layers", cell: (row) => (row.answer && !row.runs ? strip(parts(row.answer), row.name) : row.why ? "–" : row.strip) },
 ];
 
@@ -53,7 +60,7 @@ function detail(row, room) {
   return [
     h("h2", {}, `A prompt of ${count(answer.prompt_tokens)} tokens, ${row.name}`),
     gantt(`Planned time line, ${row.name}`, stagesOf(answer), sliceNames(slices), room),
-    h("p", { class: "note" }, `By ${plan.solver?.method ?? "the planner"}; rows cross as ${answer.wire}: ${answer.wire_why}. Context ${count(answer.context)}, room for ${count(answer.sequences)} whole sequences.`),
+    h("p", { class: "note" }, `Planned by ${plan.solver?.method ?? "the planner"}. Between stages activations are sent as ${answer.wire}: ${answer.wire_why}. The context is ${count(answer.context)} tokens, and there is room for ${count(answer.sequences)} sequences of that length.`),
     whyTable(plan),
   ].filter(Boolean);
 }
@@ -96,7 +103,7 @@ function scenarios(name) {
       if (!answer.infeasible) runsAdd(answer);
       rows.push(row);
       chosen = row;
-      status.textContent = "Nothing of this is carried out: hpctl rebalance and hpctl deploy --agents do it.";
+      status.textContent = answer.infeasible ? NOT_DONE : `A whole request is a prompt of ${count(answer.prompt_tokens)} tokens and an answer of ${count(answer.answer_tokens)}. All times are the planner's, those of what runs as well. ${NOT_DONE}`;
       draw();
     } catch (why) {
       status.textContent = why.message;
