@@ -253,6 +253,10 @@ static int print_deployment(const json_t *d, struct err *e)
     print_rebalance(json_object_get(d, "rebalance"));
     printf("\n");
     int rc = deployment_print_stages(d, e);
+    if (rc == 0)
+        puts("layers as `hpctl model describe` counts them: the embedding, of each block attention "
+             "and feed-forward,\nthe head; memory: their weights, and keys and values of all "
+             "sequences");
     return rc == 0 ? prefill_view_print(d, e) : rc;
 }
 
