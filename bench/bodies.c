@@ -283,10 +283,8 @@ static const struct {
 
 static void grammar_try(const struct openai_body *b, struct err *e)
 {
-    static const struct tool_format hermes = {.name = "hermes",
-                                              .begin = "<tool_call>",
-                                              .end = "</tool_call>",
-                                              .arguments = "arguments"};
+    static const struct tool_format hermes = {
+        .name = "hermes", .begin = "<tool_call>", .end = "</tool_call>", .arguments = "arguments"};
     struct pack_span made = {0};
     const char *param;
     int rc = b->holds_calls ? tools_grammar_make(b, &hermes, false, false, &made, &param, e)

@@ -64,7 +64,8 @@ static void pair_assume(struct link_pair *p)
 }
 
 /* A given link holds both ways unless the reverse is given too. */
-static struct link_pair pair_of(const json_t *cluster, const struct topo_box *a, const struct topo_box *b)
+static struct link_pair pair_of(const json_t *cluster, const struct topo_box *a,
+                                const struct topo_box *b)
 {
     struct link_pair p = {.a = a, .b = b};
     const char *from = or_nothing(a->node, "name"), *to = or_nothing(b->node, "name");
@@ -115,8 +116,8 @@ static bool label_place(const struct link_pair *p, const struct topo_area *taken
            bx = p->b->x + p->b->width / 2, by = p->b->y + p->b->height / 2;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         bool free = true;
-        *out = (struct topo_area){ax + (bx - ax) * parts[i], ay + (by - ay) * parts[i], TOPO_LABEL_WIDTH,
-                             TOPO_LABEL_HEIGHT};
+        *out = (struct topo_area){ax + (bx - ax) * parts[i], ay + (by - ay) * parts[i],
+                                  TOPO_LABEL_WIDTH, TOPO_LABEL_HEIGHT};
         for (size_t k = 0; k < n && free; k++)
             free = !areas_meet(out, &taken[k]);
         if (free)
@@ -138,19 +139,21 @@ static void pair_label(struct buffer *out, const struct link_pair *p, const stru
     buffer_printf(out,
                   "<rect x=\"%.1f\" y=\"%.1f\" width=\"%d\" height=\"%d\" rx=\"6\" fill=\"#fff\" "
                   "stroke=\"" SVG_LINE "\"/></g>\n",
-                  at->x - TOPO_LABEL_WIDTH / 2.0, at->y - TOPO_LABEL_HEIGHT / 2.0, TOPO_LABEL_WIDTH, TOPO_LABEL_HEIGHT);
+                  at->x - TOPO_LABEL_WIDTH / 2.0, at->y - TOPO_LABEL_HEIGHT / 2.0, TOPO_LABEL_WIDTH,
+                  TOPO_LABEL_HEIGHT);
     svg_text_fit(out, at->x, at->y - 3, &font_link, TOPO_LABEL_WIDTH - 8, pair_rates(p).s);
     svg_text_fit(out, at->x, at->y + 11, &font_latency, TOPO_LABEL_WIDTH - 8,
                  shown_seconds(p->latency_s).s);
 }
 
 void topo_links_write(const json_t *cluster, const struct topo_box *boxes, size_t n,
-                        struct buffer *out, struct topo_area *taken)
+                      struct buffer *out, struct topo_area *taken)
 {
     size_t n_taken = n;
     for (size_t i = 0; i < n; i++)
-        taken[i] = (struct topo_area){boxes[i].x + boxes[i].width / 2, boxes[i].y + boxes[i].height / 2,
-                                 boxes[i].width, boxes[i].height};
+        taken[i] =
+            (struct topo_area){boxes[i].x + boxes[i].width / 2, boxes[i].y + boxes[i].height / 2,
+                               boxes[i].width, boxes[i].height};
     for (size_t i = 0; i < n; i++)
         for (size_t k = i + 1; k < n; k++) {
             struct link_pair p = pair_of(cluster, &boxes[i], &boxes[k]);

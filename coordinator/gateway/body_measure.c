@@ -113,12 +113,12 @@ static int cost_refuse(const struct body_measure *m, const char **param, struct 
         *param = known;
     if (m->plain)
         return err_set(e, HP_EINVAL, "the body holds more than %d JSON values", BODY_MAX_VALUES);
-    return err_set(e, HP_EINVAL,
-                   "%s%sthe body holds too much: %d numbers, %d texts or %d members of objects are "
-                   "the most",
-                   known ? known : "", known ? ": " : "", BODY_MAX_VALUES,
-                   BODY_MAX_VALUES / BODY_TEXT_COST,
-                   BODY_MAX_VALUES / (BODY_TEXT_COST + BODY_MEMBER_COST + 1));
+    return err_set(
+        e, HP_EINVAL,
+        "%s%sthe body holds too many values: %d numbers, %d texts or %d members of objects are "
+        "the most",
+        known ? known : "", known ? ": " : "", BODY_MAX_VALUES, BODY_MAX_VALUES / BODY_TEXT_COST,
+        BODY_MAX_VALUES / (BODY_TEXT_COST + BODY_MEMBER_COST + 1));
 }
 
 static int measured_load(struct body_measure *m, const char *text, size_t n, json_t **root,

@@ -34,7 +34,8 @@ TEST(what_costs_too_much_is_refused_by_its_field_and_less_is_not)
         const char *begin, *item, *end, *param;
         size_t taken, refused;
     } cases[] = {
-        {"{\"messages\":[", "{\"role\":\"user\",\"content\":\"x\"}", "]}", "messages", 20000, 30000},
+        {"{\"messages\":[", "{\"role\":\"user\",\"content\":\"x\"}", "]}", "messages", 20000,
+         30000},
         {"{\"n\":1,\"logit_bias\":{", "\"1\":1", "},\"stop\":[]}", "logit_bias", 0, 90000},
         {"{\"model\":\"stop\",\"stop\":[", "\"x\"", "]}", "stop", 240000, 260000},
         {"{\"prompt\":[", "1", "]}", "prompt", 999000, 1000001},
@@ -53,12 +54,12 @@ TEST(what_costs_too_much_is_refused_by_its_field_and_less_is_not)
         assert_int_equal(try(&more, &param, &e), HP_EINVAL);
         if (!cases[i].param) {
             assert_null(param);
-            assert_non_null(strstr(e.text, "the body holds too much"));
+            assert_non_null(strstr(e.text, "the body holds too many values"));
             continue;
         }
         assert_string_equal(param, cases[i].param);
         assert_memory_equal(e.text, cases[i].param, strlen(cases[i].param));
-        assert_non_null(strstr(e.text, ": the body holds too much"));
+        assert_non_null(strstr(e.text, ": the body holds too many values"));
     }
 }
 
