@@ -238,7 +238,7 @@ static struct schema_rule *rule_find(struct schema_reader *r, const json_t *sche
     struct schema_rule *rule = NULL;
     char *text = json_dumps(schema, JSON_COMPACT | JSON_ENCODE_ANY | JSON_SORT_KEYS);
     size_t n = text ? strlen(text) : 0;
-    if (!schema_work(r, n / 32)) {
+    if (!schema_work(r, n / 8)) {
         free(text);
         return NULL;
     }

@@ -25,7 +25,7 @@ enum {
     SCHEMA_MAX_LENGTH = 2048,   /* of strings whose maxLength is more */
     SCHEMA_MAX_ITEMS = 1024,
     SCHEMA_MAX_MEMBERS = 1024,
-    SCHEMA_MAX_WORK = 1 << 16, /* schemas, members and values that are looked at, in turns */
+    SCHEMA_MAX_WORK = 1 << 18, /* schemas, members and values that are looked at, in turns */
 };
 
 /* The expression of a schema, whose rules go into the builder of `t`. `field` names it for the text

@@ -6,7 +6,10 @@
 
 #include "model/grammar/schema_int.h"
 
-enum { MOST_MERGES = 64 };
+enum {
+    MOST_MERGES = 64,
+    COPY_WORK = 8 /* a member that is copied, beside one that is looked at */
+};
 
 void *schema_fail(struct schema_reader *r, int code, const char *path, const char *fmt, ...)
 {
@@ -75,7 +78,7 @@ static json_t *schema_keep(struct schema_reader *r, json_t *made)
 
 json_t *schema_without(struct schema_reader *r, const json_t *schema, const char *const *names)
 {
-    if (!schema_work(r, json_object_size(schema)))
+    if (!schema_work(r, COPY_WORK * json_object_size(schema)))
         return NULL;
     json_t *copy = schema_keep(r, json_copy((json_t *)schema));
     for (; copy && *names; names++)
@@ -339,7 +342,7 @@ static const json_t *objects_both(struct schema_reader *r, const json_t *a, cons
                   json_array_size(prefix_of(b)) +
                   json_object_size(json_object_get(a, "properties")) +
                   json_object_size(json_object_get(b, "properties"));
-    if (!made || !schema_work(r, size))
+    if (!made || !schema_work(r, COPY_WORK * size))
         return NULL;
     if (json_object_get(b, "unevaluatedProperties") || json_object_get(b, "unevaluatedItems"))
         return schema_fail(r, HP_EUNSUPPORTED, path,
