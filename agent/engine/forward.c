@@ -122,13 +122,18 @@ static const uint32_t *positions_fill(struct forward *f, const struct forward_ba
     return positions;
 }
 
-/* The head, on at most FORWARD_LOGIT_ROWS of the rows that are asked for. */
+/* Which rows the head works on: at most FORWARD_LOGIT_ROWS. */
+static void head_rows_set(struct forward *f, const uint32_t *wanted, uint32_t rows)
+{
+    section_run_resize(f->run, GRAPH_WANTED, rows);
+    given_write(f, GRAPH_WANTED, wanted);
+}
+
 static void head_run(struct forward *f, const uint32_t *wanted, uint32_t rows,
                      const struct op_batch *batch)
 {
     const struct graph_section *s = section_run_plan(f->run);
-    section_run_resize(f->run, GRAPH_WANTED, rows);
-    given_write(f, GRAPH_WANTED, wanted);
+    head_rows_set(f, wanted, rows);
     section_run_ops(f->run, s->first_wanted_op, s->n_ops, batch);
 }
 
@@ -173,6 +178,16 @@ static void scored_run(struct forward *f, const struct forward_batch *b,
     }
 }
 
+/* What the head has found of rows that are asked for, from the so manieth on. */
+static void head_take(struct forward *f, const struct forward_batch *b, uint32_t first,
+                      uint32_t rows, float *to)
+{
+    if (b->sampling)
+        head_sample(f, b->sampling, first, rows, to);
+    else
+        head_copy(f, rows, to);
+}
+
 /* The head, on the rows that are asked for, a few at a time. */
 static void wanted_run(struct forward *f, const struct forward_batch *b,
                        const struct op_batch *batch)
@@ -182,12 +197,40 @@ static void wanted_run(struct forward *f, const struct forward_batch *b,
     for (uint32_t r = 0, rows; r < b->n_logit_rows; r += rows) {
         rows = b->n_logit_rows - r < FORWARD_LOGIT_ROWS ? b->n_logit_rows - r : FORWARD_LOGIT_ROWS;
         head_run(f, b->logit_rows + r, rows, batch);
-        if (b->sampling)
-            head_sample(f, b->sampling, r, rows, to);
-        else
-            head_copy(f, rows, to);
+        head_take(f, b, r, rows, to);
         for (int i = 0; i < s->n_outputs; i++)
             to += rows * graph_value_width(&s->graph->values[s->outputs[i]]);
+    }
+}
+
+/* Layers and head put on the stream as one: a step of decode. */
+static bool whole_fits(const struct forward *f, const struct forward_batch *b)
+{
+    const struct graph_section *s = section_run_plan(f->run);
+    return s->first_wanted_op < s->n_ops && b->n_logit_rows > 0 &&
+           b->n_logit_rows <= FORWARD_LOGIT_ROWS && (!b->scoring || b->n_scored_rows == 0);
+}
+
+static void whole_run(struct forward *f, const struct forward_batch *b,
+                      const struct op_batch *batch)
+{
+    head_rows_set(f, b->logit_rows, b->n_logit_rows);
+    section_run_ops(f->run, 0, section_run_plan(f->run)->n_ops, batch);
+    head_take(f, b, 0, b->n_logit_rows, b->output);
+}
+
+/* The layers, and then the head where they end with it. */
+static void parts_run(struct forward *f, const struct forward_batch *b,
+                      const struct op_batch *batch)
+{
+    const struct graph_section *s = section_run_plan(f->run);
+    section_run_ops(f->run, 0, s->first_wanted_op, batch);
+    if (s->first_wanted_op < s->n_ops) {
+        scored_run(f, b, batch);
+        wanted_run(f, b, batch);
+    } else {
+        section_run_copy(f->run, s->outputs, s->n_outputs, b->rows, f->config.border, b->output,
+                         true);
     }
 }
 
@@ -203,13 +246,9 @@ void forward_submit(struct forward *f, const struct forward_batch *b, struct eve
     given_write(f, GRAPH_TOKENS, positions_fill(f, b));
     section_run_copy(f->run, s->inputs, s->n_inputs, b->rows, f->config.border,
                      (void *)(uintptr_t)b->input, false);
-    section_run_ops(f->run, 0, s->first_wanted_op, &batch);
-    if (s->first_wanted_op < s->n_ops) {
-        scored_run(f, b, &batch);
-        wanted_run(f, b, &batch);
-    } else {
-        section_run_copy(f->run, s->outputs, s->n_outputs, b->rows, f->config.border, b->output,
-                         true);
-    }
+    if (whole_fits(f, b))
+        whole_run(f, b, &batch);
+    else
+        parts_run(f, b, &batch);
     f->config.section.device->backend->event_record(done, section_run_stream(f->run));
 }

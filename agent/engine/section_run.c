@@ -209,18 +209,20 @@ static void steps_put(struct section_run *r, int first, int end, const struct op
             b->op_run(r->stream, r->calls[i].op, r->calls[i].inputs, &r->calls[i].out, batch);
 }
 
-/* What tells these steps from others: where they end, and how many rows their tensors have. */
-static uint64_t steps_key(const struct section_run *r, int end)
+/* What tells these steps from others: whether they begin with the section and where they end, and
+ * how many rows their tensors have. */
+static uint64_t steps_key(const struct section_run *r, int first, int end)
 {
     bool wanted = end > r->plan.section.first_wanted_op;
-    return (uint64_t)end << 48 | (wanted ? r->sizes[GRAPH_WANTED] : 0) << 24 |
-           r->sizes[GRAPH_TOKENS];
+    return (uint64_t)end << 48 | (uint64_t)(first > 0) << 47 |
+           (wanted ? r->sizes[GRAPH_WANTED] : 0) << 24 | r->sizes[GRAPH_TOKENS];
 }
 
 void section_run_ops(struct section_run *r, int first, int end, const struct op_batch *batch)
 {
     const struct backend *b = r->backend;
-    if (first >= end || (b->steps_begin && b->steps_begin(r->stream, steps_key(r, end), batch)))
+    if (first >= end ||
+        (b->steps_begin && b->steps_begin(r->stream, steps_key(r, first, end), batch)))
         return;
     steps_put(r, first, end, batch);
     if (b->steps_end && !b->steps_end(r->stream, batch))
