@@ -34,7 +34,7 @@ struct llama_layers {
                                         hidden */
     struct llama_layer *all;         /* [distinct] */
     struct llama_layer first;        /* angles of the rotation */
-    double weight_bytes;
+    double weight_bytes, loaded_bytes, load_s;
     bool one_by_one;
 };
 
@@ -94,7 +94,10 @@ static void step_add(struct llama_layers *l, struct llama_layer *to, struct llam
     s->op.weights = s->list;
     s->op.n_weights = w ? 1 : 0;
     if (w) {
+        double start = seconds_now();
         must(l->backend->weight_load(l->device, w, use, false, &s->weight, &e), &e);
+        l->load_s += seconds_now() - start;
+        l->loaded_bytes += (double)w->bytes;
         l->weight_bytes += (double)w->bytes * l->shape.layers / l->shape.distinct;
     }
     const struct op_request request = {
@@ -262,6 +265,11 @@ void layers_destroy(struct llama_layers **self)
 double layers_weight_bytes(const struct llama_layers *l)
 {
     return l->weight_bytes;
+}
+
+double layers_load_rate(const struct llama_layers *l)
+{
+    return l->loaded_bytes / l->load_s;
 }
 
 double layers_flops(const struct llama_shape *s, uint32_t sequences, uint32_t tokens,

@@ -18,6 +18,8 @@ struct llama_layers *layers_create(struct device *d, const struct llama_shape *s
 void layers_destroy(struct llama_layers **l);
 /* Weights of all layers that are run, as one pass reads them. */
 double layers_weight_bytes(const struct llama_layers *l);
+/* Bytes a second that came to the device while they were loaded. */
+double layers_load_rate(const struct llama_layers *l);
 /* Of `sequences` runs of `tokens` after `prefix`: products, and attention as it is causal. */
 double layers_flops(const struct llama_shape *s, uint32_t sequences, uint32_t tokens,
                     uint32_t prefix);

@@ -129,11 +129,22 @@ static void prompts_print(struct llama_layers *l, const struct llama_shape *s,
     }
 }
 
+/* Of 8 sequences, beside one that takes `one` seconds a step. */
+static void few_print(struct llama_layers *l, const char *format, uint32_t context, double one)
+{
+    char what[64];
+    double took = run_best(l, 8, 1, context);
+    snprintf(what, sizeof what, "8 sequences of 128 tokens, %s: tokens", format);
+    row_print(what, 8 / took, "per s", 0, 0);
+    snprintf(what, sizeof what, "8 sequences of 128 tokens, %s", format);
+    row_print(what, 8 * one / took, "times one", 0, 0);
+}
+
 static void steps_print(struct llama_layers *l, const struct limits *most)
 {
     uint32_t batch = small_shapes ? 4 : 64, context = small_shapes ? 16 : 127;
     double one, took;
-    if (!is_wanted("decode") && !is_wanted("batch"))
+    if (!is_wanted("decode") && !is_wanted("batch") && !is_wanted("few"))
         return;
     one = run_best(l, 1, 1, context);
     if (is_wanted("decode")) {
@@ -149,15 +160,19 @@ static void steps_print(struct llama_layers *l, const struct limits *most)
         row_print("64 sequences of 128 tokens, bf16: tokens", batch / took, "per s",
                   batch * one / took, 40);
     }
+    if (is_wanted("few"))
+        few_print(l, "bf16", context, one);
 }
 
 static void quantised_print(struct llama_layers *l, const struct llama_shape *s,
                             const struct limits *most)
 {
-    if (is_wanted("decode_q4_k")) {
+    if (is_wanted("decode_q4_k") || is_wanted("few_q4_k")) {
         double took = run_best(l, 1, 1, small_shapes ? 16 : 127);
         row_print("decode, Q4_K: steps", 1 / took, "per s",
                   layers_weight_bytes(l) / took / most->copy, 0.6);
+        if (is_wanted("few_q4_k"))
+            few_print(l, "Q4_K", small_shapes ? 16 : 127, took);
     }
     if (is_wanted("prefill_q4_k")) {
         double took = run_best(l, 1, s->rows, 0), rate = layers_flops(s, 1, s->rows, 0) / took;
@@ -176,6 +191,8 @@ static void table_print(struct device *d, const struct llama_shape *s)
         row_print("bf16 product, 8192 x 8192 x 8192", most.product / 1e12, "TFLOP/s", 0, 0);
     }
     struct llama_layers *l = layers_create(d, s, DTYPE_BF16);
+    row_print("weights to the GPU, from pages of the host", layers_load_rate(l) / 1e9, "GB/s", 0,
+              0);
     prompts_print(l, s, &most);
     steps_print(l, &most);
     layers_destroy(&l);

@@ -54,6 +54,9 @@ struct alignas(8) uint2 {
 struct alignas(16) uint4 {
     unsigned x, y, z, w;
 };
+struct alignas(8) float2 {
+    float x, y;
+};
 
 /* Of the thread that runs. */
 struct cuda_on_cpu_place {
@@ -81,6 +84,14 @@ void cuda_on_cpu_copy_groups_wait(int but);
  * (mma.sync.m16n8k16). */
 void cuda_on_cpu_tensor_multiply(float *sums, const unsigned *a, unsigned b0, unsigned b1,
                                  bool bf16);
+/* The same of bytes, 16 x 32 and 32 x 8 (mma.sync.m16n8k32), or 16 of these 32 (m16n8k16); those of
+ * the first may have no sign. */
+struct cuda_on_cpu_bytes {
+    unsigned depth;
+    bool no_sign;
+};
+void cuda_on_cpu_tensor_multiply_bytes(int *out, const unsigned *a, unsigned b0, unsigned b1,
+                                       const int *begin, cuda_on_cpu_bytes how);
 /* Once for each access that is no plain load or store. */
 void cuda_on_cpu_atomic(void *at, size_t bytes);
 
@@ -186,6 +197,10 @@ static inline unsigned __float_as_uint(float f)
     unsigned bits;
     memcpy(&bits, &f, sizeof bits);
     return bits;
+}
+static inline int __float_as_int(float f)
+{
+    return (int)__float_as_uint(f);
 }
 struct __half {
     unsigned short bits;

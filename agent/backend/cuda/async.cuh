@@ -139,25 +139,49 @@ static __device__ __forceinline__ void prefetch_bulk(const void *global, uint32_
 #endif
 }
 
-/* N words from any byte on, by aligned loads of the words that hold them: `plus` bytes after `at`,
- * a multiple of 4. Where they begin at a multiple of 4 the word after them has no part in it: a GPU
- * reads it all the same, which is less than to ask whether it has. */
-template <int N>
-static __device__ __forceinline__ void words_read(shared_at at, uint32_t plus, unsigned *out)
+/* Where words lie that begin at any byte: the aligned one with their first byte, and by how many
+ * bits they are shifted, of which the last 5 count. */
+struct words_place {
+    shared_at from;
+    unsigned shift;
+};
+
+static __device__ __forceinline__ words_place words_at(shared_at at)
 {
-    unsigned shift = (unsigned)(uintptr_t)at * 8; /* of which the last 5 bits count */
-    shared_at from = at - ((unsigned)(uintptr_t)at & 3) + plus;
+    words_place w = {at - ((unsigned)(uintptr_t)at & 3), (unsigned)(uintptr_t)at * 8};
+#ifndef CUDA_ON_CPU
+    asm("" : "+r"(w.from), "+r"(w.shift)); /* or each use counts anew where they are */
+#endif
+    return w;
+}
+
+/* N words, `plus` bytes after their place, a multiple of 4. Where they begin at a multiple of 4 the
+ * word after them has no part in it: a GPU reads it all the same, which is less than to ask whether
+ * it has. */
+template <int N>
+static __device__ __forceinline__ void words_take(const words_place &place, uint32_t plus,
+                                                  unsigned *out)
+{
+    shared_at from = place.from + plus;
     unsigned low = shared_word(from);
 #pragma unroll
     for (int i = 0; i < N; i++) {
 #ifdef CUDA_ON_CPU
-        unsigned high = i + 1 < N || shift % 32 ? shared_word(from + i * 4 + 4) : 0;
+        unsigned high = i + 1 < N || place.shift % 32 ? shared_word(from + i * 4 + 4) : 0;
 #else
         unsigned high = shared_word(from + i * 4 + 4);
 #endif
-        out[i] = __funnelshift_r(low, high, shift);
+        out[i] = __funnelshift_r(low, high, place.shift);
         low = high;
     }
+}
+
+/* The same, once. */
+template <int N>
+static __device__ __forceinline__ void words_read(shared_at at, uint32_t plus, unsigned *out)
+{
+    const words_place place = {at - ((unsigned)(uintptr_t)at & 3), (unsigned)(uintptr_t)at * 8};
+    words_take<N>(place, plus, out);
 }
 
 #endif

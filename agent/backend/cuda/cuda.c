@@ -161,6 +161,9 @@ static int device_choices(const struct device *device, struct device_choice *out
                                     "where more than the token is asked for"},
                                    {"tables of embeddings", "in the host's memory",
                                     "as much as host=BYTES has room for; rows are gathered there"}};
+    if (d->facts.major >= 8)
+        snprintf(all[1].why, sizeof all[1].why,
+                 "quantised ones multiplied as 8-bit integers, 2 rows and more by tensor cores");
     snprintf(all[0].how, sizeof all[0].how, "cuda %d.%d", d->facts.major, d->facts.minor);
     snprintf(all[0].why, sizeof all[0].why, "%s", d->facts.name);
     snprintf(all[2].how, sizeof all[2].how, "%s", d->has_blas ? "cuBLASLt" : "float32");

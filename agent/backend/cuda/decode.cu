@@ -13,7 +13,7 @@ static constexpr uint32_t DECODE_WARPS = 4, DECODE_OUTPUTS = 2, DECODE_AHEAD = 4
 
 /* A warp a block of 32; rows past the last are zero. `apart`: rows lie one after the other. */
 __global__ void decode_input_kernel(gpu_rows in, uint8_t *out, uint32_t rows, uint32_t width,
-                                    bool by_turns, bool apart)
+                                    gpu_form form, bool apart)
 {
     uint32_t lane = threadIdx.x % WARP, n = width / INPUT_BLOCK,
              block = blockIdx.x * DECODE_WARPS + threadIdx.x / WARP;
@@ -22,38 +22,11 @@ __global__ void decode_input_kernel(gpu_rows in, uint8_t *out, uint32_t rows, ui
         return;
     float value =
         blockIdx.y < rows ? in.data[blockIdx.y * in.stride + block * INPUT_BLOCK + lane] : 0;
-    uint64_t at = apart ? blockIdx.y * n + block : block * gridDim.y + blockIdx.y;
-    integers_put(out + at * INPUT_BLOCK_BYTES, value, by_turns);
-}
-
-/* ---- several matrices ---- */
-
-/* That of a block, and which of its blocks it is. */
-struct decode_place {
-    const uint8_t *weight;
-    uint32_t outputs, block;
-    gpu_rows addend, out;
-    const float *bias;
-};
-
-static inline __host__ __device__ uint32_t decode_blocks(uint32_t outputs)
-{
-    return (outputs + DECODE_WARPS * DECODE_OUTPUTS - 1) / (DECODE_WARPS * DECODE_OUTPUTS);
-}
-
-static __device__ __forceinline__ decode_place place_find(const gpu_product &p)
-{
-    decode_place at = {p.weight, p.outputs, blockIdx.x, p.addend, p.out, p.bias};
-    uint32_t before = decode_blocks(p.outputs);
-#pragma unroll
-    for (uint32_t i = 0; i < GPU_PRODUCT_MORE; i++) {
-        if (i >= p.n_more || blockIdx.x < before)
-            break;
-        at = {p.more[i].weight, p.more[i].outputs, blockIdx.x - before,
-              p.more[i].addend, p.more[i].out,     p.more[i].bias};
-        before += decode_blocks(p.more[i].outputs);
-    }
-    return at;
+    if (apart)
+        form_put({out + blockIdx.y * (uint64_t)n * INPUT_BLOCK_BYTES, form, 1}, 0, width,
+                 block * INPUT_BLOCK + lane, value);
+    else
+        form_put({out, form, gridDim.y}, blockIdx.y, width, block * INPUT_BLOCK + lane, value);
 }
 
 /* Weights that a warp reads soon, on their way to the L2 cache while the kernel waits: so much of
@@ -140,7 +113,7 @@ __global__ void __launch_bounds__(DECODE_WARPS *WARP, ROWS == 1 ? 1 : 2)
     __shared__ uint4 pieces[DECODE_WARPS][2][DECODE_OUTPUTS][room];
     shared_at own = shared_at_of(pieces[threadIdx.x / WARP]);
     const uint32_t turn = DECODE_OUTPUTS * room * 16;
-    const decode_place place = place_find(p);
+    const decode_place place = place_find<DECODE_WARPS * DECODE_OUTPUTS>(p);
     uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP,
              c0 = (place.block * DECODE_WARPS + warp) * DECODE_OUTPUTS,
              n_tasks = p.inputs / format::ELEMENTS,
@@ -253,7 +226,7 @@ __global__ void __launch_bounds__(DECODE_WARPS *WARP) decode_plain_kernel(gpu_pr
 {
     const uint32_t each = DTYPE == DTYPE_F32 ? 4 : 8, step = DECODE_AHEAD * WARP * each;
     uint4 ahead[DECODE_AHEAD][DECODE_OUTPUTS];
-    const decode_place place = place_find(p);
+    const decode_place place = place_find<DECODE_WARPS * DECODE_OUTPUTS>(p);
     uint32_t lane = threadIdx.x % WARP,
              c0 = (place.block * DECODE_WARPS + threadIdx.x / WARP) * DECODE_OUTPUTS,
              n = p.rows - blockIdx.y * ROWS < ROWS ? p.rows - blockIdx.y * ROWS : ROWS;
@@ -341,25 +314,37 @@ bool gpu_decode_fits(const struct gpu_product *p)
            p->row_bytes % 16 == 0 && p->in.stride % 4 == 0 && (uintptr_t)p->in.data % 16 == 0;
 }
 
-enum gpu_form gpu_decode_form(int dtype)
+enum gpu_form gpu_decode_form(int dtype, uint32_t rows, bool tensor_cores)
 {
-    return !gpu_decode_by_integers(dtype) ? GPU_FORM_NONE
-           : dtype == DTYPE_MXFP4         ? GPU_FORM_INTEGERS_BY_TURNS
-                                          : GPU_FORM_INTEGERS;
+    bool by_turns = dtype == DTYPE_MXFP4;
+    if (!gpu_decode_by_integers(dtype))
+        return GPU_FORM_NONE;
+    if (tensor_cores && rows > 1)
+        return by_turns ? GPU_FORM_FRAGMENTS_BY_TURNS : GPU_FORM_FRAGMENTS;
+    return by_turns ? GPU_FORM_INTEGERS_BY_TURNS : GPU_FORM_INTEGERS;
 }
 
 /* A launch multiplies so many at once. */
-uint32_t gpu_decode_rows(uint32_t rows)
+static uint32_t rows_at_once(uint32_t rows)
 {
     return rows == 1 ? 1 : rows <= 4 ? 4 : 8;
+}
+
+uint32_t gpu_form_rows(enum gpu_form form, uint32_t rows)
+{
+    switch (form) {
+    case GPU_FORM_INTEGERS:
+    case GPU_FORM_INTEGERS_BY_TURNS: return rows_at_once(rows);
+    case GPU_FORM_FRAGMENTS:
+    case GPU_FORM_FRAGMENTS_BY_TURNS: return FRAGMENT_ROWS;
+    default: return rows;
+    }
 }
 
 template <int DTYPE, bool INTEGERS, int ROWS>
 static void decode_launch(struct CUstream_st *s, const gpu_product &p)
 {
-    dim3 grid(decode_blocks(p.outputs));
-    for (uint32_t i = 0; i < p.n_more; i++)
-        grid.x += decode_blocks(p.more[i].outputs);
+    dim3 grid(place_blocks(p, DECODE_WARPS * DECODE_OUTPUTS));
     if constexpr (INTEGERS)
         CUDA_LAUNCH_EARLY((decode_kernel<DTYPE, ROWS, false>), grid, DECODE_WARPS * WARP, s)(p);
     else
@@ -369,9 +354,9 @@ static void decode_launch(struct CUstream_st *s, const gpu_product &p)
 template <int DTYPE, bool INTEGERS>
 static void decode_rows_launch(struct CUstream_st *s, const gpu_product &p)
 {
-    if (gpu_decode_rows(p.rows) == 1)
+    if (rows_at_once(p.rows) == 1)
         decode_launch<DTYPE, INTEGERS, 1>(s, p);
-    else if (gpu_decode_rows(p.rows) == 4)
+    else if (rows_at_once(p.rows) == 4)
         decode_launch<DTYPE, INTEGERS, 4>(s, p);
     else
         decode_launch<DTYPE, INTEGERS, 8>(s, p);
@@ -379,15 +364,19 @@ static void decode_rows_launch(struct CUstream_st *s, const gpu_product &p)
 
 static void numbers_make(struct CUstream_st *s, const gpu_product &p)
 {
-    dim3 grid(blocks_for(p.inputs / INPUT_BLOCK, DECODE_WARPS), gpu_decode_rows(p.rows));
+    dim3 grid(blocks_for(p.inputs / INPUT_BLOCK, DECODE_WARPS), gpu_form_rows(p.form, p.rows));
     CUDA_LAUNCH_EARLY(decode_input_kernel, grid, DECODE_WARPS * WARP, s)
-    (p.in, p.numbers, p.rows, p.inputs, p.dtype == DTYPE_MXFP4, false);
+    (p.in, p.numbers, p.rows, p.inputs, p.form, false);
 }
 
 void gpu_decode_run(struct CUstream_st *s, const struct gpu_product *p)
 {
     if (gpu_decode_by_integers(p->dtype) && !p->numbers_made)
         numbers_make(s, *p);
+    if (p->form == GPU_FORM_FRAGMENTS || p->form == GPU_FORM_FRAGMENTS_BY_TURNS) {
+        gpu_decode_tensor_run(s, p);
+        return;
+    }
     switch (p->dtype) {
     case DTYPE_F32: decode_rows_launch<DTYPE_F32, false>(s, *p); break;
     case DTYPE_F16: decode_rows_launch<DTYPE_F16, false>(s, *p); break;
@@ -428,7 +417,7 @@ void gpu_decode_pairs_run(struct CUstream_st *s, const struct gpu_product *p)
     gpu_rows in = {p->in.data, apart ? p->inputs : p->in.stride};
     dim3 grid(blocks_for(p->inputs / INPUT_BLOCK, DECODE_WARPS), rows);
     CUDA_LAUNCH_EARLY(decode_input_kernel, grid, DECODE_WARPS * WARP, s)
-    (in, p->numbers, rows, p->inputs, p->dtype == DTYPE_MXFP4, true);
+    (in, p->numbers, rows, p->inputs, gpu_decode_form(p->dtype, 1, false), true);
     switch (p->dtype) {
     case DTYPE_Q8_0: pairs_launch<DTYPE_Q8_0>(s, *p); break;
     case DTYPE_Q4_0: pairs_launch<DTYPE_Q4_0>(s, *p); break;

@@ -27,12 +27,11 @@ void cuda_form_note(struct cuda_stream *s, const struct cuda_form *f)
 
 struct gpu_formed cuda_form_make(struct cuda_stream *s, const struct cuda_form *f)
 {
-    bool by_integers = f->form == GPU_FORM_INTEGERS || f->form == GPU_FORM_INTEGERS_BY_TURNS;
     void *to = f->form != GPU_FORM_NONE ? cuda_scratch_take(s, f->room_bytes) : NULL;
     return (struct gpu_formed){
         .to = to,
         .form = to ? f->form : GPU_FORM_NONE,
-        .rows = by_integers ? gpu_decode_rows(f->n_rows) : f->n_rows,
+        .rows = gpu_form_rows(f->form, f->n_rows),
     };
 }
 

@@ -9,52 +9,94 @@
  * second half, all), then 32 bytes. Blocks of the same place in all rows lie side by side. */
 enum { INPUT_BLOCK = 32, INPUT_BLOCK_BYTES = 16 + INPUT_BLOCK };
 
+/* FRAGMENT_ROWS rows as tensor cores take them: of a block of 32 elements 8 bytes for each lane of
+ * a warp (tensor.cuh: row lane / 4), then for each row its scale and what SUM_BEGIN comes to by it,
+ * then a second number of each row. */
+enum {
+    FRAGMENT_ROWS = 8,
+    FRAGMENT_HEADS = FRAGMENT_ROWS * INPUT_BLOCK,
+    FRAGMENT_SECONDS = FRAGMENT_HEADS + FRAGMENT_ROWS * 8,
+    FRAGMENT_BLOCK_BYTES = FRAGMENT_SECONDS + FRAGMENT_ROWS * 4
+};
+
 /* What MXFP4's bytes have too much (decode_formats.cuh). */
 static constexpr float MXFP4_ADDED = -12;
 
-/* A warp's block, of whose elements a lane has one. `by_turns`: for MXFP4, in the order 0, 16, 1,
- * 17, ..., and with what makes up for MXFP4_ADDED in place of the sum of all. */
-static __device__ __forceinline__ void integers_put(uint8_t *to, float value, bool by_turns)
+/* Sums of integers begin with these bits: as a float32 they are then that much more than the sum,
+ * which is less than 2^22. */
+static constexpr int SUM_BITS = 0x4b400000;
+static constexpr float SUM_BEGIN = 12582912;
+
+/* What a lane has of a block of 32: N elements as integers, the sum of those of its half, of the
+ * other half, and what all are multiplied by. */
+template <int N> struct input_numbers {
+    int of[N];
+    float sum, other, scale;
+};
+
+/* All lanes of a warp come, 32 / N for a block. Numbers are small, so that sums are the same in any
+ * order. Scales have 16 bits, so that a float32 holds them times SUM_BEGIN, too. */
+template <int N> static __device__ __forceinline__ input_numbers<N> numbers_of(const float *values)
 {
-    uint32_t lane = threadIdx.x % WARP;
-    float scale = warp_max(fabsf(value)) / 127, inverse = scale > 0 ? 1 / scale : 0;
-    int number = (int)rintf(value * inverse);
-    float sum = (float)number;
-    for (int by = 8; by; by /= 2)
-        sum += __shfl_xor_sync((unsigned)ALL_LANES, sum, by);
-    float other = __shfl_xor_sync((unsigned)ALL_LANES, sum, 16);
-    to[16 + (by_turns ? lane % 16 * 2 + lane / 16 : lane)] = (uint8_t)(int8_t)number;
-    if (lane == 0)
-        *(float4 *)to = {scale, sum * scale, other * scale,
-                         (by_turns ? MXFP4_ADDED : 1) * (sum + other) * scale};
+    input_numbers<N> n;
+    float most = 0;
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        most = fmaxf(most, fabsf(values[i]));
+#pragma unroll
+    for (int by = INPUT_BLOCK / N / 2; by; by /= 2)
+        most = fmaxf(most, __shfl_xor_sync((unsigned)ALL_LANES, most, by));
+    n.scale = __uint_as_float((__float_as_uint(most / 127) + 0xff) & ~0xffu);
+    float inverse = n.scale > 0 ? 1 / n.scale : 0;
+    int sum = 0;
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        sum += n.of[i] = (int)rintf(values[i] * inverse);
+    n.sum = (float)sum;
+#pragma unroll
+    for (int by = INPUT_BLOCK / N / 4; by; by /= 2)
+        n.sum += __shfl_xor_sync((unsigned)ALL_LANES, n.sum, by);
+    n.other = __shfl_xor_sync((unsigned)ALL_LANES, n.sum, INPUT_BLOCK / N / 2);
+    return n;
 }
 
-/* The same by 8 lanes, of which each has four neighbours. Numbers are small, so that sums are the
- * same in any order. */
-static __device__ __forceinline__ void integers_put_4(uint8_t *to, float4 v, bool by_turns,
-                                                      bool there)
+/* The lane's are from element `first` of the block on. `by_turns`: for MXFP4, in the order 0, 16,
+ * 1, 17, ..., and with what makes up for MXFP4_ADDED in place of the sum of all. */
+template <int N>
+static __device__ __forceinline__ void integers_put(uint8_t *to, const input_numbers<N> &n,
+                                                    uint32_t first, bool by_turns)
 {
-    uint32_t lane = threadIdx.x % 8;
-    float most = fmaxf(fmaxf(fabsf(v.x), fabsf(v.y)), fmaxf(fabsf(v.z), fabsf(v.w)));
-    for (int by = 4; by; by /= 2)
-        most = fmaxf(most, __shfl_xor_sync((unsigned)ALL_LANES, most, by));
-    float scale = most / 127, inverse = scale > 0 ? 1 / scale : 0;
-    const int numbers[4] = {(int)rintf(v.x * inverse), (int)rintf(v.y * inverse),
-                            (int)rintf(v.z * inverse), (int)rintf(v.w * inverse)};
-    float sum = (float)(numbers[0] + numbers[1] + numbers[2] + numbers[3]);
-    for (int by = 2; by; by /= 2)
-        sum += __shfl_xor_sync((unsigned)ALL_LANES, sum, by);
-    float other = __shfl_xor_sync((unsigned)ALL_LANES, sum, 4);
-    if (!there)
-        return;
 #pragma unroll
-    for (uint32_t i = 0; i < 4; i++) {
-        uint32_t at = lane * 4 + i;
-        to[16 + (by_turns ? at % 16 * 2 + at / 16 : at)] = (uint8_t)(int8_t)numbers[i];
+    for (uint32_t i = 0; i < N; i++) {
+        uint32_t at = first + i;
+        to[16 + (by_turns ? at % 16 * 2 + at / 16 : at)] = (uint8_t)(int8_t)n.of[i];
     }
-    if (lane == 0)
-        *(float4 *)to = {scale, sum * scale, other * scale,
-                         (by_turns ? MXFP4_ADDED : 1) * (sum + other) * scale};
+    if (first == 0)
+        *(float4 *)to = {n.scale, n.sum * n.scale, n.other * n.scale,
+                         (by_turns ? MXFP4_ADDED : 1) * (n.sum + n.other) * n.scale};
+}
+
+/* Element 4 i + k of either half is for lane i of the row's four: those of the first half, then
+ * those of the second; the second number is the sum of all. `by_turns`: for MXFP4, one of each by
+ * turns; the second number is the bits with which its sums begin. */
+template <int N>
+static __device__ __forceinline__ void fragments_put(uint8_t *block, uint64_t row,
+                                                     const input_numbers<N> &n, uint32_t first,
+                                                     bool by_turns)
+{
+#pragma unroll
+    for (uint32_t i = 0; i < N; i++) {
+        uint32_t half = (first + i) / 16, k = (first + i) % 4;
+        block[row * INPUT_BLOCK + first % 16 / 4 * 8 + (by_turns ? k * 2 + half : half * 4 + k)] =
+            (uint8_t)(int8_t)n.of[i];
+    }
+    if (first == 0) {
+        float sum = n.sum + n.other,
+              second =
+                  by_turns ? __int_as_float(SUM_BITS + (int)(MXFP4_ADDED * sum)) : sum * n.scale;
+        *(float2 *)(block + FRAGMENT_HEADS + row * 8) = {n.scale, -SUM_BEGIN * n.scale};
+        *(float *)(block + FRAGMENT_SECONDS + row * 4) = second;
+    }
 }
 
 static __device__ __forceinline__ unsigned short narrow_f16(float v)
@@ -72,31 +114,49 @@ static __device__ __forceinline__ unsigned short narrow_bf16(float v)
     return (unsigned short)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
+static __device__ __forceinline__ bool form_by_integers(gpu_form f)
+{
+    return f == GPU_FORM_INTEGERS || f == GPU_FORM_INTEGERS_BY_TURNS || f == GPU_FORM_FRAGMENTS ||
+           f == GPU_FORM_FRAGMENTS_BY_TURNS;
+}
+
+/* N elements of a row from the ith on, as integers. */
+template <int N>
+static __device__ __forceinline__ void numbers_put(const gpu_formed &f, uint64_t row, uint32_t i,
+                                                   const float *values, bool there)
+{
+    const input_numbers<N> n = numbers_of<N>(values);
+    uint64_t block = i / INPUT_BLOCK;
+    uint32_t first = i % INPUT_BLOCK;
+    if (!there)
+        return;
+    if (f.form == GPU_FORM_FRAGMENTS || f.form == GPU_FORM_FRAGMENTS_BY_TURNS)
+        fragments_put<N>(f.to + block * FRAGMENT_BLOCK_BYTES, row, n, first,
+                         f.form == GPU_FORM_FRAGMENTS_BY_TURNS);
+    else
+        integers_put<N>(f.to + (block * f.rows + row) * INPUT_BLOCK_BYTES, n, first,
+                        f.form == GPU_FORM_INTEGERS_BY_TURNS);
+}
+
 /* Element i of a row; as integers all lanes of a warp have neighbours of one block. */
 static __device__ __forceinline__ void form_put(const gpu_formed &f, uint64_t row, uint32_t width,
                                                 uint32_t i, float v)
 {
-    switch (f.form) {
-    case GPU_FORM_NONE: break;
-    case GPU_FORM_INTEGERS:
-    case GPU_FORM_INTEGERS_BY_TURNS:
-        integers_put(f.to + ((uint64_t)(i / INPUT_BLOCK) * f.rows + row) * INPUT_BLOCK_BYTES, v,
-                     f.form == GPU_FORM_INTEGERS_BY_TURNS);
-        break;
-    case GPU_FORM_F16: ((unsigned short *)f.to)[row * width + i] = narrow_f16(v); break;
-    case GPU_FORM_BF16: ((unsigned short *)f.to)[row * width + i] = narrow_bf16(v); break;
-    }
+    if (form_by_integers(f.form))
+        numbers_put<1>(f, row, i, &v, true);
+    else if (f.form != GPU_FORM_NONE)
+        ((unsigned short *)f.to)[row * width + i] =
+            f.form == GPU_FORM_F16 ? narrow_f16(v) : narrow_bf16(v);
 }
 
 /* Elements i to i + 3; all lanes of a warp come, `there`: the row has this lane's. */
 static __device__ __forceinline__ void form_put_4(const gpu_formed &f, uint64_t row, uint32_t width,
                                                   uint32_t i, float4 v, bool there)
 {
-    if (f.form == GPU_FORM_INTEGERS || f.form == GPU_FORM_INTEGERS_BY_TURNS) {
-        integers_put_4(f.to + ((uint64_t)(i / INPUT_BLOCK) * f.rows + row) * INPUT_BLOCK_BYTES, v,
-                       f.form == GPU_FORM_INTEGERS_BY_TURNS, there);
+    const float four[4] = {v.x, v.y, v.z, v.w};
+    if (form_by_integers(f.form)) {
+        numbers_put<4>(f, row, i, four, there);
     } else if (f.form != GPU_FORM_NONE && there) {
-        const float four[4] = {v.x, v.y, v.z, v.w};
         unsigned short halves[4];
 #pragma unroll
         for (int k = 0; k < 4; k++)

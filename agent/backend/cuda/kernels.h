@@ -27,11 +27,13 @@ struct gpu_shape {
 enum { GPU_LOAD_BYTES = 16 };
 
 /* What a row is multiplied as, beside float32: for decode integers (MXFP4's in the order 0, 16, 1,
- * 17, ... of each 32), for many rows f16 or bf16. */
+ * 17, ... of each 32), as they are or as fragments for tensor cores; for many rows f16 or bf16. */
 enum gpu_form {
     GPU_FORM_NONE,
     GPU_FORM_INTEGERS,
     GPU_FORM_INTEGERS_BY_TURNS,
+    GPU_FORM_FRAGMENTS,
+    GPU_FORM_FRAGMENTS_BY_TURNS,
     GPU_FORM_F16,
     GPU_FORM_BF16
 };
@@ -119,8 +121,9 @@ struct gpu_product {
     uint32_t inputs, outputs, rows;
     struct gpu_rows in, addend, out; /* addend.data and bias may be NULL */
     const float *bias;
-    uint8_t *numbers;  /* room of gpu_decode_input_bytes, for products of integers; NULL: float32 */
-    bool numbers_made; /* the rows are there as integers already */
+    uint8_t *numbers; /* room of gpu_decode_input_bytes, for products of integers; NULL: float32 */
+    enum gpu_form form;     /* of these numbers */
+    bool numbers_made;      /* the rows are there in this form already */
     struct gpu_pairs pairs; /* used 0: one matrix for all rows */
     uint32_t n_more;        /* of few rows alone: so many in the same launch */
     struct gpu_product_more more[GPU_PRODUCT_MORE];
@@ -131,9 +134,10 @@ void gpu_product_run(struct CUstream_st *s, const struct gpu_product *p);
 /* Of few rows (decode.cu). */
 enum { GPU_DECODE_ROWS = 8 };
 bool gpu_decode_by_integers(int dtype);
-enum gpu_form gpu_decode_form(int dtype);
+/* `tensor_cores`: those of capability 8.0 and later. */
+enum gpu_form gpu_decode_form(int dtype, uint32_t rows, bool tensor_cores);
 /* How many rows are made for so many: those past the last are zero. */
-uint32_t gpu_decode_rows(uint32_t rows);
+uint32_t gpu_form_rows(enum gpu_form form, uint32_t rows);
 uint64_t gpu_decode_input_bytes(uint32_t inputs, uint32_t rows);
 bool gpu_decode_fits(const struct gpu_product *p);
 /* Pairs by integers; numbers are of each row, or of each pair where these have inputs of their own.
@@ -141,6 +145,8 @@ bool gpu_decode_fits(const struct gpu_product *p);
 bool gpu_decode_pairs_fit(const struct gpu_product *p);
 void gpu_decode_pairs_run(struct CUstream_st *s, const struct gpu_product *p);
 void gpu_decode_run(struct CUstream_st *s, const struct gpu_product *p);
+/* Rows that are there as fragments, by tensor cores (decode_tensor.cu). */
+void gpu_decode_tensor_run(struct CUstream_st *s, const struct gpu_product *p);
 
 /* ---- mixtures of experts ---- */
 

@@ -167,7 +167,7 @@ static struct cuda_form form_of(const struct cuda_stream *s, const struct cuda_w
         f.form = half_is_bf16(s->device, w->dtype) ? GPU_FORM_BF16 : GPU_FORM_F16;
         f.room_bytes = room_of(s->device, w->dtype, p->inputs, p->outputs, p->rows).bytes;
     } else if (!w->f32 && !p->turned && p->rows <= GPU_DECODE_ROWS) {
-        f.form = gpu_decode_form(p->dtype);
+        f.form = gpu_decode_form(p->dtype, p->rows, s->device->facts.major >= 8);
         f.room_bytes = gpu_decode_input_bytes(p->inputs, GPU_DECODE_ROWS);
     }
     return f;
@@ -193,6 +193,7 @@ void cuda_matmul_run(struct cuda_stream *s, const struct cuda_op *op, const stru
     if (form.form == GPU_FORM_F16 || form.form == GPU_FORM_BF16) {
         halves_run(s, w, &p, there);
     } else {
+        p.form = form.form;
         p.numbers = form.form != GPU_FORM_NONE ? s->scratch.device : NULL;
         p.numbers_made = there;
         gpu_product_run(s->stream, &p);
@@ -252,6 +253,7 @@ int cuda_matmuls_run(struct cuda_stream *s, const struct op_call *const *calls, 
     struct gpu_product p = product_of_call(calls[0]);
     const struct cuda_form form = form_of(s, w, &p);
     bool there = cuda_form_is_there(s, &form);
+    p.form = form.form;
     p.numbers = form.form != GPU_FORM_NONE ? s->scratch.device : NULL;
     p.numbers_made = there;
     if (form.form != GPU_FORM_NONE && !p.numbers && !there)

@@ -4,6 +4,44 @@
 
 #include "agent/backend/cuda/kernels.h"
 
+/* ---- several matrices ---- */
+
+/* That of a block, and which of its blocks it is. */
+struct decode_place {
+    const uint8_t *weight;
+    uint32_t outputs, block;
+    gpu_rows addend, out;
+    const float *bias;
+};
+
+/* EACH: outputs of a block. */
+template <uint32_t EACH>
+static __device__ __forceinline__ decode_place place_find(const gpu_product &p)
+{
+    decode_place at = {p.weight, p.outputs, blockIdx.x, p.addend, p.out, p.bias};
+    uint32_t before = (p.outputs + EACH - 1) / EACH;
+#pragma unroll
+    for (uint32_t i = 0; i < GPU_PRODUCT_MORE; i++) {
+        if (i >= p.n_more || blockIdx.x < before)
+            break;
+        at = {p.more[i].weight, p.more[i].outputs, blockIdx.x - before,
+              p.more[i].addend, p.more[i].out,     p.more[i].bias};
+        before += (p.more[i].outputs + EACH - 1) / EACH;
+    }
+    return at;
+}
+
+/* Of all its matrices. */
+static inline unsigned place_blocks(const gpu_product &p, uint32_t each)
+{
+    unsigned n = blocks_for(p.outputs, each);
+    for (uint32_t i = 0; i < p.n_more; i++)
+        n += blocks_for(p.more[i].outputs, each);
+    return n;
+}
+
+/* ---- pairs ---- */
+
 /* Where a pair of a row and one of its matrices has its parts. */
 struct gpu_pair {
     const uint8_t *weight;

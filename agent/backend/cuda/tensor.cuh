@@ -38,6 +38,52 @@ static __device__ __forceinline__ void tensor_multiply(float *sums, const unsign
 #endif
 }
 
+/* Signed bytes, four in a register (Ampere and later): of 16 x 32 by 32 x 8 lane l has of the first
+ * matrix rows l / 4 and l / 4 + 8 at columns l % 4 * 4 and the next three, then 16 columns on; of
+ * the second column l / 4 at these rows; of the result what it has of that of f16. */
+#if defined(CUDA_ON_CPU) || __CUDA_ARCH__ >= 800
+#define TENSOR_BYTES 1
+#endif
+
+/* a · b, added to `begin`; UNSIGNED: the bytes of a have no sign. */
+template <bool UNSIGNED>
+static __device__ __forceinline__ void
+tensor_multiply_bytes(int *out, const unsigned *a, unsigned b0, unsigned b1, const int *begin)
+{
+#if defined(CUDA_ON_CPU)
+    cuda_on_cpu_tensor_multiply_bytes(out, a, b0, b1, begin, {32, UNSIGNED});
+#elif defined(TENSOR_BYTES)
+    if (UNSIGNED)
+        asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0, %1, %2, %3}, "
+                     "{%4, %5, %6, %7}, {%8, %9}, {%10, %11, %12, %13};"
+                     : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "r"(begin[0]),
+                       "r"(begin[1]), "r"(begin[2]), "r"(begin[3]));
+    else
+        asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, "
+                     "{%4, %5, %6, %7}, {%8, %9}, {%10, %11, %12, %13};"
+                     : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "r"(begin[0]),
+                       "r"(begin[1]), "r"(begin[2]), "r"(begin[3]));
+#endif
+}
+
+/* The same of the first 16 columns: a[0], a[1] and b. */
+static __device__ __forceinline__ void tensor_multiply_16_bytes(int *out, const unsigned *a,
+                                                                unsigned b, const int *begin)
+{
+#if defined(CUDA_ON_CPU)
+    const unsigned both[4] = {a[0], a[1], 0, 0};
+    cuda_on_cpu_tensor_multiply_bytes(out, both, b, 0, begin, {16, false});
+#elif defined(TENSOR_BYTES)
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5}, "
+                 "{%6}, {%7, %8, %9, %10};"
+                 : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(b), "r"(begin[0]), "r"(begin[1]), "r"(begin[2]),
+                   "r"(begin[3]));
+#endif
+}
+
 /* Four matrices of 8 x 8 f16 from shared memory: lanes 8 i to 8 i + 7 say where the rows of matrix
  * i are. Lane l gets of each row l / 4 at columns l % 4 * 2 and the next; turned: column l / 4 at
  * these rows. */

@@ -36,13 +36,21 @@ static inline const struct plugin *plugin_open(void)
     return p;
 }
 
-/* Of the plugin that is loaded. */
+/* Of the plugin that is loaded; NULL: it has none, since it is no stand-in but runs on a GPU. */
+static inline void *plugin_symbol(const char *name)
+{
+    void *object = dlopen(getenv("HP_CUDA_PLUGIN"), RTLD_NOW | RTLD_NOLOAD),
+         *symbol = object ? dlsym(object, name) : NULL;
+    assert_non_null(object);
+    dlclose(object);
+    return symbol;
+}
+
+/* Of the stand-in, which is what runs. */
 static inline void *standin_symbol(const char *name)
 {
-    void *object = dlopen(standin_path("libhp-cuda.so"), RTLD_NOW | RTLD_NOLOAD),
-         *symbol = object ? dlsym(object, name) : NULL;
+    void *symbol = plugin_symbol(name);
     assert_non_null(symbol);
-    dlclose(object);
     return symbol;
 }
 

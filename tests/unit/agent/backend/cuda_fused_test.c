@@ -6,8 +6,9 @@ enum { WIDTH = 64, VALUES = 9, OPS_MOST = 16, ROWS_MOST = 17, POOL_PAGES = 2, AN
 
 struct fused_op {
     enum op_kind kind;
-    int in[OP_INPUTS_MAX], n_inputs, out;
+    int in[OP_INPUTS_MAX], n_inputs, out; /* with OTHER a product by the matrix of another format */
 };
+enum { OTHER = 16 };
 struct fused_case {
     const char *what;
     struct fused_op ops[OPS_MOST];
@@ -27,14 +28,21 @@ struct fused_bench {
     struct device *device;
     const struct backend *backend;
     struct stream *stream;
-    struct weight matrix, norm, bias;
-    const struct weight *list[3][OP_WEIGHTS_MAX]; /* of a product, an RMS norm, a layer norm */
-    struct device_weight *loaded[3];
+    struct weight matrix, norm, bias, other;
+    const struct weight *list[4][OP_WEIGHTS_MAX]; /* of a product, an RMS norm, a layer norm, the
+                                                     other product */
+    struct device_weight *loaded[4];
     struct memory values[VALUES];
     struct kv_group kv;
-    uint8_t bytes[WIDTH * WIDTH * 4];
+    uint8_t bytes[2][WIDTH * WIDTH * 4];
     float *numbers;
 };
+
+/* Another one, whose rows are as many bytes where there is such a one. */
+static enum dtype dtype_beside(enum dtype t)
+{
+    return t == DTYPE_Q8_0 ? DTYPE_Q4_0 : t == DTYPE_BF16 ? DTYPE_F16 : t;
+}
 
 /* Values end where their rows do. */
 static void bench_init(struct fused_bench *s, struct device *d, enum dtype dtype, uint32_t rows)
@@ -43,15 +51,17 @@ static void bench_init(struct fused_bench *s, struct device *d, enum dtype dtype
     struct err e = {0};
     *s = (struct fused_bench){.device = d, .backend = d->backend};
     s->numbers = op_random(2 * WIDTH, 9, 1);
-    s->matrix = weight_make(dtype, values, WIDTH, WIDTH, s->bytes);
+    s->matrix = weight_make(dtype, values, WIDTH, WIDTH, s->bytes[0]);
+    s->other = weight_make(dtype_beside(dtype), values, WIDTH, WIDTH, s->bytes[1]);
     s->norm = vector_make(s->numbers, WIDTH);
     s->bias = vector_make(s->numbers + WIDTH, WIDTH);
     s->list[0][0] = &s->matrix;
     s->list[1][0] = s->list[2][0] = &s->norm;
     s->list[2][1] = &s->bias;
-    const struct weight *all[] = {&s->matrix, &s->norm, &s->bias};
-    for (int i = 0; i < 3; i++)
-        assert_int_equal(s->backend->weight_load(d, all[i], i ? WEIGHT_VECTOR : WEIGHT_MATMUL,
+    s->list[3][0] = &s->other;
+    const struct weight *all[] = {&s->matrix, &s->norm, &s->bias, &s->other};
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(s->backend->weight_load(d, all[i], i % 3 ? WEIGHT_VECTOR : WEIGHT_MATMUL,
                                                  false, &s->loaded[i], &e),
                          0);
     for (int i = 0; i < VALUES; i++)
@@ -69,7 +79,7 @@ static void bench_init(struct fused_bench *s, struct device *d, enum dtype dtype
 
 static void bench_fini(struct fused_bench *s)
 {
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 4; i++)
         s->backend->weight_free(s->device, &s->loaded[i]);
     for (int i = 0; i < VALUES; i++)
         s->backend->memory_release(s->device, &s->values[i]);
@@ -81,7 +91,7 @@ static void bench_fini(struct fused_bench *s)
 static struct graph_op graph_op_of(struct fused_bench *s, const struct fused_op *o)
 {
     struct graph_op op = {.kind = o->kind, .n_inputs = o->n_inputs};
-    int list = o->kind == OP_MATMUL ? 0 : o->kind == OP_RMS_NORM ? 1 : 2;
+    int list = o->kind == OP_MATMUL ? o->out / OTHER * 3 : o->kind == OP_RMS_NORM ? 1 : 2;
     if (o->kind == OP_MATMUL || o->kind == OP_RMS_NORM || o->kind == OP_LAYER_NORM) {
         op.weights = s->list[list];
         op.n_weights = list == 2 ? 2 : 1;
@@ -113,10 +123,7 @@ static void values_copy(struct fused_bench *s, uint32_t rows, float (*host)[ROWS
 static uint64_t launches(void)
 {
     uint64_t (*count)(void) = NULL;
-    void *object = dlopen(getenv("HP_CUDA_PLUGIN"), RTLD_NOW | RTLD_NOLOAD);
-    assert_non_null(object);
-    *(void **)&count = dlsym(object, "cuda_on_cpu_launches");
-    dlclose(object);
+    *(void **)&count = plugin_symbol("cuda_on_cpu_launches");
     return count ? count() : 0;
 }
 
@@ -139,13 +146,13 @@ static int case_run(struct fused_bench *s, const struct fused_case *c, uint32_t 
         ops[i] = graph_op_of(s, o);
         struct op_request request = {.op = &ops[i]};
         for (int k = 0; k < ops[i].n_weights; k++)
-            request.weights[k] = s->loaded[o->kind == OP_MATMUL ? 0 : 1 + k];
+            request.weights[k] = s->loaded[o->kind == OP_MATMUL ? o->out / OTHER * 3 : 1 + k];
         n += n == 1;
         struct op_call *call = &calls[n++];
         assert_int_equal(s->backend->op_prepare(s->device, &request, &call->op, &e), 0);
         for (int k = 0; k < o->n_inputs; k++)
             call->inputs[k] = tensor_rows(s->values[o->in[k]], DTYPE_F32, rows, WIDTH);
-        call->out = tensor_rows(s->values[o->out], DTYPE_F32, rows, WIDTH);
+        call->out = tensor_rows(s->values[o->out % OTHER], DTYPE_F32, rows, WIDTH);
     }
     for (uint64_t turn = 0; turn < 2; turn++) {
         for (int i = 0; i < VALUES; i++) {
@@ -333,10 +340,27 @@ TEST(operators_together_are_those_one_by_one)
         cases_compare(cases, sizeof cases / sizeof *cases, shapes[i].dtype, shapes[i].rows);
 }
 
+TEST(products_of_two_formats_are_launches_of_their_own)
+{
+    static const struct fused_case cases[] = {{"products in two formats",
+                                               {{OP_RMS_NORM, {0}, 1, 1},
+                                                {OP_MATMUL, {1}, 1, 2},
+                                                {OP_MATMUL, {1}, 1, 3 | OTHER},
+                                                {OP_MATMUL, {1}, 1, 4}},
+                                               3,
+                                               0,
+                                               0,
+                                               0}};
+    cases_compare(cases, 1, DTYPE_Q8_0, 1);
+    cases_compare(cases, 1, DTYPE_Q8_0, 3);
+    cases_compare(cases, 1, DTYPE_BF16, 2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(operators_together_are_those_one_by_one),
+        cmocka_unit_test(products_of_two_formats_are_launches_of_their_own),
     };
     return cmocka_run_group_tests_name("cuda_fused", tests, NULL, NULL);
 }

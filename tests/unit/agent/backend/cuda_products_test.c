@@ -118,6 +118,58 @@ TEST(rows_of_several_pieces_are_added_up)
     device_close(&d);
 }
 
+/* By tensor cores: pieces for each warp and more, a last one that is not whole, outputs past a
+ * block's. */
+TEST(few_rows_of_several_pieces_are_those_of_the_reference)
+{
+    static const struct {
+        size_t rows, outputs, blocks, superblocks;
+        bool adds;
+    } shapes[] = {{8, 17, 8 * 13 + 3, 14, false},
+                  {2, 16, 8 * 4, 4, true},
+                  {5, 33, 8 + 1, 3, true},
+                  {7, 5, 1, 1, false}};
+    struct device *d = cuda_open(0);
+    for (size_t i = 0; i < QUANTISED; i++)
+        for (size_t k = 0; k < sizeof shapes / sizeof *shapes; k++) {
+            bool super = dtype_info(quantised[i])->block_elements == SUPERBLOCK_ELEMENTS;
+            const struct few_rows_case p = {quantised[i], shapes[k].rows,
+                                            super ? shapes[k].superblocks * SUPERBLOCK_ELEMENTS
+                                                  : shapes[k].blocks * 32,
+                                            shapes[k].outputs, shapes[k].adds};
+            float *x = whole_numbers(p.rows * (p.inputs > p.outputs ? p.inputs : p.outputs), k + 1);
+            product_compare(d, &p, x, false, 2e-6);
+            free(x);
+        }
+    device_close(&d);
+}
+
+/* Turing has tensor cores for f16, and none that are used for bytes. */
+TEST(few_rows_without_tensor_cores_are_those_of_the_reference)
+{
+    static const size_t rows[] = {3, 8};
+    void (*restart)(void) = NULL;
+    plugin_open();
+    *(void **)&restart = plugin_symbol("cuda_on_cpu_restart");
+    if (!restart)
+        return; /* a GPU is what it is */
+    setenv("CUDA_ON_CPU", "capability=75", 1);
+    restart();
+    struct device *d = cuda_open(0);
+    for (size_t i = 0; i < QUANTISED; i++)
+        for (size_t k = 0; k < 2; k++) {
+            bool super = dtype_info(quantised[i])->block_elements == SUPERBLOCK_ELEMENTS;
+            const struct few_rows_case p = {quantised[i], rows[k], super ? 256 * 9 : 32 * 67, 9,
+                                            k == 0};
+            float *x = whole_numbers(p.rows * p.inputs, k + 1);
+            product_compare(d, &p, x, false, 2e-6);
+            free(x);
+        }
+    device_close(&d);
+    unsetenv("CUDA_ON_CPU");
+    restart();
+}
+
 TEST(integers_lose_little_of_any_numbers)
 {
     struct device *d = cuda_open(0);
@@ -307,6 +359,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(few_rows_by_integers_are_those_of_the_reference),
         cmocka_unit_test(rows_of_several_pieces_are_added_up),
+        cmocka_unit_test(few_rows_of_several_pieces_are_those_of_the_reference),
+        cmocka_unit_test(few_rows_without_tensor_cores_are_those_of_the_reference),
         cmocka_unit_test(integers_lose_little_of_any_numbers),
         cmocka_unit_test(few_rows_in_float32_are_those_of_the_reference),
         cmocka_unit_test(many_rows_as_halves_are_those_of_the_reference),
