@@ -7,6 +7,8 @@
  *     kernels [LEVEL [FORMAT ..]]     all of avx512_bf16, avx512, avx_vnni and avx2, and all
  * formats, or those
  */
+#include "agent/backend/cpu/kernels.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -226,28 +228,30 @@ static void bench_level(const struct bench_wish *wish, const char *kernels, doub
     device_close(&d);
 }
 
-static bool wish_wants(const struct bench_wish *wish, const char *level)
+/* Wanted, and there on this CPU. */
+static bool wish_takes(const struct bench_wish *wish, const char *level)
 {
-    return !wish->level || strcmp(wish->level, level) == 0;
+    const struct cpu_kernels *kernels;
+    struct err e = {0};
+    return (!wish->level || strcmp(wish->level, level) == 0) &&
+           kernels_choose(level, &kernels, &e) == 0;
 }
 
 int main(int argc, char **argv)
 {
     struct bench_wish wish = {argc > 1 ? argv[1] : NULL, argv + 2, argc > 2 ? argc - 2 : 0};
     double memory = memory_bytes_per_s().best;
-    __builtin_cpu_init();
     printf("memory is read at %.1f GB/s; products of %d rows by %d inputs, and of one row by "
            "%d outputs\n",
            memory * 1e-9, ROWS, INPUTS, LARGE_OUTPUTS);
-    if (__builtin_cpu_supports("avx512bf16") && wish_wants(&wish, "avx512_bf16"))
+    if (wish_takes(&wish, "avx512_bf16"))
         bench_level(&wish, "avx512_bf16", best_of(peak_bf16), best_of(peak_vnni), memory, false);
-    if (__builtin_cpu_supports("avx512vnni") && wish_wants(&wish, "avx512"))
+    if (wish_takes(&wish, "avx512"))
         for (int f32 = 0; f32 < 2; f32++)
             bench_level(&wish, "avx512", best_of(peak_avx512), best_of(peak_vnni), memory, f32);
-    if (has_avx_vnni() && wish_wants(&wish, "avx_vnni"))
+    if (wish_takes(&wish, "avx_vnni"))
         bench_level(&wish, "avx_vnni", best_of(peak_avx2), best_of(peak_avx_vnni), memory, false);
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-        wish_wants(&wish, "avx2"))
+    if (wish_takes(&wish, "avx2"))
         for (int f32 = 0; f32 < 2; f32++)
             bench_level(&wish, "avx2", best_of(peak_avx2), best_of(peak_avx2), memory, f32);
     return 0;

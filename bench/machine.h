@@ -4,8 +4,8 @@
 #ifndef HP_BENCH_MACHINE_H
 #define HP_BENCH_MACHINE_H
 
-#include <cpuid.h>
 #include <immintrin.h>
+#include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -55,13 +55,6 @@ __attribute__((target("avx512f,avx512vnni"))) static inline double peak_vnni(voi
     for (int i = 1; i < CHAINS; i++)
         sums[0] = _mm512_add_epi32(sums[0], sums[i]);
     return _mm512_reduce_add_epi32(sums[0]) == 1 ? 0 : 128.0 * CHAINS * TURNS / took;
-}
-
-static inline bool has_avx_vnni(void)
-{
-    unsigned a, b, c, d;
-    return __builtin_cpu_supports("avx2") && __get_cpuid_count(7, 1, &a, &b, &c, &d) &&
-           (a >> 4 & 1);
 }
 
 /* The same in vectors of 256 bits. */
@@ -137,30 +130,47 @@ struct memory_speed {
     double best, median;
 };
 
-/* From huge pages far beyond any cache. */
-__attribute__((target("avx2"))) static inline struct memory_speed memory_bytes_per_s(void)
+#define MEMORY_READ_BYTES ((size_t)1 << 30) /* far beyond any cache */
+
+/* Huge pages, all written; free() ends them. NULL: no memory. */
+static inline void *memory_room(void)
 {
-    size_t bytes = (size_t)1 << 30;
-    __m256i *from = aligned_alloc((size_t)2 << 20, bytes);
-    double speeds[ROUNDS];
-    if (!from)
-        return (struct memory_speed){0};
-    madvise(from, bytes, MADV_HUGEPAGE);
-    memset(from, 1, bytes);
-    for (int i = 0; i < ROUNDS; i++) {
-        __m256i sums[4] = {_mm256_setzero_si256()};
-        double start = seconds();
-        for (size_t at = 0; at < bytes / sizeof *from; at += 4)
-            _Pragma("GCC unroll 4") for (size_t j = 0; j < 4; j++) sums[j] =
-                _mm256_xor_si256(sums[j], _mm256_load_si256(from + at + j));
-        double took = seconds() - start;
-        sums[0] =
-            _mm256_or_si256(_mm256_or_si256(sums[0], sums[1]), _mm256_or_si256(sums[2], sums[3]));
-        speeds[i] = _mm256_testz_si256(sums[0], sums[0]) ? (double)bytes / took : 0;
+    void *from = aligned_alloc((size_t)2 << 20, MEMORY_READ_BYTES);
+    if (from) {
+        madvise(from, MEMORY_READ_BYTES, MADV_HUGEPAGE);
+        memset(from, 1, MEMORY_READ_BYTES);
     }
-    free(from);
+    return from;
+}
+
+/* Seconds of reading the room once; INFINITY where that could not be. */
+__attribute__((target("avx2"))) static inline double memory_read_s(const void *room)
+{
+    const __m256i *from = room;
+    __m256i sums[4] = {_mm256_setzero_si256()};
+    double start = seconds();
+    for (size_t at = 0; from && at < MEMORY_READ_BYTES / sizeof *from; at += 4)
+        _Pragma("GCC unroll 4") for (size_t j = 0; j < 4; j++) sums[j] =
+            _mm256_xor_si256(sums[j], _mm256_load_si256(from + at + j));
+    double took = seconds() - start;
+    sums[0] = _mm256_or_si256(_mm256_or_si256(sums[0], sums[1]), _mm256_or_si256(sums[2], sums[3]));
+    return from && _mm256_testz_si256(sums[0], sums[0]) ? took : INFINITY;
+}
+
+static inline struct memory_speed memory_speed_of(double speeds[ROUNDS])
+{
     qsort(speeds, ROUNDS, sizeof *speeds, by_speed);
     return (struct memory_speed){.best = speeds[ROUNDS - 1], .median = speeds[ROUNDS / 2]};
+}
+
+static inline struct memory_speed memory_bytes_per_s(void)
+{
+    void *room = memory_room();
+    double speeds[ROUNDS];
+    for (int i = 0; i < ROUNDS; i++)
+        speeds[i] = (double)MEMORY_READ_BYTES / memory_read_s(room);
+    free(room);
+    return memory_speed_of(speeds);
 }
 
 /* What this CPU's widest multiply-adds give, and what they multiply; 0 without any. */

@@ -141,29 +141,58 @@ static int orders_do(struct whole_model *p, struct err *e)
 
 /* ---- the machine ---- */
 
-static void *memory_read(void *out)
+/* What cores read at once: all begin a round together, since what one reads while another clears
+ * its pages, or is done, is not what they share. */
+struct memory_reader {
+    pthread_t thread;
+    pthread_barrier_t *begin;
+    double took_s[ROUNDS];
+};
+
+static void *reader_run(void *ctx)
 {
-    *(double *)out = memory_bytes_per_s().median;
+    struct memory_reader *r = ctx;
+    void *room = memory_room();
+    for (int i = 0; i < ROUNDS; i++) {
+        pthread_barrier_wait(r->begin);
+        r->took_s[i] = memory_read_s(room);
+    }
+    free(room);
     return NULL;
 }
 
-/* Side by side, since cores share the memory. */
+/* The median of the rounds; each took as long as its slowest reader. */
+static double read_together_bytes_per_s(int threads)
+{
+    struct memory_reader readers[THREADS];
+    pthread_barrier_t begin;
+    double speeds[ROUNDS];
+    pthread_barrier_init(&begin, NULL, (unsigned)threads);
+    for (int i = 0; i < threads; i++) {
+        readers[i].begin = &begin;
+        if (pthread_create(&readers[i].thread, NULL, reader_run, &readers[i]) != 0) {
+            fprintf(stderr, "peers: no thread for core %d\n", i);
+            exit(1);
+        }
+    }
+    for (int i = 0; i < threads; i++)
+        pthread_join(readers[i].thread, NULL);
+    for (int k = 0; k < ROUNDS; k++) {
+        double longest = 0;
+        for (int i = 0; i < threads; i++)
+            longest = readers[i].took_s[k] > longest ? readers[i].took_s[k] : longest;
+        speeds[k] = threads * (double)MEMORY_READ_BYTES / longest;
+    }
+    return memory_speed_of(speeds).median;
+}
+
 static void machine_print(int threads)
 {
-    pthread_t t[THREADS];
-    double speeds[THREADS], sum = 0;
     const char *of = "float32", *kernels = getenv("HP_BENCH_KERNELS");
     double peak =
         kernels && strncmp(kernels, "avx512", 6) != 0 ? best_of(peak_avx2) : peak_flops_per_s(&of);
-    for (int i = 0; i < threads; i++)
-        if (pthread_create(&t[i], NULL, memory_read, &speeds[i]) != 0)
-            threads = i;
-    for (int i = 0; i < threads; i++) {
-        pthread_join(t[i], NULL);
-        sum += speeds[i];
-    }
     printf("{\"peak_flops_per_s\": %.4g, \"peak_of\": \"%s\", \"read_bytes_per_s\": %.4g}\n", peak,
-           of, sum);
+           of, read_together_bytes_per_s(threads));
 }
 
 int main(int argc, char **argv)
