@@ -1,6 +1,7 @@
 /* Owns copies of layers that other agents run: fetched into the store and left there, so that they
  * are not lost with those. */
 #include "agent/core_int.h"
+#include "model/graph/config.h"
 
 static void copy_report(struct agent_core *c, const struct message_stage_prepare *p,
                         const char *state, const char *text)
@@ -45,7 +46,8 @@ void core_copy_begin(struct agent_core *c, struct message_ref *m)
     if (copy_is_under_way(c, p))
         return;
     if (c->n_copies == AGENT_MAX_COPIES || p->device >= c->n_devices || p->model.size != 32 ||
-        p->first_layer >= p->end_layer || p->end_layer > INT32_MAX) {
+        p->first_layer >= p->end_layer || p->end_layer > INT32_MAX ||
+        p->expert_groups > MODEL_EXPERTS_MAX) {
         copy_report(c, p, "uncopied", "this agent takes no such copy now");
         return;
     }

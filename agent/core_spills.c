@@ -9,13 +9,18 @@ static struct digest stage_identity(const struct core_stage *s)
     const struct message_stage_prepare *p = &s->prepare;
     enum kv_format kv = KV_F16;
     bool f32 = strcmp(p->compute, "f32") == 0;
-    uint32_t words[] = {f32, kv_format_of_word(p->kv, f32, &kv) ? (uint32_t)kv : UINT32_MAX,
-                        (uint32_t)s->wire, (uint32_t)p->first_layer, (uint32_t)p->end_layer};
+    uint32_t words[] = {f32,
+                        kv_format_of_word(p->kv, f32, &kv) ? (uint32_t)kv : UINT32_MAX,
+                        (uint32_t)s->wire,
+                        (uint32_t)p->first_layer,
+                        (uint32_t)p->end_layer,
+                        (uint32_t)p->expert_groups};
+    size_t used = sizeof words - (p->expert_groups > 1 ? 0 : sizeof *words);
     uint8_t all[DIGEST_BYTES + sizeof words] = {0};
     if (p->model.size == DIGEST_BYTES)
         memcpy(all, p->model.data, DIGEST_BYTES);
-    memcpy(all + DIGEST_BYTES, words, sizeof words);
-    return digest_of(all, sizeof all);
+    memcpy(all + DIGEST_BYTES, words, used);
+    return digest_of(all, DIGEST_BYTES + used);
 }
 
 static struct agent_action *spill_act(struct agent_core *c, enum agent_action_kind kind,

@@ -7,6 +7,7 @@
 #include "agent/borders.h"
 #include "agent/core_int.h"
 #include "common/vector.h"
+#include "model/graph/config.h"
 
 /* ---- prepare ---- */
 
@@ -22,6 +23,9 @@ static int prepare_check(const struct agent_core *c, const struct message_stage_
     if (p->first_layer >= p->end_layer || p->end_layer > INT32_MAX)
         return err_set(e, HP_EINVAL, "layers %llu to %llu", (unsigned long long)p->first_layer,
                        (unsigned long long)p->end_layer);
+    if (p->expert_groups > MODEL_EXPERTS_MAX)
+        return err_set(e, HP_EINVAL, "experts in %llu groups: at most %d are known",
+                       (unsigned long long)p->expert_groups, MODEL_EXPERTS_MAX);
     if (strcmp(p->compute, "auto") != 0 && strcmp(p->compute, "f32") != 0)
         return err_set(e, HP_EUNSUPPORTED, "compute \"%s\" is not known; auto and f32 are",
                        p->compute);
@@ -73,8 +77,8 @@ static bool stage_is_adoptable(const struct agent_core *c, const struct core_sta
            have->model.size == p->model.size &&
            memcmp(have->model.data, p->model.data, p->model.size) == 0 &&
            have->first_layer == p->first_layer && have->end_layer == p->end_layer &&
-           strcmp(have->compute, p->compute) == 0 && p->kv_tokens <= s->loaded_kv_tokens &&
-           p->max_sequences <= s->loaded_sequences &&
+           have->expert_groups == p->expert_groups && strcmp(have->compute, p->compute) == 0 &&
+           p->kv_tokens <= s->loaded_kv_tokens && p->max_sequences <= s->loaded_sequences &&
            p->max_batch_tokens <= s->loaded_batch_tokens && have->stands_for <= p->stands_for &&
            have->stands_for >= p->stands_for;
 }

@@ -94,6 +94,7 @@ struct executor_load {
     const struct graph *graph; /* outlives the slot; NULL: the model's. A graph of fixed shape alone
                                   comes without a file */
     int first_layer, end_layer;
+    int expert_groups; /* as model_open_divided has it */
     bool f32, keeps;
     bool kv_given; /* as a stage has it (agent/engine/stage.h) */
     enum kv_format kv;

@@ -237,7 +237,7 @@ static int slot_open(struct load_job *j, struct err *e)
     if (rc == 0 && !l->path && (l->kind == SLOT_STAGE || !l->graph))
         rc = err_set(e, HP_EINVAL, "there is no file to load from");
     if (rc == 0 && l->path)
-        rc = model_open(l->path, &h->model, e);
+        rc = model_open_divided(l->path, l->expert_groups, &h->model, e);
     if (rc < 0)
         return rc;
     h->graph = l->graph ? l->graph : model_graph(h->model);

@@ -196,6 +196,7 @@ void shell_stage_load(struct agent *a, const struct agent_action *act)
                               .path = s->path,
                               .first_layer = (int)p->first_layer,
                               .end_layer = (int)p->end_layer,
+                              .expert_groups = (int)p->expert_groups,
                               .f32 = strcmp(p->compute, "f32") == 0,
                               .keeps = p->keeps,
                               .kv_tokens = p->kv_tokens,

@@ -133,7 +133,7 @@ static int chunks_needed(struct store_job *j, uint8_t **needed, struct err *e)
     struct model *model;
     if (p->share.count > 0)
         return 0;
-    int rc = model_open(store_model_path(j->model), &model, e);
+    int rc = model_open_divided(store_model_path(j->model), (int)p->expert_groups, &model, e);
     if (rc < 0)
         return rc;
     int n_layers = model_graph(model)->n_layers;

@@ -15,7 +15,7 @@ enum coord_action_kind {
     COORD_STORE, /* core.h says when */
     COORD_SEND,  /* bytes to a peer of the control channel; a peer that is gone does not matter */
     COORD_MODEL_OPEN,  /* make the model's heads from `bytes` (the manifest), open it, and call
-                          coord_model_opened */
+                          coord_model_opened with its `key` */
     COORD_MODEL_CLOSE, /* nothing refers to the model any more: close it and remove what
                           COORD_MODEL_OPEN made */
     COORD_FRAME,       /* `frame` to an agent over the data channel; whoever takes it frees it */
@@ -52,7 +52,8 @@ struct coord_action {
     uint64_t number;         /* STORE: of its batch */
     uint64_t ask;            /* SEND: the question to which it is the last, good answer; 0: none */
     bool passes;             /* SEND: it depends on nothing stored */
-    const char *key;         /* STORE; MODEL_*: the id in hex */
+    const char *key;         /* STORE; MODEL_*: what the model is called (model_slots.h) */
+    uint32_t expert_groups;  /* MODEL_OPEN */
     struct coord_work *work; /* WORK */
     struct coord_frame *frame;          /* FRAME */
     uint64_t request;                   /* TOKENS, ROW, SCORES, FINISHED, FAILED */

@@ -32,7 +32,7 @@ struct digest chain_names_root(const struct coord *c, const struct deployment *d
     uint32_t long_from = d->model->facts.long_from;
     char text[ROOT_TEXT], owner[ROOT_TEXT / 2];
     owner_print(c, d, s, owner, sizeof owner);
-    int n = snprintf(text, sizeof text, "chain 1\n%s\n%s\n%s\n%s\n%d\n%s", d->model->id,
+    int n = snprintf(text, sizeof text, "chain 1\n%s\n%s\n%s\n%s\n%d\n%s", d->model->key,
                      deployment_spec_compute(&d->spec), kv_format_word(d->spec.kv),
                      frame_dtype_word(deployment_wire(d)),
                      long_from && s->n_prompt + s->max_tokens > long_from, owner);

@@ -63,7 +63,7 @@ static void action_do(struct coordinator *c, const struct coord_action *a)
         if (e.code == HP_ELINK)
             coord_peer_gone(c->core, a->peer);
         break;
-    case COORD_MODEL_OPEN: coordinator_model_open(c, a->key, a->bytes, a->size); break;
+    case COORD_MODEL_OPEN: coordinator_model_open(c, a); break;
     case COORD_MODEL_CLOSE: coordinator_model_close(c, a->key); break;
     case COORD_FRAME: coordinator_data_post(c, a->frame); break;
     case COORD_WORK: coordinator_work_start(c, a->work); break;

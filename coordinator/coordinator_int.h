@@ -60,8 +60,7 @@ int coordinator_pools_timer_start(struct coordinator *c, struct err *e);
 
 /* Opens a model's heads on another thread; the core hears of it. Closing frees them once no work
  * uses them. */
-void coordinator_model_open(struct coordinator *c, const char *id, const uint8_t *manifest,
-                            size_t size);
+void coordinator_model_open(struct coordinator *c, const struct coord_action *a);
 void coordinator_model_close(struct coordinator *c, const char *id);
 void coordinator_models_free(struct coordinator *c);
 /* Runs a piece of work on another thread; the core gets it back on the loop. */

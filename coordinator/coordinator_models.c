@@ -17,6 +17,7 @@ struct open_job {
     uv_work_t work;
     struct coordinator *owner;
     char id[80], folder[PATH_BYTES + 16];
+    int expert_groups;
     uint8_t *manifest;
     size_t size;
     struct arena arena;
@@ -28,8 +29,12 @@ struct open_job {
 static void open_job_run(uv_work_t *work)
 {
     struct open_job *j = work->data;
-    if (model_heads_open(j->folder, j->id, j->manifest, j->size, &j->arena, &j->model, &j->facts,
-                         &j->failure) < 0)
+    const struct model_heads_order o = {.folder = j->folder,
+                                        .id = j->id,
+                                        .manifest = j->manifest,
+                                        .manifest_size = j->size,
+                                        .expert_groups = j->expert_groups};
+    if (model_heads_open(&o, &j->arena, &j->model, &j->facts, &j->failure) < 0)
         j->model = NULL;
 }
 
@@ -56,23 +61,23 @@ static void open_job_done(uv_work_t *work, int status)
     c->job_ended(c);
 }
 
-void coordinator_model_open(struct coordinator *c, const char *id, const uint8_t *manifest,
-                            size_t size)
+void coordinator_model_open(struct coordinator *c, const struct coord_action *a)
 {
     struct open_job *j = calloc(1, sizeof *j);
-    uint8_t *copy = malloc(size);
+    uint8_t *copy = malloc(a->size);
     struct err e = {0};
     if (!j || !copy) {
         free(j);
         free(copy);
         err_set(&e, HP_ENOMEM, "no memory to open a model");
-        coord_model_opened(c->core, id, NULL, &e);
+        coord_model_opened(c->core, a->key, NULL, &e);
         return;
     }
-    memcpy(copy, manifest, size);
-    *j = (struct open_job){.owner = c, .manifest = copy, .size = size};
+    memcpy(copy, a->bytes, a->size);
+    *j = (struct open_job){
+        .owner = c, .manifest = copy, .size = a->size, .expert_groups = (int)a->expert_groups};
     j->work.data = j;
-    snprintf(j->id, sizeof j->id, "%s", id);
+    snprintf(j->id, sizeof j->id, "%s", a->key);
     snprintf(j->folder, sizeof j->folder, "%s", c->models_dir);
     c->jobs++;
     uv_queue_work(c->loop, &j->work, open_job_run, open_job_done);

@@ -102,12 +102,13 @@ static int deployed_differently(const struct deployment *d, const struct model_s
 {
     struct buffer differ = {0};
     json_t *there = options_of_serving(d->spec.options), *here = options_of_serving(options);
-    if (d->model == model && there && here)
+    bool same = strcmp(d->model->id, model->id) == 0;
+    if (same && there && here)
         options_compare(there, here, &differ);
     json_decref(there);
     json_decref(here);
     err_set(e, HP_EEXIST, "\"%s\" is deployed already%s%s", d->name,
-            d->model != model ? ", of another model" : " with other options: ",
+            !same ? ", of another model" : " with other options: ",
             differ.size ? buffer_cstr(&differ) : "");
     buffer_free(&differ);
     return err_hint(e, "choose another --name, or hpctl undeploy %s first", d->name);
@@ -158,7 +159,7 @@ static int deploy_again(struct coord *c, struct deployment *d, const struct mode
                         uint64_t peer, uint64_t ask, struct deployment_spec *spec, struct err *e)
 {
     bool serving = deployment_serves(d), fixed = serving || d->state == DEPLOYMENT_READY;
-    if (d->model != model || (fixed && !deployed_alike(d, spec->options)))
+    if (strcmp(d->model->id, model->id) != 0 || (fixed && !deployed_alike(d, spec->options)))
         return deployed_differently(d, model, spec->options, e);
     if (serving)
         return deploy_serving(c, d, peer, ask, spec, e);

@@ -274,6 +274,7 @@ json_t *describe_deployment(const struct deployment *d, bool with_plan)
         (json_int_t)d->max_sequences, "sequences_active", (int)d->n_active, "sequences_waiting",
         (int)d->n_waiting, "created_s", (json_int_t)d->created_s, "moved_bytes", (json_int_t)moved,
         "stages", describe_stages(d));
+    json_object_set_new(out, "expert_groups", json_integer(d->model->expert_groups));
     json_object_set_new(out, "task", json_string(d->model->facts.pooling ? "embed" : "generate"));
     json_object_set_new(out, "prompt_tokens", json_integer((json_int_t)d->tokens.prompt));
     json_object_set_new(out, "output_tokens", json_integer((json_int_t)d->tokens.output));

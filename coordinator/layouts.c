@@ -57,8 +57,8 @@ static void layout_store(struct coord *c, const struct model_layout *l)
 
 void layouts_keep(struct coord *c, const struct deployment *d)
 {
-    if (layout_is(layouts_find(c, d->model->id), d))
-        return;
+    if (d->model->expert_groups > 1 || layout_is(layouts_find(c, d->model->id), d))
+        return; /* of a divided model layers have other numbers */
     struct model_layout_stage *stages = calloc((size_t)d->n_stages + 1, sizeof *stages);
     for (int i = 0; stages && i < d->n_stages; i++) {
         stages[i].end_layer = d->stages[i].end_layer;

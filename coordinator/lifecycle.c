@@ -10,6 +10,7 @@
 #include "coordinator/deployment_layout.h"
 #include "coordinator/describe.h"
 #include "coordinator/effects.h"
+#include "coordinator/expert_groups.h"
 #include "coordinator/flapping.h"
 #include "coordinator/hops.h"
 #include "coordinator/keeper_plans.h"
@@ -213,12 +214,15 @@ static int layout_take(struct coord *c, struct deployment *d, const struct stage
     return rc < 0 ? rc : stages_adopt(c, d, NULL, e);
 }
 
-/* 1: it is being planned. Where there is no plan round a broken link, that link has to do. */
+/* 1: it is being planned. Where a mixture's blocks fit no agent, their experts are divided. Where
+ * there is no plan round a broken link, that link has to do. */
 static int layout_plan(struct coord *c, struct deployment *d, struct err *e)
 {
     struct placement p;
     regrowth_wish(d);
     int rc = placement_make(c, d, &p, e);
+    if (rc < 0 && expert_groups_next(c, d, p.has_room))
+        return 1;
     if (rc < 0 && d->served && deployment_layout_usable(c, d->served))
         return layout_take(c, d, d->served, e);
     if (rc < 0 && flapping_left_out(c, d)) { /* it does not go without: at once with all */
@@ -466,11 +470,8 @@ static void step_broken(struct coord *c, struct deployment *d)
 {
     if (!d->until_ns || coord_now(c) < d->until_ns || neighbour_leaves(c, d))
         return;
-    struct model_slot *same;
-    struct err ignored;
     if (!d->model->open) /* tried again; the failure of the last time is forgotten */
-        model_slot_use(c, (struct pack_span){d->model->manifest, d->model->manifest_size}, &same,
-                       &ignored);
+        model_slot_divided(c, d->model, d->model->expert_groups);
     lifecycle_move(c, d, DEPLOYMENT_PLANNED);
 }
 

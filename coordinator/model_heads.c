@@ -281,7 +281,29 @@ static uint32_t (*kv_before_list(const struct graph *g, struct arena *arena))[MO
     return before;
 }
 
-static int facts_fill(struct model *m, struct arena *arena, struct model_facts *facts,
+static double part_share(const struct graph *g, int layer)
+{
+    const struct graph_layer *l = &g->layers[layer];
+    double bytes = 0;
+    for (int i = layer - l->part; i < layer - l->part + l->n_parts; i++)
+        bytes += (double)g->layers[i].param_bytes;
+    return l->whole_class && bytes > 0 ? (double)l->param_bytes / bytes : 1;
+}
+
+/* NULL: no memory. */
+static const struct layer_part *parts_list(const struct graph *g, struct arena *arena)
+{
+    struct layer_part *parts = arena_alloc(arena, (size_t)g->n_layers, sizeof *parts);
+    for (int i = 0, whole = -1; parts && i < g->n_layers; i++) {
+        const struct graph_layer *l = &g->layers[i];
+        whole += l->part == 0;
+        parts[i] = (struct layer_part){whole, l->whole_class ? l->whole_class : l->class_name,
+                                       part_share(g, i)};
+    }
+    return parts;
+}
+
+static int facts_fill(struct model *m, bool divided, struct arena *arena, struct model_facts *facts,
                       struct err *e)
 {
     const struct graph *g = model_graph(m);
@@ -294,7 +316,8 @@ static int facts_fill(struct model *m, struct arena *arena, struct model_facts *
     struct layer_facts *layers = arena_alloc(arena, (size_t)g->n_layers, sizeof *layers);
     struct pack_list *borders = borders_list(g, arena);
     const char *const *needs = needs_list(g, arena);
-    if (!layers || !borders || !needs)
+    const struct layer_part *parts = divided ? parts_list(g, arena) : NULL;
+    if (!layers || !borders || !needs || (divided && !parts))
         return err_set(e, HP_ENOMEM, "no memory for %d layers", g->n_layers);
     for (int i = 0; i < g->n_layers; i++) {
         const struct graph_layer *l = &g->layers[i];
@@ -319,6 +342,7 @@ static int facts_fill(struct model *m, struct arena *arena, struct model_facts *
         .workspace_bytes_per_token = workspace,
         .architecture = config->architecture,
         .layers = layers,
+        .parts = parts,
         .needs = needs,
         .borders = borders,
         .kv_before = kv_before_list(g, arena),
@@ -338,24 +362,23 @@ static int facts_fill(struct model *m, struct arena *arena, struct model_facts *
     return 0;
 }
 
-int model_heads_open(const char *folder, const char *id, const uint8_t *manifest, size_t size,
-                     struct arena *arena, struct model **out, struct model_facts *facts,
-                     struct err *e)
+int model_heads_open(const struct model_heads_order *o, struct arena *arena, struct model **out,
+                     struct model_facts *facts, struct err *e)
 {
     struct arena decoded = {0};
     struct manifest m;
     struct model *model = NULL;
     char path[PATH_BYTES];
-    int rc = manifest_decode(manifest, size, &decoded, &m, e);
+    int rc = manifest_decode(o->manifest, o->manifest_size, &decoded, &m, e);
     if (rc == 0 && m.files.count == 0)
         rc = err_set(e, HP_EPARSE, "the manifest names no file");
-    if (rc == 0 && (rc = heads_make(folder, id, &m, e)) == 0) {
+    if (rc == 0 && (rc = heads_make(o->folder, o->id, &m, e)) == 0) {
         if (m.folder)
-            snprintf(path, sizeof path, "%s/%s/files", folder, id);
+            snprintf(path, sizeof path, "%s/%s/files", o->folder, o->id);
         else
-            rc = file_path(folder, id, &m, 0, path, e);
-        rc = rc < 0 ? rc : model_open(path, &model, e);
-        if (rc == 0 && (rc = facts_fill(model, arena, facts, e)) < 0)
+            rc = file_path(o->folder, o->id, &m, 0, path, e);
+        rc = rc < 0 ? rc : model_open_divided(path, o->expert_groups, &model, e);
+        if (rc == 0 && (rc = facts_fill(model, o->expert_groups > 1, arena, facts, e)) < 0)
             model_close(&model);
         if (rc < 0)
             err_rename(e, path, m.name);

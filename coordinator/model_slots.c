@@ -1,5 +1,6 @@
 #include "coordinator/model_slots.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,15 +19,15 @@ static void model_slot_free(struct model_slot *m)
     free(m);
 }
 
-struct model_slot *model_slot_find(struct coord *c, const char *id)
+struct model_slot *model_slot_find(struct coord *c, const char *key)
 {
     for (size_t i = 0; i < c->n_models; i++)
-        if (strcmp(c->models[i]->id, id) == 0)
+        if (strcmp(c->models[i]->key, key) == 0)
             return c->models[i];
     return NULL;
 }
 
-static int model_slot_add(struct coord *c, const char *id, const char *name,
+static int model_slot_add(struct coord *c, const char *id, uint32_t expert_groups, const char *name,
                           struct pack_span manifest, struct model_slot **out, struct err *e)
 {
     struct model_slot *m = calloc(1, sizeof *m);
@@ -39,8 +40,13 @@ static int model_slot_add(struct coord *c, const char *id, const char *name,
     memcpy(copy, manifest.data, manifest.size);
     m->manifest = copy;
     m->manifest_size = manifest.size;
+    m->expert_groups = expert_groups;
     utf8_copy(m->id, sizeof m->id, id);
     utf8_copy(m->name, sizeof m->name, name);
+    if (expert_groups > 1)
+        snprintf(m->key, sizeof m->key, "%s.%u", id, expert_groups);
+    else
+        utf8_copy(m->key, sizeof m->key, id);
     *out = m;
     return 0;
 }
@@ -51,7 +57,8 @@ static void model_slot_open(struct coord *c, struct model_slot *m)
     m->failure.code = 0;
     struct coord_action *a = effects_add(c, COORD_MODEL_OPEN, m->manifest, m->manifest_size);
     if (a) {
-        a->key = m->id;
+        a->key = m->key;
+        a->expert_groups = m->expert_groups;
         return;
     }
     m->opening = false;
@@ -70,7 +77,7 @@ int model_slot_use(struct coord *c, struct pack_span manifest, struct model_slot
         struct manifest decoded;
         int rc = manifest_decode(manifest.data, manifest.size, &arena, &decoded, e);
         if (rc == 0)
-            rc = model_slot_add(c, id, decoded.name, manifest, out, e);
+            rc = model_slot_add(c, id, 1, decoded.name, manifest, out, e);
         arena_free(&arena);
         if (rc < 0)
             return rc;
@@ -80,6 +87,31 @@ int model_slot_use(struct coord *c, struct pack_span manifest, struct model_slot
     if (!(*out)->open && !(*out)->opening)
         model_slot_open(c, *out);
     return 0;
+}
+
+struct model_slot *model_slot_divided(struct coord *c, const struct model_slot *m,
+                                      uint32_t expert_groups)
+{
+    char key[MODEL_SLOT_KEY];
+    struct err ignored;
+    snprintf(key, sizeof key, expert_groups > 1 ? "%s.%u" : "%s", m->id, expert_groups);
+    struct model_slot *found = model_slot_find(c, key);
+    if (!found &&
+        model_slot_add(c, m->id, expert_groups, m->name,
+                       (struct pack_span){m->manifest, m->manifest_size}, &found, &ignored) < 0)
+        return NULL;
+    if (!found->open && !found->opening)
+        model_slot_open(c, found);
+    return found;
+}
+
+int model_slot_experts(const struct model_slot *m)
+{
+    enum { EXACT_MOST = 256 }; /* numbers up to this one are the same as bf16 */
+    int most = 0;
+    for (int i = 0; i < m->facts.n_layers; i++)
+        most = m->facts.layers[i].experts > most ? m->facts.layers[i].experts : most;
+    return most > EXACT_MOST ? 0 : most;
 }
 
 static int borders_copy(struct model_slot *m, const struct model_facts *facts)
@@ -113,6 +145,17 @@ static int needs_copy(struct model_slot *m, const char *const *needs)
     return own ? 0 : HP_ENOMEM;
 }
 
+static int parts_copy(struct model_slot *m, const struct model_facts *facts)
+{
+    struct layer_part *parts =
+        arena_memdup(&m->arena, facts->parts, (size_t)facts->n_layers * sizeof *parts);
+    for (int i = 0; parts && i < facts->n_layers; i++)
+        if (!(parts[i].class_name = arena_strdup(&m->arena, parts[i].class_name)))
+            return HP_ENOMEM;
+    m->facts.parts = parts;
+    return parts ? 0 : HP_ENOMEM;
+}
+
 static int model_slot_fill(struct model_slot *m, const struct model_facts *facts)
 {
     m->facts = *facts;
@@ -130,7 +173,8 @@ static int model_slot_fill(struct model_slot *m, const struct model_facts *facts
             return HP_ENOMEM;
     }
     m->facts.layers = layers;
-    if (facts->needs && needs_copy(m, facts->needs) < 0)
+    if ((facts->needs && needs_copy(m, facts->needs) < 0) ||
+        (facts->parts && parts_copy(m, facts) < 0))
         return HP_ENOMEM;
     if (facts->kv_before && !(m->facts.kv_before = arena_memdup(&m->arena, facts->kv_before,
                                                                 ((size_t)facts->n_layers + 1) *
@@ -139,10 +183,10 @@ static int model_slot_fill(struct model_slot *m, const struct model_facts *facts
     return facts->borders ? borders_copy(m, facts) : 0;
 }
 
-bool model_slots_opened(struct coord *c, const char *id, const struct model_facts *facts,
+bool model_slots_opened(struct coord *c, const char *key, const struct model_facts *facts,
                         const struct err *why)
 {
-    struct model_slot *m = model_slot_find(c, id);
+    struct model_slot *m = model_slot_find(c, key);
     if (!m)
         return false;
     m->opening = false;
@@ -171,21 +215,29 @@ void model_slots_free(struct coord *c)
     free(c->models);
 }
 
+/* A divided model is made of the whole one, which the store has. */
+static bool model_slot_is_used(const struct coord *c, const struct model_slot *m)
+{
+    bool used = m->opening || m->users;
+    for (size_t k = 0; k < c->n_deployments; k++)
+        used = used || c->deployments[k]->model == m ||
+               (m->expert_groups == 1 && strcmp(c->deployments[k]->model->id, m->id) == 0);
+    return used;
+}
+
 void model_slots_sweep(struct coord *c)
 {
     for (size_t i = c->n_models; i-- > 0;) {
         struct model_slot *m = c->models[i];
-        bool used = m->opening || m->users;
-        for (size_t k = 0; k < c->n_deployments; k++)
-            used = used || c->deployments[k]->model == m;
-        if (used)
+        if (model_slot_is_used(c, m))
             continue;
-        char *id = arena_strdup(effects_arena(c), m->id);
-        struct coord_action *a = id ? effects_add(c, COORD_MODEL_CLOSE, NULL, 0) : NULL;
+        char *key = arena_strdup(effects_arena(c), m->key);
+        struct coord_action *a = key ? effects_add(c, COORD_MODEL_CLOSE, NULL, 0) : NULL;
         if (!a)
             continue; /* the next sweep finds it */
-        a->key = id;
-        effects_forget(c, "model", id);
+        a->key = key;
+        if (m->expert_groups == 1)
+            effects_forget(c, "model", key);
         model_slot_free(m);
         vector_remove(c->models, c->n_models, i);
     }

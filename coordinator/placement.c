@@ -72,7 +72,7 @@ void placement_cancel(struct deployment *d)
 static void last_read(const struct coord *c, struct placement_job *p, const struct deployment *d)
 {
     const struct model_layout *last = layouts_find(c, d->model->id);
-    int n = last ? last->n_stages : 0;
+    int n = last && d->model->expert_groups <= 1 ? last->n_stages : 0;
     p->last_devices = n ? arena_alloc(&p->arena, (size_t)n, sizeof *p->last_devices) : NULL;
     p->last_ends = n ? arena_alloc(&p->arena, (size_t)n, sizeof *p->last_ends) : NULL;
     for (int i = 0; p->last_devices && p->last_ends && i < n; i++) {
@@ -310,6 +310,7 @@ static int placing_take(struct coord *c, struct deployment *d, struct placement 
         placement_free(out);
     bool again =
         changed && (d->outdated < OUTDATED_LIMIT || (rc == 0 && !placement_usable(c, d, out)));
+    out->has_room = !again && rc == HP_EINFEASIBLE && p->has_room && !p->paced && !p->planned;
     placing_free(p);
     if (!again) {
         d->outdated = 0;

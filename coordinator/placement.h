@@ -40,6 +40,8 @@ struct placement {
      * new ones by one yardstick. */
     struct placement_forecast before, after;
     double answer_tokens;
+    bool has_room; /* of a plan that there is not: the devices together have the room, and no cut
+                      between layers fits each of them */
 };
 void placement_free(struct placement *p);
 

@@ -49,6 +49,7 @@ struct placement_job {
     uint32_t width, vocabulary;
     bool paced; /* all of them: they count the bytes of what they stand for, and nothing beside */
     /* the result */
+    bool has_room; /* there is no plan, though the devices together have the room */
     int status;
     struct err error;
     struct pipeline_answer answer;
@@ -105,6 +106,8 @@ int placing_ask(struct placement_job *p, uint64_t context, uint64_t sequences, i
 /* The tokens of the prompt that is planned for, where nobody said: PLACEMENT_TOKENS, or fewer in a
  * short context. */
 int placing_tokens(uint64_t context);
+/* Whether the devices that may be used have room together for the model with one context. */
+bool placing_has_room(const struct placement_job *p, uint64_t context);
 /* HP_EINFEASIBLE: says how many bytes are missing where, and which context would fit. */
 int placing_missing_explain(struct placement_job *p, uint64_t context, struct err *e);
 /* Plans, or says what is missing: sets the result. */

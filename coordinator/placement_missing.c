@@ -60,6 +60,22 @@ static const char *device_text(const struct cluster *c, int device)
     return node->n_devices > 1 ? c->devices[device].id : node->name;
 }
 
+static bool device_may_be_used(const struct placement_job *p, int device)
+{
+    bool named = !p->devices && p->cluster.devices[device].memory_bytes >= 0; /* not left out */
+    for (int k = 0; k < p->n_devices; k++)
+        named = named || p->devices[k] == device;
+    return named;
+}
+
+bool placing_has_room(const struct placement_job *p, uint64_t context)
+{
+    double room = 0;
+    for (int i = 0; i < p->cluster.n_devices; i++)
+        room += device_may_be_used(p, i) ? p->cluster.devices[i].memory_bytes : 0;
+    return need_bytes(p, 0, p->inputs->n_layers, context, NULL) <= room;
+}
+
 static int explain_free(const struct placement_job *p, uint64_t context, struct err *e)
 {
     const struct cluster *cluster = &p->cluster;
@@ -67,10 +83,7 @@ static int explain_free(const struct placement_job *p, uint64_t context, struct 
     char have[300] = "", a[32], b[32], w[32];
     size_t used = 0;
     for (int i = 0; i < cluster->n_devices; i++) {
-        bool named = !p->devices && cluster->devices[i].memory_bytes >= 0; /* not left out */
-        for (int k = 0; k < p->n_devices; k++)
-            named = named || p->devices[k] == i;
-        if (!named)
+        if (!device_may_be_used(p, i))
             continue;
         room += cluster->devices[i].memory_bytes;
         bytes_text(cluster->devices[i].memory_bytes, b);

@@ -306,10 +306,11 @@ void placing_search(struct placement_job *p)
         p->answer.document = NULL;
         return;
     }
-    if (p->status == HP_EINFEASIBLE)
-        p->status = placing_missing_explain(p,
-                                            p->context       ? p->context
-                                            : p->max_context ? p->max_context
-                                                             : p->trained_context,
-                                            &p->error);
+    if (p->status == HP_EINFEASIBLE) {
+        uint64_t context = p->context       ? p->context
+                           : p->max_context ? p->max_context
+                                            : p->trained_context;
+        p->has_room = !p->ends && placing_has_room(p, context);
+        p->status = placing_missing_explain(p, context, &p->error);
+    }
 }

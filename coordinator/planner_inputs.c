@@ -31,7 +31,7 @@ uint64_t planner_inputs_version(const struct coord *c, const struct deployment *
                   : v;
     }
     v = hash_mix(hash_mix(v, (uint64_t)(uintptr_t)d->spec.options), deployment_wire(d));
-    return hash_mix(v, d->beside);
+    return hash_mix(hash_mix(v, d->model->expert_groups), d->beside);
 }
 
 int planner_inputs_device(const struct planner_inputs *p, const char *agent, int device)

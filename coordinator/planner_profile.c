@@ -59,7 +59,7 @@ double planner_resident_bytes(const struct coord *c, const struct deployment *d,
         for (int k = 0; member_present(m) && k < member_device_count(m); k++) {
             const struct measured_profile *p = measured_of(c, d, m, k);
             if (p)
-                most = fmax(most, profile_resident_bytes(l, d->spec.f32, p, layer));
+                most = fmax(most, profile_resident_bytes(&d->model->facts, layer, d->spec.f32, p));
         }
     }
     return most > 0 ? most : profile_guessed_bytes(l, d->spec.f32);
@@ -174,8 +174,29 @@ static bool layers_fill(const struct coord *c, const struct deployment *d,
     return p->n_layers == f->n_layers;
 }
 
-/* Tables of every class that the model has, for a device's kind at its pace: measured where a class
- * was, else guessed by the first layer of it. */
+/* The times of a layer: measured where its class was, or that of the layer of which it is a part;
+ * else guessed. */
+static bool table_fill(struct arena *arena, const struct model_facts *f, int layer,
+                       const char *class_name, const struct measured_profile *measured,
+                       const struct node_speed *told, struct profile_table *out)
+{
+    const struct profile_table *t = measured ? measured_profile_table(measured, class_name) : NULL;
+    double share = 1;
+    if (!t && measured && f->parts) {
+        t = measured_profile_table(measured, f->parts[layer].class_name);
+        share = f->parts[layer].share;
+    }
+    if (!t)
+        return guess_table(arena, f, &f->layers[layer], told, out);
+    if (!table_copy(arena, t, out))
+        return false;
+    for (int i = 0; i < out->n_x * out->n_y; i++)
+        out->seconds[i] *= share;
+    return true;
+}
+
+/* Tables of every class that the model has, for a device's kind at its pace, by the first layer of
+ * each. */
 static bool kind_fill(const struct coord *c, const struct deployment *d, const struct member *m,
                       int device, const char *kind, struct profile *p)
 {
@@ -184,12 +205,8 @@ static bool kind_fill(const struct coord *c, const struct deployment *d, const s
     struct profile_table *tables = &p->tables[p->n_kinds * p->n_classes];
     for (int i = 0; i < p->n_layers; i++) {
         int k = p->layers[i].class_index;
-        const struct profile_table *t =
-            measured ? measured_profile_table(measured, p->classes[k]) : NULL;
-        if (tables[k].n_x == 0 &&
-            !(t ? table_copy(&p->arena, t, &tables[k])
-                : guess_table(&p->arena, &d->model->facts, &d->model->facts.layers[i],
-                              &m->node->speeds[device], &tables[k])))
+        if (tables[k].n_x == 0 && !table_fill(&p->arena, &d->model->facts, i, p->classes[k],
+                                              measured, &m->node->speeds[device], &tables[k]))
             return false;
     }
     for (int k = 0; k < p->n_classes; k++)
@@ -274,9 +291,10 @@ static json_t *table_json(const struct profile_table *t)
                      axis_json(t->y, t->n_y), "seconds", rows);
 }
 
-/* Adds the classes that were only guessed so far. */
+/* Adds the classes that were only guessed so far, or are parts of those that were measured. */
 static int guesses_add(const struct coord *c, const struct deployment *d,
-                       const struct node_speed *told, json_t *tables, struct err *e)
+                       const struct measured_profile *measured, const struct node_speed *told,
+                       json_t *tables, struct err *e)
 {
     const struct measured_profile *paced = paced_profile(c, d);
     const struct model_facts *f = &d->model->facts;
@@ -287,7 +305,7 @@ static int guesses_add(const struct coord *c, const struct deployment *d,
         const char *name = class_of(d, paced, i);
         if (json_object_get(tables, name))
             continue;
-        good = guess_table(&arena, f, &f->layers[i], told, &t) &&
+        good = table_fill(&arena, f, i, name, measured, told, &t) &&
                json_object_set_new(tables, name, table_json(&t)) == 0;
     }
     arena_free(&arena);
@@ -304,7 +322,7 @@ int planner_profile_correct(struct coord *c, const struct deployment *d,
         told = s->agent->node->speeds[s->device];
     const struct kept_profile *kept = profiles_find(c, d->model->id, kind, compute);
     json_t *tables = kept ? json_deep_copy(kept->record) : json_object();
-    int rc = tables ? guesses_add(c, d, &told, tables, e)
+    int rc = tables ? guesses_add(c, d, kept ? &kept->measured : NULL, &told, tables, e)
                     : err_set(e, HP_ENOMEM, "no memory for a profile");
     if (rc < 0) {
         json_decref(tables);

@@ -42,10 +42,14 @@ static const json_t *resident_of(const json_t *tables, int layer)
                            "resident_bytes");
 }
 
-double profile_resident_bytes(const struct layer_facts *l, bool f32,
-                              const struct measured_profile *measured, int layer)
+double profile_resident_bytes(const struct model_facts *f, int layer, bool f32,
+                              const struct measured_profile *measured)
 {
-    double bytes = layer < measured->layers.n_layers ? measured->resident_bytes[layer] : 0;
+    const struct layer_facts *l = &f->layers[layer];
+    const struct layer_part *part = f->parts ? &f->parts[layer] : NULL;
+    int whole = part ? part->layer : layer;
+    double bytes = whole < measured->layers.n_layers ? measured->resident_bytes[whole] : 0;
+    bytes *= part ? part->share : 1;
     /* A paced agent's is of the profile's model, for which ours stands in. */
     if (measured->paced && bytes > 0 && isfinite(bytes))
         return bytes;

@@ -19,8 +19,8 @@ struct model_facts;
 int profile_check(const struct model_facts *facts, bool f32, const json_t *tables, struct err *e);
 /* Bytes that a layer's weights take as measured; 0: not measured, or too far from its weights to be
  * believed. */
-double profile_resident_bytes(const struct layer_facts *l, bool f32,
-                              const struct measured_profile *measured, int layer);
+double profile_resident_bytes(const struct model_facts *f, int layer, bool f32,
+                              const struct measured_profile *measured);
 /* The same as one would guess it without measuring: by the weights' number formats where these are
  * known, else two bytes a weight (four with f32), or the file's where it has more. */
 double profile_guessed_bytes(const struct layer_facts *l, bool f32);

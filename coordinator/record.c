@@ -23,12 +23,13 @@ static void sessions_read(struct deployment *d, const json_t *sessions)
 void record_keep(struct coord *c, const struct deployment *d)
 {
     struct stage_layout *layout = deployment_layout(d);
-    json_t *record = json_pack(
-        "{s:I, s:I, s:s, s:O, s:I, s:I, s:o, s:o?, s:o?, s:o?}", "id", (json_int_t)d->id,
-        "created_s", (json_int_t)d->created_s, "model", d->model->id, "options", d->spec.options,
-        "generation", (json_int_t)d->generation, "session", (json_int_t)d->session, "sessions",
-        sessions_of(d), "layout", stage_layout_to_json(layout), "served",
-        stage_layout_to_json(d->served), "wish", stage_layout_to_json(d->wish));
+    json_t *record =
+        json_pack("{s:I, s:I, s:s, s:i, s:O, s:I, s:I, s:o, s:o?, s:o?, s:o?}", "id",
+                  (json_int_t)d->id, "created_s", (json_int_t)d->created_s, "model", d->model->id,
+                  "expert_groups", (int)d->model->expert_groups, "options", d->spec.options,
+                  "generation", (json_int_t)d->generation, "session", (json_int_t)d->session,
+                  "sessions", sessions_of(d), "layout", stage_layout_to_json(layout), "served",
+                  stage_layout_to_json(d->served), "wish", stage_layout_to_json(d->wish));
     stage_layout_release(&layout);
     effects_store_json(c, "deployment", d->name, record);
 }
@@ -72,6 +73,10 @@ static int record_read(struct coord *c, struct deployment *d, const json_t *reco
     if (!d->model)
         return err_set(e, HP_EPARSE,
                        "the store's record deployment/%s names a model that is not there", d->name);
+    json_int_t groups = json_integer_value(json_object_get(record, "expert_groups"));
+    if (groups > 1 && groups <= MODEL_SLOT_GROUPS &&
+        !(d->model = model_slot_divided(c, d->model, (uint32_t)groups)))
+        return err_set(e, HP_ENOMEM, "no memory for a model");
     int rc = deployment_options_read(json_object_get(record, "options"), &d->spec, e);
     if (rc < 0)
         return rc;

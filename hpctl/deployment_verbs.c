@@ -238,6 +238,9 @@ static int print_deployment(const json_t *d, struct err *e)
             printf("%-14s %s\n", keys[i], string_member(d, keys[i]));
         else
             printf("%-14s %s\n", keys[i], shown_member(d, keys[i]).s);
+    if (number_member(d, "expert_groups") > 1)
+        printf("%-14s %s: parts of blocks are layers, since no agent has the room for a block\n",
+               "expert_groups", shown_member(d, "expert_groups").s);
     print_wire(json_object_get(d, "plan"));
     print_beside(json_object_get(d, "beside"));
     print_prefix_cache(json_object_get(d, "prefix_cache"), json_object_get(d, "spills"),

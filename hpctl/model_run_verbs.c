@@ -64,14 +64,15 @@ static int run_open(const struct invocation *in, uint64_t more, struct model_run
                                                                                  "f32", "q8_0",
                                                                                  NULL};
     const char *ids;
-    uint64_t stages, slice, threads;
+    uint64_t stages, slice, threads, groups;
     int compute, kv, rc = invocation_required(in, "ids", &ids, e);
     if (rc < 0 || (rc = invocation_range(in, "stages", 1, 1, INT32_MAX, &stages, e)) < 0 ||
         (rc = invocation_range(in, "slice", 0, 0, UINT32_MAX, &slice, e)) < 0 ||
         (rc = invocation_range(in, "threads", 0, 0, 256, &threads, e)) < 0 ||
+        (rc = invocation_range(in, "expert-groups", 1, 1, MODEL_EXPERTS_MAX, &groups, e)) < 0 ||
         (rc = invocation_choice(in, "compute", computes, 0, &compute, e)) < 0 ||
         (rc = invocation_choice(in, "kv", kvs, 0, &kv, e)) < 0 ||
-        (rc = model_open(in->arguments[0], &r->model, e)) < 0)
+        (rc = model_open_divided(in->arguments[0], (int)groups, &r->model, e)) < 0)
         return rc;
     const struct model_config *config = model_config(r->model);
     if (config->pooling != POOLING_NONE) {
@@ -244,6 +245,8 @@ static int greedy_verb(struct invocation *in, struct err *e)
 #define CHAIN_OPTIONS                                                                              \
     {"ids", "1,2,3", "the prompt's token ids", 0},                                                 \
         {"stages", "N", "cut the layers into N stages, joined as agents would be (1)", 0},         \
+        {"expert-groups", "N",                                                                     \
+         "each block's experts in N groups, between which stages may be cut (1)", 0},              \
         {"slice", "S", "tokens of a slice (all at once)", 0},                                      \
         {"compute", "f32|auto", "float32 throughout, or the fastest path of this CPU (auto)", 0},  \
         {"kv", "f16|q8_0|f32", "as what keys and values are kept (auto: by --compute)", 0},        \

@@ -203,7 +203,7 @@ static int open_all(struct model *m, const char *path, struct err *e)
     int rc = m->form == FORM_HUB ? open_hub(m, e) : open_gguf(m, e);
     if (rc < 0 || m->need == GGUF_KEYS)
         return rc;
-    rc = graph_build(&m->facts, &m->weights, &m->arena, &m->graph, e);
+    rc = graph_build(&m->facts, &m->weights, m->expert_groups, &m->arena, &m->graph, e);
     return rc < 0 ? rc : index_weights(m, e);
 }
 
@@ -220,13 +220,15 @@ static void hint_at_file(int code, struct err *e)
                     "anew");
 }
 
-static int open_as(const char *path, enum gguf_need need, struct model **out, struct err *e)
+static int open_as(const char *path, enum gguf_need need, int expert_groups, struct model **out,
+                   struct err *e)
 {
     *out = NULL;
     struct model *m = calloc(1, sizeof *m);
     if (!m)
         return err_set(e, HP_ENOMEM, "%s: out of memory", path);
     m->need = need;
+    m->expert_groups = expert_groups;
     int rc = open_all(m, path, e);
     int unread =
         model_check(m, e); /* a header that could not be read is not one that makes no sense */
@@ -240,17 +242,22 @@ static int open_as(const char *path, enum gguf_need need, struct model **out, st
 
 int model_open(const char *path, struct model **out, struct err *e)
 {
-    return open_as(path, GGUF_WEIGHTS, out, e);
+    return open_as(path, GGUF_WEIGHTS, 1, out, e);
+}
+
+int model_open_divided(const char *path, int expert_groups, struct model **out, struct err *e)
+{
+    return open_as(path, GGUF_WEIGHTS, expert_groups, out, e);
 }
 
 int model_open_sizes(const char *path, struct model **out, struct err *e)
 {
-    return open_as(path, GGUF_SIZES, out, e);
+    return open_as(path, GGUF_SIZES, 1, out, e);
 }
 
 int model_open_text(const char *path, struct model **out, struct err *e)
 {
-    return open_as(path, GGUF_KEYS, out, e);
+    return open_as(path, GGUF_KEYS, 1, out, e);
 }
 
 struct model *model_share(struct model *m)

@@ -24,8 +24,13 @@ struct model;
 /* HP_ENOENT, HP_EIO, HP_EPARSE (names file, tensor and problem), HP_EUNSUPPORTED (architecture or
  * number format, saying which are known). */
 int model_open(const char *path, struct model **out, struct err *e);
-/* The same for who looks and does not compute: weights of GGUF files in formats that are not
- * computed here (quantised ones above all) are taken, with DTYPE_COUNT as their dtype. */
+/* The same with the experts of each block in so many groups of neighbours, fewer where there are
+ * fewer: each group is a layer of its own (`blk.3.moe.0`, `blk.3.moe.1`, ..), so that a block that
+ * fits nobody can be shared out. What the model computes is the same to the bit. 0 or 1: one group,
+ * as model_open. */
+int model_open_divided(const char *path, int expert_groups, struct model **out, struct err *e);
+/* The same as model_open for who looks and does not compute: weights of GGUF files in formats that
+ * are not computed here (quantised ones above all) are taken, with DTYPE_COUNT as their dtype. */
 int model_open_sizes(const char *path, struct model **out, struct err *e);
 /* The same for tokenizer and template alone: neither family nor tensors are looked at, so config,
  * graph, weights and heads are empty. */

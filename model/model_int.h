@@ -24,6 +24,7 @@ struct model {
     const char *path;
     enum model_form form;
     enum gguf_need need; /* GGUF_KEYS: model_open_text */
+    int expert_groups;
     struct gguf gguf;
     struct gguf *parts;    /* [n_files], the first unused: of a model in several files; else NULL */
     struct weight *joined; /* [n_joined]: of all parts */

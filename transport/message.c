@@ -247,6 +247,7 @@ static const struct pack_field stage_prepare_fields[] = {
     BOOL(message_stage_prepare, copy),
     LIST(message_stage_prepare, share, message_share, MESSAGE_MAX_SHARES),
     BOOL(message_stage_prepare, keeps),
+    U64(message_stage_prepare, expert_groups),
     {0}};
 static const struct pack_field stage_connect_fields[] = {
     GENERATION(message_stage_connect),

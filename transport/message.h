@@ -437,6 +437,8 @@ struct message_stage_prepare {
                                sequences is looked at. All of the model comes into the store */
     bool keeps; /* room for keys and values and no weights: sequences begin with what others
                    computed, are kept and handed on, and none is run */
+    uint64_t expert_groups; /* layers are numbered as of a model whose blocks' experts are in so
+                               many groups, each a layer of its own; 0 or 1: in one */
 };
 
 struct message_stage_connect {

@@ -54,13 +54,12 @@ int builder_value_add(struct graph_builder *b, const char *name, enum dtype dtyp
 
 /* ---- layers ---- */
 
-void graph_layer_begin(struct graph_builder *b, int block, const char *class_name)
+/* `name` and `class_name` may be NULL for want of memory. */
+static void layer_add(struct graph_builder *b, int block, struct graph_layer layer)
 {
     struct graph_layer *rows =
         table_room(b, b->layers, b->n_layers, &b->room_layers, sizeof *b->layers);
-    const char *name =
-        !rows || block < 0 ? class_name : arena_printf(b->arena, "blk.%d.%s", block, class_name);
-    if (!rows || !name) {
+    if (!rows || !layer.name || !layer.class_name) {
         out_of_memory(b);
         return;
     }
@@ -68,8 +67,32 @@ void graph_layer_begin(struct graph_builder *b, int block, const char *class_nam
     b->block = block;
     if (b->n_layers == 0)
         b->n_prelude_ops = b->n_ops;
-    rows[b->n_layers++] =
-        (struct graph_layer){.name = name, .class_name = class_name, .first_op = b->n_ops};
+    layer.first_op = b->n_ops;
+    rows[b->n_layers++] = layer;
+}
+
+void graph_layer_begin(struct graph_builder *b, int block, const char *class_name)
+{
+    const char *name =
+        block < 0 ? class_name : arena_printf(b->arena, "blk.%d.%s", block, class_name);
+    layer_add(b, block, (struct graph_layer){.name = name, .class_name = class_name});
+}
+
+void graph_layer_part_begin(struct graph_builder *b, int block, const char *class_name, int part,
+                            int n_parts)
+{
+    if (n_parts == 1) {
+        graph_layer_begin(b, block, class_name);
+        return;
+    }
+    layer_add(b, block,
+              (struct graph_layer){
+                  .name = arena_printf(b->arena, "blk.%d.%s.%d", block, class_name, part),
+                  .class_name =
+                      arena_printf(b->arena, "%s%s/%d", class_name, part ? "" : ".first", n_parts),
+                  .whole_class = class_name,
+                  .part = part,
+                  .n_parts = n_parts});
 }
 
 void graph_output(struct graph_builder *b, int value)
@@ -199,10 +222,13 @@ static void numbered_name(const char *full, int number, char out[BUILDER_NAME_BY
     snprintf(out, BUILDER_NAME_BYTES, "%.*s%d%s", (int)(star - full), full, number, star + 1);
 }
 
-/* With its scales, where these are a tensor of their own. */
+/* With its scales, where these are a tensor of their own: of some experts their share. */
 static uint64_t weight_file_bytes(const struct weight *w)
 {
-    return w ? w->bytes + (w->scales ? w->scales->bytes : 0) : 0;
+    uint64_t scales = w && w->scales ? w->scales->bytes : 0;
+    if (scales && w->n_parts > 0 && w->scales->n_dims == 3 && w->scales->shape[0] > 0)
+        scales = scales / w->scales->shape[0] * (uint64_t)w->n_parts;
+    return w ? w->bytes + scales : 0;
 }
 
 bool builder_is_apart(const struct graph_builder *b, const char *name)
@@ -238,6 +264,22 @@ static int numbered_take(struct graph_builder *b, const char *full, uint64_t row
     return whole->name ? 0 : HP_ENOMEM;
 }
 
+/* Those of the group alone: what layers have of it are its parts. */
+static const struct weight *experts_some(struct graph_builder *b, const struct weight *whole)
+{
+    struct weight *some = arena_memdup(b->arena, whole, sizeof *whole);
+    if (!some) {
+        out_of_memory(b);
+        return NULL;
+    }
+    some->data = NULL;
+    some->parts = whole->parts + b->experts_here.first;
+    some->n_parts = b->experts_here.count;
+    some->shape[0] = (uint64_t)some->n_parts;
+    some->bytes = whole->bytes / (uint64_t)whole->n_parts * (uint64_t)some->n_parts;
+    return some;
+}
+
 const struct weight *builder_experts_take(struct graph_builder *b, const char *name, uint64_t rows,
                                           uint64_t columns)
 {
@@ -258,7 +300,10 @@ const struct weight *builder_experts_take(struct graph_builder *b, const char *n
         rc = numbered_take(b, full, rows, columns, whole, parts, c->n);
     } else {
         rc = weight_table_take_stack(b->table, full, (uint64_t)c->n, rows, columns, &whole, b->e);
-        rc = rc < 0 ? rc : stack_cut(b, whole, parts, c->n);
+        if (rc == 0 && whole->parts) /* another group's layer took it before */
+            parts = (const struct weight **)(uintptr_t)whole->parts;
+        else
+            rc = rc < 0 ? rc : stack_cut(b, whole, parts, c->n);
     }
     if (rc == HP_ENOMEM)
         out_of_memory(b);
@@ -268,7 +313,7 @@ const struct weight *builder_experts_take(struct graph_builder *b, const char *n
     whole->parts = parts;
     whole->n_parts = c->n;
     whole->n_parts_used = c->used;
-    return whole;
+    return b->experts_here.count ? experts_some(b, whole) : whole;
 }
 
 const struct weight *builder_heads_take(struct graph_builder *b, const char *name,
@@ -347,7 +392,7 @@ static void layer_count(struct graph_builder *b, const struct graph *view,
         l->param_bytes += weight_file_bytes(m->weights[i]);
     if (op->kind == OP_EXPERT_MATMUL) {
         l->expert_bytes += weight_file_bytes(m->weights[0]);
-        l->experts = m->weights[0]->n_parts;
+        l->experts = op->u.experts.count ? op->u.experts.all : m->weights[0]->n_parts;
         l->experts_used = op->u.experts.used;
     }
     l->flops_per_token += graph_op_flops(view, op, one_token);
@@ -422,8 +467,8 @@ static void ignore_unneeded(struct weight_table *t, const struct family_facts *f
                 weight_table_ignore(t, &t->weights[i]);
 }
 
-int graph_build(const struct family_facts *f, struct weight_table *t, struct arena *arena,
-                struct graph *out, struct err *e)
+int graph_build(const struct family_facts *f, struct weight_table *t, int expert_groups,
+                struct arena *arena, struct graph *out, struct err *e)
 {
     static const char *const symbols[GRAPH_SEQUENCE_SYMBOLS] = {
         [GRAPH_TOKENS] = "tokens", [GRAPH_WANTED] = "wanted"};
@@ -432,6 +477,7 @@ int graph_build(const struct family_facts *f, struct weight_table *t, struct are
                               .arena = arena,
                               .e = e,
                               .block = -1,
+                              .expert_groups = expert_groups,
                               .ids = -1,
                               .positions = -1,
                               .wanted = -1};

@@ -26,7 +26,9 @@ struct graph_builder {
     int n_values, n_ops, n_layers, n_uses;
     int room_values, room_ops, room_layers, room_uses;
     int n_prelude_ops, n_attention, block;
-    int ids, positions, wanted; /* given values; -1 until they are asked for */
+    int expert_groups;              /* layers that share a block's experts; 0: one */
+    struct op_experts experts_here; /* which of them the operators that follow have */
+    int ids, positions, wanted;     /* given values; -1 until they are asked for */
 };
 
 /* What the batch gives: token ids u32 [tokens], their positions u32 [tokens], the rows whose logits
@@ -38,6 +40,10 @@ int graph_wanted(struct graph_builder *b);
 /* What follows belongs to a new layer: "blk.3.attn", or the class alone where `block` is -1.
  * Operators before the first layer are the prelude. */
 void graph_layer_begin(struct graph_builder *b, int block, const char *class_name);
+/* The same, as part `part` of `n_parts` of it: "blk.3.moe.1", of the class "moe.first/4" or, from
+ * the second on, "moe/4". */
+void graph_layer_part_begin(struct graph_builder *b, int block, const char *class_name, int part,
+                            int n_parts);
 /* What the last layer gives; a graph of fixed shape may give several values, in this order. */
 void graph_output(struct graph_builder *b, int value);
 
@@ -99,7 +105,11 @@ struct expert_shape {
 /* `bias` names the weight [experts, outputs]; NULL: none. */
 int graph_expert_matmul(struct graph_builder *b, int x, int route, const char *weight,
                         struct expert_shape shape, const char *bias);
-int graph_expert_sum(struct graph_builder *b, int x, int route);
+/* Added to `to`, whose width it has. */
+int graph_expert_sum(struct graph_builder *b, int x, int route, int to);
+/* How many groups a block's experts are in, and that what follows has those of group `group`. */
+int graph_expert_groups(const struct graph_builder *b);
+void graph_expert_group_begin(struct graph_builder *b, int group);
 int graph_gate_rows(struct graph_builder *b, int x, int gate);
 /* `up` is `gate` itself where one value has both by turns. */
 int graph_clamped_swiglu(struct graph_builder *b, int gate, int up, struct op_swiglu how);
@@ -107,8 +117,10 @@ int graph_clamped_swiglu(struct graph_builder *b, int gate, int up, struct op_sw
 int graph_slice(struct graph_builder *b, int x, int first, int count);
 
 /* Follows the family; takes every weight from the table with its shape checked, and refuses weights
- * that are left. All in the arena. HP_EPARSE, HP_EUNSUPPORTED, HP_ENOMEM. */
-int graph_build(const struct family_facts *f, struct weight_table *t, struct arena *arena,
-                struct graph *out, struct err *e);
+ * that are left. Each block's experts are in so many groups of neighbours, fewer where there are
+ * fewer experts, and each group is a layer; 0 as 1. All in the arena. HP_EPARSE, HP_EUNSUPPORTED,
+ * HP_ENOMEM. */
+int graph_build(const struct family_facts *f, struct weight_table *t, int expert_groups,
+                struct arena *arena, struct graph *out, struct err *e);
 
 #endif

@@ -68,13 +68,13 @@ enum op_kind {
     OP_MUL,           /* out = in * second input */
     OP_SCALE,         /* out = in * number */
     OP_SOFT_CAP,      /* out = number * tanh(in / number) */
-    OP_ROUTE,         /* out = of each row the numbers of the experts with the greatest scores, then
-                         their weights (softmax over all experts) */
+    OP_ROUTE,         /* out = of each row the numbers of the experts with the greatest scores,
+                         rising, then their weights (softmax over all experts) */
     OP_EXPERT_MATMUL, /* out = for each expert that the row takes its input * weightᵀ (+ bias), side
                          by side; the input is the row's, or one for each of them side by side */
     OP_HEAD_MATMUL,   /* out = of each head a part of the input * that head's weightᵀ */
     OP_JOIN_HEADS,    /* out = head by head a part of the input, then one of the second */
-    OP_EXPERT_SUM,    /* out = what the row's experts made, each by its weight, added up */
+    OP_EXPERT_SUM,    /* out = (third input +) what the row's experts made, each by its weight */
     OP_GATE_ROWS,     /* out = in * sigmoid(second input), which has one column */
     OP_CLAMPED_SWIGLU, /* out = (up + 1) * gate * sigmoid(alpha * gate), gate at most `limit`, up
                           within it; of two inputs, or of one with gate and up by turns */
@@ -104,6 +104,9 @@ struct op_route {
 struct op_experts {
     int used;
     bool turned; /* matrices lie as [inputs, outputs] */
+    /* It has experts [first, first + count) of `all`, and leaves zeros, or adds nothing, where a
+     * row takes another; count 0: it has all. */
+    int first, count, all;
 };
 /* Elements [first, first + count) of each head, which are `stride` apart. */
 struct op_head_part {
@@ -169,7 +172,10 @@ struct graph_layer {
     uint64_t param_bytes;            /* of its weights as the file has them */
     uint64_t expert_bytes;           /* of these: matrices of which a token reads those of the
                                         experts that it takes */
-    int experts, experts_used;       /* of a mixture; 0: none */
+    int experts, experts_used;       /* of a mixture, of which it may have some; 0: none */
+    const char *whole_class;         /* of the layer of which it is a part, since its experts are
+                                        in groups; NULL: it is whole */
+    int part, n_parts;               /* which part of how many */
     uint64_t state_bytes_per_token;  /* KV of one sequence, f16 */
     uint64_t output_bytes_per_token; /* activations on the wire, f32 */
     double flops_per_token; /* matrix products only; attention's growth with the prefix is not in

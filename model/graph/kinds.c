@@ -137,7 +137,7 @@ static uint64_t expert_bytes_read(const struct graph *g, const struct graph_op *
                                   const uint64_t *sizes)
 {
     const struct weight *w = op->weights[0];
-    double n = w->n_parts, used = op->u.experts.used,
+    double n = op->u.experts.count ? op->u.experts.all : w->n_parts, used = op->u.experts.used,
            rows = (double)graph_value_elements(op_input(g, op, 1), sizes) / (2 * used);
     return (uint64_t)(experts_awake(n, used, rows) / n * (double)w->bytes);
 }
@@ -146,8 +146,10 @@ static double expert_matmul_flops(const struct graph *g, const struct graph_op *
                                   const uint64_t *sizes)
 {
     const struct graph_value *out = &g->values[op->outputs[0]];
-    uint64_t inputs = op->weights[0]->parts[0]->shape[op->u.experts.turned ? 0 : 1];
-    return 2.0 * (double)inputs * (double)graph_value_elements(out, sizes);
+    const struct op_experts *x = &op->u.experts;
+    uint64_t inputs = op->weights[0]->parts[0]->shape[x->turned ? 0 : 1];
+    double here = x->count ? (double)x->count / x->all : 1;
+    return 2.0 * here * (double)inputs * (double)graph_value_elements(out, sizes);
 }
 
 static uint64_t embed_bytes_read(const struct graph *g, const struct graph_op *op,
@@ -290,10 +292,10 @@ static const struct op_kind_info kinds[OP_KIND_COUNT] = {
                        .max_inputs = 2,
                        .shares = OP_NO_INPUT,
                        .shape = join_heads_shape},
-    [OP_EXPERT_SUM] = {.name = "expert_sum", /* x, route */
+    [OP_EXPERT_SUM] = {.name = "expert_sum", /* x, route, and what the sum is added to */
                        .min_inputs = 2,
-                       .max_inputs = 2,
-                       .shares = OP_NO_INPUT,
+                       .max_inputs = 3,
+                       .shares = 2,
                        .shape = expert_sum_shape},
     [OP_GATE_ROWS] = {.name = "gate_rows", /* x, gate */
                       .min_inputs = 2,

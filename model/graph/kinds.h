@@ -41,6 +41,15 @@ struct op_kind_info {
 /* The row of a kind. */
 const struct op_kind_info *op_kind_info(enum op_kind kind);
 
+/* The number among the operator's own matrices of an expert that a row takes; -1: another operator
+ * has it. */
+static inline int op_expert_own(const struct op_experts *x, int expert)
+{
+    if (x->count == 0)
+        return expert;
+    return expert >= x->first && expert < x->first + x->count ? expert - x->first : -1;
+}
+
 enum weight_use graph_op_weight_use(const struct graph_op *op, int weight);
 /* Multiplications and additions of one run, with these sizes of the symbols. */
 double graph_op_flops(const struct graph *g, const struct graph_op *op, const uint64_t *sizes);

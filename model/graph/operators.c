@@ -342,6 +342,28 @@ int graph_route(struct graph_builder *b, int scores)
     return b->rc < 0 ? 0 : builder_op_add(b, m);
 }
 
+int graph_expert_groups(const struct graph_builder *b)
+{
+    int n = b->facts->config.experts.n, groups = b->expert_groups < n ? b->expert_groups : n;
+    return groups < 1 ? 1 : groups;
+}
+
+void graph_expert_group_begin(struct graph_builder *b, int group)
+{
+    int n = b->facts->config.experts.n, groups = graph_expert_groups(b);
+    int first = (int)((int64_t)n * group / groups), end = (int)((int64_t)n * (group + 1) / groups);
+    b->experts_here = groups == 1
+                          ? (struct op_experts){0}
+                          : (struct op_experts){.first = first, .count = end - first, .all = n};
+}
+
+static struct op_experts experts_here(const struct graph_builder *b)
+{
+    struct op_experts here = b->experts_here;
+    here.used = b->facts->config.experts.used;
+    return here;
+}
+
 int graph_expert_matmul(struct graph_builder *b, int x, int route, const char *weight,
                         struct expert_shape shape, const char *bias)
 {
@@ -349,7 +371,8 @@ int graph_expert_matmul(struct graph_builder *b, int x, int route, const char *w
     bool turned = b->facts->family->experts_turned[b->facts->form] && !builder_is_apart(b, weight);
     uint64_t inputs = (uint64_t)shape.inputs, outputs = (uint64_t)shape.outputs;
     m.inputs[m.op.n_inputs++] = route;
-    m.op.u.experts = (struct op_experts){.used = b->facts->config.experts.used, .turned = turned};
+    m.op.u.experts = experts_here(b);
+    m.op.u.experts.turned = turned;
     m.weights[0] =
         builder_experts_take(b, weight, turned ? inputs : outputs, turned ? outputs : inputs);
     if (bias) {
@@ -359,12 +382,13 @@ int graph_expert_matmul(struct graph_builder *b, int x, int route, const char *w
     return b->rc < 0 ? 0 : builder_op_add(b, m);
 }
 
-int graph_expert_sum(struct graph_builder *b, int x, int route)
+int graph_expert_sum(struct graph_builder *b, int x, int route, int to)
 {
-    struct op_made m = made_of(b, OP_EXPERT_SUM, "expert_sum", NULL, 2);
+    struct op_made m = made_of(b, OP_EXPERT_SUM, "expert_sum", NULL, 3);
     m.inputs[0] = x;
     m.inputs[1] = route;
-    m.op.u.experts = (struct op_experts){.used = b->facts->config.experts.used};
+    m.inputs[2] = to;
+    m.op.u.experts = experts_here(b);
     return b->rc < 0 ? 0 : builder_op_add(b, m);
 }
 

@@ -32,7 +32,7 @@ static void read_model(struct gguf *g, struct arena *arena, struct err *e)
         blocks_read(&g->weights[i]);
     }
     if (facts_from_gguf(g, "f.gguf", &table, arena, &facts, e) == 0)
-        (void)graph_build(&facts, &table, arena, &graph, e);
+        (void)graph_build(&facts, &table, 1, arena, &graph, e);
 }
 
 static void read_tokenizer(const struct gguf *g, struct err *e)

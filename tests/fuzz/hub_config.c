@@ -16,7 +16,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct graph graph;
     if (facts_from_hub(&at, &arena, &facts, &e) == 0 &&
         weight_table_make("folder", NULL, 0, &arena, &table, &e) == 0)
-        (void)graph_build(&facts, &table, &arena, &graph, &e);
+        (void)graph_build(&facts, &table, 1, &arena, &graph, &e);
     json_decref(root);
     arena_free(&arena);
     return 0;

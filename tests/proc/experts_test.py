@@ -12,10 +12,10 @@ MIXTRAL = os.path.join(SHARED, "golden-families", "mixtral")
 MAKE = os.path.join(ROOT, "bench", "make_random_model.py")
 
 
-def mixture_make(folder):
-    """Two blocks of 0.8 MB of attention and 25.2 MB of experts, of which a token takes a quarter."""
+def mixture_make(folder, mlp=1024):
+    """Two blocks of 0.8 MB of attention and 25.2 MB of experts (mlp 1024), of which a token takes a quarter."""
     out = os.path.join(folder, "mixture.gguf")
-    shape = {"blocks": 2, "width": 256, "heads": 8, "kv-heads": 4, "mlp": 1024, "vocabulary": 600, "context": 2048, "type": "f32", "experts": 8, "experts-used": 2}
+    shape = {"blocks": 2, "width": 256, "heads": 8, "kv-heads": 4, "mlp": mlp, "vocabulary": 600, "context": 2048, "type": "f32", "experts": 8, "experts-used": 2}
     subprocess.run([sys.executable, MAKE, out, *(w for k, v in shape.items() for w in ("--" + k, str(v)))], check=True, stdout=subprocess.DEVNULL)
     return out
 
@@ -34,6 +34,29 @@ def a_block_that_fits_no_agent_is_cut_between_attention_and_experts():
         for size in (1, 7, 90):
             got = c.hpctl("model", "greedy", "--deployment", "mixture", "--ids", text, "--tokens", "12", "--slice", str(size))["ids"]
             assert got == here, (size, got, here)
+
+
+def ids_of(c, model, ids, n):
+    return c.hpctl("model", "greedy", *model, "--ids", ",".join(map(str, ids)), "--tokens", str(n))["ids"]
+
+
+@test
+def a_block_whose_experts_fit_no_agent_is_divided_among_several():
+    with Cluster(agents=5, cores=1, memory="64MB") as c:
+        model = mixture_make(c.folder, mlp=1280)
+        ids = [5 + i % 500 for i in range(90)]
+        here = ids_of(c, (model, "--compute", "f32"), ids, 12)
+        d = c.deploy("mixture", model, "--compute", "f32", "--max-context", "256", "--max-sequences", "1", "--slice", "64")
+        assert d["expert_groups"] > 1 and len(d["stages"]) >= 3, d["stages"]
+        assert all(s["memory_bytes"] < 64e6 for s in d["stages"]), d["stages"]
+        for size in (1, 7, 64):
+            assert ids_of(c, ("--deployment", "mixture", "--slice", str(size)), ids, 12) == here, size
+        # The coordinator that comes next numbers the layers as this one did, and the agents' stages are still theirs.
+        c.kill("coordinator")
+        c.hpctl("local", "start", "--coordinator")
+        c.wait_serving("mixture")
+        assert c.hpctl("describe", "mixture")["expert_groups"] == d["expert_groups"]
+        assert ids_of(c, ("--deployment", "mixture"), ids, 12) == here
 
 
 @test

@@ -10,9 +10,10 @@
 
 /* ---- products ---- */
 
-/* Rows by expert: slots[first[e] .. first[e + 1]) are those of expert e, each a row and which of
- * its experts that is. */
+/* Rows by expert: slots[first[e] .. first[e + 1]) are those of the operator's expert e, each a row
+ * and which of its experts that is. */
 struct expert_rows {
+    const struct op_experts *how;
     size_t used, inputs, outputs;
     size_t x_step; /* floats from the input for one of a row's experts to that for the next; 0: all
                       have the row's */
@@ -20,9 +21,11 @@ struct expert_rows {
     float *x, *made; /* gathered */
 };
 
-static size_t expert_of(const struct tensor *route, size_t used, uint32_t slot)
+/* -1: another operator has it. */
+static int expert_of(const struct expert_rows *r, const struct tensor *route, uint32_t slot)
 {
-    return (size_t)((const float *)tensor_row(route, slot / used))[slot % used];
+    const float *taken = (const float *)tensor_row(route, slot / r->used);
+    return op_expert_own(r->how, (int)taken[slot % r->used]);
 }
 
 /* By counting: slots keep their order within an expert. */
@@ -31,11 +34,15 @@ static void slots_sort(struct expert_rows *r, const struct tensor *route, size_t
     size_t n = route->shape[0] * r->used;
     memset(r->first, 0, (n_experts + 1) * sizeof *r->first);
     for (uint32_t s = 0; s < n; s++)
-        r->first[expert_of(route, r->used, s) + 1]++;
+        r->first[expert_of(r, route, s) + 1]++;
+    r->first[0] = 0; /* where those of others were counted */
     for (size_t e = 0; e < n_experts; e++)
         r->first[e + 1] += r->first[e];
-    for (uint32_t s = 0; s < n; s++)
-        r->slots[r->first[expert_of(route, r->used, s)]++] = s;
+    for (uint32_t s = 0; s < n; s++) {
+        int own = expert_of(r, route, s);
+        if (own >= 0)
+            r->slots[r->first[own]++] = s;
+    }
     memmove(r->first + 1, r->first, n_experts * sizeof *r->first);
     r->first[0] = 0;
 }
@@ -75,6 +82,15 @@ static void expert_run(struct stream *s, const struct device_weight *w, const st
         memcpy(slot_output(r, out, slots[i]), r->made + i * r->outputs, r->outputs * sizeof(float));
 }
 
+/* What is added up for a row has nothing of experts that others have. */
+static void others_clear(const struct expert_rows *r, const struct tensor *route,
+                         const struct tensor *out)
+{
+    for (uint32_t s = 0; r->how->count && s < route->shape[0] * r->used; s++)
+        if (expert_of(r, route, s) < 0)
+            memset(slot_output(r, out, s), 0, r->outputs * sizeof(float));
+}
+
 static void bias_add(const struct expert_rows *r, const uint32_t *slots, size_t n,
                      const float *bias, const struct tensor *out)
 {
@@ -103,7 +119,8 @@ void cpu_expert_matmul(struct stream *s, const struct device_op *op, const struc
 {
     const struct device_weight *w = op->weights[0], *bias = op->weights[1];
     size_t n_experts = (size_t)w->n_parts;
-    struct expert_rows r = {.used = (size_t)op->op->u.experts.used,
+    struct expert_rows r = {.how = &op->op->u.experts,
+                            .used = (size_t)op->op->u.experts.used,
                             .inputs = w->parts[0]->columns,
                             .outputs = w->parts[0]->rows};
     (void)batch;
@@ -114,6 +131,7 @@ void cpu_expert_matmul(struct stream *s, const struct device_op *op, const struc
         return;
     }
     slots_sort(&r, &in[1], n_experts);
+    others_clear(&r, &in[1], out);
     for (size_t e = 0; e < n_experts; e++) {
         size_t n = r.first[e + 1] - r.first[e];
         const uint32_t *slots = r.slots + r.first[e];
@@ -121,7 +139,10 @@ void cpu_expert_matmul(struct stream *s, const struct device_op *op, const struc
             continue;
         expert_run(s, w->parts[e], &r, slots, n, &in[0], out);
         if (bias)
-            bias_add(&r, slots, n, (const float *)(const void *)bias->data + e * r.outputs, out);
+            bias_add(&r, slots, n,
+                     (const float *)(const void *)bias->data +
+                         ((size_t)r.how->first + e) * r.outputs,
+                     out);
     }
 }
 
@@ -188,17 +209,11 @@ void cpu_route(struct stream *s, const struct device_op *op, const struct tensor
 
 static void expert_sum_rows(const struct rows_job *job, size_t begin, size_t end)
 {
-    size_t used = (size_t)job->op->op->u.experts.used, width = tensor_width(job->out);
-    for (size_t r = begin; r < end; r++) {
-        const float *x = tensor_row(&job->in[0], r),
-                    *weights = (const float *)tensor_row(&job->in[1], r) + used;
-        float *to = tensor_row(job->out, r);
-        for (size_t i = 0; i < width; i++)
-            to[i] = weights[0] * x[i];
-        for (size_t k = 1; k < used; k++)
-            for (size_t i = 0; i < width; i++)
-                to[i] += weights[k] * x[k * width + i];
-    }
+    bool added = job->op->op->n_inputs > 2;
+    for (size_t r = begin; r < end; r++)
+        loop_expert_sum(&job->op->op->u.experts, tensor_row(&job->in[0], r),
+                        tensor_row(&job->in[1], r), added ? tensor_row(&job->in[2], r) : NULL,
+                        tensor_width(job->out), tensor_row(job->out, r));
 }
 
 void cpu_expert_sum(struct stream *s, const struct device_op *op, const struct tensor *in,

@@ -140,6 +140,8 @@ __global__ void __launch_bounds__(DECODE_WARPS *WARP, ROWS == 1 ? 1 : 2)
         uint64_t bytes = p.inputs / INPUT_BLOCK * INPUT_BLOCK_BYTES;
         earlier_wait(); /* what was chosen says which weights */
         pair = pair_of(p, blockIdx.y);
+        if (!pair.here)
+            return;
         weight = pair.weight;
         x += (p.pairs.step == 0 ? pair.row : blockIdx.y) * bytes;
     }

@@ -93,6 +93,8 @@ void cuda_expert_matmul_run(struct cuda_stream *s, const struct cuda_op *op,
     p.pairs.chosen = tensor_row(&in[1], 0);
     p.pairs.stride = in[1].strides[0];
     p.pairs.step = tensor_width(&in[0]) == inputs ? 0 : inputs;
+    p.pairs.first_matrix = (uint32_t)how->first;
+    p.pairs.matrices = (uint32_t)how->count;
     pairs_run(s, w, p);
 }
 
@@ -113,9 +115,15 @@ void cuda_head_matmul_run(struct cuda_stream *s, const struct cuda_op *op, const
 void cuda_expert_sum_run(struct cuda_stream *s, const struct cuda_op *op, const struct tensor *in,
                          const struct tensor *out, const struct op_batch *batch)
 {
+    const struct op_experts *x = &op->request.op->u.experts;
+    const struct gpu_expert_sum how = {
+        .used = (uint32_t)x->used, .first = (uint32_t)x->first, .count = (uint32_t)x->count};
+    struct gpu_rows base = {0};
     (void)batch;
-    gpu_expert_sum(s->stream, rows_of(&in[0]), rows_of(&in[1]),
-                   (uint32_t)op->request.op->u.experts.used, rows_of(out), shape_of(out));
+    if (op->request.op->n_inputs > 2)
+        base = rows_of(&in[2]);
+    gpu_expert_sum_run(s->stream, &how, rows_of(&in[0]), rows_of(&in[1]), base, rows_of(out),
+                       shape_of(out));
 }
 
 void cuda_clamped_swiglu_run(struct cuda_stream *s, const struct cuda_op *op,

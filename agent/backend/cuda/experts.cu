@@ -54,8 +54,11 @@ __global__ void route_kernel(gpu_route how, gpu_rows in, gpu_rows out)
         of_chosen += expf(scores[(uint32_t)chosen[k]] - greatest) / total;
     float scale = how.scale / (how.renormalised ? of_chosen : 1);
     for (uint32_t k = threadIdx.x; k < how.used; k += WARP) {
-        to[k] = chosen[k];
-        to[how.used + k] = expf(scores[(uint32_t)chosen[k]] - greatest) / total * scale;
+        uint32_t at = 0; /* they rise, as the plain backend's */
+        for (uint32_t j = 0; j < how.used; j++)
+            at += chosen[j] < chosen[k];
+        to[at] = chosen[k];
+        to[how.used + at] = expf(scores[(uint32_t)chosen[k]] - greatest) / total * scale;
     }
 }
 
@@ -109,6 +112,8 @@ template <int DTYPE> __global__ void expert_kernel(gpu_product p)
     if (c >= p.outputs)
         return;
     gpu_pair pair = pair_of(p, blockIdx.y);
+    if (!pair.here)
+        return;
     const float *x = p.in.data + pair.row * p.in.stride + pair.first;
     if (p.turned) {
         const uint64_t bytes = DTYPE == DTYPE_F32 ? 4 : 2;
@@ -138,23 +143,26 @@ void gpu_expert_product_run(struct CUstream_st *s, const struct gpu_product *p)
 
 /* ---- what comes of them ---- */
 
-__global__ void expert_sum_kernel(gpu_rows in, gpu_rows route, uint32_t used, gpu_rows out,
-                                  uint32_t width)
+__global__ void expert_sum_kernel(gpu_expert_sum how, gpu_rows in, gpu_rows route, gpu_rows base,
+                                  gpu_rows out, uint32_t width)
 {
     const float *x = in.data + blockIdx.x * in.stride,
-                *weights = route.data + blockIdx.x * route.stride + used;
+                *chosen = route.data + blockIdx.x * route.stride, *weights = chosen + how.used;
     for (uint32_t i = threadIdx.x; i < width; i += blockDim.x) {
-        float sum = 0;
-        for (uint32_t k = 0; k < used; k++)
-            sum += weights[k] * x[k * width + i];
+        float sum = base.data ? base.data[blockIdx.x * base.stride + i] : 0;
+        for (uint32_t k = 0; k < how.used; k++)
+            if (how.count == 0 || (uint32_t)chosen[k] - how.first < how.count)
+                sum += weights[k] * x[k * width + i];
         out.data[blockIdx.x * out.stride + i] = sum;
     }
 }
 
-void gpu_expert_sum(struct CUstream_st *s, struct gpu_rows in, struct gpu_rows route, uint32_t used,
-                    struct gpu_rows out, struct gpu_shape shape)
+void gpu_expert_sum_run(struct CUstream_st *s, const struct gpu_expert_sum *how, struct gpu_rows in,
+                        struct gpu_rows route, struct gpu_rows base, struct gpu_rows out,
+                        struct gpu_shape shape)
 {
-    CUDA_LAUNCH(expert_sum_kernel, shape.rows, ROW_THREADS, s)(in, route, used, out, shape.width);
+    CUDA_LAUNCH(expert_sum_kernel, shape.rows, ROW_THREADS, s)
+    (*how, in, route, base, out, shape.width);
 }
 
 __global__ void clamped_swiglu_kernel(gpu_rows gate, gpu_rows up, uint32_t step, float alpha,

@@ -10,9 +10,11 @@ static constexpr uint32_t GROUP_WARPS = 4, GROUP_THREADS = GROUP_WARPS * WARP, G
 
 /* ---- who goes with whom ---- */
 
+/* `matrices` where it is none of these. */
 static __device__ __forceinline__ uint32_t chosen_of(const gpu_groups &g, uint32_t pair)
 {
-    return (uint32_t)g.chosen[pair / g.used * g.stride + pair % g.used];
+    uint32_t own = (uint32_t)g.chosen[pair / g.used * g.stride + pair % g.used] - g.chosen_from;
+    return own < g.matrices ? own : g.matrices;
 }
 
 /* A warp a matrix: its pairs in their order behind those of the matrices before it, and its lots.
@@ -102,7 +104,7 @@ static __device__ __forceinline__ void lot_store(const gpu_groups &g, const gpu_
         uint32_t pair = pairs[r], output = g.first_output + c;
         float sum = sums[m][n][k];
         if (g.bias)
-            sum += g.bias[(uint64_t)lot.matrix * g.outputs + output];
+            sum += g.bias[(uint64_t)(g.chosen_from + lot.matrix) * g.outputs + output];
         g.out.data[pair / g.used * g.out.stride + (uint64_t)(pair % g.used) * g.outputs + output] =
             sum;
     }

@@ -98,11 +98,14 @@ void gpu_rope_run(struct CUstream_st *s, const struct gpu_rope *how, struct gpu_
 
 /* Rows that take some of many matrices, which lie `bytes` apart: pair row * used + i is of the
  * matrix that chosen[row][i] says (NULL: i), its input begins first + i * step elements into the
- * row's, its result i * outputs into that of the row. */
+ * row's, its result i * outputs into that of the row. The weight has matrices
+ * [first_matrix, first_matrix + matrices) of those that are chosen, and nothing is written for
+ * pairs of others; matrices 0: it has all. */
 struct gpu_pairs {
     const float *chosen;
     uint64_t stride, bytes;
     uint32_t used, first, step;
+    uint32_t first_matrix, matrices;
 };
 /* A matrix besides, of the same format and as wide, that the same rows meet. */
 struct gpu_product_more {
@@ -155,13 +158,19 @@ struct gpu_route {
     bool renormalised, by_lot;
     float scale;
 };
-/* out[rows, 2 * used]: experts' numbers, then their weights. */
+/* out[rows, 2 * used]: experts' numbers, which rise (but by lot), then their weights. */
 void gpu_route_run(struct CUstream_st *s, const struct gpu_route *how, struct gpu_rows in,
                    struct gpu_rows out, uint32_t rows);
 /* Pairs in float32. */
 void gpu_expert_product_run(struct CUstream_st *s, const struct gpu_product *p);
-void gpu_expert_sum(struct CUstream_st *s, struct gpu_rows in, struct gpu_rows route, uint32_t used,
-                    struct gpu_rows out, struct gpu_shape shape);
+/* Of experts [first, first + count) alone; count 0: of all. */
+struct gpu_expert_sum {
+    uint32_t used, first, count;
+};
+/* out = base (data NULL: 0; may be out) + each of a row's experts' by its weight. */
+void gpu_expert_sum_run(struct CUstream_st *s, const struct gpu_expert_sum *how, struct gpu_rows in,
+                        struct gpu_rows route, struct gpu_rows base, struct gpu_rows out,
+                        struct gpu_shape shape);
 void gpu_clamped_swiglu(struct CUstream_st *s, struct gpu_rows gate, struct gpu_rows up,
                         uint32_t step, float alpha, float limit, struct gpu_rows out,
                         struct gpu_shape shape);
@@ -214,6 +223,8 @@ struct gpu_groups {
     const float *chosen; /* of pair row * used + i: chosen[row * stride + i] */
     uint64_t stride;
     uint32_t rows, used, matrices, n_lots;
+    uint32_t chosen_from; /* what is chosen for the first of the matrices; others' pairs are left
+                             out */
     uint32_t *order, *counts; /* [rows * used], [matrices] */
     struct gpu_lot *lots;     /* [n_lots], of gpu_groups_lots */
     const uint16_t *in;       /* [rows or pairs, inputs] as f16 or bf16 */
@@ -222,7 +233,7 @@ struct gpu_groups {
     const uint16_t
         *weight; /* [n_matrices, n_outputs, inputs], of first_matrix and first_output on */
     uint32_t first_matrix, n_matrices, first_output, n_outputs;
-    const float *bias; /* [matrices, outputs] or NULL */
+    const float *bias; /* [what may be chosen, outputs] or NULL */
     struct gpu_rows out;
 };
 uint32_t gpu_groups_lots(uint32_t pairs, uint32_t matrices);

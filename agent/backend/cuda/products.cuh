@@ -47,6 +47,7 @@ struct gpu_pair {
     const uint8_t *weight;
     uint64_t row;
     uint32_t slot, matrix, first;
+    bool here; /* the weight has its matrix */
 };
 
 static __device__ __forceinline__ gpu_pair pair_of(const gpu_product &p, uint32_t pair)
@@ -57,7 +58,9 @@ static __device__ __forceinline__ gpu_pair pair_of(const gpu_product &p, uint32_
     at.matrix =
         p.pairs.chosen ? (uint32_t)p.pairs.chosen[at.row * p.pairs.stride + at.slot] : at.slot;
     at.first = p.pairs.first + at.slot * p.pairs.step;
-    at.weight = p.weight + at.matrix * p.pairs.bytes;
+    uint32_t own = at.matrix - p.pairs.first_matrix;
+    at.here = p.pairs.matrices == 0 || own < p.pairs.matrices;
+    at.weight = p.weight + own * p.pairs.bytes;
     return at;
 }
 

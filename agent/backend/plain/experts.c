@@ -1,4 +1,6 @@
 /* The plain backend's mixtures of experts: row by row, expert by expert. */
+#include <string.h>
+
 #include "agent/backend/plain/loops.h"
 #include "agent/backend/plain/plain_int.h"
 
@@ -45,8 +47,13 @@ void plain_expert_matmul(const struct plain_op *op, const struct tensor *in,
     for (uint64_t r = 0; r < out->shape[0]; r++)
         for (size_t k = 0; k < used; k++) {
             size_t expert = (size_t)((const float *)tensor_row(&in[1], r))[k];
+            int own = op_expert_own(how, (int)expert);
             float *to = (float *)tensor_row(out, r) + k * outputs;
-            expert_product(matrix->source->parts[expert], how->turned,
+            if (own < 0) {
+                memset(to, 0, outputs * sizeof *to);
+                continue;
+            }
+            expert_product(matrix->source->parts[own], how->turned,
                            (const float *)tensor_row(&in[0], r) + k * step, outputs, to);
             for (size_t c = 0; bias && c < outputs; c++)
                 to[c] += bias->vector[expert * outputs + c];
@@ -80,19 +87,12 @@ void plain_join_heads(const struct plain_op *op, const struct tensor *in, const 
 void plain_expert_sum(const struct plain_op *op, const struct tensor *in, const struct tensor *out,
                       const struct op_batch *batch)
 {
-    size_t used = (size_t)op->request.op->u.experts.used, width = tensor_width(out);
+    bool added = op->request.op->n_inputs > 2;
     (void)batch;
-    for (uint64_t r = 0; r < out->shape[0]; r++) {
-        const float *x = tensor_row(&in[0], r),
-                    *weights = (const float *)tensor_row(&in[1], r) + used;
-        float *to = tensor_row(out, r);
-        for (size_t i = 0; i < width; i++) {
-            float sum = 0;
-            for (size_t k = 0; k < used; k++)
-                sum += weights[k] * x[k * width + i];
-            to[i] = sum;
-        }
-    }
+    for (uint64_t r = 0; r < out->shape[0]; r++)
+        loop_expert_sum(&op->request.op->u.experts, tensor_row(&in[0], r), tensor_row(&in[1], r),
+                        added ? tensor_row(&in[2], r) : NULL, tensor_width(out),
+                        tensor_row(out, r));
 }
 
 void plain_gate_rows(const struct plain_op *op, const struct tensor *in, const struct tensor *out,

@@ -3,6 +3,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "model/graph/kinds.h"
+
 void loop_dot(enum dtype dtype, const float *x, const void *w, size_t k, float *out)
 {
     const struct dtype_info *t = dtype_info(dtype);
@@ -92,6 +94,19 @@ static size_t route_next(const float *scores, size_t n, const float *chosen, int
     return best;
 }
 
+/* By number, so that what is added up in their order is the same whoever adds which of them. */
+static void route_sort(float *out, int used)
+{
+    for (int k = 1; k < used; k++)
+        for (int i = k; i > 0 && out[i] < out[i - 1]; i--) {
+            float expert = out[i], weight = out[used + i];
+            out[i] = out[i - 1];
+            out[used + i] = out[used + i - 1];
+            out[i - 1] = expert;
+            out[used + i - 1] = weight;
+        }
+}
+
 void loop_route(const struct op_route *how, const float *scores, size_t n, float *out)
 {
     float *weights = out + how->used, total = 0, chosen = 0;
@@ -107,6 +122,7 @@ void loop_route(const struct op_route *how, const float *scores, size_t n, float
     float scale = (how->scale != 0 ? how->scale : 1) / (how->renormalised ? chosen : 1);
     for (int k = 0; k < how->used; k++)
         weights[k] *= scale;
+    route_sort(out, how->used);
 }
 
 /* A number below `n` that follows from the other two alone (SplitMix64's mixing). */
@@ -131,6 +147,19 @@ void loop_route_by_lot(const struct op_route *how, uint64_t row, size_t n, float
         out[k] = (float)expert;
         out[how->used + k] = 1.0f / (float)how->used;
     }
+}
+
+void loop_expert_sum(const struct op_experts *how, const float *made, const float *route,
+                     const float *base, size_t width, float *out)
+{
+    size_t used = (size_t)how->used;
+    if (!base)
+        memset(out, 0, width * sizeof *out);
+    else if (base != out)
+        memcpy(out, base, width * sizeof *out);
+    for (size_t k = 0; k < used; k++)
+        for (size_t i = 0; op_expert_own(how, (int)route[k]) >= 0 && i < width; i++)
+            out[i] += route[used + k] * made[k * width + i];
 }
 
 void loop_gate_rows(const float *in, float gate, size_t n, float *out)

@@ -28,10 +28,15 @@ void loop_gelu(const float *in, size_t n, float *out);
 void loop_gelu_exact(const float *in, size_t n, float *out);
 /* out[n] = cap * tanh(in / cap) */
 void loop_soft_cap(const float *in, float cap, size_t n, float *out);
-/* The `used` experts of the greatest scores, as numbers and then their weights: out[2 * used]. */
+/* The `used` experts of the greatest scores, as numbers, which rise, and then their weights:
+ * out[2 * used]. */
 void loop_route(const struct op_route *how, const float *scores, size_t n, float *out);
 /* The same by lot, whatever the scores: each row its own experts, of even weight. */
 void loop_route_by_lot(const struct op_route *how, uint64_t row, size_t n, float *out);
+/* What experts made of a row, side by side, each times its weight, one after the other, added to
+ * `base` (NULL: 0), which may be `out`; experts that the operator does not have are left out. */
+void loop_expert_sum(const struct op_experts *how, const float *made, const float *route,
+                     const float *base, size_t width, float *out);
 /* out[n] = in * sigmoid(gate) */
 void loop_gate_rows(const float *in, float gate, size_t n, float *out);
 /* out[n] = (up + 1) * gate * sigmoid(alpha * gate), clamped; gate[i] and up[i] lie `step` apart. */

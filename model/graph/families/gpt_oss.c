@@ -33,17 +33,22 @@ static int gpt_oss_swiglu(struct graph_builder *b, int normed, int route)
     return graph_clamped_swiglu(b, gate, up, how);
 }
 
+static int gpt_oss_experts(struct graph_builder *b, struct part_mixed in)
+{
+    const struct model_config *c = &b->facts->config;
+    return graph_expert_matmul(b, gpt_oss_swiglu(b, in.normed, in.route), in.route, "ffn_down_exps",
+                               (struct expert_shape){c->experts.width, c->width},
+                               "ffn_down_exps.bias!");
+}
+
 static int gpt_oss_mlp(struct graph_builder *b, int block, int x)
 {
     const struct model_config *c = &b->facts->config;
-    graph_layer_begin(b, block, "moe");
+    graph_layer_part_begin(b, block, "moe", 0, graph_expert_groups(b));
     int normed = graph_rms_norm(b, x, "post_attention_norm");
     int scores = graph_matmul(b, normed, "ffn_gate_inp", c->experts.n, BIAS_ALWAYS);
     int route = graph_route(b, scores);
-    int made = graph_expert_matmul(b, gpt_oss_swiglu(b, normed, route), route, "ffn_down_exps",
-                                   (struct expert_shape){c->experts.width, c->width},
-                                   "ffn_down_exps.bias!");
-    return graph_add(b, graph_expert_sum(b, made, route), x);
+    return part_experts(b, block, (struct part_mixed){normed, route}, x, gpt_oss_experts);
 }
 
 static void gpt_oss_build(struct graph_builder *b)

@@ -58,23 +58,41 @@ static int shared_expert(struct graph_builder *b, int normed, const char *gate_w
     return graph_gate_rows(b, out, graph_matmul(b, normed, gate_weight, 1, BIAS_NEVER));
 }
 
-int part_mixture(struct graph_builder *b, int block, int x, const char *shared_gate)
+int part_experts(struct graph_builder *b, int block, struct part_mixed in, int to,
+                 int (*make)(struct graph_builder *b, struct part_mixed in))
+{
+    int groups = graph_expert_groups(b);
+    for (int g = 0; g < groups; g++) {
+        if (g > 0)
+            graph_layer_part_begin(b, block, "moe", g, groups);
+        graph_expert_group_begin(b, g);
+        to = graph_expert_sum(b, make(b, in), in.route, to);
+    }
+    return to;
+}
+
+/* down * (silu(gate) * up), of each expert that a row takes. */
+static int gated_experts(struct graph_builder *b, struct part_mixed in)
 {
     const struct model_config *c = &b->facts->config;
     struct expert_shape up_shape = {c->width, c->experts.width},
                         down_shape = {c->experts.width, c->width};
+    int gate = graph_expert_matmul(b, in.normed, in.route, "ffn_gate_exps", up_shape, NULL);
+    int up = graph_expert_matmul(b, in.normed, in.route, "ffn_up_exps", up_shape, NULL);
+    return graph_expert_matmul(b, graph_silu_mul(b, gate, up), in.route, "ffn_down_exps",
+                               down_shape, NULL);
+}
+
+int part_mixture(struct graph_builder *b, int block, int x, const char *shared_gate)
+{
+    const struct model_config *c = &b->facts->config;
     if (c->experts.dense && c->experts.dense[block])
         return part_gated_mlp(b, block, x, BIAS_NEVER);
-    graph_layer_begin(b, block, "moe");
+    graph_layer_part_begin(b, block, "moe", 0, graph_expert_groups(b));
     int normed = graph_rms_norm(b, x, "ffn_norm");
     int scores = graph_matmul(b, normed, "ffn_gate_inp", c->experts.n, BIAS_NEVER);
     int route = graph_route(b, scores);
-    int gate = graph_expert_matmul(b, normed, route, "ffn_gate_exps", up_shape, NULL);
-    int up = graph_expert_matmul(b, normed, route, "ffn_up_exps", up_shape, NULL);
-    int made = graph_expert_matmul(b, graph_silu_mul(b, gate, up), route, "ffn_down_exps",
-                                   down_shape, NULL);
-    int out = graph_expert_sum(b, made, route);
     if (c->experts.shared_width > 0)
-        out = graph_add(b, out, shared_expert(b, normed, shared_gate));
-    return graph_add(b, out, x);
+        x = graph_add(b, shared_expert(b, normed, shared_gate), x);
+    return part_experts(b, block, (struct part_mixed){normed, route}, x, gated_experts);
 }

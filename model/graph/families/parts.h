@@ -36,6 +36,15 @@ int part_gated_mlp(struct graph_builder *b, int block, int x, enum bias_policy b
  * config has one, behind a gate where the family names its weight (NULL: none). In a block that the
  * config says is dense: layer `mlp`. */
 int part_mixture(struct graph_builder *b, int block, int x, const char *shared_gate);
+/* What a layer of experts works on: the normed rows, and which experts each of them takes. */
+struct part_mixed {
+    int normed, route;
+};
+/* What `make` says that experts make of it, added to `to`: group by group, of which the first is of
+ * the layer that is there (graph_layer_part_begin) and each other a layer of its own. Sums are the
+ * same to the bit, however many groups there are. */
+int part_experts(struct graph_builder *b, int block, struct part_mixed in, int to,
+                 int (*make)(struct graph_builder *b, struct part_mixed in));
 /* Reads what kinds of files call it: counts and widths. HP_EPARSE where they make no sense. */
 struct part_expert_keys {
     const char *n, *used, *width, *shared_width; /* of config.json; NULL: it has none */

@@ -212,7 +212,8 @@ TEST(heads_open_like_the_model_itself)
     struct stat st;
     if (model_open(path, &model, &e) < 0 ||
         manifest_build(model, NULL, NULL, NULL, &manifest, &e) < 0 ||
-        model_heads_open(folder, "id", manifest.data, manifest.size, &arena, &copy, &facts, &e) < 0)
+        model_heads_open(&(struct model_heads_order){folder, "id", manifest.data, manifest.size, 1},
+                         &arena, &copy, &facts, &e) < 0)
         fail_msg("%s", e.text);
     assert_int_equal(facts.n_layers, model_graph(model)->n_layers);
     assert_int_equal(facts.vocabulary, (unsigned)model_config(model)->vocabulary);
@@ -236,8 +237,8 @@ TEST(heads_open_like_the_model_itself)
     /* Opened again, nothing is written: a full disk does not keep a model from opening. */
     struct timespec written = st.st_mtim;
     model_close(&copy);
-    assert_int_equal(
-        model_heads_open(folder, "id", manifest.data, manifest.size, &arena, &copy, &facts, &e), 0);
+    const struct model_heads_order again = {folder, "id", manifest.data, manifest.size, 1};
+    assert_int_equal(model_heads_open(&again, &arena, &copy, &facts, &e), 0);
     assert_int_equal(stat(made, &st), 0);
     assert_memory_equal(&st.st_mtim, &written, sizeof written);
     model_close(&copy);

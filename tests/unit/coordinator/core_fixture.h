@@ -33,7 +33,9 @@ struct fixture {
     struct coord *core;
     struct sent *sent;
     size_t n_sent, room_sent;
-    const struct model_facts *facts; /* given to COORD_MODEL_OPEN */
+    const struct model_facts *facts;                              /* given to COORD_MODEL_OPEN */
+    const struct model_facts *(*divided)(uint32_t expert_groups); /* of that in groups; NULL: that
+                                                                     is not asked for */
     char token[TOKEN_SECRET_TEXT];
     size_t n_looked;   /* of the messages sent, for stages that were connected */
     bool deaf;         /* agents do not hear each other: a stage that is connected says nothing */
@@ -89,7 +91,10 @@ static void fixture_settle(struct fixture *f)
                                  0);
                 s->type = s->m.type;
             } else if (a[i].kind == COORD_MODEL_OPEN && f->facts) {
-                coord_model_opened(f->core, a[i].key, f->facts, NULL);
+                bool whole = a[i].expert_groups <= 1;
+                assert_true(whole || f->divided);
+                coord_model_opened(f->core, a[i].key,
+                                   whole ? f->facts : f->divided(a[i].expert_groups), NULL);
             } else if (a[i].kind == COORD_FRAME) {
                 struct coord_frame **frame = vector_add(f->frames, f->n_frames, f->room_frames);
                 *frame = a[i].frame;

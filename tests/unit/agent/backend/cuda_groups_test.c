@@ -6,7 +6,8 @@ struct groups_case {
     enum dtype dtype;
     uint32_t experts, used, rows, inputs, outputs;
     bool apart, bias;
-    int alone; /* all rows take this expert and the next ones; -1: as it comes */
+    int alone;        /* all rows take this expert and the next ones; -1: as it comes */
+    int first, count; /* the operator has so many of the experts; 0: all */
 };
 enum { EXPERTS_MOST = 16 };
 
@@ -35,8 +36,8 @@ static void data_make(struct groups_data *g, const struct groups_case *c)
     g->whole.shape[1] = c->outputs;
     g->whole.shape[2] = c->inputs;
     g->whole.bytes = part * c->experts;
-    g->whole.parts = g->list;
-    g->whole.n_parts = (int)c->experts;
+    g->whole.parts = g->list + c->first;
+    g->whole.n_parts = c->count ? c->count : (int)c->experts;
     g->bias = op_random((size_t)c->experts * c->outputs, 9, 1);
     g->bias_weight = vector_make(g->bias, (uint64_t)c->experts * c->outputs);
     g->x = op_random((size_t)c->rows * c->inputs * (c->apart ? c->used : 1), 3, 1);
@@ -55,12 +56,14 @@ static void groups_run(struct device *d, const struct groups_case *c, const stru
 {
     const struct backend *b = d->backend;
     const struct weight *list[OP_WEIGHTS_MAX] = {&g->whole, c->bias ? &g->bias_weight : NULL};
-    const struct graph_op op = {.kind = OP_EXPERT_MATMUL,
-                                .n_inputs = 2,
-                                .n_outputs = 1,
-                                .n_weights = 2,
-                                .weights = list,
-                                .u.experts = {.used = (int)c->used}};
+    const struct graph_op op = {
+        .kind = OP_EXPERT_MATMUL,
+        .n_inputs = 2,
+        .n_outputs = 1,
+        .n_weights = 2,
+        .weights = list,
+        .u.experts = {
+            .used = (int)c->used, .first = c->first, .count = c->count, .all = (int)c->experts}};
     struct op_request request = {.op = &op};
     struct device_weight *loaded[2] = {0};
     struct device_op *ready;
@@ -78,8 +81,8 @@ static void groups_run(struct device *d, const struct groups_case *c, const stru
                                &(struct op_rows){g->x, c->rows,
                                                  (size_t)c->inputs * (c->apart ? c->used : 1)}),
                            op_tensor(d, s, &(struct op_rows){g->route, c->rows, 2 * c->used})},
-                  to = op_tensor(d, s, &(struct op_rows){NULL, c->rows, width}),
-                  host = tensor_on_host(out, DTYPE_F32, c->rows, width);
+                  to = op_tensor(d, s, &(struct op_rows){out, c->rows, width}), /* zeros */
+        host = tensor_on_host(out, DTYPE_F32, c->rows, width);
     b->op_run(s, ready, in, &to, NULL);
     b->copy(s, &host, &to);
     if (b->stream_wait(s, &e) < 0)
@@ -98,21 +101,27 @@ static void groups_run(struct device *d, const struct groups_case *c, const stru
 static void groups_compare(uint64_t memory_bytes)
 {
     static const struct groups_case cases[] = {
-        {DTYPE_F16, 2, 1, 20, 24, 9, false, false, -1}, /* less than a tile, in all directions */
-        {DTYPE_F16, 3, 2, 130, 72, 70, false, true, -1},
-        {DTYPE_BF16, 4, 2, 40, 64, 65, true, false, -1},
-        {DTYPE_Q8_0, 4, 2, 70, 96, 64, true, true, -1},
-        {DTYPE_Q8_0, 5, 1, 140, 64, 8, false, false, 2}, /* all one expert: others have none */
-        {DTYPE_Q4_0, 16, 4, 40, 32, 10, false, false, -1},
-        {DTYPE_MXFP4, 3, 2, 33, 64, 20, false, true, -1},
-        {DTYPE_Q4_K, 2, 2, 17, 256, 66, true, false, -1},
-        {DTYPE_Q6_K, 2, 1, 65, 256, 5, false, false, 1},
+        {DTYPE_F16, 2, 1, 20, 24, 9, false, false, -1, 0,
+         0}, /* less than a tile, in all directions */
+        {DTYPE_F16, 3, 2, 130, 72, 70, false, true, -1, 0, 0},
+        {DTYPE_BF16, 4, 2, 40, 64, 65, true, false, -1, 0, 0},
+        {DTYPE_Q8_0, 4, 2, 70, 96, 64, true, true, -1, 0, 0},
+        {DTYPE_Q8_0, 5, 1, 140, 64, 8, false, false, 2, 0,
+         0}, /* all one expert: others have none */
+        {DTYPE_Q4_0, 16, 4, 40, 32, 10, false, false, -1, 0, 0},
+        {DTYPE_MXFP4, 3, 2, 33, 64, 20, false, true, -1, 0, 0},
+        {DTYPE_Q4_K, 2, 2, 17, 256, 66, true, false, -1, 0, 0},
+        {DTYPE_Q6_K, 2, 1, 65, 256, 5, false, false, 1, 0, 0},
         /* with little memory: several panels of matrices, of outputs, and rows in several turns */
-        {DTYPE_Q8_0, 12, 3, 33, 64, 64, false, true, -1},
-        {DTYPE_Q8_0, 12, 1, 96, 64, 64, false, false, 10}, /* of the second panel alone */
-        {DTYPE_Q4_K, 2, 1, 20, 256, 150, false, true, -1},
-        {DTYPE_F16, 2, 2, 140, 72, 9, true, true, -1},
-        {DTYPE_Q8_0, 3, 2, 260, 64, 5, false, false, -1},
+        {DTYPE_Q8_0, 12, 3, 33, 64, 64, false, true, -1, 0, 0},
+        {DTYPE_Q8_0, 12, 1, 96, 64, 64, false, false, 10, 0, 0}, /* of the second panel alone */
+        {DTYPE_Q4_K, 2, 1, 20, 256, 150, false, true, -1, 0, 0},
+        {DTYPE_F16, 2, 2, 140, 72, 9, true, true, -1, 0, 0},
+        {DTYPE_Q8_0, 3, 2, 260, 64, 5, false, false, -1, 0, 0},
+        /* some of the experts */
+        {DTYPE_Q8_0, 8, 2, 70, 64, 64, false, true, -1, 3, 4},
+        {DTYPE_F16, 12, 3, 66, 72, 9, true, true, -1, 0, 5},
+        {DTYPE_Q4_K, 4, 2, 40, 256, 20, false, false, 0, 2, 2},
     };
     static const struct device_config plain = {.backend = "plain"};
     struct device *devices[2] = {cuda_open(memory_bytes)};

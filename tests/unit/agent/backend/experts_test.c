@@ -16,7 +16,7 @@ static void route(struct device *d, struct op_route how, const float *scores, si
 TEST(a_router_takes_the_greatest_scores_and_weighs_them_by_softmax)
 {
     static const float scores[2][5] = {{1, 3, 2, 3, -1}, {0.5f, -2, 4, 1, 0}};
-    static const double chosen[2][3] = {{1, 3, 2}, {2, 3, 0}}; /* the first of equals first */
+    static const double chosen[2][3] = {{1, 2, 3}, {0, 2, 3}}; /* by number */
     static const struct op_route ways[] = {
         {3, false, 0}, {3, true, 0}, {3, false, 2.5f}, {3, true, 0.5f}};
     for (int i = 0; i < OP_DEVICES; i++) {
@@ -54,7 +54,7 @@ TEST(a_router_is_at_ease_with_ties_giants_and_what_is_no_number)
                              {2e-45f, 3e-45f, 0, -2e-45f, 0, 0, 0},
                              {NAN, 1, NAN, 2, -INFINITY, INFINITY, NAN}};
     static const int first[ROWS - 1][USED] = {
-        {0, 1, 2}, {0, 2, 6}, {0, 1, 2}, {2, 6, 1}, {1, 0, 2}};
+        {0, 1, 2}, {0, 2, 6}, {0, 1, 2}, {1, 2, 6}, {0, 1, 2}};
     for (int i = 0; i < OP_DEVICES; i++) {
         struct device *d = op_device(i);
         if (!d)
@@ -237,20 +237,51 @@ static void expert_data_free(struct expert_data *e)
     free((void *)e->list), free(e->want);
 }
 
-static void experts_run(struct device *d, const struct expert_data *e, float *out)
+static void experts_run_some(struct device *d, const struct expert_data *e, struct op_experts some,
+                             float *out)
 {
     const struct expert_case *c = e->c;
-    const struct graph_op op = {.kind = OP_EXPERT_MATMUL,
-                                .n_inputs = 2,
-                                .n_outputs = 1,
-                                .n_weights = 2,
-                                .u.experts = {.used = (int)c->used, .turned = c->turned}};
+    struct weight whole = e->whole;
+    if (some.count) {
+        whole.parts += some.first;
+        whole.n_parts = some.count;
+        whole.shape[0] = (uint64_t)some.count;
+        whole.data = NULL;
+        whole.bytes = whole.bytes / c->experts * (uint64_t)some.count;
+    }
+    some.used = (int)c->used;
+    some.turned = c->turned;
+    const struct graph_op op = {
+        .kind = OP_EXPERT_MATMUL, .n_inputs = 2, .n_outputs = 1, .n_weights = 2, .u.experts = some};
     const struct op_rows in[OP_INPUTS_MAX] = {{e->x, c->rows, c->inputs * (c->apart ? c->used : 1)},
                                               {e->route, c->rows, 2 * c->used}};
     const struct op_weight w[OP_WEIGHTS_MAX] = {
-        {&e->whole, c->turned ? WEIGHT_MATMUL_TURNED : WEIGHT_MATMUL},
+        {&whole, c->turned ? WEIGHT_MATMUL_TURNED : WEIGHT_MATMUL},
         {c->bias ? &e->bias_weight : NULL, WEIGHT_VECTOR}};
     op_run_once(d, &op, in, w, NULL, out, c->rows, c->used * c->outputs);
+}
+
+static void experts_run(struct device *d, const struct expert_data *e, float *out)
+{
+    experts_run_some(d, e, (struct op_experts){0}, out);
+}
+
+/* out = base + what these experts make of the rows, by their weights. */
+static void experts_add(struct device *d, const struct expert_data *e, struct op_experts some,
+                        const float *base, float *out)
+{
+    const struct expert_case *c = e->c;
+    size_t width = c->used * c->outputs;
+    float *made = calloc(c->rows * width, sizeof *made);
+    assert_non_null(made);
+    experts_run_some(d, e, some, made);
+    some.used = (int)c->used;
+    const struct graph_op op = {
+        .kind = OP_EXPERT_SUM, .n_inputs = 3, .n_outputs = 1, .u.experts = some};
+    const struct op_rows in[OP_INPUTS_MAX] = {
+        {made, c->rows, width}, {e->route, c->rows, 2 * c->used}, {base, c->rows, c->outputs}};
+    op_run_once(d, &op, in, NULL, NULL, out, c->rows, c->outputs);
+    free(made);
 }
 
 TEST(grouped_products_are_what_each_row_would_get_alone)
@@ -275,6 +306,46 @@ TEST(grouped_products_are_what_each_row_would_get_alone)
             experts_run(d, &e, out);
             op_near(d, out, e.want, n, 2e-6);
             free(out);
+            expert_data_free(&e);
+        }
+        device_close(&d);
+    }
+}
+
+/* The sums of all experts; then the same group by group, each by operators that have its matrices
+ * alone. */
+TEST(groups_of_experts_add_up_to_the_bit_what_all_of_them_do)
+{
+    static const struct expert_case cases[] = {
+        {8, 3, 1, 32, 32, DTYPE_F32, false, true, false, -1},
+        {8, 3, 41, 64, 64, DTYPE_Q8_0, false, true, false, -1},
+        {7, 2, 90, 32, 32, DTYPE_F32, true, false, false, -1},
+        {4, 4, 5, 32, 32, DTYPE_F32, false, true, true, 0},
+        {64, 2, 200, 64, 32, DTYPE_Q8_0, false, false, false, 3},
+    };
+    static const int groups[] = {2, 3, 4};
+    for (int i = 0; i < OP_DEVICES; i++) {
+        struct device *d = op_device(i);
+        for (size_t k = 0; d && k < sizeof cases / sizeof *cases; k++) {
+            struct expert_data e = expert_data_make(&cases[k]);
+            size_t n = cases[k].rows * cases[k].outputs;
+            float *base = op_random(n, 3, 1), *want = calloc(n, sizeof *want),
+                  *got = calloc(n, sizeof *got);
+            experts_add(d, &e, (struct op_experts){0}, base, want);
+            for (size_t g = 0; g < sizeof groups / sizeof *groups; g++) {
+                int all = (int)cases[k].experts;
+                memcpy(got, base, n * sizeof *got);
+                for (int first = 0, part = 0; part < groups[g]; part++) {
+                    int end = all * (part + 1) / groups[g];
+                    experts_add(
+                        d, &e,
+                        (struct op_experts){.first = first, .count = end - first, .all = all}, got,
+                        got);
+                    first = end;
+                }
+                assert_memory_equal(got, want, n * sizeof *got);
+            }
+            free(base), free(want), free(got);
             expert_data_free(&e);
         }
         device_close(&d);
@@ -482,6 +553,7 @@ int main(void)
         cmocka_unit_test(a_router_is_at_ease_with_ties_giants_and_what_is_no_number),
         cmocka_unit_test(experts_by_lot_are_different_ones_in_each_row_and_all_as_often),
         cmocka_unit_test(grouped_products_are_what_each_row_would_get_alone),
+        cmocka_unit_test(groups_of_experts_add_up_to_the_bit_what_all_of_them_do),
         cmocka_unit_test(a_spoilt_row_spoils_no_other),
         cmocka_unit_test(what_experts_made_is_added_by_weight),
         cmocka_unit_test(a_gate_shuts_and_opens_whole_rows),

@@ -69,7 +69,7 @@ static inline void small_graph_build(struct small_graph *g)
     struct err e = {0};
     g->facts = (struct family_facts){.family = &g->family, .form = FORM_GGUF, .config = g->config};
     int rc = weight_table_make("small", g->weights, (size_t)g->n_weights, &g->arena, &table, &e);
-    rc = rc < 0 ? rc : graph_build(&g->facts, &table, &g->arena, &g->graph, &e);
+    rc = rc < 0 ? rc : graph_build(&g->facts, &table, 1, &g->arena, &g->graph, &e);
     assert(rc == 0);
     (void)rc;
 }

@@ -98,7 +98,7 @@ static inline struct tiny_model *tiny_model_make(uint64_t seed)
         tiny_block(m, b);
     tiny_weight(m, "", "output_norm", 1, TINY_WIDTH);
     int rc = weight_table_make("tiny", m->weights, (size_t)m->n_weights, &m->arena, &table, &e);
-    rc = rc < 0 ? rc : graph_build(&m->facts, &table, &m->arena, &m->graph, &e);
+    rc = rc < 0 ? rc : graph_build(&m->facts, &table, 1, &m->arena, &m->graph, &e);
     assert(rc == 0 && m->graph.n_layers == TINY_LAYERS && m->n_weights == TINY_WEIGHTS);
     (void)rc;
     return m;

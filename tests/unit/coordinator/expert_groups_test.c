@@ -1,0 +1,180 @@
+/* Mixtures whose blocks are larger than any agent. */
+#include <math.h>
+
+#include "coordinator/expert_groups.h"
+#include "coordinator/model_slots.h"
+#include "coordinator/planner_inputs.h"
+#include "coordinator/profiles.h"
+#include "tests/unit/coordinator/placement_fixture.h"
+
+/* Two blocks with 10 MB of attention and 1 GB of eight experts. */
+enum { BLOCKS = 2, EXPERTS = 8, PARTS_MOST = BLOCKS * (1 + 16) };
+#define EXPERT_BYTES 125000000ull
+
+static struct layer_facts mixture_layer(const char *name, const char *class_name, uint64_t bytes,
+                                        uint64_t expert_bytes)
+{
+    return (struct layer_facts){.name = name,
+                                .class_name = class_name,
+                                .param_bytes = bytes,
+                                .elements = bytes,
+                                .kept_bytes = bytes,
+                                .output_bytes_per_token = 4096,
+                                .flops_per_token = 2e8,
+                                .expert_bytes = expert_bytes,
+                                .experts = expert_bytes ? EXPERTS : 0,
+                                .experts_used = 2};
+}
+
+/* As model_heads.c would describe it. */
+static const struct model_facts *mixture_facts(uint32_t groups)
+{
+    static struct layer_facts parted[PARTS_MOST];
+    static struct layer_part parts[PARTS_MOST];
+    static struct model_facts divided;
+    int n = 0;
+    divided = facts;
+    for (int block = 0; block < BLOCKS; block++) {
+        parts[n] = (struct layer_part){2 * block, "attn", 1};
+        parted[n++] = mixture_layer("attn", "attn", 10000000, 0);
+        for (uint32_t g = 0; g < groups; g++) {
+            uint64_t own =
+                EXPERT_BYTES * (EXPERTS * (g + 1) / groups - EXPERTS * (uint64_t)g / groups);
+            parts[n] = (struct layer_part){2 * block + 1, "moe",
+                                           (double)own / (double)(EXPERTS * EXPERT_BYTES)};
+            parted[n++] = mixture_layer("part",
+                                        groups == 1 ? "moe"
+                                        : g         ? "moe/n"
+                                                    : "moe.first/n",
+                                        own, own);
+        }
+    }
+    divided.layers = parted;
+    divided.n_layers = n;
+    divided.parts = groups > 1 ? parts : NULL;
+    return &divided;
+}
+
+/* The deployment "x" over so many agents of so much memory each, or why there is none. */
+static struct deployment *mixture_deploy(struct fixture *f, int agents, double memory_bytes,
+                                         const char *options, const struct message_answer **answer)
+{
+    static struct model_facts whole;
+    static struct layer_facts layers_of_whole[PARTS_MOST];
+    whole = *mixture_facts(1);
+    memcpy(layers_of_whole, whole.layers, (size_t)whole.n_layers * sizeof *layers_of_whole);
+    whole.layers = layers_of_whole;
+    fixture_open(f);
+    f->divided = mixture_facts;
+    for (int i = 0; i < agents; i++)
+        fixture_agent(f, i, "k", memory_bytes);
+    struct buffer blob = {0};
+    char arguments[200];
+    manifest(&blob);
+    f->facts = &whole;
+    snprintf(arguments, sizeof arguments, "{\"name\": \"x\", \"options\": %s}", options);
+    const struct message_answer *a = fixture_ask(f, "deploy", arguments, &blob);
+    buffer_free(&blob);
+    if (answer)
+        *answer = a;
+    return deployment_find(f->core, "x");
+}
+
+TEST(experts_of_a_block_that_fits_no_agent_are_shared_out)
+{
+    static const struct {
+        int agents;
+        double memory_bytes;
+        uint32_t groups;
+    } cases[] = {{2, 1.2e9, 1}, {4, 0.7e9, 2}, {8, 0.35e9, 4}, {16, 0.2e9, 8}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct fixture f;
+        struct deployment *d = mixture_deploy(&f, cases[i].agents, cases[i].memory_bytes,
+                                              "{\"max_context\": 128}", NULL);
+        assert_non_null(d);
+        assert_int_equal(d->model->expert_groups, cases[i].groups);
+        assert_int_equal(d->stages[d->n_stages - 1].end_layer, d->model->facts.n_layers);
+        for (int k = 0; k < d->n_stages; k++) {
+            assert_true(d->stages[k].memory_bytes <= cases[i].memory_bytes);
+            const struct message *p = fixture_last(
+                &f, (uint64_t)(10 + atoi(d->stages[k].agent->name + 1)), MESSAGE_STAGE_PREPARE);
+            assert_int_equal(p->u.stage_prepare.expert_groups, cases[i].groups);
+            assert_int_equal(p->u.stage_prepare.end_layer, d->stages[k].end_layer);
+        }
+        fixture_close(&f);
+    }
+}
+
+TEST(a_coordinator_that_starts_again_numbers_layers_as_before)
+{
+    struct fixture f;
+    struct deployment *d = mixture_deploy(&f, 4, 0.7e9, "{\"max_context\": 128}", NULL);
+    assert_non_null(d);
+    int n = d->n_stages, end = d->stages[0].end_layer;
+    fixture_restart(&f);
+    d = deployment_find(f.core, "x");
+    assert_non_null(d);
+    assert_int_equal(d->model->expert_groups, 2);
+    assert_true(d->model->open);
+    assert_int_equal(d->n_stages, n);
+    assert_int_equal(d->stages[0].end_layer, end);
+    fixture_close(&f);
+}
+
+TEST(where_no_division_helps_the_model_is_whole_and_it_is_said_why)
+{
+    static const struct {
+        int agents;
+        double memory_bytes;
+        const char *options, *says;
+    } cases[] = {
+        {4, 0.3e9, "{\"max_context\": 128}", "bytes are missing"},
+        {20, 0.12e9, "{\"max_context\": 128}", "no cut between layers fits each of them"},
+        {4, 0.7e9, "{\"max_context\": 128, \"layers\": \"0-1:a0,2-3:a1\"}", "layers 0-1 need"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct fixture f;
+        const struct message_answer *a;
+        assert_null(
+            mixture_deploy(&f, cases[i].agents, cases[i].memory_bytes, cases[i].options, &a));
+        if (strcmp(a->code, "infeasible") != 0 || !strstr(a->text, cases[i].says))
+            fail_msg("%zu: %s, \"%s\"", i, a->code, a->text);
+        assert_int_equal(f.core->n_models, 0); /* divided ones are closed with it */
+        fixture_close(&f);
+    }
+}
+
+/* By what was measured of whole blocks, and its part of them. */
+TEST(a_part_of_a_block_takes_its_part_of_the_blocks_time)
+{
+    struct fixture f;
+    struct planner_inputs *in = NULL;
+    struct err e = {0};
+    json_t *tables = json_loads("{\"moe\": {\"slice\": [1, 16], \"prefix\": [0],"
+                                " \"seconds\": [[0.004], [0.008]]}}",
+                                0, NULL);
+    struct deployment *d = mixture_deploy(&f, 4, 0.7e9, "{\"max_context\": 128}", NULL);
+    assert_non_null(d);
+    assert_int_equal(profiles_set(f.core, d->model->id, "k", "auto", tables, &e), 0);
+    assert_int_equal(planner_inputs_get(f.core, d, &in, &e), 0);
+    for (int i = 0; i < in->profile.n_classes; i++) {
+        const struct profile_table *t = &in->profile.tables[i];
+        if (strncmp(in->profile.classes[i], "moe", 3) == 0)
+            assert_true(fabs(t->seconds[0] - 0.002) < 1e-9 && fabs(t->seconds[1] - 0.004) < 1e-9);
+    }
+    planner_inputs_release(&in);
+    fixture_close(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(experts_of_a_block_that_fits_no_agent_are_shared_out, prepare_facts),
+        cmocka_unit_test_setup(a_coordinator_that_starts_again_numbers_layers_as_before,
+                               prepare_facts),
+        cmocka_unit_test_setup(where_no_division_helps_the_model_is_whole_and_it_is_said_why,
+                               prepare_facts),
+        cmocka_unit_test_setup(a_part_of_a_block_takes_its_part_of_the_blocks_time, prepare_facts),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
