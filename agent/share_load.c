@@ -5,9 +5,15 @@
 #include "model/text_network.h"
 #include "transport/frame_tensors.h"
 
+int share_part_threads(int device_threads, int part, int parts)
+{
+    int64_t all = device_threads, n = all * (part + 1) / parts - all * part / parts;
+    return n > 1 ? (int)n : 1;
+}
+
 int share_part_open(const struct message_stage_prepare *p, const struct message_share *share,
                     const char *path, uint64_t limit_bytes, const atomic_bool *stop,
-                    struct network_part **out, struct err *e)
+                    struct threads *threads, struct network_part **out, struct err *e)
 {
     const struct message_dim *from = share->dims.items;
     struct network_dim *dims = calloc(share->dims.count + 1, sizeof *dims);
@@ -23,7 +29,8 @@ int share_part_open(const struct message_stage_prepare *p, const struct message_
                                          .bounds = share->bounds.count ? share->bounds.items : NULL,
                                          .first_block = (int)p->first_layer,
                                          .end_block = (int)p->end_layer,
-                                         .batch = (int)share->batch};
+                                         .batch = (int)share->batch,
+                                         .threads = threads};
     if (rc == 0) {
         network_stop_on(network, stop);
         rc = network_part_open(&network, &ask, out, e);

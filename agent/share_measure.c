@@ -5,8 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "agent/backend/cpu/threads.h"
 #include "agent/backend/paced.h"
 #include "agent/engine/network/network_profile_json.h"
+#include "agent/share_load.h"
 #include "common/env.h"
 #include "model/text_network.h"
 
@@ -44,17 +46,21 @@ struct share_measurement {
 
 /* ---- cores ---- */
 
-/* As shares of a plan are dealt the cores of a device (shell_shares.c). */
-static void cores_take(const struct share_measure_config *c, int part, int parts)
+/* As shares of a plan are dealt the cores of a device (shell_shares.c): the calling thread keeps to
+ * them, and gets others that help it there. */
+static int cores_take(const struct share_measure_config *c, int part, int parts,
+                      struct threads **out, struct err *e)
 {
     cpu_set_t set;
     int first = c->n_cores * part / parts, end = c->n_cores * (part + 1) / parts;
+    int n = end > first ? end - first : first < c->n_cores;
     CPU_ZERO(&set);
-    for (int i = first; i < end || i == first; i++)
-        if (i < c->n_cores)
-            CPU_SET((size_t)c->cores[i], &set);
-    if (c->n_cores > 0)
+    for (int i = first; i < first + n; i++)
+        CPU_SET((size_t)c->cores[i], &set);
+    if (n > 0)
         pthread_setaffinity_np(pthread_self(), sizeof set, &set); /* else it may run anywhere */
+    return threads_create(share_part_threads(c->n_threads, part, parts), c->cores + first, n, out,
+                          e);
 }
 
 /* ---- neighbours ---- */
@@ -72,8 +78,12 @@ static void *neighbour_thread(void *ctx)
 {
     struct measure_neighbour *n = ctx;
     struct share_measurement *m = n->m;
-    cores_take(m->config, n->part, m->parts[m->n_made]);
-    n->rc = network_profile_press(n->network, &m->ask, n->batch, neighbour_warm, n, &n->error);
+    struct network_profile_ask ask = m->ask;
+    ask.threads = NULL;
+    n->rc = cores_take(m->config, n->part, m->parts[m->n_made], &ask.threads, &n->error);
+    if (n->rc == 0)
+        n->rc = network_profile_press(n->network, &ask, n->batch, neighbour_warm, n, &n->error);
+    threads_destroy(&ask.threads);
     pthread_mutex_lock(&m->lock);
     m->n_ended++;
     pthread_cond_signal(&m->changed);
@@ -179,10 +189,11 @@ static void goes_on(void *ctx, int64_t batch, const struct network_profile_runs 
 static int share_run(struct share_measurement *m, struct err *e)
 {
     int parts = m->parts[m->n_made];
-    cores_take(m->config, 0, parts);
-    int rc = neighbours_open(m, parts - 1, m->config->memory_bytes / (uint64_t)parts, e);
+    int rc = cores_take(m->config, 0, parts, &m->ask.threads, e);
+    rc = rc < 0 ? rc : neighbours_open(m, parts - 1, m->config->memory_bytes / (uint64_t)parts, e);
     rc = rc < 0 ? rc : network_profile_measure(m->network, &m->ask, &m->made[m->n_made], e);
     neighbours_close(m, parts - 1);
+    threads_destroy(&m->ask.threads);
     return rc;
 }
 

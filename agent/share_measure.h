@@ -1,5 +1,5 @@
 /* What a network's layers take on a device, share by share and batch by batch: the whole network
- * on one core, or on a core of each part of the device while all parts compute the same. */
+ * on all of its cores, or on those of each part of the device while all parts compute the same. */
 #ifndef HP_AGENT_SHARE_MEASURE_H
 #define HP_AGENT_SHARE_MEASURE_H
 
@@ -21,8 +21,8 @@ struct share_measuring { /* how it goes */
 struct share_measure_config {
     const struct message_share *share; /* with what is to be measured */
     const char *path, *model, *kind;
-    const int *cores; /* of the device, [n_cores]; 0: any */
-    int n_cores;
+    const int *cores;       /* of the device, [n_cores]; 0: any */
+    int n_cores, n_threads; /* of the whole device */
     uint64_t memory_bytes;
     const struct paced *paced; /* the device that this agent stands for: its profile is the answer;
                                   NULL: itself */

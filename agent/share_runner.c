@@ -8,6 +8,7 @@
 #include <sys/prctl.h>
 #include <time.h>
 
+#include "agent/backend/cpu/threads.h"
 #include "agent/share_load.h"
 #include "agent/share_queue.h"
 #include "agent/share_step.h"
@@ -35,6 +36,7 @@ struct share_runner {
     struct err load_error;       /* code 0: it is loaded, or being loaded */
     struct share_step *arriving; /* to read what comes in */
     /* the thread's own */
+    struct threads *threads; /* itself, and those that help */
     struct network_part *part;
     struct share_step *running;
     struct paced_queue device; /* a paced one's time */
@@ -162,18 +164,21 @@ static void cores_keep(const struct share_runner *r)
 
 static int part_load(struct share_runner *r, struct err *e)
 {
-    int rc = share_part_open(&r->prepare, &r->share, r->path, r->config.memory_bytes, &r->stop,
-                             &r->part, e);
+    int n = r->config.n_threads > 1 ? r->config.n_threads : 1;
+    int rc = threads_create(n, r->cores, r->config.n_cores, &r->threads, e);
+    rc = rc < 0 ? rc
+                : share_part_open(&r->prepare, &r->share, r->path, r->config.memory_bytes, &r->stop,
+                                  r->threads, &r->part, e);
     if (rc < 0)
         return rc;
     load_tell(r, HP_PENDING, NULL);
     rc = share_part_warm(r->part, &r->stop, e);
     if (rc == 0)
         log_info("agent", "share_loaded",
-                 "deployment=%llu generation=%llu share=%llu cores=%d values_bytes=%llu",
+                 "deployment=%llu generation=%llu share=%llu cores=%d threads=%d values_bytes=%llu",
                  (unsigned long long)r->prepare.deployment,
                  (unsigned long long)r->prepare.generation, (unsigned long long)r->prepare.stage,
-                 r->config.n_cores, (unsigned long long)network_part_bytes(r->part));
+                 r->config.n_cores, n, (unsigned long long)network_part_bytes(r->part));
     return rc;
 }
 
@@ -249,6 +254,7 @@ static void network_measure(struct share_runner *r)
                                      .model = r->prepare.deployment_name,
                                      .cores = r->cores,
                                      .n_cores = r->config.n_cores,
+                                     .n_threads = r->config.n_threads,
                                      .paced = r->config.paced,
                                      .memory_bytes = r->config.memory_bytes,
                                      .stop = &r->stop,
@@ -294,6 +300,7 @@ static void runner_free(struct share_runner *r)
     for (size_t i = 0; i < r->queue.n; i++)
         data_buffer_release(r->config.data, r->queue.batches[i].payload);
     network_part_close(&r->part);
+    threads_destroy(&r->threads);
     share_peers_release(r->peers);
     message_ref_release(r->config.prepare);
     share_step_free(&r->arriving);

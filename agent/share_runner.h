@@ -1,8 +1,8 @@
-/* A share of a device: a thread, on cores of its own, that holds some blocks of a network and runs
- * one batch after the other, each at the time that the coordinator has reserved for it, and sends
- * what comes out on to the next share of the batch's way. Everything that a batch needs to go on
- * travels with it (transport/frame_tensors.h). Where its order says so the network is measured
- * there instead, and no batch comes.
+/* A share of a device: a thread, with others that help it on cores of its own, that holds some
+ * blocks of a network and runs one batch after the other, each at the time that the coordinator has
+ * reserved for it, and sends what comes out on to the next share of the batch's way. Everything
+ * that a batch needs to go on travels with it (transport/frame_tensors.h). Where its order says so
+ * the network is measured there instead, and no batch comes.
  *
  * Any thread may call; nothing blocks but share_runner_destroy. */
 #ifndef HP_AGENT_SHARE_RUNNER_H
@@ -27,6 +27,7 @@ struct share_runner_config {
     const int *cores;            /* of the box, [n_cores]; 0: any. Of the whole device where it is
                                     measured */
     int n_cores;
+    int n_threads;              /* that compute; of the whole device where it is measured */
     uint64_t memory_bytes;      /* that its network and values may take */
     uint64_t queue_bytes;       /* of batches that wait */
     struct data_endpoint *data; /* outlives it */

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "agent/share_load.h"
 #include "agent/shell_int.h"
 #include "common/vector.h"
 
@@ -173,7 +174,9 @@ void shell_share_load(struct agent *a, struct shell_stage *s, const struct agent
                            "device %s: networks run on CPUs alone, and this is of %s", own.name,
                            own.backend->name)
                  : 0;
-    c.cores = part_cores(a, &own, p->share.items, &c.n_cores); /* of one part: all of them */
+    const struct message_share *share = p->share.items;
+    c.cores = part_cores(a, &own, share, &c.n_cores); /* of one part: all of them */
+    c.n_threads = share_part_threads(own.n_threads, (int)share->part, (int)share->parts);
     rc = rc < 0 ? rc : share_runner_create(&c, &s->runner, &e);
     if (rc < 0) {
         load_fail(a, act, &e);

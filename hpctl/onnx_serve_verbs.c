@@ -6,6 +6,7 @@
 #include <strings.h>
 #include <time.h>
 
+#include "agent/backend/cpu/threads.h"
 #include "agent/engine/network/network_engine.h"
 #include "common/env.h"
 #include "common/host_limits.h"
@@ -28,6 +29,7 @@ enum {
 };
 
 struct onnx_serve {
+    struct threads *threads;
     struct onnx_network *network; /* NULL once the engine has it */
     char name[NAME_BYTES];
     struct infer_model model;
@@ -168,9 +170,12 @@ static int name_read(const struct invocation *in, char name[NAME_BYTES], struct 
 
 static int serve_open(const struct invocation *in, struct onnx_serve *s, struct err *e)
 {
-    uint64_t memory;
+    uint64_t memory, threads;
     double slo_s = 0;
     int rc = invocation_u64(in, "waiting", 64, &s->jobs.most_waiting, e);
+    rc = rc < 0 ? rc
+                : invocation_range(in, "threads", (uint64_t)threads_possible(), 1, THREADS_MAX,
+                                   &threads, e);
     rc = rc < 0 ? rc : invocation_duration(in, "slo", 0, &slo_s, e);
     s->jobs.slo_ns = (uint64_t)(slo_s < SLO_MOST_S ? slo_s * 1e9 : SLO_MOST_S * 1e9);
     rc = rc < 0 ? rc : name_read(in, s->name, e);
@@ -180,7 +185,8 @@ static int serve_open(const struct invocation *in, struct onnx_serve *s, struct 
     rc = rc < 0 ? rc : model_fill(s, e);
     if (rc == 0)
         network_stop_on(s->network, &s->jobs.gives_up);
-    return rc < 0 ? rc : network_engine_open(&s->network, &s->jobs.engine, e);
+    rc = rc < 0 ? rc : threads_create((int)threads, NULL, 0, &s->threads, e);
+    return rc < 0 ? rc : network_engine_open(&s->network, s->threads, &s->jobs.engine, e);
 }
 
 static void serve_close(struct onnx_serve *s)
@@ -190,6 +196,7 @@ static void serve_close(struct onnx_serve *s)
     free((void *)(uintptr_t)s->model.outputs);
     network_engine_close(&s->jobs.engine);
     network_close(&s->network);
+    threads_destroy(&s->threads);
 }
 
 /* What waits is refused; what runs is answered before the program ends, if that takes no longer
@@ -298,6 +305,7 @@ static int serve_verb(struct invocation *in, struct err *e)
 static const struct command_option serve_options[] = {
     {"name", "NAME", "the model's name in paths (the file's stem)", 0},
     {"listen", "HOST:PORT", "an address of loopback; port 0 is any free one (127.0.0.1:0)", 0},
+    {"threads", "N", "threads to compute with (as many as cores)", 0},
     {"waiting", "N", "requests that may wait; more are answered with 503 (64)", 0},
     {"slo", "TIME",
      "a request that by what was measured would take longer, waiting included, is refused at once "

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "agent/backend/cpu/threads.h"
 #include "agent/engine/network/network_engine.h"
 #include "common/host_limits.h"
 #include "hpctl/shown.h"
@@ -11,6 +12,7 @@
 #include "model/text_network.h"
 
 struct onnx_run {
+    struct threads *threads;
     struct onnx_network *network;  /* NULL once the engine has it */
     struct network_engine *engine; /* NULL: the reference runs it */
     const struct onnx *o;
@@ -31,6 +33,7 @@ static void onnx_run_close(struct onnx_run *r)
     npz_free(&r->made);
     network_engine_close(&r->engine);
     network_close(&r->network);
+    threads_destroy(&r->threads);
 }
 
 /* Says what the model wants and what the file has, as far as there is room. */
@@ -127,6 +130,8 @@ static void outputs_print(const struct onnx_run *r, const char *path)
     if (f.steps > 0)
         printf("  in %d steps, %d of them by the reference; values in %.1f MB\n", f.steps,
                f.reference_steps, (double)f.arena_bytes / 1e6);
+    if (f.cut_steps > 0)
+        printf("  %d threads share out %d of the steps\n", threads_count(r->threads), f.cut_steps);
     for (int i = 0; i < r->made.n_arrays; i++)
         printf("  %s  %s %s\n", r->made.arrays[i].name,
                ndarray_type_name(r->made.arrays[i].array.type),
@@ -164,8 +169,11 @@ static int run_verb(struct invocation *in, struct err *e)
     enum { COMPUTE_REFERENCE = 2 };
     static const char *const computes[] = {"auto", "f32", "f32-reference", NULL};
     struct onnx_run r = {0};
-    uint64_t stages;
+    uint64_t stages, threads;
     int compute, rc = invocation_u64(in, "stages", 1, &stages, e);
+    rc = rc < 0 ? rc
+                : invocation_range(in, "threads", (uint64_t)threads_possible(), 1, THREADS_MAX,
+                                   &threads, e);
     rc = rc < 0 ? rc : invocation_choice(in, "compute", computes, 0, &compute, e);
     if (rc == 0 && (stages < 1 || stages > 4096))
         rc = err_set(e, HP_EUSAGE, "--stages is %llu; it must be 1 to 4096",
@@ -173,8 +181,10 @@ static int run_verb(struct invocation *in, struct err *e)
     if (rc == 0 && !in->output && !in->json)
         rc = err_set(e, HP_EUSAGE, "hpctl model run needs -o OUT.npz (or -o json)");
     rc = rc < 0 ? rc : onnx_run_open(in, &r, e);
-    if (rc == 0 && compute != COMPUTE_REFERENCE)
-        rc = network_engine_open(&r.network, &r.engine, e);
+    if (rc == 0 && compute != COMPUTE_REFERENCE) {
+        rc = threads_create((int)threads, NULL, 0, &r.threads, e);
+        rc = rc < 0 ? rc : network_engine_open(&r.network, r.threads, &r.engine, e);
+    }
     if (rc == 0) {
         rc = r.engine ? network_engine_run(r.engine, (int)stages, r.inputs, r.outputs, e)
                       : network_run(r.network, (int)stages, r.inputs, r.outputs, e);
@@ -198,6 +208,7 @@ static const struct command_option run_options[] = {
     {"case", "C", "those named C/INPUT; outputs are named C/OUTPUT", 0},
     {"stages", "N", "cut the graph into N stages, joined as agents would be (1)", 0},
     {"compute", "auto|f32|f32-reference", "float32 each way; the reference runs plain loops", 0},
+    {"threads", "N", "threads to compute with (as many as cores); the bits are the same", 0},
     {0},
 };
 

@@ -135,7 +135,7 @@ static int local_profile(struct invocation *in, struct err *e)
     for (size_t i = 0; i < sizeof cluster_alone / sizeof *cluster_alone; i++)
         if (invocation_option(in, cluster_alone[i]))
             return err_set(e, HP_EUSAGE,
-                           "--%s does not go with --local, which measures one core of this machine",
+                           "--%s does not go with --local, which measures cores of this machine",
                            cluster_alone[i]);
     return profile_onnx(in, e);
 }
@@ -149,6 +149,9 @@ static int run_profile(struct invocation *in, struct err *e)
         return local_profile(in, e);
     if (invocation_option(in, "kind"))
         return err_set(e, HP_EUSAGE, "--kind goes with --local: agents know of what kind they are");
+    if (invocation_option(in, "threads"))
+        return err_set(e, HP_EUSAGE,
+                       "--threads goes with --local; agents compute with the cores that they have");
     if (invocation_option(in, "lengths"))
         return err_set(e, HP_EUSAGE, "--lengths goes with --local; --dim says one size");
     const char *ending = strrchr(in->arguments[0], '.');
@@ -183,9 +186,10 @@ static const struct command_option profile_options[] = {
     {"dim", "NAME=N,..", "an ONNX model: sizes that it leaves free", 0},
     {"blocks", "N", "an ONNX model: group layers into so many blocks (10)", 0},
     {"upload", NULL, "an ONNX model: send it even to agents of this box", 0},
-    {"local", NULL, "an ONNX model, on one core of this machine, without a cluster", 0},
+    {"local", NULL, "an ONNX model, on this machine, without a cluster", 0},
+    {"threads", "N", "with --local: cores that compute together (1)", 0},
     {"lengths", "16,64", "with --local: sizes of what stays free, each measured", 0},
-    {"kind", "K", "with --local: the kind of device that one core is (cpu-core)", 0},
+    {"kind", "K", "with --local: the kind of device that these cores are (cpu-core)", 0},
     {0},
 };
 
@@ -200,7 +204,7 @@ static const struct command_option profile_options[] = {
     "budget ends. Its layers are grouped as by `profile split`, where few bytes cross; the "       \
     "blocks' sum is held against whole runs. That is kept, too: `hpctl apply` plans with it. "     \
     "With several --agents of one kind the slowest one counts. With --local one core of this "     \
-    "machine is measured instead, for `plan pools` and `simulate`."
+    "machine is measured instead, or --threads of them, for `plan pools` and `simulate`."
 
 const struct command profile_model_verbs[] = {
     {

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "agent/backend/cpu/threads.h"
 #include "agent/engine/network/network_part.h"
 #include "agent/engine/network/network_profile_json.h"
 #include "common/host_limits.h"
@@ -267,10 +268,11 @@ int profile_onnx(struct invocation *in, struct err *e)
 {
     struct onnx_profile p = {0};
     json_t *blocks = NULL;
-    uint64_t memory;
+    uint64_t memory, threads;
     const char *path = in->arguments[0], *slash = strrchr(path, '/'),
                *lengths = invocation_option(in, "lengths");
     int rc = onnx_wishes_read(in, &p.wishes, e);
+    rc = rc < 0 ? rc : invocation_range(in, "threads", 1, 1, THREADS_MAX, &threads, e);
     if (rc == 0 && lengths)
         rc = sizes_read("lengths", lengths, p.lengths, NETWORK_PART_SIZES, &p.n_lengths, e);
     if (rc < 0)
@@ -287,6 +289,7 @@ int profile_onnx(struct invocation *in, struct err *e)
         network_profile_batches(network_onnx(p.network), &p.wishes.ask);
     rc = onnx_wishes_check(network_onnx(p.network), &p.wishes, e);
     rc = rc < 0 ? rc : lengths_find(&p, e);
+    rc = rc < 0 ? rc : threads_create((int)threads, NULL, 0, &p.wishes.ask.threads, e);
     rc = rc < 0 ? rc : lengths_measure(&p, &blocks, e);
     if (rc < 0)
         err_at(e, "%s", path);
@@ -297,5 +300,6 @@ int profile_onnx(struct invocation *in, struct err *e)
     json_decref(blocks);
     network_profile_free(&p.measured);
     network_close(&p.network);
+    threads_destroy(&p.wishes.ask.threads);
     return rc;
 }

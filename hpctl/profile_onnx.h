@@ -1,4 +1,4 @@
-/* `hpctl profile model MODEL.onnx --local`: what a network costs on one core of this machine; and
+/* `hpctl profile model MODEL.onnx --local`: what a network costs on cores of this machine; and
  * the options of measuring networks, wherever they are measured. */
 #ifndef HP_HPCTL_PROFILE_ONNX_H
 #define HP_HPCTL_PROFILE_ONNX_H
@@ -22,8 +22,8 @@ int onnx_wishes_read(const struct invocation *in, struct onnx_wishes *out, struc
 /* A size for what the model does not leave free is a slip of the pen: HP_EUSAGE. */
 int onnx_wishes_check(const struct onnx *o, const struct onnx_wishes *w, struct err *e);
 
-/* Measures, groups into blocks, prints or writes hp-profile/1. The verb has the options above, and
- * kind. */
+/* Measures, groups into blocks, prints or writes hp-profile/1. The verb has the options above,
+ * kind, lengths and threads. */
 int profile_onnx(struct invocation *in, struct err *e);
 
 #endif

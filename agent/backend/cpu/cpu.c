@@ -28,12 +28,9 @@ static void close_device(struct device **device)
 
 static int count_threads(const struct device_config *c)
 {
-    cpu_set_t allowed;
     if (c->n_threads > 0)
         return c->n_threads;
-    if (c->cores && c->n_cores > 0)
-        return c->n_cores;
-    return sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : 1;
+    return c->cores && c->n_cores > 0 ? c->n_cores : threads_possible();
 }
 
 /* Each thread of the device's own on the cores of one node. */

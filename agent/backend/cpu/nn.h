@@ -3,8 +3,9 @@
  *
  * Arrays are views of memory: sizes and strides, so that channels may lie last. Memory is the
  * caller's; a primitive is told where its arrays are (nn_op_bind) and keeps no other memory than
- * the packed weights that the caller gives it. One thread at a time; oneDNN's OpenMP is set to one
- * thread for whoever calls. */
+ * the packed weights that the caller gives it. One thread at a time calls, and has others help
+ * where it was given some: an operator of enough work is cut into parts (nn_task.h), which give the
+ * bits that the whole gives. oneDNN's own OpenMP is set to one thread for each. */
 #ifndef HP_AGENT_BACKEND_CPU_NN_H
 #define HP_AGENT_BACKEND_CPU_NN_H
 
@@ -73,8 +74,9 @@ struct nn_matmul {
 struct nn;
 struct nn_op;
 
-/* HP_ENOMEM, HP_EDEVICE. */
-int nn_create(struct nn **out, struct err *e);
+struct threads;
+/* `threads` (NULL: none but the caller's) outlive it. HP_ENOMEM, HP_EDEVICE. */
+int nn_create(struct threads *threads, struct nn **out, struct err *e);
 void nn_destroy(struct nn **n);
 
 /* HP_EUNSUPPORTED: oneDNN has no such primitive, or none but its plain loops; HP_ENOMEM. Freed by
@@ -92,6 +94,8 @@ size_t nn_op_weight_bytes(const struct nn_op *op);
 /* Dense weights into `out` of that many bytes, aligned to 64. */
 int nn_op_pack(struct nn *n, const struct nn_op *op, const float *weights, void *out,
                struct err *e);
+/* Parts that it is cut into; 1: one thread does it. */
+int nn_op_pieces(const struct nn_op *op);
 /* Memory that a run scratches in. */
 size_t nn_op_scratch_bytes(const struct nn_op *op);
 
@@ -102,5 +106,10 @@ void nn_op_bind(struct nn_op *op, int slot, const void *data);
 int nn_op_run(struct nn *n, const struct nn_op *op, struct err *e);
 /* The calling thread's OpenMP is set to one thread: once before runs. */
 void nn_begin(const struct nn *n);
+
+/* Calls fn(ctx, part, parts) for every part below `parts`, as many as there are threads where so
+ * many elements pay for that, else for the only one. */
+void nn_parts_run(const struct nn *n, int64_t elements, void (*fn)(void *ctx, int part, int parts),
+                  void *ctx);
 
 #endif

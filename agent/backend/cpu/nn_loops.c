@@ -65,6 +65,34 @@ struct nn_loop nn_loop_make(const struct nn_view *const *views, int n)
     return l;
 }
 
+/* ---- parts ---- */
+
+/* Of the innermost axis a part has so many elements at least: those of a register, and a line of
+ * the cache. */
+enum { LOOP_UNIT = 16 };
+
+static int64_t loop_units(const struct nn_loop *l, int axis)
+{
+    return axis == l->n_dims - 1 ? (l->dims[axis] + LOOP_UNIT - 1) / LOOP_UNIT : l->dims[axis];
+}
+
+bool nn_loop_part(const struct nn_loop *l, int part, int parts, struct nn_loop *out,
+                  int64_t offsets[LOOP_VIEWS])
+{
+    int axis = 0;
+    for (int d = 1; d < l->n_dims && loop_units(l, axis) < parts; d++)
+        if (loop_units(l, d) > loop_units(l, axis))
+            axis = d;
+    int64_t units = loop_units(l, axis), unit = axis == l->n_dims - 1 ? LOOP_UNIT : 1;
+    int64_t from = units * part / parts * unit, end = units * (part + 1) / parts * unit;
+    end = end > l->dims[axis] ? l->dims[axis] : end;
+    *out = *l;
+    out->dims[axis] = end - from;
+    for (int v = 0; v < LOOP_VIEWS; v++)
+        offsets[v] = from * l->strides[v][axis];
+    return end > from;
+}
+
 /* ---- walking the outer axes ---- */
 
 struct loop_at {
@@ -206,6 +234,15 @@ void nn_reduce(const struct nn_kernels *k, const struct nn_reduction *r, float *
     } while (loop_next(&r->stays, last, &w));
 }
 
+void nn_reduce_part(const struct nn_kernels *k, const struct nn_reduction *r, int part, int parts,
+                    float *out, const float *x)
+{
+    struct nn_reduction own = *r;
+    int64_t offsets[LOOP_VIEWS];
+    if (nn_loop_part(&r->stays, part, parts, &own.stays, offsets))
+        nn_reduce(k, &own, out + offsets[0], x + offsets[1]);
+}
+
 /* ---- windows ---- */
 
 /* The elements [*first, *end) of a kernel's axis whose place lies in [least, most). */
@@ -314,26 +351,42 @@ static bool pool_inside_rows(const struct nn_pool *p, int64_t rows[WINDOW_ROWS],
     return true;
 }
 
-void nn_pool_run(const struct nn_kernels *k, const struct nn_pool *p, float *out, const float *x)
-{
-    int64_t plane = p->in[0] * p->in[1] * p->in[2], o[NN_AXES], rows[WINDOW_ROWS];
+/* The windows of one line of the output. */
+struct window_line {
+    int64_t rows[WINDOW_ROWS];
     const float *weights[WINDOW_ROWS];
     int n;
-    bool is_small = pool_inside_rows(p, rows, weights, &n);
-    float scale = 1.0f / (float)n;
-    for (int64_t b = 0; b < p->batch; b++, x += plane * p->channels)
-        for (o[0] = 0; o[0] < p->out[0]; o[0]++)
-            for (o[1] = 0; o[1] < p->out[1]; o[1]++) {
-                bool inside = is_small && pool_is_inside(p, 0, o[0]) && pool_is_inside(p, 1, o[1]);
-                int64_t line = ((o[0] * p->stride[0] - p->before[0]) * p->in[1] +
-                                o[1] * p->stride[1] - p->before[1]) *
-                               p->in[2];
-                for (o[2] = 0; o[2] < p->out[2]; o[2]++, out += p->channels)
-                    if (inside && pool_is_inside(p, 2, o[2]))
-                        k->window(x + (line + o[2] * p->stride[2] - p->before[2]) * p->channels,
-                                  rows, n, p->weights ? weights : NULL, p->bias, p->is_max, scale,
-                                  out, (size_t)p->channels);
-                    else
-                        pool_window(k, p, o, out, x);
-            }
+    bool is_small;
+};
+
+static void window_line_run(const struct nn_kernels *k, const struct nn_pool *p,
+                            const struct window_line *l, int64_t o[NN_AXES], float *out,
+                            const float *x)
+{
+    bool inside = l->is_small && pool_is_inside(p, 0, o[0]) && pool_is_inside(p, 1, o[1]);
+    int64_t line =
+        ((o[0] * p->stride[0] - p->before[0]) * p->in[1] + o[1] * p->stride[1] - p->before[1]) *
+        p->in[2];
+    for (o[2] = 0; o[2] < p->out[2]; o[2]++, out += p->channels)
+        if (inside && pool_is_inside(p, 2, o[2]))
+            k->window(x + (line + o[2] * p->stride[2] - p->before[2]) * p->channels, l->rows, l->n,
+                      p->weights ? l->weights : NULL, p->bias, p->is_max, 1.0f / (float)l->n, out,
+                      (size_t)p->channels);
+        else
+            pool_window(k, p, o, out, x);
+}
+
+void nn_pool_part(const struct nn_kernels *k, const struct nn_pool *p, int part, int parts,
+                  float *out, const float *x)
+{
+    int64_t plane = p->in[0] * p->in[1] * p->in[2] * p->channels, o[NN_AXES];
+    int64_t lines = p->batch * p->out[0] * p->out[1], end = lines * (part + 1) / parts;
+    struct window_line l;
+    l.is_small = pool_inside_rows(p, l.rows, l.weights, &l.n);
+    for (int64_t i = lines * part / parts; i < end; i++) {
+        o[0] = i / p->out[1] % p->out[0];
+        o[1] = i % p->out[1];
+        window_line_run(k, p, &l, o, out + i * p->out[2] * p->channels,
+                        x + i / (p->out[0] * p->out[1]) * plane);
+    }
 }

@@ -22,6 +22,11 @@ struct nn_view nn_view_broadcast(const struct nn_view *v, const struct nn_view *
 /* Over the sizes of views[0]; the others have as many axes (strides of 0 where they broadcast). */
 struct nn_loop nn_loop_make(const struct nn_view *const *views, int n);
 
+/* Part `part` of `parts` of a walk, and where its views begin; what is cut is no sum. False: there
+ * is nothing of it. */
+bool nn_loop_part(const struct nn_loop *l, int part, int parts, struct nn_loop *out,
+                  int64_t offsets[LOOP_VIEWS]);
+
 /* `out` has the innermost stride of 1, as views do that are dense in any order of axes. */
 void nn_loop_unary(const struct nn_kernels *k, const struct nn_loop *l, enum nn_unary f, float a,
                    float b, float *out, const float *x);
@@ -41,6 +46,9 @@ struct nn_reduction nn_reduction_make(const struct nn_view *x, const struct nn_v
                                       const bool gone[NN_DIMS]);
 void nn_reduce(const struct nn_kernels *k, const struct nn_reduction *r, float *out,
                const float *x);
+/* One part of the output alone. */
+void nn_reduce_part(const struct nn_kernels *k, const struct nn_reduction *r, int part, int parts,
+                    float *out, const float *x);
 
 /* Windows over three axes of x, channels innermost: [batch, axes .., channels] dense both.
  * Poolings, and convolutions of each channel by itself. */
@@ -51,6 +59,8 @@ struct nn_pool {
     const float *weights, *bias; /* not NULL: a sum of products, [kernel .., channels], [channels];
                                     bias may be NULL */
 };
-void nn_pool_run(const struct nn_kernels *k, const struct nn_pool *p, float *out, const float *x);
+/* Lines of the output (its innermost axis) of one part of so many. */
+void nn_pool_part(const struct nn_kernels *k, const struct nn_pool *p, int part, int parts,
+                  float *out, const float *x);
 
 #endif

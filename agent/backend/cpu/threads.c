@@ -186,6 +186,13 @@ int threads_count(const struct threads *t)
     return t->n;
 }
 
+int threads_possible(void)
+{
+    cpu_set_t allowed;
+    int n = sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : 1;
+    return n < THREADS_MAX ? n : THREADS_MAX;
+}
+
 struct parts threads_parts(const struct threads *t, size_t n, size_t grain, size_t most)
 {
     enum { PARTS_A_THREAD = 4 };

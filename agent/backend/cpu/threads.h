@@ -21,6 +21,8 @@ enum { THREADS_MAX = 256 };
 int threads_create(int n, const int *cores, int n_cores, struct threads **out, struct err *e);
 void threads_destroy(struct threads **t);
 int threads_count(const struct threads *t);
+/* Cores that this process may use. */
+int threads_possible(void);
 
 /* Thread i, one of its own, keeps to these cores from now on, where the system lets it. */
 void threads_keep(struct threads *t, int i, const cpu_set_t *cores);

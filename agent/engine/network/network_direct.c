@@ -14,14 +14,23 @@ struct direct_step {
     bool has_bias;
 };
 
+static void direct_part(void *job, int part, int parts)
+{
+    const struct network_job *j = job;
+    const struct direct_step *d = j->data;
+    struct nn_pool pool = d->pool;
+    pool.weights = network_in(j->p, &d->weights);
+    pool.bias = d->has_bias ? network_in(j->p, &d->bias) : NULL;
+    nn_pool_part(j->p->kernels, &pool, part, parts, network_out(j->p, &d->to),
+                 network_in(j->p, &d->from));
+}
+
 static int direct_run(struct network_plan *p, const struct network_step *s, struct err *e)
 {
     const struct direct_step *d = s->data;
-    struct nn_pool pool = d->pool;
+    const int64_t *k = d->pool.kernel;
     (void)e;
-    pool.weights = network_in(p, &d->weights);
-    pool.bias = d->has_bias ? network_in(p, &d->bias) : NULL;
-    nn_pool_run(p->kernels, &pool, network_out(p, &d->to), network_in(p, &d->from));
+    network_job_run(p, s, nn_view_count(&d->to.v) * k[0] * k[1] * k[2], direct_part);
     return 0;
 }
 

@@ -16,12 +16,22 @@ struct unary_step {
     struct network_view to, from;
 };
 
+static void unary_part(void *job, int part, int parts)
+{
+    const struct network_job *j = job;
+    const struct unary_step *u = j->data;
+    struct nn_loop own;
+    int64_t at[LOOP_VIEWS];
+    if (nn_loop_part(&u->loop, part, parts, &own, at))
+        nn_loop_unary(j->p->kernels, &own, u->f, u->a, u->b, network_out(j->p, &u->to) + at[0],
+                      network_in(j->p, &u->from) + at[1]);
+}
+
 static int unary_run(struct network_plan *p, const struct network_step *s, struct err *e)
 {
     const struct unary_step *u = s->data;
     (void)e;
-    nn_loop_unary(p->kernels, &u->loop, u->f, u->a, u->b, network_out(p, &u->to),
-                  network_in(p, &u->from));
+    network_job_run(p, s, nn_view_count(&u->to.v), unary_part);
     return 0;
 }
 
@@ -159,12 +169,22 @@ struct binary_step {
     struct network_view to, x, y;
 };
 
+static void binary_part(void *job, int part, int parts)
+{
+    const struct network_job *j = job;
+    const struct binary_step *b = j->data;
+    struct nn_loop own;
+    int64_t at[LOOP_VIEWS];
+    if (nn_loop_part(&b->loop, part, parts, &own, at))
+        nn_loop_binary(j->p->kernels, &own, b->f, network_out(j->p, &b->to) + at[0],
+                       network_in(j->p, &b->x) + at[1], network_in(j->p, &b->y) + at[2]);
+}
+
 static int binary_run(struct network_plan *p, const struct network_step *s, struct err *e)
 {
     const struct binary_step *b = s->data;
     (void)e;
-    nn_loop_binary(p->kernels, &b->loop, b->f, network_out(p, &b->to), network_in(p, &b->x),
-                   network_in(p, &b->y));
+    network_job_run(p, s, nn_view_count(&b->to.v), binary_part);
     return 0;
 }
 

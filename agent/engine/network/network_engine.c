@@ -13,7 +13,8 @@ struct network_engine {
     struct network_plan *plans[PLANS]; /* the latest first */
 };
 
-int network_engine_open(struct onnx_network **n, struct network_engine **out, struct err *e)
+int network_engine_open(struct onnx_network **n, struct threads *threads,
+                        struct network_engine **out, struct err *e)
 {
     struct network_engine *g = calloc(1, sizeof *g);
     if (!g) {
@@ -24,7 +25,7 @@ int network_engine_open(struct onnx_network **n, struct network_engine **out, st
     g->network = *n;
     *n = NULL;
     int rc = network_facts_make(g->network, &g->facts, e);
-    rc = rc < 0 ? rc : nn_create(&g->nn, e);
+    rc = rc < 0 ? rc : nn_create(threads, &g->nn, e);
     if (rc < 0)
         network_engine_close(out);
     return rc;

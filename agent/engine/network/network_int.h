@@ -119,6 +119,15 @@ static inline bool network_is_f32(const struct network_plan *p, int value)
     return value >= 0 && p->values[value].is_shaped && p->values[value].array.type == ND_F32;
 }
 
+/* A step of our own loops while it runs: parts of it are done by several threads. */
+struct network_job {
+    struct network_plan *p;
+    const void *data; /* the step's */
+};
+/* Calls fn(job, part, parts) for every part of a step that makes so many elements. */
+void network_job_run(struct network_plan *p, const struct network_step *s, int64_t elements,
+                     void (*fn)(void *job, int part, int parts));
+
 /* ---- lowering: 1 steps were added, 0 the reference has to run the node, negative a failure ----
  */
 
@@ -145,6 +154,8 @@ int network_weights_pack(struct network_plan *p, const struct nn_op *op, const f
 /* Tells a primitive's step, if it is one, where its memory is. */
 void network_op_bind(struct network_plan *p, const struct network_step *s, void *scratch);
 bool network_step_is_op(const struct network_step *s, size_t *scratch_bytes);
+/* Whether it is a primitive that several threads share out. */
+bool network_step_is_cut(const struct network_step *s);
 
 /* ---- network_direct.c: weights and bias (may be NULL) are copied; 1 steps were added, 0 it is no
  * such convolution ---- */

@@ -200,13 +200,21 @@ struct fill_step {
     float with;
 };
 
+static void fill_part(void *job, int part, int parts)
+{
+    const struct network_job *j = job;
+    const struct fill_step *f = j->data;
+    float *to = network_out(j->p, &f->to);
+    int64_t n = nn_view_count(&f->to.v), end = n * (part + 1) / parts;
+    for (int64_t i = n * part / parts; i < end; i++)
+        to[i] = f->with;
+}
+
 static int fill_run(struct network_plan *p, const struct network_step *s, struct err *e)
 {
     const struct fill_step *f = s->data;
-    float *to = network_out(p, &f->to);
     (void)e;
-    for (int64_t i = 0, n = nn_view_count(&f->to.v); i < n; i++)
-        to[i] = f->with;
+    network_job_run(p, s, nn_view_count(&f->to.v), fill_part);
     return 0;
 }
 

@@ -52,6 +52,12 @@ bool network_step_is_op(const struct network_step *s, size_t *scratch_bytes)
     return true;
 }
 
+bool network_step_is_cut(const struct network_step *s)
+{
+    const struct op_step *o = s->data;
+    return s->run == op_run && nn_op_pieces(o->op) > 1;
+}
+
 void network_op_bind(struct network_plan *p, const struct network_step *s, void *scratch)
 {
     const struct op_step *o = s->data;

@@ -188,7 +188,7 @@ int network_part_open(struct onnx_network **n, const struct network_part_ask *a,
     rc = rc < 0 ? rc : network_facts_make(p->network, &p->facts, e);
     if (rc == 0 && (p->facts.shelf = network_shelf_create()) == NULL)
         rc = err_no_memory(e, "a part of a network");
-    rc = rc < 0 ? rc : nn_create(&p->nn, e);
+    rc = rc < 0 ? rc : nn_create(a->threads, &p->nn, e);
     rc = rc < 0 ? rc : plans_make(p, a, e);
     if (rc == 0)
         network_shelf_trim(p->facts.shelf); /* weights of other parts */

@@ -21,6 +21,8 @@ struct network_part_ask {
     int first_block, end_block;
     int batch;   /* the largest, at most NETWORK_PART_BATCH */
     int n_sizes; /* so many sets of dims, the largest first: it runs batches of each; 0: one */
+    struct threads *threads; /* that help; NULL: the caller computes alone. They outlive the part,
+                                and results have the same bits whatever they are */
 };
 
 /* A batch of one of several sizes: wherever a batch is asked for, this is. With size 0 it is the

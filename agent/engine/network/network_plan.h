@@ -76,7 +76,7 @@ int network_plan_run_part(struct network_plan *p, int first, int end, struct err
 int network_plan_node(const struct network_plan *p, int step);
 
 struct network_plan_facts {
-    int steps, reference_steps;
+    int steps, reference_steps, cut_steps; /* cut: primitives that several threads share out */
     uint64_t arena_bytes, scratch_bytes;
 };
 struct network_plan_facts network_plan_describe(const struct network_plan *p);

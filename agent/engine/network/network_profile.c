@@ -306,13 +306,14 @@ static int batch_measure(struct profile_tools *t, const struct network_profile_a
     return rc;
 }
 
-static int tools_open(struct profile_tools *t, const struct onnx_network *n, struct err *e)
+static int tools_open(struct profile_tools *t, const struct onnx_network *n,
+                      const struct network_profile_ask *ask, struct err *e)
 {
     *t = (struct profile_tools){.network = n};
     t->first = calloc((size_t)network_onnx(n)->n_nodes + 1, sizeof *t->first);
     int rc = t->first ? 0 : err_no_memory(e, "a profile");
     rc = rc < 0 ? rc : network_facts_make(n, &t->facts, e);
-    return rc < 0 ? rc : nn_create(&t->nn, e);
+    return rc < 0 ? rc : nn_create(ask->threads, &t->nn, e);
 }
 
 static void tools_close(struct profile_tools *t)
@@ -338,7 +339,7 @@ int network_profile_measure(const struct onnx_network *n, const struct network_p
 {
     struct profile_tools t;
     *out = (struct network_profile){0};
-    int rc = tools_open(&t, n, e);
+    int rc = tools_open(&t, n, ask, e);
     for (int i = 0; i < ask->n_batches && rc == 0; i++)
         rc = batch_measure(&t, ask, i, out, e);
     tools_close(&t);
@@ -356,7 +357,7 @@ int network_profile_press(const struct onnx_network *n, const struct network_pro
     if (!b)
         return err_no_memory(e, "a profile");
     b->o = network_onnx(n);
-    int rc = tools_open(&t, n, e);
+    int rc = tools_open(&t, n, ask, e);
     rc = rc < 0 ? rc : batch_open(&t, ask, batch, b, e);
     for (bool first = true; rc == 0; first = false) {
         rc = whole_run(b, ask->env, &unused, e);

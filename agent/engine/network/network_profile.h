@@ -1,4 +1,4 @@
-/* What a network's layers take on one core of this machine, batch by batch: hp-profile/1's figures.
+/* What a network's layers take on cores of this machine, batch by batch: hp-profile/1's figures.
  *
  * A layer is what stands between two places at which the planned network can be cut. Runs with a
  * look at the clock after each step take turns with runs without, so that the layers' sum can be
@@ -35,6 +35,7 @@ struct network_profile_ask {
     double budget_s; /* all batches together */
     double spread;   /* stop when a run's time is known to this part of it, such as 0.02 */
     const struct network_profile_watch *watch; /* NULL: nobody */
+    struct threads *threads;                   /* that help; NULL: the caller computes alone */
 };
 
 struct network_profile_layer {

@@ -290,7 +290,9 @@ struct network_plan_facts network_plan_describe(const struct network_plan *p)
 {
     struct network_plan_facts f = {
         .steps = p->n_steps, .arena_bytes = p->arena_bytes, .scratch_bytes = p->scratch_bytes};
-    for (int i = 0; i < p->n_steps; i++)
+    for (int i = 0; i < p->n_steps; i++) {
         f.reference_steps += strcmp(p->steps[i].name, "reference") == 0;
+        f.cut_steps += network_step_is_cut(&p->steps[i]);
+    }
     return f;
 }

@@ -160,6 +160,15 @@ bool network_view_reshape(const struct nn_view *given, const struct ndarray *to,
     return true;
 }
 
+/* ---- parts ---- */
+
+void network_job_run(struct network_plan *p, const struct network_step *s, int64_t elements,
+                     void (*fn)(void *job, int part, int parts))
+{
+    struct network_job job = {p, s->data};
+    nn_parts_run(p->nn, elements, fn, &job);
+}
+
 /* ---- copies ---- */
 
 struct copy_step {
@@ -167,10 +176,21 @@ struct copy_step {
     struct network_view to, from;
 };
 
+static void copy_part(void *job, int part, int parts)
+{
+    const struct network_job *j = job;
+    const struct copy_step *c = j->data;
+    struct nn_loop own;
+    int64_t at[LOOP_VIEWS];
+    if (nn_loop_part(&c->loop, part, parts, &own, at))
+        nn_loop_copy(j->p->kernels, &own, network_out(j->p, &c->to) + at[0],
+                     network_in(j->p, &c->from) + at[1]);
+}
+
 static int copy_run(struct network_plan *p, const struct network_step *s, struct err *e)
 {
     const struct copy_step *c = s->data;
-    nn_loop_copy(p->kernels, &c->loop, network_out(p, &c->to), network_in(p, &c->from));
+    network_job_run(p, s, nn_view_count(&c->to.v), copy_part);
     (void)e;
     return 0;
 }

@@ -17,11 +17,19 @@ struct pool_step {
     struct network_view to, from;
 };
 
+static void pool_part(void *job, int part, int parts)
+{
+    const struct network_job *j = job;
+    const struct pool_step *d = j->data;
+    nn_pool_part(j->p->kernels, &d->pool, part, parts, network_out(j->p, &d->to),
+                 network_in(j->p, &d->from));
+}
+
 static int pool_run(struct network_plan *p, const struct network_step *s, struct err *e)
 {
     const struct pool_step *d = s->data;
     (void)e;
-    nn_pool_run(p->kernels, &d->pool, network_out(p, &d->to), network_in(p, &d->from));
+    network_job_run(p, s, nn_view_count(&d->from.v), pool_part);
     return 0;
 }
 
@@ -76,11 +84,19 @@ struct reduce_step {
     struct network_view to, from;
 };
 
+static void reduce_part(void *job, int part, int parts)
+{
+    const struct network_job *j = job;
+    const struct reduce_step *r = j->data;
+    nn_reduce_part(j->p->kernels, &r->reduction, part, parts, network_out(j->p, &r->to),
+                   network_in(j->p, &r->from));
+}
+
 static int reduce_run(struct network_plan *p, const struct network_step *s, struct err *e)
 {
     const struct reduce_step *r = s->data;
     (void)e;
-    nn_reduce(p->kernels, &r->reduction, network_out(p, &r->to), network_in(p, &r->from));
+    network_job_run(p, s, nn_view_count(&r->from.v), reduce_part);
     return 0;
 }
 
@@ -151,21 +167,29 @@ struct norm_step {
     bool has_scale, has_shift;
 };
 
+static void rows_part(void *job, int part, int parts)
+{
+    const struct network_job *j = job;
+    const struct norm_step *d = j->data;
+    const struct nn_kernels *k = j->p->kernels;
+    const float *scale = d->has_scale ? network_in(j->p, &d->scale) : NULL;
+    const float *shift = d->has_shift ? network_in(j->p, &d->shift) : NULL;
+    for (int64_t r = d->rows * part / parts; r < d->rows * (part + 1) / parts; r++) {
+        const float *x = network_in(j->p, &d->from) + r * d->n;
+        float *out = network_out(j->p, &d->to) + r * d->n;
+        int64_t channel = d->channels ? r % d->channels : 0;
+        k->normalise(x, d->channels ? NULL : scale, d->channels ? NULL : shift, d->epsilon, out,
+                     (size_t)d->n);
+        if (d->channels)
+            k->unary(NN_SCALE, scale[channel], shift[channel], out, out, (size_t)d->n);
+    }
+}
+
 static int rows_run(struct network_plan *p, const struct network_step *s, struct err *e)
 {
     const struct norm_step *d = s->data;
-    const float *x = network_in(p, &d->from);
-    const float *scale = d->has_scale ? network_in(p, &d->scale) : NULL;
-    const float *shift = d->has_shift ? network_in(p, &d->shift) : NULL;
-    float *out = network_out(p, &d->to);
     (void)e;
-    for (int64_t r = 0; r < d->rows; r++, x += d->n, out += d->n) {
-        int64_t channel = d->channels ? r % d->channels : 0;
-        p->kernels->normalise(x, d->channels ? NULL : scale, d->channels ? NULL : shift, d->epsilon,
-                              out, (size_t)d->n);
-        if (d->channels)
-            p->kernels->unary(NN_SCALE, scale[channel], shift[channel], out, out, (size_t)d->n);
-    }
+    network_job_run(p, s, d->rows * d->n, rows_part);
     return 0;
 }
 
@@ -245,15 +269,21 @@ int network_lower_instance_norm(struct network_plan *p, int node, const struct o
     return rc == HP_EUNSUPPORTED ? 0 : rc;
 }
 
+static void affine_part(void *job, int part, int parts)
+{
+    const struct network_job *j = job;
+    const struct norm_step *d = j->data;
+    const float *scale = network_in(j->p, &d->scale), *shift = network_in(j->p, &d->shift);
+    for (int64_t r = d->rows * part / parts; r < d->rows * (part + 1) / parts; r++)
+        j->p->kernels->affine(network_in(j->p, &d->from) + r * d->n, scale, shift, d->low, d->high,
+                              network_out(j->p, &d->to) + r * d->n, (size_t)d->n);
+}
+
 static int affine_run(struct network_plan *p, const struct network_step *s, struct err *e)
 {
     const struct norm_step *d = s->data;
-    const float *x = network_in(p, &d->from), *scale = network_in(p, &d->scale);
-    const float *shift = network_in(p, &d->shift);
-    float *out = network_out(p, &d->to);
     (void)e;
-    for (int64_t r = 0; r < d->rows; r++, x += d->n, out += d->n)
-        p->kernels->affine(x, scale, shift, d->low, d->high, out, (size_t)d->n);
+    network_job_run(p, s, d->rows * d->n, affine_part);
     return 0;
 }
 
@@ -362,23 +392,30 @@ static void resize_free(void *data)
     free(s);
 }
 
+static void resize_part(void *job, int part, int parts)
+{
+    const struct network_job *j = job;
+    const struct resize_step *s = j->data;
+    int64_t rows = s->outer * s->out;
+    for (int64_t r = rows * part / parts; r < rows * (part + 1) / parts; r++) {
+        int64_t i = r % s->out, a = s->taps.first[i], b = a + 1;
+        const float *x = network_in(j->p, &s->from) + r / s->out * s->in * s->inner;
+        float *out = network_out(j->p, &s->to) + r * s->inner;
+        a = a < 0 ? 0 : a >= s->in ? s->in - 1 : a;
+        b = b < 0 ? 0 : b >= s->in ? s->in - 1 : b;
+        if (s->taps.n == 1)
+            memcpy(out, x + a * s->inner, (size_t)s->inner * sizeof *out);
+        else
+            j->p->kernels->blend(x + a * s->inner, (float)s->taps.weights[2 * i], x + b * s->inner,
+                                 (float)s->taps.weights[2 * i + 1], out, (size_t)s->inner);
+    }
+}
+
 static int resize_run(struct network_plan *p, const struct network_step *step, struct err *e)
 {
     const struct resize_step *s = step->data;
-    const float *x = network_in(p, &s->from);
-    float *out = network_out(p, &s->to);
     (void)e;
-    for (int64_t o = 0; o < s->outer; o++, x += s->in * s->inner)
-        for (int64_t i = 0; i < s->out; i++, out += s->inner) {
-            int64_t a = s->taps.first[i], b = a + 1;
-            a = a < 0 ? 0 : a >= s->in ? s->in - 1 : a;
-            b = b < 0 ? 0 : b >= s->in ? s->in - 1 : b;
-            if (s->taps.n == 1)
-                memcpy(out, x + a * s->inner, (size_t)s->inner * sizeof *out);
-            else
-                p->kernels->blend(x + a * s->inner, (float)s->taps.weights[2 * i], x + b * s->inner,
-                                  (float)s->taps.weights[2 * i + 1], out, (size_t)s->inner);
-        }
+    network_job_run(p, step, s->outer * s->out * s->inner, resize_part);
     return 0;
 }
 

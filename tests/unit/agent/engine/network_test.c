@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "agent/backend/cpu/nn_loops.h"
+#include "agent/backend/cpu/threads.h"
 #include "agent/engine/network/network_profile.h"
 #include "tests/unit/agent/engine/small_network.h"
 
@@ -16,7 +17,7 @@ static struct network_engine *engine_of(const struct buffer *file)
     struct onnx_network *n = network_of(file, UINT32_MAX);
     struct network_engine *g = NULL;
     struct err e = {0};
-    if (network_engine_open(&n, &g, &e) < 0)
+    if (network_engine_open(&n, NULL, &g, &e) < 0)
         fail_msg("%s", e.text);
     return g;
 }
@@ -101,6 +102,44 @@ TEST(a_cut_graph_gives_the_same_bits)
     buffer_free(&file);
 }
 
+/* Several numbers of threads, each with every operator cut that can be, however small. */
+TEST(any_number_of_threads_gives_the_same_bits_whole_and_cut)
+{
+    static const int64_t sizes[][3] = {{1, 64, 48}, {2, 40, 56}, {3, 9, 13}, {5, 16, 16}};
+    struct buffer file = small_network_file();
+    struct network_engine *alone = engine_of(&file);
+    struct err e = {0};
+    setenv("HP_TEST_LEAST_WORK", "1", 1);
+    for (int n_threads = 2; n_threads <= 5; n_threads++) {
+        struct onnx_network *n = network_of(&file, UINT32_MAX);
+        struct threads *threads;
+        struct network_engine *g;
+        assert_int_equal(threads_create(n_threads, NULL, 0, &threads, &e), 0);
+        assert_int_equal(network_engine_open(&n, threads, &g, &e), 0);
+        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+            struct ndarray x = random_picture(sizes[i][0], sizes[i][1], sizes[i][2]);
+            const struct ndarray *inputs[] = {&x};
+            struct ndarray one[OUTPUTS] = {0}, many[OUTPUTS] = {0};
+            assert_int_equal(network_engine_run(alone, 1, inputs, one, &e), 0);
+            for (int stages = 1; stages <= 3; stages++) {
+                assert_int_equal(network_engine_run(g, stages, inputs, many, &e), 0);
+                for (int o = 0; o < OUTPUTS; o++)
+                    arrays_equal(&many[o], &one[o]);
+            }
+            assert_true(network_engine_describe(g).cut_steps > 3);
+            assert_int_equal(network_engine_describe(alone).cut_steps, 0);
+            outputs_free(one, OUTPUTS);
+            outputs_free(many, OUTPUTS);
+            ndarray_free(&x);
+        }
+        network_engine_close(&g);
+        threads_destroy(&threads);
+    }
+    unsetenv("HP_TEST_LEAST_WORK");
+    network_engine_close(&alone);
+    buffer_free(&file);
+}
+
 TEST(a_graph_cut_before_any_step_or_all_of_them_gives_the_same_bits)
 {
     struct buffer file = small_network_file();
@@ -111,7 +150,7 @@ TEST(a_graph_cut_before_any_step_or_all_of_them_gives_the_same_bits)
     struct err e = {0};
     struct ndarray x = random_picture(1, 18, 22), whole[OUTPUTS] = {0}, cut[OUTPUTS] = {0};
     const struct ndarray *inputs[] = {&x};
-    assert_int_equal(nn_create(&nn, &e), 0);
+    assert_int_equal(nn_create(NULL, &nn, &e), 0);
     assert_int_equal(network_facts_make(n, &facts, &e), 0);
     assert_int_equal(network_plan_make(&facts, nn, inputs, &p, &e), 0);
     assert_int_equal(network_plan_run(p, inputs, whole, &e), 0);
@@ -235,7 +274,7 @@ TEST(memory_beyond_the_limit_is_refused)
     struct onnx_network *n = network_of(&file, 1 << 20);
     struct network_engine *g = NULL;
     struct err e = {0};
-    assert_int_equal(network_engine_open(&n, &g, &e), 0);
+    assert_int_equal(network_engine_open(&n, NULL, &g, &e), 0);
     struct ndarray x = random_picture(1, 512, 512), out[OUTPUTS] = {0};
     const struct ndarray *inputs[] = {&x};
     assert_int_equal(network_engine_run(g, 1, inputs, out, &e), HP_ELIMIT);
@@ -365,6 +404,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(engine_agrees_with_the_reference_in_every_size),
         cmocka_unit_test(a_cut_graph_gives_the_same_bits),
+        cmocka_unit_test(any_number_of_threads_gives_the_same_bits_whole_and_cut),
         cmocka_unit_test(a_graph_cut_before_any_step_or_all_of_them_gives_the_same_bits),
         cmocka_unit_test(a_profile_has_what_each_layer_takes_and_hands_on),
         cmocka_unit_test(sizes_that_depend_on_what_inputs_hold_are_left_to_the_reference),
