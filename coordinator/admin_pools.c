@@ -5,6 +5,10 @@ static int verb_apply(struct coord *c, struct question *q, struct err *e)
 {
     bool dry = json_is_true(json_object_get(q->arguments, "dry_run"));
     json_t *document = json_object_get(q->arguments, "document");
+    if (dry && json_is_true(json_object_get(q->arguments, "load"))) {
+        int asked = pools_load_diff(c, q->peer, q->id, e);
+        return asked < 0 ? asked : HP_PENDING;
+    }
     if (!json_is_object(document))
         return err_set(e, HP_EPARSE, "\"document\" is to be an object");
     int rc = pools_apply(c, q->peer, q->id, json_incref(document), dry, e);

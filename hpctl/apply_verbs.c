@@ -125,6 +125,7 @@ static int pools_print(const json_t *pools, struct err *e)
     static const struct table_column columns[] = {{"MODEL", "name", NULL},
                                                   {">DEADLINE", "slo_s", cell_seconds},
                                                   {">PLANNED/S", "planned_per_s", cell_per_second},
+                                                  {">ASKED/S", "asked_per_s", cell_per_second},
                                                   {">ARRIVED", "arrived", NULL},
                                                   {">ON TIME", "on_time", NULL},
                                                   {">LATE", "late", NULL},
@@ -171,12 +172,13 @@ static int apply_ask(struct applying *a, const char *context, bool dry, json_t *
     if (rc < 0)
         return rc;
     a->keys = &client_context(client)->admin;
-    struct client_ask ask = {
-        .verb = "apply",
-        .arguments = json_pack("{s:O, s:b}", "document", a->document.json, "dry_run", (int)dry),
-        .patience_ms = APPLY_PATIENCE_MS,
-        .progress = on_progress,
-        .ctx = a};
+    struct client_ask ask = {.verb = "apply",
+                             .arguments =
+                                 json_pack("{s:O*, s:b, s:b}", "document", a->document.json,
+                                           "dry_run", (int)dry, "load", !a->document.json),
+                             .patience_ms = APPLY_PATIENCE_MS,
+                             .progress = on_progress,
+                             .ctx = a};
     rc = ask.arguments ? client_ask(client, &ask, result, NULL, e) : err_no_memory(e, "a workload");
     client_close(&client);
     return rc;
@@ -190,13 +192,23 @@ static void applying_end(struct applying *a)
     workload_document_free(&a->document);
 }
 
+static int load_only(const struct invocation *in, struct err *e)
+{
+    static const char *const of_a_file[] = {"file", "agents", "method"};
+    for (size_t i = 0; i < sizeof of_a_file / sizeof *of_a_file; i++)
+        if (invocation_option(in, of_a_file[i]))
+            return err_set(e, HP_EUSAGE, "--load is for what is applied: it goes without --%s",
+                           of_a_file[i]);
+    return 0;
+}
+
 /* Reads the file, asks (`dry`: what it would change), and shows the answer. */
 static int applying_run(const struct invocation *in, bool dry,
                         int (*print)(const json_t *answer, struct err *e), struct err *e)
 {
     struct applying a = {0};
     json_t *result = NULL;
-    int rc = document_make(in, &a, e);
+    int rc = dry && invocation_flag(in, "load") ? load_only(in, e) : document_make(in, &a, e);
     if (rc == 0 && !dry && invocation_flag(in, "upload"))
         json_object_set_new(a.document.json, "upload_only", json_true());
     rc = rc < 0 ? rc : apply_ask(&a, invocation_option(in, "context"), dry, &result, e);
@@ -217,8 +229,19 @@ static int run_apply(struct invocation *in, struct err *e)
 
 static int diff_print(const json_t *answer, struct err *e)
 {
+    const json_t *load = json_object_get(answer, "load"), *per_s;
+    const char *name, *between = "asked for of late: ";
     (void)e;
     pools_diff_print(json_object_get(answer, "serves"), json_object_get(answer, "next"));
+    json_object_foreach((json_t *)(uintptr_t)load, name, per_s)
+    {
+        printf("%s%s %.1f/s", between, name, json_number_value(per_s));
+        between = ", ";
+    }
+    if (load)
+        printf("\nof this load the plan that serves promises %.2f times as much, the next one %.2f "
+               "times\n",
+               number_member(answer, "level"), number_member(answer, "next_level"));
     return 0;
 }
 
@@ -270,6 +293,7 @@ static const struct command_option apply_options[] = {
 };
 static const struct command_option diff_options[] = {
     PLANNING_OPTIONS,
+    {"load", NULL, "instead of a file: what is applied, with weights as the load of late is", 0},
     CONTEXT_OPTION,
     {0},
 };
@@ -296,11 +320,16 @@ const struct command apply_verbs[] = {
      .options = apply_options,
      .run = run_apply},
     {.path = "plan diff",
-     .arguments = "-f FILE",
+     .arguments = "-f FILE|--load",
      .summary = "what `apply` of this file would change",
-     .details = "Plans pools for the file on the agents that are there, and prints what differs "
-                "from the plan that serves. Nothing changes.",
-     .examples = "  hpctl plan diff -f workload.yaml",
+     .details =
+         "Plans pools for the file on the agents that are there, and prints what differs "
+         "from the plan that serves. Nothing changes. With --load the models that are served "
+         "are planned with what clients asked of each in the last whole ten seconds as "
+         "weights: what a workload with \"replan_margin\" does by itself where a model is "
+         "not on time and the other plan serves enough more of the load.",
+     .examples = "  hpctl plan diff -f workload.yaml\n"
+                 "  hpctl plan diff --load",
      .options = diff_options,
      .run = run_diff},
     {.path = "pools",

@@ -6,6 +6,7 @@
 
 #include "coordinator/api_keys.h"
 #include "coordinator/pools/pool_lengths.h"
+#include "coordinator/pools/pool_load.h"
 #include "coordinator/pools/pool_times.h"
 
 /* ---- requests ---- */
@@ -114,6 +115,7 @@ int pool_request_open(struct coord *c, const struct pool_call *call, uint64_t *i
         return rc;
     }
     spec->models[model].counts.arrived++;
+    pool_load_note(s->current, r->line, samples);
     api_keys_count_tokens(c, r->client, r->tokens, 0);
     s->wake_ns = now;
     *id = r->id;

@@ -1,6 +1,7 @@
 #include "coordinator/pools/pool_describe.h"
 
 #include "coordinator/member.h"
+#include "coordinator/pools/pool_load.h"
 
 static json_t *share_json(const struct pool_plan *p, int i)
 {
@@ -59,6 +60,8 @@ static json_t *model_json(const struct pool_service *s, const struct pool_spec *
         answered ? (double)n->total_ns * 1e-9 / (double)answered : 0.0, "queue_s",
         answered ? (double)n->queue_ns * 1e-9 / (double)answered : 0.0, "compute_s",
         answered ? (double)n->compute_ns * 1e-9 / (double)answered : 0.0);
+    if (row && planned)
+        json_object_set_new(row, "asked_per_s", json_real(pool_load_asked(s->current, i)));
     if (row && m->n_lengths)
         lengths_describe(m, row);
     return row;

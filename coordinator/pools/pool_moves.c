@@ -6,9 +6,11 @@
 #include "coordinator/effects.h"
 #include "coordinator/pools/pool_batches.h"
 #include "coordinator/pools/pool_describe.h"
+#include "coordinator/pools/pool_load.h"
 #include "coordinator/pools/pool_memory.h"
 #include "coordinator/pools/pool_orders.h"
 #include "coordinator/pools/pool_planning.h"
+#include "coordinator/pools/pool_texts.h"
 
 enum {
     SETTLE_MS = 700, /* agents have come or gone for so long before a plan is made */
@@ -107,6 +109,7 @@ static void plan_take_over(struct coord *c)
         pool_counts_move(p->spec, s->current->spec);
     pool_moves_current_end(c);
     s->current = p;
+    p->load = pool_load_create(p); /* without it the load is not followed */
     s->plans++;
     s->failures = 0;
     s->failure = (struct err){0};
@@ -151,6 +154,28 @@ void pool_moves_begin(struct coord *c)
         pool_moves_fail(c, &e);
     else
         listener_tell(c, json_pack("{s:s}", "phase", "planning"));
+}
+
+void pool_moves_spec_set(struct coord *c, struct pool_spec *spec)
+{
+    struct pool_service *s = c->pools;
+    pool_spec_release(&s->spec);
+    s->spec = spec;
+    pool_texts_open(c, spec);
+    pool_planning_drop(&s->planning);
+    pool_planning_drop(&s->mixing);
+    s->failures = 0;
+    s->retry_ns = 0;
+    s->planned_members = 0;
+    s->why_next[0] = '\0';
+}
+
+void pool_moves_adopt(struct coord *c, struct pool_spec *spec, const char *why)
+{
+    pool_moves_spec_set(c, spec);
+    effects_store_json(c, "pools", "workload", json_incref(spec->document));
+    snprintf(c->pools->why_next, sizeof c->pools->why_next, "%s", why);
+    pool_moves_begin(c);
 }
 
 void pool_moves_again(struct coord *c)

@@ -9,6 +9,10 @@
 /* Whoever waits for the next plan is answered: with what serves, or (`why`) with why not. */
 void pool_listener_end(struct coord *c, const struct err *why);
 
+/* What is applied from now on; takes `spec`. What was planned is not wanted any more. */
+void pool_moves_spec_set(struct coord *c, struct pool_spec *spec);
+/* The same with times or weights of our own, which are kept, and plans with it. */
+void pool_moves_adopt(struct coord *c, struct pool_spec *spec, const char *why);
 /* Begins to plan now. */
 void pool_moves_begin(struct coord *c);
 /* Plans anew once agents have stayed as they are for a moment. */

@@ -157,6 +157,7 @@ void pool_plan_free(struct pool_plan **held)
     free(p->shares);
     free(p->lines);
     free(p->peers);
+    free(p->load);
     free(p->wake_ns);
     free(p->overhead_ns);
     free(p->under_way);

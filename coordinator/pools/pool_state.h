@@ -16,6 +16,7 @@
 #include "transport/message.h"
 
 struct model_slot;
+struct pool_load;
 struct pool_measuring;
 struct pool_planning;
 
@@ -148,12 +149,13 @@ struct pool_plan {
     struct pool_peer *peers;
     struct pack_span results; /* the coordinator's data address */
     int n_peers;
-    bool lacks;           /* an agent of it was lost */
-    uint64_t members;     /* hash of the agents that it was made for */
-    uint64_t session;     /* of chunks */
-    int64_t *overhead_ns; /* [line]: that results come later than computing ends */
-    int *under_way;       /* [line]: batches */
-    int64_t *wake_ns;     /* [line]: when the scheduler wants to be asked again */
+    bool lacks;             /* an agent of it was lost */
+    uint64_t members;       /* hash of the agents that it was made for */
+    uint64_t session;       /* of chunks */
+    int64_t *overhead_ns;   /* [line]: that results come later than computing ends */
+    int *under_way;         /* [line]: batches */
+    struct pool_load *load; /* what is asked of it; NULL: it does not serve yet */
+    int64_t *wake_ns;       /* [line]: when the scheduler wants to be asked again */
     struct pool_batch *batches;
     int n_held;             /* of these */
     uint64_t since_ns;      /* it is made ready; of one that ends: since when it ends */
@@ -197,8 +199,10 @@ struct pool_service {
     struct pool_request *requests;
     uint64_t listener_peer, listener_ask; /* hpctl that waits for `next`; 0: none */
     uint64_t planned_members;             /* hash of the agents that were planned with */
-    char why_next[POOL_WHY]; /* the next plan is made; "": workload or agents have changed */
-    uint64_t corrected_ns;   /* when profiles were last corrected; 0: never */
+    char why_next[POOL_WHY];      /* the next plan is made; "": workload or agents have changed */
+    uint64_t corrected_ns;        /* when profiles were last corrected; 0: never */
+    struct pool_planning *mixing; /* with weights as the load is, to see whether that pays */
+    uint64_t mixed_ns;            /* not before this is that looked at again */
     uint64_t seen_members, seen_ns;
     uint64_t retry_ns; /* after a failure: not before */
     unsigned failures;

@@ -1,6 +1,5 @@
 #include "coordinator/pools/pools.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,6 +11,7 @@
 #include "coordinator/pools/pool_describe.h"
 #include "coordinator/pools/pool_measuring.h"
 #include "coordinator/pools/pool_missing.h"
+#include "coordinator/pools/pool_mix.h"
 #include "coordinator/pools/pool_moves.h"
 #include "coordinator/pools/pool_orders.h"
 #include "coordinator/pools/pool_planning.h"
@@ -36,19 +36,6 @@ static void on_dry_plan(struct coord *c, struct pool_plan *plan, uint64_t peer, 
     pool_plan_free(&plan);
 }
 
-static void spec_set(struct coord *c, struct pool_spec *spec)
-{
-    struct pool_service *s = c->pools;
-    pool_spec_release(&s->spec);
-    s->spec = spec;
-    pool_texts_open(c, spec);
-    pool_planning_drop(&s->planning);
-    s->failures = 0;
-    s->retry_ns = 0;
-    s->planned_members = 0;
-    s->why_next[0] = '\0';
-}
-
 /* With profiles of all models; takes `document`. */
 static int document_apply(struct coord *c, uint64_t peer, uint64_t ask, json_t *document, bool dry,
                           struct err *e)
@@ -64,7 +51,7 @@ static int document_apply(struct coord *c, uint64_t peer, uint64_t ask, json_t *
     struct err gone = {0};
     err_set(&gone, HP_ECANCELED, "another workload was applied meanwhile");
     pool_listener_end(c, &gone);
-    spec_set(c, spec);
+    pool_moves_spec_set(c, spec);
     effects_store_json(c, "pools", "workload", json_incref(spec->document));
     c->pools->listener_peer = peer;
     c->pools->listener_ask = ask;
@@ -124,6 +111,11 @@ static void on_measured(struct coord *c, const struct pool_measuring_ask *asked,
         effects_answer_error(c, asked->peer, asked->ask, why);
 }
 
+int pools_load_diff(struct coord *c, uint64_t peer, uint64_t ask, struct err *e)
+{
+    return pool_mix_diff(c, peer, ask, e);
+}
+
 int pools_measure(struct coord *c, uint64_t peer, uint64_t ask, json_t *document, struct err *e)
 {
     return pool_measuring_begin(
@@ -157,6 +149,7 @@ int pools_remove(struct coord *c, struct err *e)
     err_set(&why, HP_ECANCELED, "the pools were removed");
     pool_listener_end(c, &why);
     pool_planning_drop(&s->planning);
+    pool_planning_drop(&s->mixing);
     pool_moves_next_drop(c);
     pool_moves_current_end(c);
     s->failure = (struct err){0};
@@ -178,7 +171,7 @@ int pools_restore(struct coord *c, const char *key, json_t *value, struct err *e
         return err_no_memory(e, "a workload");
     int rc = pool_spec_read(json_incref(value), &spec, e);
     if (rc == 0)
-        spec_set(c, spec);
+        pool_moves_spec_set(c, spec);
     return rc;
 }
 
@@ -199,10 +192,7 @@ static void correction_step(struct coord *c)
     log_info("coordinator", "pools_corrected", "plan=%llu why=\"%s\"", (unsigned long long)p->id,
              why);
     s->corrected_ns = coord_now(c);
-    spec_set(c, corrected);
-    effects_store_json(c, "pools", "workload", json_incref(corrected->document));
-    snprintf(s->why_next, sizeof s->why_next, "%s", why);
-    pool_moves_begin(c);
+    pool_moves_adopt(c, corrected, why);
 }
 
 void pools_tick(struct coord *c)
@@ -211,6 +201,7 @@ void pools_tick(struct coord *c)
         return;
     pool_measuring_tick(c);
     correction_step(c);
+    pool_mix_step(c);
     pool_moves_tick(c);
 }
 
@@ -364,6 +355,7 @@ void pools_free(struct coord *c)
         pool_request_free(s, r);
     }
     pool_planning_drop(&s->planning);
+    pool_planning_drop(&s->mixing);
     pool_plan_free(&s->current);
     pool_plan_free(&s->next);
     for (struct pool_plan *p; (p = s->ending) != NULL;) {

@@ -19,6 +19,9 @@ struct member;
  * has no profile is measured first, where that was not done before. */
 int pools_apply(struct coord *c, uint64_t peer, uint64_t ask, json_t *document, bool dry,
                 struct err *e);
+/* The plan that the load of late would have, answered beside the one that serves. HP_ENOENT:
+ * nothing is applied or asked. */
+int pools_load_diff(struct coord *c, uint64_t peer, uint64_t ask, struct err *e);
 /* Measures a network (pool_measuring.h); takes `document`. Who asked hears how it goes, and at the
  * end the profile. */
 int pools_measure(struct coord *c, uint64_t peer, uint64_t ask, json_t *document, struct err *e);
