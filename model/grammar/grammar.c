@@ -126,20 +126,26 @@ static bool bytes_emit(struct emitter *m, struct char_tails *t, const uint8_t *l
     return bytes_emit(m, t, low, end, n, from, to) && bytes_emit(m, t, begin, high, n, from, to);
 }
 
+/* Halves of surrogate pairs are no characters, whatever a set says. */
 static bool range_emit(struct emitter *m, struct char_tails *t, struct char_range r, uint32_t from,
                        uint32_t to)
 {
-    static const uint32_t last[] = {0x7F, 0x7FF, 0xFFFF, CHAR_MAX_POINT};
-    for (int i = 0; i < UTF8_MAX && r.low <= r.high; i++) {
+    static const struct char_range alike[] = {/* in their number of bytes */
+                                              {0, 0x7F},
+                                              {0x80, 0x7FF},
+                                              {0x800, 0xD7FF},
+                                              {0xE000, 0xFFFF},
+                                              {0x10000, CHAR_MAX_POINT}};
+    for (size_t i = 0; i < sizeof alike / sizeof *alike; i++) {
         char low[UTF8_MAX], high[UTF8_MAX];
-        if (r.low > last[i])
+        uint32_t first = r.low > alike[i].low ? r.low : alike[i].low,
+                 last = r.high < alike[i].high ? r.high : alike[i].high;
+        if (first > last)
             continue;
-        uint32_t end = r.high < last[i] ? r.high : last[i];
-        size_t n = utf8_encode(r.low, low);
-        utf8_encode(end, high);
+        size_t n = utf8_encode(first, low);
+        utf8_encode(last, high);
         if (!bytes_emit(m, t, (const uint8_t *)low, (const uint8_t *)high, (int)n, from, to))
             return false;
-        r.low = end + 1;
     }
     return true;
 }

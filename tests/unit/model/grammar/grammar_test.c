@@ -32,6 +32,12 @@ static const struct {
      {"+", "[1", "1+"}},
     {"gbnf", "root ::= [^\\x00-\\x1F\"\\\\]+ \"\\n\"\n", {"ab\n", "é\n"}, {"\n", "a\"\n"}},
     {"gbnf", "root ::=\n  \"a\"\n  | \"b\" .?\n", {"a", "b", "bé"}, {"ab", ""}},
+    {"regular",
+     ".",
+     {"\xED\x9F\xBF", "\xEE\x80\x80", "\xF4\x8F\xBF\xBF"}, /* about the halves of pairs */
+     {"\xED\xA0\x80", "\xED\xBF\xBF", "\xF4\x90\x80\x80", "\xC0\x80"}},
+    {"regular", "[^a]", {"\xED\x9F\xBF", "\xEE\x80\x80"}, {"\xED\xA0\x80", "\xED\xBF\xBF"}},
+    {"gbnf", "root ::= .", {"\xED\x9F\xBF", "\xEE\x80\x80"}, {"\xED\xA0\x80", "\xED\xBF\xBF"}},
 };
 
 TEST(grammars_allow_what_they_say)
