@@ -7,6 +7,7 @@
 
 #include "hpctl/plan_report.h"
 #include "hpctl/plan_wire.h"
+#include "hpctl/shown.h"
 #include "hpctl/timeline_files.h"
 #include "hpctl/verbs.h"
 #include "planners/pipeline/apart.h"
@@ -190,6 +191,12 @@ static void slice_range(const struct pipeline_schedule *s, int j, char *out, siz
         snprintf(out, size, "%.1f-%.1f ms", least * 1e3, most * 1e3);
 }
 
+/* All of a column in gigabytes, so that they compare; small models say what they have. */
+static struct shown bytes_cell(double bytes)
+{
+    return bytes < 1e8 && bytes > 0 ? shown_bytes(bytes) : shown_of("%.2f GB", bytes / 1e9);
+}
+
 static void print_stages(const struct pipeline_answer *a)
 {
     int width = 6;
@@ -206,8 +213,8 @@ static void print_stages(const struct pipeline_answer *a)
         snprintf(layers, sizeof layers, "%d-%d", s->first_layer, s->end_layer - 1);
         snprintf(device, sizeof device, s->n_devices > 1 ? "%.200s ×%d" : "%.200s", s->device,
                  s->n_devices);
-        printf("%5d  %-*s %10s %7.2f GB %7.2f GB %16s %7.1f %%\n", j, width + 4, device, layers,
-               a->stages[j].weight_bytes / 1e9, a->stages[j].kv_bytes / 1e9, range,
+        printf("%5d  %-*s %10s %10s %10s %16s %7.1f %%\n", j, width + 4, device, layers,
+               bytes_cell(a->stages[j].weight_bytes).s, bytes_cell(a->stages[j].kv_bytes).s, range,
                a->stages[j].share * 100);
     }
 }
