@@ -32,6 +32,7 @@ struct agent_config {
     const char *measured_dir;     /* what was measured is kept there; NULL: below `dir` */
     uint64_t store_limit_bytes;   /* 0: none */
     bool store_borrows;           /* files of this box are used where they lie */
+    bool serves_early;            /* stages serve while their weights are loaded */
     uint64_t spill_transit_bytes; /* beyond the first of these: on their way there and back */
     uint64_t spill_memory_bytes, spill_disk_bytes; /* of KV cache that was given up (spill_shelf.h);
                                                       both 0: nothing is spilled */

@@ -71,6 +71,7 @@ struct executor_config {
     const struct paced
         *paced; /* the device that this one stands for, outlives the executor; NULL: none */
     struct spill_store *spills; /* outlives the executor; NULL: nothing is spilled */
+    bool serves_early;          /* stages are loaded before their weights are there */
     void (*report)(void *ctx, const struct executor_report *r);
     void *ctx;
 };

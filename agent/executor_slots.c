@@ -19,11 +19,19 @@ uint64_t executor_memory_free(const struct executor *x)
     return atomic_load(&((struct executor *)x)->memory_free);
 }
 
+/* Of weights that still come. */
+static uint64_t slot_missing_bytes(const struct held_slot *h)
+{
+    return h->held->table->missing_bytes ? h->held->table->missing_bytes(h->held) : 0;
+}
+
 void executor_memory_note(struct executor *x)
 {
     if (!x->config.paced) {
         uint64_t free_bytes = x->device->backend->memory_free(x->device),
                  held = atomic_load(&x->outputs_bytes) + atomic_load(&x->logits_bytes);
+        for (size_t i = 0; i < x->n_slots; i++)
+            held += slot_missing_bytes(x->slots[i]);
         atomic_store(&x->memory_free, free_bytes == UINT64_MAX ? free_bytes
                                       : free_bytes > held      ? free_bytes - held
                                                                : 0);
@@ -95,6 +103,12 @@ static int warm_up(struct executor *x, const struct held_slot *h, const struct e
                                                .status = HP_PENDING,
                                                .warming = true});
     return h->held->table->warm(h->held, e);
+}
+
+/* Whether a stage's weights come while it serves. */
+static bool load_is_early(const struct executor *x, const struct executor_load *l)
+{
+    return x->config.serves_early && !x->config.paced && !l->keeps && l->kind == SLOT_STAGE;
 }
 
 /* A stage must fit the device that this one stands for, by that model's bytes. */
@@ -224,7 +238,8 @@ static struct slot_config slot_config_of(const struct executor *x, struct load_j
                                                                     atomic_load(&x->logits_bytes),
                                           .progress = load_progress,
                                           .progress_ctx = j,
-                                          .stop = &j->stop}};
+                                          .stop = &j->stop,
+                                          .later = load_is_early(x, l)}};
 }
 
 /* On the loader's thread: all but the warm-up. */
@@ -247,6 +262,18 @@ static int slot_open(struct load_job *j, struct err *e)
     return rc < 0 ? rc : outputs_open(x, h, e);
 }
 
+/* The weights of a stage that the executor has already, or will have; it may end meanwhile. */
+static void section_fill(struct section_run *of, uint64_t begun_ns)
+{
+    struct err e = {0};
+    int rc = section_run_fill(of, &e);
+    double seconds = (double)(env_now_ns(&env_real) - begun_ns) * 1e-9;
+    if (rc == 0)
+        log_info("agent", "stage_filled", "seconds=%.2f", seconds);
+    else if (rc != HP_ECANCELED)
+        log_warn("agent", "stage_fill_failed", "why=%s", e.text);
+}
+
 void *executor_loader_thread(void *ctx)
 {
     struct executor *x = ctx;
@@ -256,11 +283,17 @@ void *executor_loader_thread(void *ctx)
     while (event_queue_wait(&x->loader_box, &j, -1) && j) {
         j->begun_ns = env_now_ns(&env_real);
         j->status = slot_open(j, &j->error);
+        bool fills = j->status == 0 && load_is_early(x, &j->order);
+        struct slot *held = j->slot->held;
+        struct section_run *owed = fills ? held->table->fill_promise(held) : NULL;
+        uint64_t begun_ns = j->begun_ns;
         struct order adopt = {.kind = ORDER_ADOPT, .u.job = j};
         bool put = event_queue_put_as(&x->orders, ORDER_ADOPT,
                                       &adopt); /* one load at a time: there is a place */
         assert(put);
         (void)put;
+        if (owed)
+            section_fill(owed, begun_ns);
     }
     return NULL;
 }
@@ -320,7 +353,7 @@ static int slot_adopt(struct executor *x, struct load_job *j, struct err *e)
     if (!grown)
         return err_set(e, HP_ENOMEM, "no memory for a stage");
     x->slots = grown;
-    int rc = warm_up(x, j->slot, &j->order, e);
+    int rc = load_is_early(x, &j->order) ? 0 : warm_up(x, j->slot, &j->order, e);
     if (rc < 0)
         return rc;
     x->slots[x->n_slots++] = j->slot;

@@ -277,6 +277,7 @@ static int program_start(int argc, char **argv, struct err *e)
     c.measured_dir = o.measured;
     c.store_limit_bytes = o.store_limit_bytes;
     c.store_borrows = o.store_borrows;
+    c.serves_early = o.serves_early;
     c.spill_memory_bytes = o.spill_memory_bytes;
     c.spill_disk_bytes = o.spill_disk_bytes;
     c.pool_limit_bytes = o.pool_bytes;

@@ -51,6 +51,10 @@ static const char help_text[] =
     "  --store-borrow        a file of this box that a deployment names is used where it lies and "
     "not copied (default: copied);\n"
     "                        it has to stay as it is\n"
+    "  --serve-while-loading a stage takes batches before its weights are there: each of its "
+    "layers runs as soon as it is\n"
+    "                        loaded, so that the first token comes with the last layer; other "
+    "stages of the device wait meanwhile\n"
     "  --kv-spill-memory BYTES, --kv-spill-disk BYTES\n"
     "                        KV cache of prompts and of sequences that make room for others is "
     "kept "
@@ -172,6 +176,7 @@ int agent_options_parse(int argc, char **argv, struct agent_options *o, struct e
                                           {"measurements", 1, NULL, 'e'},
                                           {"store-limit", 1, NULL, 's'},
                                           {"store-borrow", 0, NULL, 'b'},
+                                          {"serve-while-loading", 0, NULL, 'w'},
                                           {"kv-spill-memory", 1, NULL, 'M'},
                                           {"kv-spill-disk", 1, NULL, 'S'},
                                           {"kernels", 1, NULL, 'k'},
@@ -205,6 +210,7 @@ int agent_options_parse(int argc, char **argv, struct agent_options *o, struct e
         case 'D': rc = port_parse("--data-port", optarg, &o->data_port, e); break;
         case 'e': o->measured = optarg; break;
         case 'b': o->store_borrows = true; break;
+        case 'w': o->serves_early = true; break;
         case 's': rc = bytes_parse("--store-limit", optarg, &o->store_limit_bytes, e); break;
         case 'M': rc = bytes_parse("--kv-spill-memory", optarg, &o->spill_memory_bytes, e); break;
         case 'S': rc = bytes_parse("--kv-spill-disk", optarg, &o->spill_disk_bytes, e); break;

@@ -39,6 +39,7 @@ int shell_devices_open(struct agent *a, struct err *e)
                                 .data = a->data,
                                 .paced = a->paced,
                                 .spills = a->spills,
+                                .serves_early = a->config.serves_early,
                                 .report = shell_on_executor,
                                 .ctx = a};
     int rc = 0;

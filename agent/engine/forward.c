@@ -71,6 +71,11 @@ void forward_destroy(struct forward **self)
     free(f);
 }
 
+struct section_run *forward_section(const struct forward *f)
+{
+    return f->run;
+}
+
 /* Learned positions are rows of a table. */
 uint32_t forward_positions(const struct forward *f)
 {

@@ -33,6 +33,9 @@ struct stream *forward_stream(const struct forward *f);
 /* Errors of section_run_create. */
 int forward_create(const struct forward_config *c, struct forward **out, struct err *e);
 void forward_destroy(struct forward **f);
+/* What the layers stand on: of weights that come later (section_run_promise and what follows it).
+ */
+struct section_run *forward_section(const struct forward *f);
 
 /* Rows whose logits are looked at and not kept. */
 struct forward_scoring {

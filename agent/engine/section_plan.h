@@ -19,6 +19,8 @@ struct section_config {
                      uint64_t total_bytes); /* device bytes of weights; may be NULL */
     void *progress_ctx;
     const atomic_bool *stop; /* loading ends with HP_ECANCELED when it becomes true; may be NULL */
+    bool later; /* weights come by section_run_fill, in the operators' order, while these run; then
+                   without `progress` and `stop` */
 };
 
 /* Bytes on the device: of weights, of values and scratch, and of what sequences keep. */

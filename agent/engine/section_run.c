@@ -1,17 +1,34 @@
 #include "agent/engine/section_run.h"
 
+#include <assert.h>
+#include <pthread.h>
 #include <stdlib.h>
 
 #include "agent/engine/section_tensor.h"
+
+/* Weights that come while operators run. */
+struct section_arrivals {
+    pthread_mutex_t lock; /* of all below */
+    pthread_cond_t changed;
+    int n_ready;   /* operators from the first on that may be run */
+    bool promised; /* somebody fills it, or will */
+    struct err failure;
+    atomic_bool ends;
+    atomic_ullong missing_bytes;
+};
 
 struct section_run {
     struct section_config config;
     const struct backend *backend;
     struct stream *stream;
     struct section_plan plan;
-    struct memory *buffers;                 /* [plan.section.n_buffers] */
-    struct device_weight **weights;         /* [plan.n_weights] */
-    struct op_call *calls;                  /* [plan.section.n_ops] */
+    struct memory *buffers;         /* [plan.section.n_buffers] */
+    struct device_weight **weights; /* [plan.n_weights] */
+    struct op_call *calls;          /* [plan.section.n_ops] */
+    struct op_request *requests;    /* [plan.section.n_ops]: of those calls */
+    int n_loaded;                   /* weights, by whoever loads them */
+    bool whole;                     /* all operators are ready, as the stream's owner knows */
+    struct section_arrivals arrivals;
     uint64_t sizes[GRAPH_SEQUENCE_SYMBOLS]; /* that the calls' tensors have now */
 };
 
@@ -23,7 +40,8 @@ static int tables_alloc(struct section_run *r, struct err *e)
     r->buffers = calloc((size_t)s->n_buffers + 1, sizeof *r->buffers);
     r->weights = calloc((size_t)r->plan.n_weights + 1, sizeof *r->weights);
     r->calls = calloc((size_t)s->n_ops + 1, sizeof *r->calls);
-    return r->buffers && r->weights && r->calls
+    r->requests = calloc((size_t)s->n_ops + 1, sizeof *r->requests);
+    return r->buffers && r->weights && r->calls && r->requests
                ? 0
                : err_set(e, HP_ENOMEM, "no memory for the list of operators");
 }
@@ -55,23 +73,30 @@ static void weights_want(const struct section_plan *p, struct weights_ahead *a)
     }
 }
 
-static int weights_load(struct section_run *r, struct err *e)
+static bool load_is_stopped(const struct section_run *r)
+{
+    const atomic_bool *stop = r->config.stop;
+    return (stop && atomic_load(stop)) || atomic_load(&r->arrivals.ends);
+}
+
+/* The first `n` of all weights. */
+static int weights_load(struct section_run *r, int n, struct weights_ahead *ahead, struct err *e)
 {
     const struct section_config *c = &r->config;
-    struct weights_ahead ahead = {0};
-    uint64_t done = 0;
-    for (int i = 0; i < r->plan.n_weights; i++) {
-        const struct section_weight *w = &r->plan.weights[i];
-        weights_want(&r->plan, &ahead);
-        if (c->stop && atomic_load(c->stop))
+    for (; r->n_loaded < n; r->n_loaded++) {
+        const struct section_weight *w = &r->plan.weights[r->n_loaded];
+        weights_want(&r->plan, ahead);
+        if (load_is_stopped(r))
             return err_set(e, HP_ECANCELED, "loading was stopped");
-        int rc = r->backend->weight_load(c->device, w->source, w->use, w->f32, &r->weights[i], e);
+        int rc = r->backend->weight_load(c->device, w->source, w->use, w->f32,
+                                         &r->weights[r->n_loaded], e);
         if (rc < 0)
             return rc;
-        done += w->resident_bytes;
-        ahead.bytes -= w->source->bytes;
+        ahead->bytes -= w->source->bytes;
+        uint64_t missing = atomic_fetch_sub(&r->arrivals.missing_bytes, w->resident_bytes);
         if (c->progress)
-            c->progress(c->progress_ctx, done, r->plan.weight_bytes);
+            c->progress(c->progress_ctx, r->plan.weight_bytes - (missing - w->resident_bytes),
+                        r->plan.weight_bytes);
     }
     return 0;
 }
@@ -87,33 +112,57 @@ struct tensor section_run_value(const struct section_run *r, int value, uint64_t
     return section_tensor(&r->plan.section, r->buffers, value, rows);
 }
 
-/* blocks[group]: how many attentions of the group came before. */
-static int call_make(struct section_run *r, int i, int blocks[KV_GROUPS_MAX], struct err *e)
+/* What each operator reads and writes. */
+static void calls_place(struct section_run *r)
 {
-    struct op_call *call = &r->calls[i];
-    const struct graph_op *op = r->plan.section.ops[i];
-    struct op_request request = {.op = op};
-    if (op->kind == OP_ATTENTION) {
-        request.kv_group = kv_groups_find(r->config.kv, &op->u.attention);
-        request.kv_block = blocks[request.kv_group]++;
+    int blocks[KV_GROUPS_MAX] = {0}; /* by group: how many attentions came before */
+    for (int i = 0; i < r->plan.section.n_ops; i++) {
+        struct op_call *call = &r->calls[i];
+        const struct graph_op *op = r->plan.section.ops[i];
+        r->requests[i] = (struct op_request){.op = op};
+        if (op->kind == OP_ATTENTION) {
+            r->requests[i].kv_group = kv_groups_find(r->config.kv, &op->u.attention);
+            r->requests[i].kv_block = blocks[r->requests[i].kv_group]++;
+        }
+        for (int k = 0; k < op->n_inputs; k++)
+            call->inputs[k] = section_run_value(r, op->inputs[k], value_rows(r, op->inputs[k]));
+        call->out = section_run_value(r, op->outputs[0], value_rows(r, op->outputs[0]));
     }
-    for (int k = 0; k < op->n_weights; k++) {
-        int row = r->plan.weight_of[i * OP_WEIGHTS_MAX + k];
-        request.weights[k] = row < 0 ? NULL : r->weights[row];
-    }
-    for (int k = 0; k < op->n_inputs; k++)
-        call->inputs[k] = section_run_value(r, op->inputs[k], value_rows(r, op->inputs[k]));
-    call->out = section_run_value(r, op->outputs[0], value_rows(r, op->outputs[0]));
-    return op_kind_info(op->kind)->is_view
-               ? 0
-               : r->backend->op_prepare(r->config.device, &request, &call->op, e);
 }
 
-static int calls_make(struct section_run *r, struct err *e)
+/* With the weights that it reads, and those before them. */
+static int call_prepare(struct section_run *r, int i, struct weights_ahead *ahead, struct err *e)
 {
-    int rc = 0, blocks[KV_GROUPS_MAX] = {0};
-    for (int i = 0; i < r->plan.section.n_ops && rc == 0; i++)
-        rc = call_make(r, i, blocks, e);
+    const struct graph_op *op = r->plan.section.ops[i];
+    const int *rows = &r->plan.weight_of[i * OP_WEIGHTS_MAX];
+    int n = 0;
+    for (int k = 0; k < op->n_weights; k++)
+        n = rows[k] + 1 > n ? rows[k] + 1 : n;
+    int rc = weights_load(r, n, ahead, e);
+    for (int k = 0; k < op->n_weights; k++)
+        r->requests[i].weights[k] = rows[k] < 0 ? NULL : r->weights[rows[k]];
+    return rc < 0 || op_kind_info(op->kind)->is_view
+               ? rc
+               : r->backend->op_prepare(r->config.device, &r->requests[i], &r->calls[i].op, e);
+}
+
+static void arrivals_tell(struct section_arrivals *a, int n_ready)
+{
+    pthread_mutex_lock(&a->lock);
+    a->n_ready = n_ready;
+    pthread_cond_broadcast(&a->changed);
+    pthread_mutex_unlock(&a->lock);
+}
+
+static int calls_prepare(struct section_run *r, struct err *e)
+{
+    struct weights_ahead ahead = {0};
+    int rc = 0;
+    for (int i = 0; i < r->plan.section.n_ops && rc == 0; i++) {
+        rc = call_prepare(r, i, &ahead, e);
+        if (rc == 0)
+            arrivals_tell(&r->arrivals, i + 1);
+    }
     return rc;
 }
 
@@ -125,7 +174,14 @@ int section_run_create(const struct section_config *c, struct section_run **out,
                        c->end_layer - 1);
     r->config = *c;
     r->backend = c->device->backend;
+    pthread_mutex_init(&r->arrivals.lock, NULL);
+    pthread_cond_init(&r->arrivals.changed, NULL);
+    if (c->later) {
+        r->config.progress = NULL;
+        r->config.stop = NULL;
+    }
     int rc = section_plan_make(c, &r->plan, e);
+    atomic_store(&r->arrivals.missing_bytes, r->plan.weight_bytes);
     if (rc == 0)
         rc = tables_alloc(r, e);
     if (rc == 0)
@@ -133,9 +189,10 @@ int section_run_create(const struct section_config *c, struct section_run **out,
     if (rc == 0)
         rc = buffers_alloc(r, e);
     if (rc == 0)
-        rc = weights_load(r, e);
-    if (rc == 0)
-        rc = calls_make(r, e);
+        calls_place(r);
+    if (rc == 0 && !c->later)
+        rc = calls_prepare(r, e);
+    r->whole = !c->later;
     r->config.kv = NULL;
     if (rc < 0)
         section_run_destroy(&r);
@@ -144,12 +201,24 @@ int section_run_create(const struct section_config *c, struct section_run **out,
     return rc;
 }
 
+static void arrivals_end(struct section_arrivals *a)
+{
+    atomic_store(&a->ends, true);
+    pthread_mutex_lock(&a->lock);
+    while (a->promised)
+        pthread_cond_wait(&a->changed, &a->lock);
+    pthread_mutex_unlock(&a->lock);
+    pthread_mutex_destroy(&a->lock);
+    pthread_cond_destroy(&a->changed);
+}
+
 void section_run_destroy(struct section_run **self)
 {
     struct section_run *r = *self;
     *self = NULL;
     if (!r)
         return;
+    arrivals_end(&r->arrivals);
     if (r->stream) /* first: what is under way on it ends */
         r->backend->stream_destroy(&r->stream);
     for (int i = 0; r->calls && i < r->plan.section.n_ops; i++)
@@ -163,7 +232,63 @@ void section_run_destroy(struct section_run **self)
     free(r->buffers);
     free(r->weights);
     free(r->calls);
+    free(r->requests);
     free(r);
+}
+
+/* ---- weights that come later ---- */
+
+void section_run_promise(struct section_run *r)
+{
+    assert(r->config.later);
+    pthread_mutex_lock(&r->arrivals.lock);
+    r->arrivals.promised = true;
+    pthread_mutex_unlock(&r->arrivals.lock);
+}
+
+int section_run_fill(struct section_run *r, struct err *e)
+{
+    struct section_arrivals *a = &r->arrivals;
+    struct err failure = {0};
+    int rc = calls_prepare(r, &failure);
+    pthread_mutex_lock(&a->lock);
+    a->failure = failure;
+    a->promised = false; /* from here on it may be gone */
+    pthread_cond_broadcast(&a->changed);
+    pthread_mutex_unlock(&a->lock);
+    if (rc < 0 && e)
+        *e = failure;
+    return rc;
+}
+
+uint64_t section_run_missing_bytes(const struct section_run *r)
+{
+    return atomic_load(&((struct section_run *)r)->arrivals.missing_bytes);
+}
+
+int section_run_failure(struct section_run *r, struct err *e)
+{
+    if (r->whole)
+        return 0;
+    pthread_mutex_lock(&r->arrivals.lock);
+    struct err failure = r->arrivals.failure;
+    pthread_mutex_unlock(&r->arrivals.lock);
+    if (failure.code < 0 && e)
+        *e = failure;
+    return failure.code;
+}
+
+/* Operators that may be run, at least one more than `first`; else it has failed. */
+static int calls_await(struct section_run *r, int first)
+{
+    struct section_arrivals *a = &r->arrivals;
+    pthread_mutex_lock(&a->lock);
+    while (a->n_ready <= first && a->failure.code == 0)
+        pthread_cond_wait(&a->changed, &a->lock);
+    int n = a->n_ready;
+    pthread_mutex_unlock(&a->lock);
+    r->whole = n == r->plan.section.n_ops;
+    return n;
 }
 
 const struct graph_section *section_run_plan(const struct section_run *r)
@@ -218,9 +343,25 @@ static uint64_t steps_key(const struct section_run *r, int first, int end)
            (wanted ? r->sizes[GRAPH_WANTED] : 0) << 24 | r->sizes[GRAPH_TOKENS];
 }
 
+/* Each as soon as its weights are there. */
+static void arriving_put(struct section_run *r, int first, int end, const struct op_batch *batch)
+{
+    while (first < end) {
+        int n = calls_await(r, first);
+        if (n <= first)
+            return;
+        steps_put(r, first, n < end ? n : end, batch);
+        first = n;
+    }
+}
+
 void section_run_ops(struct section_run *r, int first, int end, const struct op_batch *batch)
 {
     const struct backend *b = r->backend;
+    if (!r->whole) {
+        arriving_put(r, first, end, batch);
+        return;
+    }
     if (first >= end ||
         (b->steps_begin && b->steps_begin(r->stream, steps_key(r, first, end), batch)))
         return;

@@ -90,6 +90,16 @@ static int stage_slot_warm(struct slot *slot, struct err *e)
     return rc;
 }
 
+static struct section_run *stage_slot_promise(struct slot *s)
+{
+    return stage_fill_promise(stage_of(s));
+}
+
+static uint64_t stage_slot_missing(const struct slot *s)
+{
+    return stage_missing_bytes(stage_of(s));
+}
+
 static int stage_slot_submit(struct slot *s, const struct slot_batch *b, struct err *e)
 {
     const struct stage_logits logits = {b->scoring, b->sampling};
@@ -157,6 +167,8 @@ static uint32_t stage_state_awaited(const struct slot *s, uint64_t sequence)
 static const struct slot_table stage_table = {.name = "stage",
                                               .load = stage_slot_load,
                                               .unload = stage_slot_unload,
+                                              .fill_promise = stage_slot_promise,
+                                              .missing_bytes = stage_slot_missing,
                                               .warm = stage_slot_warm,
                                               .submit = stage_slot_submit,
                                               .pending = stage_slot_pending,

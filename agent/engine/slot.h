@@ -46,6 +46,10 @@ struct slot_table {
     /* Errors of stage_load and fixed_load. */
     int (*load)(const struct slot_config *c, struct slot **out, struct err *e);
     void (*unload)(struct slot **s);
+    /* As stage_fill_promise and stage_missing_bytes say. Both NULL where all is there once it is
+     * loaded. */
+    struct section_run *(*fill_promise)(struct slot *s);
+    uint64_t (*missing_bytes)(const struct slot *s);
     /* A small batch, so that the first one that counts does not pay for pages and code that were
      * never touched. */
     int (*warm)(struct slot *s, struct err *e);

@@ -78,7 +78,8 @@ static struct forward_config forward_config_of(const struct graph *g, const stru
                                                .f32 = c->compute == COMPUTE_F32,
                                                .progress = c->progress,
                                                .progress_ctx = c->progress_ctx,
-                                               .stop = c->stop},
+                                               .stop = c->stop,
+                                               .later = c->later},
                                    .max_rows = c->max_batch_tokens,
                                    .border = c->border,
                                    .experts_by_lot = c->experts_by_lot};
@@ -219,6 +220,18 @@ void stage_unload(struct stage **self)
     for (int i = 0; i < STAGE_DEPTH; i++)
         flight_free(&s->config, &s->flights[i]);
     free(s);
+}
+
+struct section_run *stage_fill_promise(struct stage *s)
+{
+    struct section_run *r = forward_section(s->forward);
+    section_run_promise(r);
+    return r;
+}
+
+uint64_t stage_missing_bytes(const struct stage *s)
+{
+    return s->forward ? section_run_missing_bytes(forward_section(s->forward)) : 0;
 }
 
 uint32_t stage_positions(const struct stage *s)
@@ -478,7 +491,7 @@ int stage_complete(struct stage *s, struct err *e)
     int rc = s->config.device->backend->event_wait(f->done, &failure);
     if (f->scoring.code < 0)
         failure = f->scoring;
-    else if (rc == 0)
+    else if (rc == 0 && section_run_failure(forward_section(s->forward), &failure) == 0)
         weights_check(s, &failure);
     if (s->failure.code < 0)
         failure = s->failure;

@@ -20,6 +20,7 @@
 struct stage;
 struct device;       /* agent/backend/backend.h */
 struct section_need; /* agent/engine/section_plan.h */
+struct section_run;  /* agent/engine/section_run.h */
 
 enum stage_compute {
     COMPUTE_AUTO,
@@ -47,6 +48,8 @@ struct stage_config {
                      uint64_t total_bytes); /* while loading; may be NULL */
     void *progress_ctx;
     const atomic_bool *stop; /* loading ends with HP_ECANCELED when it becomes true; may be NULL */
+    bool later; /* weights come while batches run (stage_fill_promise); without `progress` and
+                   `stop` */
 };
 
 /* Device memory that the stage will hold once loaded: weights as they are kept, KV cache,
@@ -56,7 +59,14 @@ int stage_footprint(const struct stage_config *c, struct section_need *out, stru
 /* Loads the weights; a file's pages are released as what is kept elsewhere is copied or packed.
  * HP_ENOMEM says how many bytes are missing, HP_EIO which file could not be read. */
 int stage_load(const struct stage_config *c, struct stage **out, struct err *e);
+/* What has been promised to be filled is waited for, and stops. */
 void stage_unload(struct stage **s);
+
+/* Of a stage whose weights come later: what whoever loads gives to section_run_fill, once, on a
+ * thread of its own. A batch waits for the weights of each operator, and fails as that does. */
+struct section_run *stage_fill_promise(struct stage *s);
+/* Bytes of weights that the device will hold, and does not yet. Any thread. */
+uint64_t stage_missing_bytes(const struct stage *s);
 
 /* A sequence reserves room for `max_tokens` of KV, and takes it as it grows. HP_EBUSY when no room
  * is left now, HP_EEXIST, HP_EINFEASIBLE. */

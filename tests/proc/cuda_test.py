@@ -84,6 +84,28 @@ def shares_of_a_gpu_are_devices_that_run_a_model_together():
 
 
 @test
+def stages_that_serve_while_they_are_loaded_say_the_same_tokens():
+    if not os.path.exists(GOLDEN):
+        skip("../shared/golden is not here")
+    with open(os.path.join(GOLDEN, "expected.json")) as f:
+        prompts = json.load(f)["prompts"]
+    with gpu_beside("--device", "cuda:0,mem=64MiB", "--device", "cpu", "--serve-while-loading") as (c, _):
+        def free_bytes():
+            return [d["memory_free_bytes"] for d in c.hpctl("node", "describe", "gpu")["devices"]]
+        before = free_bytes()
+        for _ in range(2): # again, over weights that went with the first
+            d = c.deploy("golden", os.path.join(GOLDEN, "model-f32.gguf"), "--compute", "f32", "--layers", "0-3:gpu/cuda0,4-7:gpu/cpu", "--max-context", "256", "--max-sequences", "4")
+            assert [s["on"] for s in d["stages"]] == ["gpu/cuda0", "gpu/cpu"], d["stages"]
+            for p in prompts[:2]:
+                got = c.hpctl("model", "greedy", "--deployment", "golden", "--ids", ",".join(map(str, p["ids"])), "--tokens", "12")["ids"]
+                assert got == p["greedy_ids"][:12], (p["text"], got)
+            assert free_bytes()[0] < before[0], (before, free_bytes())
+            c.run("undeploy", "golden")
+            c.wait("the memory is free again", lambda: free_bytes()[0] == before[0])
+        assert said(c, "gpu").count("stage_filled") == 4 and "stage_fill_failed" not in said(c, "gpu"), said(c, "gpu")
+
+
+@test
 def without_green_contexts_mps_keeps_an_agent_to_its_share():
     with tempfile.TemporaryDirectory() as folder, Cluster(agents=1, cores=1) as c:
         box = {"CUDA_ON_CPU": "sms=16,green=0", "CUDA_MPS_PIPE_DIRECTORY": folder}
