@@ -202,6 +202,24 @@ static uint32_t slot_take(struct automaton *a, uint32_t owner, uint32_t pinned)
     return at;
 }
 
+/* The whole tree. Most first bytes cannot come, and their nodes, which lie far from each other, are
+ * not even looked at: the memory of one takes as long as a hundred that lie side by side. */
+static void roots_walk(struct automaton *a, uint32_t start, uint64_t *words, struct mask_slot *slot,
+                       const struct text_run *run)
+{
+    const struct token_tree *t = a->tree;
+    struct configurations *c = &a->c;
+    for (int k = 0; k < 2; k++)
+        for (int byte = 0; byte < 256 && c->status == 0; byte++) {
+            uint32_t root = t->roots[k][byte];
+            bool apart = run->near.kinds && byte < 0x80 && run->near.apart[byte];
+            if (root == TOKEN_NONE ||
+                (configuration_step(c, start, (uint8_t)byte) == CONFIGURATION_DEAD && !apart))
+                continue;
+            tree_walk(a, start, root, t->nodes[root].skip, words, slot, run);
+        }
+}
+
 /* `inner`: its exits are wanted. */
 static uint32_t whole_mask(struct automaton *a, uint32_t of, bool inner)
 {
@@ -213,8 +231,7 @@ static uint32_t whole_mask(struct automaton *a, uint32_t of, bool inner)
     run_set(a->tree, &run, a->slots[slot].words);
     if (!inner) /* not all of its exits are met */
         a->c.list[of].far_exits = true;
-    tree_walk(a, of, 0, a->tree->n_nodes, a->slots[slot].words, inner ? &a->slots[slot] : NULL,
-              &run);
+    roots_walk(a, of, a->slots[slot].words, inner ? &a->slots[slot] : NULL, &run);
     return slot;
 }
 
