@@ -14,8 +14,8 @@ struct kserve_asked {
     const struct infer_model *m; /* that the message names; NULL: none */
 };
 
-/* Whether a method's message names a model, which then has to be there. */
-enum kserve_naming { NAMES_NONE, NAMES_OR_NOT, NAMES_ONE };
+/* Whether a method's message names a model, which then has to be there, or may be missing. */
+enum kserve_naming { NAMES_NONE, NAMES_OR_NOT, NAMES_ONE, NAMES_ANY };
 
 struct kserve_method {
     const char *name;

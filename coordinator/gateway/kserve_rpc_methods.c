@@ -15,9 +15,10 @@ static void write_yes(const struct kserve_asked *a, struct buffer *out)
     pb_put_number(out, 1, true);
 }
 
+/* As Triton: what is not there is not ready, and no error. */
 static void write_ready(const struct kserve_asked *a, struct buffer *out)
 {
-    pb_put_number(out, 1, !a->kserve->ready || a->kserve->ready(a->kserve->ctx, a->m));
+    pb_put_number(out, 1, a->m && (!a->kserve->ready || a->kserve->ready(a->kserve->ctx, a->m)));
 }
 
 static void write_server(const struct kserve_asked *a, struct buffer *out)
@@ -96,7 +97,7 @@ static const struct kserve_method methods[] = {
     {"ServerLive", .open = true, .answer = write_yes},
     {"ServerReady", .open = true, .answer = write_yes},
     {"ServerMetadata", .answer = write_server},
-    {"ModelReady", NAMES_ONE, .answer = write_ready},
+    {"ModelReady", NAMES_ANY, .answer = write_ready},
     {"ModelMetadata", NAMES_ONE, .answer = write_metadata},
     {"ModelConfig", NAMES_ONE, .answer = write_config},
     {"ModelStatistics", NAMES_OR_NOT, .answer = write_statistics},
@@ -142,11 +143,15 @@ static int model_check(const struct kserve_method *method, struct kserve_asked *
     const char *name = a->head->model;
     if (method->naming == NAMES_NONE || (method->naming == NAMES_OR_NOT && !name[0]))
         return 0;
+    bool there = method->naming != NAMES_ANY,
+         other = a->head->version[0] && strcmp(a->head->version, "1") != 0;
     int rc = k->may_use ? k->may_use(k->ctx, a->client, name, e) : 0;
-    if (rc == 0 && !(a->m = model_find(a)))
+    if (rc == 0 && !(a->m = model_find(a)) && there)
         rc = err_set(e, HP_ENOENT, "there is no model \"%.200s\"", name);
-    if (rc == 0 && a->head->version[0] && strcmp(a->head->version, "1") != 0)
+    if (rc == 0 && other && there)
         rc = err_set(e, HP_ENOENT, "model \"%.200s\" has version 1 alone", name);
+    if (other)
+        a->m = NULL;
     return rc;
 }
 

@@ -233,7 +233,10 @@ def reasons_are_those_of_http(s, np):
         status, told = s.http("/v2/models/toy/infer", json.dumps(body).encode())
         code, text, _ = s.refused("ModelInfer", put(1, "toy") + message)
         assert code in words[status] and text == told["error"], (status, told["error"], code, text)
-    for path, method, message in (("/v2/models/nobody/ready", "ModelReady", put(1, "nobody")), ("/v2/models/toy/versions/2", "ModelMetadata", put(1, "toy") + put(2, "2"))):
+    # What is not there is not ready: no error, as Triton has it.
+    for path, message in (("/v2/models/nobody/ready", put(1, "nobody")), ("/v2/models/toy/versions/2/ready", put(1, "toy") + put(2, "2"))):
+        assert s.http(path)[0] == 404 and of(s.call("ModelReady", message), 1) in ([], [0])
+    for path, method, message in (("/v2/models/nobody", "ModelMetadata", put(1, "nobody")), ("/v2/models/toy/versions/2", "ModelMetadata", put(1, "toy") + put(2, "2"))):
         status, told = s.http(path)
         assert status == 404 and s.refused(method, message)[:2] == ("NOT_FOUND", told["error"]), told
     # What JSON cannot say wrongly.

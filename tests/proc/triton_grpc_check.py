@@ -29,7 +29,7 @@ def successes():
 
 
 assert c.is_server_live() and c.is_server_ready() and c.is_model_ready(model, headers=key)
-refused(lambda headers: c.is_model_ready("nobody", headers=headers), "NOT_FOUND", "nobody")
+assert not c.is_model_ready("nobody", headers=key)
 assert c.get_server_metadata(headers=key).name == "hodgepodge"
 assert [(m.name, m.version, m.state) for m in c.get_model_repository_index(headers=key).models] == [(model, "1", "READY")]
 meta, config, before = c.get_model_metadata(model, headers=key), c.get_model_config(model, headers=key).config, successes()
