@@ -24,7 +24,8 @@ enum ndarray_type {
     ND_F64 = 11,
     ND_U32 = 12,
     ND_U64 = 13,
-    ND_TYPE_COUNT
+    ND_TYPE_COUNT,
+    ND_OPERATOR = 64, /* no numbers: `data` is what a node works with (model/onnx/rows.h) */
 };
 
 enum { ND_DIMS_MAX = 8 };

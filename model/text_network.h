@@ -1,7 +1,6 @@
 /* Language models as networks: what pools serve. An encoder, or a decoder, of any length up to its
  * context becomes an ONNX graph (model/files/onnx.h), so that it is profiled, cut, planned and run
- * as every other network; nothing but its weights is read for that, and float32 ones stay where
- * they lie.
+ * as every other network; matrices stay where they lie in the file until a plan uses them.
  *
  *     input_ids      int64 [batch, tokens]
  *     attention_mask int64 [batch, tokens]: 1, and 0 behind the end of a shorter text
@@ -12,7 +11,8 @@
  *     likeliest      int64 [batch, tokens]: the token that is the likeliest there, and
  *     likeliest_logprobs float32 [batch, tokens]: how likely that is
  *
- * Not here: mixtures of experts, attention over a latent, attention sinks. */
+ * Products, tables and mixtures of experts work on the weights as the file has them
+ * (model/onnx/rows.h); norms, biases and tables of positions are float32. */
 #ifndef HP_MODEL_TEXT_NETWORK_H
 #define HP_MODEL_TEXT_NETWORK_H
 

@@ -6,22 +6,14 @@
 #define HP_MODEL_TEXT_NETWORK_INT_H
 
 #include "model/files/onnx_builder.h"
+#include "model/onnx/rows.h"
 #include "model/text_network.h"
 
-enum {
-    TEXT_TABLE_ROWS = 8192, /* of angles that are kept; no text is longer */
-    TEXT_CAUSALS = 8
-};
+enum { TEXT_TABLE_ROWS = 8192 /* of angles that are kept; no text is longer */ };
 
 /* A weight of the model that is one of the network. */
 struct text_weight {
     const struct weight *weight;
-    int value;
-};
-
-/* What is added to scores where tokens see those before them. */
-struct text_causal {
-    int64_t window, group;
     int value;
 };
 
@@ -43,8 +35,6 @@ struct text_network {
     int length;    /* [1] int64: tokens of a text */
     int positions; /* [tokens] int64 */
     int bias;      /* of scores of texts that see all of themselves: -big where the mask is 0 */
-    struct text_causal causals[TEXT_CAUSALS];
-    int n_causals;
     const char *prefix; /* of the names of what is made */
     int n_names;
 };
@@ -62,8 +52,15 @@ int text_number(struct text_network *t, float number);
 /* Floats of its own, [rows, columns]; rows 0: a vector. The caller fills them in; NULL: no memory.
  */
 float *text_floats(struct text_network *t, int64_t rows, int64_t columns, int *value);
-/* A weight as float32: a matrix, or a vector (`plus` is added to its elements). */
+/* Float32 in the file, where it may be read in place. */
+bool text_weight_lies_ready(const struct weight *w);
+/* A small weight, or one that lies ready, as float32: a matrix, or a vector (`plus` is added to its
+ * elements). */
 int text_weight(struct text_network *t, const struct weight *w, float plus);
+/* An operator of the model's graph as a node that runs it as it is, on rows (model/onnx/rows.h). */
+int text_graph_op(struct text_network *t, const struct graph_op *op);
+/* Of scores [batch, heads, group * tokens, tokens] those that tokens see; `sinks` -1: none. */
+int text_causal(struct text_network *t, int scores, int64_t window, int64_t group, int sinks);
 /* x as [batch, tokens, dims ..]. */
 int text_reshape(struct text_network *t, int x, const int64_t *dims, int n_dims);
 /* As rows again. */

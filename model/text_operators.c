@@ -38,16 +38,17 @@ static void operator_refuse(struct text_network *t, const char *what)
 static void add_embed(struct text_network *t, const struct graph_op *op)
 {
     const struct op_embed *how = &op->u.embed;
-    int table = text_weight(t, op->weights[0], 0);
     if (how->same) {
+        int table = text_weight(t, op->weights[0], 0);
         result_set(t, op, text_slice(t, table, 0, how->first, how->first + 1));
     } else if (t->g->values[op->inputs[0]].origin == VALUE_BATCH) {
+        int table = text_weight(t, op->weights[0], 0);
         result_set(t, op, text_table_rows(t, table, how->first));
         t->values[op->outputs[0]].each = true;
     } else if (how->first) {
         operator_refuse(t, "a table of tokens that begins later");
     } else {
-        result_set(t, op, text_gather(t, table, input_of(t, op, 0), 0));
+        result_set(t, op, text_graph_op(t, op));
     }
 }
 
@@ -82,15 +83,26 @@ static void add_layer_norm(struct text_network *t, const struct graph_op *op)
     result_set(t, op, text_node(t, "LayerNormalization", in, op->weights[1] ? 3 : 2, how, 2));
 }
 
+/* Of float32 by Gemm, which packs what it multiplies by; others stay as the file has them. */
 static void add_matmul(struct text_network *t, const struct graph_op *op)
 {
     const struct onnx_attribute turned = {
         .name = "transB", .type = ONNX_INT, .u.i = !op->u.matmul.turned};
     bool has_bias = op->n_weights > 1 && op->weights[1];
+    if (!text_weight_lies_ready(op->weights[0])) {
+        result_set(t, op, text_graph_op(t, op));
+        return;
+    }
     const int in[] = {input_of(t, op, 0), text_weight(t, op->weights[0], 0),
                       has_bias ? text_weight(t, op->weights[1], 0) : -1};
     int out = text_node(t, "Gemm", in, has_bias ? 3 : 2, &turned, 1);
     result_set(t, op, op->n_inputs > 1 ? text_two(t, "Add", out, input_of(t, op, 1)) : out);
+}
+
+/* With weights as the file has them. */
+static void add_graph_op(struct text_network *t, const struct graph_op *op)
+{
+    result_set(t, op, text_graph_op(t, op));
 }
 
 /* ---- element by element ---- */
@@ -243,33 +255,6 @@ static int mask_bias(struct text_network *t)
     return t->bias;
 }
 
-/* A token sees itself and those before it, and so none of the padding behind its text: [queries,
- * tokens], which follows from the length alone. */
-static int causal_make(struct text_network *t, int64_t window, int64_t group)
-{
-    int q = text_two(t, "Unsqueeze", t->positions, text_ints(t, &(int64_t){1}, 1));
-    int hidden = text_two(t, "Greater", t->positions, q);
-    if (window) {
-        int first = text_two(t, "Sub", q, text_ints(t, &(int64_t){window - 1}, 1));
-        hidden = text_two(t, "Or", hidden, text_two(t, "Less", t->positions, first));
-    }
-    int bias = text_two(t, "Mul", text_cast(t, hidden, ND_F32), text_number(t, MASKED));
-    return group > 1 ? text_two(t, "Tile", bias, text_ints(t, (const int64_t[]){group, 1}, 2))
-                     : bias;
-}
-
-/* Layers whose windows and groups are alike have one. */
-static int causal_bias(struct text_network *t, int64_t window, int64_t group)
-{
-    for (int i = 0; i < t->n_causals; i++)
-        if (t->causals[i].window == window && t->causals[i].group == group)
-            return t->causals[i].value;
-    int value = causal_make(t, window, group);
-    if (t->n_causals < TEXT_CAUSALS)
-        t->causals[t->n_causals++] = (struct text_causal){window, group, value};
-    return value;
-}
-
 /* Rows to [batch, kv_heads, group * tokens, head_dim]. */
 static int queries_order(struct text_network *t, int rows, const struct op_attention *a)
 {
@@ -288,7 +273,8 @@ static int queries_order(struct text_network *t, int rows, const struct op_atten
 /* And back to rows. */
 static int queries_rows(struct text_network *t, int x, const struct op_attention *a)
 {
-    int64_t kv = a->kv_heads, group = a->heads / a->kv_heads, dim = a->head_dim;
+    int64_t kv = a->kv_heads, group = a->heads / a->kv_heads,
+            dim = a->value_dim ? a->value_dim : a->head_dim;
     if (group == 1)
         return text_rows(t, text_transpose(t, x, (const int64_t[]){0, 2, 1, 3}, 4), kv * dim);
     const int parts[] = {text_ints(t, (const int64_t[]){-1, kv, group}, 3), t->length,
@@ -298,37 +284,78 @@ static int queries_rows(struct text_network *t, int x, const struct op_attention
                      kv * group * dim);
 }
 
+/* What each token sees of the scores, as parts of 1. A token of a decoder sees itself and those
+ * before it, and so none of the padding behind its text. */
+static int scores_share(struct text_network *t, int scores, const struct graph_op *op)
+{
+    const struct op_attention *a = &op->u.attention;
+    const struct weight *sinks = op->n_weights > 0 ? op->weights[0] : NULL;
+    if (a->whole)
+        return text_softmax(t, "Softmax", text_two(t, "Add", scores, mask_bias(t)));
+    scores = text_causal(t, scores, a->window, a->heads / a->kv_heads,
+                         sinks ? text_weight(t, sinks, 0) : -1);
+    int shares = text_softmax(t, "Softmax", scores);
+    if (!sinks)
+        return shares;
+    /* What the sinks took is nobody's. */
+    const int in[] = {shares, text_ints(t, &(int64_t){0}, 1), t->length,
+                      text_ints(t, &(int64_t){3}, 1)};
+    return text_node(t, "Slice", in, 4, NULL, 0);
+}
+
+/* Values are rows of their own, or the first elements of the keys. */
+static int values_order(struct text_network *t, const struct graph_op *op)
+{
+    const struct op_attention *a = &op->u.attention;
+    const int64_t kv[] = {a->kv_heads, a->head_dim};
+    int v = text_reshape(t, input_of(t, op, a->value_dim ? 1 : 2), kv, 2);
+    if (a->value_dim)
+        v = text_slice(t, v, 3, 0, a->value_dim);
+    return text_transpose(t, v, (const int64_t[]){0, 2, 1, 3}, 4);
+}
+
 static void add_attention(struct text_network *t, const struct graph_op *op)
 {
     const struct op_attention *a = &op->u.attention;
     const int64_t kv[] = {a->kv_heads, a->head_dim};
-    if (a->value_dim || (op->n_weights > 0 && op->weights[0])) {
-        operator_refuse(t, a->value_dim ? "attention over a latent" : "attention with sinks");
+    if (a->whole && op->n_weights > 0 && op->weights[0]) {
+        operator_refuse(t, "attention over whole texts with sinks");
         return;
     }
     int q = queries_order(t, input_of(t, op, 0), a);
     int k = text_transpose(t, text_reshape(t, input_of(t, op, 1), kv, 2),
                            (const int64_t[]){0, 2, 3, 1}, 4);
-    int v = text_transpose(t, text_reshape(t, input_of(t, op, 2), kv, 2),
-                           (const int64_t[]){0, 2, 1, 3}, 4);
     float scale = a->scale != 0 ? a->scale : 1 / sqrtf((float)a->head_dim);
     int scores = text_two(t, "Mul", text_two(t, "MatMul", q, k), text_number(t, scale));
     scores = a->cap != 0 ? soft_cap(t, scores, a->cap) : scores;
-    int bias = a->whole ? mask_bias(t) : causal_bias(t, a->window, a->heads / a->kv_heads);
-    int weights = text_softmax(t, "Softmax", text_two(t, "Add", scores, bias));
-    result_set(t, op, queries_rows(t, text_two(t, "MatMul", weights, v), a));
+    int shares = scores_share(t, scores, op);
+    result_set(t, op, queries_rows(t, text_two(t, "MatMul", shares, values_order(t, op)), a));
 }
 
 /* ---- the table ---- */
 
 static text_operator_fn *const operators[OP_KIND_COUNT] = {
-    [OP_EMBED] = add_embed,       [OP_ROWS] = add_rows,
-    [OP_RMS_NORM] = add_rms_norm, [OP_LAYER_NORM] = add_layer_norm,
-    [OP_MATMUL] = add_matmul,     [OP_ROPE_ANGLES] = add_rope_angles,
-    [OP_ROPE] = add_rope,         [OP_ATTENTION] = add_attention,
-    [OP_SILU_MUL] = add_silu_mul, [OP_GELU] = add_gelu,
-    [OP_ADD] = add_add,           [OP_MUL] = add_mul,
-    [OP_SCALE] = add_scale,       [OP_SOFT_CAP] = add_soft_cap,
+    [OP_EMBED] = add_embed,
+    [OP_ROWS] = add_rows,
+    [OP_RMS_NORM] = add_rms_norm,
+    [OP_LAYER_NORM] = add_layer_norm,
+    [OP_MATMUL] = add_matmul,
+    [OP_ROPE_ANGLES] = add_rope_angles,
+    [OP_ROPE] = add_rope,
+    [OP_ATTENTION] = add_attention,
+    [OP_SILU_MUL] = add_silu_mul,
+    [OP_GELU] = add_gelu,
+    [OP_ADD] = add_add,
+    [OP_MUL] = add_mul,
+    [OP_SCALE] = add_scale,
+    [OP_SOFT_CAP] = add_soft_cap,
+    [OP_ROUTE] = add_graph_op,
+    [OP_EXPERT_MATMUL] = add_graph_op,
+    [OP_HEAD_MATMUL] = add_graph_op,
+    [OP_JOIN_HEADS] = add_graph_op,
+    [OP_EXPERT_SUM] = add_graph_op,
+    [OP_GATE_ROWS] = add_graph_op,
+    [OP_CLAMPED_SWIGLU] = add_graph_op,
     [OP_SLICE] = add_slice,
 };
 

@@ -82,8 +82,7 @@ float *text_floats(struct text_network *t, int64_t rows, int64_t columns, int *v
     return own;
 }
 
-/* Float32 in the file, where it may be read in place. */
-static bool weight_lies_ready(const struct weight *w)
+bool text_weight_lies_ready(const struct weight *w)
 {
     return w->dtype == DTYPE_F32 && w->stored == WEIGHT_PLAIN && w->data && w->n_dims <= 2 &&
            (uintptr_t)w->data % sizeof(float) == 0;
@@ -96,7 +95,7 @@ static int weight_add(struct text_network *t, const struct weight *w, float plus
     const int64_t dims[] = {rows, columns};
     struct err e = {0};
     int value;
-    if (weight_lies_ready(w) && plus == 0)
+    if (text_weight_lies_ready(w) && plus == 0)
         return array_add(t, ND_F32, rows ? 2 : 1, rows ? dims : dims + 1, w->data);
     float *own = text_floats(t, rows, columns, &value);
     if (own && weight_rows_f32(w, 0, weight_shape_rows(w), own, &e) < 0)
@@ -118,6 +117,31 @@ int text_weight(struct text_network *t, const struct weight *w, float plus)
         onnx_builder_fail(t->b, &e);
     }
     return value;
+}
+
+int text_graph_op(struct text_network *t, const struct graph_op *op)
+{
+    struct onnx_rows *own = onnx_builder_room(t->b, 1, sizeof *own);
+    int in[1 + OP_INPUTS_MAX] = {0};
+    if (!own)
+        return 0;
+    *own = (struct onnx_rows){t->g, op};
+    in[0] = array_add(t, ND_OPERATOR, 0, NULL, own);
+    for (int i = 0; i < op->n_inputs; i++)
+        in[1 + i] = t->values[op->inputs[i]].value;
+    int out = text_node(t, "Rows", in, 1 + op->n_inputs, NULL, 0);
+    onnx_builder_domain(t->b, out, ONNX_ROWS_DOMAIN);
+    return out;
+}
+
+int text_causal(struct text_network *t, int scores, int64_t window, int64_t group, int sinks)
+{
+    const struct onnx_attribute how[] = {{.name = "window", .type = ONNX_INT, .u.i = window},
+                                         {.name = "group", .type = ONNX_INT, .u.i = group}};
+    const int in[] = {scores, sinks};
+    int out = text_node(t, "Causal", in, sinks >= 0 ? 2 : 1, how, 2);
+    onnx_builder_domain(t->b, out, ONNX_ROWS_DOMAIN);
+    return out;
 }
 
 /* ---- shapes ---- */

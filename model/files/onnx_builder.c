@@ -171,6 +171,12 @@ int onnx_builder_node(struct onnx_builder *b, const char *name, const char *op, 
     return value;
 }
 
+void onnx_builder_domain(struct onnx_builder *b, int value, const char *domain)
+{
+    if (!onnx_builder_has_failed(b))
+        b->nodes[b->f->values[value].maker].domain = domain;
+}
+
 static void builder_destroy(struct onnx_builder **self)
 {
     struct onnx_builder *b = *self;

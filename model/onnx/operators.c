@@ -10,6 +10,7 @@
 #include "model/onnx/products.h"
 #include "model/onnx/reduce.h"
 #include "model/onnx/resize.h"
+#include "model/onnx/rows.h"
 #include "model/onnx/shapes.h"
 #include "model/onnx/windows.h"
 
@@ -269,12 +270,26 @@ static const struct onnx_operator operators[] = {
     {"Xor", TRUTH(truth_xor)},
 };
 
+/* Of networks that are made of language models. */
+static const struct onnx_operator text_operators[] = {
+    {"Causal", 1, 2, 1, .run = onnx_run_causal},
+    {"Rows", 2, 1 + OP_INPUTS_MAX, 1, .run = onnx_run_rows},
+};
+
+static const struct onnx_operator *operator_in(const struct onnx_operator *table, size_t n,
+                                               const char *name)
+{
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(table[i].name, name) == 0)
+            return &table[i];
+    return NULL;
+}
+
 const struct onnx_operator *onnx_operator_find(const char *domain, const char *name)
 {
-    for (size_t i = 0; !*domain && i < sizeof operators / sizeof *operators; i++)
-        if (strcmp(operators[i].name, name) == 0)
-            return &operators[i];
-    return NULL;
+    if (strcmp(domain, ONNX_ROWS_DOMAIN) == 0)
+        return operator_in(text_operators, sizeof text_operators / sizeof *text_operators, name);
+    return *domain ? NULL : operator_in(operators, sizeof operators / sizeof *operators, name);
 }
 
 /* ---- before it runs ---- */
@@ -344,6 +359,7 @@ static const struct {
     {"transA", ONNX_INT},
     {"transB", ONNX_INT},
     {"upper", ONNX_INT},
+    {"window", ONNX_INT},
 };
 
 static int check_attributes(const struct onnx_node *n, const char *what, struct err *e)

@@ -8,6 +8,7 @@ void network_facts_free(struct network_facts *f)
     free(f->first);
     free(f->nodes);
     free(f->is_output);
+    network_rows_destroy(&f->rows);
     *f = (struct network_facts){0};
 }
 
@@ -25,6 +26,14 @@ static void each_read(const struct onnx *o, int node, int *count, int *list)
             list[count[k->inputs[i]]] = node;
         count[k->inputs[i]]++;
     }
+}
+
+static bool has_rows(const struct onnx *o)
+{
+    for (int i = 0; i < o->n_values; i++)
+        if (onnx_rows_of(o->values[i].weight))
+            return true;
+    return false;
 }
 
 int network_facts_make(const struct onnx_network *n, struct network_facts *out, struct err *e)
@@ -55,5 +64,8 @@ int network_facts_make(const struct onnx_network *n, struct network_facts *out, 
     for (int i = 0; i < o->n_outputs; i++)
         out->is_output[o->outputs[i]] = true;
     free(at);
-    return 0;
+    int rc = has_rows(o) ? network_rows_create(network_limit(n), &out->rows, e) : 0;
+    if (rc < 0)
+        network_facts_free(out);
+    return rc;
 }

@@ -18,6 +18,10 @@ struct network_root {
     int first, last;   /* last INT_MAX: to the end */
     const void *fixed; /* NULL: in the arena */
     bool owns;         /* fixed, and freed with the plan */
+    /* Weights that are packed for this primitive once a step that reads them is made ready; NULL:
+     * it is none, or they are. */
+    const struct nn_op *later;
+    const float *unpacked;
 };
 
 struct network_view {
@@ -39,6 +43,8 @@ struct network_value {
 struct network_plan;
 struct network_step {
     int (*run)(struct network_plan *p, const struct network_step *s, struct err *e);
+    /* What it needs before it runs, once or more often; NULL: nothing. */
+    int (*ready)(struct network_plan *p, const struct network_step *s, struct err *e);
     void (*free)(void *data);
     void *data;
     const char *name; /* for people */
@@ -73,6 +79,9 @@ int network_root_fixed(struct network_plan *p, const void *data, bool owns, stru
 /* Allocated weights of so many bytes, which are taken over, also on failure; plans of one shelf
  * have them once. */
 int network_root_weights(struct network_plan *p, void *data, size_t bytes, struct err *e);
+/* The same without a root; NULL: HP_ENOMEM. */
+const void *network_weights_keep(const struct network_plan *p, void *data, size_t bytes,
+                                 struct err *e);
 /* Step number `step` (by default the one that comes next) uses the root. */
 void network_root_use(struct network_plan *p, int root);
 const void *network_root_data(const struct network_plan *p, int root);
@@ -140,7 +149,7 @@ network_lower_fn network_lower_softmax, network_lower_layer_norm, network_lower_
 network_lower_fn network_lower_instance_norm, network_lower_resize;
 network_lower_fn network_lower_reshape, network_lower_transpose, network_lower_slice;
 network_lower_fn network_lower_split, network_lower_concat, network_lower_gather;
-network_lower_fn network_lower_pad;
+network_lower_fn network_lower_pad, network_lower_rows, network_lower_causal;
 /* A node by the reference. */
 int network_lower_reference(struct network_plan *p, int node, struct err *e);
 
@@ -151,6 +160,10 @@ int network_op_add(struct network_plan *p, struct nn_op *op, int node, const cha
 /* Packs dense weights for a primitive: a fixed root. */
 int network_weights_pack(struct network_plan *p, const struct nn_op *op, const float *weights,
                          struct network_view *out, struct err *e);
+/* The same of weights that live as long as the plan, when a step that reads them is made ready. */
+int network_weights_later(struct network_plan *p, const struct nn_op *op, const float *weights,
+                          struct network_view *out, struct err *e);
+int network_weights_ready(struct network_plan *p, int first, int end, struct err *e);
 /* Tells a primitive's step, if it is one, where its memory is. */
 void network_op_bind(struct network_plan *p, const struct network_step *s, void *scratch);
 bool network_step_is_op(const struct network_step *s, size_t *scratch_bytes);

@@ -69,19 +69,56 @@ void network_op_bind(struct network_plan *p, const struct network_step *s, void 
     nn_op_bind(o->op, NN_SCRATCH, scratch);
 }
 
-int network_weights_pack(struct network_plan *p, const struct nn_op *op, const float *weights,
-                         struct network_view *out, struct err *e)
+/* NULL, and the failure. */
+static void *packed_make(struct network_plan *p, const struct nn_op *op, const float *weights,
+                         struct err *e)
 {
     size_t bytes = (nn_op_weight_bytes(op) + 63) / 64 * 64;
     void *packed = aligned_alloc(64, bytes ? bytes : 64);
     if (!packed)
-        return err_no_memory(e, "packed weights");
-    int rc = nn_op_pack(p->nn, op, weights, packed, e);
-    if (rc < 0) {
-        free(packed);
-        return rc;
-    }
+        err_no_memory(e, "packed weights");
+    else if (nn_op_pack(p->nn, op, weights, packed, e) == 0)
+        return packed;
+    free(packed);
+    return NULL;
+}
+
+int network_weights_pack(struct network_plan *p, const struct nn_op *op, const float *weights,
+                         struct network_view *out, struct err *e)
+{
+    void *packed = packed_make(p, op, weights, e);
+    if (!packed)
+        return e->code;
     *out =
         (struct network_view){.root = network_root_weights(p, packed, nn_op_weight_bytes(op), e)};
     return out->root < 0 ? out->root : 0;
+}
+
+int network_weights_later(struct network_plan *p, const struct nn_op *op, const float *weights,
+                          struct network_view *out, struct err *e)
+{
+    *out = (struct network_view){.root = network_root_fixed(p, weights, false, e)};
+    if (out->root < 0)
+        return out->root;
+    p->roots[out->root].later = op;
+    p->roots[out->root].unpacked = weights;
+    return 0;
+}
+
+int network_weights_ready(struct network_plan *p, int first, int end, struct err *e)
+{
+    for (int i = 0; i < p->n_roots; i++) {
+        struct network_root *r = &p->roots[i];
+        if (!r->later || r->last < first || r->first >= end)
+            continue;
+        void *packed = packed_make(p, r->later, r->unpacked, e);
+        const void *kept =
+            packed ? network_weights_keep(p, packed, nn_op_weight_bytes(r->later), e) : NULL;
+        if (!kept)
+            return e->code;
+        r->fixed = kept;
+        r->owns = !p->facts->shelf;
+        r->later = NULL;
+    }
+    return 0;
 }

@@ -144,8 +144,8 @@ static int plan_cut(struct network_part *p, int size, int batch, struct err *e)
         return err_set(e, HP_EUNSUPPORTED,
                        "in batches of %d the network cannot be cut at layers %d and %d of %d",
                        batch, p->first_layer, p->end_layer, p->n_layers);
-    network_plan_use(q->plan, q->first, q->end);
-    int rc = border_take(q->plan, q->first, &q->enters, &q->n_enters, e);
+    int rc = network_plan_ready(q->plan, q->first, q->end, e);
+    rc = rc < 0 ? rc : border_take(q->plan, q->first, &q->enters, &q->n_enters, e);
     return rc < 0 ? rc : border_take(q->plan, q->end, &q->leaves, &q->n_leaves, e);
 }
 
@@ -256,5 +256,5 @@ int network_part_warm(struct network_part *p, int batch, struct err *e)
 
 uint64_t network_part_bytes(const struct network_part *p)
 {
-    return network_shelf_bytes(p->facts.shelf);
+    return network_shelf_bytes(p->facts.shelf) + network_rows_bytes(p->facts.rows);
 }

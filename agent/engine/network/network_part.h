@@ -55,7 +55,7 @@ int network_part_run(struct network_part *p, int batch, const struct ndarray *in
 int network_part_warm(struct network_part *p, int batch, struct err *e);
 /* The batch that follows among those that are ready: 0 begins, 0 ends. */
 int network_part_next(const struct network_part *p, int batch);
-/* Bytes of values and of packed weights, which all batches share. */
+/* Bytes of values and weights, which all batches share. */
 uint64_t network_part_bytes(const struct network_part *p);
 
 #endif

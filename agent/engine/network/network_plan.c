@@ -17,6 +17,7 @@ static const struct {
     {"Add", network_lower_binary},
     {"AveragePool", network_lower_pool},
     {"BatchNormalization", network_lower_batch_norm},
+    {"Causal", network_lower_causal},
     {"Clip", network_lower_unary},
     {"Concat", network_lower_concat},
     {"Conv", network_lower_conv},
@@ -55,6 +56,7 @@ static const struct {
     {"Relu", network_lower_unary},
     {"Reshape", network_lower_reshape},
     {"Resize", network_lower_resize},
+    {"Rows", network_lower_rows},
     {"Sigmoid", network_lower_unary},
     {"Slice", network_lower_slice},
     {"Softmax", network_lower_softmax},
@@ -175,79 +177,6 @@ static int nodes_plan(struct network_plan *p, struct err *e)
     return rc;
 }
 
-/* ---- memory ---- */
-
-static int root_order(const void *a, const void *b)
-{
-    const struct network_root *x = *(const struct network_root *const *)a;
-    const struct network_root *y = *(const struct network_root *const *)b;
-    return x->bytes != y->bytes ? (x->bytes < y->bytes ? 1 : -1) : x->first - y->first;
-}
-
-static bool roots_meet(const struct network_root *a, const struct network_root *b)
-{
-    return a->first <= b->last && b->first <= a->last;
-}
-
-/* The largest first, each at the lowest place where nothing lies that lives beside it. */
-static void root_place(struct network_root *r, struct network_root *const *placed, int n)
-{
-    bool moved = true;
-    r->offset = 0;
-    while (moved) {
-        moved = false;
-        for (int i = 0; i < n; i++) {
-            const struct network_root *o = placed[i];
-            if (roots_meet(r, o) && r->offset < o->offset + o->bytes &&
-                o->offset < r->offset + r->bytes) {
-                r->offset = o->offset + o->bytes;
-                moved = true;
-            }
-        }
-    }
-}
-
-static int arena_make(struct network_plan *p, struct err *e)
-{
-    struct network_root **order = calloc((size_t)p->n_roots + 1, sizeof *order);
-    int n = 0;
-    uint64_t bytes = 0, limit = network_limit(p->network);
-    if (!order)
-        return err_no_memory(e, "a plan");
-    for (int i = 0; i < p->n_roots; i++) {
-        struct network_root *r = &p->roots[i];
-        if (r->fixed || r->last < 0)
-            continue;
-        r->bytes = (r->bytes + 63) / 64 * 64;
-        order[n++] = r;
-    }
-    qsort(order, (size_t)n, sizeof(struct network_root *), root_order);
-    for (int i = 0; i < n && bytes <= limit; i++) {
-        root_place(order[i], order, i);
-        bytes =
-            order[i]->offset + order[i]->bytes > bytes ? order[i]->offset + order[i]->bytes : bytes;
-    }
-    free(order);
-    for (int i = 0; i < p->n_steps; i++) {
-        size_t scratch = 0;
-        if (network_step_is_op(&p->steps[i], &scratch) && scratch > p->scratch_bytes)
-            p->scratch_bytes = scratch;
-    }
-    p->arena_bytes = bytes;
-    p->scratch_bytes = (p->scratch_bytes + 63) / 64 * 64;
-    uint64_t all = (uint64_t)bytes + p->scratch_bytes;
-    if (all > limit)
-        return err_set(e, HP_ELIMIT, "its values need %llu bytes", (unsigned long long)all);
-    p->arena = p->facts->shelf ? network_shelf_arena(p->facts->shelf, all + 64)
-                               : aligned_alloc(64, all + 64);
-    if (!p->arena)
-        return err_no_memory(e, "a plan's arena");
-    memset(p->arena, 0, bytes + p->scratch_bytes);
-    for (int i = 0; i < p->n_steps; i++)
-        network_op_bind(p, &p->steps[i], p->arena + bytes);
-    return 0;
-}
-
 /* ---- all of it ---- */
 
 static int inputs_plan(struct network_plan *p, const struct ndarray *const *inputs, struct err *e)
@@ -353,9 +282,12 @@ int network_plan_make(const struct network_facts *facts, struct nn *nn,
     rc = rc < 0 ? rc : inputs_plan(p, inputs, e);
     rc = rc < 0 ? rc : nodes_plan(p, e);
     rc = rc < 0 ? rc : outputs_plan(p, e);
-    rc = rc < 0 ? rc : arena_make(p, e);
+    for (int i = 0; i < p->n_roots; i++)
+        p->roots[i].bytes = (p->roots[i].bytes + 63) / 64 * 64;
     free(p->zeros);
     p->zeros = NULL;
+    if (rc == 0 && !facts->shelf)
+        rc = network_plan_ready(p, 0, p->n_steps, e);
     if (rc < 0)
         network_plan_free(out);
     return rc;

@@ -7,6 +7,7 @@
 #define HP_AGENT_ENGINE_NETWORK_NETWORK_PLAN_H
 
 #include "agent/backend/cpu/nn.h"
+#include "agent/engine/network/network_rows.h"
 #include "agent/engine/network/network_shelf.h"
 #include "common/env.h"
 #include "model/onnx/network.h"
@@ -16,6 +17,7 @@ struct network_facts {
     const struct onnx_network *network;
     int *first, *nodes;
     bool *is_output;             /* by value */
+    struct network_rows *rows;   /* of language models; NULL: it has no such node */
     struct network_shelf *shelf; /* of plans that run one after the other; NULL: each has its own.
                                     Whoever makes it sets it, and it outlives the plans */
 };
@@ -24,9 +26,10 @@ void network_facts_free(struct network_facts *f);
 
 struct network_plan;
 
-/* Of the inputs types and sizes count alone. `facts` and `nn` outlive the plan. Failures are those
- * of the network's nodes, or HP_EUNSUPPORTED where sizes depend on more than sizes; then the
- * reference decides. */
+/* With a shelf, steps have to be made ready (network_plan_ready) before they run. Of the inputs
+ * types and sizes count alone. `facts` and `nn` outlive the plan. Failures are those of the
+ * network's nodes, or HP_EUNSUPPORTED where sizes depend on more than sizes; then the reference
+ * decides. */
 int network_plan_make(const struct network_facts *facts, struct nn *nn,
                       const struct ndarray *const *inputs, struct network_plan **out,
                       struct err *e);
@@ -67,9 +70,13 @@ int network_plan_border(struct network_plan *p, int at, struct ndarray *out, int
  */
 int network_plan_enter(struct network_plan *p, int at, const struct ndarray *border, int n_border,
                        const struct ndarray *in, int n, struct err *e);
-/* Says to the plan's shelf what these steps use of it. Steps of which nobody has said so must not
- * run any more once it was trimmed. */
-void network_plan_use(const struct network_plan *p, int first, int end);
+/* Makes the steps [first, end) ready, and with them all that crosses at either end: loads their
+ * weights, says to the plan's shelf what they use of it, and lays their values out in an arena.
+ * Others cannot be run, and nothing of theirs is held. HP_ELIMIT, HP_ENOMEM, and as
+ * network_rows_load. Of facts without a shelf network_plan_make has done so for all. */
+int network_plan_ready(struct network_plan *p, int first, int end, struct err *e);
+/* The most bytes of values that are there at once while these steps run. */
+uint64_t network_plan_peak(const struct network_plan *p, int first, int end);
 /* Runs the steps [first, end) alone. Failures as network_plan_run. */
 int network_plan_run_part(struct network_plan *p, int first, int end, struct err *e);
 /* The node that a step does; -1: it moves what a node needs. */

@@ -226,7 +226,7 @@ static int product_add(struct network_plan *p, int node, struct nn_matmul *m,
     if (rc < 0)
         return rc == HP_EUNSUPPORTED ? 0 : rc;
     struct nn_view dense = network_sizes(&p->values[t.value].array);
-    rc = m->packs ? network_weights_pack(p, op, weights, &views[NN_WEIGHTS], e) : 0;
+    rc = m->packs ? network_weights_later(p, op, weights, &views[NN_WEIGHTS], e) : 0;
     rc = rc < 0 ? rc : network_make_view(p, t.value, &dense, &views[NN_Y], e);
     if (rc < 0) {
         nn_op_free(&op);

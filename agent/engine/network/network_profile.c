@@ -64,17 +64,25 @@ static int input_make(const struct onnx_value *v, int64_t batch,
 
 /* ---- layers ---- */
 
-static uint64_t node_weights(const struct onnx_network *n, int node, bool *seen)
+static uint64_t weight_bytes(const struct ndarray *a)
+{
+    const struct onnx_rows *rows = onnx_rows_of(a);
+    return rows ? onnx_rows_bytes(rows) : ndarray_bytes(a);
+}
+
+/* Of weights that the layer has not had before: seen[value] is the last layer that had it, counted
+ * from 1. What two layers read each of them holds, wherever it may run. */
+static uint64_t node_weights(const struct onnx_network *n, int node, int layer, int *seen)
 {
     const struct onnx *o = network_onnx(n);
     uint64_t bytes = 0;
     for (int i = 0; i < o->nodes[node].n_inputs; i++) {
         int value = o->nodes[node].inputs[i];
-        const struct ndarray *a = value >= 0 && !seen[value] ? network_constant(n, value) : NULL;
-        if (a) {
-            seen[value] = true;
-            bytes += ndarray_bytes(a);
-        }
+        const struct ndarray *a = value >= 0 ? network_constant(n, value) : NULL;
+        if (!a || seen[value] == layer + 1)
+            continue;
+        seen[value] = layer + 1;
+        bytes += weight_bytes(a);
     }
     return bytes;
 }
@@ -94,7 +102,7 @@ static int layers_make(const struct onnx_network *n, const struct profile_batch 
                        struct network_profile *p, struct err *e)
 {
     const struct onnx *o = network_onnx(n);
-    bool *seen = calloc((size_t)o->n_values + 1, sizeof *seen);
+    int *seen = calloc((size_t)o->n_values + 1, sizeof *seen);
     if (!seen)
         return err_no_memory(e, "a profile");
     p->n_layers = network_layers_find(b->plan, first, e);
@@ -104,13 +112,15 @@ static int layers_make(const struct onnx_network *n, const struct profile_batch 
         p->layers[i] = (struct network_profile_layer){.name = node->name, .op = node->op};
         if (i > 0)
             p->layers[i - 1].output_bytes = network_plan_crossing(b->plan, step);
+        p->layers[i].activation_bytes = network_plan_peak(
+            b->plan, step, network_layers_step(b->plan, first, p->n_layers, i + 1));
     }
     int layer = 0;
     for (int node = 0; node < o->n_nodes && p->n_layers > 0; node++) {
         while (layer + 1 < p->n_layers && first[layer + 1] <= node)
             layer++;
         if (!network_node_is_folded(n, node))
-            p->layers[layer].param_bytes += node_weights(n, node, seen);
+            p->layers[layer].param_bytes += node_weights(n, node, layer, seen);
     }
     free(seen);
     return p->n_layers < 0 ? p->n_layers : 0;

@@ -41,7 +41,9 @@ struct network_profile_ask {
 struct network_profile_layer {
     const char *name; /* of its first node, which the network owns; may be "" */
     const char *op;
-    uint64_t param_bytes, output_bytes; /* of the smallest batch, all its samples */
+    /* Of weights as they are kept; of the smallest batch, all its samples, what the layer hands on
+     * and what lies in memory at once while it runs. */
+    uint64_t param_bytes, output_bytes, activation_bytes;
 };
 
 struct network_profile {

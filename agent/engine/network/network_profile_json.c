@@ -21,9 +21,11 @@ static json_t *layers_json(const struct network_profile_document *d)
     for (int i = 0; i < d->shares[0].n_layers; i++) {
         const struct network_profile_layer *l = &d->shares[0].layers[i];
         json_t *name = layer_name(l, i);
-        json_array_append_new(layers, json_pack("{s:O, s:o, s:f, s:f}", "name", name, "class", name,
-                                                "param_bytes", (double)l->param_bytes,
-                                                "output_bytes", (double)l->output_bytes / samples));
+        json_array_append_new(layers,
+                              json_pack("{s:O, s:o, s:f, s:f, s:f}", "name", name, "class", name,
+                                        "param_bytes", (double)l->param_bytes, "output_bytes",
+                                        (double)l->output_bytes / samples, "activation_bytes",
+                                        (double)l->activation_bytes / samples));
     }
     return layers;
 }

@@ -269,16 +269,6 @@ int network_plan_enter(struct network_plan *p, int at, const struct ndarray *bor
     return 0;
 }
 
-void network_plan_use(const struct network_plan *p, int first, int end)
-{
-    for (int i = 0; i < p->n_roots; i++) {
-        const struct network_root *r = &p->roots[i];
-        bool untold = r->last < 0; /* a step of ours, which does not say what it reads */
-        if (r->fixed && (untold || (r->last >= first && r->first < end)))
-            network_shelf_use(p->facts->shelf, r->fixed);
-    }
-}
-
 int network_plan_run_part(struct network_plan *p, int first, int end, struct err *e)
 {
     nn_begin(p->nn);

@@ -34,11 +34,20 @@ int network_root_fixed(struct network_plan *p, const void *data, bool owns, stru
     return root_add(p, &r, e);
 }
 
-int network_root_weights(struct network_plan *p, void *data, size_t bytes, struct err *e)
+const void *network_weights_keep(const struct network_plan *p, void *data, size_t bytes,
+                                 struct err *e)
 {
     struct network_shelf *shelf = p->facts->shelf;
     const void *kept = shelf ? network_shelf_keep(shelf, data, bytes) : data;
-    return kept ? network_root_fixed(p, kept, !shelf, e) : err_no_memory(e, "packed weights");
+    if (!kept)
+        err_no_memory(e, "packed weights");
+    return kept;
+}
+
+int network_root_weights(struct network_plan *p, void *data, size_t bytes, struct err *e)
+{
+    const void *kept = network_weights_keep(p, data, bytes, e);
+    return kept ? network_root_fixed(p, kept, !p->facts->shelf, e) : e->code;
 }
 
 void network_root_use(struct network_plan *p, int root)

@@ -1,0 +1,265 @@
+#include "agent/engine/network/network_rows.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "agent/backend/backend.h"
+#include "agent/backend/cpu/kernels.h"
+#include "agent/backend/cpu/nn.h"
+#include "common/vector.h"
+
+/* Floats of weights that are unpacked at a time: they stay in the second-level cache. From so many
+ * rows on that pays. */
+enum { PANEL_FLOATS = 1 << 17, PANEL_LEAST_OUTPUTS = 16, PANEL_ROWS = 64 };
+
+struct rows_operator {
+    const struct graph_op *of;
+    struct device_weight *weights[OP_WEIGHTS_MAX];
+    struct device_op *op; /* NULL: a table, which is read where it lies */
+    float *bias;          /* of a product by panels; NULL: none */
+};
+
+struct network_rows {
+    struct device *device;
+    struct stream *stream;
+    const struct cpu_kernels *kernels; /* NULL: a CPU without any, where the device does all */
+    struct rows_operator *list;
+    int n, room;
+    float *panel;
+    size_t panel_floats;
+    uint64_t bytes;
+};
+
+int network_rows_create(uint64_t limit_bytes, struct network_rows **out, struct err *e)
+{
+    const struct device_config c = {.backend = "cpu", .n_threads = 1, .memory_bytes = limit_bytes};
+    struct network_rows *r = calloc(1, sizeof *r);
+    *out = r;
+    if (!r)
+        return err_no_memory(e, "a network's weights");
+    int rc = device_open(&c, &r->device, e);
+    rc = rc < 0 ? rc : r->device->backend->stream_create(r->device, &r->stream, e);
+    if (rc == 0 && kernels_choose(NULL, &r->kernels, &(struct err){0}) < 0)
+        r->kernels = NULL;
+    if (rc < 0)
+        network_rows_destroy(out);
+    return rc;
+}
+
+static void operator_free(struct network_rows *r, struct rows_operator *o)
+{
+    const struct backend *b = r->device->backend;
+    if (o->op)
+        b->op_release(&o->op);
+    for (int i = 0; i < OP_WEIGHTS_MAX; i++)
+        if (o->weights[i])
+            b->weight_free(r->device, &o->weights[i]);
+    free(o->bias);
+}
+
+void network_rows_destroy(struct network_rows **self)
+{
+    struct network_rows *r = *self;
+    *self = NULL;
+    if (!r)
+        return;
+    for (int i = 0; i < r->n; i++)
+        operator_free(r, &r->list[i]);
+    free(r->list);
+    free(r->panel);
+    if (r->stream)
+        r->device->backend->stream_destroy(&r->stream);
+    device_close(&r->device);
+    free(r);
+}
+
+static const struct rows_operator *operator_find(const struct network_rows *r,
+                                                 const struct graph_op *of)
+{
+    for (int i = 0; i < r->n; i++)
+        if (r->list[i].of == of)
+            return &r->list[i];
+    return NULL;
+}
+
+static int operator_load(struct network_rows *r, struct rows_operator *o, struct err *e)
+{
+    const struct backend *b = r->device->backend;
+    struct op_request request = {.op = o->of};
+    int rc = backend_require(b, o->of, e);
+    for (int i = 0; i < o->of->n_weights && rc == 0; i++) {
+        const struct weight *w = o->of->weights[i];
+        rc = w ? b->weight_load(r->device, w, graph_op_weight_use(o->of, i), true, &o->weights[i],
+                                e)
+               : 0;
+        request.weights[i] = o->weights[i];
+    }
+    return rc < 0 ? rc : b->op_prepare(r->device, &request, &o->op, e);
+}
+
+/* ---- products of many rows ---- */
+
+static bool is_by_panels(const struct network_rows *r, const struct graph_op *op)
+{
+    return r->kernels && op->kind == OP_MATMUL && !op->u.matmul.turned &&
+           op->weights[0]->stored == WEIGHT_PLAIN;
+}
+
+/* Outputs of a panel. */
+static size_t panel_outputs(const struct weight *w)
+{
+    size_t inputs = (size_t)weight_shape_columns(w), n = PANEL_FLOATS / inputs;
+    n -= n % PANEL_LEAST_OUTPUTS;
+    return n < PANEL_LEAST_OUTPUTS ? PANEL_LEAST_OUTPUTS : n;
+}
+
+static bool weight_is_floats(const struct weight *w)
+{
+    return w->dtype == DTYPE_F32 && (uintptr_t)w->data % sizeof(float) == 0;
+}
+
+static int panels_load(struct network_rows *r, struct rows_operator *o, struct err *e)
+{
+    const struct weight *w = o->of->weights[0], *bias = o->of->n_weights > 1 ? o->of->weights[1] : NULL;
+    size_t floats = panel_outputs(w) * (size_t)weight_shape_columns(w);
+    if (floats > r->panel_floats && !weight_is_floats(w)) {
+        free(r->panel);
+        r->panel = aligned_alloc(64, (floats * sizeof *r->panel + 63) / 64 * 64);
+        r->panel_floats = r->panel ? floats : 0;
+        if (!r->panel)
+            return err_no_memory(e, "a panel of weights");
+    }
+    if (!bias)
+        return 0;
+    o->bias = malloc((size_t)weight_shape_columns(bias) * sizeof *o->bias);
+    return o->bias ? weight_rows_f32(bias, 0, 1, o->bias, e) : err_no_memory(e, "a bias");
+}
+
+/* Rows [first, first + n) of the weights as floats. */
+static const float *panel_make(const struct network_rows *r, const struct weight *w, size_t first,
+                               size_t n)
+{
+    size_t columns = (size_t)weight_shape_columns(w);
+    if (weight_is_floats(w))
+        return (const float *)(const void *)w->data + first * columns;
+    kernels_unpack(r->kernels, w->dtype, w->data + dtype_bytes(w->dtype, first * columns),
+                   n * columns, r->panel);
+    return r->panel;
+}
+
+/* What products are added to lies where they go. */
+static void addends_put(const struct rows_operator *o, const float *addend, int64_t rows,
+                        size_t outputs, float *out)
+{
+    if (addend)
+        memcpy(out, addend, (size_t)rows * outputs * sizeof *out);
+    for (int64_t i = 0; i < rows; i++, out += outputs)
+        for (size_t c = 0; c < outputs; c++)
+            out[c] = (addend ? out[c] : 0) + (o->bias ? o->bias[c] : 0);
+}
+
+static int panels_run(struct network_rows *r, const struct rows_operator *o, const void *const *in,
+                      int64_t rows, float *out, struct err *e)
+{
+    const struct weight *w = o->of->weights[0];
+    size_t outputs = (size_t)weight_shape_rows(w), inputs = (size_t)weight_shape_columns(w),
+           step = weight_is_floats(w) ? outputs : panel_outputs(w);
+    int rc = 0;
+    addends_put(o, o->of->n_inputs > 1 ? in[1] : NULL, rows, outputs, out);
+    for (size_t c = 0; c < outputs && rc == 0; c += step) {
+        size_t n = outputs - c < step ? outputs - c : step;
+        rc = nn_product_run(&(struct nn_product){.x = in[0],
+                                                 .w = panel_make(r, w, c, n),
+                                                 .y = out + c,
+                                                 .rows = rows,
+                                                 .inputs = (int64_t)inputs,
+                                                 .outputs = (int64_t)n,
+                                                 .x_stride = (int64_t)inputs,
+                                                 .w_stride = (int64_t)inputs,
+                                                 .y_stride = (int64_t)outputs},
+                            e);
+    }
+    return rc;
+}
+
+/* ---- any of them ---- */
+
+int network_rows_load(struct network_rows *r, const struct onnx_rows *o, struct err *e)
+{
+    struct rows_operator own = {.of = o->op};
+    if (operator_find(r, o->op))
+        return 0;
+    int rc = o->op->kind == OP_EMBED ? 0 : operator_load(r, &own, e);
+    if (rc == 0 && is_by_panels(r, o->op))
+        rc = panels_load(r, &own, e);
+    if (rc == 0 && !vector_push(r->list, r->n, r->room, own))
+        rc = err_no_memory(e, "a network's weights");
+    if (rc < 0)
+        operator_free(r, &own);
+    else
+        r->bytes += onnx_rows_bytes(o);
+    return rc;
+}
+
+static int table_run(const struct weight *table, const int64_t *ids, int64_t rows, float *out,
+                     struct err *e)
+{
+    uint64_t n = weight_shape_rows(table), width = weight_shape_columns(table);
+    int rc = 0;
+    for (int64_t i = 0; i < rows && rc == 0; i++)
+        rc = ids[i] < 0 || (uint64_t)ids[i] >= n
+                 ? err_set(e, HP_EINVAL, "index %lld of %llu rows", (long long)ids[i],
+                           (unsigned long long)n)
+                 : weight_rows_f32(table, (uint64_t)ids[i], 1, out + (uint64_t)i * width, e);
+    return rc;
+}
+
+/* Which experts rows take may come from another machine: products write by these numbers. */
+static int route_check(const struct graph_op *op, const float *route, int64_t rows, struct err *e)
+{
+    int used = op->u.experts.used;
+    float n = (float)op->weights[0]->n_parts;
+    for (int64_t i = 0; i < rows; i++)
+        for (int k = 0; k < used; k++)
+            if (!(route[i * 2 * used + k] >= 0 && route[i * 2 * used + k] < n))
+                return err_set(e, HP_EINVAL, "expert %g of %g", (double)route[i * 2 * used + k],
+                               (double)n);
+    return 0;
+}
+
+static struct tensor value_tensor(const struct onnx_rows *o, int value, const void *data,
+                                  int64_t rows)
+{
+    uint64_t width = graph_value_width(&o->graph->values[value]), n = (uint64_t)rows;
+    union {
+        const void *in;
+        void *out;
+    } at = {data};
+    return tensor_rows((struct memory){at.out, n * width * sizeof(float)}, DTYPE_F32, n, width);
+}
+
+int network_rows_run(struct network_rows *r, const struct onnx_rows *o, const void *const *in,
+                     int64_t rows, float *out, struct err *e)
+{
+    const struct rows_operator *own = operator_find(r, o->op);
+    struct tensor inputs[OP_INPUTS_MAX];
+    if (!own)
+        return err_set(e, HP_EBUG, "a %s of another part", op_kind_info(o->op->kind)->name);
+    if (o->op->kind == OP_EMBED)
+        return table_run(o->op->weights[0], in[0], rows, out, e);
+    if (rows >= PANEL_ROWS && is_by_panels(r, o->op))
+        return panels_run(r, own, in, rows, out, e);
+    int rc = o->op->kind == OP_EXPERT_MATMUL ? route_check(o->op, in[1], rows, e) : 0;
+    if (rc < 0)
+        return rc;
+    for (int i = 0; i < o->op->n_inputs; i++)
+        inputs[i] = value_tensor(o, o->op->inputs[i], in[i], rows);
+    struct tensor made = value_tensor(o, o->op->outputs[0], out, rows);
+    r->device->backend->op_run(r->stream, own->op, inputs, &made, NULL);
+    return r->device->backend->stream_wait(r->stream, e);
+}
+
+uint64_t network_rows_bytes(const struct network_rows *r)
+{
+    return r ? r->bytes : 0;
+}

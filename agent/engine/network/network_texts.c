@@ -1,0 +1,132 @@
+/* What networks of language models have beside ONNX's operators (model/onnx/rows.h). */
+#include <stdlib.h>
+#include <string.h>
+
+#include "agent/engine/network/network_int.h"
+#include "model/onnx/call.h"
+
+/* ---- operators of the model's graph ---- */
+
+struct rows_step {
+    const struct onnx_rows *of;
+    int64_t rows;
+    struct network_view in[OP_INPUTS_MAX], out;
+};
+
+static int rows_ready(struct network_plan *p, const struct network_step *s, struct err *e)
+{
+    const struct rows_step *r = s->data;
+    return network_rows_load(p->facts->rows, r->of, e);
+}
+
+/* Elements of `in` may have any size: it is read from its root's beginning on. */
+static const void *input_at(const struct network_plan *p, const struct network_view *v, size_t each)
+{
+    return (const char *)network_root_data(p, v->root) + (size_t)v->offset * each;
+}
+
+static int rows_run(struct network_plan *p, const struct network_step *s, struct err *e)
+{
+    const struct rows_step *r = s->data;
+    const void *in[OP_INPUTS_MAX];
+    size_t each = r->of->op->kind == OP_EMBED ? sizeof(int64_t) : sizeof(float);
+    for (int i = 0; i < r->of->op->n_inputs; i++)
+        in[i] = input_at(p, &r->in[i], each);
+    return network_rows_run(p->facts->rows, r->of, in, r->rows, network_out(p, &r->out), e);
+}
+
+int network_lower_rows(struct network_plan *p, int node, const struct onnx_call *c, struct err *e)
+{
+    const struct onnx_node *k = c->node;
+    struct rows_step *r = calloc(1, sizeof *r);
+    struct nn_view dense = network_sizes(&p->values[k->outputs[0]].array);
+    int rc = 0;
+    if (!r)
+        return err_no_memory(e, "a step");
+    r->of = onnx_rows_of(c->in[0]);
+    r->rows = dense.dims[0];
+    for (int i = 0; i < r->of->op->n_inputs && rc == 0; i++)
+        rc = network_need(p, k->inputs[1 + i], LAYOUT_PLAIN, &r->in[i], e);
+    rc = rc < 0 ? rc : network_make_view(p, k->outputs[0], &dense, &r->out, e);
+    if (rc < 0) {
+        free(r);
+        return rc;
+    }
+    for (int i = 0; i < r->of->op->n_inputs; i++)
+        network_root_use(p, r->in[i].root);
+    network_root_use(p, r->out.root);
+    rc = network_step_add(p,
+                          &(struct network_step){.run = rows_run,
+                                                 .ready = rows_ready,
+                                                 .free = free,
+                                                 .data = r,
+                                                 .name = op_kind_info(r->of->op->kind)->name,
+                                                 .node = node},
+                          e);
+    return rc < 0 ? rc : 1;
+}
+
+/* ---- scores ---- */
+
+struct causal_step {
+    int64_t rows, tokens, heads, window;
+    struct network_view in, sinks, out; /* sinks.root -1: none */
+};
+
+static void row_hide(const struct causal_step *c, int64_t row, const float *from, float *to)
+{
+    int64_t own = row % c->tokens, first = onnx_causal_first(own, c->window);
+    for (int64_t k = 0; k < first; k++)
+        to[k] = ONNX_CAUSAL_HIDDEN;
+    memcpy(to + first, from + first, (size_t)(own + 1 - first) * sizeof *to);
+    for (int64_t k = own + 1; k < c->tokens; k++)
+        to[k] = ONNX_CAUSAL_HIDDEN;
+}
+
+static int causal_run(struct network_plan *p, const struct network_step *s, struct err *e)
+{
+    const struct causal_step *c = s->data;
+    const float *from = network_in(p, &c->in),
+                *sinks = c->sinks.root < 0 ? NULL : network_in(p, &c->sinks);
+    float *to = network_out(p, &c->out);
+    (void)e;
+    for (int64_t r = 0; r < c->rows; r++, from += c->tokens, to += c->tokens) {
+        row_hide(c, r, from, to);
+        if (sinks) {
+            to[c->tokens] = sinks[r / c->tokens % c->heads];
+            to++;
+        }
+    }
+    return 0;
+}
+
+int network_lower_causal(struct network_plan *p, int node, const struct onnx_call *c, struct err *e)
+{
+    const struct onnx_node *k = c->node;
+    const struct ndarray *x = c->in[0];
+    struct nn_view dense = network_sizes(&p->values[k->outputs[0]].array);
+    struct causal_step *s = calloc(1, sizeof *s);
+    if (!s)
+        return err_no_memory(e, "a step");
+    *s = (struct causal_step){.rows = x->dims[0] * x->dims[1] * x->dims[2],
+                              .tokens = x->dims[3],
+                              .heads = x->dims[1] * call_int(c, "group", 1),
+                              .window = call_int(c, "window", 0),
+                              .sinks.root = -1};
+    int rc = network_need(p, k->inputs[0], LAYOUT_PLAIN, &s->in, e);
+    if (rc == 0 && call_in(c, 1))
+        rc = network_need(p, k->inputs[1], LAYOUT_PLAIN, &s->sinks, e);
+    rc = rc < 0 ? rc : network_make_view(p, k->outputs[0], &dense, &s->out, e);
+    if (rc < 0) {
+        free(s);
+        return rc;
+    }
+    network_root_use(p, s->in.root);
+    if (s->sinks.root >= 0)
+        network_root_use(p, s->sinks.root);
+    network_root_use(p, s->out.root);
+    struct network_step step = {
+        .run = causal_run, .free = free, .data = s, .name = "causal", .node = node};
+    rc = network_step_add(p, &step, e);
+    return rc < 0 ? rc : 1;
+}
