@@ -37,6 +37,8 @@ static int read_layer(struct profile *p, const struct json_at *at, struct profil
     if (json_find(at, "output_bytes", &m)) {
         p->shape = PROFILE_FIXED;
         rc = json_as_number_min(&m, 0, &l->output_bytes, e);
+        rc = rc < 0 ? rc
+                    : json_opt_number_min(at, "activation_bytes", 0, 0, &l->activation_bytes, e);
     } else {
         rc = json_get_number_min(at, "output_bytes_per_token", 0, &l->output_bytes_per_token, e);
     }

@@ -22,6 +22,7 @@ struct profile_layer {
     double output_bytes_per_token;     /* of one sequence */
     double activation_bytes_per_token; /* of one sequence; 0 unless given */
     double output_bytes;               /* fixed shape: per sample */
+    double activation_bytes;           /* fixed shape: per sample, while it runs; 0 unless given */
 };
 
 /* seconds[i * n_y + j] for x[i], y[j]; x is slice or share, y is prefix or batch, both strictly

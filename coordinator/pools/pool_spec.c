@@ -253,8 +253,10 @@ static int unit_set(const struct json_at *at, struct pool_spec *s, int model, st
             m->unit = (int)m->facts.inputs[i].dims[0];
     for (int i = 0; i < p->n_kinds * p->n_classes; i++)
         known = table_reduce(&p->tables[i], m->unit) || known;
-    for (int i = 0; i < p->n_layers; i++)
+    for (int i = 0; i < p->n_layers; i++) {
         p->layers[i].output_bytes *= m->unit;
+        p->layers[i].activation_bytes *= m->unit;
+    }
     return known ? 0
                  : json_fail(at, e,
                              "model \"%s\" takes batches of %d alone, and its profile has none",

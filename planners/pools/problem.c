@@ -36,12 +36,13 @@ static double kind_memory(const struct cluster *c, const struct pools_kind *k)
 
 double pools_resident_bytes(const struct profile *f, int first, int end, int batch)
 {
-    double weights = 0, most = first > 0 ? f->layers[first - 1].output_bytes : 0;
+    double weights = 0, within = 0, most = first > 0 ? f->layers[first - 1].output_bytes : 0;
     for (int l = first; l < end; l++) {
         weights += f->layers[l].param_bytes;
         most = fmax(most, f->layers[l].output_bytes);
+        within = fmax(within, f->layers[l].activation_bytes);
     }
-    return weights + 2 * batch * most;
+    return weights + batch * (2 * most + within);
 }
 
 static int make_kinds(const struct cluster *c, const struct workload *w, struct pools_problem *p,

@@ -96,8 +96,9 @@ static inline double pools_batching_s(const struct pools_model *m, int batch)
     return m->batching_s * (m->batches[batch] - 1);
 }
 
-/* What a share that runs layers [first, end) of a profile in batches of so many holds: weights, and
- * the values of one layer as they come in and go out. */
+/* What a share that runs layers [first, end) of a profile in batches of so many holds: weights, the
+ * values of one layer as they come in and go out, and, where the profile says it, what lies in
+ * memory while the largest of its layers runs. */
 double pools_resident_bytes(const struct profile *f, int first, int end, int batch);
 
 int pools_problem_find_kind(const struct pools_problem *p, const char *name);

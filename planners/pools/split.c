@@ -192,14 +192,18 @@ static json_t *block_table(const struct profile *p, int kind, int first, int end
 static json_t *block_layer(const struct profile *p, int block, int first, int end)
 {
     char name[32];
-    double param_bytes = 0;
-    for (int l = first; l < end; l++)
+    double param_bytes = 0, within = 0;
+    for (int l = first; l < end; l++) {
         param_bytes += p->layers[l].param_bytes;
+        within = fmax(within, p->layers[l].activation_bytes);
+    }
     snprintf(name, sizeof name, "block%d", block);
     json_t *o = json_pack("{s:s, s:s, s:f, s:[i,i]}", "name", name, "class", name, "output_bytes",
                           p->layers[end - 1].output_bytes, "layers", first, end);
     if (param_bytes > 0)
         json_object_set_new(o, "param_bytes", json_real(param_bytes));
+    if (within > 0)
+        json_object_set_new(o, "activation_bytes", json_real(within));
     return o;
 }
 
