@@ -289,10 +289,20 @@ static int measure_all(struct share_measurement *m, struct err *e)
     return m->n_made > 0 && !room ? 0 : rc;
 }
 
+static int pace_answer(const struct share_measure_config *c, struct buffer *json, struct err *e)
+{
+    const struct message_dim *dims = c->share->dims.items;
+    uint64_t sizes[MESSAGE_MAX_DIMS];
+    int n = 0;
+    for (size_t i = 0; i < c->share->dims.count && n < MESSAGE_MAX_DIMS; i++)
+        sizes[n++] = dims[i].size;
+    return paced_network_profile(c->paced, sizes, n, json, e);
+}
+
 int share_measure(const struct share_measure_config *c, struct buffer *json, struct err *e)
 {
     if (c->paced)
-        return paced_network_profile(c->paced, json, e);
+        return pace_answer(c, json, e);
     struct share_measurement *m = calloc(1, sizeof *m);
     if (!m)
         return err_no_memory(e, "a measurement");

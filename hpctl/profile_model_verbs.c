@@ -152,10 +152,8 @@ static int run_profile(struct invocation *in, struct err *e)
     if (invocation_option(in, "threads"))
         return err_set(e, HP_EUSAGE,
                        "--threads goes with --local; agents compute with the cores that they have");
-    if (invocation_option(in, "lengths"))
-        return err_set(e, HP_EUSAGE, "--lengths goes with --local; --dim says one size");
     const char *ending = strrchr(in->arguments[0], '.');
-    if (ending && strcmp(ending, ".onnx") == 0)
+    if (invocation_option(in, "lengths") || (ending && strcmp(ending, ".onnx") == 0))
         return profile_network(in, e);
     for (size_t i = 0; i < sizeof networks_alone / sizeof *networks_alone; i++)
         if (invocation_option(in, networks_alone[i]))
@@ -188,7 +186,7 @@ static const struct command_option profile_options[] = {
     {"upload", NULL, "an ONNX model: send it even to agents of this box", 0},
     {"local", NULL, "an ONNX model, on this machine, without a cluster", 0},
     {"threads", "N", "with --local: cores that compute together (1)", 0},
-    {"lengths", "16,64", "with --local: sizes of what stays free, each measured", 0},
+    {"lengths", "16,64", "as pools run it: sizes of what stays free, each measured", 0},
     {"kind", "K", "with --local: the kind of device that these cores are (cpu-core)", 0},
     {0},
 };
@@ -203,7 +201,8 @@ static const struct command_option profile_options[] = {
     "and on its equal parts while all of them compute, until times are known to 2 % or the "       \
     "budget ends. Its layers are grouped as by `profile split`, where few bytes cross; the "       \
     "blocks' sum is held against whole runs. That is kept, too: `hpctl apply` plans with it. "     \
-    "With several --agents of one kind the slowest one counts. With --local one core of this "     \
+    "With several --agents of one kind the slowest one counts. With --lengths a language model is "  \
+    "measured so too, as pools run it, in each of these lengths. With --local one core of this "     \
     "machine is measured instead, or --threads of them, for `plan pools` and `simulate`."
 
 const struct command profile_model_verbs[] = {

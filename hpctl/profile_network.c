@@ -37,9 +37,15 @@ struct network_profiling {
 
 /* ---- what is asked ---- */
 
-static int sizes_check(const struct onnx *o, const struct onnx_wishes *w, struct err *e)
+static int sizes_check(const struct onnx *o, struct onnx_wishes *w, struct err *e)
 {
     int64_t fixed = network_sizes_batch(o);
+    int found = onnx_wishes_check(o, w, e);
+    found = found < 0 ? found : onnx_wishes_find(o, w, e);
+    if (found < 0)
+        return found;
+    if (w->n_lengths)
+        onnx_wishes_length(w, w->lengths[w->n_lengths - 1]);
     for (int i = 0; i < o->n_inputs; i++) {
         struct ndarray unused;
         int rc = network_sizes_choose(&o->values[o->inputs[i]], fixed ? fixed : 1, w->dims,
@@ -47,7 +53,7 @@ static int sizes_check(const struct onnx *o, const struct onnx_wishes *w, struct
         if (rc < 0)
             return err_hint(e, "--dim NAME=SIZE,.. says the sizes that a model leaves free");
     }
-    return onnx_wishes_check(o, w, e);
+    return 0;
 }
 
 /* What cannot be run here cannot be run there: that is said before anything is sent. */
@@ -103,7 +109,9 @@ static json_t *network_json(const struct network_profiling *p)
     return network;
 }
 
-static json_t *document_json(const struct invocation *in, const struct network_profiling *p)
+/* `bounds` of blocks that are to be those of another length; NULL: any. */
+static json_t *document_json(const struct invocation *in, const struct network_profiling *p,
+                             const json_t *bounds)
 {
     const char *agents = invocation_option(in, "agents"), *nodes = invocation_option(in, "nodes");
     char machine[HOST_ID];
@@ -115,6 +123,8 @@ static json_t *document_json(const struct invocation *in, const struct network_p
                             (json_int_t)p->wishes.blocks, "every", agents != NULL, "upload_only",
                             (int)invocation_flag(in, "upload"))
                 : NULL;
+    if (bounds)
+        json_object_set(document, "bounds", (json_t *)(uintptr_t)bounds);
     if (p->wishes.ask.n_batches)
         json_object_set_new(document, "batches",
                             sizes_json(p->wishes.ask.batches, p->wishes.ask.n_batches));
@@ -149,15 +159,15 @@ static int on_progress(void *ctx, const json_t *part, struct err *e)
     return 0;
 }
 
-static int profile_ask(struct invocation *in, struct network_profiling *p, json_t **profile,
-                       struct err *e)
+static int profile_ask(struct invocation *in, struct network_profiling *p, const json_t *bounds,
+                       json_t **profile, struct err *e)
 {
     struct client *client = NULL;
     int rc = client_open(invocation_option(in, "context"), &client, e);
     if (rc < 0)
         return rc;
     p->keys = &client_context(client)->admin;
-    json_t *document = document_json(in, p);
+    json_t *document = document_json(in, p, bounds);
     struct client_ask ask = {.verb = "profile.network",
                              .arguments =
                                  document ? json_pack("{s:o}", "document", document) : NULL,
@@ -167,6 +177,38 @@ static int profile_ask(struct invocation *in, struct network_profiling *p, json_
     rc = ask.arguments ? client_ask(client, &ask, profile, NULL, e)
                        : err_no_memory(e, "a measurement");
     client_close(&client);
+    return rc;
+}
+
+/* The k-th length, in the blocks of the longest. */
+static int length_ask(struct invocation *in, struct network_profiling *p, int k,
+                      const json_t *longest, json_t **profile, struct err *e)
+{
+    onnx_wishes_length(&p->wishes, p->wishes.lengths[k]);
+    int rc = profile_ask(in, p, json_object_get(longest, "bounds"), profile, e);
+    upload_close(&p->upload);
+    if (rc == 0)
+        json_object_set_new(*profile, "length", json_integer(p->wishes.lengths[k]));
+    return rc;
+}
+
+/* All lengths: the longest, and the others beside it. */
+static int lengths_ask(struct invocation *in, struct network_profiling *p, json_t **profile,
+                       struct err *e)
+{
+    int last = p->wishes.n_lengths - 1;
+    if (last < 0)
+        return profile_ask(in, p, NULL, profile, e);
+    json_t *shorter = json_object();
+    int rc = length_ask(in, p, last, NULL, profile, e);
+    for (int k = 0; k < last && rc == 0; k++) {
+        json_t *one = NULL;
+        rc = length_ask(in, p, k, *profile, &one, e);
+        json_object_set_new(shorter, shown_of("%lld", (long long)p->wishes.lengths[k]).s, one);
+    }
+    if (rc == 0 && last > 0)
+        json_object_set(*profile, "lengths", shorter);
+    json_decref(shorter);
     return rc;
 }
 
@@ -203,20 +245,15 @@ static int blocks_print(const json_t *profile, struct err *e)
 }
 
 /* The blocks' sum beside whole runs, batch by batch and share by share. */
-static int sums_print(const json_t *profile, struct err *e)
+static bool runs_put(struct table *t, const json_t *profile)
 {
-    static const struct table_column columns[] = {
-        {"AGENT", "agent", NULL},     {">SHARE", NULL, NULL},
-        {">BATCH", NULL, NULL},       {">WHOLE", NULL, NULL},
-        {">BLOCKS' SUM", NULL, NULL}, {">KNOWN TO", NULL, NULL},
-        {">RUNS", NULL, NULL},        {0}};
     const json_t *rows = json_object_get(profile, "measured"), *r;
-    struct table *t = table_create(columns);
     size_t i;
     bool loose = false;
     json_array_foreach(rows, i, r)
     {
         table_cell(t, "%s", string_member(r, "agent"));
+        table_cell(t, "%s", shown_member(profile, "length").s);
         table_cell(t, "1/%s", shown_member(r, "share").s);
         table_cell(t, "%s", shown_member(r, "batch").s);
         table_cell(t, "%s", shown_seconds(number_member(r, "whole_s")).s);
@@ -225,6 +262,21 @@ static int sums_print(const json_t *profile, struct err *e)
         table_cell(t, "%s", shown_member(r, "runs").s);
         loose = loose || number_member(r, "spread") > SPREAD;
     }
+    return loose;
+}
+
+static int sums_print(const json_t *profile, struct err *e)
+{
+    static const struct table_column columns[] = {
+        {"AGENT", "agent", NULL},  {">LENGTH", NULL, NULL}, {">SHARE", NULL, NULL},
+        {">BATCH", NULL, NULL},    {">WHOLE", NULL, NULL},  {">BLOCKS' SUM", NULL, NULL},
+        {">KNOWN TO", NULL, NULL}, {">RUNS", NULL, NULL},   {0}};
+    struct table *t = table_create(columns);
+    bool loose = runs_put(t, profile);
+    const char *length;
+    json_t *shorter;
+    json_object_foreach(json_object_get(profile, "lengths"), length, shorter) loose =
+        runs_put(t, shorter) || loose;
     printf("\n");
     int rc = table_print(&t, "the times are those of the profile that the agents are paced by", e);
     if (rc == 0 && loose)
@@ -264,7 +316,7 @@ int profile_network(struct invocation *in, struct err *e)
     rc = rc < 0 ? rc : network_manifest_make(p->path, &p->bar, &p->encoded, e);
     rc =
         rc < 0 ? rc : manifest_decode(p->encoded.data, p->encoded.size, &p->arena, &p->manifest, e);
-    rc = rc < 0 ? rc : profile_ask(in, p, &profile, e);
+    rc = rc < 0 ? rc : lengths_ask(in, p, &profile, e);
     progress_end(&p->bar);
     upload_close(&p->upload);
     buffer_free(&p->encoded);

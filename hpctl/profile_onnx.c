@@ -24,8 +24,6 @@ struct onnx_profile {
     struct onnx_wishes wishes;
     struct network_profile measured;
     const char *model, *kind;
-    int64_t lengths[NETWORK_PART_SIZES]; /* rising; n_lengths 0: it has one size */
-    int n_lengths, n_said;               /* dims[n_said ..) are the length */
 };
 
 /* ---- what is wished ---- */
@@ -115,7 +113,8 @@ int onnx_wishes_check(const struct onnx *o, const struct onnx_wishes *w, struct 
 int onnx_wishes_read(const struct invocation *in, struct onnx_wishes *w, struct err *e)
 {
     const char *batches = invocation_option(in, "batches"),
-               *shares = invocation_option(in, "shares");
+               *shares = invocation_option(in, "shares"),
+               *lengths = invocation_option(in, "lengths");
     *w = (struct onnx_wishes){.ask = {.env = &env_real, .spread = SPREAD}};
     int rc = invocation_above_zero(in, "budget", 20, 3600, &w->ask.budget_s, e);
     rc = rc < 0 ? rc : invocation_range(in, "blocks", 10, 1, SPLIT_MAX_BLOCKS, &w->blocks, e);
@@ -123,44 +122,54 @@ int onnx_wishes_read(const struct invocation *in, struct onnx_wishes *w, struct 
         rc = sizes_read("batches", batches, w->ask.batches, NETWORK_PROFILE_BATCHES,
                         &w->ask.n_batches, e);
     rc = rc < 0 || !shares ? rc : shares_read(shares, w, e);
+    if (rc == 0 && lengths)
+        rc = sizes_read("lengths", lengths, w->lengths, NETWORK_PART_SIZES, &w->n_lengths, e);
+    w->ask.budget_s /= w->n_lengths ? w->n_lengths : 1;
     return rc < 0 ? rc : dims_read(invocation_option(in, "dim"), w, e);
 }
 
-/* ---- here ---- */
-
-static bool dim_is_said(const struct onnx_profile *p, const char *symbol)
+static bool dim_is_said(const struct onnx_wishes *w, const char *symbol)
 {
-    for (int i = 0; i < p->wishes.ask.n_dims; i++)
-        if (strcmp(p->wishes.dims[i].symbol, symbol) == 0)
+    for (int i = 0; i < w->ask.n_dims; i++)
+        if (strcmp(w->dims[i].symbol, symbol) == 0)
             return true;
     return false;
 }
 
-/* Whatever inputs leave free beside the batch and what --dim says is the length. */
-static int lengths_find(struct onnx_profile *p, struct err *e)
+static int free_add(struct onnx_wishes *w, const char *symbol, struct err *e)
 {
-    const struct onnx *o = network_onnx(p->network);
-    p->n_said = p->wishes.ask.n_dims;
-    for (int i = 0; p->n_lengths && i < o->n_inputs; i++) {
-        const struct onnx_value *v = &o->values[o->inputs[i]];
-        for (int d = 1; d < v->n_dims; d++) {
-            if (v->dims[d].size >= 0 || dim_is_said(p, v->dims[d].symbol))
-                continue;
-            if (p->wishes.ask.n_dims == ONNX_WISHES_DIMS)
-                return err_set(e, HP_EUSAGE, "more than %d dimensions are free", ONNX_WISHES_DIMS);
-            p->wishes.dims[p->wishes.ask.n_dims++] = (struct network_dim){v->dims[d].symbol, 0};
-        }
-    }
-    return p->n_lengths == 0 || p->wishes.ask.n_dims > p->n_said
-               ? 0
-               : err_set(e, HP_EUSAGE, "--lengths: no input leaves a dimension free");
+    int at = w->ask.n_dims;
+    if (at == ONNX_WISHES_DIMS || strlen(symbol) >= sizeof *w->symbols)
+        return err_set(e, HP_EUSAGE, "more than %d dimensions are free, or one has a long name",
+                       ONNX_WISHES_DIMS);
+    snprintf(w->symbols[at], sizeof *w->symbols, "%s", symbol);
+    w->dims[at] = (struct network_dim){w->symbols[at], 0};
+    w->ask.n_dims++;
+    return 0;
 }
 
-static void length_set(struct onnx_profile *p, int64_t length)
+int onnx_wishes_find(const struct onnx *o, struct onnx_wishes *w, struct err *e)
 {
-    for (int i = p->n_said; i < p->wishes.ask.n_dims; i++)
-        p->wishes.dims[i].size = length;
+    int rc = 0;
+    w->n_said = w->ask.n_dims;
+    for (int i = 0; w->n_lengths && i < o->n_inputs; i++) {
+        const struct onnx_value *v = &o->values[o->inputs[i]];
+        for (int d = 1; d < v->n_dims && rc == 0; d++)
+            if (v->dims[d].size < 0 && !dim_is_said(w, v->dims[d].symbol))
+                rc = free_add(w, v->dims[d].symbol, e);
+    }
+    if (rc == 0 && w->n_lengths && w->ask.n_dims == w->n_said)
+        return err_set(e, HP_EUSAGE, "--lengths: no input leaves a dimension free");
+    return rc;
 }
+
+void onnx_wishes_length(struct onnx_wishes *w, int64_t length)
+{
+    for (int i = w->n_said; i < w->ask.n_dims; i++)
+        w->dims[i].size = length;
+}
+
+/* ---- here ---- */
 
 /* The profile of the blocks, which `split` has where they were found before. */
 static int blocks_make(const struct onnx_profile *p, struct split *split, json_t **blocks,
@@ -238,7 +247,7 @@ static int length_measure(struct onnx_profile *p, int64_t length, struct split *
                           json_t **blocks, struct err *e)
 {
     network_profile_free(&p->measured);
-    length_set(p, length);
+    onnx_wishes_length(&p->wishes, length);
     int rc = network_profile_measure(p->network, &p->wishes.ask, &p->measured, e);
     rc = rc < 0 ? rc : blocks_make(p, split, blocks, e);
     if (rc == 0 && length)
@@ -251,12 +260,13 @@ static int lengths_measure(struct onnx_profile *p, json_t **blocks, struct err *
 {
     struct split split = {0};
     json_t *shorter = json_object(), *one = NULL;
-    int last = p->n_lengths - 1,
-        rc = length_measure(p, last < 0 ? 0 : p->lengths[last], &split, blocks, e);
+    const int64_t *lengths = p->wishes.lengths;
+    int last = p->wishes.n_lengths - 1,
+        rc = length_measure(p, last < 0 ? 0 : lengths[last], &split, blocks, e);
     for (int i = 0; rc == 0 && i < last; i++) {
-        rc = length_measure(p, p->lengths[i], &split, &one, e);
+        rc = length_measure(p, lengths[i], &split, &one, e);
         if (rc == 0)
-            json_object_set_new(shorter, shown_of("%lld", (long long)p->lengths[i]).s, one);
+            json_object_set_new(shorter, shown_of("%lld", (long long)lengths[i]).s, one);
     }
     if (rc == 0 && last > 0)
         json_object_set(*blocks, "lengths", shorter);
@@ -269,15 +279,11 @@ int profile_onnx(struct invocation *in, struct err *e)
     struct onnx_profile p = {0};
     json_t *blocks = NULL;
     uint64_t memory, threads;
-    const char *path = in->arguments[0], *slash = strrchr(path, '/'),
-               *lengths = invocation_option(in, "lengths");
+    const char *path = in->arguments[0], *slash = strrchr(path, '/');
     int rc = onnx_wishes_read(in, &p.wishes, e);
     rc = rc < 0 ? rc : invocation_range(in, "threads", 1, 1, THREADS_MAX, &threads, e);
-    if (rc == 0 && lengths)
-        rc = sizes_read("lengths", lengths, p.lengths, NETWORK_PART_SIZES, &p.n_lengths, e);
     if (rc < 0)
         return rc;
-    p.wishes.ask.budget_s /= p.n_lengths ? p.n_lengths : 1;
     p.model = slash ? slash + 1 : path;
     p.kind = invocation_option_or(in, "kind", "cpu-core");
     if (!host_memory_free("", &memory))
@@ -288,7 +294,7 @@ int profile_onnx(struct invocation *in, struct err *e)
     if (p.wishes.ask.n_batches == 0)
         network_profile_batches(network_onnx(p.network), &p.wishes.ask);
     rc = onnx_wishes_check(network_onnx(p.network), &p.wishes, e);
-    rc = rc < 0 ? rc : lengths_find(&p, e);
+    rc = rc < 0 ? rc : onnx_wishes_find(network_onnx(p.network), &p.wishes, e);
     rc = rc < 0 ? rc : threads_create((int)threads, NULL, 0, &p.wishes.ask.threads, e);
     rc = rc < 0 ? rc : lengths_measure(&p, &blocks, e);
     if (rc < 0)

@@ -5,6 +5,7 @@
 #include <assert.h>
 #include <jansson.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -159,20 +160,35 @@ int paced_tables(const struct paced *p, struct buffer *json, struct err *e)
     return text_append(tables, json, e);
 }
 
-int paced_network_profile(const struct paced *p, struct buffer *json, struct err *e)
+/* The document's part for a length; NULL: it has none of it. */
+static const json_t *length_profile(const json_t *profile, uint64_t length)
+{
+    char key[24];
+    snprintf(key, sizeof key, "%llu", (unsigned long long)length);
+    if (json_integer_value(json_object_get(profile, "length")) == (json_int_t)length)
+        return profile;
+    return json_object_get(json_object_get(profile, "lengths"), key);
+}
+
+int paced_network_profile(const struct paced *p, const uint64_t *sizes, int n, struct buffer *json,
+                          struct err *e)
 {
     const char *kind = paced_kind(p);
+    const json_t *from = p->profile_json, *of_length = NULL;
     if (!paced_is_fixed(p))
         return err_set(e, HP_EUNSUPPORTED,
                        "%s stands for a device by the profile of a sequence model, which says "
                        "nothing of networks",
                        paced_as(p));
+    for (int i = 0; i < n && !of_length; i++)
+        of_length = length_profile(from, sizes[i]);
+    from = of_length ? of_length : from;
     return text_append(json_pack("{s:s, s:s, s:O, s:O?, s:{s:O}, s:s}", "format", "hp-profile/1",
                                  "model", p->profile.model, "layers",
-                                 json_object_get(p->profile_json, "layers"), "bounds",
-                                 json_object_get(p->profile_json, "bounds"), "latency", kind,
-                                 json_object_get(json_object_get(p->profile_json, "latency"), kind),
-                                 "pace", p->profile_digest),
+                                 json_object_get(from, "layers"), "bounds",
+                                 json_object_get(from, "bounds"), "latency", kind,
+                                 json_object_get(json_object_get(from, "latency"), kind), "pace",
+                                 p->profile_digest),
                        json, e);
 }
 

@@ -47,8 +47,11 @@ int paced_node(const struct paced *p, const char *name, struct buffer *json, str
 int paced_tables(const struct paced *p, struct buffer *json, struct err *e);
 
 /* Appends what a measurement of a network would answer: hp-profile/1 with the times of this kind
- * alone, and beside them "pace" (digest). HP_EUNSUPPORTED: the profile is of a sequence model. */
-int paced_network_profile(const struct paced *p, struct buffer *json, struct err *e);
+ * alone, and beside them "pace" (digest). Of a profile that has lengths, those of the first of the
+ * network's free sizes that is one of them, or of the longest. HP_EUNSUPPORTED: the profile is of a
+ * sequence model. */
+int paced_network_profile(const struct paced *p, const uint64_t *sizes, int n, struct buffer *json,
+                          struct err *e);
 
 /* ---- bytes: a limit by the profile's, not the toy's ---- */
 

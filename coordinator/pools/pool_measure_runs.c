@@ -184,6 +184,31 @@ static int sizes_read(const struct json_at *at, const char *key, struct arena *a
     return rc;
 }
 
+/* Where blocks begin and the last ends, in layers of the network. */
+static int bounds_read(const struct json_at *at, struct split *out, struct err *e)
+{
+    struct json_at list;
+    size_t n = 0;
+    if (!json_find(at, "bounds", &list))
+        return 0;
+    int rc = json_as_array(&list, &n, e);
+    if (rc == 0 && (n < 2 || n > SPLIT_MAX_BLOCKS + 1))
+        rc = json_fail(&list, e, "%zu bounds; 2 to %d are possible", n, SPLIT_MAX_BLOCKS + 1);
+    uint64_t before = 0;
+    for (size_t i = 0; rc == 0 && i < n; i++) {
+        struct json_at item = json_item(&list, i);
+        uint64_t v = 0;
+        rc = json_as_u64(&item, &v, e);
+        if (rc == 0 && (v > SPLIT_MAX_LAYERS || (i == 0 ? v != 0 : v <= before)))
+            rc = json_fail(&item, e, "bounds of blocks rise from 0");
+        if (rc == 0 && i > 0)
+            out->end[i - 1] = (int)v;
+        before = v;
+    }
+    out->n_blocks = rc == 0 ? (int)n - 1 : 0;
+    return rc;
+}
+
 int pool_measure_wishes_read(struct coord *c, struct pool_measuring *g, struct err *e)
 {
     struct pool_spec *s = g->plan->spec;
@@ -196,6 +221,7 @@ int pool_measure_wishes_read(struct coord *c, struct pool_measuring *g, struct e
     rc = rc < 0 ? rc : json_opt_bool(&at, "any", false, &g->any, e);
     rc = rc < 0 ? rc : sizes_read(&at, "batches", &s->arena, &g->measure.batches, e);
     rc = rc < 0 ? rc : sizes_read(&at, "shares", &s->arena, &g->measure.shares, e);
+    rc = rc < 0 ? rc : bounds_read(&at, &g->split, e);
     if (rc == 0 && !(budget_s > 0 && budget_s <= POOL_MEASURE_MAX_BUDGET_S))
         rc = json_fail(&at, e, "\"budget_s\" is not above 0 and at most %d",
                        POOL_MEASURE_MAX_BUDGET_S);

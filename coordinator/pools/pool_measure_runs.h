@@ -3,6 +3,7 @@
 #define HP_COORDINATOR_POOLS_POOL_MEASURE_RUNS_H
 
 #include "coordinator/pools/pool_measuring.h"
+#include "planners/pools/split.h"
 
 enum { POOL_MEASURE_RUNS = 64 }; /* devices, at once */
 
@@ -19,6 +20,7 @@ struct pool_measuring {
     json_t *failed;
     struct err first; /* of those that failed */
     int blocks;
+    struct split split; /* the blocks that it is to have; n_blocks 0: any */
     bool every, any;
 };
 

@@ -94,7 +94,7 @@ static int profile_make(struct coord *c, struct pool_measuring *g, json_t **out,
     if (rc == 0 && n_kinds == 0)
         rc = (*e = g->first).code;
     if (rc == 0)
-        rc = pool_profiles_join(profiles, kinds, n_kinds, g->blocks, g->failed, out, e);
+        rc = pool_profiles_join(profiles, kinds, n_kinds, g->blocks, &g->split, g->failed, out, e);
     if (rc == 0)
         json_object_set(*out, "failed", g->failed);
     free(profiles);

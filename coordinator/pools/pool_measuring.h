@@ -12,7 +12,7 @@ enum { POOL_MEASURE_BUDGET_S = 20, POOL_MEASURE_MAX_BUDGET_S = 3600 };
  * "dims"}, "source_machine", "upload_only", "agents": [..] (missing: all), "every": each device of
  * them and not one of each kind, "any": those of "agents" that do
  * something else are left out, "known": kinds that need not be measured, "batches": [],
- * "shares": [], "budget_s", "blocks"}. */
+ * "shares": [], "budget_s", "blocks", "bounds": [0, ..] of blocks that it is to have}. */
 struct pool_measuring_ask {
     uint64_t peer, ask; /* hpctl's */
     json_t *document;   /* taken, also on failure */

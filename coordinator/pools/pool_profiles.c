@@ -11,7 +11,6 @@
 #include "common/utf8.h"
 #include "common/vector.h"
 #include "coordinator/effects.h"
-#include "planners/pools/split.h"
 
 enum { POINT_MAX_SECONDS = 3600 };
 
@@ -205,7 +204,7 @@ static void profile_merge(json_t *into, const json_t *from)
 }
 
 int pool_profiles_join(json_t *const *profiles, const char *const *kinds, int n, int blocks,
-                       json_t *left_out, json_t **out, struct err *e)
+                       struct split *split, json_t *left_out, json_t **out, struct err *e)
 {
     const json_t *first = profiles[0];
     json_t *all = json_pack("{s:s, s:O?, s:O, s:{}, s:[]}", "format", "hp-profile/1", "model",
@@ -222,7 +221,7 @@ int pool_profiles_join(json_t *const *profiles, const char *const *kinds, int n,
                                                       status_word(why.code), "message", why.text));
     }
     if (!json_object_get(first, "pace")) {
-        int rc = pools_split_document(all, blocks, NULL, out, e);
+        int rc = pools_split_document(all, blocks, split, out, e);
         json_decref(all);
         return rc;
     }

@@ -4,6 +4,7 @@
 #define HP_COORDINATOR_POOLS_POOL_PROFILES_H
 
 #include "coordinator/pools/pool_state.h"
+#include "planners/pools/split.h"
 
 enum { POOL_PROFILE_BLOCKS = 10 };
 
@@ -25,11 +26,12 @@ bool pool_profiles_find(const struct coord *c, const struct pool_profile_of *of,
 int pool_profiles_restore(struct coord *c, const char *key, json_t *value, struct err *e);
 void pool_profiles_free(struct pool_service *s);
 
-/* One profile of `n` of them, each of another kind, in at most `blocks` blocks; what paced agents
- * told stands as it is. Kinds whose layers are others than the first's are left out, and named in
- * `left_out` (a list, as in hpctl's answer). As pools_split_document. */
+/* One profile of `n` of them, each of another kind, in at most `blocks` blocks, or in those that
+ * `split` has (it gets them where it has none; NULL: nobody minds); what paced agents told stands
+ * as it is. Kinds whose layers are others than the first's are left out, and named in `left_out` (a
+ * list, as in hpctl's answer). As pools_split_document. */
 int pool_profiles_join(json_t *const *profiles, const char *const *kinds, int n, int blocks,
-                       json_t *left_out, json_t **out, struct err *e);
+                       struct split *split, json_t *left_out, json_t **out, struct err *e);
 /* Of two agents of one kind: the times of the slower one, point by point, in `into`. HP_EINVAL:
  * their layers are not the same. */
 int pool_profiles_slower(json_t *into, const json_t *other, struct err *e);

@@ -77,21 +77,17 @@ int pools_apply(struct coord *c, uint64_t peer, uint64_t ask, json_t *document, 
                 struct err *e)
 {
     json_t *missing = NULL;
-    const char *name = "";
     int rc = pool_service_of(c) ? 0 : err_no_memory(e, "a workload");
     if (rc == 0 && !c->config.data_open)
         rc = err_set(e, HP_EUNSUPPORTED,
                      "this coordinator has no data endpoint, to which results of pools come");
-    rc = rc < 0 ? rc : pool_missing_fill(c, document, &missing, &name, e);
+    rc = rc < 0 ? rc : pool_missing_fill(c, document, &missing, e);
     if (rc < 0) {
         json_decref(document);
         return rc;
     }
     if (!missing)
         return document_apply(c, peer, ask, document, dry, e);
-    if (!json_is_array(json_object_get(document, "measured")))
-        json_object_set_new(document, "measured", json_array());
-    json_array_append_new(json_object_get(document, "measured"), json_string(name));
     return pool_measuring_begin(c,
                                 &(struct pool_measuring_ask){.peer = peer,
                                                              .ask = ask,
