@@ -201,8 +201,9 @@ static const struct command_option profile_options[] = {
     "and on its equal parts while all of them compute, until times are known to 2 % or the "       \
     "budget ends. Its layers are grouped as by `profile split`, where few bytes cross; the "       \
     "blocks' sum is held against whole runs. That is kept, too: `hpctl apply` plans with it. "     \
-    "With several --agents of one kind the slowest one counts. With --lengths a language model is "  \
-    "measured so too, as pools run it, in each of these lengths. With --local one core of this "     \
+    "With several --agents of one kind the slowest one counts. With --lengths a language model "   \
+    "is "                                                                                          \
+    "measured so too, as pools run it, in each of these lengths. With --local one core of this "   \
     "machine is measured instead, or --threads of them, for `plan pools` and `simulate`."
 
 const struct command profile_model_verbs[] = {

@@ -111,8 +111,7 @@ int onnx_run_rows(struct onnx_call *c)
     for (int i = 0; i < o->op->n_inputs; i++)
         if (!input_fits(o, c->in[1 + i], i, rows))
             return call_fail(c, "input %d is of other sizes than the model's", i);
-    const int64_t dims[] = {
-        rows, (int64_t)graph_value_width(&o->graph->values[o->op->outputs[0]])};
+    const int64_t dims[] = {rows, (int64_t)graph_value_width(&o->graph->values[o->op->outputs[0]])};
     int rc = call_make(c, 0, ND_F32, 2, dims);
     if (rc < 0 || c->shapes_only)
         return rc;

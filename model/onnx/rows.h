@@ -1,10 +1,10 @@
-/* Operators of a language model's graph (model/graph/kinds.h) as nodes of a network: those that work
- * row by row, whose weights stay as their file has them. They are of a domain of their own, which no
- * file has.
+/* Operators of a language model's graph (model/graph/kinds.h) as nodes of a network: those that
+ * work row by row, whose weights stay as their file has them. They are of a domain of their own,
+ * which no file has.
  *
- * Rows: inputs are an array of ND_OPERATOR, and then what the graph's operator takes: float32 [rows,
- * width], of OP_EMBED int64 [rows]. One output, float32 [rows, width]. The plain loops have products
- * and tables; of other kinds they know the sizes alone.
+ * Rows: inputs are an array of ND_OPERATOR, and then what the graph's operator takes: float32
+ * [rows, width], of OP_EMBED int64 [rows]. One output, float32 [rows, width]. The plain loops have
+ * products and tables; of other kinds they know the sizes alone.
  *
  * Causal: scores float32 [batch, heads, group * tokens, tokens], of which a token keeps those of
  * itself and of the tokens before it, of the last `window` where that is not 0; others become very

@@ -251,7 +251,7 @@ int pools_allocation_plan(const struct pools_problem *p, const struct pools_allo
 void pools_answer_add_candidate(struct pools_answer *a, const char *name, double predicted,
                                 const char *reason)
 {
-    if (a->n_candidates == POOLS_MAX_CANDIDATES)
+    if (a->n_candidates == POOLS_MAX_CANDIDATES || !name || !reason) /* no memory for the text */
         return;
     struct pools_candidate *c = &a->candidates[a->n_candidates];
     c->name = arena_strdup(&a->arena, name);

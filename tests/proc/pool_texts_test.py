@@ -5,12 +5,14 @@ import json
 import math
 import os
 import struct
+import subprocess
+import sys
 import tempfile
 import threading
 
-from cluster import SCALE, Cluster
+from cluster import ROOT, SCALE, Cluster
 from encoders import FOLDER, SHARED, close, golden, pooled_decoder
-from tap import main, test
+from tap import main, skip, test
 
 BLOCK_S = 0.002
 BUCKETS = [16, 96]
@@ -22,7 +24,7 @@ def write(path, value):
     return path
 
 
-def files(folder, models, slo_s):
+def files(folder, models, slo_s, each=3):
     """Two kinds, each measured for its half of the blocks alone: every batch is computed by both."""
     def node(name, kind):
         return {"name": name, "devices": [{"name": "d", "kind": kind, "memory_bytes": 1e9}], "nics": [{"name": "eth0", "bandwidth_bytes_per_s": 1e9, "latency_s": 1e-4}]}
@@ -34,7 +36,7 @@ def files(folder, models, slo_s):
         return {"format": "hp-profile/1", "model": "m", "layers": [{"name": f"b{i}", "class": f"b{i}", "output_bytes": 8192} for i in range(4)],
                 "latency": {kind: {f"b{i}": table((i < 2) == (kind == "X")) for i in range(4)} for kind in ("X", "Y")}, **more}
 
-    cluster = write(os.path.join(folder, "cluster.json"), {"format": "hp-cluster/1", "nodes": [*(node(f"{kind}{i}", kind.upper()) for kind in "xy" for i in range(3))]})
+    cluster = write(os.path.join(folder, "cluster.json"), {"format": "hp-cluster/1", "nodes": [*(node(f"{kind}{i}", kind.upper()) for kind in "xy" for i in range(each))]})
     both = write(os.path.join(folder, "profile.json"), profile(2 * BLOCK_S, length=96, lengths={"16": profile(BLOCK_S)}))
     workload = write(os.path.join(folder, "workload.json"), {
         "format": "hp-workload/1", "slo_margin": 0.4, "max_stages": 2,
@@ -182,6 +184,65 @@ def texts_are_embedded_by_pools_in_buckets_of_lengths_as_the_model_does_alone():
             many_at_once(c, models, texts, alone)
             shared = {m["name"]: m for m in c.hpctl("pools")["models"]}
             assert shared["bert"]["on_time"] > 0 and shared["decoder"]["on_time"] > 0, shared
+
+
+def resident(pid):
+    """Bytes of a process: of its own, and of files that it maps."""
+    with open(f"/proc/{pid}/status") as f:
+        kb = {line.split(":")[0]: int(line.split()[1]) for line in f if line.startswith(("RssAnon", "RssFile"))}
+    return 1024 * kb["RssAnon"], 1024 * kb["RssFile"]
+
+
+@test
+def a_share_holds_its_blocks_of_a_language_model_and_no_more():
+    try:
+        import numpy  # noqa: F401: the model is made with it
+    except ImportError:
+        skip("no numpy")
+    with tempfile.TemporaryDirectory(prefix="hp-held-") as folder:
+        model = os.path.join(folder, "m.gguf")
+        subprocess.run([sys.executable, os.path.join(ROOT, "bench", "make_random_model.py"), model, "--type", "bf16", "--blocks", "8", "--width", "768", "--heads", "12",
+                        "--kv-heads", "12", "--mlp", "2048", "--vocabulary", "2048", "--context", "256"], check=True, capture_output=True)
+        size = os.path.getsize(model)
+        cluster, profile, workload = files(folder, {"m": model}, 2 * SCALE, each=1)
+        with Cluster(agents=2, cores=1, pace=cluster, profile=profile) as c:
+            pids = c.pids()
+            before = {name: resident(pid) for name, pid in pids.items()}
+            told = c.hpctl("apply", "-f", workload)
+            shares = {s["on"].rsplit("/", 1)[0]: s for s in told["current"]["shares"]}
+            assert len(shares) == 2, shares
+            status, body = c.request("POST", "/v1/completions", {"model": "m", "prompt": "some words to be scored", "echo": True, "max_tokens": 0, "logprobs": 1})
+            assert status == 200, body
+            for name in shares:
+                own, mapped = (now - then for now, then in zip(resident(pids[name]), before[name]))
+                # Half of the file is mapped, in its own format; beside it lie values of batches and buffers, and no float32 of any weights.
+                assert 0.4 * size < mapped < 0.65 * size and own < 0.4 * size, (name, size, own, mapped)
+                assert abs(shares[name]["memory_bytes"] - size / 2) < 0.1 * size, (shares[name], size)
+
+
+@test
+def lengths_without_a_profile_are_measured_by_the_agents_once_and_kept():
+    prompts, rows = golden()
+    with tempfile.TemporaryDirectory(prefix="hp-lengths-") as folder, Cluster(agents=1, cores=1) as c:
+        model = os.path.join(FOLDER, "model-f32.gguf")
+
+        def workload(buckets):
+            return write(os.path.join(folder, "workload.json"), {
+                "format": "hp-workload/1", "slo_margin": 0.4, "max_stages": 1,
+                "models": [{"name": "bert", "model": model, "weight": 1, "slo_s": 2 * SCALE, "lengths": {"buckets": buckets}}]})
+
+        told = c.hpctl("profile", "model", model, "--lengths", "16,48", "--batches", "1,2", "--budget", "1")
+        assert told["length"] == 48 and list(told["lengths"]) == ["16"] and told["lengths"]["16"]["length"] == 16, told
+        assert told["bounds"] == told["lengths"]["16"]["bounds"] and told["measured"] and told["lengths"]["16"]["measured"], told
+        told = c.hpctl("apply", "-f", workload([16, 48, 96]))
+        # Only the length that nobody had measured was; each share knows what each length takes.
+        assert sorted(row["dims"] for row in c.hpctl("profile", "ls")) == [f'{{"tokens":{n}}}' for n in (16, 48, 96)], c.hpctl("profile", "ls")
+        known_rows(c, prompts, rows)
+        load = c.hpctl("load", "bert", "--rate", "20", "--seconds", "1")
+        assert load["attainment"] >= 0.9, load
+        c.hpctl("pools", "rm")
+        assert c.hpctl("plan", "diff", "-f", workload([96, 16]))["next"]
+        assert len(c.hpctl("profile", "ls")) == 3
 
 
 main()

@@ -11,11 +11,17 @@
 /* Less than this is done before another thread has begun: about ten microseconds of a core. */
 enum { LEAST_WORK = 1 << 19, LEAST_ELEMENTS = 1 << 16 };
 
-int nn_product_run(const struct nn_product *p, struct err *e)
+int nn_product_run(const struct nn_product *p)
 {
-    dnnl_status_t s = dnnl_sgemm('N', 'T', p->rows, p->outputs, p->inputs, 1, p->x, p->x_stride,
-                                 p->w, p->w_stride, 1, p->y, p->y_stride);
-    return s == dnnl_success ? 0 : err_set(e, HP_EDEVICE, "oneDNN: a product failed (%d)", (int)s);
+    return dnnl_sgemm('N', 'T', p->rows, p->outputs, p->inputs, 1, p->x, p->x_stride, p->w,
+                      p->w_stride, 1, p->y, p->y_stride) == dnnl_success
+               ? 0
+               : HP_EDEVICE;
+}
+
+int nn_threads(const struct nn *n)
+{
+    return n->n_threads;
 }
 
 void nn_begin(const struct nn *n)

@@ -105,13 +105,15 @@ void nn_op_bind(struct nn_op *op, int slot, const void *data);
 /* All slots that it has are bound. HP_EDEVICE. Allocates nothing of ours. */
 int nn_op_run(struct nn *n, const struct nn_op *op, struct err *e);
 /* y [rows, outputs] += x [rows, inputs] * w [outputs, inputs] turned; strides count elements from
- * one row to the next. HP_EDEVICE. Keeps no memory of ours. */
+ * one row to the next. HP_EDEVICE. On any thread that has begun, and that alone. */
 struct nn_product {
     const float *x, *w;
     float *y;
     int64_t rows, inputs, outputs, x_stride, w_stride, y_stride;
 };
-int nn_product_run(const struct nn_product *p, struct err *e);
+int nn_product_run(const struct nn_product *p);
+/* That compute together. */
+int nn_threads(const struct nn *n);
 /* The calling thread's OpenMP is set to one thread: once before runs. */
 void nn_begin(const struct nn *n);
 

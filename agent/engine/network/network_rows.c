@@ -1,5 +1,6 @@
 #include "agent/engine/network/network_rows.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,29 +21,37 @@ struct rows_operator {
 };
 
 struct network_rows {
-    struct device *device;
+    uint64_t limit_bytes;
+    struct device *device; /* NULL: nothing was loaded yet */
     struct stream *stream;
     const struct cpu_kernels *kernels; /* NULL: a CPU without any, where the device does all */
     struct rows_operator *list;
     int n, room;
-    float *panel;
+    float *panels; /* one for each thread */
     size_t panel_floats;
     uint64_t bytes;
 };
 
 int network_rows_create(uint64_t limit_bytes, struct network_rows **out, struct err *e)
 {
-    const struct device_config c = {.backend = "cpu", .n_threads = 1, .memory_bytes = limit_bytes};
-    struct network_rows *r = calloc(1, sizeof *r);
-    *out = r;
-    if (!r)
+    *out = calloc(1, sizeof **out);
+    if (!*out)
         return err_no_memory(e, "a network's weights");
+    (*out)->limit_bytes = limit_bytes;
+    return 0;
+}
+
+/* Its threads keep to the caller's cores. */
+static int device_make(struct network_rows *r, const struct nn *nn, struct err *e)
+{
+    const struct device_config c = {
+        .backend = "cpu", .n_threads = nn_threads(nn), .memory_bytes = r->limit_bytes};
     int rc = device_open(&c, &r->device, e);
     rc = rc < 0 ? rc : r->device->backend->stream_create(r->device, &r->stream, e);
     if (rc == 0 && kernels_choose(NULL, &r->kernels, &(struct err){0}) < 0)
         r->kernels = NULL;
     if (rc < 0)
-        network_rows_destroy(out);
+        device_close(&r->device);
     return rc;
 }
 
@@ -66,10 +75,11 @@ void network_rows_destroy(struct network_rows **self)
     for (int i = 0; i < r->n; i++)
         operator_free(r, &r->list[i]);
     free(r->list);
-    free(r->panel);
+    free(r->panels);
     if (r->stream)
         r->device->backend->stream_destroy(&r->stream);
-    device_close(&r->device);
+    if (r->device)
+        device_close(&r->device);
     free(r);
 }
 
@@ -89,9 +99,9 @@ static int operator_load(struct network_rows *r, struct rows_operator *o, struct
     int rc = backend_require(b, o->of, e);
     for (int i = 0; i < o->of->n_weights && rc == 0; i++) {
         const struct weight *w = o->of->weights[i];
-        rc = w ? b->weight_load(r->device, w, graph_op_weight_use(o->of, i), true, &o->weights[i],
-                                e)
-               : 0;
+        rc =
+            w ? b->weight_load(r->device, w, graph_op_weight_use(o->of, i), true, &o->weights[i], e)
+              : 0;
         request.weights[i] = o->weights[i];
     }
     return rc < 0 ? rc : b->op_prepare(r->device, &request, &o->op, e);
@@ -118,16 +128,19 @@ static bool weight_is_floats(const struct weight *w)
     return w->dtype == DTYPE_F32 && (uintptr_t)w->data % sizeof(float) == 0;
 }
 
-static int panels_load(struct network_rows *r, struct rows_operator *o, struct err *e)
+static int panels_load(struct network_rows *r, const struct nn *nn, struct rows_operator *o,
+                       struct err *e)
 {
-    const struct weight *w = o->of->weights[0], *bias = o->of->n_weights > 1 ? o->of->weights[1] : NULL;
+    const struct weight *w = o->of->weights[0],
+                        *bias = o->of->n_weights > 1 ? o->of->weights[1] : NULL;
     size_t floats = panel_outputs(w) * (size_t)weight_shape_columns(w);
     if (floats > r->panel_floats && !weight_is_floats(w)) {
-        free(r->panel);
-        r->panel = aligned_alloc(64, (floats * sizeof *r->panel + 63) / 64 * 64);
-        r->panel_floats = r->panel ? floats : 0;
-        if (!r->panel)
-            return err_no_memory(e, "a panel of weights");
+        floats = (floats + 15) / 16 * 16;
+        free(r->panels);
+        r->panels = aligned_alloc(64, (size_t)nn_threads(nn) * floats * sizeof *r->panels);
+        r->panel_floats = r->panels ? floats : 0;
+        if (!r->panels)
+            return err_no_memory(e, "panels of weights");
     }
     if (!bias)
         return 0;
@@ -137,14 +150,14 @@ static int panels_load(struct network_rows *r, struct rows_operator *o, struct e
 
 /* Rows [first, first + n) of the weights as floats. */
 static const float *panel_make(const struct network_rows *r, const struct weight *w, size_t first,
-                               size_t n)
+                               size_t n, float *panel)
 {
     size_t columns = (size_t)weight_shape_columns(w);
     if (weight_is_floats(w))
         return (const float *)(const void *)w->data + first * columns;
     kernels_unpack(r->kernels, w->dtype, w->data + dtype_bytes(w->dtype, first * columns),
-                   n * columns, r->panel);
-    return r->panel;
+                   n * columns, panel);
+    return panel;
 }
 
 /* What products are added to lies where they go. */
@@ -158,40 +171,66 @@ static void addends_put(const struct rows_operator *o, const float *addend, int6
             out[c] = (addend ? out[c] : 0) + (o->bias ? o->bias[c] : 0);
 }
 
-static int panels_run(struct network_rows *r, const struct rows_operator *o, const void *const *in,
-                      int64_t rows, float *out, struct err *e)
+/* A product, whose panels threads share out: which of them makes one changes nothing. */
+struct panels_job {
+    const struct network_rows *r;
+    const struct weight *w;
+    const struct nn *nn;
+    const float *x;
+    float *out;
+    int64_t rows;
+    atomic_int code;
+};
+
+static void panels_part(void *ctx, int part, int parts)
+{
+    struct panels_job *job = ctx;
+    size_t outputs = (size_t)weight_shape_rows(job->w),
+           inputs = (size_t)weight_shape_columns(job->w), step = panel_outputs(job->w);
+    nn_begin(job->nn);
+    for (size_t c = (size_t)part * step; c < outputs; c += (size_t)parts * step) {
+        size_t n = outputs - c < step ? outputs - c : step;
+        const float *panel =
+            panel_make(job->r, job->w, c, n, job->r->panels + (size_t)part * job->r->panel_floats);
+        const struct nn_product p = {.x = job->x,
+                                     .w = panel,
+                                     .y = job->out + c,
+                                     .rows = job->rows,
+                                     .inputs = (int64_t)inputs,
+                                     .outputs = (int64_t)n,
+                                     .x_stride = (int64_t)inputs,
+                                     .w_stride = (int64_t)inputs,
+                                     .y_stride = (int64_t)outputs};
+        if (nn_product_run(&p) < 0)
+            atomic_store(&job->code, HP_EDEVICE);
+    }
+}
+
+static int panels_run(struct network_rows *r, const struct nn *nn, const struct rows_operator *o,
+                      const void *const *in, int64_t rows, float *out, struct err *e)
 {
     const struct weight *w = o->of->weights[0];
-    size_t outputs = (size_t)weight_shape_rows(w), inputs = (size_t)weight_shape_columns(w),
-           step = weight_is_floats(w) ? outputs : panel_outputs(w);
-    int rc = 0;
-    addends_put(o, o->of->n_inputs > 1 ? in[1] : NULL, rows, outputs, out);
-    for (size_t c = 0; c < outputs && rc == 0; c += step) {
-        size_t n = outputs - c < step ? outputs - c : step;
-        rc = nn_product_run(&(struct nn_product){.x = in[0],
-                                                 .w = panel_make(r, w, c, n),
-                                                 .y = out + c,
-                                                 .rows = rows,
-                                                 .inputs = (int64_t)inputs,
-                                                 .outputs = (int64_t)n,
-                                                 .x_stride = (int64_t)inputs,
-                                                 .w_stride = (int64_t)inputs,
-                                                 .y_stride = (int64_t)outputs},
-                            e);
-    }
-    return rc;
+    struct panels_job job = {.r = r, .w = w, .nn = nn, .x = in[0], .out = out, .rows = rows};
+    int64_t outputs = (int64_t)weight_shape_rows(w);
+    addends_put(o, o->of->n_inputs > 1 ? in[1] : NULL, rows, (size_t)outputs, out);
+    nn_parts_run(nn, rows * outputs, panels_part, &job);
+    return atomic_load(&job.code) == 0 ? 0 : err_set(e, HP_EDEVICE, "oneDNN: a product failed");
 }
 
 /* ---- any of them ---- */
 
-int network_rows_load(struct network_rows *r, const struct onnx_rows *o, struct err *e)
+int network_rows_load(struct network_rows *r, const struct nn *nn, const struct onnx_rows *o,
+                      struct err *e)
 {
     struct rows_operator own = {.of = o->op};
     if (operator_find(r, o->op))
         return 0;
-    int rc = o->op->kind == OP_EMBED ? 0 : operator_load(r, &own, e);
+    int rc = r->device ? 0 : device_make(r, nn, e);
+    if (rc < 0)
+        return rc;
+    rc = o->op->kind == OP_EMBED ? 0 : operator_load(r, &own, e);
     if (rc == 0 && is_by_panels(r, o->op))
-        rc = panels_load(r, &own, e);
+        rc = panels_load(r, nn, &own, e);
     if (rc == 0 && !vector_push(r->list, r->n, r->room, own))
         rc = err_no_memory(e, "a network's weights");
     if (rc < 0)
@@ -238,8 +277,8 @@ static struct tensor value_tensor(const struct onnx_rows *o, int value, const vo
     return tensor_rows((struct memory){at.out, n * width * sizeof(float)}, DTYPE_F32, n, width);
 }
 
-int network_rows_run(struct network_rows *r, const struct onnx_rows *o, const void *const *in,
-                     int64_t rows, float *out, struct err *e)
+int network_rows_run(struct network_rows *r, const struct nn *nn, const struct onnx_rows *o,
+                     const void *const *in, int64_t rows, float *out, struct err *e)
 {
     const struct rows_operator *own = operator_find(r, o->op);
     struct tensor inputs[OP_INPUTS_MAX];
@@ -248,7 +287,7 @@ int network_rows_run(struct network_rows *r, const struct onnx_rows *o, const vo
     if (o->op->kind == OP_EMBED)
         return table_run(o->op->weights[0], in[0], rows, out, e);
     if (rows >= PANEL_ROWS && is_by_panels(r, o->op))
-        return panels_run(r, own, in, rows, out, e);
+        return panels_run(r, nn, own, in, rows, out, e);
     int rc = o->op->kind == OP_EXPERT_MATMUL ? route_check(o->op, in[1], rows, e) : 0;
     if (rc < 0)
         return rc;

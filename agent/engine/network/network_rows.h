@@ -1,26 +1,28 @@
-/* Operators of a language model's graph in its network (model/onnx/rows.h), on a CPU device of the
- * calling thread, in float32: weights are used where they lie in the file, in the file's format,
- * unless its format has to be put together first. Plans of one network share them, and each is
- * loaded when a plan is about to run it. Used by one thread. */
+/* Operators of a language model's graph in its network (model/onnx/rows.h), on a CPU device with as
+ * many threads as the network has, in float32: weights are used where they lie in the file, in the
+ * file's format, unless its format has to be put together first. Plans of one network share them,
+ * and each is loaded when a plan is about to run it. Used by one thread. */
 #ifndef HP_AGENT_ENGINE_NETWORK_NETWORK_ROWS_H
 #define HP_AGENT_ENGINE_NETWORK_NETWORK_ROWS_H
 
+#include "agent/backend/cpu/nn.h"
 #include "model/onnx/rows.h"
 
 struct network_rows;
 
-/* `limit_bytes` of weights and what products scratch in. HP_EDEVICE, HP_ENOMEM. */
+/* `limit_bytes` of weights and what products scratch in. HP_ENOMEM. */
 int network_rows_create(uint64_t limit_bytes, struct network_rows **out, struct err *e);
 /* After all plans. */
 void network_rows_destroy(struct network_rows **r);
 
 /* Makes an operator ready, unless it is. HP_ENOMEM says how many bytes are missing; HP_EPARSE,
- * naming tensor and block: weights that are no numbers; HP_EUNSUPPORTED. */
-int network_rows_load(struct network_rows *r, const struct onnx_rows *o, struct err *e);
-/* in[inputs of the operator], float32 [rows, width] as its graph has them; of OP_EMBED int64 [rows].
- * HP_EINVAL: an id or a number of an expert that there is not; HP_ENOMEM. */
-int network_rows_run(struct network_rows *r, const struct onnx_rows *o, const void *const *in,
-                     int64_t rows, float *out, struct err *e);
+ * naming tensor and block: weights that are no numbers; HP_EUNSUPPORTED; HP_EDEVICE. */
+int network_rows_load(struct network_rows *r, const struct nn *nn, const struct onnx_rows *o,
+                      struct err *e);
+/* in[inputs of the operator], float32 [rows, width] as its graph has them; of OP_EMBED int64
+ * [rows]. HP_EINVAL: an id or a number of an expert that there is not; HP_ENOMEM. */
+int network_rows_run(struct network_rows *r, const struct nn *nn, const struct onnx_rows *o,
+                     const void *const *in, int64_t rows, float *out, struct err *e);
 /* What the weights of all that was loaded hold. */
 uint64_t network_rows_bytes(const struct network_rows *r);
 

@@ -16,7 +16,7 @@ struct rows_step {
 static int rows_ready(struct network_plan *p, const struct network_step *s, struct err *e)
 {
     const struct rows_step *r = s->data;
-    return network_rows_load(p->facts->rows, r->of, e);
+    return network_rows_load(p->facts->rows, p->nn, r->of, e);
 }
 
 /* Elements of `in` may have any size: it is read from its root's beginning on. */
@@ -32,7 +32,7 @@ static int rows_run(struct network_plan *p, const struct network_step *s, struct
     size_t each = r->of->op->kind == OP_EMBED ? sizeof(int64_t) : sizeof(float);
     for (int i = 0; i < r->of->op->n_inputs; i++)
         in[i] = input_at(p, &r->in[i], each);
-    return network_rows_run(p->facts->rows, r->of, in, r->rows, network_out(p, &r->out), e);
+    return network_rows_run(p->facts->rows, p->nn, r->of, in, r->rows, network_out(p, &r->out), e);
 }
 
 int network_lower_rows(struct network_plan *p, int node, const struct onnx_call *c, struct err *e)
@@ -83,20 +83,27 @@ static void row_hide(const struct causal_step *c, int64_t row, const float *from
         to[k] = ONNX_CAUSAL_HIDDEN;
 }
 
+static void causal_part(void *ctx, int part, int parts)
+{
+    struct network_job *job = ctx;
+    const struct causal_step *c = job->data;
+    const float *sinks = c->sinks.root < 0 ? NULL : network_in(job->p, &c->sinks);
+    int64_t first = c->rows * part / parts, end = c->rows * (part + 1) / parts,
+            columns = c->tokens + (sinks != NULL);
+    const float *from = network_in(job->p, &c->in) + first * c->tokens;
+    float *to = network_out(job->p, &c->out) + first * columns;
+    for (int64_t r = first; r < end; r++, from += c->tokens, to += columns) {
+        row_hide(c, r, from, to);
+        if (sinks)
+            to[c->tokens] = sinks[r / c->tokens % c->heads];
+    }
+}
+
 static int causal_run(struct network_plan *p, const struct network_step *s, struct err *e)
 {
     const struct causal_step *c = s->data;
-    const float *from = network_in(p, &c->in),
-                *sinks = c->sinks.root < 0 ? NULL : network_in(p, &c->sinks);
-    float *to = network_out(p, &c->out);
     (void)e;
-    for (int64_t r = 0; r < c->rows; r++, from += c->tokens, to += c->tokens) {
-        row_hide(c, r, from, to);
-        if (sinks) {
-            to[c->tokens] = sinks[r / c->tokens % c->heads];
-            to++;
-        }
-    }
+    network_job_run(p, s, c->rows * c->tokens, causal_part);
     return 0;
 }
 

@@ -284,9 +284,11 @@ TEST(questions_that_are_wrong_are_refused_by_place)
     static const struct {
         const char *more, *code;
     } cases[] = {
-        {", \"batches\": [0]", "malformed"},     {", \"budget_s\": 0", "malformed"},
-        {", \"blocks\": 65", "malformed"},       {", \"shares\": {}", "malformed"},
-        {", \"agents\": [\"a9\"]", "not_found"}, {", \"agents\": 3", "malformed"},
+        {", \"batches\": [0]", "malformed"},      {", \"budget_s\": 0", "malformed"},
+        {", \"blocks\": 65", "malformed"},        {", \"shares\": {}", "malformed"},
+        {", \"agents\": [\"a9\"]", "not_found"},  {", \"agents\": 3", "malformed"},
+        {", \"bounds\": [0]", "malformed"},       {", \"bounds\": [1, 2]", "malformed"},
+        {", \"bounds\": [0, 3, 3]", "malformed"},
     };
     struct fixture f;
     agents_open(&f, fast_fast_slow, 1);
@@ -450,6 +452,113 @@ TEST(a_kind_that_cannot_run_a_network_is_not_asked_again_for_a_plan)
     fixture_close(&f);
 }
 
+/* ---- lengths ---- */
+
+static const struct message_answer *apply_lengths(struct fixture *f, const char *lengths)
+{
+    static const char of_lengths[] =
+        "{\"name\": \"x\", \"type\": 1, \"dims\": [-1, -1], \"length_axis\": 1}";
+    static char arguments[9000];
+    snprintf(arguments, sizeof arguments,
+             "{\"document\": {\"workload\": {\"format\": \"hp-workload/1\", \"models\": "
+             "[{\"name\": \"m\", \"weight\": 1, \"slo_s\": 0.1}], \"slo_margin\": 0.2, "
+             "\"max_stages\": 2}, \"profiles\": {}, \"source_machine\": \"a0\", \"networks\": "
+             "[{\"name\": \"m\", \"manifest\": \"%s\", \"source_path\": \"/m.onnx\", "
+             "\"limit_bytes\": 1000, \"inputs\": [%s], \"outputs\": [%s], \"lengths\": %s, "
+             "\"length_symbols\": [\"s\"], \"mask\": \"x\"}]}}",
+             manifest_hex(), of_lengths, tensor, lengths);
+    return fixture_ask(f, "apply", arguments, NULL);
+}
+
+static uint64_t ordered_length(const struct fixture *f, int agent)
+{
+    const struct message_share *s = ordered(f, agent)->share.items;
+    assert_int_equal(s->dims.count, 1);
+    const struct message_dim *dim = s->dims.items;
+    assert_string_equal(dim->symbol, "s");
+    return dim->size;
+}
+
+TEST(each_length_is_measured_by_itself_and_once_the_longest_first)
+{
+    struct fixture f;
+    agents_open(&f, fast_fast_slow, 1);
+    apply_lengths(&f, "[8, 4]");
+    assert_int_equal(ordered_length(&f, 0), 8);
+    assert_int_equal(ordered_measure(&f, 0)->budget_ms, 10000);
+    profile_say(&f, 0, "fast", 0.0002);
+    assert_int_equal(ordered_length(&f, 0), 4);
+    size_t before = f.n_sent;
+    profile_say(&f, 0, "fast", 0.0001);
+    assert_true(shares_ready(&f, before) > 0);
+    /* A third one: what is known of the others stands. */
+    fixture_ask(&f, "pools.remove", "{}", NULL);
+    apply_lengths(&f, "[8, 6, 4]");
+    assert_int_equal(ordered_length(&f, 0), 6);
+    fixture_close(&f);
+}
+
+TEST(a_kind_that_cannot_run_the_longest_is_not_asked_for_shorter_ones)
+{
+    static const char *const kinds[] = {"fast", "gpu"};
+    struct fixture f;
+    agents_open(&f, kinds, 2);
+    apply_lengths(&f, "[8, 4]");
+    uint64_t asked = ordered_measure(&f, 1)->id;
+    state_say(&f, 1, "failed", "unsupported", "networks run on CPUs alone");
+    profile_say(&f, 0, "fast", 0.0002);
+    assert_int_equal(ordered_length(&f, 0), 4);
+    assert_true(ordered_measure(&f, 1)->id == asked);
+    size_t before = f.n_sent;
+    profile_say(&f, 0, "fast", 0.0001);
+    assert_true(shares_ready(&f, before) > 0);
+    fixture_close(&f);
+}
+
+TEST(a_kind_that_has_no_times_of_a_length_serves_none)
+{
+    struct fixture f;
+    agents_open(&f, fast_fast_slow, 3);
+    apply_lengths(&f, "[8, 4]");
+    profile_say(&f, 0, "fast", 0.0002);
+    profile_say(&f, 2, "slow", 0.0004);
+    profile_say(&f, 0, "fast", 0.0001);
+    size_t before = f.n_sent;
+    result_say(&f, 2, "", "no_memory", "no memory for a profile");
+    assert_true(shares_ready(&f, before) >= 2);
+    for (size_t i = before; i < f.n_sent; i++)
+        assert_false(f.sent[i].type == MESSAGE_STAGE_PREPARE && f.sent[i].peer == 12);
+    fixture_close(&f);
+}
+
+TEST(what_was_measured_of_a_length_in_other_layers_is_said)
+{
+    struct fixture f;
+    agents_open(&f, fast_fast_slow, 1);
+    apply_lengths(&f, "[8, 4]");
+    profile_say(&f, 0, "fast", 0.0002);
+    char *other = profile_text("fast", LAYERS - 2, 0.001);
+    result_say(&f, 0, other, "", "");
+    free(other);
+    const struct message *m = fixture_last(&f, ADMIN, MESSAGE_ANSWER);
+    assert_string_equal(m->u.answer.code, "unsupported");
+    assert_non_null(strstr(m->u.answer.text, "what was measured of \"m\""));
+    fixture_close(&f);
+}
+
+TEST(blocks_that_are_asked_for_are_those_of_the_answer)
+{
+    struct fixture f;
+    agents_open(&f, fast_fast_slow, 1);
+    measure(&f, ", \"bounds\": [0, 3, 14]");
+    profile_say(&f, 0, "fast", 0.001);
+    json_t *made = answered(&f, "ok");
+    assert_int_equal(json_array_size(json_object_get(made, "layers")), 2);
+    assert_int_equal(json_integer_value(json_array_get(json_object_get(made, "bounds"), 1)), 3);
+    json_decref(made);
+    fixture_close(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -467,6 +576,11 @@ int main(void)
             a_workload_without_a_profile_is_measured_planned_and_served_and_measured_once),
         cmocka_unit_test(what_was_measured_outlives_the_coordinator_and_can_be_dropped),
         cmocka_unit_test(a_kind_that_cannot_run_a_network_is_not_asked_again_for_a_plan),
+        cmocka_unit_test(each_length_is_measured_by_itself_and_once_the_longest_first),
+        cmocka_unit_test(a_kind_that_cannot_run_the_longest_is_not_asked_for_shorter_ones),
+        cmocka_unit_test(a_kind_that_has_no_times_of_a_length_serves_none),
+        cmocka_unit_test(what_was_measured_of_a_length_in_other_layers_is_said),
+        cmocka_unit_test(blocks_that_are_asked_for_are_those_of_the_answer),
     };
     return cmocka_run_group_tests_name("pools_profiles", tests, NULL, NULL);
 }

@@ -1,7 +1,12 @@
 /* Planning and running a network while allocations fail. */
+#include <stdio.h>
+#include <unistd.h>
+
 #include "agent/engine/network/network_part.h"
+#include "model/text_network.h"
 #include "tests/unit/agent/engine/small_network.h"
 #include "tests/unit/faults.h"
+#include "tests/unit/model/tiny_gguf.h"
 
 static int network_used(void *ctx)
 {
@@ -44,6 +49,39 @@ static int part_used(void *ctx)
     return rc;
 }
 
+/* A language model's, with matrices in blocks. */
+static int text_part_used(void *ctx)
+{
+    static const struct network_dim lengths[] = {{"tokens", 8}, {"tokens", 4}};
+    const struct network_part_ask ask = {lengths, 1, 4, NULL, 1, 3, 1, 2, NULL};
+    struct err e = {0};
+    struct onnx_network *n = NULL;
+    struct network_part *p = NULL;
+    int n_in, rc = text_network_open(ctx, UINT32_MAX, &n, &e);
+    rc = rc < 0 ? rc : network_part_open(&n, &ask, &p, &e);
+    if (rc == 0) {
+        const struct ndarray *in = network_part_enters(p, 1, &n_in);
+        rc = network_part_run(p, 1, in, n_in, &e);
+        network_part_close(&p);
+    }
+    return rc;
+}
+
+TEST(parts_of_language_models_survive_any_failing_allocation)
+{
+    char path[64];
+    struct buffer file = {0};
+    tiny_llama_make(&(struct tiny_llama){.dtype = DTYPE_Q8_0}, &file);
+    snprintf(path, sizeof path, "/tmp/hp-network-faults-%ld.gguf", (long)getpid());
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite(file.data, 1, file.size, f), file.size);
+    assert_int_equal(fclose(f), 0);
+    buffer_free(&file);
+    faults_each("part of a language model", text_part_used, path);
+    unlink(path);
+}
+
 TEST(planning_and_running_survive_any_failing_allocation)
 {
     struct onnx_writer w = {.random = 5};
@@ -69,6 +107,7 @@ TEST(planning_and_running_survive_any_failing_allocation)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(planning_and_running_survive_any_failing_allocation)};
+        cmocka_unit_test(planning_and_running_survive_any_failing_allocation),
+        cmocka_unit_test(parts_of_language_models_survive_any_failing_allocation)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
