@@ -2,8 +2,8 @@
  * standard input says and answers with seconds.
  *
  *     peers MODEL THREADS CONTEXT     prints one line of facts, then for each line that it reads:
- *     prefill N                       N tokens in slices of 512, to the first logits
- *     decode N                        N steps of one token each, after 16 tokens
+ *     prefill N                       N tokens in slices of 512 (HP_BENCH_SLICE), to the first
+ * logits decode N                        N steps of one token each, after 16 tokens
  *
  * HP_BENCH_KERNELS names the kernels (`hp-agent --kernels`); else the best that the CPU has.
  * `peers machine THREADS` prints what so many cores read from memory and what one computes. */
@@ -15,13 +15,13 @@
 #include "bench/machine.h"
 #include "common/env.h"
 
-enum { SLICE = 512, PROMPT = 16, THREADS = 64 };
+enum { SLICE_MOST = 512, PROMPT = 16, THREADS = 64 };
 
 struct whole_model {
     struct model *model;
     struct device *device;
     struct stage *stage;
-    uint32_t *ids, context;
+    uint32_t *ids, context, slice;
     float *logits;
 };
 
@@ -40,7 +40,11 @@ static int peer_open(struct whole_model *p, const char *path, int threads, uint3
     if (rc < 0)
         return rc;
     uint32_t vocabulary = (uint32_t)model_config(p->model)->vocabulary;
+    const char *slice = getenv("HP_BENCH_SLICE");
     p->context = context;
+    p->slice = slice ? (uint32_t)atoi(slice) : SLICE_MOST;
+    if (p->slice < 1 || p->slice > SLICE_MOST)
+        return err_set(e, HP_EUSAGE, "HP_BENCH_SLICE=%s: 1 to %d", slice, SLICE_MOST);
     p->ids = calloc(context, sizeof *p->ids);
     p->logits = calloc(vocabulary, sizeof *p->logits);
     if (!p->ids || !p->logits)
@@ -52,7 +56,7 @@ static int peer_open(struct whole_model *p, const char *path, int threads, uint3
                              .device = p->device,
                              .kv_tokens = context,
                              .max_sequences = 1,
-                             .max_batch_tokens = SLICE};
+                             .max_batch_tokens = SLICE_MOST};
     return stage_load(&s, &p->stage, e);
 }
 
@@ -102,8 +106,8 @@ static int prefill(struct whole_model *p, uint32_t n, double *took, struct err *
 {
     int rc = 0;
     double start = now_s();
-    for (uint32_t at = 0; rc == 0 && at < n; at += SLICE)
-        rc = tokens_run(p, at, n - at < SLICE ? n - at : SLICE, n - at <= SLICE, e);
+    for (uint32_t at = 0; rc == 0 && at < n; at += p->slice)
+        rc = tokens_run(p, at, n - at < p->slice ? n - at : p->slice, n - at <= p->slice, e);
     *took = now_s() - start;
     return rc;
 }

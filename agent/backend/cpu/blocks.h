@@ -115,6 +115,10 @@ struct block_tile {
     size_t n_runs, n_apart;
     size_t first; /* the first run's first input, as `apart` counts them */
     int rows;
+    /* Memory that is asked for meanwhile: so many cache lines with each run of a product, from
+     * `ahead` on. */
+    const uint8_t *ahead;
+    size_t ahead_lines;
 };
 
 /* out[r * out_stride + c] (+)= sum over the inputs of a tile of x[r] * a panel's, for its rows and

@@ -8,6 +8,8 @@
 enum {
     CHUNK_INPUTS = 2048, /* of a panel: with the panels beside it, it stays in a core's own cache */
     PANELS_TOGETHER = 2, /* that a tile of rows meets while it is in the first cache */
+    CACHE_LINE = 64,
+    AHEAD_LINES_MOST = 4, /* that are asked for with each run of a product */
 };
 
 static size_t chunk_runs(const struct device_weight *w)
@@ -51,6 +53,48 @@ static void panel_fill(const struct matmul_job *job, size_t c, size_t k0, size_t
         k->panel_make[w->dtype](w->data + c * w->row_bytes + at, n, panel);
         panel += n / BLOCK_RUN * k->panel_bytes(w->dtype);
     }
+}
+
+/* ---- what comes next ---- */
+
+/* Weights that the panels after these are made of, in the order in which they are read: of groups
+ * of `lanes` outputs some bytes each. They are asked for while tiles are multiplied with the panels
+ * before, or slices of few rows would wait for memory with every panel. */
+struct panels_ahead {
+    const uint8_t *data; /* NULL: none */
+    size_t group_bytes, group_step, lines;
+    size_t calls, done; /* products that ask for them */
+};
+
+static struct panels_ahead panels_ahead_of(const struct matmul_job *job, size_t c, size_t k0,
+                                           size_t outputs)
+{
+    const struct device_weight *w = job->w;
+    const struct block_kernels *k = job->device->kernels->blocks;
+    const struct dtype_info *info = dtype_info(w->dtype);
+    size_t left = w->columns - k0, n = left < CHUNK_INPUTS ? left : CHUNK_INPUTS,
+           tiles = (job->rows + BLOCK_TILE - 1) / BLOCK_TILE;
+    if (c >= w->rows)
+        return (struct panels_ahead){0};
+    outputs = w->rows - c < outputs ? w->rows - c : outputs;
+    struct panels_ahead a = {.data = w->data + c * w->row_bytes +
+                                     k0 / info->block_elements * k->lanes * info->block_bytes,
+                             .group_bytes = n / info->block_elements * k->lanes * info->block_bytes,
+                             .group_step = k->lanes * w->row_bytes,
+                             .calls = tiles * PANELS_TOGETHER};
+    a.lines = (outputs + k->lanes - 1) / k->lanes * a.group_bytes / CACHE_LINE;
+    return a;
+}
+
+/* The share of the next product, which has `x`. */
+static void panels_ahead_ask(struct panels_ahead *a, struct block_tile *x)
+{
+    size_t each = x->n_runs * a->calls, first = a->calls ? a->lines * a->done++ / a->calls : 0,
+           at = first * CACHE_LINE;
+    x->ahead_lines = a->data ? (a->lines + each - 1) / each : 0;
+    x->ahead_lines = x->ahead_lines < AHEAD_LINES_MOST ? x->ahead_lines : AHEAD_LINES_MOST;
+    if (a->data)
+        x->ahead = a->data + at / a->group_bytes * a->group_step + at % a->group_bytes;
 }
 
 /* ---- rows ---- */
@@ -122,13 +166,18 @@ static void panels_outputs(const struct matmul_job *job, const struct panel_memo
     size_t step = job->device->kernels->blocks->panel_outputs;
     for (size_t k0 = 0; k0 < w->columns; k0 += CHUNK_INPUTS) {
         size_t n = w->columns - k0 < CHUNK_INPUTS ? w->columns - k0 : CHUNK_INPUTS;
+        bool again = k0 + CHUNK_INPUTS < w->columns;
         for (size_t c = begin; c < end; c += step)
             panel_fill(job, c, k0, n, m->panels + (c - begin) / step * m->panel_bytes);
+        struct panels_ahead ahead =
+            panels_ahead_of(job, again ? begin : end, again ? k0 + CHUNK_INPUTS : 0, end - begin);
         for (size_t row = 0; row < job->rows; row += BLOCK_TILE) {
             struct block_tile x = tile_chunk(job, row / BLOCK_TILE, k0, n);
-            for (size_t c = begin; c < end; c += step)
+            for (size_t c = begin; c < end; c += step) {
+                panels_ahead_ask(&ahead, &x);
                 tile_panel(job, m, &x, row, c, job->accumulate || k0 > 0,
                            m->panels + (c - begin) / step * m->panel_bytes);
+            }
         }
     }
 }
