@@ -11,9 +11,9 @@ static constexpr uint32_t DECODE_WARPS = 4, DECODE_OUTPUTS = 2, DECODE_AHEAD = 4
 
 /* ---- rows as integers ---- */
 
-/* A warp a block of 32; rows past the last are zero. `apart`: rows lie one after the other. */
+/* A warp a block of 32; rows past the last are zero. */
 __global__ void decode_input_kernel(gpu_rows in, uint8_t *out, uint32_t rows, uint32_t width,
-                                    gpu_form form, bool apart)
+                                    gpu_form form)
 {
     uint32_t lane = threadIdx.x % WARP, n = width / INPUT_BLOCK,
              block = blockIdx.x * DECODE_WARPS + threadIdx.x / WARP;
@@ -22,11 +22,7 @@ __global__ void decode_input_kernel(gpu_rows in, uint8_t *out, uint32_t rows, ui
         return;
     float value =
         blockIdx.y < rows ? in.data[blockIdx.y * in.stride + block * INPUT_BLOCK + lane] : 0;
-    if (apart)
-        form_put({out + blockIdx.y * (uint64_t)n * INPUT_BLOCK_BYTES, form, 1}, 0, width,
-                 block * INPUT_BLOCK + lane, value);
-    else
-        form_put({out, form, gridDim.y}, blockIdx.y, width, block * INPUT_BLOCK + lane, value);
+    form_put({out, form, gridDim.y}, blockIdx.y, width, block * INPUT_BLOCK + lane, value);
 }
 
 /* Weights that a warp reads soon, on their way to the L2 cache while the kernel waits: so much of
@@ -43,29 +39,29 @@ static __device__ __forceinline__ void rows_prefetch(const uint8_t *const *from,
 
 /* ---- integers ---- */
 
-/* Bytes from a row's first block to that of a task's first part. */
+/* The block of a task's first part. */
 template <int DTYPE> static __device__ __forceinline__ uint32_t task_block(uint32_t task)
 {
-    return (DTYPE == DTYPE_Q6_K ? task / 4 * 8 + task % 4 / 2 * 4
-                                : task * decode_format<DTYPE>::TASK_BLOCKS) *
-           INPUT_BLOCK_BYTES;
+    return DTYPE == DTYPE_Q6_K ? task / 4 * 8 + task % 4 / 2 * 4
+                               : task * decode_format<DTYPE>::TASK_BLOCKS;
 }
 
-/* By rows whose blocks of the task begin at `x`. */
+/* By rows of so many blocks, the first of which has the head of the task's first block at `x`. */
 template <int DTYPE, int ROWS>
-static __device__ __forceinline__ void task_multiply(const uint8_t *x, const decode_task *tasks,
-                                                     float (*sums)[ROWS])
+static __device__ __forceinline__ void task_multiply(const uint8_t *x, uint32_t blocks,
+                                                     const decode_task *tasks, float (*sums)[ROWS])
 {
+    const uint32_t apart = blocks * INPUT_BLOCK_PART; /* heads, first bytes, others */
     using format = decode_format<DTYPE>;
     const uint32_t half = DTYPE == DTYPE_Q6_K ? threadIdx.x % 2 : 0; /* as its task's number */
 #pragma unroll
     for (uint32_t r = 0; r < ROWS; r++) {
 #pragma unroll
         for (uint32_t k = 0; k < format::PARTS; k++) {
-            const uint8_t *block = x + (k * ROWS + r) * INPUT_BLOCK_BYTES;
-            const uint4 *bytes = (const uint4 *)(block + 16) + half;
+            const uint8_t *block = x + r * 3 * apart + k * INPUT_BLOCK_PART;
             float4 head = *(const float4 *)block;
-            uint4 low = bytes[0], high = format::WORDS == 8 ? bytes[1] : uint4{};
+            uint4 low = *(const uint4 *)(block + (1 + half) * apart),
+                  high = format::WORDS == 8 ? *(const uint4 *)(block + 2 * apart) : uint4{};
             const unsigned own[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
             float sum = DTYPE != DTYPE_Q6_K ? head.w
                         : half              ? head.z
@@ -86,20 +82,42 @@ static __device__ __forceinline__ void task_multiply(const uint8_t *x, const dec
     }
 }
 
+/* The result that a lane writes, and what is added to it, which is on its way while the warp
+ * multiplies. */
+struct decode_result {
+    bool here;
+    uint32_t row, output;
+    float added;
+};
+
+template <int ROWS>
+static __device__ __forceinline__ decode_result result_find(const decode_place &at, uint32_t rows,
+                                                            uint32_t c0)
+{
+    uint32_t lane = threadIdx.x % WARP;
+    decode_result r = {false, blockIdx.y * ROWS + lane / DECODE_OUTPUTS, c0 + lane % DECODE_OUTPUTS,
+                       0};
+    r.here = lane < DECODE_OUTPUTS * ROWS && r.output < at.outputs && r.row < rows;
+    if (r.here)
+        r.added = product_added(at, r.row, r.output);
+    return r;
+}
+
 /* `by`: what all are multiplied by. */
 template <int ROWS>
-static __device__ __forceinline__ void sums_store(const decode_place &at, uint32_t rows,
-                                                  uint32_t c0, float by, float (*sums)[ROWS])
+static __device__ __forceinline__ void sums_store(const decode_place &at, const decode_result &to,
+                                                  float by, float (*sums)[ROWS])
 {
+    float own = 0;
 #pragma unroll
-    for (uint32_t o = 0; o < DECODE_OUTPUTS; o++)
+    for (uint32_t r = 0; r < ROWS; r++)
 #pragma unroll
-        for (uint32_t r = 0; r < ROWS; r++) {
-            float sum = warp_sum(sums[o][r]) * by;
-            uint32_t row = blockIdx.y * ROWS + r;
-            if (threadIdx.x % WARP == 0 && c0 + o < at.outputs && row < rows)
-                product_store(at, row, c0 + o, sum);
+        for (uint32_t o = 0; o < DECODE_OUTPUTS; o++) {
+            float sum = warp_sum(sums[o][r]);
+            own = threadIdx.x % WARP == r * DECODE_OUTPUTS + o ? sum : own;
         }
+    if (to.here)
+        at.out.data[to.row * at.out.stride + to.output] = own * by + to.added;
 }
 
 /* PAIRS: a row along y is one of a pair. */
@@ -109,7 +127,7 @@ __global__ void __launch_bounds__(DECODE_WARPS *WARP, ROWS == 1 ? 1 : 2)
 {
     using format = decode_format<DTYPE>;
     const uint32_t room = format::PIECE_BYTES / 16 + 1,
-                   each = ROWS * format::TASK_BLOCKS * INPUT_BLOCK_BYTES; /* of a task */
+                   each = format::TASK_BLOCKS * INPUT_BLOCK_PART; /* of a task's heads */
     __shared__ uint4 pieces[DECODE_WARPS][2][DECODE_OUTPUTS][room];
     shared_at own = shared_at_of(pieces[threadIdx.x / WARP]);
     const uint32_t turn = DECODE_OUTPUTS * room * 16;
@@ -145,7 +163,7 @@ __global__ void __launch_bounds__(DECODE_WARPS *WARP, ROWS == 1 ? 1 : 2)
         weight = pair.weight;
         x += (p.pairs.step == 0 ? pair.row : blockIdx.y) * bytes;
     }
-    x += task_block<DTYPE>(lane) * ROWS;
+    x += task_block<DTYPE>(lane) * INPUT_BLOCK_PART;
 #pragma unroll
     for (uint32_t o = 0; o < DECODE_OUTPUTS; o++) {
         const uint8_t *row = weight + (c0 + o < place.outputs ? c0 + o : c0) * p.row_bytes;
@@ -154,9 +172,11 @@ __global__ void __launch_bounds__(DECODE_WARPS *WARP, ROWS == 1 ? 1 : 2)
     }
     fetch(0);
     fetch(1);
+    decode_result result = {};
     if (!PAIRS) {
         rows_prefetch(from, p.row_bytes);
         earlier_wait();
+        result = result_find<ROWS>(place, p.rows, c0);
     }
     for (uint32_t i = 0; i < n; i++) {
         async_groups_wait<1>();
@@ -171,7 +191,7 @@ __global__ void __launch_bounds__(DECODE_WARPS *WARP, ROWS == 1 ? 1 : 2)
             for (uint32_t o = 0; o < DECODE_OUTPUTS; o++)
                 task_unpack<DTYPE>(tables, own + i % 2 * turn + o * room * 16 + lead[o], k,
                                    tasks[o]);
-            task_multiply<DTYPE, ROWS>(x + k * WARP * each, tasks, sums);
+            task_multiply<DTYPE, ROWS>(x + k * WARP * each, p.inputs / INPUT_BLOCK, tasks, sums);
         }
         x += format::PIECE_TASKS * each;
         __syncwarp();
@@ -186,7 +206,7 @@ __global__ void __launch_bounds__(DECODE_WARPS *WARP, ROWS == 1 ? 1 : 2)
         }
         return;
     }
-    sums_store<ROWS>(place, p.rows, c0, BY<DTYPE>, sums);
+    sums_store<ROWS>(place, result, BY<DTYPE>, sums);
 }
 
 /* ---- float32 ---- */
@@ -244,6 +264,7 @@ __global__ void __launch_bounds__(DECODE_WARPS *WARP) decode_plain_kernel(gpu_pr
     plain_load(ahead, from, lane * each, each, p.inputs);
     rows_prefetch(from, p.row_bytes);
     earlier_wait();
+    const decode_result result = result_find<ROWS>(place, p.rows, c0);
     for (uint32_t k0 = lane * each; k0 < p.inputs; k0 += step) {
         uint4 bytes[DECODE_AHEAD][DECODE_OUTPUTS];
 #pragma unroll
@@ -280,7 +301,7 @@ __global__ void __launch_bounds__(DECODE_WARPS *WARP) decode_plain_kernel(gpu_pr
             }
         }
     }
-    sums_store<ROWS>(place, p.rows, c0, 1, sums);
+    sums_store<ROWS>(place, result, 1, sums);
 }
 
 /* ---- for the host ---- */
@@ -368,7 +389,7 @@ static void numbers_make(struct CUstream_st *s, const gpu_product &p)
 {
     dim3 grid(blocks_for(p.inputs / INPUT_BLOCK, DECODE_WARPS), gpu_form_rows(p.form, p.rows));
     CUDA_LAUNCH_EARLY(decode_input_kernel, grid, DECODE_WARPS * WARP, s)
-    (p.in, p.numbers, p.rows, p.inputs, p.form, false);
+    (p.in, p.numbers, p.rows, p.inputs, p.form);
 }
 
 void gpu_decode_run(struct CUstream_st *s, const struct gpu_product *p)
@@ -419,7 +440,7 @@ void gpu_decode_pairs_run(struct CUstream_st *s, const struct gpu_product *p)
     gpu_rows in = {p->in.data, apart ? p->inputs : p->in.stride};
     dim3 grid(blocks_for(p->inputs / INPUT_BLOCK, DECODE_WARPS), rows);
     CUDA_LAUNCH_EARLY(decode_input_kernel, grid, DECODE_WARPS * WARP, s)
-    (in, p->numbers, rows, p->inputs, gpu_decode_form(p->dtype, 1, false), true);
+    (in, p->numbers, rows, p->inputs, gpu_decode_form(p->dtype, 1, false));
     switch (p->dtype) {
     case DTYPE_Q8_0: pairs_launch<DTYPE_Q8_0>(s, *p); break;
     case DTYPE_Q4_0: pairs_launch<DTYPE_Q4_0>(s, *p); break;

@@ -5,9 +5,10 @@
 #include "agent/backend/cuda/cuda.cuh"
 #include "agent/backend/cuda/kernels.h"
 
-/* A row that is multiplied by integers, by blocks of 32 elements: scale, its sums (first half,
- * second half, all), then 32 bytes. Blocks of the same place in all rows lie side by side. */
-enum { INPUT_BLOCK = 32, INPUT_BLOCK_BYTES = 16 + INPUT_BLOCK };
+/* A row that is multiplied by integers, by blocks of 32 elements: first a head of each (scale, its
+ * sums: first half, second half, all), then the first 16 bytes of each, then the others, so that
+ * lanes that have neighbours read neighbours. Rows lie one after the other. */
+enum { INPUT_BLOCK = 32, INPUT_BLOCK_PART = 16, INPUT_BLOCK_BYTES = 3 * INPUT_BLOCK_PART };
 
 /* FRAGMENT_ROWS rows as tensor cores take them: of a block of 32 elements 8 bytes for each lane of
  * a warp (tensor.cuh: row lane / 4), then for each row its scale and what SUM_BEGIN comes to by it,
@@ -60,16 +61,20 @@ template <int N> static __device__ __forceinline__ input_numbers<N> numbers_of(c
     return n;
 }
 
-/* The lane's are from element `first` of the block on. `by_turns`: for MXFP4, in the order 0, 16,
- * 1, 17, ..., and with what makes up for MXFP4_ADDED in place of the sum of all. */
+/* Of a row of so many blocks; the lane's are from element `first` of the block on. `by_turns`: for
+ * MXFP4, in the order 0, 16, 1, 17, ..., and with what makes up for MXFP4_ADDED in place of the sum
+ * of all. */
 template <int N>
-static __device__ __forceinline__ void integers_put(uint8_t *to, const input_numbers<N> &n,
-                                                    uint32_t first, bool by_turns)
+static __device__ __forceinline__ void integers_put(uint8_t *row, uint32_t blocks, uint32_t block,
+                                                    const input_numbers<N> &n, uint32_t first,
+                                                    bool by_turns)
 {
+    uint8_t *to = row + (uint64_t)block * INPUT_BLOCK_PART;
 #pragma unroll
     for (uint32_t i = 0; i < N; i++) {
-        uint32_t at = first + i;
-        to[16 + (by_turns ? at % 16 * 2 + at / 16 : at)] = (uint8_t)(int8_t)n.of[i];
+        uint32_t e = first + i, at = by_turns ? e % 16 * 2 + e / 16 : e;
+        to[(1 + at / INPUT_BLOCK_PART) * blocks * INPUT_BLOCK_PART + at % INPUT_BLOCK_PART] =
+            (uint8_t)(int8_t)n.of[i];
     }
     if (first == 0)
         *(float4 *)to = {n.scale, n.sum * n.scale, n.other * n.scale,
@@ -122,19 +127,19 @@ static __device__ __forceinline__ bool form_by_integers(gpu_form f)
 
 /* N elements of a row from the ith on, as integers. */
 template <int N>
-static __device__ __forceinline__ void numbers_put(const gpu_formed &f, uint64_t row, uint32_t i,
-                                                   const float *values, bool there)
+static __device__ __forceinline__ void numbers_put(const gpu_formed &f, uint64_t row,
+                                                   uint32_t width, uint32_t i, const float *values,
+                                                   bool there)
 {
     const input_numbers<N> n = numbers_of<N>(values);
-    uint64_t block = i / INPUT_BLOCK;
-    uint32_t first = i % INPUT_BLOCK;
+    uint32_t blocks = width / INPUT_BLOCK, block = i / INPUT_BLOCK, first = i % INPUT_BLOCK;
     if (!there)
         return;
     if (f.form == GPU_FORM_FRAGMENTS || f.form == GPU_FORM_FRAGMENTS_BY_TURNS)
-        fragments_put<N>(f.to + block * FRAGMENT_BLOCK_BYTES, row, n, first,
+        fragments_put<N>(f.to + (uint64_t)block * FRAGMENT_BLOCK_BYTES, row, n, first,
                          f.form == GPU_FORM_FRAGMENTS_BY_TURNS);
     else
-        integers_put<N>(f.to + (block * f.rows + row) * INPUT_BLOCK_BYTES, n, first,
+        integers_put<N>(f.to + row * blocks * INPUT_BLOCK_BYTES, blocks, block, n, first,
                         f.form == GPU_FORM_INTEGERS_BY_TURNS);
 }
 
@@ -143,7 +148,7 @@ static __device__ __forceinline__ void form_put(const gpu_formed &f, uint64_t ro
                                                 uint32_t i, float v)
 {
     if (form_by_integers(f.form))
-        numbers_put<1>(f, row, i, &v, true);
+        numbers_put<1>(f, row, width, i, &v, true);
     else if (f.form != GPU_FORM_NONE)
         ((unsigned short *)f.to)[row * width + i] =
             f.form == GPU_FORM_F16 ? narrow_f16(v) : narrow_bf16(v);
@@ -155,7 +160,7 @@ static __device__ __forceinline__ void form_put_4(const gpu_formed &f, uint64_t 
 {
     const float four[4] = {v.x, v.y, v.z, v.w};
     if (form_by_integers(f.form)) {
-        numbers_put<4>(f, row, i, four, there);
+        numbers_put<4>(f, row, width, i, four, there);
     } else if (f.form != GPU_FORM_NONE && there) {
         unsigned short halves[4];
 #pragma unroll

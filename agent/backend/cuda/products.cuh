@@ -72,15 +72,18 @@ static __device__ __forceinline__ void pair_store(const gpu_product &p, const gp
     p.out.data[at.row * p.out.stride + at.slot * p.outputs + c] = sum;
 }
 
-/* `p`: a product, or one of several. */
+/* What is added to a result; `p`: a product, or one of several. */
+template <typename P>
+static __device__ __forceinline__ float product_added(const P &p, uint32_t r, uint32_t c)
+{
+    float added = p.addend.data ? p.addend.data[r * p.addend.stride + c] : 0;
+    return p.bias ? added + p.bias[c] : added;
+}
+
 template <typename P>
 static __device__ __forceinline__ void product_store(const P &p, uint32_t r, uint32_t c, float sum)
 {
-    if (p.addend.data)
-        sum += p.addend.data[r * p.addend.stride + c];
-    if (p.bias)
-        sum += p.bias[c];
-    p.out.data[r * p.out.stride + c] = sum;
+    p.out.data[r * p.out.stride + c] = sum + product_added(p, r, c);
 }
 
 #endif
