@@ -127,18 +127,6 @@ template <int BUT> static __device__ __forceinline__ void async_groups_wait()
 #endif
 }
 
-/* Bytes that are read soon, on their way to the L2 cache (Hopper and later; elsewhere nothing):
- * both are multiples of 16. */
-static __device__ __forceinline__ void prefetch_bulk(const void *global, uint32_t bytes)
-{
-#if !defined(CUDA_ON_CPU) && __CUDA_ARCH__ >= 900
-    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(global), "r"(bytes));
-#else
-    (void)global;
-    (void)bytes;
-#endif
-}
-
 /* Where words lie that begin at any byte: the aligned one with their first byte, and by how many
  * bits they are shifted, of which the last 5 count. */
 struct words_place {

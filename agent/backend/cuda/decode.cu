@@ -25,18 +25,6 @@ __global__ void decode_input_kernel(gpu_rows in, uint8_t *out, uint32_t rows, ui
     form_put({out, form, gridDim.y}, blockIdx.y, width, block * INPUT_BLOCK + lane, value);
 }
 
-/* Weights that a warp reads soon, on their way to the L2 cache while the kernel waits: so much of
- * each of its outputs' rows that those of all blocks at once have room there. */
-static __device__ __forceinline__ void rows_prefetch(const uint8_t *const *from, uint64_t bytes)
-{
-    const uint64_t most = 4096;
-    uint32_t n = (uint32_t)((bytes < most ? bytes : most) / 16 * 16);
-#pragma unroll
-    for (uint32_t o = 0; o < DECODE_OUTPUTS; o++)
-        if (threadIdx.x % WARP == o && n)
-            prefetch_bulk(from[o], n);
-}
-
 /* ---- integers ---- */
 
 /* The block of a task's first part. */
@@ -174,7 +162,6 @@ __global__ void __launch_bounds__(DECODE_WARPS *WARP, ROWS == 1 ? 1 : 2)
     fetch(1);
     decode_result result = {};
     if (!PAIRS) {
-        rows_prefetch(from, p.row_bytes);
         earlier_wait();
         result = result_find<ROWS>(place, p.rows, c0);
     }
@@ -262,7 +249,6 @@ __global__ void __launch_bounds__(DECODE_WARPS *WARP) decode_plain_kernel(gpu_pr
     for (uint32_t o = 0; o < DECODE_OUTPUTS; o++)
         from[o] = place.weight + (c0 + o < place.outputs ? c0 + o : c0) * p.row_bytes;
     plain_load(ahead, from, lane * each, each, p.inputs);
-    rows_prefetch(from, p.row_bytes);
     earlier_wait();
     const decode_result result = result_find<ROWS>(place, p.rows, c0);
     for (uint32_t k0 = lane * each; k0 < p.inputs; k0 += step) {
