@@ -34,6 +34,7 @@ struct discover_device {
     int first_core, n_cores;    /* its run in the share's cores */
     int n_threads;
     uint64_t host_bytes;   /* of a GPU: of the box's memory, for what it reads there */
+    uint64_t small_bytes;  /* of a GPU: weights of at most so many bytes are among that */
     uint64_t memory_bytes; /* for its stages: weights, KV cache, activations, work space */
 };
 

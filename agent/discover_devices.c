@@ -13,12 +13,12 @@ enum { SPEC_TEXT = 1024, CORE_FREE = -1 };
 /* One device as it was asked for. */
 struct device_spec {
     const char *text;
-    char items[SPEC_TEXT]; /* of the text, without "cpu" or "cuda:0" */
-    int any;               /* so many cores, whichever */
-    bool rest;             /* whatever is left */
-    uint64_t memory_bytes; /* 0: a share of what is left */
-    uint64_t host_bytes;   /* of a GPU */
-    int n_threads;         /* 0: by the cores */
+    char items[SPEC_TEXT];            /* of the text, without "cpu" or "cuda:0" */
+    int any;                          /* so many cores, whichever */
+    bool rest;                        /* whatever is left */
+    uint64_t memory_bytes;            /* 0: a share of what is left */
+    uint64_t host_bytes, small_bytes; /* of a GPU */
+    int n_threads;                    /* 0: by the cores */
 };
 
 struct division {
@@ -83,14 +83,27 @@ static int count_read(const struct device_spec *s, const char *item, const char 
 
 static int host_read(struct device_spec *s, const char *item, struct err *e)
 {
-    if (strncmp(item, "host=", 5) != 0)
-        return err_set(e, HP_EUSAGE,
-                       "--device %s: \"%s\" is not of a GPU; mem=BYTES and host=BYTES are", s->text,
-                       item);
-    return units_bytes_parse(item + 5, &s->host_bytes)
+    bool host = strncmp(item, "host=", 5) == 0, small = strncmp(item, "small=", 6) == 0;
+    if (!host && !small)
+        return err_set(
+            e, HP_EUSAGE,
+            "--device %s: \"%s\" is not of a GPU; mem=BYTES, host=BYTES and small=BYTES are",
+            s->text, item);
+    return units_bytes_parse(strchr(item, '=') + 1, host ? &s->host_bytes : &s->small_bytes)
                ? 0
                : err_set(e, HP_EUSAGE, "--device %s: %s is not a size such as " UNITS_BYTES_HELP,
                          s->text, item);
+}
+
+/* Small weights lie where the host has room for them. */
+static int host_check(const struct device_spec *s, struct err *e)
+{
+    return s->small_bytes == 0 || s->host_bytes
+               ? 0
+               : err_set(e, HP_EUSAGE,
+                         "--device %s: small= says what lies in the room of host=BYTES, which is "
+                         "not said",
+                         s->text);
 }
 
 static int item_read(struct division *w, int device, const char *item, struct err *e)
@@ -129,7 +142,7 @@ static int spec_read(struct division *w, int device, const char *text, struct er
         if (strncmp(text, "cpu", 3) != 0 || !strchr(":,", *after))
             return err_set(e, HP_EUSAGE,
                            "--device %s: is neither cpu[:CORES][,mem=BYTES][,threads=N] nor "
-                           "cuda:N[/share=1/V][,mem=BYTES][,host=BYTES]",
+                           "cuda:N[/share=1/V][,mem=BYTES][,host=BYTES[,small=BYTES]]",
                            text);
     }
     if (strlen(after) >= sizeof s->items || strstr(after, ",,") || strstr(after, ":,") ||
@@ -286,11 +299,13 @@ int discover_devices(const char *const *texts, int n, struct discover_share *sha
         w->owner[i] = CORE_FREE;
     int rc = 0;
     for (int d = 0; rc == 0 && d < n; d++)
-        rc = spec_read(w, d, texts[d], e);
+        if ((rc = spec_read(w, d, texts[d], e)) == 0)
+            rc = host_check(&w->specs[d], e);
     for (int d = 0; rc == 0 && d < n; d++)
         share->devices[d] =
             (struct discover_device){.memory_bytes = w->gpus[d].is ? w->specs[d].memory_bytes : 0,
-                                     .host_bytes = w->specs[d].host_bytes};
+                                     .host_bytes = w->specs[d].host_bytes,
+                                     .small_bytes = w->specs[d].small_bytes};
     rc = rc < 0 ? rc : gpu_specs_divide(w->gpus, texts, n, share->devices, e);
     rc = rc < 0 ? rc : gpu_specs_find(w->gpus, texts, n, share->devices, e);
     rc = rc < 0 ? rc : cores_divide(w, e);

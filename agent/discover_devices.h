@@ -7,7 +7,7 @@
 /* Divides a share among devices, each as `hp-agent --device` says it:
  *
  *     cpu[:CORES][,mem=BYTES][,threads=N]
- *     cuda:N[/share=1/V][,mem=BYTES][,host=BYTES]
+ *     cuda:N[/share=1/V][,mem=BYTES][,host=BYTES[,small=BYTES]]
  *
  * CORES is a list "0,2-3" or "any:K" (any K that no list names), all of the share's; without them a
  * device has what no other one names, and there is at most one such. No core is of two devices; one

@@ -23,6 +23,7 @@ static int executor_start(struct agent *a, unsigned i, struct executor_config *x
     x->device.ordinal = own.ordinal;
     x->device.part = own.part;
     x->device.host_bytes = own.host_bytes;
+    x->device.small_bytes = own.small_bytes;
     x->device.n_threads = own.n_threads;
     x->device.cores = share->cores + own.first_core;
     x->device.n_cores = own.n_cores;

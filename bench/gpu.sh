@@ -34,13 +34,16 @@ common=(agent/backend/tensor.c common/bytes.c common/plugin_object.c common/stat
     model/dtype/{blocks,dtype,half,pack_blocks,pack_superblocks,quantise,superblocks}.c)
 host=(agent/backend/cuda/*.c)
 reference=(agent/backend/{backend,plugin}.c agent/backend/plain/*.c common/env.c bench/gpu/none.c)
+sampler=(agent/engine/sampler{,_ask,_order,_select,_kernels,_avx2,_avx512}.c common/sampling.c)
 kernels=(agent/backend/cuda/*.cu)
-tests=(products operators attention experts groups fused steps streams)
+tests=(products operators attention experts groups fused steps streams sampling)
 cflags=(-std=c11 -D_GNU_SOURCE -O2 -fPIC -pthread -Wall -Wno-format-truncation -I. -Ibench/gpu "-DHP_VERSION=\"$(cat VERSION)\"")
 
 object() { echo "$out/$(echo "$1" | tr / _).o"; }
 compile() { # source
     case $1 in
+    *_avx2.c) "$CC" "${cflags[@]}" -mavx2 -mfma -mf16c -c "$1" -o "$(object "$1")" ;;
+    *_avx512.c) "$CC" "${cflags[@]}" -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -c "$1" -o "$(object "$1")" ;;
     *.c) "$CC" "${cflags[@]}" -c "$1" -o "$(object "$1")" ;;
     *.cc) "$CXX" -std=c++17 -O2 -g1 -fPIC -pthread -Itests/cuda_on_cpu -I. -c "$1" -o "$(object "$1")" ;;
     *.cu) if [ -n "$standin" ]; then
@@ -52,7 +55,7 @@ compile() { # source
 }
 objects() { for one in "$@"; do object "$one"; done; }
 
-sources=("${common[@]}" "${host[@]}" "${reference[@]}" "${kernels[@]}" bench/gpu/layers.c bench/gpu/measure.c)
+sources=("${common[@]}" "${host[@]}" "${reference[@]}" "${sampler[@]}" "${kernels[@]}" bench/gpu/layers.c bench/gpu/measure.c)
 for t in "${tests[@]}"; do sources+=("tests/unit/agent/backend/cuda_${t}_test.c"); done
 if [ -n "$standin" ]; then
     sources+=(tests/cuda_on_cpu/*.cc)
@@ -70,7 +73,7 @@ build() {
     export -f compile object
     printf '%s\n' "${sources[@]}" | xargs -P "$jobs" -I{} bash -c "$(declare -p cflags codes 2>/dev/null); compile {}" || fail "it does not compile"
     "${link[@]}" -o "$out/libhp-cuda.so" $(objects "${kernels[@]}" "${host[@]}" "${common[@]}") "${runtime[@]}" -lm -lpthread -ldl || fail "the plugin does not link"
-    shared=($(objects "${common[@]}" "${reference[@]}"))
+    shared=($(objects "${common[@]}" "${reference[@]}" "${sampler[@]}"))
     for t in "${tests[@]}"; do
         "$CC" -o "$out/cuda_${t}_test" "$(object "tests/unit/agent/backend/cuda_${t}_test.c")" "${shared[@]}" -lm -lpthread -ldl
     done

@@ -126,7 +126,8 @@ struct device_config {
     int n_cores;
     uint64_t memory_bytes; /* limit on weights and tensors; 0: none */
     uint64_t host_bytes;   /* of "cuda": of the host's memory, for tables of rows that the GPU reads
-                              where they lie */
+                              where they lie, */
+    uint64_t small_bytes;  /* and for all other weights of at most so many bytes */
     const char *kernels; /* of "cpu": "avx2", "avx_vnni", "avx512", "avx512_bf16" (most that may be
                             used); NULL: the best that the CPU has. "plain" is the backend of that
                             name, which also stands in on a CPU that has none of these */

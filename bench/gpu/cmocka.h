@@ -25,6 +25,7 @@ struct CMUnitTest {
 
 #define fail_msg(...) (printf(__VA_ARGS__), printf(": failed\n"), exit(1))
 #define assert_true(c) ((c) ? (void)0 : fail_msg("%s:%d: %s", __FILE__, __LINE__, #c))
+#define assert_false(c) assert_true(!(c))
 #define assert_non_null(p) assert_true((p) != NULL)
 #define assert_null(p) assert_true((p) == NULL)
 #define assert_int_equal(a, b) assert_true((long long)(a) == (long long)(b))

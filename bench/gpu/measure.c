@@ -13,7 +13,7 @@
 #include "bench/gpu/layers.h"
 
 static const struct llama_shape large = {4096, 11008, 32, 128, 32, 4, 2048, 64 * 192},
-                                small = {64, 96, 2, 32, 2, 2, 24, 256};
+                                small = {64, 96, 2, 32, 2, 2, 24, 8 * 64};
 
 /* Best of a few rounds after one that warms up. */
 enum { ROUNDS = 5 };

@@ -113,6 +113,7 @@ static int device_take(struct cuda_device *d, const struct device_config *c,
         return cuda_fail(rc, d, "opening it", e);
     d->limit_bytes = c->memory_bytes ? c->memory_bytes : d->facts.free_bytes / 10 * 9;
     d->host_limit_bytes = c->host_bytes;
+    d->small_bytes = c->small_bytes;
     return cuda_memory_open(d, e);
 }
 

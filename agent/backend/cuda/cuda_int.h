@@ -40,7 +40,7 @@ struct cuda_device {
     char title[CUDA_TITLE]; /* "cuda:0", "cuda:0/share=1/4" */
     char text[CUDA_TEXT];
     struct cuda_arena arena;
-    uint64_t limit_bytes, host_limit_bytes;
+    uint64_t limit_bytes, host_limit_bytes, small_bytes;
     atomic_ullong host_used_bytes; /* of the host's memory, that the GPU reads */
     atomic_ullong used_bytes;      /* in whole steps */
     bool has_blas;

@@ -276,9 +276,9 @@ template <int DTYPE> struct fragment_pieces {
                    piece_lead<DTYPE>(rows, h, piece);
     }
 
+    /* All lanes have read it: each has come to the last multiplication, which waits for all. */
     __device__ __forceinline__ void leave()
     {
-        __syncwarp();
         piece += TENSOR_WARPS;
         turn = turn + 1 < format::STAGES ? turn + 1 : 0;
     }

@@ -1,6 +1,6 @@
 /* Weights on a GPU: matrices and tables with the bytes of their format, vectors as float32. Tables
- * of rows, of which a batch reads few, may lie in the host's memory: kernels gather from there
- * (direct host access: DeepPlan, EuroSys 2023, section 3.1). */
+ * of rows, of which a batch reads few, may lie in the host's memory, and so may small weights:
+ * kernels read them there (direct host access: DeepPlan, EuroSys 2023, section 3.1). */
 #include <stdlib.h>
 #include <string.h>
 
@@ -38,14 +38,15 @@ static uint64_t kept_bytes(const struct weight *w, enum weight_use use)
 
 static bool goes_to_host(const struct cuda_device *d, const struct weight *w, enum weight_use use)
 {
-    return use == WEIGHT_ROWS && kept_bytes(w, use) <= cuda_host_free(d);
+    uint64_t bytes = kept_bytes(w, use);
+    return (use == WEIGHT_ROWS || bytes <= d->small_bytes) && bytes <= cuda_host_free(d);
 }
 
 uint64_t cuda_weight_resident_bytes(const struct device *d, const struct weight *w,
                                     enum weight_use use, bool f32)
 {
-    (void)f32;
-    return goes_to_host((const struct cuda_device *)d, w, use)
+    (void)f32; /* small ones may find the host's room taken: they are counted */
+    return use == WEIGHT_ROWS && goes_to_host((const struct cuda_device *)d, w, use)
                ? 0
                : cuda_steps_bytes(kept_bytes(w, use));
 }

@@ -106,6 +106,8 @@ TEST(what_makes_no_sense_is_refused_by_the_name_of_its_device)
         {{"cuda:0/"}, "a share of a GPU is"},
         {{"cuda:0/share=1/4,threads=2"}, "\"threads=2\" is not of a GPU"},
         {{"cuda:0,host=much"}, "host=much is not a size"},
+        {{"cuda:0,host=1G,small=few"}, "small=few is not a size"},
+        {{"cuda:0,small=1M"}, "small= says what lies in the room of host=BYTES"},
         {{"cpu,host=1G"}, "\"host=1G\" is neither"},
         {{"cuda:0", "cuda:0"}, "cuda:0 is named twice"},
         {{"cuda:0/share=1/2", "cuda:0"}, "cuda:0 is named twice"},

@@ -263,15 +263,19 @@ TEST(work_of_a_stream_is_done_before_its_memory_goes)
     device_close(&d);
 }
 
-/* What a stage with that much of the host's memory for tables says of a prompt, and needs of the
- * GPU. */
-static uint64_t stage_says(struct model *m, uint64_t host_bytes, float *logits)
+/* What a stage with that much of the host's memory for tables, and small weights, says of a prompt
+ * and of a token after it, and needs of the GPU; `left`: of the GPU's memory, beside it. */
+static uint64_t stage_says(struct model *m, uint64_t host_bytes, uint64_t small_bytes,
+                           float *logits, uint64_t *left)
 {
-    static const uint32_t prompt[] = {1, 40, 52};
+    static const uint32_t prompt[] = {1, 40, 52, 7};
     const struct device_config config = {.backend = "cuda",
                                          .of = plugin_open()->backend,
                                          .memory_bytes = 64 << 20,
-                                         .host_bytes = host_bytes};
+                                         .host_bytes = host_bytes,
+                                         .small_bytes = small_bytes};
+    const struct batch_run next = {
+        .sequence = 1, .first_position = 3, .n_tokens = 1, .n_logits = 1};
     const struct batch_run run = {.sequence = 1, .n_tokens = 3, .n_logits = 1};
     struct device *d;
     struct stage *s = NULL;
@@ -287,8 +291,10 @@ static uint64_t stage_says(struct model *m, uint64_t host_bytes, float *logits)
     struct section_need need, again;
     assert_int_equal(stage_footprint(&c, &need, &e), 0);
     if (stage_load(&c, &s, &e) < 0 || stage_sequence_open(s, 1, 64, &e) < 0 ||
-        stage_run(s, &run, 1, prompt, logits, &e) < 0)
+        stage_run(s, &run, 1, prompt, logits, &e) < 0 ||
+        stage_run(s, &next, 1, prompt + 3, logits, &e) < 0)
         fail_msg("%s", e.text);
+    *left = d->backend->memory_free(d);
     stage_unload(&s);
     assert_int_equal(stage_footprint(&c, &again, &e), 0); /* what was given back is there */
     assert_int_equal(again.weight_bytes, need.weight_bytes);
@@ -309,11 +315,35 @@ TEST(tables_of_embeddings_are_read_where_the_host_has_them)
         if (g->ops[i].kind == OP_EMBED)
             table = g->ops[i].weights[0];
     float *on_gpu = calloc(width, sizeof *on_gpu), *on_host = calloc(width, sizeof *on_host);
-    uint64_t all = stage_says(m, 0, on_gpu), bytes = (table->bytes + 255) / 256 * 256;
-    assert_int_equal(stage_says(m, bytes, on_host), all - bytes);
+    uint64_t left, all = stage_says(m, 0, 0, on_gpu, &left),
+                   bytes = (table->bytes + 255) / 256 * 256;
+    assert_int_equal(stage_says(m, bytes, 0, on_host, &left), all - bytes);
     assert_memory_equal(on_gpu, on_host, width * sizeof *on_gpu);
-    assert_int_equal(stage_says(m, table->bytes - 16, on_host), all); /* it is too large */
+    assert_int_equal(stage_says(m, table->bytes - 16, 0, on_host, &left), all); /* too large */
     assert_memory_equal(on_gpu, on_host, width * sizeof *on_gpu);
+    free(on_gpu), free(on_host);
+    model_close(&m);
+}
+
+/* Norms, and then products, too; where the room ends, the others are the GPU's. */
+TEST(small_weights_are_read_where_the_host_has_them)
+{
+    struct model *m;
+    struct err e = {0};
+    if (model_open("examples/demo-model/demo-q8_0.gguf", &m, &e) < 0)
+        fail_msg("%s", e.text);
+    size_t width = graph_head_width(model_graph(m));
+    float *on_gpu = calloc(width, sizeof *on_gpu), *on_host = calloc(width, sizeof *on_host);
+    const uint64_t vector = 4096, any = UINT64_MAX, room = 32 << 20;
+    uint64_t none, norms, most, some;
+    stage_says(m, 0, 0, on_gpu, &none);
+    stage_says(m, room, vector, on_host, &norms);
+    assert_memory_equal(on_gpu, on_host, width * sizeof *on_gpu);
+    stage_says(m, room, any, on_host, &most);
+    assert_memory_equal(on_gpu, on_host, width * sizeof *on_gpu);
+    stage_says(m, 200 << 10, any, on_host, &some);
+    assert_memory_equal(on_gpu, on_host, width * sizeof *on_gpu);
+    assert_true(none < norms && norms < most && none < some && some < most);
     free(on_gpu), free(on_host);
     model_close(&m);
 }
@@ -687,6 +717,7 @@ int main(void)
         cmocka_unit_test(memory_is_given_out_in_parts_that_have_nothing_in_common),
         cmocka_unit_test(work_of_a_stream_is_done_before_its_memory_goes),
         cmocka_unit_test(tables_of_embeddings_are_read_where_the_host_has_them),
+        cmocka_unit_test(small_weights_are_read_where_the_host_has_them),
         cmocka_unit_test(what_a_stage_needs_is_known_before_it_is_loaded),
         cmocka_unit_test(a_box_without_a_driver_or_such_a_gpu_is_told_so),
         cmocka_unit_test(a_gpu_that_falls_off_the_bus_is_an_error_at_every_call),
