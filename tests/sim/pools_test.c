@@ -17,6 +17,7 @@ struct call {
     struct ndarray in;
     uint64_t sent_ns, ended_ns;
     int ends, code; /* of callbacks: one; 0: answered */
+    bool refused;   /* before it was taken */
 };
 
 struct load {
@@ -123,6 +124,7 @@ static void call_send(struct load *l)
         .model = "net", .inputs = &c->in, .ctx = c, .answered = on_answered, .failed = on_failed};
     uint32_t again_s = 0;
     int rc = l->requests.infer(l->requests.ctx, &call, &id, &again_s, &e);
+    c->refused = rc < 0;
     if (rc < 0)
         call_ended(c, rc);
     sim_core_run(&l->sim);
@@ -206,11 +208,71 @@ TEST(an_agent_dies_under_load_and_the_plan_follows)
     }
 }
 
+/* Of the calls that were sent at least `apart_ns` before or after a moment, the part that was
+ * answered in time; what was taken and then failed is lost. */
+static double attainment_of(const struct load *l, uint64_t moment_ns, uint64_t apart_ns,
+                            uint64_t slo_ns, int *lost)
+{
+    int n = 0, good = 0;
+    *lost = 0;
+    for (int i = 0; i < l->n; i++) {
+        const struct call *c = &l->calls[i];
+        uint64_t apart =
+            c->sent_ns > moment_ns ? c->sent_ns - moment_ns : moment_ns - c->sent_ns;
+        assert_int_equal(c->ends, 1);
+        *lost += c->code < 0 && !c->refused;
+        if (apart < apart_ns)
+            continue;
+        n++;
+        good += c->code == 0 && c->ended_ns - c->sent_ns <= slo_ns;
+    }
+    return (double)good / n;
+}
+
+/* Another agent comes in mid-run, and the next plan has it. */
+TEST(a_plan_that_takes_over_under_load_loses_nothing_and_attainment_stays)
+{
+    const uint64_t slo_ns = 50 * msec;
+    int n = 0;
+    double least = 1, sum = 0;
+    for (uint64_t seed = 0; seed < 6; seed++) {
+        struct load *l = calloc(1, sizeof *l);
+        int lost;
+        uint64_t moment = 0;
+        load_open(l, 4300 + seed, 3, 0.05);
+        sim_agent_kill(&l->sim, 2);
+        sim_run_ms(&l->sim, 8000);
+        int before = plan_shares(&l->sim);
+        calls_come(l, 300, 1000);
+        sim_agent_start(&l->sim, 2);
+        for (int i = 0; i < 80 && !moment; i++) {
+            calls_come(l, 300, 100);
+            if (plan_shares(&l->sim) > before)
+                moment = l->sim.clock.now_ns;
+        }
+        assert_true(moment > 0);
+        calls_come(l, 300, 1500);
+        sim_run_ms(&l->sim, 1000);
+        double all = attainment_of(l, moment, 0, slo_ns, &lost);
+        double apart = attainment_of(l, moment, 100 * msec + slo_ns, slo_ns, &lost);
+        if (lost || apart < 0.99 || all < 0.98)
+            fail_msg("seed %d: %d lost; %.2f %% in time, %.2f %% beside the change", (int)seed, lost,
+                     100 * all, 100 * apart);
+        least = apart < least ? apart : least;
+        sum += all;
+        n++;
+        load_close(l);
+    }
+    print_message("attainment over a change of plans: %.2f %% in all, %.2f %% beside it at least\n",
+                  100 * sum / n, 100 * least);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nothing_that_is_admitted_is_late_at_any_load),
         cmocka_unit_test(an_agent_dies_under_load_and_the_plan_follows),
+        cmocka_unit_test(a_plan_that_takes_over_under_load_loses_nothing_and_attainment_stays),
     };
     return cmocka_run_group_tests_name("pools", tests, NULL, NULL);
 }
