@@ -1,20 +1,24 @@
 #!/usr/bin/env python3
 """Pools that serve: what a request costs the coordinator, and a cluster of the paper's kinds beside the simulator.
 
-    bench/served_pools.py [overhead|cluster ...] [--rates 500,1000,2000,5000] [--seconds 10] [--stretch 1] [--profiles convnext,...] [--repeat 3]
+    bench/served_pools.py [overhead|cluster|migration ...] [--rates 500,1000,2000,5000] [--seconds 10] [--stretch 1] [--profiles convnext,...] [--repeat 3]
 
 overhead: infer requests of small tensors (64 bytes as binary data) through one coordinator, all threads of which are held on one core, to one paced agent, at
 rising rates: processor time of the coordinator and of `hpctl load` for each request (JSON of requests, answers and their times in it), and how many were in time.
 cluster: the paper's 25 L4 and 75 P4 at a tenth of the size (3 and 7), each a paced agent on loopback that takes what the profile says (PPipe, USENIX ATC 2025;
 the shared data), a toy network with as many blocks standing in for each of --profiles (several: models of one of the paper's workloads, by their weights). Our plan, NP (whole models on one kind) and DART-r (chains of two devices) are served one
 after the other by the same arrivals that the simulator gets, at the load at which the simulator says 99 %, three points below and above it, and at five
-times our plan's. --stretch N takes N times as long for everything (deadlines too), for machines whose own pauses are as long as the paper's deadlines."""
+times our plan's.
+migration: two paced agents at 30 % of what is planned, and the same while three other plans take over; what was lost, and what of all was in time.
+--stretch N takes N times as long for everything (deadlines too), for machines whose own pauses are as long as the paper's deadlines."""
 import argparse
 import json
 import os
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
 sys.path[:0] = [os.path.join(ROOT, "tests"), os.path.join(ROOT, "tests", "proc")]
@@ -203,6 +207,31 @@ def cluster(o):
             print(f"plan / {name}: {ratios[0]:.3f} simulated, {ratios[1]:.3f} served ({100 * (ratios[1] / ratios[0] - 1):+.1f} %)")
 
 
+# ---- a plan that takes over ----
+
+def migration(o):
+    """The same load with and without other plans that take over meanwhile."""
+    with tempfile.TemporaryDirectory(prefix="hp-bench-") as folder:
+        table = {"share": [1], "batch": [1, 2, 4], "seconds": [[0.01 * o.stretch, 0.012 * o.stretch, 0.016 * o.stretch]]}
+        profile = write(os.path.join(folder, "p.json"), {"format": "hp-profile/1", "model": "toy", "layers": [{"name": "b0", "class": "b0", "output_bytes": 64}],
+                                                         "latency": {"X": {"b0": table}}})
+        cluster = write(os.path.join(folder, "c.json"), {"format": "hp-cluster/1", "nodes": [node(f"x{i}", "X", 1e10) for i in range(2)]})
+        network = chain(os.path.join(folder, "toy.onnx"), 1, 16)
+        workloads = [write(os.path.join(folder, f"w{i}.json"), {"format": "hp-workload/1", "slo_margin": margin, "models": [
+            {"name": "net", "model": network, "profile": profile, "weight": 1, "slo_s": 0.1 * o.stretch}]}) for i, margin in enumerate((0.4, 0.5))]
+        with Cluster(agents=2, cores=1, pace=cluster, profile=profile) as c:
+            rate = 0.3 * c.hpctl("apply", "-f", workloads[0])["models"][0]["planned_per_s"]
+            load(c, "--rate", rate, "--seconds", 2)
+            for changes in (0, 3) * o.repeat:
+                plans = c.hpctl("pools")["current"]["number"]
+                changer = threading.Timer(0.2 * o.seconds, lambda n=changes: [(c.hpctl("apply", "-f", workloads[(i + 1) % 2]), time.sleep(0.15 * o.seconds)) for i in range(n)])
+                changer.start()
+                r = load(c, "--rate", rate, "--seconds", o.seconds)
+                changer.join()
+                print(f"{changes} changes (plan {plans} to {c.hpctl('pools')['current']['number']}): {r['requests']} requests, {100 * r['attainment']:.2f} % in time, {r['refused']} refused, "
+                      f"{r['requests'] - r['done'] - r['refused']} lost, {r['done'] - r['in_time_at_coordinator']} admitted and late ({machine_busy()})", flush=True)
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("parts", nargs="*", default=["overhead", "cluster"])
@@ -213,7 +242,7 @@ def main():
     parser.add_argument("--repeat", type=int, default=3)
     o = parser.parse_args()
     for part in o.parts:
-        {"overhead": overhead, "cluster": cluster}[part](o)
+        {"overhead": overhead, "cluster": cluster, "migration": migration}[part](o)
 
 
 if __name__ == "__main__":

@@ -217,8 +217,7 @@ static double attainment_of(const struct load *l, uint64_t moment_ns, uint64_t a
     *lost = 0;
     for (int i = 0; i < l->n; i++) {
         const struct call *c = &l->calls[i];
-        uint64_t apart =
-            c->sent_ns > moment_ns ? c->sent_ns - moment_ns : moment_ns - c->sent_ns;
+        uint64_t apart = c->sent_ns > moment_ns ? c->sent_ns - moment_ns : moment_ns - c->sent_ns;
         assert_int_equal(c->ends, 1);
         *lost += c->code < 0 && !c->refused;
         if (apart < apart_ns)
@@ -256,8 +255,8 @@ TEST(a_plan_that_takes_over_under_load_loses_nothing_and_attainment_stays)
         double all = attainment_of(l, moment, 0, slo_ns, &lost);
         double apart = attainment_of(l, moment, 100 * msec + slo_ns, slo_ns, &lost);
         if (lost || apart < 0.99 || all < 0.98)
-            fail_msg("seed %d: %d lost; %.2f %% in time, %.2f %% beside the change", (int)seed, lost,
-                     100 * all, 100 * apart);
+            fail_msg("seed %d: %d lost; %.2f %% in time, %.2f %% beside the change", (int)seed,
+                     lost, 100 * all, 100 * apart);
         least = apart < least ? apart : least;
         sum += all;
         n++;
