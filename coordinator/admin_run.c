@@ -12,6 +12,10 @@ static int run_ids(struct coord *c, struct question *q, uint64_t tokens, uint64_
 {
     struct deployment *d;
     int rc = admin_deployment(c, q, "deployment", &d, e);
+    if (rc == 0 && d->spec.copy_of[0])
+        rc = err_set(e, HP_EINVAL,
+                     "\"%s\" keeps copies for \"%s\" and computes nothing: ask that one", d->name,
+                     d->spec.copy_of);
     if (rc < 0)
         return rc;
     const json_t *list = json_object_get(q->arguments, "ids");

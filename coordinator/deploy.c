@@ -8,6 +8,7 @@
 #include "coordinator/deployment_options.h"
 #include "coordinator/describe.h"
 #include "coordinator/effects.h"
+#include "coordinator/keeper_plans.h"
 #include "coordinator/lifecycle.h"
 #include "coordinator/model_slots.h"
 #include "coordinator/placement.h"
@@ -222,9 +223,14 @@ static int readers_check(struct coord *c, const char *name, const char *agents, 
     return 0;
 }
 
-static int keeper_check(struct coord *c, const struct deployment_spec *s, struct err *e)
+static int keeper_check(struct coord *c, const char *name, const struct deployment_spec *s,
+                        struct err *e)
 {
     const char *to = s->replicate_to;
+    if (to[0] && strlen(name) + KEEPER_PLAN_ENDING >= DEPLOYMENT_NAME)
+        return err_set(e, HP_EINVAL,
+                       "with --replicate-to the name of a deployment has at most %d characters",
+                       DEPLOYMENT_NAME - 1 - KEEPER_PLAN_ENDING);
     if (!to[0] || strcmp(to, "auto") == 0 || placement_device_named(c, to).agent)
         return 0;
     placement_name_unknown(to, strchr(to, '/') != NULL, e);
@@ -255,7 +261,7 @@ int deploy_start(struct coord *c, uint64_t peer, uint64_t ask, const char *name,
     struct deployment *d = deployment_find(c, name);
     if (!d || !json_equal(d->spec.options, spec.options))
         rc = readers_check(c, name, spec.prefill, e);
-    rc = rc < 0 ? rc : keeper_check(c, &spec, e);
+    rc = rc < 0 ? rc : keeper_check(c, name, &spec, e);
     rc = rc < 0 ? rc : model_slot_use(c, manifest, &model, e);
     if (rc == 0)
         rc = d ? deploy_again(c, d, model, peer, ask, &spec, e)

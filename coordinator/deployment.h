@@ -48,6 +48,7 @@ enum {
     DEPLOYMENT_SETTLE_MS =
         2000, /* how old an order must be before a heartbeat that does not show it counts */
     DEPLOYMENT_RETRY_MS = 5000,   /* after a failure; doubles four times, to 80 s */
+    DEPLOYMENT_ROOM_MS = 1000,    /* after one for want of memory that copies have taken */
     DEPLOYMENT_AGENTS_MS = 3000,  /* after a start, in which its agents come back */
     DEPLOYMENT_UPLOAD_MS = 15000, /* without progress: the upload is asked for again */
     DEPLOYMENT_PROGRESS_MS = 100, /* between two progress answers */

@@ -9,16 +9,24 @@
 
 #include "coordinator/deployment.h"
 
+enum { KEEPER_PLAN_ENDING = sizeof "/copy" - 1 }; /* of its name */
+
 /* Makes it where a deployment that serves wants one. */
 void keeper_plan_step(struct coord *c, struct deployment *d);
-/* Whether the one that it keeps for is there and still asks for it as it is. */
+/* Whether the one that it keeps for is there and still asks for it as it is, and it lies where it
+ * should: not on an agent that has come to run stages of the deployment while there is another
+ * one with room, and never on one that runs them all. */
 bool keeper_plan_wanted(struct coord *c, const struct deployment *k);
-/* Where it goes: the agent that was named, or the available one with most room, one that has no
- * stage of the deployment before one that has. HP_EINFEASIBLE: there is none; HP_ENOMEM. */
+/* Where it goes: the agent that was named, or the available one with most room for copies, of those
+ * that have room at all one that has no stage of the deployment before one that has, where it has
+ * just failed only if there is no other, and none where a stage is on its way. HP_EINFEASIBLE:
+ * there is none; HP_ENOMEM. */
 int keeper_plan_place(struct coord *c, struct deployment *k, struct stage_layout **out,
                       struct err *e);
 /* Whether it lies where one of these stages is to be, and there is no room for both. */
 bool keeper_plan_yields(const struct coord *c, const struct deployment *k,
                         const struct deployment *to);
+/* Whether it lies on an agent of one of these stages. */
+bool keeper_plan_is_beside(const struct deployment *k, const struct deployment *to);
 
 #endif

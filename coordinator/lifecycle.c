@@ -67,17 +67,23 @@ static void queue_pass_on(struct coord *c, struct deployment *d, struct deployme
     successor_queue_take(c, d, heir);
 }
 
-/* Copies take no room that a stage needs. `all`: it is not known which do. */
-static void keepers_yield(struct coord *c, const struct deployment *to, bool all)
+/* Copies take no room that a stage needs. `beside`: all that share an agent with its stages, since
+ * one of these found less memory than was planned with. True: some have gone. */
+static bool keepers_yield(struct coord *c, const struct deployment *to, bool beside)
 {
+    bool gone = false;
     struct err why = {0};
     err_set(&why, HP_ECANCELED, "its room is needed for stages of \"%s\"", to->name);
-    for (size_t i = 0; i < c->n_deployments; i++) {
+    for (size_t i = 0; !to->spec.copy_of[0] && i < c->n_deployments; i++) {
         struct deployment *k = c->deployments[i];
-        if (k->spec.copy_of[0] && k->state < DEPLOYMENT_STOPPING &&
-            (all || keeper_plan_yields(c, k, to)))
-            deployment_stop(c, k, &why);
+        if (!k->spec.copy_of[0] || k->state >= DEPLOYMENT_STOPPING ||
+            !(beside ? keeper_plan_is_beside(k, to) : keeper_plan_yields(c, k, to)))
+            continue;
+        log_info("coordinator", "keeper_yields", "deployment=%s to=%s", k->name, to->name);
+        deployment_stop(c, k, &why);
+        gone = true;
     }
+    return gone;
 }
 
 /* What runs here, or waits to, goes on where the heir is, or will be. */
@@ -131,12 +137,24 @@ void lifecycle_break(struct coord *c, struct deployment *d, const struct err *wh
     place_break(c, d, why, false);
 }
 
+/* Its stages are tried once more, with the room that copies have just given back. */
+static void place_try_again(struct coord *c, struct deployment *d)
+{
+    d->failures++;
+    stage_uploads_end(c, d);
+    lifecycle_move(c, d, DEPLOYMENT_BROKEN);
+    d->until_ns = coord_now(c) + coord_ms(DEPLOYMENT_ROOM_MS);
+}
+
 static void lifecycle_fail(struct coord *c, struct deployment *d, const struct err *why)
 {
     d->why = *why;
-    d->keeps = d->returns = false;
-    if (why->code == HP_ENOMEM && !d->spec.copy_of[0])
-        keepers_yield(c, d, true);
+    d->keeps = false;
+    if (why->code == HP_ENOMEM && keepers_yield(c, d, true) && !d->failures) {
+        place_try_again(c, d);
+        return;
+    }
+    d->returns = false;
     if (d->spec.succeeds[0]) {
         deployment_stop(c, d, why);
         return;
@@ -250,13 +268,15 @@ static int keeper_place(struct coord *c, struct deployment *k, struct err *e)
 static int layout_choose(struct coord *c, struct deployment *d, struct err *e)
 {
     int rc;
+    if (d->spec.copy_of[0]) /* it has nothing that would have to move */
+        return keeper_place(c, d, e);
     struct stage_layout *layout = deployment_layout(d);
     if (layout_good(c, d, d->served))
         rc = layout_take(c, d, d->served, e);
     else if (layout_good(c, d, layout)) /* the same stages, none of which has been told anything */
         rc = layout_take(c, d, layout, e);
     else
-        rc = d->spec.copy_of[0] ? keeper_place(c, d, e) : layout_plan(c, d, e);
+        rc = layout_plan(c, d, e);
     stage_layout_release(&layout);
     return rc;
 }

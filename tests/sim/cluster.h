@@ -98,9 +98,10 @@ struct sim {
     const char *speculate;    /* option of the deployments; NULL: none */
     uint64_t replicate_kv;    /* option of "toy"; 0: none */
     const char *replicate_to; /* the same; NULL: not given */
-    double alike;       /* chance that a prompt begins as another request's prompt and answer did */
-    uint32_t window;    /* of all layers of what is deployed; 0: none */
-    size_t most_spills; /* chains that an agent spills; 0: none */
+    int tight;       /* 1 + agent: its stages find memory only where it keeps no copies; 0: none */
+    double alike;    /* chance that a prompt begins as another request's prompt and answer did */
+    uint32_t window; /* of all layers of what is deployed; 0: none */
+    size_t most_spills;          /* chains that an agent spills; 0: none */
     uint64_t spilled, unspilled; /* chains, by stages; read back */
     double spill_lie;            /* chance that a stage tells of a chain that it does not have */
     double spill_flip;           /* chance that what is read back is not what was written */

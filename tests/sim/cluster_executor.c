@@ -330,9 +330,20 @@ static void executor_run(struct sim *s, struct sim_agent *a, const struct sim_or
     free(logits);
 }
 
+/* What copies have taken of it is all that is lacking. */
+static int executor_room(const struct sim *s, const struct sim_agent *a, const struct sim_stage *st,
+                         struct err *e)
+{
+    bool lacks = false;
+    for (size_t i = 0; s->tight == 1 + a->index && st && !st->keeps && i < a->n_stages; i++)
+        lacks = lacks || a->stages[i].keeps;
+    return lacks ? err_set(e, HP_ENOMEM, "no memory for its weights") : 0;
+}
+
 static void executor_load(struct sim *s, struct sim_agent *a, const struct sim_order *o)
 {
     struct agent_event ev = {.kind = AGENT_EVENT_LOADED};
+    struct err e = {0};
     const struct sim_stage *st = stage_of(a, o->slot);
     uint32_t first = st ? (uint32_t)st->first : 0, n = st ? (uint32_t)(st->end - st->first) : 0;
     ev.u.progress =
@@ -341,6 +352,8 @@ static void executor_load(struct sim *s, struct sim_agent *a, const struct sim_o
                                 .width_in = TOY_WIDTH,
                                 .width_out = TOY_WIDTH,
                                 .vocabulary = TOY_VOCABULARY,
+                                .status = executor_room(s, a, st, &e),
+                                .error = &e,
                                 .kv = {.n_groups = 1, .groups = {{first, n, s->window, 8, false}}}};
     sim_agent_event(s, a, &ev);
 }

@@ -2,6 +2,7 @@
  * whose agent is lost goes on from its copy, and whatever breaks while one is made or fetched, each
  * request has the tokens of an undisturbed run. */
 #include <stdio.h>
+#include <string.h>
 
 #include "coordinator/deployment.h"
 #include "coordinator/member.h"
@@ -202,6 +203,144 @@ TEST(a_keeper_that_dies_is_found_another_place_and_ends_with_what_it_keeps_for)
     sim_close(&s);
 }
 
+/* The same, with a keeper on the agents of the stages, as nobody else is there. */
+static void begin_crowded(struct sim *s, uint64_t seed)
+{
+    sim_open(s, seed, 4);
+    sim_agent_kill(s, 2);
+    sim_agent_kill(s, 3);
+    s->replicate_kv = 64;
+    s->replicate_to = "auto";
+    s->as_profiled = true;
+    deploy(s, "a0,a1");
+    assert_true(sim_run_until(s, keeper_serves, 30000));
+    assert_true(keeper_agent(s)[1] <= '1');
+}
+
+static bool keeper_is_apart(struct sim *s)
+{
+    return keeper_serves(s) && keeper_agent(s)[1] >= '2';
+}
+
+TEST(a_keeper_beside_a_stage_goes_to_an_agent_that_comes_even_under_load)
+{
+    for (int busy = 0; busy < 2; busy++) {
+        struct sim s;
+        begin_crowded(&s, 1060 + (uint64_t)busy);
+        sim_run_ms(&s, 10000);
+        assert_true(!keeper_is_apart(&s));
+        struct sim_client *c = busy ? stream(&s, 20) : NULL;
+        sim_agent_start(&s, 2);
+        sim_run_ms(&s, 1000);
+        assert_true(keeper_serves(&s) && !keeper_is_apart(&s)); /* it may be gone in a moment */
+        for (int i = 0; c && i < 40; i++) {
+            c = c->open ? c : request(&s, 100, 60);
+            sim_run_ms(&s, 500);
+        }
+        assert_true(sim_run_until(&s, keeper_is_apart, 20000));
+        uint64_t id = deployment_find(s.core, "toy/copy")->id;
+        all_finished(&s, 30000);
+        sim_agent_start(&s, 3); /* no better than where it is */
+        sim_run_ms(&s, 60000);
+        assert_int_equal(deployment_find(s.core, "toy/copy")->id, id);
+        serves_and_is_clean(&s, 1000);
+        sim_close(&s);
+    }
+}
+
+static void memory_set(struct sim *s, const char *agent, double bytes)
+{
+    member_find(s->core, agent)->node->cluster.devices[0].memory_bytes = bytes;
+}
+
+TEST(a_keeper_is_made_where_there_is_room_even_beside_a_stage)
+{
+    struct sim s;
+    sim_open(&s, 1065, 4);
+    s.replicate_kv = 64;
+    s.replicate_to = "auto";
+    s.as_profiled = true;
+    sim_run_ms(&s, 2000);
+    memory_set(&s, "a2", 100);
+    memory_set(&s, "a3", 100);
+    deploy(&s, "a0,a1");
+    assert_true(sim_run_until(&s, keeper_serves, 30000));
+    assert_true(!keeper_is_apart(&s));
+    stream(&s, 20);
+    assert_true(sim_run_until(&s, one_is_copied, 30000));
+    all_finished(&s, 30000);
+    serves_and_is_clean(&s, 1000);
+    sim_close(&s);
+}
+
+/* Plans do not know of it: its first stage fails, and not the one that asked for it. */
+TEST(a_stage_that_finds_no_memory_beside_copies_gets_theirs_and_other_keepers_stay)
+{
+    struct sim s;
+    begin_kept(&s, 1066, "auto");
+    int first = keeper_agent(&s)[1] - '0', other = 5 - first;
+    struct deployment *k = deployment_find(s.core, "toy/copy");
+    uint64_t id = k->id;
+    s.tight = 1 + other;
+    char name[] = {'a', (char)('0' + other), 0};
+    sim_deploy_as(&s, "second", name);
+    assert_true(sim_run_until(&s, both_serve, 30000));
+    assert_int_equal(deployment_find(s.core, "toy/copy")->id, id); /* elsewhere */
+    assert_int_equal(sim_ask_wait(&s, "undeploy", json_pack("{s:s}", "name", "second"), NULL), 0);
+    s.tight = 1 + first;
+    name[1] = (char)('0' + first);
+    sim_deploy_as(&s, "second", name);
+    assert_true(sim_run_until(&s, both_serve, 30000));
+    assert_null(deployment_of_id(s.core, id));
+    serves_and_is_clean(&s, 1000);
+    sim_close(&s);
+}
+
+TEST(what_keeps_copies_is_asked_for_nothing_else)
+{
+    static const char *const verbs[] = {"logits", "greedy", "prefill"};
+    struct sim s;
+    begin_kept(&s, 1067, "a3");
+    for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++) {
+        json_t *q =
+            json_pack("{s:s, s:[i,i], s:i}", "deployment", "toy/copy", "ids", 3, 4, "tokens", 1);
+        assert_int_equal(sim_ask_wait(&s, verbs[i], q, NULL), HP_EINVAL);
+        assert_non_null(strstr(s.answer_error.text, "computes nothing"));
+    }
+    sim_close(&s);
+}
+
+TEST(a_name_that_leaves_its_keeper_none_is_refused)
+{
+    static const char name[] = "a234567890b234567890c234567890d234567890e234567890f23456789";
+    struct sim s;
+    struct buffer manifest = {0};
+    sim_open(&s, 1069, 4);
+    sim_run_ms(&s, 2000);
+    toy_manifest("toy", &manifest);
+    for (int longer = 0; longer < 2; longer++) {
+        json_t *q = json_pack("{s:s, s:{s:i, s:s}}", "name", name + 1 - longer, "options",
+                              "replicate_kv", 64, "replicate_to", "auto");
+        assert_int_equal(sim_ask_wait(&s, "deploy", q, &manifest), longer ? HP_EINVAL : 0);
+    }
+    assert_non_null(strstr(s.answer_error.text, "at most 58 characters"));
+    buffer_free(&manifest);
+    sim_close(&s);
+}
+
+TEST(a_model_with_windows_has_no_keeper_that_could_keep_nothing)
+{
+    struct sim s;
+    sim_open(&s, 1068, 4);
+    s.window = 16;
+    s.replicate_kv = 64;
+    s.replicate_to = "auto";
+    deploy(&s, "a0,a1");
+    sim_run_ms(&s, 20000);
+    assert_null(deployment_find(s.core, "toy/copy"));
+    sim_close(&s);
+}
+
 struct storm {
     uint64_t copied, used;
 };
@@ -342,6 +481,13 @@ int main(void)
         cmocka_unit_test(a_keeper_that_dies_is_found_another_place_and_ends_with_what_it_keeps_for),
         cmocka_unit_test(a_keeper_keeps_nobody_from_draining_its_agent),
         cmocka_unit_test(a_keeper_gives_way_to_a_stage_that_needs_its_room),
+        cmocka_unit_test(a_keeper_beside_a_stage_goes_to_an_agent_that_comes_even_under_load),
+        cmocka_unit_test(a_keeper_is_made_where_there_is_room_even_beside_a_stage),
+        cmocka_unit_test(
+            a_stage_that_finds_no_memory_beside_copies_gets_theirs_and_other_keepers_stay),
+        cmocka_unit_test(what_keeps_copies_is_asked_for_nothing_else),
+        cmocka_unit_test(a_name_that_leaves_its_keeper_none_is_refused),
+        cmocka_unit_test(a_model_with_windows_has_no_keeper_that_could_keep_nothing),
         cmocka_unit_test(whoever_dies_a_keeper_without_weights_costs_no_token),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,127 @@
+"""An agent without weights keeps copies of long sequences: whatever becomes of it, of what it keeps them for or of the coordinator, clients see their answers, and nothing stays where it is of no use."""
+import os
+import resource
+import signal
+import threading
+import time
+
+from cluster import SCALE, Cluster, DEMO
+from tap import main, test
+
+BODY = {"model": "demo", "prompt": "It was a dark and stormy night. " * 60, "temperature": 1.0, "seed": 7, "ignore_eos": True, "max_tokens": 900}
+
+
+class Reader(threading.Thread):
+    """One answer: its text, when its tokens came, and what went wrong. With a key it asks again until it has all of it."""
+
+    def __init__(self, c, body, key=None):
+        super().__init__()
+        self.c, self.body, self.key, self.text, self.at, self.failure = c, body, key, None, [], None
+        self.start()
+
+    def run(self):
+        try:
+            self.text = self.asked() if self.key else self.read()
+        except Exception as e:  # told by whoever joins it
+            self.failure = e
+
+    def asked(self):
+        for _ in range(100):
+            try:
+                status, answer = self.c.request("POST", "/v1/completions", self.body, {"Content-Type": "application/json", "Idempotency-Key": self.key})
+                if status == 200:
+                    return answer["choices"][0]["text"]
+            except OSError:  # its coordinator is gone
+                pass
+            time.sleep(0.3)
+
+    def read(self):
+        stream, text = self.c.stream("/v1/completions", self.body), ""
+        for event in stream.events():
+            assert event is None or "error" not in event, event
+            if event and event.get("choices"):
+                text += event["choices"][0]["text"]
+                self.at.append(time.monotonic())
+        stream.close()
+        return text
+
+    def pause(self):
+        return max((b - a for a, b in zip(self.at, self.at[1:])), default=0)
+
+    def has(self, text):
+        self.join(120 * SCALE)
+        assert self.failure is None, self.failure
+        assert self.text == text, f"another answer: {self.text and self.text[-60:]!r} for {text[-60:]!r}"
+
+
+def copied(c):
+    return c.hpctl("describe", "demo")["replicas"]["copied"]
+
+
+def keeper(c):
+    """Where copies are kept; None: nowhere now."""
+    told = c.hpctl("describe", "demo/copy")
+    return told["stages"][0] if told["state"] == "serving" else None
+
+
+def when_copied(c, *args):
+    before, reader = copied(c), Reader(c, *args)
+    c.wait("it is copied", lambda: copied(c) > before or not reader.is_alive())
+    assert reader.is_alive(), "it ended before that"
+    return reader
+
+
+@test
+def whatever_becomes_of_a_keeper_its_deployment_or_the_coordinator_no_answer_suffers():
+    with Cluster(agents=3, cores=1) as c:
+        c.deploy("demo", DEMO, "--agents", "a0,a1", "--compute", "f32", "--prefix-cache", "off", "--replicate-kv", "128", "--replicate-to", "auto")
+        c.wait("copies are kept", lambda: keeper(c))
+        right = c.request("POST", "/v1/completions", BODY)[1]["choices"][0]["text"]
+
+        # It stands still while copies go there.
+        pid = c.agent(keeper(c)["agent"])["pid"]
+        reader = when_copied(c, BODY)
+        os.kill(pid, signal.SIGSTOP)
+        reader.has(right)
+        os.kill(pid, signal.SIGCONT)
+        print(f"# stopped: longest pause {reader.pause():.3f} s")
+        assert reader.pause() < 1 * SCALE, reader.pause()
+        c.wait("it goes back to where no stage is", lambda: c.member("a2") == "ready" and keeper(c)["agent"] == "a2", 30)
+
+        # It goes together with a stage.
+        reader = when_copied(c, BODY)
+        for name in ("a2", "a1"):
+            os.kill(c.agent(name)["pid"], signal.SIGKILL)
+        for name in ("a2", "a1"):
+            c.hpctl("local", "start", "--agent", name)
+        reader.has(right)
+        c.wait("copies are kept again", lambda: keeper(c), 30)
+
+        # The coordinator goes, and then a stage.
+        reader = when_copied(c, BODY, "one")
+        c.kill("coordinator")
+        c.hpctl("local", "start", "--coordinator")
+        c.wait("it is copied anew", lambda: copied(c) or not reader.is_alive(), 30)
+        c.kill("a1")
+        c.hpctl("local", "start", "--agent", "a1")
+        reader.has(right)
+        c.wait("no copy stays that no coordinator knows", lambda: keeper(c) and keeper(c)["kv_used_tokens"] == 0, 30)
+
+        # All of it goes while copies are on their way.
+        reader = when_copied(c, BODY)
+        c.hpctl("undeploy", "demo")
+        reader.join(60 * SCALE)
+        assert "undeployed" in str(reader.failure), reader.failure
+        c.wait("agents hold nothing", lambda: not c.hpctl("ps") and not any(c.hpctl("node", "describe", a)["stages"] for a in ("a0", "a1", "a2")))
+
+
+@test
+def copies_go_to_another_agent_where_the_best_one_cannot_store_a_model():
+    with Cluster(agents=3, cores=1) as c:
+        pid = c.agent("a2")["pid"]
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))  # as if its disk were full
+        c.deploy("demo", DEMO, "--agents", "a0,a1", "--compute", "f32", "--replicate-kv", "128", "--replicate-to", "auto")
+        c.wait("copies are kept elsewhere", lambda: keeper(c) and keeper(c)["agent"] in ("a0", "a1"), 30)
+
+
+main()
