@@ -149,6 +149,8 @@ void data_loss_add(struct data_endpoint *d, const uint8_t peer[KEY_BYTES], uint6
 size_t data_losses(struct data_endpoint *d, struct data_loss *out, size_t most)
 {
     size_t n = 0;
+    if (d->ops->count)
+        d->ops->count(d);
     pthread_mutex_lock(&d->lock);
     for (size_t i = 0; i < d->n_losses && n < most; i++) {
         struct data_loss_row *row = &d->losses[i];

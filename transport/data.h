@@ -128,8 +128,8 @@ struct data_loss {
 };
 /* Of which nothing is told until so many more have left, or some were lost. */
 enum { DATA_LOSS_NEWS_SEGMENTS = 100 };
-/* News of them since they were asked for last, of at most `most` peers; how many there are. Only
- * `tcp` has any. */
+/* News of them since they were asked for last, of at most `most` peers; how many there are. Of
+ * `ucx` what it sends over TCP. */
 size_t data_losses(struct data_endpoint *d, struct data_loss *out, size_t most);
 
 struct data_stats {

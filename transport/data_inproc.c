@@ -183,8 +183,8 @@ static void inproc_room(struct data_endpoint *base)
     (void)base;
 }
 
-static const struct data_ops inproc_ops = {inproc_close, inproc_connect, inproc_disconnect,
-                                           inproc_post,  inproc_room,    NULL};
+static const struct data_ops inproc_ops = {
+    inproc_close, inproc_connect, inproc_disconnect, inproc_post, inproc_room, NULL, NULL};
 
 int data_open_inproc(const struct data_config *c, struct data_endpoint **out, struct err *e)
 {

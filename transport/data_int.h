@@ -26,6 +26,8 @@ struct data_ops {
     void (*room)(struct data_endpoint *d);
     /* The set of allowed keys changed (may be NULL). */
     void (*peers_changed)(struct data_endpoint *d);
+    /* What was lost is to be told now (NULL: it is counted as it comes, or never). */
+    void (*count)(struct data_endpoint *d);
 };
 
 /* Strangers that were refused since the log last told of them; the endpoint's own thread's. */

@@ -295,8 +295,8 @@ static void tcp_close(struct data_endpoint *base)
     free(d);
 }
 
-static const struct data_ops tcp_ops = {tcp_close, tcp_connect, tcp_disconnect,
-                                        tcp_post,  tcp_room,    tcp_peers_changed};
+static const struct data_ops tcp_ops = {
+    tcp_close, tcp_connect, tcp_disconnect, tcp_post, tcp_room, tcp_peers_changed, NULL};
 
 static int loop_open(struct tcp_endpoint *d, struct err *e)
 {

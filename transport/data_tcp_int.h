@@ -39,6 +39,7 @@
 #include "transport/data_address.h"
 #include "transport/data_int.h"
 #include "transport/data_tcp_seal.h"
+#include "transport/tcp_loss.h"
 
 enum {
     TCP_HEAD_BYTES = 8,
@@ -186,8 +187,9 @@ struct tcp_conn {
     struct tcp_seal sealer;
     uint8_t *out;
     size_t out_start, out_end;
-    uint64_t sealed_bytes, left_bytes;   /* since the connection began */
-    uint64_t segments, lost, counted_ms; /* of it, as TCP says, and when it was last asked */
+    uint64_t sealed_bytes, left_bytes; /* since the connection began */
+    struct tcp_loss sent;              /* over it, as TCP says, */
+    uint64_t counted_ms;               /* and when it was last asked */
     bool hello_due, bye_due, bye_sent;
     enum tcp_bye bye;
     uint32_t next_number;

@@ -221,8 +221,18 @@ static void ucx_peers_changed(struct data_endpoint *base)
     ucx_guard_peers_changed(((struct ucx_endpoint *)base)->guard);
 }
 
-static const struct data_ops ucx_ops = {ucx_close, ucx_connect, ucx_disconnect,
-                                        ucx_post,  ucx_room,    ucx_peers_changed};
+static void peer_loss_add(void *ctx, const uint8_t key[KEY_BYTES], uint64_t segments, uint64_t lost)
+{
+    data_loss_add(ctx, key, segments, lost);
+}
+
+static void ucx_count(struct data_endpoint *base)
+{
+    ucx_guard_count(((struct ucx_endpoint *)base)->guard, peer_loss_add, base);
+}
+
+static const struct data_ops ucx_ops = {ucx_close, ucx_connect,       ucx_disconnect, ucx_post,
+                                        ucx_room,  ucx_peers_changed, ucx_count};
 
 /* ---- opening and closing the whole ---- */
 

@@ -79,6 +79,11 @@ void ucx_guard_peers_changed(struct ucx_guard *g)
     guard_wake(g);
 }
 
+void ucx_guard_count(struct ucx_guard *g, ucx_guard_loss_fn add, void *ctx)
+{
+    guard_admitted_count(&g->tables, add, ctx);
+}
+
 void ucx_guard_introduce(struct ucx_guard *g, struct ucx_introduction *i)
 {
     i->next = NULL;

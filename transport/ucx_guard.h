@@ -71,6 +71,12 @@ int ucx_guard_test(struct ucx_guard *g, const struct data_address *own, struct e
  * left are shut down. */
 void ucx_guard_peers_changed(struct ucx_guard *g);
 
+/* So many segments more went to the holder of this key, so many of them for a second time. */
+typedef void (*ucx_guard_loss_fn)(void *ctx, const uint8_t key[KEY_BYTES], uint64_t segments,
+                                  uint64_t lost);
+/* What UCX's connections have sent since this was called last, and the network lost of it. */
+void ucx_guard_count(struct ucx_guard *g, ucx_guard_loss_fn add, void *ctx);
+
 /* Tells a peer the addresses of our UCX and asks for its own, after both proved themselves; then
  * UCX may connect there, and the peer's UCX back. The struct is the caller's, and must stay until
  * `done` was called (on the guard's thread, `why` NULL when it worked) or the guard was stopped. */

@@ -19,6 +19,7 @@
 #include <stdatomic.h>
 
 #include "transport/handshake.h"
+#include "transport/tcp_loss.h"
 #include "transport/ucx_guard.h"
 
 /* ---- socket addresses: IPv4 as mapped IPv6 ---- */
@@ -92,6 +93,7 @@ struct guard_admitted {
     bool watched; /* goes when its key leaves the set (we may connect to keys that never were in it)
                    */
     uint8_t key[KEY_BYTES];
+    struct tcp_loss sent; /* over it, as TCP said last */
 };
 
 struct guard_tables {
@@ -116,6 +118,8 @@ bool guard_admitted_add(struct guard_tables *t, int fd, const uint8_t key[KEY_BY
 /* Forgets addresses of keys that are not allowed any more, and shuts down their connections. */
 void guard_tables_check(struct guard_tables *t, bool (*allowed)(void *, const uint8_t *),
                         void *ctx);
+/* What TCP has sent over each since it was asked last; those that UCX has closed are forgotten. */
+void guard_admitted_count(struct guard_tables *t, ucx_guard_loss_fn add, void *ctx);
 /* A number that no other open socket has; 0 when `fd` is none. */
 uint64_t guard_inode_of(int fd);
 

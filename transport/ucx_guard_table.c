@@ -109,15 +109,41 @@ bool guard_admitted_add(struct guard_tables *t, int fd, const uint8_t key[KEY_BY
 }
 
 /* UCX may close the descriptor meanwhile, and its number may be another's: a duplicate holds the
- * socket that is looked at. */
-static void admitted_shut(const struct guard_admitted *a)
+ * socket that is looked at. -1: it is gone. */
+static int admitted_hold(const struct guard_admitted *a)
 {
     int fd = fcntl(a->fd, F_DUPFD_CLOEXEC, 0);
+    if (fd >= 0 && guard_inode_of(fd) == a->inode)
+        return fd;
+    if (fd >= 0)
+        close(fd);
+    return -1;
+}
+
+static void admitted_shut(const struct guard_admitted *a)
+{
+    int fd = admitted_hold(a);
     if (fd < 0)
         return;
-    if (guard_inode_of(fd) == a->inode)
-        shutdown(fd, SHUT_RDWR);
+    shutdown(fd, SHUT_RDWR);
     close(fd);
+}
+
+void guard_admitted_count(struct guard_tables *t, ucx_guard_loss_fn add, void *ctx)
+{
+    pthread_mutex_lock(&t->lock);
+    admitted_sweep(t);
+    for (size_t i = 0; i < t->n_admitted; i++) {
+        struct guard_admitted *a = &t->admitted[i];
+        struct tcp_loss more;
+        int fd = admitted_hold(a);
+        if (fd < 0)
+            continue;
+        if (tcp_loss_read(fd, &a->sent, &more))
+            add(ctx, a->key, more.segments, more.lost);
+        close(fd);
+    }
+    pthread_mutex_unlock(&t->lock);
 }
 
 static void known_check(struct guard_tables *t, bool (*allowed)(void *, const uint8_t *), void *ctx)

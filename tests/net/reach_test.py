@@ -61,46 +61,62 @@ def where_the_network_loses_packets_answers_are_the_same():
         assert after["generation"] == before["generation"] and after["state"] == "serving", after
 
 
-@test
-def a_link_that_loses_packets_is_named_and_planned_around():
-    """Two in a hundred, to and from one box; the other box needs no link."""
-    with Boxes(["c", "a", "b"], cables=["a"]) as boxes:
+class Lossy:
+    """Two boxes that share a model, and two in a hundred packets to and from one of them that are lost once it is disturbed."""
+
+    def __init__(self, boxes, *options):
+        self.boxes = boxes
         boxes.forward(True)
-        cluster(boxes)
+        cluster(boxes, *options)
         done = boxes.hpctl("c", "deploy", DEMO, "--name", "demo", "--compute", "f32", "--prefix-cache", "off", timeout=120)
         assert done.returncode == 0, done.stderr
+        assert {s["agent"] for s in self.say("describe", "demo")["stages"]} == {"a", "b"}
+        self.right = self.answer()
+        assert self.loss() == 0
 
-        def say(verb, *args):
-            return json.loads(boxes.hpctl("c", verb, *args, "-o", "json").stdout)
+    def say(self, verb, *args):
+        return json.loads(self.boxes.hpctl("c", verb, *args, "-o", "json").stdout)
 
-        def answer():
-            said = boxes.hpctl("c", "run", "demo", "Tell me a story.", "--temperature", "0", "--max-tokens", "60")
-            assert said.returncode == 0, said.stderr
-            return said.stdout
+    def answer(self):
+        said = self.boxes.hpctl("c", "run", "demo", "Tell me a story.", "--temperature", "0", "--max-tokens", "60")
+        assert said.returncode == 0, said.stderr
+        return said.stdout
 
-        def loss():
-            return max([link.get("loss", 0) for link in say("topo")["links"]] + [0])
+    def loss(self):
+        return max([link.get("loss", 0) for link in self.say("topo")["links"]] + [0])
 
-        assert {s["agent"] for s in say("describe", "demo")["stages"]} == {"a", "b"}
-        right = answer()
-        assert loss() == 0
-        boxes.disturb("a", 0.02)
+    def is_named(self):
+        self.boxes.disturb("a", 0.02)
         at = time.monotonic()
 
-        def is_lossy():
-            assert answer() == right
-            return loss()
+        def look():
+            assert self.answer() == self.right
+            return self.loss()
 
-        share = wait("the loss is named", is_lossy, 30)
+        share = wait("the loss is named", look, 30)
         print(f"# {share * 100:.1f} % are lost: named after {time.monotonic() - at:.1f} s")
         assert 0.005 <= share < 0.1, share
         for verb in ("topo", "doctor"):
-            assert "of its packets" in boxes.hpctl("c", verb).stdout, verb
-        dry = say("rebalance", "demo", "--dry-run")
+            assert "of its packets" in self.boxes.hpctl("c", verb).stdout, verb
+
+
+@test
+def a_link_that_loses_packets_is_named_and_planned_around():
+    """The other box needs no link."""
+    with Boxes(["c", "a", "b"], cables=["a"]) as boxes:
+        lossy = Lossy(boxes)
+        lossy.is_named()
+        dry = lossy.say("rebalance", "demo", "--dry-run")
         print(f"# planned around: {dry['gain']:.1f} times as fast")
         assert dry["verdict"] == "would_move" and len(dry["after"]["stages"]) == 1, dry
         boxes.disturb("a", 0)
-        assert answer() == right
+        assert lossy.answer() == lossy.right
+
+
+@test
+def packets_that_ucx_loses_over_tcp_are_named_too():
+    with Boxes(["c", "a", "b"], cables=["a"]) as boxes:
+        Lossy(boxes, "--data", "ucx").is_named()
 
 
 @test

@@ -215,6 +215,27 @@ TEST(members_that_come_and_go_leave_nothing_behind)
     data_close(&a.d);
 }
 
+TEST(what_went_to_a_member_over_tcp_is_counted_by_its_key)
+{
+    struct ucx_end a, b;
+    struct data_loss row = {0};
+    end_open(&a);
+    end_open(&b);
+    admit(&b, &a);
+    struct data_link *link = link_to(&a, &b);
+    for (int i = 0; i < 2 * DATA_LOSS_NEWS_SEGMENTS; i++) {
+        post(&a, link, 100);
+        assert_true(wait_for(&b, &b.frames, i + 1));
+    }
+    assert_int_equal(data_losses(a.d, &row, 1), 1);
+    assert_memory_equal(row.peer, b.key, KEY_BYTES);
+    assert_true(row.segments >= DATA_LOSS_NEWS_SEGMENTS && row.lost == 0);
+    assert_int_equal(data_losses(a.d, &row, 1), 0);
+    data_disconnect(&link);
+    data_close(&a.d);
+    data_close(&b.d);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -225,6 +246,7 @@ int main(void)
         cmocka_unit_test(a_peer_that_says_nothing_is_given_up_after_two_seconds),
         cmocka_unit_test(closing_does_not_wait_for_a_peer_that_says_nothing),
         cmocka_unit_test(a_member_whose_ucx_says_nothing_is_given_up),
+        cmocka_unit_test(what_went_to_a_member_over_tcp_is_counted_by_its_key),
         cmocka_unit_test(members_that_come_and_go_leave_nothing_behind),
     };
     return cmocka_run_group_tests_name("ucx_members", tests, NULL, NULL);
