@@ -17,7 +17,7 @@ int queue_create(const struct queue_config *c, struct queue **out, struct err *e
     q->config = *c;
     q->max_frames = 4 * c->n_stages + 16;
     q->most_tokens = UINT32_MAX;
-    q->n_flights = c->first ? 2 * c->n_stages : 0;
+    q->n_flights = c->first ? 2 * c->n_stages + 1 : 0;
     q->sequences = calloc(c->max_sequences, sizeof *q->sequences);
     q->frames = calloc(q->max_frames, sizeof *q->frames);
     q->flights = calloc(q->n_flights + 1, sizeof *q->flights);

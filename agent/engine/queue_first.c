@@ -217,6 +217,20 @@ static void batch_take(struct queue *q, const struct batch *b)
     }
 }
 
+/* Slices that may be on their way at once: as many as there are stages while anybody answers, whose
+ * steps they hold up; two for each where all are prompts, since with one none of the stages would
+ * have anything to do while word of the last one's end is on its way, or a short batch waits for a
+ * long one. Who awaits a first token does not answer yet. */
+static uint32_t slices_on_way_most(const struct queue *q)
+{
+    bool answers = false;
+    for (size_t i = 0; i < q->n_sequences; i++) {
+        const struct queue_sequence *s = q->sequences[i];
+        answers = answers || s->has_token || (s->length > s->n_prompt && !s->finished);
+    }
+    return answers ? q->config.n_stages : 2 * q->config.n_stages;
+}
+
 bool queue_first_next(struct queue *q, struct batch *b)
 {
     uint32_t slices, decoding = 0;
@@ -227,7 +241,7 @@ bool queue_first_next(struct queue *q, struct batch *b)
         decoding += q->sequences[i]->awaiting ||
                     (q->sequences[i]->has_token &&
                      queue_sequence_room(q->sequences[i], q->sequences[i]->length));
-    bool room = slices < (decoding ? q->config.n_stages : 2 * q->config.n_stages);
+    bool room = slices < slices_on_way_most(q);
     bool decodes_first = q->slice_was_last || !room;
     bool made = (room && ride_make(q, b, decoding)) ||
                 (decodes_first && decode_make(q, b, decoding)) ||

@@ -32,7 +32,7 @@ struct queue {
     struct frame_entry
         *frames; /* the first n_frames wait, in order of arrival; the rest keeps its memory */
     uint32_t n_frames, max_frames;
-    struct queue_flight *flights; /* first stage: [2 * n_stages] */
+    struct queue_flight *flights; /* first stage: [n_flights] */
     uint32_t n_flights, next_number;
     uint64_t token_order;
     uint64_t last_sliced; /* the sequence whose prompt had the last slice */

@@ -1,5 +1,5 @@
 """Agents that leave and come under load, paced: places.py [SECONDS [PART ...]]. An agent is drained: no request fails, no token is another, and the 99th percentile of the steps is at most twice the one before. An agent joins: the
-deployment takes it by itself (--rebalance auto), and 30 s later as many prompts are read a second as the new plan says, within 5 %.
+deployment takes it by itself (--rebalance auto), and 30 s later as many prompts are read a second as the new plan says, within 5 %; with more clients, whose slices run together, no fewer than that.
 
 SECONDS (20) is how long each rate and each step is measured. The last line sums it up; the exit status is 1 where something did not hold."""
 import json
@@ -12,7 +12,7 @@ sys.path[:0] = [os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "
 from pacing import files, paced  # noqa: E402
 
 SECONDS = float(sys.argv[1]) if len(sys.argv) > 1 else 20
-JOINED_S, PART = 30, 0.05
+JOINED_S, PART, CROWD = 30, 0.05, 8
 
 
 def percentile(values, part):
@@ -112,6 +112,14 @@ def planned_rate(c, f, tokens):
     return report["prompts_per_s"], stages, slices
 
 
+def rate_of(clients):
+    """Answers a second, for SECONDS from now on."""
+    began = time.monotonic()
+    time.sleep(SECONDS)
+    ends = sorted(at for at in clients.ends if began <= at)
+    return (len(ends) - 1) / (ends[-1] - ends[0])
+
+
 def arrival(f):
     """The fastest agent comes while prompts are read, and is taken. Two clients: a prompt runs behind another, as the planner counts; of more, slices run together, which takes less time than it says."""
     roomy(f["cluster.json"])
@@ -128,13 +136,14 @@ def arrival(f):
             c.wait("it is used", lambda: "two.gpu0" in {s["agent"] for s in c.hpctl("describe", "toy")["stages"]}, 60)
             used_s = time.monotonic() - joined
             time.sleep(max(0, JOINED_S - used_s))
-            began = time.monotonic()
-            time.sleep(SECONDS)
-            end = time.monotonic()
+            measured = rate_of(clients)
             planned, stages, slices = planned_rate(c, f, tokens)
-        ends = sorted(at for at in clients.ends if began <= at < end)
-        return {"failed": len(clients.failures), "failures": clients.failures[:3], "used_after_s": used_s, "before_per_s": before, "planned_per_s": planned,
-                "measured_per_s": (len(ends) - 1) / (ends[-1] - ends[0]), "stages": [(s["device"], s["layers"]) for s in stages], "slices": slices}
+        with Clients(c, CROWD, tokens, 1) as crowd:
+            c.wait("all have had an answer", lambda: len(crowd.ends) > CROWD, 60)
+            crowded = rate_of(crowd)
+        failures = clients.failures + crowd.failures
+        return {"failed": len(failures), "failures": failures[:3], "used_after_s": used_s, "before_per_s": before, "planned_per_s": planned,
+                "measured_per_s": measured, "crowd_per_s": crowded, "stages": [(s["device"], s["layers"]) for s in stages], "slices": slices}
 
 
 def drain_holds(r):
@@ -142,7 +151,7 @@ def drain_holds(r):
 
 
 def arrival_holds(r):
-    return r["failed"] == 0 and r["used_after_s"] <= JOINED_S and abs(r["measured_per_s"] / r["planned_per_s"] - 1) <= PART
+    return r["failed"] == 0 and r["used_after_s"] <= JOINED_S and abs(r["measured_per_s"] / r["planned_per_s"] - 1) <= PART and r["crowd_per_s"] >= (1 - PART) * r["planned_per_s"]
 
 
 def main():

@@ -115,6 +115,28 @@ TEST(first_stage_has_at_most_two_batches_a_stage_in_flight)
     queue_destroy(&q, NULL, NULL);
 }
 
+TEST(prompts_fill_the_pipeline_until_somebody_answers_whose_tokens_have_room_beside_them)
+{
+    struct queue *q = queue_of(true, false, 2, 2);
+    struct batch b = {0};
+    open_prompt(q, 1, 2, NULL, 0);
+    open_prompt(q, 2, 20, NULL, 0);
+    assert_string_equal(step(q, &b), "1:0+2!"); /* it awaits its first token, and answers not yet */
+    assert_string_equal(step(q, &b), "2:0+2");
+    assert_string_equal(step(q, &b), "2:2+2");
+    assert_string_equal(step(q, &b), "2:4+2");
+    assert_string_equal(step(q, &b), "-");
+    token(q, 1, 0, 8, false);
+    assert_string_equal(step(q, &b), "1:2+1!");
+    for (uint32_t i = 0; i < 3; i++) {
+        assert_string_equal(step(q, &b), "-"); /* two slices are on their way, or more */
+        queue_returned(q, i, 0);
+    }
+    assert_string_equal(step(q, &b), "2:6+2");
+    batch_free(&b);
+    queue_destroy(&q, NULL, NULL);
+}
+
 TEST(batch_counts_as_in_flight_until_it_has_been_through_whoever_is_closed)
 {
     struct queue *q = queue_of(true, false, 1, 4);
@@ -289,7 +311,7 @@ TEST(slices_and_decode_steps_take_turns)
     assert_string_equal(step(q, &b), "2:2+2");
     assert_string_equal(step(q, &b), "2:4+2");
     assert_string_equal(step(q, &b), "2:6+2");
-    assert_string_equal(step(q, &b), "-"); /* one decodes: at most `stages` slices in flight */
+    assert_string_equal(step(q, &b), "-"); /* one answers: at most `stages` slices in flight */
     token(q, 1, 3, 9, true);
     assert_string_equal(step(q, &b), "2:8+2!"); /* it is done: all of the pipeline is for slices */
     batch_free(&b);
@@ -714,6 +736,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(prompt_runs_slice_by_slice_and_only_its_end_asks_for_logits),
         cmocka_unit_test(first_stage_has_at_most_two_batches_a_stage_in_flight),
+        cmocka_unit_test(
+            prompts_fill_the_pipeline_until_somebody_answers_whose_tokens_have_room_beside_them),
         cmocka_unit_test(batch_counts_as_in_flight_until_it_has_been_through_whoever_is_closed),
         cmocka_unit_test(
             batch_that_does_not_come_back_is_overdue_after_its_time_and_names_who_waits),
