@@ -42,7 +42,7 @@ FAULTS = [
     ("who keeps copies outlives what it keeps them for", "coordinator/lifecycle.c", "d->spec.copy_of[0] && !keeper_plan_wanted(c, d)", "d->spec.copy_of[0] && !d->model"),
     ("a copy of which all has come is not known to be there", "coordinator/handoffs.c", "            return HANDOFF_KEPT;\n", "            return HANDOFF_NOTHING;\n"),
     ("keys of a long sequence are copied as those of a short one", "coordinator/replication.c", "return !from || (s->n_prompt + s->max_tokens > from) == (s->n_ids > from);", "return !from || s;"),
-    ("who keeps copies stays beside a stage when another agent comes", "coordinator/keeper_plans.c", "(keeper_rests(c, k, d) && keeper_lies_badly(c, k, d))", "(k == NULL)"),
+    ("who keeps copies stays beside a stage when another agent comes", "coordinator/keeper_plans.c", "(keeper_rests(c, k, d) && keeper_lies_badly(c, k, d))", "(keeper_rests(c, k, d) && keeper_lies_badly(c, k, d) && !k)"),
     ("copies are put where they have no room, as no stage is there", "coordinator/keeper_plans.c", "    if (!b->agent || roomy != place_is_roomy(b, d))\n        return !b->agent || roomy;\n", "    if (!b->agent)\n        return true;\n    (void)roomy;\n"),
     ("a stage that finds no memory gets none of what copies have", "coordinator/lifecycle.c", "keepers_yield(c, d, true) && !d->failures", "!d"),
     ("copies on all agents go for a stage that finds no memory on one", "coordinator/keeper_plans.c", "    for (int i = 0; k->n_stages && i < to->n_stages; i++)\n        if (to->stages[i].agent == k->stages[0].agent)\n            return true;\n    return false;\n", "    return k->n_stages && to->n_stages;\n"),

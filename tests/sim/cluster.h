@@ -98,7 +98,8 @@ struct sim {
     const char *speculate;    /* option of the deployments; NULL: none */
     uint64_t replicate_kv;    /* option of "toy"; 0: none */
     const char *replicate_to; /* the same; NULL: not given */
-    int tight;       /* 1 + agent: its stages find memory only where it keeps no copies; 0: none */
+    int tight, full; /* 1 + agent: its stages find memory only where it keeps no copies; they find
+                        none at all; 0: no agent */
     double alike;    /* chance that a prompt begins as another request's prompt and answer did */
     uint32_t window; /* of all layers of what is deployed; 0: none */
     size_t most_spills;          /* chains that an agent spills; 0: none */

@@ -330,11 +330,11 @@ static void executor_run(struct sim *s, struct sim_agent *a, const struct sim_or
     free(logits);
 }
 
-/* What copies have taken of it is all that is lacking. */
+/* What copies have taken of it is all that is lacking, where it is not full. */
 static int executor_room(const struct sim *s, const struct sim_agent *a, const struct sim_stage *st,
                          struct err *e)
 {
-    bool lacks = false;
+    bool lacks = s->full == 1 + a->index && st && !st->keeps;
     for (size_t i = 0; s->tight == 1 + a->index && st && !st->keeps && i < a->n_stages; i++)
         lacks = lacks || a->stages[i].keeps;
     return lacks ? err_set(e, HP_ENOMEM, "no memory for its weights") : 0;
