@@ -34,7 +34,6 @@ enum nn_function {
     NN_GELU_TANH,
     NN_SWISH, /* x * sigmoid(a * x) */
     NN_HARD_SWISH,
-    NN_SOFTPLUS,
     NN_MISH,
     NN_LINEAR, /* a * x + b */
 };

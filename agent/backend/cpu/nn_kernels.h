@@ -20,6 +20,7 @@ enum nn_unary {
     NN_SQUARE,
     NN_SCALE, /* a * x + b */
     NN_EXPONENT,
+    NN_SOFTPLUS, /* log(1 + exp(x)), to the last bits where that is small, too */
 };
 enum nn_binary { NN_ADD, NN_SUB, NN_TIMES, NN_DIVIDE, NN_MAX, NN_MIN, NN_PRELU };
 

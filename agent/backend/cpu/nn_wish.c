@@ -36,7 +36,6 @@ dnnl_alg_kind_t nn_function_kind(enum nn_function f)
         [NN_GELU_TANH] = dnnl_eltwise_gelu_tanh,
         [NN_SWISH] = dnnl_eltwise_swish,
         [NN_HARD_SWISH] = dnnl_eltwise_hardswish,
-        [NN_SOFTPLUS] = dnnl_eltwise_soft_relu,
         [NN_MISH] = dnnl_eltwise_mish,
         [NN_LINEAR] = dnnl_eltwise_linear,
     };

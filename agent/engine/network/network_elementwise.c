@@ -127,7 +127,7 @@ int network_lower_unary(struct network_plan *p, int node, const struct onnx_call
         {"Reciprocal", true, NN_RECIPROCAL, 0, 0},
         {"Relu", true, NN_BOUND, 0, INFINITY},
         {"Sigmoid", false, NN_SIGMOID, 0, 0},
-        {"Softplus", false, NN_SOFTPLUS, 0, 0},
+        {"Softplus", true, NN_SOFTPLUS, 0, 0},
         {"Sqrt", true, NN_SQRT, 0, 0},
         {"Tanh", false, NN_TANH, 0, 0},
     };

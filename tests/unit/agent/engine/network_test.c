@@ -298,7 +298,7 @@ static void kernels_check(const struct nn_kernels *k)
         y[i] = ow_random(&w) + 1;
     }
     for (size_t n = 1; n <= ROW; n += 19) {
-        for (int f = NN_ABS; f <= NN_EXPONENT; f++) {
+        for (int f = NN_ABS; f <= NN_SOFTPLUS; f++) {
             const float *in = f == NN_SQRT ? y : x;
             plain->unary((enum nn_unary)f, 0.3f, 0.6f, in, a, n);
             k->unary((enum nn_unary)f, 0.3f, 0.6f, in, b, n);
@@ -317,6 +317,26 @@ static void kernels_check(const struct nn_kernels *k)
         k->normalise(x, y, x, 1e-5f, b, n);
         for (size_t i = 0; i < n; i++)
             assert_true(fabsf(a[i] - b[i]) <= 1e-4f);
+    }
+}
+
+TEST(softplus_keeps_the_bits_of_what_is_small_and_passes_on_what_is_no_number)
+{
+    const struct nn_kernels *tables[] = {&nn_kernels_plain, nn_kernels_choose()};
+    const float odd[] = {NAN, INFINITY, -INFINITY, 0, -0.0f, 200, -200, 88};
+    float x[4096], y[4096];
+    for (int i = 0; i < 4096; i++)
+        x[i] = (float)(i - 2048) / 32; /* -64 to 64 */
+    for (int t = 0; t < 2; t++) {
+        tables[t]->unary(NN_SOFTPLUS, 0, 0, x, y, 4096);
+        for (int i = 0; i < 4096; i++) {
+            double wanted = fmax((double)x[i], 0) + log1p(exp(-fabs((double)x[i])));
+            if (fabs((double)y[i] - wanted) > 4e-7 * wanted)
+                fail_msg("%g: %g and not %g", (double)x[i], (double)y[i], wanted);
+        }
+        tables[t]->unary(NN_SOFTPLUS, 0, 0, odd, y, 8);
+        assert_true(isnan(y[0]) && isinf(y[1]) && y[2] < 1e-30f && y[5] == 200 && y[6] < 1e-30f);
+        assert_true(fabsf(y[3] - 0.6931472f) < 1e-7f && y[3] == y[4] && y[7] == 88);
     }
 }
 
@@ -405,6 +425,7 @@ int main(void)
         cmocka_unit_test(engine_agrees_with_the_reference_in_every_size),
         cmocka_unit_test(a_cut_graph_gives_the_same_bits),
         cmocka_unit_test(any_number_of_threads_gives_the_same_bits_whole_and_cut),
+        cmocka_unit_test(softplus_keeps_the_bits_of_what_is_small_and_passes_on_what_is_no_number),
         cmocka_unit_test(a_graph_cut_before_any_step_or_all_of_them_gives_the_same_bits),
         cmocka_unit_test(a_profile_has_what_each_layer_takes_and_hands_on),
         cmocka_unit_test(sizes_that_depend_on_what_inputs_hold_are_left_to_the_reference),
