@@ -106,6 +106,23 @@ def stages_that_serve_while_they_are_loaded_say_the_same_tokens():
 
 
 @test
+def pools_leave_a_gpu_out_and_say_why():
+    models = os.path.join(ROOT, "..", "shared", "golden-onnx", "models")
+    if not os.path.isdir(models):
+        skip("no ../shared/golden-onnx")
+    network = os.path.join(models, "vgg-ts11", "model.onnx")
+    with gpu_beside("--device", "cuda:0/share=1/2,mem=64MiB", CUDA_ON_CPU="sms=16") as (c, _), tempfile.TemporaryDirectory() as folder:
+        told = c.hpctl("profile", "model", network, "--batches", "1", "--budget", "0.5")
+        assert [f["kind"] for f in told["failed"]] == ["CUDA-stand-in-1of2"] and "networks run on CPUs alone" in str(told["failed"]), told["failed"]
+        workload = os.path.join(folder, "workload.json")
+        with open(workload, "w") as f:
+            json.dump({"format": "hp-workload/1", "models": [{"name": "net", "model": network, "weight": 1, "slo_s": 2}]}, f)
+        shares = c.hpctl("apply", "-f", workload)["current"]["shares"]
+        assert {s["on"].split("/")[0] for s in shares} == {"a0"}, shares
+        c.hpctl("pools", "rm")
+
+
+@test
 def without_green_contexts_mps_keeps_an_agent_to_its_share():
     with tempfile.TemporaryDirectory() as folder, Cluster(agents=1, cores=1) as c:
         box = {"CUDA_ON_CPU": "sms=16,green=0", "CUDA_MPS_PIPE_DIRECTORY": folder}
