@@ -6,6 +6,7 @@
 #include "hpctl/ask.h"
 #include "hpctl/client.h"
 #include "hpctl/deployment_view.h"
+#include "hpctl/pools_view.h"
 #include "hpctl/prefill_view.h"
 #include "hpctl/shown.h"
 #include "hpctl/verbs.h"
@@ -278,11 +279,33 @@ static int run_ask(struct invocation *in, struct err *e)
     return ask_verb_run(asks, in, e);
 }
 
+/* A model that pools serve; where there is none, `e` says as before that there is no deployment. */
+static int describe_pools(const struct invocation *in, struct err *e)
+{
+    json_t *pools = NULL, *own = NULL;
+    struct err unused = {0};
+    int code = e->code;
+    if (!invocation_option(in, "svg") && !invocation_option(in, "trace") &&
+        client_get_once(invocation_option(in, "context"), "pools", NULL, &pools, &unused) == 0)
+        own = pools_of_model(pools, in->arguments[0]);
+    json_decref(pools);
+    if (!own)
+        return code;
+    *e = (struct err){0};
+    if (in->json)
+        return invocation_print_json(in, own, e);
+    int rc = pools_print(own, e);
+    json_decref(own);
+    return rc;
+}
+
 static int run_describe(struct invocation *in, struct err *e)
 {
     json_t *d = NULL;
     int rc = client_get_once(invocation_option(in, "context"), "deployment.describe",
                              json_pack("{s:s}", "name", in->arguments[0]), &d, e);
+    if (rc == HP_ENOENT)
+        return describe_pools(in, e);
     if (rc == 0)
         rc = prefill_view_draw(d, invocation_option(in, "svg"), invocation_option(in, "trace"), e);
     if (rc == 0 && in->json)
@@ -307,7 +330,9 @@ const struct command deployment_verbs[] = {
     {"ps", "", 0, 0, "list deployments", NULL, "  hpctl ps\n  hpctl ps --watch\n  hpctl ps -o json",
      list_options, run_ask, false},
     {"describe", "NAME", 1, 1,
-     "show one deployment: stages, memory, what its last prompt took and should have taken", NULL,
+     "show one deployment: stages, memory, what its last prompt took and should have taken; or one "
+     "model that pools serve: its shares, and why they are planned so",
+     NULL,
      "  hpctl describe llama\n  hpctl describe llama -o json\n  hpctl describe llama --trace "
      "prompt.json",
      describe_options, run_describe, false},

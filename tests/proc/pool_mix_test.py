@@ -64,6 +64,15 @@ def the_plan_follows_what_clients_ask_for_and_says_why():
             c.wait("the plan follows", lambda: planned()[0]["much"] > 1.4 * before["much"], 30)
             after, why, row = planned()
             assert '"much" is asked for' in why and "times as much of it is served" in why, why
+            # `describe` of a model says it, too, of its own shares alone.
+            described = c.hpctl("describe", "much")
+            assert described["current"]["why"] == why and [m["name"] for m in described["models"]] == ["much"], described
+            assert {s["model"] for s in described["current"]["shares"]} == {"much"} and '"much" is asked for' in c.run("describe", "much").stdout, described
+            try:
+                c.hpctl("describe", "nobody")
+                raise AssertionError("there is no such model")
+            except Failed as e:
+                assert e.code == "not_found" and "nobody" in str(e), e
             assert 0 < after["little"] < before["little"] and abs(row["weight"] / rate - 1) < 0.25, (after, row)
             for t in threads:
                 t.join()
