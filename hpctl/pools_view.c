@@ -84,8 +84,11 @@ static json_t *plan_of_model(const json_t *plan, const char *model)
 {
     json_t *own = json_copy((json_t *)(uintptr_t)plan), *shares = json_array(), *share;
     size_t i;
-    json_array_foreach(json_object_get(plan, "shares"), i, share) if (
-        strcmp(string_member(share, "model"), model) == 0) json_array_append(shares, share);
+    json_array_foreach(json_object_get(plan, "shares"), i, share)
+    {
+        if (strcmp(string_member(share, "model"), model) == 0)
+            json_array_append(shares, share);
+    }
     json_object_set_new(own, "shares", shares);
     return own;
 }
@@ -95,8 +98,11 @@ json_t *pools_of_model(const json_t *pools, const char *model)
     static const char *const plans[] = {"current", "next"};
     json_t *row, *found = NULL;
     size_t i;
-    json_array_foreach(json_object_get(pools, "models"), i, row) if (
-        strcmp(string_member(row, "name"), model) == 0) found = row;
+    json_array_foreach(json_object_get(pools, "models"), i, row)
+    {
+        if (strcmp(string_member(row, "name"), model) == 0)
+            found = row;
+    }
     if (!found)
         return NULL;
     json_t *own = json_copy((json_t *)(uintptr_t)pools);
