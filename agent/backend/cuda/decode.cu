@@ -389,7 +389,12 @@ void gpu_decode_run(struct CUstream_st *s, const struct gpu_product *p)
     switch (p->dtype) {
     case DTYPE_F32: decode_rows_launch<DTYPE_F32, false>(s, *p); break;
     case DTYPE_F16: decode_rows_launch<DTYPE_F16, false>(s, *p); break;
-    case DTYPE_BF16: decode_rows_launch<DTYPE_BF16, false>(s, *p); break;
+    case DTYPE_BF16:
+        if (p->tensor_cores && p->rows > 1)
+            gpu_decode_bf16_run(s, p);
+        else
+            decode_rows_launch<DTYPE_BF16, false>(s, *p);
+        break;
     case DTYPE_Q8_0: decode_rows_launch<DTYPE_Q8_0, true>(s, *p); break;
     case DTYPE_Q4_0: decode_rows_launch<DTYPE_Q4_0, true>(s, *p); break;
     case DTYPE_Q4_1: decode_rows_launch<DTYPE_Q4_1, true>(s, *p); break;

@@ -124,6 +124,8 @@ struct gpu_product {
     uint32_t inputs, outputs, rows;
     struct gpu_rows in, addend, out; /* addend.data and bias may be NULL */
     const float *bias;
+    bool
+        tensor_cores; /* of capability 8.0 and later may multiply, where not float32 is asked for */
     uint8_t *numbers; /* room of gpu_decode_input_bytes, for products of integers; NULL: float32 */
     enum gpu_form form;     /* of these numbers */
     bool numbers_made;      /* the rows are there in this form already */
@@ -150,6 +152,8 @@ void gpu_decode_pairs_run(struct CUstream_st *s, const struct gpu_product *p);
 void gpu_decode_run(struct CUstream_st *s, const struct gpu_product *p);
 /* Rows that are there as fragments, by tensor cores (decode_tensor.cu). */
 void gpu_decode_tensor_run(struct CUstream_st *s, const struct gpu_product *p);
+/* Several rows by BF16 weights, by tensor cores (decode_bf16.cu). */
+void gpu_decode_bf16_run(struct CUstream_st *s, const struct gpu_product *p);
 
 /* ---- mixtures of experts ---- */
 

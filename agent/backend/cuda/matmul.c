@@ -155,6 +155,7 @@ static struct gpu_product product_of(const struct cuda_op *op, const struct tens
                        : (struct gpu_rows){0},
         .out = {tensor_row(out, 0), out->strides[0]},
         .bias = bias ? bias->data : NULL,
+        .tensor_cores = !w->f32 && op->device->facts.major >= 8,
     };
 }
 

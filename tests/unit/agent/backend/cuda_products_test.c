@@ -165,6 +165,12 @@ TEST(few_rows_without_tensor_cores_are_those_of_the_reference)
             product_compare(d, &p, x, false, 2e-6);
             free(x);
         }
+    for (size_t k = 0; k < 2; k++) {
+        const struct few_rows_case p = {DTYPE_BF16, rows[k], 1040, 9, k == 0};
+        float *x = op_random(p.rows * p.inputs, k + 1, 1);
+        product_compare(d, &p, x, false, 2e-6);
+        free(x);
+    }
     device_close(&d);
     unsetenv("CUDA_ON_CPU");
     restart();
@@ -187,7 +193,8 @@ TEST(integers_lose_little_of_any_numbers)
 
 TEST(few_rows_in_float32_are_those_of_the_reference)
 {
-    static const size_t shapes[][3] = {{1, 8, 1}, {1, 40, 9}, {4, 1040, 3}, {5, 264, 8}};
+    static const size_t shapes[][3] = {{1, 8, 1},   {1, 40, 9},  {4, 1040, 3},
+                                       {5, 264, 8}, {8, 24, 33}, {2, 808, 70}};
     struct device *d = cuda_open(0);
     for (size_t i = 0; i < 3; i++)
         for (size_t k = 0; k < sizeof shapes / sizeof *shapes; k++)
