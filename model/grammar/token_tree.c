@@ -2,6 +2,9 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+
+enum { HUGE_PAGE_BYTES = 2 << 20 };
 
 struct named_token {
     const char *bytes;
@@ -73,10 +76,19 @@ static void texts_sum(struct token_tree *t, uint16_t *texts)
             t->nodes[i].text = text_summary_join(t->nodes[i].text, t->nodes[child].text);
 }
 
-/* Room for as many as there are. */
+/* Room for as many as there are. Of a large vocabulary in huge pages: a walk skips most nodes, so
+ * that nearly each that it looks at lies on another page. */
 static void nodes_trim(struct token_tree *t)
 {
-    void *fewer = realloc(t->nodes, (t->n_nodes + 1u) * sizeof *t->nodes);
+    size_t bytes = (t->n_nodes + 1u) * sizeof *t->nodes,
+           whole = (bytes + HUGE_PAGE_BYTES - 1) & ~((size_t)HUGE_PAGE_BYTES - 1);
+    bool huge = bytes >= HUGE_PAGE_BYTES;
+    void *fewer = huge ? aligned_alloc(HUGE_PAGE_BYTES, whole) : realloc(t->nodes, bytes);
+    if (fewer && huge) {
+        madvise(fewer, whole, MADV_HUGEPAGE);
+        memcpy(fewer, t->nodes, bytes);
+        free(t->nodes);
+    }
     if (fewer)
         t->nodes = fewer;
 }
