@@ -116,8 +116,8 @@ int pool_profiles_set(struct coord *c, const struct pool_profile_of *of, const c
 {
     json_t *record = NULL;
     if (profile) {
-        record = json_pack("{s:s, s:s, s:s, s:O}", "model", of->model, "name", name, "kind", kind,
-                           "profile", profile);
+        record = json_pack("{s:s, s:s, s:s, s:b, s:O}", "model", of->model, "name", name, "kind",
+                           kind, "all_cores", 1, "profile", profile);
         if (!record)
             return err_no_memory(e, "a profile");
         if (json_is_object(of->dims))
@@ -152,6 +152,8 @@ int pool_profiles_restore(struct coord *c, const char *key, json_t *value, struc
     rc = rc < 0 ? rc : json_get_string(&at, "kind", &kind, &why);
     rc = rc < 0 ? rc : json_get(&at, "profile", &profile, &why);
     rc = rc < 0 ? rc : pool_profile_check(profile.value, kind, &why);
+    if (rc == 0 && !json_is_true(json_object_get(value, "all_cores")))
+        rc = err_set(&why, HP_ESTALE, "one core was measured, and shares compute with all");
     if (rc == HP_ENOMEM)
         return err_no_memory(e, "a profile");
     if (rc < 0) {

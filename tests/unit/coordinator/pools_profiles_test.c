@@ -433,6 +433,36 @@ TEST(what_was_measured_outlives_the_coordinator_and_can_be_dropped)
     fixture_close(&f);
 }
 
+/* A record as it was before shares computed with all cores. */
+static int record_age(void *ctx, const char *key, const void *bytes, size_t size, struct err *e)
+{
+    static const char mark[] = "\"all_cores\": true";
+    struct fixture *f = ctx;
+    char *copy = strndup(bytes, size), *at = strstr(copy, mark);
+    if (!at) {
+        at = strstr(copy, "\"all_cores\":true");
+        assert_non_null(at);
+    }
+    at[1] = 'o'; /* "oll_cores" says nothing */
+    const struct store_change c = {"network_profile", key, copy, size};
+    int rc = store_apply(f->store, &c, 1, e);
+    free(copy);
+    return rc;
+}
+
+TEST(what_was_measured_on_one_core_of_a_device_is_forgotten)
+{
+    struct fixture f;
+    struct err e;
+    agents_open(&f, fast_fast_slow, 1);
+    measure(&f, "");
+    profile_say(&f, 0, "fast", 0.0001);
+    assert_int_equal(store_each(f.store, "network_profile", record_age, &f, &e), 0);
+    fixture_restart(&f);
+    assert_null(strstr(fixture_ask(&f, "profile.ls", "{}", NULL)->result, "m.onnx"));
+    fixture_close(&f);
+}
+
 TEST(a_kind_that_cannot_run_a_network_is_not_asked_again_for_a_plan)
 {
     static const char *const kinds[] = {"fast", "gpu"};
@@ -575,6 +605,7 @@ int main(void)
         cmocka_unit_test(
             a_workload_without_a_profile_is_measured_planned_and_served_and_measured_once),
         cmocka_unit_test(what_was_measured_outlives_the_coordinator_and_can_be_dropped),
+        cmocka_unit_test(what_was_measured_on_one_core_of_a_device_is_forgotten),
         cmocka_unit_test(a_kind_that_cannot_run_a_network_is_not_asked_again_for_a_plan),
         cmocka_unit_test(each_length_is_measured_by_itself_and_once_the_longest_first),
         cmocka_unit_test(a_kind_that_cannot_run_the_longest_is_not_asked_for_shorter_ones),
