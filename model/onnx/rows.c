@@ -129,13 +129,12 @@ int onnx_run_causal(struct onnx_call *c)
 {
     const struct ndarray *x = c->in[0], *sinks = call_in(c, 1);
     int64_t window = call_int(c, "window", 0), group = call_int(c, "group", 1);
-    if (x->type != ND_F32 || x->n_dims != 4 || group < 1 || window < 0 ||
-        x->dims[2] != group * x->dims[3])
+    if (x->type != ND_F32 || x->n_dims != 4 || x->count < 1 || window < 0 || group < 1 ||
+        group > x->dims[2] || x->dims[2] != group * x->dims[3])
         return call_fail(c, "its input is none of scores of texts");
-    int64_t tokens = x->dims[3], heads = x->dims[1];
-    if (sinks && (sinks->type != ND_F32 || sinks->count != heads * group))
-        return call_fail(c, "%lld sinks for %lld heads", (long long)sinks->count,
-                         (long long)(heads * group));
+    int64_t tokens = x->dims[3], heads = x->dims[1], all = heads * group;
+    if (sinks && (sinks->type != ND_F32 || sinks->count != all))
+        return call_fail(c, "%lld sinks for %lld heads", (long long)sinks->count, (long long)all);
     const int64_t dims[] = {x->dims[0], heads, x->dims[2], tokens + (sinks ? 1 : 0)};
     int rc = call_make(c, 0, ND_F32, 4, dims);
     if (rc < 0 || c->shapes_only)
@@ -147,7 +146,7 @@ int onnx_run_causal(struct onnx_call *c)
         for (int64_t k = 0; k < tokens; k++)
             *to++ = k >= first && k <= own ? from[k] : ONNX_CAUSAL_HIDDEN;
         if (sinks)
-            *to++ = ((const float *)sinks->data)[r / tokens % (heads * group)];
+            *to++ = ((const float *)sinks->data)[r / tokens % all];
         from += tokens;
     }
     return 0;

@@ -267,6 +267,50 @@ TEST(experts_that_there_are_not_are_refused)
     nn_destroy(&nn);
 }
 
+/* Whoever writes a file may name the operator, too. */
+TEST(scores_are_hidden_behind_a_token_and_before_its_window_and_odd_ones_are_refused)
+{
+    static const struct {
+        int64_t dims[4], window, group;
+        int sinks, code;
+    } cases[] = {
+        {{1, 1, 6, 3}, 0, 2, 2, 0},          {{1, 1, 3, 3}, 2, 1, 0, 0},
+        {{1, 1, 6, 3}, 0, 1, 0, -1},         {{1, 1, 3, 3}, -1, 1, 0, -1},
+        {{0, 1, 3, 3}, 0, 1, 0, -1},         {{1, 1, 4, 4}, 0, INT64_MAX / 2, 0, -1},
+        {{1, 1, 0, 0}, 0, INT64_MAX, 0, -1}, {{1, 1, 3, 3}, 0, 1, 2, -1},
+    };
+    float values[64], sinks[2] = {7, 8};
+    for (int i = 0; i < 64; i++)
+        values[i] = (float)i;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct err e = {0};
+        struct ndarray x, s = {ND_F32, 1, {cases[i].sinks}, cases[i].sinks, sinks, false},
+                          out = {0};
+        assert_int_equal(ndarray_shape(&x, ND_F32, 4, cases[i].dims, &e), 0);
+        x.data = values;
+        const struct onnx_attribute how[] = {
+            {.name = "window", .type = ONNX_INT, .u.i = cases[i].window},
+            {.name = "group", .type = ONNX_INT, .u.i = cases[i].group}};
+        const struct onnx_node node = {.op = "Causal", .attributes = how, .n_attributes = 2};
+        const struct ndarray *in[] = {&x, cases[i].sinks ? &s : NULL};
+        struct onnx_call c = {
+            .node = &node, .in = in, .n_in = 2, .out = &out, .n_out = 1, .limit = 4096, .e = &e};
+        int rc = onnx_run_causal(&c);
+        assert_int_equal(rc < 0 ? -1 : 0, cases[i].code);
+        const float *made = out.data;
+        int64_t columns = cases[i].dims[3] + (cases[i].sinks ? 1 : 0);
+        for (int64_t r = 0; rc == 0 && r < cases[i].dims[2]; r++)
+            for (int64_t k = 0; k < columns; k++) {
+                int64_t own = r % 3, first = onnx_causal_first(own, cases[i].window);
+                float wanted = k == 3                   ? sinks[r / 3]
+                               : k >= first && k <= own ? values[r * 3 + k]
+                                                        : ONNX_CAUSAL_HIDDEN;
+                assert_true(made[r * columns + k] == wanted);
+            }
+        ndarray_free(&out);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -276,6 +320,8 @@ int main(void)
         cmocka_unit_test(weights_beyond_the_limit_are_refused_with_the_bytes_that_are_missing),
         cmocka_unit_test(ids_that_are_none_and_operators_of_another_part_are_refused),
         cmocka_unit_test(experts_that_there_are_not_are_refused),
+        cmocka_unit_test(
+            scores_are_hidden_behind_a_token_and_before_its_window_and_odd_ones_are_refused),
     };
     return cmocka_run_group_tests_name("network_text", tests, NULL, NULL);
 }
