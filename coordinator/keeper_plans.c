@@ -193,10 +193,11 @@ int keeper_plan_place(struct coord *c, struct deployment *k, struct stage_layout
     const struct deployment *d = deployment_find(c, k->spec.copy_of);
     struct keeper_place p = d ? place_find(c, k, d) : (struct keeper_place){0};
     if (!p.agent)
-        return err_set(e, HP_EINFEASIBLE,
-                       "no agent can keep copies for \"%s\" now: it takes one that is here and "
-                       "does not have all of its stages",
-                       k->spec.copy_of);
+        return err_set(
+            e, HP_EINFEASIBLE,
+            "no agent can keep copies for \"%s\" now: it takes one that is here, does not "
+            "come and go, and does not have all of its stages",
+            k->spec.copy_of);
     if (!place_is_roomy(&p, d))
         return err_set(e, HP_EINFEASIBLE,
                        "agent \"%s\" has room for copies of %llu tokens, and sequences are copied "
