@@ -204,7 +204,10 @@ TEST(a_profile_has_what_each_layer_takes_and_hands_on)
     for (int b = 0; b < 2; b++) {
         double sum = 0;
         for (int i = 0; i < p.n_layers; i++) {
-            assert_true(b > 0 || p.seconds[i * 2] >= 0.9e-6); /* a step at least */
+            /* Looks are all that takes time by this clock, and one a step is taken off: what is
+             * left is the least that a step takes, and of the last, which has two, the other. */
+            double most = i + 1 < p.n_layers ? 1e-7 : 1.1e-6;
+            assert_true(b > 0 || (p.seconds[i * 2] >= 0.9e-9 && p.seconds[i * 2] < most));
             sum += p.seconds[i * 2 + b];
         }
         assert_true(fabs(sum - p.runs[b].sum_s) < 1e-12);
