@@ -161,8 +161,17 @@ def a_file_that_becomes_shorter_while_it_is_served_is_an_error_in_words():
         os.truncate(model, 4096)
         status, said = answer()
         assert status == 503 and "the file has become shorter" in said["error"]["message"], (status, said)
+        changed = f"{model}: the file has changed since it was opened"
+
+        def why():
+            try:
+                return urllib.request.urlopen(told["http"] + "/ready", timeout=20 * SCALE).read().decode()
+            except urllib.error.HTTPError as e:
+                return e.read().decode()
+
+        wait("it has been tried again", lambda: changed in why())  # who comes before that waits for it
         status, said = answer()
-        assert status == 503 and f"{model}: the file has changed since it was opened" in said["error"]["message"], (status, said)
+        assert status == 503 and changed in said["error"]["message"], (status, said)
         assert serve.poll() is None
         serve.send_signal(signal.SIGINT)
         assert serve.wait(20 * SCALE) == 0
