@@ -170,6 +170,10 @@ else
 cuda cuda-report:
 	@echo "libhp-cuda.so is left out: there is no nvcc (NVCC=/path/to/nvcc says where)"
 endif
+# Products of warpgroups are Hopper's alone, and of no PTX that other GPUs take: this file is for nothing else.
+ifeq ($(CUDA12),)
+$(CUDA_OBJ)/flash_hopper.o: CUDA_CODE = -gencode arch=compute_90a,code=sm_90a
+endif
 $(CUDA_OBJ)/%.o: agent/backend/cuda/%.cu $(wildcard agent/backend/cuda/*.cuh agent/backend/cuda/*.h)
 	@mkdir -p $(@D)
 	@echo "  $(notdir $(CUDA_COMPILER)) $<"

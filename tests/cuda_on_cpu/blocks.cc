@@ -157,6 +157,7 @@ static void block_run(dim3 block)
     now.epoch++;
     blocks.n = (int)(block.x * block.y * block.z);
     copies_forget(blocks.n);
+    products_forget(blocks.n);
     for (int i = 0; i < blocks.n; i++) {
         fiber_prepare(i, block);
         order[i] = i;
@@ -183,8 +184,7 @@ static void launch_check(const char *kernel, dim3 grid, dim3 block, size_t share
 {
     size_t threads = (size_t)block.x * block.y * block.z;
     if (threads == 0 || threads > THREADS_MAX || block.z > 64 || grid.x == 0 || grid.y == 0 ||
-        grid.z == 0 || grid.x > 0x7fffffffu || grid.y > 65535 || grid.z > 65535 ||
-        shared > 48 << 10)
+        grid.z == 0 || grid.x > 0x7fffffffu || grid.y > 65535 || grid.z > 65535)
         die(nullptr, "%s: a grid of %u x %u x %u blocks of %zu threads with %zu bytes cannot be",
             kernel, grid.x, grid.y, grid.z, threads, shared);
 }

@@ -72,6 +72,8 @@ void kernel_run(const cuda_on_cpu_kernel &kernel, void *closure, size_t bytes,
 const uint64_t *warp_exchange(unsigned mask, uint64_t value, const void *pc);
 /* async.cc: a block begins; what the one before did not wait for is gone. */
 void copies_forget(int threads);
+/* warpgroup.cc: the same of products. */
+void products_forget(int threads);
 /* From 0 to n - 1, seeded. */
 unsigned draw(unsigned n);
 void draw_seed(uint64_t seed);

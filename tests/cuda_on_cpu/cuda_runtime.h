@@ -92,6 +92,14 @@ struct cuda_on_cpu_bytes {
 };
 void cuda_on_cpu_tensor_multiply_bytes(int *out, const unsigned *a, unsigned b0, unsigned b1,
                                        const int *begin, cuda_on_cpu_bytes how);
+/* Products of a warpgroup (wgmma), done at once or not before they are waited for; matrices in
+ * shared memory are swizzled by 128 bytes. */
+void cuda_on_cpu_group_multiply(float (*sums)[4], int columns, const uint8_t *a, const uint8_t *b,
+                                bool add);
+void cuda_on_cpu_group_multiply_kept(float (*sums)[4], int columns, const unsigned *a,
+                                     const uint8_t *b, unsigned beside);
+void cuda_on_cpu_group_end();
+void cuda_on_cpu_group_wait(int but);
 /* Once for each access that is no plain load or store. */
 void cuda_on_cpu_atomic(void *at, size_t bytes);
 
@@ -275,7 +283,7 @@ enum cudaStreamCaptureMode {
 };
 struct cudaDeviceProp {
     char name[256];
-    size_t totalGlobalMem;
+    size_t totalGlobalMem, sharedMemPerMultiprocessor;
     int major, minor, multiProcessorCount;
 };
 const char *cudaGetErrorString(cudaError_t e);
@@ -317,7 +325,14 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t g, cudaStream_t s);
 cudaError_t cudaGraphDestroy(cudaGraph_t g);
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t g);
 
+enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
+/* Without it a block has no more than 48 KiB of shared memory. */
+cudaError_t cudaFuncSetAttribute(const void *kernel, cudaFuncAttribute what, int value);
+
 /* ---- launches ---- */
+
+/* Ends the process where a launch asks for more shared memory than its kernel may have. */
+void cuda_on_cpu_shared_check(const char *name, const void *kernel, size_t bytes);
 
 /* Owns `closure`, made with malloc; call() runs one thread of the kernel. */
 struct cuda_on_cpu_kernel {
@@ -347,6 +362,7 @@ template <class... P> struct cuda_on_cpu_launcher {
     void operator()(P... p) const
     {
         auto k = kernel;
+        cuda_on_cpu_shared_check(how.name, (const void *)kernel, how.shared);
         cuda_on_cpu_enqueue(how, stream, [=] { k(p...); });
     }
 };

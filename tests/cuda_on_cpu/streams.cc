@@ -1,6 +1,7 @@
 /* The runtime's calls: streams that run late and in seeded turns, events, copies, faults at will.
  */
 #include <cstdio>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -243,6 +244,18 @@ cudaError_t cudaSetDevice(int device)
     return device >= 0 && device < box.devices ? cudaSuccess : cudaErrorInvalidDevice;
 }
 
+/* What a block may have once it has been asked for; a multiprocessor has 1 KiB more, but Turing. */
+static size_t shared_most()
+{
+    int c = capability();
+    return (size_t)(c >= 90              ? 227
+                    : c == 86 || c == 89 ? 99
+                    : c >= 80            ? 163
+                    : c == 75            ? 64
+                                         : 96)
+           << 10;
+}
+
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *out, int device)
 {
     CALL;
@@ -251,6 +264,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *out, int device)
     memset(out, 0, sizeof *out);
     snprintf(out->name, sizeof out->name, "CUDA stand-in");
     out->totalGlobalMem = memory_limit_bytes();
+    out->sharedMemPerMultiprocessor = shared_most() + (capability() >= 80 ? 1 << 10 : 0);
     out->major = capability() / 10;
     out->minor = capability() % 10;
     out->multiProcessorCount = (int)(setting("sms", 1) * box.percents / 100);
@@ -269,6 +283,28 @@ cudaError_t cudaRuntimeGetVersion(int *out)
 {
     *out = RUNTIME_VERSION;
     return cudaSuccess;
+}
+
+/* ---- shared memory of blocks ---- */
+
+static std::map<const void *, size_t> shared_allowed; /* by kernel */
+
+cudaError_t cudaFuncSetAttribute(const void *kernel, cudaFuncAttribute, int value)
+{
+    std::lock_guard<std::recursive_mutex> held(box.lock);
+    if (value < 0 || (size_t)value > shared_most())
+        return cudaErrorInvalidValue;
+    shared_allowed[kernel] = (size_t)value;
+    return cudaSuccess;
+}
+
+void cuda_on_cpu_shared_check(const char *name, const void *kernel, size_t bytes)
+{
+    std::lock_guard<std::recursive_mutex> held(box.lock);
+    size_t most = shared_allowed.count(kernel) ? shared_allowed[kernel] : 0;
+    if (bytes > (most > 48 << 10 ? most : 48 << 10))
+        die(nullptr, "%s asks for %zu bytes of shared memory, which nobody has allowed it", name,
+            bytes);
 }
 
 /* ---- memory ---- */

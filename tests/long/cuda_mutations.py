@@ -11,7 +11,7 @@ import sys
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import faults
 
-TESTS = [f"build/tests/unit/agent/backend/cuda_{name}test" for name in ("products_", "attention_", "fused_", "experts_", "groups_", "operators_", "steps_", "streams_", "sampling_", "models_", "parts_", "")]
+TESTS = [f"build/tests/unit/agent/backend/cuda_{name}test" for name in ("products_", "attention_", "tiles_", "fused_", "experts_", "groups_", "operators_", "steps_", "streams_", "sampling_", "models_", "parts_", "")]
 ROOM = "agent/backend/cuda/"
 
 # What it is, file, what stands there, what takes its place (once).
@@ -85,23 +85,31 @@ FAULTS = [
     ("halves: the way of another shape", ROOM + "blas.cu", "           a->rows == b->rows && ", "           "),
     ("room is not counted", ROOM + "matmul.c", "        bytes = halves > bytes ? halves : bytes;\n", "        (void)halves;\n"),
     # flash
-    ("flash: keys are not waited for", ROOM + "flash.cu", "        async_groups_wait<1>();\n        __syncthreads();\n        keys_multiply", "        __syncthreads();\n        keys_multiply"),
-    ("flash: values are not waited for", ROOM + "flash.cu", "        async_groups_wait<1>();\n        __syncthreads();\n        values_multiply", "        __syncthreads();\n        values_multiply"),
-    ("flash: no barrier before keys are multiplied", ROOM + "flash.cu", "        __syncthreads();\n        keys_multiply", "        keys_multiply"),
-    ("flash: no barrier before the next keys", ROOM + "flash.cu", "keys_multiply<DIM>(keys, q, scores);\n        __syncthreads();\n", "keys_multiply<DIM>(keys, q, scores);\n"),
-    ("flash: no barrier before values are multiplied", ROOM + "flash.cu", "        __syncthreads();\n        values_multiply", "        values_multiply"),
-    ("flash: no barrier before the next values", ROOM + "flash.cu", "values_multiply<DIM>(values, scores, sums);\n        __syncthreads();\n", "values_multiply<DIM>(values, scores, sums);\n"),
-    ("flash: tokens that nobody wrote are read", ROOM + "flash.cu", "if (position < first || position > last)", "if (position < first || position > last + 64)"),
-    ("flash: a token sees those after it", ROOM + "flash.cu", "position < r.first[h] || position > r.last[h] ? -INFINITY", "position < r.first[h] ? -INFINITY"),
-    ("flash: a token sees those before its window", ROOM + "flash.cu", "position < r.first[h] || position > r.last[h] ? -INFINITY", "position > r.last[h] ? -INFINITY"),
-    ("flash: rows past a tile are written", ROOM + "flash.cu", "            if (there[h]) {", "            if (there[h] || h < 2) {"),
-    ("flash: sums so far are not made smaller", ROOM + "flash.cu", "            sums[n][h * 2] *= keep;\n", ""),
-    ("flash: sinks are no part of the sum", ROOM + "flash.cu", "total = total * by + exp2f(sink - most);", "total = total * by;"),
+    ("flash: keys are not waited for", ROOM + "flash.cu", "        async_groups_wait<0>();\n        __syncthreads();\n        turn_fetch<FORMAT, plan>(values", "        __syncthreads();\n        turn_fetch<FORMAT, plan>(values"),
+    ("flash: values are not waited for", ROOM + "flash.cu", "        async_groups_wait<0>();\n        __syncthreads();\n        if (turn < last_turn)", "        __syncthreads();\n        if (turn < last_turn)"),
+    ("flash: no barrier before keys are multiplied, and the next values", ROOM + "flash.cu", "        __syncthreads();\n        turn_fetch<FORMAT, plan>(values", "        turn_fetch<FORMAT, plan>(values"),
+    ("flash: no barrier before values are multiplied, and the next keys", ROOM + "flash.cu", "        __syncthreads();\n        if (turn < last_turn)", "        if (turn < last_turn)"),
+    ("flash: tokens that nobody wrote are read", ROOM + "flash.cuh", "first + TOKENS - 1 <= t.last;", "first <= t.last;"),
+    ("flash: pages past the last are read", ROOM + "flash.cuh", "a.pages[t.pages + (page < last ? page : last)]", "a.pages[t.pages + (page < last + 9 ? page : last)]"),
+    ("flash: a token sees those after it", ROOM + "flash.cuh", "if (position < row.first || position > row.last)", "if (position < row.first)"),
+    ("flash: a token sees those before its window", ROOM + "flash.cuh", "if (position < row.first || position > row.last)", "if (position > row.last)"),
+    ("flash: no turn is masked where the first row sees all", ROOM + "flash.cuh", "first < t.all_first || first + N - 1 > t.all_last", "first + N - 1 > t.all_last"),
+    ("flash: rows past a tile are written", ROOM + "flash.cuh", "        if (own + h * 8 >= tile.count)\n            continue;\n", ""),
+    ("flash: sums so far are not made smaller", ROOM + "flash.cuh", "            sums[n][k] *= keep[k / 2];", "            sums[n][k] *= keep[k / 2] > 2 ? 2 : 1;"),
+    ("flash: sinks are no part of the sum", ROOM + "flash.cuh", "total = total * by + exp2f(sink - most);", "total = total * by;"),
+    ("flash: the second half of a tile is the first", ROOM + "flash.cu", "    tile.first += at % parts * plan::rows;\n", ""),
+    ("flash: the product after it has the rows of another head", ROOM + "flash.cuh", "column = head * N + threadIdx.x % 4 * 2;\n        float *to = a.out.data + row * a.out.stride + column;\n        unsigned *formed = (unsigned *)a.formed.to + (row * (uint64_t)(a.heads * N) + column) / 2;", "column = head * N + threadIdx.x % 4 * 2;\n        float *to = a.out.data + row * a.out.stride + column;\n        unsigned *formed = (unsigned *)a.formed.to + (row * (uint64_t)(a.heads * N) + column) / 2 + 4;"),
+    ("hopper: what is fetched is not waited for", ROOM + "flash_hopper.cu", "    async_groups_wait<0>();\n    group_shared_written();\n", "    group_shared_written();\n"),
+    ("hopper: no barrier before products", ROOM + "flash_hopper.cu", "    group_shared_written();\n    __syncthreads();\n", "    group_shared_written();\n"),
+    ("hopper: scores are not waited for", ROOM + "flash_hopper.cu", "        group_wait<1>();\n", ""),
+    ("hopper: sums are not waited for", ROOM + "flash_hopper.cu", "        group_wait<0>();\n        sums_keep", "        sums_keep"),
+    ("hopper: one room for the keys of two turns", ROOM + "flash_hopper.cu", "turn_fetch<FORMAT, DIM>(keys + turn % 2 * KEYS_BYTES<DIM>", "turn_fetch<FORMAT, DIM>(keys + (turn + 1) % 2 * KEYS_BYTES<DIM>"),
+    ("hopper: one room for the values of two turns", ROOM + "flash_hopper.cu", "turn_fetch<FORMAT, DIM>(values + (turn + 1) % 2 * KEYS_BYTES<DIM>", "turn_fetch<FORMAT, DIM>(values + turn % 2 * KEYS_BYTES<DIM>"),
+    ("hopper: chunks lie as they come", ROOM + "flash_hopper.cu", "(chunk ^ row) % 8 * 16", "chunk % 8 * 16"),
+    ("hopper: the second group has the rows of the first", ROOM + "flash_hopper.cu", "    queries += group * 64 * 128;\n", ""),
+    ("hopper: pages of another turn", ROOM + "flash_hopper.cu", "pages_read<KEYS<DIM>>(a, t, (turn + 4) * KEYS<DIM>)", "pages_read<KEYS<DIM>>(a, t, (turn + 3) * KEYS<DIM>)"),
     ("flash: rows of other runs in a tile", ROOM + "tables.c", "uint32_t *at = run_is_tiled(r, tiles) ? &tiled : &other;", "uint32_t *at = run_is_tiled(r, tiles) ? &other : &tiled;"),
-    ("flash: a GPU without tensor cores", ROOM + "kv.c", "facts.minor >= 75 &&", "facts.minor >= 60 &&"),
-    ("flash: warps that share rows read scores before they are there", ROOM + "flash.cu", "    __syncthreads();\n#pragma unroll\n    for (uint32_t n = 0; n < TURN<DIM> / 8; n++) {\n        uint4 more", "#pragma unroll\n    for (uint32_t n = 0; n < TURN<DIM> / 8; n++) {\n        uint4 more"),
-    ("flash: the next keys come while scores are joined", ROOM + "flash.cu", "        scores[n][3] += __uint_as_float(more.w);\n    }\n    __syncthreads();\n", "        scores[n][3] += __uint_as_float(more.w);\n    }\n"),
-    ("flash: warps that share rows have the same elements", ROOM + "flash.cu", "threadIdx.x / WARP / FLASH_WARPS * OWN<DIM>", "0 * OWN<DIM>"),
+    ("flash: a GPU without tensor cores", ROOM + "kv.c", "capability >= 75 &&", "capability >= 60 &&"),
     # parts
     ("parts: lanes past a head read its neighbour", ROOM + "split.cu", "bool has = at < a.head_dim;", "bool has = true;"),
     ("parts: a block's other bytes", ROOM + "split.cu", "block + 1 + at % KV_Q8_ELEMENTS / 2", "block + 1 + at % 16 / 2"),

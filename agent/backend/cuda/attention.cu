@@ -167,7 +167,10 @@ void gpu_attend(struct CUstream_st *s, const struct gpu_attention *a, const stru
         CUDA_LAUNCH_EARLY(turn_write_kernel, both, WRITE_THREADS, s)(*a, *turn);
     else
         CUDA_LAUNCH_EARLY(kv_write_kernel, grid, WRITE_THREADS, s)(*a);
-    gpu_flash(s, a);
+    if (a->hopper)
+        gpu_flash_hopper(s, a);
+    else
+        gpu_flash(s, a);
     if (a->n_rows == a->n_tiled)
         return;
     if (a->splits) {

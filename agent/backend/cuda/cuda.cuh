@@ -9,16 +9,24 @@
 
 #include "agent/backend/cuda/gpu.h"
 
-/* CUDA_LAUNCH_EARLY: of a kernel that calls earlier_wait: its blocks may begin while the kernel
- * before it on the stream still runs (CUDA's programmatic dependent launch, compute capability 9.0
- * and later; elsewhere it is a launch like any other). */
+/* CUDA_LAUNCH_SHARED: with so many bytes of shared memory, DYNAMIC_SHARED in the kernel; more than
+ * 48 KiB once cudaFuncSetAttribute has allowed it. CUDA_LAUNCH_EARLY: of a kernel that calls
+ * earlier_wait: its blocks may begin while the kernel before it on the stream still runs (CUDA's
+ * programmatic dependent launch, compute capability 9.0 and later; elsewhere it is a launch like
+ * any other). */
 #ifdef CUDA_ON_CPU
 #define CUDA_LAUNCH(kernel, grid, block, stream)                                                   \
     cuda_on_cpu_launcher_of(#kernel, kernel, grid, block, 0, stream)
 #define CUDA_LAUNCH_EARLY(kernel, grid, block, stream)                                             \
     cuda_on_cpu_launcher_of(#kernel, kernel, grid, block, 0, stream, true)
+#define CUDA_LAUNCH_SHARED(kernel, grid, block, bytes, stream)                                     \
+    cuda_on_cpu_launcher_of(#kernel, kernel, grid, block, bytes, stream)
+#define DYNAMIC_SHARED(name) uint8_t *name = (uint8_t *)cuda_on_cpu_dynamic_shared()
 #else
 #define CUDA_LAUNCH(kernel, grid, block, stream) kernel<<<grid, block, 0, stream>>>
+#define CUDA_LAUNCH_SHARED(kernel, grid, block, bytes, stream)                                     \
+    kernel<<<grid, block, bytes, stream>>>
+#define DYNAMIC_SHARED(name) extern __shared__ uint4 name[]
 #define CUDA_LAUNCH_EARLY(kernel, grid, block, stream)                                             \
     early_launcher_of(kernel, grid, block, stream)
 

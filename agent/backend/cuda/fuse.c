@@ -120,8 +120,6 @@ static uint64_t batch_rows(const struct op_batch *b)
 static void attend_run(const struct cuda_calls *c, const struct op_call *attention)
 {
     struct cuda_form form = form_wanted(c, call_index(c, attention), &attention->out);
-    if (form.form == GPU_FORM_F16 || form.form == GPU_FORM_BF16)
-        form.form = GPU_FORM_NONE;
     c->stream->making = cuda_form_make(c->stream, &form);
     cuda_op_run((struct stream *)c->stream, attention->op, attention->inputs, &attention->out,
                 c->batch);

@@ -29,6 +29,7 @@ struct gpu_facts {
     char name[GPU_NAME]; /* "NVIDIA H100 80GB HBM3" */
     uint64_t total_bytes, free_bytes;
     int major, minor, multiprocessors; /* major.minor: the compute capability */
+    uint32_t shared_bytes;             /* memory of a multiprocessor that its blocks share */
 };
 
 const char *gpu_error_text(int code);

@@ -256,7 +256,7 @@ struct gpu_attention_row {
 struct gpu_attention_tile {
     uint32_t first, count;
 };
-enum { GPU_TILE_ROWS = 64, GPU_TILE_LEAST = 16 /* tokens of a run that are worth a tile */ };
+enum { GPU_TILE_ROWS = 128, GPU_TILE_LEAST = 16 /* tokens of a run that are worth a tile */ };
 struct gpu_attention {
     int kv_format; /* enum kv_format */
     uint8_t *pool;
@@ -270,9 +270,12 @@ struct gpu_attention {
     const uint32_t *pages;
     const struct gpu_attention_tile *tiles; /* of the first `n_tiled` rows */
     uint32_t n_rows, n_tiled, n_tiles;
+    bool hopper;              /* tiles are flash_hopper.cu's */
+    uint32_t shared_bytes;    /* of a multiprocessor */
     uint32_t splits;          /* of what each other row sees, at most; 0: none */
     float *parts_found;       /* room of gpu_split_bytes */
-    struct gpu_formed formed; /* of rows that are split, each head of whole blocks of 32 */
+    struct gpu_formed formed; /* of rows that are split, each head of whole blocks of 32, or all in
+                                 tiles, as f16 or bf16 */
 };
 enum { GPU_HEAD_DIM_MAX = 576 };
 /* Rotation of queries and keys on their way to attention: what lies in a.q and a.k is made of `in`.
@@ -287,6 +290,9 @@ void gpu_attend(struct CUstream_st *s, const struct gpu_attention *a, const stru
 /* Tiles, with tensor cores (flash.cu): capability 7.5 and later. */
 bool gpu_flash_knows(int kv_format, uint32_t head_dim, uint32_t value_dim, uint32_t parts);
 void gpu_flash(struct CUstream_st *s, const struct gpu_attention *a);
+/* The same for Hopper, capability 9.0 (flash_hopper.cu), of what gpu_flash_knows too. */
+bool gpu_hopper_knows(uint32_t head_dim);
+void gpu_flash_hopper(struct CUstream_st *s, const struct gpu_attention *a);
 /* Rows that are in no tile, each in at most `splits` parts (split.cu), of so many tokens at
  * least: what a row sees decides, on the device, so that the same launch holds for all steps. */
 enum { GPU_SPLIT_LEAST = 32 };

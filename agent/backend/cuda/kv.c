@@ -45,10 +45,19 @@ static void splits_choose(const struct cuda_stream *s, struct gpu_attention *a, 
 }
 
 /* Room for what parts find, behind the rows that are made ready for the product after it where the
- * kernel that joins parts can make them: all rows are split, heads are whole blocks. */
+ * kernel that joins parts can make them: all rows are split, heads are whole blocks. Where all rows
+ * are in tiles their kernel makes f16 or bf16. */
 static bool splits_place(struct cuda_stream *s, struct gpu_attention *a, uint32_t n_seen)
 {
     enum { BLOCK = 32 };
+    if (s->making.form == GPU_FORM_F16 || s->making.form == GPU_FORM_BF16) {
+        if (a->n_tiled == a->n_rows)
+            a->formed = s->making;
+        else
+            s->making.form = GPU_FORM_NONE;
+    }
+    if (a->n_tiled == a->n_rows)
+        return true;
     uint64_t made = s->making.form == GPU_FORM_NONE
                         ? 0
                         : gpu_decode_input_bytes(a->heads * a->head_dim, s->making.rows);
@@ -94,8 +103,11 @@ void cuda_attention_run(struct cuda_stream *s, const struct cuda_op *op, const s
         .v = op->request.op->n_inputs > 2 ? rows_of(&in[2]) : (struct gpu_rows){0},
         .out = rows_of(out),
     };
-    bool tiles = s->device->facts.major * 10 + s->device->facts.minor >= 75 &&
-                 gpu_flash_knows(how.kv_format, how.head_dim, how.value_dim, how.parts);
+    int capability = s->device->facts.major * 10 + s->device->facts.minor;
+    bool tiles =
+        capability >= 75 && gpu_flash_knows(how.kv_format, how.head_dim, how.value_dim, how.parts);
+    how.shared_bytes = s->device->facts.shared_bytes;
+    how.hopper = capability == 90 && gpu_hopper_knows(how.head_dim);
     struct cuda_layout layout;
     how.rows = cuda_table_put(s, op, b, tiles, &layout);
     if (!how.rows)

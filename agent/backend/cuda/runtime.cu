@@ -39,6 +39,7 @@ int gpu_facts_read(int ordinal, struct gpu_facts *out)
     out->major = p.major;
     out->minor = p.minor;
     out->multiprocessors = p.multiProcessorCount;
+    out->shared_bytes = (uint32_t)p.sharedMemPerMultiprocessor;
     return 0;
 }
 

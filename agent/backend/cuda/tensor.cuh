@@ -122,4 +122,41 @@ static __device__ __forceinline__ unsigned halves_of(float low, float high)
            (unsigned)__half_as_ushort(__float2half_rn(high)) << 16;
 }
 
+/* The same of numbers that f16 holds. */
+static __device__ __forceinline__ unsigned halves_of_small(float low, float high)
+{
+#if defined(CUDA_ON_CPU) || __CUDA_ARCH__ < 800
+    return __half_as_ushort(__float2half_rn(low)) |
+           (unsigned)__half_as_ushort(__float2half_rn(high)) << 16;
+#else
+    unsigned out;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(out) : "f"(high), "f"(low));
+    return out;
+#endif
+}
+
+/* 2 to the power of x, to about 22 bits; 0 of what is less than 2^-126. */
+static __device__ __forceinline__ float exp2_fast(float x)
+{
+#ifdef CUDA_ON_CPU
+    return exp2f(x);
+#else
+    float out;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(out) : "f"(x));
+    return out;
+#endif
+}
+
+/* Hyperbolic tangent to about 1e-6. */
+static __device__ __forceinline__ float tanh_fast(float x)
+{
+#ifdef CUDA_ON_CPU
+    return tanhf(x);
+#else
+    float all = 1 + exp2_fast(2 * 1.44269504f * x), inverse;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(all));
+    return 1 - 2 * inverse;
+#endif
+}
+
 #endif
