@@ -28,20 +28,32 @@ static void *path_load(const char *path, char *said, size_t size)
     return object;
 }
 
-void *plugin_object_open(const char *file, const char *variable, char *said, size_t size)
+/* False: in none of our folders. */
+static bool path_find(const char *file, char *path)
 {
     static const char *const folders[] = {"", "../lib/hodgepodge/"};
-    const char *given = getenv(variable);
-    char path[PATH_BYTES];
-    if (given)
-        return path_load(given, said, size);
     for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
         path_beside(folders[i], file, path);
         if (access(path, F_OK) == 0)
-            return path_load(path, said, size);
+            return true;
     }
+    return false;
+}
+
+void *plugin_object_open(const char *file, const char *variable, char *said, size_t size)
+{
+    const char *given = getenv(variable);
+    char path[PATH_BYTES];
+    if (given || path_find(file, path))
+        return path_load(given ? given : path, said, size);
     void *object = path_load(file, said, size);
     if (!object)
         snprintf(said, size, "%s is neither beside the program nor in its library folder", file);
     return object;
+}
+
+bool plugin_object_is_there(const char *file, const char *variable)
+{
+    char path[PATH_BYTES];
+    return getenv(variable) || path_find(file, path);
 }

@@ -138,7 +138,12 @@ static int invocation_parse(int argc, char **argv, int words, struct invocation 
             in->output = in->json ? NULL : optarg;
             in->json |= !in->command->makes_file;
         } else {
+            if (in->n_given == COMMAND_MAX_GIVEN)
+                return err_set(e, HP_EUSAGE, "hpctl %s: more than %d options", in->command->path,
+                               COMMAND_MAX_GIVEN);
             in->values[which - OWN_OPTION] = optarg ? optarg : "";
+            in->given[in->n_given].option = which - OWN_OPTION;
+            in->given[in->n_given++].value = in->values[which - OWN_OPTION];
         }
     }
     for (; optind < argc; optind++) {

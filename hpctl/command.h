@@ -33,7 +33,7 @@ struct command {
     bool makes_file; /* -o FILE is the file that the verb makes; else its JSON goes there */
 };
 
-enum { COMMAND_MAX_ARGUMENTS = 64, COMMAND_MAX_OPTIONS = 40 };
+enum { COMMAND_MAX_ARGUMENTS = 64, COMMAND_MAX_OPTIONS = 40, COMMAND_MAX_GIVEN = 64 };
 
 /* One command line, parsed. Strings are argv's. */
 struct invocation {
@@ -41,8 +41,14 @@ struct invocation {
     const struct command *const *tables; /* that it was found in */
     const char *arguments[COMMAND_MAX_ARGUMENTS];
     int n_arguments;
-    const char *values[COMMAND_MAX_OPTIONS]; /* by row of command->options; flags hold "" */
-    bool json;                               /* -o json or -o -: JSON on standard output */
+    const char *values[COMMAND_MAX_OPTIONS]; /* by row of command->options; flags hold ""; of one
+                                                that was given more than once the last */
+    struct {
+        int option; /* row of command->options */
+        const char *value;
+    } given[COMMAND_MAX_GIVEN]; /* in the order of the command line */
+    int n_given;
+    bool json;          /* -o json or -o -: JSON on standard output */
     bool told;          /* the verb's JSON is printed: an error after it is not added */
     const char *output; /* -o FILE otherwise; NULL when not given */
 };
@@ -60,6 +66,9 @@ static inline const char *invocation_option_or(const struct invocation *in, cons
     const char *v = invocation_option(in, name);
     return v ? v : fallback;
 }
+/* All values of an option that may be given more than once, in their order: at most `room` to
+ * `out`. Returns how many there are, which may be more. */
+int invocation_values(const struct invocation *in, const char *name, const char **out, int room);
 bool invocation_flag(const struct invocation *in, const char *name);
 /* The value of an option that must be there: HP_EUSAGE when not. */
 int invocation_required(const struct invocation *in, const char *name, const char **out,

@@ -8,6 +8,7 @@
 #include "agent/backend/choices.h"
 #include "common/host_limits.h"
 #include "hpctl/client.h"
+#include "hpctl/gpu_look.h"
 #include "hpctl/http_client.h"
 #include "hpctl/reach.h"
 #include "hpctl/shown.h"
@@ -61,6 +62,30 @@ static void check_processor(struct findings *f)
     kernels_add(f, "processor", kernels);
     json_decref(kernels);
     device_close(&d);
+}
+
+/* As an agent or `hpctl serve` here would compute on one. */
+static void check_gpu(struct findings *f)
+{
+    struct gpu_look look;
+    gpu_look(&look);
+    if (look.state == GPU_NONE)
+        finding_add(f, "GPU", FINE,
+                    "none that could compute: neither NVIDIA's driver nor libhp-cuda.so is here",
+                    "");
+    else if (look.state == GPU_USABLE)
+        finding_add(f, "GPU", FINE,
+                    shown_of("cuda:0 is %s, %s of its %s are free; libhp-cuda.so and the driver "
+                             "work",
+                             look.facts.name, shown_bytes((double)look.facts.free_bytes).s,
+                             shown_bytes((double)look.facts.total_bytes).s)
+                        .s,
+                    "");
+    else
+        finding_add(f, "GPU", WORTH_KNOWING,
+                    look.card[0] ? shown_of("%s is here: %s", look.card, look.why.text).s
+                                 : look.why.text,
+                    look.why.hint[0] ? look.why.hint : "models run on the CPU");
 }
 
 static void check_memory(struct findings *f)
@@ -282,6 +307,7 @@ static int run_doctor(struct invocation *in, struct err *e)
                                                   {0}};
     struct findings f = {.list = json_array()};
     check_processor(&f);
+    check_gpu(&f);
     check_memory(&f);
     check_disk(&f);
     check_programs(&f);

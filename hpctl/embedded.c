@@ -211,7 +211,6 @@ static int parts_start(struct embedded *m, struct err *e)
     char admin[FOLDER_BYTES + 16];
     int rc = fs_folder_make(m->agent_dir, 0700, e);
     rc = rc < 0 ? rc : log_begin(m, e);
-    rc = rc < 0 ? rc : discover_share(NULL, 0, 0, &m->share, e);
     rc = rc < 0 ? rc : thread_start(m, e);
     snprintf(admin, sizeof admin, "%s/admin.key", m->dir);
     rc = rc < 0 ? rc : key_pair_load(admin, &m->where.admin, e);
@@ -233,6 +232,7 @@ int embedded_start(const struct embedded_options *o, struct embedded **out, stru
     uv_loop_init(&m->loop);
     uv_async_init(&m->loop, &m->wake, on_wake);
     m->wake.data = m;
+    m->share = *o->share;
     snprintf(m->dir, sizeof m->dir, "%s", o->dir);
     snprintf(m->agent_dir, sizeof m->agent_dir, "%s/agent", o->dir);
     snprintf(m->measured, sizeof m->measured, "%s", o->measured);

@@ -1,4 +1,4 @@
-/* A coordinator and an agent of all cores within this process: the cores that the programs have, on
+/* A coordinator and an agent within this process: the cores that the programs have, on
  * a loop and threads of their own, joined by the transports' twins in one process. Nothing of them
  * listens but the gateway, on 127.0.0.1; nothing that they store outlives them but what was
  * measured. Signals are the caller's threads'. */
@@ -11,8 +11,10 @@
 #include "hpctl/context.h"
 
 struct embedded;
+struct discover_share;
 
 struct embedded_options {
+    const struct discover_share *share; /* what the agent computes with */
     const char *dir;      /* a folder of its own, for keys, heads of models and `log` */
     const char *measured; /* where measurements are kept; "": below `dir` */
     const char *http;     /* "127.0.0.1:PORT"; port 0: any free one */

@@ -18,6 +18,15 @@ const char *invocation_option(const struct invocation *in, const char *name)
     return NULL;
 }
 
+int invocation_values(const struct invocation *in, const char *name, const char **out, int room)
+{
+    int n = 0;
+    for (int i = 0; i < in->n_given; i++)
+        if (strcmp(in->command->options[in->given[i].option].name, name) == 0 && n++ < room)
+            out[n - 1] = in->given[i].value;
+    return n;
+}
+
 bool invocation_flag(const struct invocation *in, const char *name)
 {
     return invocation_option(in, name) != NULL;

@@ -19,6 +19,7 @@
 #include "hpctl/local_options.h"
 #include "hpctl/local_process.h"
 #include "hpctl/model_manifest.h"
+#include "hpctl/own_devices.h"
 #include "hpctl/progress.h"
 #include "hpctl/shown.h"
 
@@ -165,11 +166,38 @@ static void kept_folders_find(struct own_cluster *c)
     cache_folder_find(below, c->measured, sizeof c->measured);
 }
 
+static uint64_t option_whole(const struct own_options *o, const char *name)
+{
+    return (uint64_t)json_integer_value(json_object_get(o->options, name));
+}
+
+/* A GPU that nobody asked for and that does not come up is done without. */
+static int parts_start(struct own_cluster *c, const struct own_options *o, const char *http,
+                       struct err *e)
+{
+    struct own_devices d;
+    const struct embedded_options within = {
+        .share = &d.share, .dir = c->dir, .measured = c->measured, .http = http};
+    const struct own_devices_ask ask = {.path = o->path,
+                                        .devices = o->devices,
+                                        .n_devices = o->n_devices,
+                                        .max_context = option_whole(o, "max_context"),
+                                        .max_sequences = option_whole(o, "max_sequences")};
+    int rc = own_devices_find(&ask, &d, e);
+    rc = rc < 0 ? rc : embedded_start(&within, &c->embedded, e);
+    if (d.chosen && (rc == HP_EDEVICE || rc == HP_ENOMEM)) {
+        rc = own_devices_cpu(e, &d, e);
+        rc = rc < 0 ? rc : embedded_start(&within, &c->embedded, e);
+    }
+    if (rc == 0 && d.said[0])
+        fprintf(stderr, "hpctl: %s\n", d.said);
+    return rc;
+}
+
 static int cluster_begin(struct own_cluster *c, const struct own_options *o, const char *real_path,
                          struct err *e)
 {
     char http[64];
-    const struct embedded_options within = {.dir = c->dir, .measured = c->measured, .http = http};
     snprintf(http, sizeof http, "127.0.0.1:%llu", (unsigned long long)o->port);
     heap_return_large();
     kept_folders_find(c);
@@ -177,7 +205,7 @@ static int cluster_begin(struct own_cluster *c, const struct own_options *o, con
     if (rc < 0 || (rc = janitor_start(c, e)) < 0)
         return rc;
     c->maker = manifest_maker_start(o->path, c->names); /* while it starts */
-    rc = embedded_start(&within, &c->embedded, e);
+    rc = parts_start(c, o, http, e);
     return rc == 0 ? model_deploy(c, o, real_path, e) : rc;
 }
 

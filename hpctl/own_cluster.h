@@ -11,12 +11,16 @@
 
 struct own_cluster;
 
+enum { OWN_MAX_DEVICES = 16 };
+
 struct own_options {
-    const char *path; /* of the model: a file or folder */
-    const char *name; /* of the deployment; NULL: the file's */
-    json_t *options;  /* of the admin's verb "deploy"; NULL: none */
-    uint64_t port;    /* of the API on 127.0.0.1; 0: any free one */
-    bool quiet;       /* no progress is shown */
+    const char *path;                     /* of the model: a file or folder */
+    const char *name;                     /* of the deployment; NULL: the file's */
+    json_t *options;                      /* of the admin's verb "deploy"; NULL: none */
+    const char *devices[OWN_MAX_DEVICES]; /* as hp-agent --device says them */
+    int n_devices;                        /* 0: as own_devices.h chooses */
+    uint64_t port;                        /* of the API on 127.0.0.1; 0: any free one */
+    bool quiet;                           /* no progress is shown */
 };
 
 /* Whether an argument names a file and no deployment, whose names have neither a slash nor such an

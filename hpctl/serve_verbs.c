@@ -40,7 +40,7 @@ static int run_serve(struct invocation *in, struct err *e)
     if (rc == 0 && o.name && !name_is_valid(o.name, DEPLOYMENT_NAME_BYTES - 1))
         rc = err_set(e, HP_EUSAGE, "--name: \"%.80s\" cannot name a deployment", o.name);
     if (rc == 0)
-        rc = talk_options_read(in, &o.options, e);
+        rc = talk_options_read(in, &o, e);
     if (rc == 0)
         rc = own_cluster_open(&o, &own, e);
     json_decref(o.options);
@@ -74,7 +74,7 @@ const struct command serve_verbs[] = {
      "Anthropic's clients reach it at 127.0.0.1. For several boxes, keys and addresses beyond "
      "loopback: hp-coordinator, hp-agent, `hpctl deploy`.",
      "  hpctl serve model.gguf\n  hpctl serve ./llama-3.2-1b --port 9000 --kv q8_0 --max-context "
-     "8192",
+     "8192\n  hpctl serve model.gguf --device cuda:0,mem=8GiB --device cpu",
      serve_options, run_serve, false},
     {0},
 };

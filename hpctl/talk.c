@@ -53,28 +53,42 @@ static int choose_deployment(const char *context, const char *asked, char *name,
     return rc;
 }
 
-int talk_options_read(const struct invocation *in, json_t **out, struct err *e)
+static int devices_read(const struct invocation *in, struct own_options *out, struct err *e)
+{
+    const char *all[OWN_MAX_DEVICES + 1];
+    int n = invocation_values(in, "device", all, OWN_MAX_DEVICES + 1);
+    if (n > OWN_MAX_DEVICES)
+        return err_set(e, HP_EUSAGE, "--device %s: an agent has at most %d devices",
+                       all[OWN_MAX_DEVICES], OWN_MAX_DEVICES);
+    memcpy(out->devices, all, (size_t)n * sizeof *all);
+    out->n_devices = n;
+    return 0;
+}
+
+int talk_options_read(const struct invocation *in, struct own_options *out, struct err *e)
 {
     static const char *const texts[] = {"compute", "kv"};
     static const char *const wholes[][2] = {{"max-context", "max_context"},
                                             {"max-sequences", "max_sequences"}};
-    int rc = 0;
-    *out = json_object();
+    int rc = devices_read(in, out, e);
+    out->options = json_object();
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         if (invocation_option(in, texts[i]))
-            json_object_set_new(*out, texts[i], json_string(invocation_option(in, texts[i])));
+            json_object_set_new(out->options, texts[i],
+                                json_string(invocation_option(in, texts[i])));
     for (size_t i = 0; rc == 0 && i < sizeof wholes / sizeof *wholes; i++) {
         uint64_t n;
         rc = invocation_u64(in, wholes[i][0], 0, &n, e);
         if (rc == 0 && n)
-            json_object_set_new(*out, wholes[i][1], json_integer((json_int_t)n));
+            json_object_set_new(out->options, wholes[i][1], json_integer((json_int_t)n));
     }
     return rc;
 }
 
 int talk_open(const struct invocation *in, const char *asked, struct talk *t, struct err *e)
 {
-    static const char *const own_only[] = {"compute", "kv", "max-context", "max-sequences"};
+    static const char *const own_only[] = {"compute", "kv", "max-context", "max-sequences",
+                                           "device"};
     struct own_options o = {.path = asked, .quiet = in->json};
     *t = (struct talk){0};
     if (!asked || !own_cluster_is_file(asked)) {
@@ -86,7 +100,7 @@ int talk_open(const struct invocation *in, const char *asked, struct talk *t, st
         return choose_deployment(invocation_option(in, "context"), asked, t->name, sizeof t->name,
                                  &t->where, e);
     }
-    int rc = talk_options_read(in, &o.options, e);
+    int rc = talk_options_read(in, &o, e);
     if (rc == 0)
         rc = own_cluster_open(&o, &t->own, e);
     json_decref(o.options);

@@ -26,7 +26,7 @@ MAY = {
     "hpctl": {"common", "model", "planners", "transport", "agent", "coordinator"},
 }
 # hpctl reaches into the daemons' rooms only where it runs their parts in its own process; doctor looks at the box as an agent does, and what drives pools writes tensors as their API reads them.
-EMBEDDING = {"hpctl/bench_model_verbs.c", "hpctl/doctor_verbs.c", "hpctl/embed_verbs.c", "hpctl/embedded.c", "hpctl/model_run_verbs.c", "hpctl/infer_target.c", "hpctl/onnx_verbs.c", "hpctl/onnx_jobs.c", "hpctl/onnx_jobs.h", "hpctl/onnx_serve_verbs.c", "hpctl/profile_graph_verbs.c", "hpctl/profile_onnx.c", "hpctl/profile_onnx.h"}
+EMBEDDING = {"hpctl/bench_model_verbs.c", "hpctl/doctor_verbs.c", "hpctl/embed_verbs.c", "hpctl/embedded.c", "hpctl/gpu_look.h", "hpctl/gpu_look.c", "hpctl/own_devices.h", "hpctl/own_devices.c", "hpctl/model_run_verbs.c", "hpctl/infer_target.c", "hpctl/onnx_verbs.c", "hpctl/onnx_jobs.c", "hpctl/onnx_jobs.h", "hpctl/onnx_serve_verbs.c", "hpctl/profile_graph_verbs.c", "hpctl/profile_onnx.c", "hpctl/profile_onnx.h"}
 # An interpreter calls itself: macros run statements, tests ask for filters and filters for tests, brackets hold expressions.
 RECURSION = [{"model/template/" + name for name in names} for names in (
     {"call.c", "eval.c", "statements.c"}, {"filters.c", "tests.c"}, {"expression.c", "primary.c"})]

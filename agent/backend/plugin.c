@@ -5,12 +5,14 @@
 
 #include "common/plugin_object.h"
 
+static const char file[] = "libhp-cuda.so", variable[] = "HP_CUDA_PLUGIN";
+
 int plugin_cuda(const struct plugin **out, struct err *e)
 {
     static const struct plugin *loaded;
     char said[512] = "";
     if (!loaded) {
-        void *object = plugin_object_open("libhp-cuda.so", "HP_CUDA_PLUGIN", said, sizeof said);
+        void *object = plugin_object_open(file, variable, said, sizeof said);
         const struct plugin *p = object ? dlsym(object, PLUGIN_SYMBOL) : NULL;
         if (!object) {
             err_set(e, HP_EDEVICE, "the cuda backend cannot be loaded: %s", said);
@@ -27,4 +29,9 @@ int plugin_cuda(const struct plugin **out, struct err *e)
     }
     *out = loaded;
     return 0;
+}
+
+bool plugin_cuda_is_there(void)
+{
+    return plugin_object_is_there(file, variable);
 }

@@ -4,6 +4,7 @@
 #ifndef HP_AGENT_BACKEND_PLUGIN_H
 #define HP_AGENT_BACKEND_PLUGIN_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "agent/backend/backend.h"
@@ -35,5 +36,7 @@ struct plugin {
 /* Loads libhp-cuda.so once; it stays. One thread at a time. HP_EDEVICE: it is nowhere, or is of
  * another version. */
 int plugin_cuda(const struct plugin **out, struct err *e);
+/* Whether there is one to load, though it may fail to (common/plugin_object.h). */
+bool plugin_cuda_is_there(void);
 
 #endif

@@ -401,9 +401,24 @@ TEST(no_two_verbs_and_no_two_options_of_one_have_one_name)
         }
 }
 
+TEST(an_option_that_is_given_again_has_all_its_values_in_their_order)
+{
+    struct invocation in = {.command = &a_verb,
+                            .given = {{0, "one"}, {1, "7"}, {0, "two"}, {0, "three"}},
+                            .n_given = 4};
+    const char *all[2] = {NULL};
+    assert_int_equal(invocation_values(&in, "size", all, 2), 3);
+    assert_string_equal(all[0], "one");
+    assert_string_equal(all[1], "two");
+    assert_int_equal(invocation_values(&in, "count", all, 2), 1);
+    assert_string_equal(all[0], "7");
+    assert_int_equal(invocation_values(&in, "way", all, 2), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_option_that_is_given_again_has_all_its_values_in_their_order),
         cmocka_unit_test(sizes_are_read_with_their_suffixes),
         cmocka_unit_test(times_are_read_with_their_units),
         cmocka_unit_test(whole_numbers_are_whole),
