@@ -136,6 +136,22 @@ void local_cores_text(const char *prefix, const int *cores, int n, char out[LOCA
             (size_t)snprintf(out + used, LOCAL_CORES_TEXT - used, "%s%d", i ? "," : "", cores[i]);
 }
 
+/* Those that were asked for; returns how many arguments there are. */
+static int said_arguments(const struct local_cluster *c, const struct local_agent *a,
+                          char text[LOCAL_MAX_DEVICES][LOCAL_CORES_TEXT], char **arguments)
+{
+    int n = 0;
+    for (int i = 0; i < c->n_said && n < LOCAL_MAX_DEVICES; i++) {
+        if (&c->agents[c->said[i].agent] != a)
+            continue;
+        copy_text(text[n], LOCAL_CORES_TEXT, c->said[i].spec);
+        arguments[2 * n] = "--device";
+        arguments[2 * n + 1] = text[n];
+        n++;
+    }
+    return 2 * n;
+}
+
 /* "cpu:0,1" for each of the agent's devices, in `text`; returns how many arguments there are. */
 static int devices_arguments(const struct local_cluster *c, const struct local_agent *a,
                              char text[LOCAL_MAX_DEVICES][LOCAL_CORES_TEXT], char **arguments)
@@ -191,7 +207,8 @@ int local_start_agent(struct local_cluster *c, struct local_agent *a, const char
     }
     n += spill_argument("--kv-spill-memory", c->spill_memory_bytes, spilled[0], arguments + n);
     n += spill_argument("--kv-spill-disk", c->spill_disk_bytes, spilled[1], arguments + n);
-    n += devices_arguments(c, a, devices, arguments + n);
+    int n_said = said_arguments(c, a, devices, arguments + n);
+    n += n_said ? n_said : devices_arguments(c, a, devices, arguments + n);
     if (c->pace_cluster[0]) {
         char *const paced[] = {"--pace",        c->pace_cluster, "--profile",
                                c->pace_profile, "--as",          a->as};

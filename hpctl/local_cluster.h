@@ -12,6 +12,7 @@
 #include "common/status.h"
 
 enum { LOCAL_MAX_AGENTS = 64, LOCAL_MAX_CORES = 256, LOCAL_MAX_DEVICES = 16 };
+enum { LOCAL_MAX_SAID = 64, LOCAL_DEVICE_TEXT = 256 };
 enum { LOCAL_CORES_TEXT = 8 + 12 * LOCAL_MAX_CORES };
 
 struct local_agent {
@@ -25,6 +26,12 @@ struct local_agent {
     char as[160];          /* paced: the device it stands for, "node/device"; "" otherwise */
 };
 
+/* A device that was asked for, as hp-agent --device says it. */
+struct local_device {
+    int agent; /* which of the cluster's */
+    char spec[LOCAL_DEVICE_TEXT];
+};
+
 struct local_cluster {
     char name[64], dir[512];
     char http[64], control[64]; /* HOST:PORT, once the coordinator has said them */
@@ -34,6 +41,8 @@ struct local_cluster {
     char pace_cluster[512], pace_profile[512]; /* "" unless paced */
     struct local_agent agents[LOCAL_MAX_AGENTS];
     int n_agents;
+    struct local_device said[LOCAL_MAX_SAID]; /* of an agent with none: as `devices` says */
+    int n_said;
     uint64_t devices; /* of each agent: parts of its cores; 0 and 1: one device of all */
     uint64_t spill_memory_bytes,
         spill_disk_bytes; /* of each agent: for KV cache that was given up */

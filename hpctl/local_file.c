@@ -1,9 +1,19 @@
 /* local.json: what was started, so that any later call of hpctl can find, restart or end it. */
 #include <stdio.h>
+#include <string.h>
 
 #include "common/json.h"
 #include "hpctl/context.h"
 #include "hpctl/local_cluster.h"
+
+static json_t *said_json(const struct local_cluster *c)
+{
+    json_t *said = json_array();
+    for (int i = 0; i < c->n_said; i++)
+        json_array_append_new(
+            said, json_pack("{s:i, s:s}", "agent", c->said[i].agent, "spec", c->said[i].spec));
+    return said;
+}
 
 int local_save(const struct local_cluster *c, struct err *e)
 {
@@ -29,6 +39,8 @@ int local_save(const struct local_cluster *c, struct err *e)
         json_object_set_new(o, "grpc", json_string(c->grpc));
     if (o && c->devices > 1)
         json_object_set_new(o, "devices", json_integer((json_int_t)c->devices));
+    if (o && c->n_said)
+        json_object_set_new(o, "devices_said", said_json(c));
     if (o && (c->spill_memory_bytes || c->spill_disk_bytes)) {
         json_object_set_new(o, "spill_memory_bytes",
                             json_integer((json_int_t)c->spill_memory_bytes));
@@ -73,6 +85,38 @@ static int read_agent(const struct json_at *at, struct local_agent *a, struct er
     return 0;
 }
 
+static int read_device(const struct json_at *at, const struct local_cluster *c,
+                       struct local_device *out, struct err *e)
+{
+    uint64_t agent;
+    const char *spec;
+    int rc = json_get_u64(at, "agent", &agent, e);
+    rc = rc < 0 ? rc : json_get_string(at, "spec", &spec, e);
+    if (rc == 0 && (agent >= (uint64_t)c->n_agents || strlen(spec) >= sizeof out->spec))
+        rc = json_fail(at, e, "a device of no agent, or too long a text");
+    if (rc < 0)
+        return rc;
+    out->agent = (int)agent;
+    copy_text(out->spec, sizeof out->spec, spec);
+    return 0;
+}
+
+static int read_devices(const struct json_at *at, struct local_cluster *c, struct err *e)
+{
+    struct json_at list;
+    size_t n;
+    int rc;
+    if (!json_object_get(at->value, "devices_said"))
+        return 0;
+    if ((rc = json_get(at, "devices_said", &list, e)) < 0 || (rc = json_as_array(&list, &n, e)) < 0)
+        return rc;
+    for (size_t i = 0; rc == 0 && i < n && i < LOCAL_MAX_SAID; i++) {
+        struct json_at item = json_item(&list, i);
+        rc = read_device(&item, c, &c->said[c->n_said++], e);
+    }
+    return rc;
+}
+
 static int read_local(const struct json_at *at, struct local_cluster *c, struct err *e)
 {
     static const struct {
@@ -114,7 +158,7 @@ static int read_local(const struct json_at *at, struct local_cluster *c, struct 
         struct json_at item = json_item(&agents, i);
         rc = read_agent(&item, &c->agents[c->n_agents++], e);
     }
-    return rc;
+    return rc < 0 ? rc : read_devices(at, c, e);
 }
 
 int local_load(const char *name, struct local_cluster *out, struct err *e)

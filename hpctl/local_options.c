@@ -86,6 +86,54 @@ static int agents_of_pace(struct local_cluster *c, struct err *e)
     return rc;
 }
 
+/* "SPEC", of a0, or "AGENT=SPEC": what has a comma, a colon or a slash is no agent's name. */
+static int device_agent(const struct local_cluster *c, const char *text, const char **spec,
+                        struct err *e)
+{
+    size_t n = strcspn(text, "=,:/");
+    *spec = text;
+    if (text[n] != '=')
+        return 0;
+    *spec = text + n + 1;
+    for (int i = 0; i < c->n_agents; i++)
+        if (strlen(c->agents[i].name) == n && strncmp(c->agents[i].name, text, n) == 0)
+            return i;
+    return err_set(e, HP_EUSAGE, "--device %s: there is no agent %.*s; they are a0 to a%d", text,
+                   (int)n, text, c->n_agents - 1);
+}
+
+static int device_say(struct local_cluster *c, const char *text, struct err *e)
+{
+    const char *spec;
+    int before = 0, agent = device_agent(c, text, &spec, e);
+    if (agent < 0)
+        return agent;
+    for (int i = 0; i < c->n_said; i++)
+        before += c->said[i].agent == agent;
+    if (before == LOCAL_MAX_DEVICES || c->n_said == LOCAL_MAX_SAID)
+        return err_set(e, HP_EUSAGE, "--device %s: an agent has at most %d devices", spec,
+                       LOCAL_MAX_DEVICES);
+    if (strlen(spec) >= LOCAL_DEVICE_TEXT)
+        return err_set(e, HP_EUSAGE, "--device %s: something is missing in it, or it is too long",
+                       spec);
+    c->said[c->n_said].agent = agent;
+    snprintf(c->said[c->n_said++].spec, LOCAL_DEVICE_TEXT, "%s", spec);
+    return 0;
+}
+
+static int devices_read(const struct invocation *in, struct local_cluster *c, struct err *e)
+{
+    const char *all[COMMAND_MAX_GIVEN];
+    int n = invocation_values(in, "device", all, COMMAND_MAX_GIVEN), rc = 0;
+    if (n && (c->devices > 1 || c->pace_cluster[0]))
+        return err_set(e, HP_EUSAGE,
+                       "--device goes with neither --devices nor --pace: it says "
+                       "what an agent's devices are");
+    for (int i = 0; rc == 0 && i < n; i++)
+        rc = device_say(c, all[i], e);
+    return rc;
+}
+
 int local_read_options(const struct invocation *in, struct local_cluster *c, uint64_t *cores,
                        struct err *e)
 {
@@ -141,7 +189,7 @@ int local_read_options(const struct invocation *in, struct local_cluster *c, uin
         memory = host_memory_default() / (uint64_t)c->n_agents;
     for (int i = 0; i < c->n_agents; i++)
         c->agents[i].memory_bytes = memory;
-    return 0;
+    return devices_read(in, c, e);
 }
 
 int local_refuse_running(const struct local_cluster *c, struct err *e)

@@ -272,6 +272,11 @@ static const struct command_option up_options[] = {
      "devices of each agent: parts of its cores that run stages by themselves "
      "(default 1)",
      0},
+    {"device", "[AGENT=]SPEC",
+     "a device of an agent (default a0), as hp-agent --device says it: cuda:0, cpu:0-3, ...; may "
+     "be "
+     "given more than once",
+     0},
     {"memory", "BYTES", "memory limit of each: " UNITS_BYTES_HELP " (default: an equal part)", 0},
     {"kv-spill-memory", "BYTES", "of that, for KV cache that was given up (default: none)", 0},
     {"kv-spill-disk", "BYTES", "disk of each for the same (default: none)", 0},

@@ -1,7 +1,8 @@
-"""A model file without a cluster on a GPU, as the stand-in for CUDA runs it: what `hpctl run` and `doctor` make of plugin, driver and memory."""
+"""A model file without a cluster on a GPU, as the stand-in for CUDA runs it: what `hpctl run`, `local up` and `doctor` make of plugin, driver and memory."""
 import json
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 
@@ -58,6 +59,37 @@ def a_file_runs_on_the_gpu_with_the_tokens_of_the_cpu_and_says_where():
         # The model does run there: on a GPU that fails it has no answer.
         failed = home.hpctl("run", GOLDEN, *ASKED, "--device", "cuda:0,mem=64MiB", **stand_in, CUDA_ON_CPU="call_fails=300")
         assert failed.returncode != 0 and "illegal memory access" in failed.stderr, failed
+
+
+@test
+def devices_that_there_are_not_are_refused_as_the_agent_does_and_local_start_keeps_those_that_there_are():
+    with Home() as home:
+        env = {"HP_CUDA_PLUGIN": STANDIN}
+
+        def devices(agent):
+            return {d["name"]: int(d["memory_bytes"]) >> 20 for d in json.loads(home.hpctl("node", "describe", agent, "-o", "json").stdout)["devices"]}
+        up = home.hpctl("local", "up", "--agents", "2", "--cores", "1", "--device", "cuda:0,mem=64MiB", "--device", "cpu,mem=128MiB", "--device", "a1=cpu,mem=256MiB", "-o", "json", **env)
+        assert up.returncode == 0, up
+        assert devices("a0") == {"cuda0": 64, "cpu": 128} and devices("a1") == {"cpu": 256}, (devices("a0"), devices("a1"))
+        token = json.loads(home.hpctl("node", "token", "create", "-o", "json").stdout)["token"]
+        for spec in ("quark", "cuda:3", "cuda:0,mem=2GiB", "cuda:0,threads=2", "cpu:9999", "cpu,mem=x"):  # in the words of the agent
+            agent = subprocess.run([os.path.join(BUILD, "hp-agent"), "--join", "127.0.0.1:1", "--token", token, "--dir", os.path.join(home.folder, "agent"), "--device", spec],
+                                   env={**home.env, **env}, capture_output=True, text=True, timeout=60 * SCALE)
+            own = home.hpctl("serve", __file__, "--port", "0", "--device", spec, **env)
+            assert agent.returncode == own.returncode != 0, (spec, agent, own)
+            assert agent.stderr.startswith("hp-agent: ") and own.stderr == agent.stderr.replace("hp-agent: ", "hpctl: ", 1), (spec, agent.stderr, own.stderr)
+        os.kill(json.loads(up.stdout)["agents"][0]["pid"], signal.SIGKILL)
+        again = home.hpctl("local", "start", "--agent", "a0", **env)
+        assert again.returncode == 0 and devices("a0") == {"cuda0": 64, "cpu": 128}, (again, devices("a0"))
+        assert home.hpctl("local", "down", "--purge").returncode == 0
+        for args, words in ((("--device", "quark"), "--device quark: is neither cpu[:CORES]"), (("--device", "a7=cpu"), "there is no agent a7"),
+                            (("--device", "cpu", "--devices", "2"), "neither --devices nor --pace"), (("--device", "cpu:0") * 17, "an agent has at most 16 devices")):
+            refused = home.hpctl("local", "up", "--agents", "2", *args, **env)
+            assert refused.returncode != 0 and words in refused.stderr, (args, refused)
+        many = home.hpctl("run", __file__, "hi", *("--device", "cpu:0") * 17)
+        assert many.returncode == 2 and "an agent has at most 16 devices" in many.stderr, many
+        deployed = home.hpctl("run", "demo", "hi", "--device", "cpu")
+        assert deployed.returncode == 2 and "--device is for a model file" in deployed.stderr, deployed
 
 
 @test
