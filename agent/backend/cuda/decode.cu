@@ -108,11 +108,16 @@ static __device__ __forceinline__ void sums_store(const decode_place &at, const 
         at.out.data[to.row * at.out.stride + to.output] = own * by + to.added;
 }
 
-/* PAIRS: a row along y is one of a pair. */
+/* PAIRS: a row along y is one of a pair. Several rows are multiplied by tensor cores where a GPU
+ * has them (decode_tensor.cu), and not here. */
 template <int DTYPE, int ROWS, bool PAIRS>
 __global__ void __launch_bounds__(DECODE_WARPS *WARP, ROWS == 1 ? 1 : 2)
     decode_kernel(gpu_product p)
 {
+#if !defined(CUDA_ON_CPU) && __CUDA_ARCH__ >= 800
+    if constexpr (ROWS > 1)
+        return;
+#endif
     using format = decode_format<DTYPE>;
     const uint32_t room = format::PIECE_BYTES / 16 + 1,
                    each = format::TASK_BLOCKS * INPUT_BLOCK_PART; /* of a task's heads */
