@@ -126,6 +126,29 @@ TEST(norms_gates_and_sums_are_those_of_the_reference)
     device_close(&d);
 }
 
+/* A thread keeps one, two or four runs of four elements; wider rows are read twice. */
+TEST(norms_of_wide_rows_are_those_of_the_reference)
+{
+    static const struct graph_op ops[] = {
+        {.kind = OP_RMS_NORM, .n_inputs = 1, .n_weights = 1, .u.norm.epsilon = 1e-5f},
+        {.kind = OP_LAYER_NORM, .n_inputs = 1, .n_weights = 2, .u.norm.epsilon = 1e-5f},
+    };
+    static const size_t widths[] = {1028, 4100, 9220, 16388};
+    struct device *d = cuda_open(0);
+    for (size_t i = 0; i < sizeof ops / sizeof *ops; i++)
+        for (size_t k = 0; k < sizeof widths / sizeof *widths; k++) {
+            float *a = op_random(2 * widths[k], 1, 4), *b = op_random(2 * widths[k], 2, 4);
+            struct weight w = vector_make(b, widths[k]), bias = vector_make(b + 4, widths[k]);
+            same(d, &(struct one_op){
+                        &ops[i], (struct op_rows[]){{a, 2, widths[k]}},
+                        (struct op_weight[]){{&w, WEIGHT_VECTOR},
+                                             {ops[i].n_weights > 1 ? &bias : NULL, WEIGHT_VECTOR}},
+                        2, widths[k], 2e-5f});
+            free(a), free(b);
+        }
+    device_close(&d);
+}
+
 TEST(rotations_are_those_of_the_reference)
 {
     static const uint32_t positions[] = {0, 1, 4095, 100000, GRAPH_POSITION_LONG | 70000};
@@ -282,6 +305,7 @@ int main(void)
         cmocka_unit_test(products_of_each_format_are_those_of_the_reference),
         cmocka_unit_test(rows_of_a_table_are_those_of_the_reference),
         cmocka_unit_test(norms_gates_and_sums_are_those_of_the_reference),
+        cmocka_unit_test(norms_of_wide_rows_are_those_of_the_reference),
         cmocka_unit_test(rotations_are_those_of_the_reference),
         cmocka_unit_test(rows_times_a_number_each_are_those_of_the_reference),
         cmocka_unit_test(each_id_takes_the_same_row_where_the_graph_says_so),
