@@ -196,7 +196,8 @@ static void flash_launch(struct CUstream_st *s, const gpu_attention &a)
 /* With as many tokens at a time that a multiprocessor has room for two blocks, where it can. */
 template <int FORMAT> static void flash_launch_format(struct CUstream_st *s, const gpu_attention &a)
 {
-    bool roomy = a.shared_bytes >= 2 * flash_plan<128, 64>::bytes;
+    static_assert(2 * flash_plan<128, 64>::bytes <= GPU_FLASH_ROOMY, "two blocks fit");
+    bool roomy = a.wide_turns;
     if (a.head_dim == 64)
         flash_launch<FORMAT, 64, 64>(s, a);
     else if (a.head_dim == 96 && roomy)

@@ -271,13 +271,15 @@ struct gpu_attention {
     const struct gpu_attention_tile *tiles; /* of the first `n_tiled` rows */
     uint32_t n_rows, n_tiled, n_tiles;
     bool hopper;              /* tiles are flash_hopper.cu's */
-    uint32_t shared_bytes;    /* of a multiprocessor */
+    bool wide_turns;          /* tiles go by more tokens at a time, see GPU_FLASH_ROOMY */
     uint32_t splits;          /* of what each other row sees, at most; 0: none */
     float *parts_found;       /* room of gpu_split_bytes */
     struct gpu_formed formed; /* of rows that are split, each head of whole blocks of 32, or all in
                                  tiles, as f16 or bf16 */
 };
-enum { GPU_HEAD_DIM_MAX = 576 };
+/* Shared memory of a multiprocessor with which two blocks of any tile fit at 64 tokens at a time,
+ * for which nvcc finds registers up to Hopper; elsewhere it is half as many. */
+enum { GPU_HEAD_DIM_MAX = 576, GPU_FLASH_ROOMY = 128 << 10 };
 /* Rotation of queries and keys on their way to attention: what lies in a.q and a.k is made of `in`.
  */
 struct gpu_turn {

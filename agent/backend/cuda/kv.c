@@ -106,7 +106,7 @@ void cuda_attention_run(struct cuda_stream *s, const struct cuda_op *op, const s
     int capability = s->device->facts.major * 10 + s->device->facts.minor;
     bool tiles =
         capability >= 75 && gpu_flash_knows(how.kv_format, how.head_dim, how.value_dim, how.parts);
-    how.shared_bytes = s->device->facts.shared_bytes;
+    how.wide_turns = s->device->facts.shared_bytes >= GPU_FLASH_ROOMY && capability < 100;
     how.hopper = capability == 90 && gpu_hopper_knows(how.head_dim);
     struct cuda_layout layout;
     how.rows = cuda_table_put(s, op, b, tiles, &layout);
