@@ -85,6 +85,7 @@ build() {
 
 # ---- what is tested ----
 export HP_CUDA_PLUGIN=$out/libhp-cuda.so
+[ -z "$standin" ] || export HP_TEST_SECONDS=${HP_TEST_SECONDS:-600}
 failed=0
 for t in "${tests[@]}"; do
     say "operators against the plain backend: $t"

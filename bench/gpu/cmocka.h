@@ -32,12 +32,20 @@ struct CMUnitTest {
 #define assert_int_not_equal(a, b) assert_true((long long)(a) != (long long)(b))
 #define assert_memory_equal(a, b, n) assert_true(memcmp(a, b, n) == 0)
 
+/* HP_TEST_SECONDS says otherwise: a stand-in takes its time. */
+static inline unsigned test_seconds_max(void)
+{
+    const char *said = getenv("HP_TEST_SECONDS");
+    int seconds = said ? atoi(said) : 0;
+    return seconds > 0 ? (unsigned)seconds : TEST_SECONDS_MAX;
+}
+
 static inline bool test_run_apart(const struct CMUnitTest *t)
 {
     pid_t child = fork();
     int status = 1;
     if (child == 0) {
-        alarm(TEST_SECONDS_MAX);
+        alarm(test_seconds_max());
         t->run(NULL);
         exit(0);
     }
