@@ -268,6 +268,7 @@ int executor_create(const struct executor_config *c, struct executor **out, stru
     event_queue_init_classes(&x->orders, sizeof(struct order), order_places,
                              sizeof order_places / sizeof *order_places);
     event_queue_init(&x->loader_box, sizeof(struct load_job *));
+    pthread_mutex_init(&x->fill_lock, NULL);
     int rc = x->orders.places[ORDER_QUIT] && x->loader_box.places[0]
                  ? 0
                  : err_set(e, HP_ENOMEM, "no memory for the executor's orders");
@@ -304,6 +305,7 @@ void executor_destroy(struct executor **px)
     if (x->started) {
         struct order quit = {.kind = ORDER_QUIT};
         atomic_store(&x->quitting, true);
+        executor_fill_stop(x, 0);
         bool put = event_queue_put_as(&x->orders, ORDER_QUIT, &quit);
         assert(put); /* its place is its own */
         (void)put;
@@ -326,6 +328,7 @@ void executor_destroy(struct executor **px)
         device_close(&x->device); /* and nobody says any more that a batch is over */
     event_queue_fini(&x->loader_box);
     event_queue_fini(&x->orders);
+    pthread_mutex_destroy(&x->fill_lock);
     free(x->slots);
     executor_results_free(x);
     free(x->cores);
@@ -367,6 +370,7 @@ void executor_unload(struct executor *x, uint64_t slot)
 {
     struct order o = {.kind = ORDER_UNLOAD};
     o.u.sequence.slot = slot;
+    executor_fill_stop(x, slot);
     order_put(x, &o);
 }
 

@@ -143,6 +143,9 @@ struct executor {
     pthread_t loader;
     bool loader_started;
     struct event_queue loader_box; /* of struct load_job *; NULL: end */
+    pthread_mutex_t fill_lock;     /* of the two below */
+    uint64_t fill_slot;            /* the last that the loader began, of those that serve early */
+    atomic_bool fill_stop;         /* nobody wants it any more, whatever waits for its weights */
     atomic_ullong outputs_bytes;   /* of all reserves */
     atomic_ullong logits_bytes;    /* of rows that are kept for the next batch */
     bool quit_came;                /* while a profile was being made */
@@ -184,6 +187,9 @@ void executor_job_add(struct executor *x, struct load_job *j);
 void executor_job_adopt(struct executor *x, struct load_job *j);
 void executor_job_free(struct load_job *j);
 
+/* A batch that waits for weights holds up the executor's thread, so that no order ends the loading:
+ * this does, of that slot, or of any where the executor ends. On any thread. */
+void executor_fill_stop(struct executor *x, uint64_t slot);
 /* The loader's thread: `ctx` is the executor. */
 void *executor_loader_thread(void *ctx);
 

@@ -238,7 +238,7 @@ static struct slot_config slot_config_of(const struct executor *x, struct load_j
                                                                     atomic_load(&x->logits_bytes),
                                           .progress = load_progress,
                                           .progress_ctx = j,
-                                          .stop = &j->stop,
+                                          .stop = load_is_early(x, l) ? &x->fill_stop : &j->stop,
                                           .later = load_is_early(x, l)}};
 }
 
@@ -262,6 +262,22 @@ static int slot_open(struct load_job *j, struct err *e)
     return rc < 0 ? rc : outputs_open(x, h, e);
 }
 
+static void fill_begin(struct executor *x, uint64_t slot)
+{
+    pthread_mutex_lock(&x->fill_lock);
+    x->fill_slot = slot;
+    atomic_store(&x->fill_stop, atomic_load(&x->quitting));
+    pthread_mutex_unlock(&x->fill_lock);
+}
+
+void executor_fill_stop(struct executor *x, uint64_t slot)
+{
+    pthread_mutex_lock(&x->fill_lock);
+    if (x->fill_slot == slot || atomic_load(&x->quitting))
+        atomic_store(&x->fill_stop, true);
+    pthread_mutex_unlock(&x->fill_lock);
+}
+
 /* The weights of a stage that the executor has already, or will have; it may end meanwhile. */
 static void section_fill(struct section_run *of, uint64_t begun_ns)
 {
@@ -282,6 +298,8 @@ void *executor_loader_thread(void *ctx)
     x->device->backend->loader_enter(x->device);
     while (event_queue_wait(&x->loader_box, &j, -1) && j) {
         j->begun_ns = env_now_ns(&env_real);
+        if (load_is_early(x, &j->order))
+            fill_begin(x, j->order.slot);
         j->status = slot_open(j, &j->error);
         bool fills = j->status == 0 && load_is_early(x, &j->order);
         struct slot *held = j->slot->held;

@@ -18,9 +18,10 @@ struct section_config {
     void (*progress)(void *ctx, uint64_t done_bytes,
                      uint64_t total_bytes); /* device bytes of weights; may be NULL */
     void *progress_ctx;
-    const atomic_bool *stop; /* loading ends with HP_ECANCELED when it becomes true; may be NULL */
+    const atomic_bool *stop; /* loading ends with HP_ECANCELED when it becomes true; may be NULL;
+                                with `later` it outlives the section */
     bool later; /* weights come by section_run_fill, in the operators' order, while these run; then
-                   without `progress` and `stop` */
+                   without `progress` */
 };
 
 /* Bytes on the device: of weights, of values and scratch, and of what sequences keep. */

@@ -176,10 +176,8 @@ int section_run_create(const struct section_config *c, struct section_run **out,
     r->backend = c->device->backend;
     pthread_mutex_init(&r->arrivals.lock, NULL);
     pthread_cond_init(&r->arrivals.changed, NULL);
-    if (c->later) {
+    if (c->later)
         r->config.progress = NULL;
-        r->config.stop = NULL;
-    }
     int rc = section_plan_make(c, &r->plan, e);
     atomic_store(&r->arrivals.missing_bytes, r->plan.weight_bytes);
     if (rc == 0)

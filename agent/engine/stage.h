@@ -47,9 +47,9 @@ struct stage_config {
     void (*progress)(void *ctx, uint64_t done_bytes,
                      uint64_t total_bytes); /* while loading; may be NULL */
     void *progress_ctx;
-    const atomic_bool *stop; /* loading ends with HP_ECANCELED when it becomes true; may be NULL */
-    bool later; /* weights come while batches run (stage_fill_promise); without `progress` and
-                   `stop` */
+    const atomic_bool *stop; /* loading ends with HP_ECANCELED when it becomes true; may be NULL;
+                                with `later` it outlives the stage */
+    bool later; /* weights come while batches run (stage_fill_promise); without `progress` */
 };
 
 /* Device memory that the stage will hold once loaded: weights as they are kept, KV cache,

@@ -20,10 +20,12 @@ static struct {
     int hold_at;   /* this weight and those after it are not loaded before... */
     int until_ops; /* ... so many operators were run; */
     int fail_at;   /* this one cannot be read; -1: all can */
+    int stop_at;   /* nobody wants the stage any more when this one comes; -1: it is wanted */
     int pause_ms;  /* before each once `unloading` is set */
     atomic_int loads, ops;
     atomic_bool unloading, gave_up;
 } watch;
+static atomic_bool stop;
 
 static int watched_load(struct device *d, const struct weight *w, enum weight_use use, bool f32,
                         struct device_weight **out, struct err *e)
@@ -42,6 +44,8 @@ static int watched_load(struct device *d, const struct weight *w, enum weight_us
             usleep(1000);
         usleep((useconds_t)watch.pause_ms * 1000);
     }
+    if (i == watch.stop_at)
+        atomic_store(&stop, true);
     if (i == watch.fail_at)
         return err_set(e, HP_EDEVICE, "weight %d is lost", i);
     return plain->weight_load(d, w, use, f32, out, e);
@@ -95,6 +99,7 @@ static struct stage *stage_make(bool later)
                              .kv_tokens = 2 * TOKENS,
                              .max_sequences = 2,
                              .max_batch_tokens = TOKENS,
+                             .stop = &stop,
                              .later = later};
     struct stage *s = NULL;
     struct err e = {0};
@@ -109,7 +114,9 @@ static void watch_set(int hold_at, int until_ops, int fail_at)
     watch.hold_at = hold_at;
     watch.until_ops = until_ops;
     watch.fail_at = fail_at;
+    watch.stop_at = -1;
     watch.pause_ms = 0;
+    atomic_store(&stop, false);
     atomic_store(&watch.loads, 0);
     atomic_store(&watch.ops, 0);
     atomic_store(&watch.unloading, false);
@@ -204,6 +211,23 @@ TEST(a_stage_that_is_unloaded_while_it_is_filled_ends_the_loading)
     assert_true(atomic_load(&watch.loads) < TINY_WEIGHTS);
 }
 
+/* It could not be unloaded meanwhile: who would do that runs the batch. */
+TEST(a_batch_that_waits_for_weights_nobody_wants_ends_with_the_loading)
+{
+    static float logits[TOKENS * V];
+    struct filler f;
+    struct err e = {0};
+    watch_set(TINY_WEIGHTS, 0, -1);
+    watch.stop_at = 3;
+    struct stage *s = stage_make(true);
+    filler_start(&f, s);
+    assert_int_equal(prompt_run(s, 0, TOKENS, logits, &e), HP_ECANCELED);
+    pthread_join(f.thread, NULL);
+    assert_int_equal(f.rc, HP_ECANCELED);
+    assert_int_equal(atomic_load(&watch.loads), watch.stop_at + 1);
+    stage_unload(&s);
+}
+
 TEST(what_is_missing_becomes_less_as_weights_come)
 {
     struct filler f;
@@ -232,6 +256,7 @@ int main(void)
         cmocka_unit_test(a_batch_runs_behind_the_loading),
         cmocka_unit_test(a_weight_that_cannot_be_loaded_fails_the_batches),
         cmocka_unit_test(a_stage_that_is_unloaded_while_it_is_filled_ends_the_loading),
+        cmocka_unit_test(a_batch_that_waits_for_weights_nobody_wants_ends_with_the_loading),
         cmocka_unit_test(what_is_missing_becomes_less_as_weights_come),
     };
     return cmocka_run_group_tests_name("stage_fill", tests, set_up, tear_down);
