@@ -3,7 +3,7 @@ import os
 import signal
 import threading
 
-from cluster import Cluster, DEMO, read_on
+from cluster import Cluster, DEMO, read_on, ended
 from tap import main, test
 
 STORY = "Once upon a time there was a little cluster that learned to answer. " * 4
@@ -147,6 +147,7 @@ def whoever_is_killed_in_the_middle_costs_time_and_no_answer():
                 t.start()
             c.wait("prompts are being read", lambda: reading(c))
             os.kill(pid, signal.SIGKILL)
+            c.wait("it has ended", lambda: ended(pid))
             c.hpctl("local", "start", "--agent", victim)
             for t in threads:
                 t.join()
