@@ -202,7 +202,7 @@ def experts_in_groups_make_the_same_logits_to_the_bit(folder):
     for model, compute in itertools.product(files_of(folder)[:2], ("f32", "auto")):
         with every_matrix_as_a_large_one():
             whole = logits_of(model, ids, "--compute", compute, "--slice", 7)
-            for groups, stages in ((2, 1), (2, 5), (3, 7), (64, 11)):
+            for groups, stages in ((2, 5), (64, 11)):
                 got = logits_of(model, ids, "--compute", compute, "--expert-groups", groups, "--stages", stages, "--slice", 7)
                 assert np.array_equal(got, whole), f"{model}: {groups} groups over {stages} stages, --compute {compute}: {np.abs(got - whole).max()} apart"
 
