@@ -59,8 +59,8 @@ static int cores_take(const struct share_measure_config *c, int part, int parts,
         CPU_SET((size_t)c->cores[i], &set);
     if (n > 0)
         pthread_setaffinity_np(pthread_self(), sizeof set, &set); /* else it may run anywhere */
-    return threads_create(share_part_threads(c->n_threads, part, parts), c->cores + first, n, out,
-                          e);
+    return threads_create(share_part_threads(c->n_threads, part, parts),
+                          n > 0 ? c->cores + first : NULL, n, out, e);
 }
 
 /* ---- neighbours ---- */

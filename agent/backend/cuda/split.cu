@@ -180,7 +180,7 @@ static __device__ __forceinline__ uint32_t part_tokens(const gpu_attention &a, u
 
 /* Rows along x, heads that share keys along y, parts along z. */
 template <int FORMAT, int LANES, int GROUP>
-__global__ void __launch_bounds__(SPLIT_THREADS, 4) split_kernel(gpu_attention a)
+__global__ void __launch_bounds__(SPLIT_THREADS, GROUP == 1 ? 4 : 3) split_kernel(gpu_attention a)
 {
     constexpr uint32_t step = SPLIT_THREADS / LANES, ahead = GROUP == 1 ? 4 : 2;
     earlier_wait();

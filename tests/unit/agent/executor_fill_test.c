@@ -91,8 +91,7 @@ TEST(a_stage_that_is_unloaded_while_a_batch_waits_for_weights_ends_loading)
     struct fill_fixture f = {0};
     uint32_t ids[] = {3, 10, 17};
     struct batch_run run = {.sequence = 1, .n_tokens = 3, .n_logits = 1};
-    struct batch batch = {
-        .runs = &run, .n_runs = 1, .n_tokens = 3, .n_logits = 1, .ids = ids};
+    struct batch batch = {.runs = &run, .n_runs = 1, .n_tokens = 3, .n_logits = 1, .ids = ids};
     fixture_init(&f);
     executor_load(f.x, &(struct executor_load){.slot = SLOT,
                                                .ticket = SLOT,

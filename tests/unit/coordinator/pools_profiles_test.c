@@ -438,7 +438,11 @@ static int record_age(void *ctx, const char *key, const void *bytes, size_t size
 {
     static const char mark[] = "\"all_cores\": true";
     struct fixture *f = ctx;
-    char *copy = strndup(bytes, size), *at = strstr(copy, mark);
+    char *copy = malloc(size + 1);
+    assert_non_null(copy);
+    memcpy(copy, bytes, size);
+    copy[size] = '\0';
+    char *at = strstr(copy, mark);
     if (!at) {
         at = strstr(copy, "\"all_cores\":true");
         assert_non_null(at);
