@@ -2,6 +2,7 @@
 #ifndef HP_TESTS_UNIT_AGENT_BACKEND_CUDA_ATTENTION_FIXTURE_H
 #define HP_TESTS_UNIT_AGENT_BACKEND_CUDA_ATTENTION_FIXTURE_H
 
+#include "tests/share.h"
 #include "tests/unit/agent/backend/cuda_fixture.h"
 
 enum { CUDA_ATTENTION_PAGES = 8 };
@@ -104,7 +105,7 @@ static inline void cuda_attention_compare(const struct cuda_attention_case *case
     struct device *devices[2] = {cuda_open(0)};
     struct err e = {0};
     assert_int_equal(device_open(&plain, &devices[1], &e), 0);
-    for (size_t i = 0; i < n_cases; i++) {
+    for (size_t i = 0; i < n_cases; i += (size_t)test_stride()) {
         const struct cuda_attention_case *c = &cases[i];
         size_t n = c->count * attention_width(&c->a),
                most = (c->first + c->count) * (size_t)(c->a.heads * c->a.head_dim);
