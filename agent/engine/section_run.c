@@ -134,7 +134,7 @@ static void calls_place(struct section_run *r)
 static int call_prepare(struct section_run *r, int i, struct weights_ahead *ahead, struct err *e)
 {
     const struct graph_op *op = r->plan.section.ops[i];
-    const int *rows = &r->plan.weight_of[i * OP_WEIGHTS_MAX];
+    const int *rows = r->plan.weight_of + (size_t)i * OP_WEIGHTS_MAX;
     int n = 0;
     for (int k = 0; k < op->n_weights; k++)
         n = rows[k] + 1 > n ? rows[k] + 1 : n;

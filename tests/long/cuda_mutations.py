@@ -245,7 +245,7 @@ FAULTS = [
     ("early: parts of attention are joined before they are there", ROOM + "split.cu", "__global__ void split_join_kernel(gpu_attention a)\n{\n    earlier_wait();", "__global__ void split_join_kernel(gpu_attention a)\n{"),
     ("together: products of which one writes what another reads", ROOM + "matmul.c", "fits && calls_are_apart(calls[k], calls[i]) && calls_are_apart(calls[i], calls[k]);", "fits && (calls_are_apart(calls[k], calls[i]) || true);"),
     ("together: the second matrix begins where the first ends", ROOM + "products.cuh", "blockIdx.x - before", "blockIdx.x"),
-    ("attention: joined rows lie where parts are", ROOM + "kv.c", "a->parts_found = (float *)(room + made);", "a->parts_found = (float *)room;"),
+    ("attention: joined rows lie where parts are", ROOM + "kv.c", "a->parts_found = (float *)(void *)(room + made);", "a->parts_found = (float *)(void *)room;"),
     ("expansion: lanes do not wait for each other's elements", ROOM + "expand.cu", "    __syncwarp();\n    uint32_t elements", "    uint32_t elements"),
     ("norms: a thread's second four are its first", ROOM + "rows.cu", "        x[k] = there ? *(const float4 *)(in + i) : float4{};", "        x[k] = there ? *(const float4 *)(in + i % (blockDim.x * WIDE)) : float4{};"),
     # waits

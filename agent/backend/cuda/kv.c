@@ -72,7 +72,7 @@ static bool splits_place(struct cuda_stream *s, struct gpu_attention *a, uint32_
         return false;
     s->making.to = room;
     a->formed = s->making;
-    a->parts_found = (float *)(room + made);
+    a->parts_found = (float *)(void *)(room + made);
     return true;
 }
 
