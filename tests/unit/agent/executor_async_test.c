@@ -1,12 +1,10 @@
 /* The executor on a device whose streams have a thread of their own: two batches are under way, the
  * older one is sampled from, encoded and reported while the younger computes, and nothing that
  * comes between (failures, closes, unloads, the end) finds them in disorder. */
-#include <errno.h>
 #include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "agent/engine/scores.h"
 #include "agent/executor.h"
@@ -14,6 +12,7 @@
 #include "common/log.h"
 #include "tests/test.h"
 #include "tests/unit/agent/backend/async_backend.h"
+#include "tests/unit/semaphores.h"
 
 static const char demo_model[] = "examples/demo-model/demo-q8_0.gguf";
 enum { LAYERS = 18, SLOT = 1, LIMIT_S = 60, PROMPT = 24, SLICES = 3, STEPS = 12, REPORTS = 64 };
@@ -47,17 +46,6 @@ static void frame_ignore(void *ctx, const struct frame_header *h, struct data_bu
 {
     (void)h;
     data_buffer_release(((struct async_fixture *)ctx)->data, payload);
-}
-
-static void wait_for(sem_t *s)
-{
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += (time_t)(LIMIT_S * env_time_scale());
-    int rc;
-    while ((rc = sem_timedwait(s, &until)) != 0 && errno == EINTR)
-        ;
-    assert_int_equal(rc, 0);
 }
 
 static void ran_told(struct async_fixture *f, const struct executor_report *r)
@@ -104,7 +92,7 @@ static void load(struct async_fixture *f, bool f32)
                                                 .max_sequences = 4,
                                                 .max_batch_tokens = 64,
                                                 .n_stages = 1});
-    wait_for(&f->loaded);
+    semaphore_wait(&f->loaded, LIMIT_S);
     assert_int_equal(f->load_status, 0);
 }
 
@@ -155,7 +143,7 @@ static void open_sequence(struct async_fixture *f, uint64_t id, struct sampler *
     executor_sequence_open(
         f->x, &(struct executor_opening){
                   .slot = SLOT, .ticket = 9, .sequence = id, .kv_tokens = 100, .sampler = sampler});
-    wait_for(&f->opened);
+    semaphore_wait(&f->opened, LIMIT_S);
 }
 
 /* Tokens [first, first + n) of the prompt, sampled from where one row of logits is asked for; the
@@ -195,14 +183,14 @@ static void the_next_batch_is_on_the_device_before_the_one_before_it_is_done(voi
     assert_int_equal(async_wait_recorded(2), 0);
     runs_expect(f, 0);
     async_let_go(1);
-    wait_for(&f->ran);
+    semaphore_wait(&f->ran, LIMIT_S);
     runs_expect(f, 1); /* the younger one is still there */
     order_slice(f, 5, 16, 8, 0);
     async_wait_recorded(3);
     runs_expect(f, 1);
     async_let_go(2);
-    wait_for(&f->ran);
-    wait_for(&f->ran); /* nothing else had to come */
+    semaphore_wait(&f->ran, LIMIT_S);
+    semaphore_wait(&f->ran, LIMIT_S); /* nothing else had to come */
     runs_expect(f, 3);
     for (int i = 0; i < 3; i++)
         assert_int_equal(f->runs[i].status, 0);
@@ -219,7 +207,7 @@ static void prompt_run(struct async_fixture *f, float *out)
         order_slice(f, 5, i * PROMPT / SLICES, PROMPT / SLICES,
                     i + 1 == SLICES ? PROMPT / SLICES : 0);
     for (uint32_t i = 0; i < SLICES; i++)
-        wait_for(&f->ran);
+        semaphore_wait(&f->ran, LIMIT_S);
     runs_expect(f, SLICES);
     memcpy(out, f->logits, f->n_logits * sizeof *out);
 }
@@ -250,7 +238,7 @@ static void scores_are_those_of_the_logits(void **state)
     f->logits = calloc(f->n_logits, sizeof *f->logits);
     open_sequence(f, 5, NULL);
     order_slice(f, 5, 0, PROMPT, PROMPT);
-    wait_for(&f->ran);
+    semaphore_wait(&f->ran, LIMIT_S);
     struct batch_run runs[2];
     for (uint64_t i = 0; i < 2; i++) {
         assert_int_equal(
@@ -276,7 +264,7 @@ static void scores_are_those_of_the_logits(void **state)
     f->scores = got;
     f->n_scores = sizeof got / sizeof *got;
     executor_run(f->x, &(struct executor_run){.slot = SLOT, .ticket = 2, .batch = &f->batch[1]});
-    wait_for(&f->ran);
+    semaphore_wait(&f->ran, LIMIT_S);
     assert_int_equal(f->runs[1].status, 0);
     const struct score *at = got;
     for (int i = 0; i < 2; i++) {
@@ -318,10 +306,10 @@ static void stream_run(struct async_fixture *f, uint32_t out[STEPS])
         executor_run(
             f->x, &(struct executor_run){.slot = SLOT, .ticket = at + 1, .batch = &f->batch[at]});
         order_slice(f, 7, i, 1, 0);
-        wait_for(&f->ran); /* the stream's: the other one goes on */
+        semaphore_wait(&f->ran, LIMIT_S); /* the stream's: the other one goes on */
         next = out[i] = f->runs[at].picked;
         assert_int_equal(f->runs[at].status, 0);
-        wait_for(&f->ran);
+        semaphore_wait(&f->ran, LIMIT_S);
     }
 }
 
@@ -345,8 +333,8 @@ static void a_batch_that_fails_takes_the_one_after_it_along_in_their_order(void 
     order_slice(f, 5, 8, 8, 0);
     async_wait_recorded(2);
     async_let_go(2);
-    wait_for(&f->ran);
-    wait_for(&f->ran);
+    semaphore_wait(&f->ran, LIMIT_S);
+    semaphore_wait(&f->ran, LIMIT_S);
     runs_expect(f, 2);
     for (int i = 0; i < 2; i++) {
         assert_int_equal(f->runs[i].status, HP_EDEVICE);
@@ -354,7 +342,7 @@ static void a_batch_that_fails_takes_the_one_after_it_along_in_their_order(void 
     }
     async_hold_no_more();
     order_slice(f, 5, 0, 8, 0); /* as if neither had been */
-    wait_for(&f->ran);
+    semaphore_wait(&f->ran, LIMIT_S);
     assert_int_equal(f->runs[2].status, 0);
 }
 
@@ -368,8 +356,8 @@ static void a_batch_that_cannot_be_submitted_is_told_of_after_those_under_way(vo
     async_wait_recorded(1);
     runs_expect(f, 0);
     async_let_go(1);
-    wait_for(&f->ran);
-    wait_for(&f->ran);
+    semaphore_wait(&f->ran, LIMIT_S);
+    semaphore_wait(&f->ran, LIMIT_S);
     runs_expect(f, 2);
     assert_int_equal(f->runs[0].status, 0);
     assert_int_equal(f->runs[1].status, HP_EINVAL);
@@ -388,15 +376,15 @@ static void a_sequence_is_closed_after_its_batches_that_are_under_way(void **sta
     async_wait_recorded(2);
     executor_sequence_close(f->x, SLOT, 5, 0);
     async_let_go(2);
-    wait_for(&f->ran);
-    wait_for(&f->ran);
+    semaphore_wait(&f->ran, LIMIT_S);
+    semaphore_wait(&f->ran, LIMIT_S);
     runs_expect(f, 2);
     assert_int_equal(f->runs[0].status, 0);
     assert_int_equal(f->runs[1].status, 0);
     async_hold_no_more();
     open_sequence(f, 5, NULL);
     order_slice(f, 5, 0, 8, 0);
-    wait_for(&f->ran);
+    semaphore_wait(&f->ran, LIMIT_S);
     assert_int_equal(f->runs[2].status, 0);
 }
 
@@ -412,7 +400,7 @@ static void a_slot_is_unloaded_after_its_batches_that_are_under_way(void **state
     order_slice(f, 5, 16, 8, 0);
     async_let_go(2);
     for (int i = 0; i < 3; i++)
-        wait_for(&f->ran);
+        semaphore_wait(&f->ran, LIMIT_S);
     runs_expect(f, 3);
     assert_int_equal(f->runs[1].status, 0);
     assert_int_equal(f->runs[2].status, HP_ENOENT);
@@ -445,13 +433,13 @@ static void a_measurement_begins_after_the_batches_that_are_under_way(void **sta
     executor_profile(f->x, &(struct executor_profile){
                                .ticket = 3, .budget_ms = 50, .path = demo_model, .cache = ""});
     async_hold_no_more();
-    wait_for(&f->ran);
-    wait_for(&f->ran);
+    semaphore_wait(&f->ran, LIMIT_S);
+    semaphore_wait(&f->ran, LIMIT_S);
     order_slice(f, 5, 16, 8, 0); /* and goes on between two points of it */
-    wait_for(&f->ran);
+    semaphore_wait(&f->ran, LIMIT_S);
     runs_expect(f, 3);
     assert_int_equal(f->runs[2].status, 0);
-    wait_for(&f->profiled);
+    semaphore_wait(&f->profiled, LIMIT_S);
 }
 
 int main(void)

@@ -1,14 +1,13 @@
 /* The executor of an agent whose stages serve while their weights come: a batch that waits for them
  * holds its thread up, and whoever wants the stage to go is heard all the same. */
-#include <errno.h>
 #include <semaphore.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "agent/executor_int.h"
 #include "common/env.h"
 #include "common/log.h"
 #include "tests/test.h"
+#include "tests/unit/semaphores.h"
 
 enum { LAYERS = 18, SLOT = 1, LIMIT_S = 60, HELD = 3 };
 
@@ -17,17 +16,6 @@ static const struct backend *plain;
 static struct backend watched;
 static atomic_int loads;
 static sem_t held, go_on;
-
-static void wait_for(sem_t *s)
-{
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += (time_t)(LIMIT_S * env_time_scale());
-    int rc;
-    while ((rc = sem_timedwait(s, &until)) != 0 && errno == EINTR)
-        ;
-    assert_int_equal(rc, 0);
-}
 
 static int watched_load(struct device *d, const struct weight *w, enum weight_use use, bool f32,
                         struct device_weight **out, struct err *e)
@@ -102,15 +90,15 @@ TEST(a_stage_that_is_unloaded_while_a_batch_waits_for_weights_ends_loading)
                                                .max_sequences = 4,
                                                .max_batch_tokens = 64,
                                                .n_stages = 1});
-    wait_for(&f.loaded);
+    semaphore_wait(&f.loaded, LIMIT_S);
     executor_sequence_open(f.x, &(struct executor_opening){
                                     .slot = SLOT, .ticket = 1, .sequence = 1, .kv_tokens = 100});
-    wait_for(&f.opened);
+    semaphore_wait(&f.opened, LIMIT_S);
     executor_run(f.x, &(struct executor_run){.slot = SLOT, .ticket = 2, .batch = &batch});
-    wait_for(&held);
+    semaphore_wait(&held, LIMIT_S);
     executor_unload(f.x, SLOT);
     sem_post(&go_on);
-    wait_for(&f.ran);
+    semaphore_wait(&f.ran, LIMIT_S);
     assert_int_equal(f.ran_status, HP_ECANCELED);
     assert_int_equal(atomic_load(&loads), HELD + 1);
     executor_destroy(&f.x);

@@ -1,12 +1,10 @@
 /* The executor's slots hold more than layers of a model's file: a graph of fixed shape, loaded, run
  * and unloaded by the same orders; and stages between which two values cross, through frames. */
-#include <errno.h>
 #include <math.h>
 #include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "agent/executor.h"
 #include "agent/outlet.h"
@@ -16,6 +14,7 @@
 #include "tests/test.h"
 #include "tests/unit/agent/backend/async_backend.h"
 #include "tests/unit/agent/engine/small_graph.h"
+#include "tests/unit/semaphores.h"
 #include "transport/message.h"
 
 static const char demo_model[] = "examples/demo-model/demo-q8_0.gguf";
@@ -41,17 +40,6 @@ static void frame_keep(void *ctx, const struct frame_header *h, struct data_buff
     f->header = *h;
     f->frame = payload;
     sem_post(&f->came);
-}
-
-static void wait_for(sem_t *s)
-{
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += (time_t)(LIMIT_S * env_time_scale());
-    int rc;
-    while ((rc = sem_timedwait(s, &until)) != 0 && errno == EINTR)
-        ;
-    assert_int_equal(rc, 0);
 }
 
 static void load_told(struct graph_fixture *f, const struct executor_report *r)
@@ -136,7 +124,7 @@ static void graph_run(struct graph_fixture *f, struct small_fixed_io *io, float 
         f->x,
         &(struct executor_run){
             .slot = 1, .ticket = 2, .inputs = in, .n_inputs = 2, .outputs = &out, .n_outputs = 1});
-    wait_for(&f->ran);
+    semaphore_wait(&f->ran, LIMIT_S);
 }
 
 static void result_check(const struct small_fixed_io *io, const float *result)
@@ -157,14 +145,14 @@ TEST(a_graph_of_fixed_shape_is_loaded_run_and_unloaded_by_the_same_orders)
         float result[FIXED_ROWS * FIXED_OUT];
         small_fixed_fill(g, 3, &io);
         graph_order(f, g);
-        wait_for(&f->loaded);
+        semaphore_wait(&f->loaded, LIMIT_S);
         assert_int_equal(f->load_status, 0);
         graph_run(f, &io, result);
         assert_int_equal(f->run_status, 0);
         result_check(&io, result);
         executor_sequence_open(f->x, &(struct executor_opening){
                                          .slot = 1, .ticket = 3, .sequence = 4, .kv_tokens = 10});
-        wait_for(&f->opened);
+        semaphore_wait(&f->opened, LIMIT_S);
         assert_int_equal(f->open_status, HP_EUNSUPPORTED);
         executor_sequence_close(f->x, 1, 4, 0);
         io.pixels[0] += 1; /* it still runs */
@@ -189,13 +177,13 @@ TEST(loading_a_graph_is_given_up_when_nobody_wants_it_any_more)
     small_fixed_fill(g, 3, &io);
     atomic_store(&f->holds, true);
     graph_order(f, g);
-    wait_for(&f->load_began);
+    semaphore_wait(&f->load_began, LIMIT_S);
     executor_unload(f->x, 1);
     graph_run(f, &io, result); /* the executor has heard of it, and its thread is free */
     assert_int_equal(f->run_status, HP_ENOENT);
     sem_post(&f->go_on);
     graph_order(f, g);
-    wait_for(&f->loaded);
+    semaphore_wait(&f->loaded, LIMIT_S);
     assert_int_equal(f->load_status, 0);
     executor_unload(f->x, 1);
     graph_run(f, &io, result);
@@ -211,11 +199,11 @@ TEST(a_model_of_sequences_is_no_graph_of_fixed_shape)
     executor_load(
         f->x, &(struct executor_load){
                   .slot = 1, .ticket = 1, .kind = SLOT_GRAPH, .path = demo_model, .end_layer = 18});
-    wait_for(&f->loaded);
+    semaphore_wait(&f->loaded, LIMIT_S);
     assert_int_equal(f->load_status, HP_EUNSUPPORTED);
     assert_non_null(strstr(f->text, "\"tokens\""));
     executor_load(f->x, &(struct executor_load){.slot = 1, .ticket = 1, .kind = SLOT_GRAPH});
-    wait_for(&f->loaded);
+    semaphore_wait(&f->loaded, LIMIT_S);
     assert_int_equal(f->load_status, HP_EINVAL);
     fixture_free(f);
 }
@@ -245,7 +233,7 @@ static void stage_order(struct graph_fixture *f, const struct small_graph *g, ui
     if (end < TWO_LAYERS)
         l.crosses = (struct pack_list){cross, 2};
     executor_load(f->x, &l);
-    wait_for(&f->loaded);
+    semaphore_wait(&f->loaded, LIMIT_S);
     if (f->load_status < 0)
         fail_msg("%s", f->text);
     assert_int_equal(f->width_in, first ? TWO_WIDTH + TWO_MID : 0);
@@ -254,7 +242,7 @@ static void stage_order(struct graph_fixture *f, const struct small_graph *g, ui
         executor_sequence_open(
             f->x, &(struct executor_opening){
                       .slot = slot, .ticket = 9, .sequence = s, .kv_tokens = TOKENS + (uint32_t)s});
-        wait_for(&f->opened);
+        semaphore_wait(&f->opened, LIMIT_S);
         assert_int_equal(f->open_status, 0);
     }
 }
@@ -280,7 +268,7 @@ static void batch_fill(struct batch *b, bool all_logits)
 static void run_expect(struct graph_fixture *f, const struct executor_run *r)
 {
     executor_run(f->x, r);
-    wait_for(&f->ran);
+    semaphore_wait(&f->ran, LIMIT_S);
     if (f->run_status < 0)
         fail_msg("%s", f->text);
 }
@@ -298,7 +286,7 @@ static void cut_run(struct graph_fixture *f, struct outlet *out, float *logits, 
                                                     .session = SESSION,
                                                     .n_runs = SEQUENCES,
                                                     .n_tokens = b.n_tokens}});
-    wait_for(&f->came);
+    semaphore_wait(&f->came, LIMIT_S);
     assert_true(batch_reserve(&back, SEQUENCES, 0));
     for (uint32_t i = 0; i < SEQUENCES; i++) {
         struct batch_run run = b.runs[i];
@@ -416,7 +404,7 @@ TEST(rows_whose_scale_is_no_number_are_refused_before_they_are_computed_with)
         b.input_runs = 1;
         b.input_tokens = 2;
         executor_run(f->x, &(struct executor_run){.slot = BACK, .ticket = 1, .batch = &b});
-        wait_for(&f->ran);
+        semaphore_wait(&f->ran, LIMIT_S);
         assert_int_equal(f->run_status, bad ? HP_EPROTO : 0);
         assert_true(!bad || strstr(f->text, "block 4"));
     }

@@ -1,17 +1,16 @@
 /* Keys and values through the executor: from one stage to another over the data channel, and what
  * cannot be taken or given, which is answered and leaves no buffer behind. */
-#include <errno.h>
 #include <math.h>
 #include <semaphore.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "agent/backend/plain/kv_convert.h"
 #include "agent/executor.h"
 #include "common/env.h"
 #include "common/log.h"
 #include "tests/test.h"
+#include "tests/unit/semaphores.h"
 
 static const char demo_model[] = "examples/demo-model/demo-q8_0.gguf";
 enum { LAYERS = 18, FROM = 1, TO = 2, LENGTH = 100, LIMIT_S = 60 };
@@ -53,17 +52,6 @@ static void piece_left(void *ctx, uint64_t slot, uint64_t link, int status, bool
     (void)slot, (void)link, (void)reserved;
     f->left_status = status;
     sem_post(&f->left);
-}
-
-static void wait_for(sem_t *s)
-{
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += (time_t)(LIMIT_S * env_time_scale());
-    int rc;
-    while ((rc = sem_timedwait(s, &until)) != 0 && errno == EINTR)
-        ;
-    assert_int_equal(rc, 0);
 }
 
 static int setup(void **state)
@@ -115,7 +103,7 @@ static void load_as(struct executor_kv_fixture *f, uint64_t slot, enum kv_format
                               .max_batch_tokens = 128,
                               .n_stages = 1};
     executor_load(f->x, &l);
-    wait_for(&f->told);
+    semaphore_wait(&f->told, LIMIT_S);
     assert_int_equal(f->report.status, 0);
 }
 
@@ -129,7 +117,7 @@ static void open_at(struct executor_kv_fixture *f, uint64_t slot, uint32_t lengt
     executor_sequence_open(
         f->x, &(struct executor_opening){
                   .slot = slot, .ticket = 9, .sequence = 5, .kv_tokens = 120, .length = length});
-    wait_for(&f->told);
+    semaphore_wait(&f->told, LIMIT_S);
     assert_int_equal(f->report.status, 0);
 }
 
@@ -142,7 +130,7 @@ static const float *logits_of(struct executor_kv_fixture *f, uint64_t slot, uint
     run = (struct batch_run){.sequence = 5, .first_position = first, .n_tokens = n, .n_logits = 1};
     batch = (struct batch){.runs = &run, .n_runs = 1, .n_tokens = n, .n_logits = 1, .ids = ids};
     executor_run(f->x, &(struct executor_run){.slot = slot, .ticket = 4, .batch = &batch});
-    wait_for(&f->told);
+    semaphore_wait(&f->told, LIMIT_S);
     assert_int_equal(f->report.status, 0);
     return f->report.logits;
 }
@@ -179,8 +167,8 @@ static void a_sequence_goes_on_in_another_slot_to_the_bit(void **state)
     while (kv_shape_next(&shape, LENGTH, 200000, &at, &r)) {
         struct executor_kv k = export_of(f, FROM, &r);
         executor_kv_export(f->x, &k);
-        wait_for(&f->came);
-        wait_for(&f->left);
+        semaphore_wait(&f->came, LIMIT_S);
+        semaphore_wait(&f->left, LIMIT_S);
         assert_int_equal(f->left_status, 0);
         assert_int_equal(f->header.payload_bytes, FRAME_KV_BYTES + kv_shape_bytes(&shape, &r));
         k = (struct executor_kv){.slot = TO,
@@ -190,7 +178,7 @@ static void a_sequence_goes_on_in_another_slot_to_the_bit(void **state)
                                  .format = KV_F32,
                                  .frame = f->frame};
         executor_kv_import(f->x, &k);
-        wait_for(&f->told);
+        semaphore_wait(&f->told, LIMIT_S);
         assert_int_equal(f->report.kind, EXECUTOR_KV_IMPORTED);
         assert_int_equal(f->report.status, 0);
         assert_true(f->report.awaited < awaited);
@@ -210,8 +198,8 @@ static struct data_buffer *piece_out(struct executor_kv_fixture *f, uint64_t slo
     struct executor_kv k = export_of(f, slot, r);
     k.format = format;
     executor_kv_export(f->x, &k);
-    wait_for(&f->came);
-    wait_for(&f->left);
+    semaphore_wait(&f->came, LIMIT_S);
+    semaphore_wait(&f->left, LIMIT_S);
     assert_int_equal(f->left_status, 0);
     return f->frame;
 }
@@ -225,7 +213,7 @@ static void piece_in(struct executor_kv_fixture *f, uint64_t slot, const struct 
                                                    .range = *r,
                                                    .format = format,
                                                    .frame = frame});
-    wait_for(&f->told);
+    semaphore_wait(&f->told, LIMIT_S);
     assert_int_equal(f->report.kind, EXECUTOR_KV_IMPORTED);
 }
 
@@ -342,14 +330,14 @@ static void what_cannot_be_taken_or_given_is_answered(void **state)
             open_at(f, FROM, 0);
         struct executor_kv k = export_of(f, slot, &r);
         executor_kv_export(f->x, &k);
-        wait_for(&f->told);
+        semaphore_wait(&f->told, LIMIT_S);
         assert_int_equal(f->report.kind, EXECUTOR_KV_EXPORTED);
         assert_int_equal(f->report.status, code);
         struct data_buffer *b = data_buffer_get(f->data, FRAME_KV_BYTES + 64);
         k = (struct executor_kv){
             .slot = slot, .ticket = 9, .sequence = 5, .range = r, .format = KV_F32, .frame = b};
         executor_kv_import(f->x, &k);
-        wait_for(&f->told);
+        semaphore_wait(&f->told, LIMIT_S);
         assert_int_equal(f->report.kind, EXECUTOR_KV_IMPORTED);
         assert_int_equal(f->report.status, code);
     }

@@ -1,17 +1,16 @@
 /* The executor beside a real data endpoint and the demo model: what goes on while it loads and
  * measures. What is asserted is the order of events, not time. */
-#include <errno.h>
 #include <semaphore.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "agent/executor.h"
 #include "common/env.h"
 #include "common/log.h"
 #include "tests/test.h"
+#include "tests/unit/semaphores.h"
 #include "transport/message.h"
 
 static const char demo_model[] = "examples/demo-model/demo-q8_0.gguf";
@@ -39,17 +38,6 @@ static void frame_ignore(void *ctx, const struct frame_header *h, struct data_bu
     struct executor_fixture *f = ctx;
     (void)h;
     data_buffer_release(f->data, payload);
-}
-
-static void wait_for(sem_t *s)
-{
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += (time_t)(LIMIT_S * env_time_scale());
-    int rc;
-    while ((rc = sem_timedwait(s, &until)) != 0 && errno == EINTR)
-        ;
-    assert_int_equal(rc, 0);
 }
 
 static void load_told(struct executor_fixture *f, const struct executor_report *r)
@@ -158,7 +146,7 @@ static void a_model_that_has_no_such_values_at_a_border_is_not_loaded(void **sta
                               .n_stages = 2,
                               .enters = {&none, 1}};
     executor_load(f->x, &l);
-    wait_for(&f->loaded[LOADING]);
+    semaphore_wait(&f->loaded[LOADING], LIMIT_S);
     assert_int_equal(f->load_status[LOADING], HP_EINVAL);
     assert_non_null(strstr(f->load_text, "no.such.value of 192"));
 }
@@ -166,12 +154,12 @@ static void a_model_that_has_no_such_values_at_a_border_is_not_loaded(void **sta
 static void serve(struct executor_fixture *f)
 {
     load(f, SERVING);
-    wait_for(&f->loaded[SERVING]);
+    semaphore_wait(&f->loaded[SERVING], LIMIT_S);
     assert_int_equal(f->load_status[SERVING], 0);
     executor_sequence_open(
         f->x,
         &(struct executor_opening){.slot = SERVING, .ticket = 9, .sequence = 5, .kv_tokens = 200});
-    wait_for(&f->opened);
+    semaphore_wait(&f->opened, LIMIT_S);
 }
 
 static void run_one(struct executor_fixture *f, uint32_t position)
@@ -181,7 +169,7 @@ static void run_one(struct executor_fixture *f, uint32_t position)
     f->ids[0] = 7;
     executor_run(f->x, &(struct executor_run){
                            .slot = SERVING, .ticket = 100 + position, .batch = &f->batch});
-    wait_for(&f->ran);
+    semaphore_wait(&f->ran, LIMIT_S);
 }
 
 static void batches_of_one_deployment_run_while_another_is_loaded(void **state)
@@ -190,12 +178,12 @@ static void batches_of_one_deployment_run_while_another_is_loaded(void **state)
     serve(f);
     atomic_store(&f->holds, true);
     load(f, LOADING);
-    wait_for(&f->load_began);
+    semaphore_wait(&f->load_began, LIMIT_S);
     for (uint32_t i = 0; i < 3; i++)
         run_one(f, i); /* the load stands still all the while */
     assert_false(atomic_load(&f->load_ended));
     sem_post(&f->go_on);
-    wait_for(&f->loaded[LOADING]);
+    semaphore_wait(&f->loaded[LOADING], LIMIT_S);
     assert_int_equal(f->load_status[LOADING], 0);
     run_one(f, 3);
 }
@@ -207,12 +195,12 @@ static void a_load_that_nobody_wants_any_more_ends_and_leaves_nothing(void **sta
     uint64_t free_bytes = executor_memory_free(f->x);
     atomic_store(&f->holds, true);
     load(f, LOADING);
-    wait_for(&f->load_began);
+    semaphore_wait(&f->load_began, LIMIT_S);
     executor_unload(f->x, LOADING);
     run_one(f, 0); /* the executor has heard of it */
     sem_post(&f->go_on);
     load(f, LOADING); /* its place in the queue is behind */
-    wait_for(&f->loaded[LOADING]);
+    semaphore_wait(&f->loaded[LOADING], LIMIT_S);
     assert_int_equal(f->load_status[LOADING], 0);
     assert_int_equal(atomic_load(&f->load_reports),
                      2); /* of the one that serves, and of the second try */
@@ -226,7 +214,7 @@ static void an_executor_ends_while_loads_go_on_and_wait(void **state)
     struct executor_fixture *f = *state;
     atomic_store(&f->holds, true);
     load(f, LOADING);
-    wait_for(&f->load_began);
+    semaphore_wait(&f->load_began, LIMIT_S);
     load(f, SERVING); /* one that has not begun */
     sem_post(&f->go_on);
     executor_destroy(&f->x);
@@ -243,7 +231,7 @@ static void run_all_logits(struct executor_fixture *f)
     f->batch = (struct batch){
         .runs = &f->run, .n_runs = 1, .n_tokens = MANY_ROWS, .n_logits = MANY_ROWS, .ids = ids};
     executor_run(f->x, &(struct executor_run){.slot = SERVING, .ticket = 50, .batch = &f->batch});
-    wait_for(&f->ran);
+    semaphore_wait(&f->ran, LIMIT_S);
 }
 
 static void rows_of_logits_count_against_the_limit(void **state)
@@ -278,17 +266,17 @@ static void frames_on_their_way_to_a_stage_count_against_the_limit(void **state)
     struct executor_fixture *f = *state;
     uint64_t before = executor_memory_free(f->x);
     load(f, SERVING);
-    wait_for(&f->loaded[SERVING]);
+    semaphore_wait(&f->loaded[SERVING], LIMIT_S);
     uint64_t loaded = executor_memory_free(f->x);
     f->receiving_bytes = FRAMES;
     load(f, LOADING);
-    wait_for(&f->loaded[LOADING]);
+    semaphore_wait(&f->loaded[LOADING], LIMIT_S);
     assert_int_equal(f->load_status[LOADING], 0);
     assert_in_range(loaded - executor_memory_free(f->x), FRAMES, FRAMES + before - loaded);
     executor_unload(f->x, LOADING);
     f->receiving_bytes = loaded;
     load(f, LOADING);
-    wait_for(&f->loaded[LOADING]);
+    semaphore_wait(&f->loaded[LOADING], LIMIT_S);
     assert_int_equal(f->load_status[LOADING], HP_ENOMEM);
     assert_non_null(strstr(f->load_text, "are missing"));
     assert_int_equal(executor_memory_free(f->x), loaded);
@@ -301,11 +289,11 @@ static void batches_run_between_the_points_of_a_measurement(void **state)
     executor_profile(
         f->x, &(struct executor_profile){
                   .ticket = 3, .budget_ms = 3000, .path = demo_model, .cache = "", .fine = true});
-    wait_for(&f->measuring);
+    semaphore_wait(&f->measuring, LIMIT_S);
     for (uint32_t i = 0; i < 3; i++)
         run_one(f, i);
     assert_false(atomic_load(&f->profile_ended));
-    wait_for(&f->profiled);
+    semaphore_wait(&f->profiled, LIMIT_S);
 }
 
 /* There is always another batch in the queue, as there is while one device decodes. */
@@ -317,9 +305,9 @@ static void a_measurement_ends_while_requests_are_served_without_a_gap(void **st
     executor_run(f->x, &(struct executor_run){.slot = NOBODY, .ticket = 60});
     executor_profile(f->x, &(struct executor_profile){
                                .ticket = 3, .budget_ms = 300, .path = demo_model, .cache = ""});
-    wait_for(&f->profiled);
+    semaphore_wait(&f->profiled, LIMIT_S);
     atomic_store(&f->busy, false);
-    wait_for(&f->ran);
+    semaphore_wait(&f->ran, LIMIT_S);
 }
 
 int main(void)
