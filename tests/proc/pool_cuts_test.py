@@ -7,28 +7,12 @@ import tempfile
 import urllib.request
 
 from cluster import BUILD, ROOT, SCALE, Cluster
+from networks import MODELS, numpy, write
 from tap import main, skip, test
 
-MODELS = os.path.join(ROOT, "..", "shared", "golden-onnx", "models")
 BLOCK_S = 0.001
 AGENTS = 4
 LONG = "HP_ALL_CUTS" in os.environ  # more models, and every place for three and four agents, too
-
-
-def numpy():
-    try:
-        import numpy
-    except ImportError:
-        skip("no numpy")
-    if not os.path.isdir(MODELS):
-        skip("no ../shared/golden-onnx")
-    return numpy
-
-
-def write(path, value):
-    with open(path, "w") as f:
-        json.dump(value, f)
-    return path
 
 
 class Network:

@@ -6,17 +6,11 @@ import tempfile
 import threading
 
 from cluster import ROOT, SCALE, Cluster, Failed
+from networks import MODELS, write
 from tap import main, skip, test
 
-MODELS = os.path.join(ROOT, "..", "shared", "golden-onnx", "models")
 BATCH_S = 0.2  # of one to four samples of either model
 AGENTS = 4
-
-
-def write(path, value):
-    with open(path, "w") as f:
-        json.dump(value, f)
-    return path
 
 
 def files(folder, margin):

@@ -12,16 +12,11 @@ import threading
 
 from cluster import ROOT, SCALE, Cluster
 from encoders import FOLDER, SHARED, close, golden, pooled_decoder
+from networks import write
 from tap import main, skip, test
 
 BLOCK_S = 0.002
 BUCKETS = [16, 96]
-
-
-def write(path, value):
-    with open(path, "w") as f:
-        json.dump(value, f)
-    return path
 
 
 def files(folder, models, slo_s, each=3):

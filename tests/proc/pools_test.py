@@ -11,27 +11,11 @@ import urllib.request
 import xml.dom.minidom
 
 from cluster import BUILD, ROOT, SCALE, Cluster, Failed
+from networks import MODELS, numpy, write
 from tap import main, skip, test
 
-MODELS = os.path.join(ROOT, "..", "shared", "golden-onnx", "models")
 MODEL = "resnet-ts11"
 BLOCK_S = 0.004
-
-
-def numpy():
-    try:
-        import numpy
-    except ImportError:
-        skip("no numpy")
-    if not os.path.isdir(MODELS):
-        skip("no ../shared/golden-onnx")
-    return numpy
-
-
-def write(path, value):
-    with open(path, "w") as f:
-        json.dump(value, f)
-    return path
 
 
 def files(folder, slo_s):
