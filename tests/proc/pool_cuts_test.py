@@ -6,7 +6,7 @@ import subprocess
 import tempfile
 import urllib.request
 
-from cluster import BUILD, ROOT, SCALE, Cluster
+from cluster import BUILD, SCALE, Cluster
 from networks import MODELS, numpy, write
 from tap import main, skip, test
 

@@ -5,7 +5,7 @@ import os
 import tempfile
 import threading
 
-from cluster import ROOT, SCALE, Cluster, Failed
+from cluster import Cluster, Failed
 from networks import MODELS, write
 from tap import main, skip, test
 

@@ -12,7 +12,7 @@ import xml.dom.minidom
 
 from cluster import BUILD, ROOT, SCALE, Cluster, Failed
 from networks import MODELS, numpy, write
-from tap import main, skip, test
+from tap import main, test
 
 MODEL = "resnet-ts11"
 BLOCK_S = 0.004
