@@ -73,6 +73,7 @@ struct keeper_place {
     double bytes;    /* that these take */
     bool apart;      /* the deployment has no stage there */
     bool failed;     /* it could not be made there just now */
+    bool held_off;   /* its agent comes and goes (flapping.h): better than none */
 };
 
 /* False: no loss would leave the copy and lose what it is of. */
@@ -121,6 +122,8 @@ static bool place_is_better(const struct keeper_place *a, const struct keeper_pl
         return !b->agent || roomy;
     if (a->failed != b->failed)
         return b->failed;
+    if (a->held_off != b->held_off)
+        return b->held_off;
     return a->apart != b->apart ? a->apart : a->tokens > b->tokens;
 }
 
@@ -142,10 +145,11 @@ static void place_weigh(const struct coord *c, const struct deployment *k,
                         const struct deployment *d, struct keeper_place p,
                         struct keeper_place *best)
 {
-    if (!member_available(p.agent) || coord_now(c) < p.agent->held_off_until_ns ||
-        !member_device(p.agent, p.device) || member_device_lost(p.agent, p.device) ||
-        place_is_awaited(c, p.agent) || !place_serves(d, p.agent, &p.apart))
+    if (!member_available(p.agent) || !member_device(p.agent, p.device) ||
+        member_device_lost(p.agent, p.device) || place_is_awaited(c, p.agent) ||
+        !place_serves(d, p.agent, &p.apart))
         return;
+    p.held_off = coord_now(c) < p.agent->held_off_until_ns;
     p.failed = k->failures && k->n_stages && k->stages[0].agent == p.agent &&
                k->stages[0].device == p.device;
     place_measure(c, k, d, &p);
@@ -195,8 +199,8 @@ int keeper_plan_place(struct coord *c, struct deployment *k, struct stage_layout
     if (!p.agent)
         return err_set(
             e, HP_EINFEASIBLE,
-            "no agent can keep copies for \"%s\" now: it takes one that is here, does not "
-            "come and go, and does not have all of its stages",
+            "no agent can keep copies for \"%s\" now: it takes one that is here and does "
+            "not have all of its stages",
             k->spec.copy_of);
     if (!place_is_roomy(&p, d))
         return err_set(e, HP_EINFEASIBLE,

@@ -203,6 +203,49 @@ TEST(a_keeper_that_dies_is_found_another_place_and_ends_with_what_it_keeps_for)
     sim_close(&s);
 }
 
+/* Lost for the third time in a row: it is held off. */
+static const struct member *come_and_go(struct sim *s, int agent)
+{
+    char name[] = {'a', (char)('0' + agent), 0};
+    for (int i = 0; i < 3; i++) {
+        sim_agent_kill(s, agent);
+        sim_run_ms(s, 5000);
+        sim_agent_start(s, agent);
+        sim_run_ms(s, 3000);
+    }
+    assert_true(coord_now(s->core) < member_find(s->core, name)->held_off_until_ns);
+    return member_find(s->core, name);
+}
+
+TEST(an_agent_that_comes_and_goes_keeps_copies_where_no_other_can)
+{
+    struct sim s;
+    begin_kept(&s, 1072, "a3");
+    const struct member *named = come_and_go(&s, 3);
+    assert_true(keeper_serves(&s));
+    struct sim_client *c = stream(&s, 20);
+    assert_true(sim_run_until(&s, one_is_copied, 10000));
+    assert_true(c->open && coord_now(s.core) < named->held_off_until_ns);
+    all_finished(&s, 30000);
+    serves_and_is_clean(&s, 1000);
+    sim_close(&s);
+}
+
+TEST(copies_go_beside_a_stage_before_they_go_to_an_agent_that_comes_and_goes)
+{
+    struct sim s;
+    begin_kept(&s, 1073, "auto");
+    int first = keeper_agent(&s)[1] - '0', second = 5 - first;
+    const struct member *flaps = come_and_go(&s, first);
+    assert_int_equal(keeper_agent(&s)[1] - '0', second);
+    sim_agent_kill(&s, second);
+    assert_true(sim_run_until(&s, keeper_is_gone, 10000));
+    assert_true(sim_run_until(&s, keeper_serves, 10000));
+    assert_true(coord_now(s.core) < flaps->held_off_until_ns && keeper_agent(&s)[1] <= '1');
+    serves_and_is_clean(&s, 1000);
+    sim_close(&s);
+}
+
 /* The same, with a keeper on the agents of the stages, as nobody else is there. */
 static void begin_crowded(struct sim *s, uint64_t seed)
 {
@@ -480,6 +523,8 @@ int main(void)
         cmocka_unit_test(streams_that_are_copied_and_lost_have_the_tokens_of_an_undisturbed_run),
         cmocka_unit_test(an_agent_without_weights_keeps_copies_and_lost_sequences_go_on_from_there),
         cmocka_unit_test(a_keeper_that_dies_is_found_another_place_and_ends_with_what_it_keeps_for),
+        cmocka_unit_test(an_agent_that_comes_and_goes_keeps_copies_where_no_other_can),
+        cmocka_unit_test(copies_go_beside_a_stage_before_they_go_to_an_agent_that_comes_and_goes),
         cmocka_unit_test(a_keeper_keeps_nobody_from_draining_its_agent),
         cmocka_unit_test(a_keeper_gives_way_to_a_stage_that_needs_its_room),
         cmocka_unit_test(a_keeper_beside_a_stage_goes_to_an_agent_that_comes_even_under_load),
