@@ -24,6 +24,7 @@ struct measure {
     const struct graph *graph;
     uint64_t begun_ns, budget_ns;
     uint64_t point_ns; /* time for one point */
+    uint32_t repeats;  /* of a layer's operators, where they alone are timed */
     double around;     /* a run with its sequence's opening, as a multiple of what is timed */
     struct measure_class classes[PROFILER_MAX_CLASSES];
     int n_classes, points;

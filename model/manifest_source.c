@@ -2,6 +2,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -45,23 +47,102 @@ int manifest_source_read(struct manifest_source *s, int file, uint64_t offset, u
     return 0;
 }
 
-static int chunk_add(struct manifest_source *s, const struct manifest_range *r, uint64_t at,
-                     uint8_t *scratch, struct manifest_chunk *out, struct err *e)
+/* ---- chunks ---- */
+
+/* Hashing takes longer than reading: several threads share the chunks. */
+enum { THREADS_MAX = 8 };
+
+struct naming {
+    struct manifest_source *source;
+    const struct manifest_chunk *chunks;
+    uint8_t *digests; /* of all, where the chunks look for theirs */
+    size_t n;
+    atomic_size_t next; /* chunk that nobody has taken */
+    _Atomic uint64_t done_bytes;
+    atomic_bool stop;
+    pthread_mutex_t lock; /* of the two below */
+    int rc;               /* the first failure */
+    struct err failure;
+};
+
+struct namer { /* one thread */
+    struct naming *naming;
+    uint8_t *scratch; /* [MANIFEST_CHUNK_BYTES] */
+    pthread_t thread;
+};
+
+static void naming_fail(struct naming *n, int rc, const struct err *e)
 {
-    uint64_t bytes = r->bytes - at < MANIFEST_CHUNK_BYTES ? r->bytes - at : MANIFEST_CHUNK_BYTES;
-    int rc = manifest_source_read(s, r->file, r->offset + at, scratch, bytes, e);
-    if (rc < 0)
-        return rc;
-    struct digest d = digest_of(scratch, bytes);
-    const uint8_t *digest = arena_memdup(&s->arena, d.bytes, sizeof d.bytes);
-    if (!digest)
-        return err_set(e, HP_ENOMEM, "no memory for the names of chunks");
-    *out =
-        (struct manifest_chunk){(uint64_t)r->file, r->offset + at, bytes, {digest, DIGEST_BYTES}};
-    s->done_bytes += bytes;
-    if (s->progress && s->progress(s->progress_ctx, s->done_bytes, s->total_bytes) != 0)
-        return err_set(e, HP_ECANCELED, "naming the model's chunks was stopped");
-    return 0;
+    pthread_mutex_lock(&n->lock);
+    if (n->rc == 0) {
+        n->rc = rc;
+        n->failure = *e;
+    }
+    pthread_mutex_unlock(&n->lock);
+    atomic_store(&n->stop, true);
+}
+
+/* Names the next chunk; false: there is none left, or it was stopped. */
+static bool chunk_name(struct namer *t)
+{
+    struct naming *n = t->naming;
+    struct err e = {0};
+    size_t i = atomic_load(&n->stop) ? n->n : atomic_fetch_add(&n->next, 1);
+    if (i >= n->n)
+        return false;
+    const struct manifest_chunk *c = &n->chunks[i];
+    int rc = manifest_source_read(n->source, (int)c->file, c->offset, t->scratch, c->bytes, &e);
+    if (rc < 0) {
+        naming_fail(n, rc, &e);
+        return false;
+    }
+    struct digest d = digest_of(t->scratch, c->bytes);
+    memcpy(n->digests + i * DIGEST_BYTES, d.bytes, DIGEST_BYTES);
+    atomic_fetch_add(&n->done_bytes, c->bytes);
+    return true;
+}
+
+static void *namer_run(void *ctx)
+{
+    while (chunk_name(ctx))
+        ;
+    return NULL;
+}
+
+static void progress_tell(struct naming *n)
+{
+    static const struct err stopped = {.code = HP_ECANCELED,
+                                       .text = "naming the model's chunks was stopped"};
+    const struct manifest_source *s = n->source;
+    if (s->progress &&
+        s->progress(s->progress_ctx, atomic_load(&n->done_bytes), s->total_bytes) != 0)
+        naming_fail(n, stopped.code, &stopped);
+}
+
+/* All chunks, by the caller's thread, which tells how far all are, and by others. */
+static int naming_run(struct naming *n, struct err *e)
+{
+    struct manifest_source *s = n->source;
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    size_t most = cores < 1 ? 1 : cores > THREADS_MAX ? THREADS_MAX : (size_t)cores, started = 1;
+    struct namer threads[THREADS_MAX];
+    most = n->n < 1 ? 1 : n->n < most ? n->n : most;
+    uint8_t *scratch = arena_alloc(&s->arena, most, MANIFEST_CHUNK_BYTES);
+    if (!scratch)
+        return err_set(e, HP_ENOMEM, "no memory to read %zu chunks at once", most);
+    for (size_t i = 0; i < most; i++)
+        threads[i] = (struct namer){n, scratch + i * MANIFEST_CHUNK_BYTES, 0};
+    progress_tell(n);        /* others may have done it all before this thread has a turn */
+    while (started < most && /* with fewer it takes longer */
+           pthread_create(&threads[started].thread, NULL, namer_run, &threads[started]) == 0)
+        started++;
+    while (chunk_name(&threads[0]))
+        progress_tell(n);
+    for (size_t i = 1; i < started; i++)
+        pthread_join(threads[i].thread, NULL);
+    if (n->rc < 0 && e)
+        *e = n->failure;
+    return n->rc;
 }
 
 int manifest_source_chunks(struct manifest_source *s, const struct manifest_range *ranges, int n,
@@ -76,18 +157,26 @@ int manifest_source_chunks(struct manifest_source *s, const struct manifest_rang
         return err_set(e, HP_ELIMIT, "%s: %llu chunks of weights, at most %d can be named", s->name,
                        (unsigned long long)n_chunks, (int)MANIFEST_MAX_CHUNKS);
     struct manifest_chunk *chunks = arena_alloc(&s->arena, n_chunks + 1, sizeof *chunks);
-    uint8_t *scratch = arena_alloc(&s->arena, 1, MANIFEST_CHUNK_BYTES);
-    if (!chunks || !scratch)
+    uint8_t *digests = arena_alloc(&s->arena, n_chunks + 1, DIGEST_BYTES);
+    if (!chunks || !digests)
         return err_set(e, HP_ENOMEM, "no memory for %llu chunks", (unsigned long long)n_chunks);
-    size_t at_chunk = 0;
+    size_t k = 0;
     for (int i = 0; i < n; i++)
-        for (uint64_t at = 0; at < ranges[i].bytes; at += MANIFEST_CHUNK_BYTES) {
-            int rc = chunk_add(s, &ranges[i], at, scratch, &chunks[at_chunk++], e);
-            if (rc < 0)
-                return rc;
+        for (uint64_t at = 0; at < ranges[i].bytes; at += MANIFEST_CHUNK_BYTES, k++) {
+            uint64_t left = ranges[i].bytes - at;
+            chunks[k] =
+                (struct manifest_chunk){(uint64_t)ranges[i].file,
+                                        ranges[i].offset + at,
+                                        left < MANIFEST_CHUNK_BYTES ? left : MANIFEST_CHUNK_BYTES,
+                                        {digests + k * DIGEST_BYTES, DIGEST_BYTES}};
         }
-    out->chunks = (struct pack_list){chunks, at_chunk};
-    return 0;
+    out->chunks = (struct pack_list){chunks, k};
+    return naming_run(&(struct naming){.source = s,
+                                       .chunks = chunks,
+                                       .digests = digests,
+                                       .n = k,
+                                       .lock = PTHREAD_MUTEX_INITIALIZER},
+                      e);
 }
 
 void manifest_source_close(struct manifest_source *s)

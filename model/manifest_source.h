@@ -24,7 +24,7 @@ struct manifest_source {
         int fd;
     } * files;
     int n_files, room_files;
-    uint64_t done_bytes, total_bytes;
+    uint64_t total_bytes;
 };
 
 struct manifest_range { /* of a file, in the order of their opening */
@@ -35,9 +35,11 @@ struct manifest_range { /* of a file, in the order of their opening */
 /* One more file. HP_EIO, HP_ENOMEM. */
 int manifest_source_open(struct manifest_source *s, const char *path, struct err *e);
 uint64_t manifest_source_bytes(const struct manifest_source *s, int file);
+/* HP_EIO. Any thread, while no file is opened. */
 int manifest_source_read(struct manifest_source *s, int file, uint64_t offset, uint8_t *out,
                          uint64_t bytes, struct err *e);
-/* Cuts ranges, which are in order, into out->chunks. HP_EIO, HP_ENOMEM, HP_ELIMIT, HP_ECANCELED. */
+/* Cuts ranges, which are in order, into out->chunks; several threads hash them, progress is called
+ * on the caller's. HP_EIO, HP_ENOMEM, HP_ELIMIT, HP_ECANCELED. */
 int manifest_source_chunks(struct manifest_source *s, const struct manifest_range *ranges, int n,
                            struct manifest *out, struct err *e);
 void manifest_source_close(struct manifest_source *s);

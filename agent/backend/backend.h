@@ -180,6 +180,8 @@ struct backend {
     int (*choices)(const struct device *d, struct device_choice *out, int room);
     /* Versions of what it computes with, for people: "oneDNN 2.6.0". May be NULL. */
     const char *(*libraries)(void);
+    /* Its memory is not the host's: rows that come and go are copied. */
+    bool own_memory;
     /* Bytes still free below the limit; UINT64_MAX without one. */
     uint64_t (*memory_free)(const struct device *d);
 

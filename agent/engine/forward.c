@@ -3,6 +3,8 @@
 #include <assert.h>
 #include <stdlib.h>
 
+#include "common/env.h"
+
 struct forward {
     struct forward_config config;
     struct section_run *run;
@@ -208,6 +210,30 @@ static void wanted_run(struct forward *f, const struct forward_batch *b,
     }
 }
 
+static void layers_time(struct forward *f, const struct forward_batch *b, int end,
+                        const struct op_batch *batch)
+{
+    struct forward_timing *t = b->timing;
+    const struct backend *backend = f->config.section.device->backend;
+    struct stream *s = section_run_stream(f->run);
+    backend->stream_wait(s, b->failure);
+    uint64_t from = env_now_ns(&env_real);
+    for (uint32_t i = 0; i < t->repeats; i++)
+        section_run_ops(f->run, 0, end, batch);
+    backend->stream_wait(s, b->failure);
+    t->seconds = (double)(env_now_ns(&env_real) - from) * 1e-9 / t->repeats;
+}
+
+/* Operators up to `end`. */
+static void layers_run(struct forward *f, const struct forward_batch *b, int end,
+                       const struct op_batch *batch)
+{
+    if (b->timing)
+        layers_time(f, b, end, batch);
+    else
+        section_run_ops(f->run, 0, end, batch);
+}
+
 /* Layers and head put on the stream as one: a step of decode. */
 static bool whole_fits(const struct forward *f, const struct forward_batch *b)
 {
@@ -220,7 +246,7 @@ static void whole_run(struct forward *f, const struct forward_batch *b,
                       const struct op_batch *batch)
 {
     head_rows_set(f, b->logit_rows, b->n_logit_rows);
-    section_run_ops(f->run, 0, section_run_plan(f->run)->n_ops, batch);
+    layers_run(f, b, section_run_plan(f->run)->n_ops, batch);
     head_take(f, b, 0, b->n_logit_rows, b->output);
 }
 
@@ -229,7 +255,7 @@ static void parts_run(struct forward *f, const struct forward_batch *b,
                       const struct op_batch *batch)
 {
     const struct graph_section *s = section_run_plan(f->run);
-    section_run_ops(f->run, 0, s->first_wanted_op, batch);
+    layers_run(f, b, s->first_wanted_op, batch);
     if (s->first_wanted_op < s->n_ops) {
         scored_run(f, b, batch);
         wanted_run(f, b, batch);

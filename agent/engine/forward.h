@@ -53,6 +53,13 @@ struct forward_sampling {
         *picked; /* [n_logit_rows]; SAMPLE_IN_DOUBT: the row is in `output`, else it need not be */
 };
 
+/* What the layers take between others of their stage: their operators alone, without the rows that
+ * come from the host and go there, which a stage has once and not for each of its layers. */
+struct forward_timing {
+    uint32_t repeats; /* all put on the stream before any is waited for */
+    double seconds;   /* of one */
+};
+
 struct forward_batch {
     const struct attention_run *runs; /* [n_runs] */
     int n_runs;
@@ -66,8 +73,9 @@ struct forward_batch {
     uint32_t n_scored_rows;
     const struct forward_scoring *scoring;   /* NULL: none */
     const struct forward_sampling *sampling; /* NULL: all rows go to `output` */
-    struct err *failure; /* of the device before all of them were seen; may be NULL where none are
-                            scored */
+    struct forward_timing *timing;           /* NULL: nobody asks */
+    struct err *failure; /* of the device before all of them were seen, or timed; may be NULL where
+                            none are scored nor timed */
     void *output; /* f32 [n_logit_rows, vocabulary] where they do; else the values that leave, as
                      those that enter */
     const struct kv_group *kv; /* by group */

@@ -438,14 +438,9 @@ static void flight_settle(struct stage *s, const struct stage_flight *f)
     }
 }
 
-int stage_submit(struct stage *s, const struct batch_run *runs, int n_runs, const void *input,
-                 void *output, struct err *e)
-{
-    return stage_submit_with(s, runs, n_runs, input, output, &(struct stage_logits){0}, e);
-}
-
-int stage_submit_with(struct stage *s, const struct batch_run *runs, int n_runs, const void *input,
-                      void *output, const struct stage_logits *logits, struct err *e)
+static int batch_submit(struct stage *s, const struct batch_run *runs, int n_runs,
+                        const void *input, void *output, const struct stage_logits *logits,
+                        struct forward_timing *timing, struct err *e)
 {
     struct stage_flight *f = &s->flights[(s->oldest + s->n_flying) % STAGE_DEPTH];
     if (!s->forward)
@@ -459,6 +454,7 @@ int stage_submit_with(struct stage *s, const struct batch_run *runs, int n_runs,
                                   .scored_rows = f->scored_rows,
                                   .scoring = logits->scoring,
                                   .sampling = logits->sampling,
+                                  .timing = timing,
                                   .failure = &f->scoring,
                                   .output = output,
                                   .kv = s->kv.groups};
@@ -473,6 +469,18 @@ int stage_submit_with(struct stage *s, const struct batch_run *runs, int n_runs,
         kv_cache_find(&s->kv, f->sequences[i])->length += runs[i].n_tokens;
     s->n_flying++;
     return 0;
+}
+
+int stage_submit(struct stage *s, const struct batch_run *runs, int n_runs, const void *input,
+                 void *output, struct err *e)
+{
+    return batch_submit(s, runs, n_runs, input, output, &(struct stage_logits){0}, NULL, e);
+}
+
+int stage_submit_with(struct stage *s, const struct batch_run *runs, int n_runs, const void *input,
+                      void *output, const struct stage_logits *logits, struct err *e)
+{
+    return batch_submit(s, runs, n_runs, input, output, logits, NULL, e);
 }
 
 bool stage_pending(const struct stage *s, void (*over)(void *ctx), void *ctx)
@@ -511,6 +519,13 @@ int stage_run(struct stage *s, const struct batch_run *runs, int n_runs, const v
               void *output, struct err *e)
 {
     int rc = stage_submit(s, runs, n_runs, input, output, e);
+    return rc < 0 ? rc : stage_complete(s, e);
+}
+
+int stage_run_timed(struct stage *s, const struct batch_run *runs, int n_runs, const void *input,
+                    void *output, struct forward_timing *timing, struct err *e)
+{
+    int rc = batch_submit(s, runs, n_runs, input, output, &(struct stage_logits){0}, timing, e);
     return rc < 0 ? rc : stage_complete(s, e);
 }
 

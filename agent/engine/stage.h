@@ -125,6 +125,12 @@ int stage_complete(struct stage *s, struct err *e);
 int stage_run(struct stage *s, const struct batch_run *runs, int n_runs, const void *input,
               void *output, struct err *e);
 
+/* The same, and what its operators take without what comes from the host and goes there
+ * (forward.h); they run timing->repeats times, so that the output is of use to nobody. */
+struct forward_timing;
+int stage_run_timed(struct stage *s, const struct batch_run *runs, int n_runs, const void *input,
+                    void *output, struct forward_timing *timing, struct err *e);
+
 /* What the stage keeps of each token. */
 struct kv_shape stage_kv_shape(const struct stage *s);
 /* A part of a sequence's keys and values, in the order of the wire, kv_shape_bytes long. No batch

@@ -304,6 +304,7 @@ const struct backend cuda_backend = {
     .device_close = close_device,
     .device_describe = device_text,
     .choices = device_choices,
+    .own_memory = true,
     .memory_free = cuda_memory_free,
     .loader_enter = loader_enter,
     .host_spread = host_spread,

@@ -135,6 +135,43 @@ TEST(slow_device_is_measured_at_two_slices_and_no_longer)
     buffer_free(&text);
 }
 
+enum { COPY_US = 20000 };
+
+static void slow_copy(struct stream *s, const struct tensor *to, const struct tensor *from)
+{
+    usleep(COPY_US);
+    quick->copy(s, to, from);
+}
+
+/* Seconds of an mlp layer where every copy is slow, at 16 tokens. */
+static double copied_seconds(bool own_memory)
+{
+    struct buffer text = {0};
+    struct err e = {0};
+    struct device *d = device_of(0);
+    struct backend slow = *d->backend;
+    quick = d->backend;
+    slow.copy = slow_copy;
+    slow.own_memory = own_memory;
+    d->backend = &slow;
+    struct profiler_config c = {.path = demo_model, .device = d, .budget_ms = 40};
+    if (profiler_measure(&c, &text, &e) < 0)
+        fail_msg("%s", e.text);
+    double seconds = mlp_seconds(buffer_cstr(&text));
+    d->backend = quick;
+    device_close(&d);
+    buffer_free(&text);
+    return seconds;
+}
+
+TEST(rows_that_come_from_the_host_are_no_part_of_a_layer_where_the_device_has_its_own_memory)
+{
+    if (demo_is_missing())
+        skip();
+    assert_true(copied_seconds(false) > COPY_US * 1e-6);
+    assert_true(copied_seconds(true) < COPY_US * 1e-6);
+}
+
 struct progress_seen {
     int points;
     double elapsed_s;
@@ -189,6 +226,8 @@ int main(void)
         cmocka_unit_test(results_are_tables_that_the_planner_reads_and_are_kept),
         cmocka_unit_test(fine_measurement_adds_points_batches_and_what_they_are_from),
         cmocka_unit_test(slow_device_is_measured_at_two_slices_and_no_longer),
+        cmocka_unit_test(
+            rows_that_come_from_the_host_are_no_part_of_a_layer_where_the_device_has_its_own_memory),
         cmocka_unit_test(layer_that_does_not_fit_is_an_error_that_says_what_is_missing),
     };
     return cmocka_run_group_tests_name("profiler", tests, NULL, NULL);

@@ -99,6 +99,26 @@ TEST(second_call_reads_nothing_and_gives_the_same)
     assert_int_equal(system(command), 0);
 }
 
+TEST(file_that_ends_too_early_is_said_by_name_and_place)
+{
+    char file[] = "/tmp/hp-test-XXXXXX", command[128];
+    struct model *model;
+    struct buffer out = {0};
+    struct err e = {0};
+    model_close(&(struct model *){demo_open()});
+    close(mkstemp(file));
+    snprintf(command, sizeof command, "cp %s %s", demo_model, file);
+    assert_int_equal(system(command), 0);
+    assert_int_equal(model_open(file, &model, &e), 0);
+    assert_int_equal(truncate(file, 1 << 20), 0);
+    assert_int_equal(manifest_build(model, NULL, NULL, NULL, &out, &e), HP_EIO);
+    assert_non_null(strstr(e.text, file));
+    assert_non_null(strstr(e.text, "the file ends before"));
+    buffer_free(&out);
+    model_close(&model);
+    unlink(file);
+}
+
 TEST(whoever_watches_can_stop_it)
 {
     struct model *model = demo_open();
@@ -113,6 +133,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(heads_and_chunks_are_the_bytes_of_the_file),
         cmocka_unit_test(second_call_reads_nothing_and_gives_the_same),
+        cmocka_unit_test(file_that_ends_too_early_is_said_by_name_and_place),
         cmocka_unit_test(whoever_watches_can_stop_it),
     };
     return cmocka_run_group_tests_name("manifest_build", tests, NULL, NULL);
