@@ -59,7 +59,8 @@ struct fill {
 static int fill_put(const struct fill *f, void *to, const void *from, uint64_t bytes, struct err *e)
 {
     if (!f->on_host)
-        return cuda_upload(f->device, to, from, bytes, e);
+        return from ? cuda_upload(f->device, to, from, bytes, e)
+                    : cuda_clear(f->device, to, bytes, e);
     if (from)
         memcpy(to, from, bytes);
     else

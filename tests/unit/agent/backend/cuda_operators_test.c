@@ -96,6 +96,33 @@ TEST(rows_of_a_table_are_those_of_the_reference)
     device_close(&d);
 }
 
+/* More than all threads that bring it have room for at once, and a piece that is none. */
+TEST(a_large_table_is_there_whole)
+{
+    enum { WIDTH = 4096, ROWS = 13 * 256 + 1, PICKS = 64 };
+    uint32_t ids[PICKS];
+    struct device *d = cuda_open(0);
+    float *values = op_random((size_t)ROWS * WIDTH, 3, 1),
+          *out = malloc(PICKS * WIDTH * sizeof *out);
+    struct weight w = {.name = "table",
+                       .dtype = DTYPE_F32,
+                       .format = "F32",
+                       .n_dims = 2,
+                       .shape = {ROWS, WIDTH},
+                       .data = (const uint8_t *)values,
+                       .bytes = (uint64_t)ROWS * WIDTH * sizeof *values};
+    const struct graph_op op = {.kind = OP_EMBED, .n_inputs = 1, .n_weights = 1};
+    for (uint32_t i = 0; i < PICKS; i++) /* the ends of pieces, and what lies between */
+        ids[i] = i <= 26 ? (i + 1) / 2 * 256 - i % 2 : i * 52;
+    op_run_once(d, &op, (struct op_rows[]){{(const float *)(const void *)ids, PICKS, 1}},
+                (struct op_weight[]){{&w, WEIGHT_ROWS}, {NULL, WEIGHT_ROWS}}, NULL, out, PICKS,
+                WIDTH);
+    for (size_t r = 0; r < PICKS; r++)
+        assert_memory_equal(out + r * WIDTH, values + (size_t)ids[r] * WIDTH, WIDTH * sizeof *out);
+    free(out), free(values);
+    device_close(&d);
+}
+
 TEST(norms_gates_and_sums_are_those_of_the_reference)
 {
     static const struct graph_op ops[] = {
@@ -304,6 +331,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(products_of_each_format_are_those_of_the_reference),
         cmocka_unit_test(rows_of_a_table_are_those_of_the_reference),
+        cmocka_unit_test(a_large_table_is_there_whole),
         cmocka_unit_test(norms_gates_and_sums_are_those_of_the_reference),
         cmocka_unit_test(norms_of_wide_rows_are_those_of_the_reference),
         cmocka_unit_test(rotations_are_those_of_the_reference),
