@@ -1,4 +1,6 @@
 /* `hpctl bench MODEL`: how fast this box reads prompts and writes answers, without a cluster. */
+#include <errno.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,6 +9,7 @@
 #include "agent/engine/stage.h"
 #include "common/doubles.h"
 #include "common/env.h"
+#include "hpctl/own_devices.h"
 #include "hpctl/progress.h"
 #include "hpctl/shown.h"
 #include "hpctl/table.h"
@@ -98,6 +101,53 @@ static int lengths_check(const struct model_bench *b, const char *file, struct e
     return 0;
 }
 
+/* Its cores are this process's. */
+static int cores_keep(const struct discover_share *s, const struct discover_device *d,
+                      struct err *e)
+{
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    for (int i = 0; i < d->n_cores; i++)
+        CPU_SET((size_t)s->cores[d->first_core + i], &set);
+    return sched_setaffinity(0, sizeof set, &set) == 0
+               ? 0
+               : err_set(e, HP_EDEVICE, "the cores of --device: %s", strerror(errno));
+}
+
+/* What was asked for, or a GPU that all of the model fits on, as `hpctl run` chooses it, or the
+ * CPU. */
+static int device_find(const struct invocation *in, struct model_bench *b, uint64_t tokens,
+                       struct device_config *out, struct err *e)
+{
+    const char *spec = invocation_option(in, "device");
+    struct own_devices found;
+    const struct own_devices_ask ask = {.path = in->arguments[0],
+                                        .devices = &spec,
+                                        .n_devices = spec != NULL,
+                                        .max_context = tokens,
+                                        .max_sequences = largest_batch(b)};
+    *out = (struct device_config){.backend = "cpu",
+                                  .n_threads = (int)b->threads,
+                                  .kernels = invocation_option(in, "kernels")};
+    if (spec && b->threads)
+        return err_set(e, HP_EUSAGE, "--threads is without --device: say %s,threads=%llu", spec,
+                       (unsigned long long)b->threads);
+    if (!spec && (b->threads || out->kernels))
+        return 0;
+    int rc = own_devices_find(&ask, &found, e);
+    const struct discover_device d = discover_device_at(&found.share, 0);
+    if (rc < 0 || (!spec && (!d.backend || discover_device_count(&found.share) > 1)))
+        return rc;
+    out->of = d.backend;
+    out->ordinal = d.ordinal;
+    out->part = d.part;
+    out->memory_bytes = d.memory_bytes;
+    out->host_bytes = d.host_bytes;
+    out->small_bytes = d.small_bytes;
+    out->n_threads = d.n_threads;
+    return d.backend ? 0 : cores_keep(&found.share, &d, e);
+}
+
 static int bench_open(const struct invocation *in, struct model_bench *b, struct err *e)
 {
     static const char *const computes[] = {"auto", "f32", NULL};
@@ -107,9 +157,7 @@ static int bench_open(const struct invocation *in, struct model_bench *b, struct
         (rc = model_open(in->arguments[0], &b->model, e)) < 0 ||
         (rc = lengths_check(b, in->arguments[0], e)) < 0)
         return rc;
-    struct device_config device = {.backend = "cpu",
-                                   .n_threads = (int)b->threads,
-                                   .kernels = invocation_option(in, "kernels")};
+    struct device_config device;
     uint32_t vocabulary = (uint32_t)model_config(b->model)->vocabulary, most = largest_batch(b);
     uint64_t each = b->depth + 1 + (b->prompt > b->answer ? b->prompt : b->answer);
     size_t n_ids = (size_t)(b->depth + b->prompt) + MOST_BATCH + 1;
@@ -121,7 +169,8 @@ static int bench_open(const struct invocation *in, struct model_bench *b, struct
         b->ids[i] = vocabulary > FIRST_PLAIN_ID + 1
                         ? FIRST_PLAIN_ID + (uint32_t)(i * 7919 % (vocabulary - FIRST_PLAIN_ID))
                         : 0;
-    if ((rc = device_open(&device, &b->device, e)) < 0)
+    if ((rc = device_find(in, b, each, &device, e)) < 0 ||
+        (rc = device_open(&device, &b->device, e)) < 0)
         return rc;
     struct stage_config s = {.model = b->model,
                              .end_layer = model_graph(b->model)->n_layers,
@@ -318,7 +367,11 @@ static const struct command_option bench_model_options[] = {
     {"answer", "N", "tokens of each answer that is written (default 128; 0: none)", 0},
     {"batch", "A,B", "answers side by side, a row each (default 1)", 0},
     {"depth", "N", "tokens that stand before what is measured (default 0)", 0},
-    {"threads", "N", "(default: the cores of this box)", 0},
+    {"threads", "N", "of the CPU (default: the cores of this box)", 0},
+    {"device", "SPEC",
+     "what computes, as hp-agent --device says it: cpu[:CORES], cuda:N, ... (default: a GPU that "
+     "all of the model fits on, else the CPU; with --threads or --kernels the CPU)",
+     0},
     {"repeat", "N", "runs of each row; the median counts (default 5)", 0},
     {"compute", "auto|f32", "as what products are computed (default auto)", 0},
     {"kv", "auto|f16|f32|q8_0", "as what keys and values are kept (default auto)", 0},
@@ -334,12 +387,14 @@ const struct command bench_model_verbs[] = {
         .min_arguments = 1,
         .max_arguments = 1,
         .summary = "how fast this box reads prompts and writes answers with a model",
-        .details = "All layers on this box's cores, without a cluster. Rows take turns, after one "
-                   "turn that warms up. What a whole cluster does says\n"
-                   "`hpctl load`.",
+        .details =
+            "All layers on this box's GPU or cores, without a cluster. Rows take turns, after one "
+            "turn that warms up. What a whole cluster does says\n"
+            "`hpctl load`.",
         .examples = "  hpctl bench model.gguf\n"
                     "  hpctl bench model.gguf --prompt 2048 --answer 64 --batch 1,4,8 --threads 4\n"
-                    "  hpctl bench model.gguf --prompt 0 --depth 4096 -o json",
+                    "  hpctl bench model.gguf --prompt 0 --depth 4096 -o json\n"
+                    "  hpctl bench model.gguf --device cuda:0",
         .options = bench_model_options,
         .run = bench_model,
     },

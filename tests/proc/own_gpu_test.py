@@ -93,6 +93,24 @@ def devices_that_there_are_not_are_refused_as_the_agent_does_and_local_start_kee
 
 
 @test
+def bench_measures_the_gpu_that_a_model_runs_on_and_what_it_is_told_to():
+    if not os.path.exists(GOLDEN):
+        skip("../shared/golden is not here")
+    with Home() as home:
+        def bench(*args, **env):
+            done = home.hpctl("bench", GOLDEN, "--prompt", "8", "--answer", "2", "--repeat", "1", "-o", "json", *args, **env)
+            return done, json.loads(done.stdout)
+        gpu = {"HP_CUDA_PLUGIN": STANDIN}
+        for args, env, device in (((), gpu, "cuda:0 CUDA stand-in"), (("--device", "cuda:0,mem=64MiB"), gpu, "cuda:0 CUDA stand-in"), (("--device", "cpu,threads=1"), gpu, "cpu "), (("--threads", "1"), gpu, "cpu "),
+                                  ((), {**gpu, "CUDA_ON_CPU": "memory=2000000"}, "cpu "), ((), {"HP_CUDA_PLUGIN": "/nowhere/libhp-cuda.so"}, "cpu ")):
+            done, told = bench(*args, **env)
+            assert done.returncode == 0 and told["device"].startswith(device) and all(r["tokens_per_s"] > 0 for r in told["rows"]), (args, env, done)
+        for args, words in ((("--device", "cuda:3"), "device cuda:3"), (("--device", "cpu", "--threads", "2"), "say cpu,threads=2")):
+            done, told = bench(*args, **gpu)
+            assert done.returncode != 0 and words in told["error"]["message"], (args, done)
+
+
+@test
 def doctor_says_whether_a_gpu_could_compute_here():
     with Home() as home:
         for env, state, words in (
