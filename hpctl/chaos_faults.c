@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 
 #include "common/env.h"
+#include "hpctl/local_lock.h"
 #include "hpctl/local_members.h"
 #include "hpctl/local_process.h"
 #include "hpctl/progress.h"
@@ -48,6 +49,30 @@ static void victim_kill(const struct victim *v)
     }
 }
 
+/* As the file has it now: others may have started what they found dead. */
+static int cluster_read_again(struct local_cluster *c, struct err *e)
+{
+    static struct local_cluster now;
+    int rc = local_load(c->name, &now, e);
+    if (rc == 0 && now.n_agents == c->n_agents)
+        *c = now;
+    return rc;
+}
+
+static int victim_begin(struct local_cluster *c, struct local_agent *a, struct err *e)
+{
+    int lock, rc = local_lock_take(&lock, e);
+    rc = rc < 0 ? rc : cluster_read_again(c, e);
+    bool runs = a ? local_process_is_alive(a->pid, a->started)
+                  : local_process_is_alive(c->coordinator_pid, c->coordinator_started);
+    if (rc == 0 && !runs)
+        rc = a ? local_start_again(c, a, e) : local_start_coordinator(c, e);
+    if (rc == 0 && !runs)
+        rc = local_save(c, e);
+    local_lock_drop(&lock);
+    return rc;
+}
+
 /* A coordinator that starts at the same time may not answer yet. */
 static int victim_start(const struct chaos_faults *f, const struct victim *v, struct err *e)
 {
@@ -55,10 +80,9 @@ static int victim_start(const struct chaos_faults *f, const struct victim *v, st
     for (int i = 0; rc < 0 && i < MOST_STARTS; i++) {
         if (i)
             local_pause_ms(500);
-        rc = v->agent ? local_start_again(f->cluster, v->agent, e)
-                      : local_start_coordinator(f->cluster, e);
+        rc = victim_begin(f->cluster, v->agent, e);
     }
-    return rc == 0 ? local_save(f->cluster, e) : rc;
+    return rc;
 }
 
 static void victim_slow(const struct chaos_faults *f, const struct victim *v, double until_s)

@@ -55,6 +55,15 @@ static bool read_ports(struct local_cluster *c, char *server_key, size_t size)
     return ready;
 }
 
+/* It is written down before anything else may go wrong: what is not, nobody can find and end. */
+static int process_note(const struct local_cluster *c, pid_t pid, struct err *e)
+{
+    int rc = local_save(c, e);
+    if (rc < 0)
+        kill(pid, SIGKILL);
+    return rc;
+}
+
 int local_start_coordinator(struct local_cluster *c, struct err *e)
 {
     char program[2100], dir[600], log[640];
@@ -79,13 +88,18 @@ int local_start_coordinator(struct local_cluster *c, struct err *e)
                          c->grpc[0] ? c->grpc : "none",
                          NULL};
     if ((rc = local_process_start(arguments, log, &c->coordinator_pid, &c->coordinator_started,
-                                  e)) < 0)
+                                  e)) < 0 ||
+        (rc = process_note(c, c->coordinator_pid, e)) < 0)
         return rc;
     uint64_t from = env_now_ns(&env_real);
     while (!read_ports(c, NULL, 0)) {
         waitpid(c->coordinator_pid, NULL, WNOHANG);
         if (!local_process_is_alive(c->coordinator_pid, c->coordinator_started))
             return local_process_died("the coordinator", log, e);
+        if (local_interrupted()) {
+            kill(c->coordinator_pid, SIGTERM);
+            return err_set(e, HP_ECANCELED, "interrupted");
+        }
         if (deadline_passed(from, START_PATIENCE_MS)) {
             kill(c->coordinator_pid, SIGKILL);
             return err_set(e, HP_ETIMEOUT,
@@ -216,7 +230,8 @@ int local_start_agent(struct local_cluster *c, struct local_agent *a, const char
         n += (int)(sizeof paced / sizeof *paced);
     }
     arguments[n] = NULL;
-    if ((rc = local_process_start(arguments, log, &a->pid, &a->started, e)) < 0)
+    if ((rc = local_process_start(arguments, log, &a->pid, &a->started, e)) < 0 ||
+        (rc = process_note(c, a->pid, e)) < 0)
         return rc;
     /* Bad arguments end an agent at once; all else shows in what the coordinator says of it. */
     for (int i = 0; i < 5; i++) {

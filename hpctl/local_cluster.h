@@ -54,9 +54,9 @@ int local_save(const struct local_cluster *c, struct err *e);
 /* By the name of its context. HP_ENOENT. */
 int local_load(const char *name, struct local_cluster *out, struct err *e);
 
-/* Start one of the cluster's processes in the background; its output goes to `log` in its folder.
- * The coordinator's call returns when its ports are known. A failure carries the last lines of the
- * log. */
+/* Start one of the cluster's processes in the background, and write it down at once (under the lock
+ * of local_lock.h); its output goes to `log` in its folder. The coordinator's call returns when its
+ * ports are known. A failure carries the last lines of the log. */
 int local_start_coordinator(struct local_cluster *c, struct err *e);
 /* `token` may be "" for an agent that has joined before. */
 int local_start_agent(struct local_cluster *c, struct local_agent *a, const char *token,

@@ -103,7 +103,8 @@ int local_start_agents(struct local_cluster *c, struct progress_bar *bar, struct
         return rc;
     for (int i = 0; rc == 0 && i < c->n_agents; i++) {
         progress_show(bar, "starting agents", i, c->n_agents);
-        rc = start_invited(c, client, &c->agents[i], e);
+        rc = local_interrupted() ? err_set(e, HP_ECANCELED, "interrupted")
+                                 : start_invited(c, client, &c->agents[i], e);
     }
     client_close(&client);
     return rc;
@@ -184,6 +185,8 @@ int local_wait_ready(const struct local_cluster *c, const struct local_agent *wh
         progress_show(bar, "agents join", ready, wanted);
         if (ready == wanted)
             return 0;
+        if (local_interrupted())
+            return err_set(e, HP_ECANCELED, "interrupted");
         if ((double)(env_now_ns(&env_real) - from) / 1e6 > READY_PATIENCE_MS * env_time_scale()) {
             err_set(e, HP_ETIMEOUT, "only %d of %d agents joined within %d s", ready, wanted,
                     READY_PATIENCE_MS / 1000);

@@ -10,7 +10,7 @@
 /* {"name", "dir", "http", "coordinator": {"pid", "state"}, "agents": [...]}; the caller's. */
 json_t *local_describe(const struct local_cluster *c);
 
-/* Invites and starts every agent. */
+/* Invites and starts every agent. HP_ECANCELED: local_interrupted(). */
 int local_start_agents(struct local_cluster *c, struct progress_bar *bar, struct err *e);
 /* Starts an agent that was there before. One that the cluster has forgotten (`node rm`), or that
  * has forgotten the cluster's key, is invited anew. */

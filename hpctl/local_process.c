@@ -51,6 +51,21 @@ void local_pause_ms(int ms)
     nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000L}, NULL);
 }
 
+void local_interrupts(sigset_t *out)
+{
+    sigemptyset(out);
+    sigaddset(out, SIGINT);
+    sigaddset(out, SIGTERM);
+    sigaddset(out, SIGHUP);
+}
+
+bool local_interrupted(void)
+{
+    sigset_t come;
+    return sigpending(&come) == 0 && (sigismember(&come, SIGINT) || sigismember(&come, SIGTERM) ||
+                                      sigismember(&come, SIGHUP));
+}
+
 /* Programs lie beside hpctl, in the build folder as well as where they are installed. */
 void local_program_beside(const char *name, char *out, size_t size)
 {
@@ -98,7 +113,10 @@ int local_process_start(char *const *arguments, const char *log, pid_t *pid, uin
     *pid = fork();
     if (*pid == 0) {
         int null = open("/dev/null", O_RDONLY);
+        sigset_t none;
         setsid();
+        sigemptyset(&none);
+        sigprocmask(SIG_SETMASK, &none, NULL);
         dup2(null, 0);
         dup2(fd, 1);
         dup2(fd, 2);

@@ -2,6 +2,7 @@
 #ifndef HP_HPCTL_LOCAL_PROCESS_H
 #define HP_HPCTL_LOCAL_PROCESS_H
 
+#include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -25,6 +26,11 @@ int local_process_died(const char *what, const char *log, struct err *e);
 
 /* Between two looks at a process. */
 void local_pause_ms(int ms);
+
+/* Ctrl-C, SIGTERM and the terminal's end. */
+void local_interrupts(sigset_t *out);
+/* Whether one of them has come to who delays them (local_lock.h). */
+bool local_interrupted(void);
 
 /* The end of a log file, "" where there is none. */
 void local_log_tail(const char *log, char *out, size_t size);

@@ -8,6 +8,7 @@
 #include "common/units.h"
 #include "hpctl/context.h"
 #include "hpctl/local_cluster.h"
+#include "hpctl/local_lock.h"
 #include "hpctl/local_members.h"
 #include "hpctl/local_options.h"
 #include "hpctl/local_process.h"
@@ -62,32 +63,50 @@ static int print_clusters(const json_t *list, struct err *e)
     return table_print(&t, "no local cluster; `hpctl local up` makes one", e);
 }
 
-static int run_up(struct invocation *in, struct err *e)
+/* Once there is a context, `local down` finds what an hpctl that was killed has left. */
+static int processes_start(struct local_cluster *c, struct progress_bar *bar, struct err *e)
 {
-    static struct local_cluster c;
+    progress_show(bar, "starting the coordinator", 0, 0);
+    int rc = local_start_coordinator(c, e);
+    rc = rc < 0 ? rc : local_make_context(c, true, e);
+    rc = rc < 0 ? rc : local_save(c, e); /* with its ports */
+    rc = rc < 0 ? rc : local_start_agents(c, bar, e);
+    return rc < 0 ? rc : local_wait_ready(c, NULL, bar, e);
+}
+
+static int cluster_begin(const struct invocation *in, struct local_cluster *c, struct err *e)
+{
     struct progress_bar bar;
     uint64_t cores;
     int rc;
-    c = (struct local_cluster){0};
-    if ((rc = local_read_options(in, &c, &cores, e)) < 0 ||
-        (rc = local_refuse_running(&c, e)) < 0 ||
-        (rc = context_check_free(c.name, NULL, true, e)) < 0 ||
-        (rc = local_deal_cores(&c, cores, e)) < 0 || (rc = fs_folder_make(c.dir, 0700, e)) < 0)
+    if ((rc = local_read_options(in, c, &cores, e)) < 0 || (rc = local_refuse_running(c, e)) < 0 ||
+        (rc = context_check_free(c->name, NULL, true, e)) < 0 ||
+        (rc = local_deal_cores(c, cores, e)) < 0 || (rc = fs_folder_make(c->dir, 0700, e)) < 0)
         return rc;
     progress_init(&bar, in->json);
-    progress_show(&bar, "starting the coordinator", 0, 0);
-    rc = local_start_coordinator(&c, e);
-    if (rc == 0 && (rc = local_make_context(&c, true, e)) == 0 &&
-        (rc = local_start_agents(&c, &bar, e)) == 0 && (rc = local_save(&c, e)) == 0)
-        rc = local_wait_ready(&c, NULL, &bar, e);
+    rc = processes_start(c, &bar, e);
     progress_end(&bar);
     if (rc < 0) {
-        struct err first = *e;
-        local_stop(&c, STOP_PATIENCE_MS);
-        context_remove(c.name, NULL);
-        *e = first;
-        return rc;
+        local_stop(c, STOP_PATIENCE_MS);
+        context_remove(c->name, NULL);
     }
+    return rc;
+}
+
+static int run_up(struct invocation *in, struct err *e)
+{
+    static struct local_cluster c;
+    sigset_t before;
+    int lock;
+    c = (struct local_cluster){0};
+    local_interrupt_delay(&before);
+    int rc = local_lock_take(&lock, e);
+    if (rc == 0)
+        rc = cluster_begin(in, &c, e);
+    local_lock_drop(&lock);
+    if (rc < 0)
+        return rc; /* interrupted or not, that ends hpctl */
+    local_interrupt_allow(&before);
     json_t *o = local_describe(&c);
     if (in->json)
         return invocation_print_json(in, o, e);
@@ -173,19 +192,18 @@ static int start_coordinator_again(struct local_cluster *c, struct err *e)
     return rc == 0 ? local_make_context(c, false, e) : rc;
 }
 
-static int start_agent_again(struct local_cluster *c, struct local_agent *a, bool quiet,
-                             struct err *e)
+/* What is asked for, as the file has it now; `name` "": the one agent that is dead. */
+static int start_again(struct local_cluster *c, const char *name, bool coordinator,
+                       struct local_agent **a, struct err *e)
 {
-    struct progress_bar bar;
-    int rc = check_dead(a->name, a->pid, a->started, e);
-    if (rc < 0 || (rc = local_start_again(c, a, e)) < 0)
-        return rc;
-    progress_init(&bar, quiet);
-    rc = local_save(c, e);
-    if (rc == 0)
-        rc = local_wait_ready(c, a, &bar, e);
-    progress_end(&bar);
-    return rc;
+    int rc = coordinator ? start_coordinator_again(c, e)
+             : *name     ? find_agent(c, name, a, e)
+                         : only_dead(c, a, e);
+    if (rc == 0 && *a)
+        rc = check_dead((*a)->name, (*a)->pid, (*a)->started, e);
+    if (rc == 0 && *a)
+        rc = local_start_again(c, *a, e);
+    return rc < 0 ? rc : local_save(c, e);
 }
 
 static int run_start(struct invocation *in, struct err *e)
@@ -194,16 +212,22 @@ static int run_start(struct invocation *in, struct err *e)
     const char *name = invocation_option_or(in, "agent", "");
     bool coordinator = invocation_flag(in, "coordinator");
     struct local_agent *a = NULL;
-    int rc;
+    struct progress_bar bar;
+    sigset_t before;
+    int lock;
     if (*name && coordinator)
         return err_set(e, HP_EUSAGE, "say which one: --agent A or --coordinator");
-    if ((rc = local_load(invocation_option(in, "name"), &c, e)) < 0)
-        return rc;
-    if (coordinator)
-        rc = start_coordinator_again(&c, e);
-    else if ((rc = *name ? find_agent(&c, name, &a, e) : only_dead(&c, &a, e)) == 0)
-        rc = start_agent_again(&c, a, in->json, e);
-    if (rc < 0 || (rc = local_save(&c, e)) < 0)
+    local_interrupt_delay(&before);
+    int rc = local_lock_take(&lock, e);
+    if (rc == 0 && (rc = local_load(invocation_option(in, "name"), &c, e)) == 0)
+        rc = start_again(&c, name, coordinator, &a, e);
+    local_lock_drop(&lock);
+    local_interrupt_allow(&before);
+    progress_init(&bar, in->json);
+    if (rc == 0 && a)
+        rc = local_wait_ready(&c, a, &bar, e);
+    progress_end(&bar);
+    if (rc < 0)
         return rc;
     json_t *o = local_describe(&c);
     if (in->json)
@@ -213,24 +237,31 @@ static int run_start(struct invocation *in, struct err *e)
     return 0;
 }
 
+static int state_forget(const struct local_cluster *c, struct err *e)
+{
+    char command[1100];
+    if (strchr(c->dir, '\'') || strlen(c->dir) < 4)
+        return err_set(e, HP_EINVAL, "will not remove the folder %s; do it by hand", c->dir);
+    snprintf(command, sizeof command, "rm -rf -- '%s/coordinator' '%s/agents' '%s/local.json'",
+             c->dir, c->dir, c->dir);
+    if (system(command) != 0)
+        return err_set(e, HP_EIO, "cannot remove all of %s", c->dir);
+    rmdir(c->dir);
+    return 0;
+}
+
 static int take_down(const char *name, bool purge, struct err *e)
 {
     static struct local_cluster c;
-    int rc = local_load(name, &c, e);
-    if (rc < 0)
-        return rc;
-    local_stop(&c, STOP_PATIENCE_MS);
-    if (purge) {
-        char command[1100];
-        if (strchr(c.dir, '\'') || strlen(c.dir) < 4)
-            return err_set(e, HP_EINVAL, "will not remove the folder %s; do it by hand", c.dir);
-        snprintf(command, sizeof command, "rm -rf -- '%s/coordinator' '%s/agents' '%s/local.json'",
-                 c.dir, c.dir, c.dir);
-        if (system(command) != 0)
-            return err_set(e, HP_EIO, "cannot remove all of %s", c.dir);
-        rmdir(c.dir);
+    int lock, rc = local_lock_take(&lock, e);
+    rc = rc < 0 ? rc : local_load(name, &c, e);
+    if (rc == 0) {
+        local_stop(&c, STOP_PATIENCE_MS);
+        rc = purge ? state_forget(&c, e) : 0;
+        rc = rc < 0 ? rc : context_remove(c.name, e);
     }
-    return context_remove(c.name, e);
+    local_lock_drop(&lock);
+    return rc;
 }
 
 static int run_down(struct invocation *in, struct err *e)
