@@ -176,10 +176,17 @@ static const char *listing_verb(const char *verb)
     return NULL;
 }
 
+/* Interrupted is what this hpctl may be; what the cluster gave up somebody else ended. */
+static int refusal_of(const char *word)
+{
+    int rc = status_of_word(word);
+    return rc == HP_ECANCELED ? HP_EBUSY : rc;
+}
+
 static int take_answer(struct client *c, const struct message_answer *a)
 {
     if (*a->code && strcmp(a->code, "ok") != 0) {
-        int rc = err_set(c->e, status_of_word(a->code), "%s", a->text);
+        int rc = err_set(c->e, refusal_of(a->code), "%s", a->text);
         const char *listing = rc == HP_ENOENT && !*a->hint ? listing_verb(c->ask->verb) : NULL;
         if (listing)
             err_hint(c->e, "`hpctl %s` lists them", listing);
@@ -225,7 +232,7 @@ static void on_message(void *ctx, uint64_t peer, const char *key, const uint8_t 
         if (m.type == MESSAGE_ANSWER) {
             c->rc = take_answer(c, &m.u.answer);
         } else if (m.type == MESSAGE_REFUSED) {
-            c->rc = err_set(c->e, status_of_word(m.u.refused.code), "%s", m.u.refused.text);
+            c->rc = err_set(c->e, refusal_of(m.u.refused.code), "%s", m.u.refused.text);
             err_hint(c->e, "%s", m.u.refused.hint);
         }
     }

@@ -152,8 +152,7 @@ static int deploy_ask(struct deploying *d, struct client *client, const struct b
     int rc = client_ask(client, &ask, result, NULL, e);
     if (!d->ends_with_us)
         signal(SIGINT, SIG_DFL);
-    /* Interrupted is what this hpctl was; here somebody else ended the deployment. */
-    return rc == HP_ECANCELED && e->code == HP_ECANCELED ? (e->code = HP_EBUSY) : rc;
+    return rc;
 }
 
 int deploying_run(struct deploying *d, struct client *client, json_t **result, struct err *e)

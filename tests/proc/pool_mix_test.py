@@ -2,10 +2,12 @@
 # Waits: for requests that come in their time, to agents that stand for others.
 import json
 import os
+import signal
+import subprocess
 import tempfile
 import threading
 
-from cluster import Cluster, Failed
+from cluster import BUILD, SCALE, Cluster, Failed
 from networks import MODELS, write
 from tap import main, skip, test
 
@@ -77,6 +79,26 @@ def the_plan_follows_what_clients_ask_for_and_says_why():
             # Applied again, the weights are those of the file.
             assert {m["name"]: m["planned_per_s"] for m in c.hpctl("apply", "-f", workload)["models"]} == before
             c.hpctl("pools", "rm")
+
+
+@test
+def what_somebody_else_takes_away_is_no_interruption():
+    """Exit code 130 is of who was interrupted."""
+    if not os.path.isdir(MODELS):
+        skip("no ../shared/golden-onnx")
+    with tempfile.TemporaryDirectory(prefix="hp-mix-") as folder:
+        cluster, profile, workload = files(folder, 0)
+        with Cluster(agents=AGENTS, cores=1, pace=cluster, profile=profile) as c:
+            pids = [a["pid"] for a in c.local()["agents"]]
+            for pid in pids:
+                os.kill(pid, signal.SIGSTOP)  # so that no share is ready
+            waits = subprocess.Popen([os.path.join(BUILD, "hpctl"), "apply", "-f", workload, "-o", "json"], env=c.env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+            c.wait("it is applied and taken away", lambda: c.hpctl("pools", "rm") is not None)
+            out = waits.communicate(timeout=60 * SCALE)[0]
+            for pid in pids:
+                os.kill(pid, signal.SIGCONT)
+            error = json.loads(out)["error"]
+            assert waits.returncode == 1 and error["code"] == "busy" and "removed" in error["message"], (waits.returncode, error)
 
 
 def asked(c):
