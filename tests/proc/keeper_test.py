@@ -2,56 +2,13 @@
 import os
 import resource
 import signal
-import threading
-import time
 
+import resuming
 from cluster import SCALE, Cluster, DEMO
+from readers import Reader, finish, whole
 from tap import main, test
 
 BODY = {"model": "demo", "prompt": "It was a dark and stormy night. " * 60, "temperature": 1.0, "seed": 7, "ignore_eos": True, "max_tokens": 900}
-
-
-class Reader(threading.Thread):
-    """One answer: its text, when its tokens came, and what went wrong. With a key it asks again until it has all of it."""
-
-    def __init__(self, c, body, key=None):
-        super().__init__()
-        self.c, self.body, self.key, self.text, self.at, self.failure = c, body, key, None, [], None
-        self.start()
-
-    def run(self):
-        try:
-            self.text = self.asked() if self.key else self.read()
-        except Exception as e:  # told by whoever joins it
-            self.failure = e
-
-    def asked(self):
-        for _ in range(100):
-            try:
-                status, answer = self.c.request("POST", "/v1/completions", self.body, {"Content-Type": "application/json", "Idempotency-Key": self.key})
-                if status == 200:
-                    return answer["choices"][0]["text"]
-            except OSError:  # its coordinator is gone
-                pass
-            time.sleep(0.3)
-
-    def read(self):
-        stream, text = self.c.stream("/v1/completions", self.body), ""
-        for event in stream.events():
-            assert event is None or "error" not in event, event
-            if event and event.get("choices"):
-                text += event["choices"][0]["text"]
-                self.at.append(time.monotonic())
-        stream.close()
-        return text
-
-    def pause(self):
-        return max((b - a for a, b in zip(self.at, self.at[1:])), default=0)
-
-    def has(self, text):
-        self.join(120 * SCALE)
-        assert self.failure is None, self.failure
-        assert self.text == text, f"another answer: {self.text and self.text[-60:]!r} for {text[-60:]!r}"
 
 
 def copied(c):
@@ -65,9 +22,10 @@ def keeper(c):
 
 
 def when_copied(c, key=None):
-    """An answer that is being written and has a copy; those before it may have ended too soon for that."""
+    """An answer that is being written and has a copy; those before it may have ended too soon for that. With a key it is asked for again until all of it is there."""
     for turn in range(20):
-        before, reader = copied(c), Reader(c, BODY, key and f"{key}{turn}")
+        before = copied(c)
+        reader = resuming.Reader(c.port, BODY, f"{key}{turn}") if key else Reader(c, BODY)
         c.wait("it is copied", lambda: copied(c) > before or not reader.is_alive())
         if reader.is_alive():
             return reader
@@ -80,17 +38,17 @@ def whatever_becomes_of_a_keeper_its_deployment_or_the_coordinator_no_answer_suf
     with Cluster(agents=3, cores=1) as c:
         c.deploy("demo", DEMO, "--agents", "a0,a1", "--compute", "f32", "--prefix-cache", "off", "--replicate-kv", "128", "--replicate-to", "auto")
         c.wait("copies are kept", lambda: keeper(c))
-        right = c.request("POST", "/v1/completions", BODY)[1]["choices"][0]["text"]
+        right = whole(c, BODY)
 
         # It stands still while copies go there.
         pid = c.agent(keeper(c)["agent"])["pid"]
         reader = when_copied(c)
         os.kill(pid, signal.SIGSTOP)
-        reader.has(right)
+        finish([reader], [right])
         os.kill(pid, signal.SIGCONT)
-        print(f"# stopped: longest pause {reader.pause():.3f} s")
-        assert reader.pause() < 1 * SCALE, reader.pause()
-        c.wait("it goes back to where no stage is", lambda: c.member("a2") == "ready" and keeper(c)["agent"] == "a2", 30)
+        print(f"# stopped: longest pause {reader.pause:.3f} s")
+        assert reader.pause < 1 * SCALE, reader.pause
+        c.wait("it goes back to where no stage is", lambda: c.member("a2") == "ready" and (keeper(c) or {}).get("agent") == "a2", 30)
 
         # It goes together with a stage.
         reader = when_copied(c)
@@ -98,7 +56,7 @@ def whatever_becomes_of_a_keeper_its_deployment_or_the_coordinator_no_answer_suf
             os.kill(c.agent(name)["pid"], signal.SIGKILL)
         for name in ("a2", "a1"):
             c.hpctl("local", "start", "--agent", name)
-        reader.has(right)
+        finish([reader], [right])
         c.wait("copies are kept again", lambda: keeper(c), 30)
 
         # The coordinator goes, and then a stage.
@@ -108,7 +66,7 @@ def whatever_becomes_of_a_keeper_its_deployment_or_the_coordinator_no_answer_suf
         c.wait("it is copied anew", lambda: copied(c) or not reader.is_alive(), 30)
         c.kill("a1")
         c.hpctl("local", "start", "--agent", "a1")
-        reader.has(right)
+        finish([reader], [right])
         c.wait("no copy stays that no coordinator knows", lambda: keeper(c) and keeper(c)["kv_used_tokens"] == 0, 30)
 
         # All of it goes while copies are on their way.

@@ -156,9 +156,14 @@ int sim_ask_wait(struct sim *s, const char *verb, json_t *arguments, const struc
 /* Deploys the toy as "toy" and waits until it serves. `agents`: as --agents, NULL leaves it to the
  * planner. */
 int sim_deploy(struct sim *s, const char *agents, const char *layers, uint64_t slice);
+/* The same by a name and with options of its own (taken), or without waiting. */
+int sim_deploy_with(struct sim *s, const char *name, json_t *options);
+void sim_deploy_ask(struct sim *s, const char *name, json_t *options);
 /* The same under another name, without waiting. */
 void sim_deploy_as(struct sim *s, const char *name, const char *agents);
 bool sim_serves(struct sim *s); /* "toy" */
+/* Takes an agent out of service, or back; the answer is waited for by nobody. */
+void sim_drain(struct sim *s, int agent, bool undo);
 bool sim_serves_name(struct sim *s, const char *name);
 
 /* A request with a prompt of n random ids. NULL when it was refused. */

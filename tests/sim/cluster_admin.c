@@ -1,5 +1,6 @@
 /* The simulated cluster: what hpctl asks. */
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -72,38 +73,53 @@ static bool is_answered(struct sim *s)
     return s->answered > awaited;
 }
 
+static int answer_wait(struct sim *s)
+{
+    return sim_run_until(s, is_answered, 120000) ? s->answer_error.code : HP_ETIMEOUT;
+}
+
 int sim_ask_wait(struct sim *s, const char *verb, json_t *arguments, const struct buffer *blob)
 {
     awaited = s->answered;
     sim_ask(s, verb, arguments, blob);
-    if (!sim_run_until(s, is_answered, 120000))
-        return HP_ETIMEOUT;
-    return s->answer_error.code;
+    return answer_wait(s);
+}
+
+void sim_deploy_ask(struct sim *s, const char *name, json_t *options)
+{
+    struct buffer manifest = {0};
+    toy_manifest("toy", &manifest);
+    sim_ask(s, "deploy", json_pack("{s:s, s:o}", "name", name, "options", options), &manifest);
+    buffer_free(&manifest);
+}
+
+int sim_deploy_with(struct sim *s, const char *name, json_t *options)
+{
+    awaited = s->answered;
+    sim_deploy_ask(s, name, options);
+    return answer_wait(s);
 }
 
 int sim_deploy(struct sim *s, const char *agents, const char *layers, uint64_t slice)
 {
-    struct buffer manifest = {0};
-    toy_manifest("toy", &manifest);
-    json_t *options =
-        json_pack("{s:s*, s:s*, s:s*, s:I, s:I, s:s*}", "agents", agents, "layers", layers,
-                  "speculate", s->speculate, "slice", (json_int_t)slice, "replicate_kv",
-                  (json_int_t)s->replicate_kv, "replicate_to", s->replicate_to);
-    int rc = sim_ask_wait(s, "deploy", json_pack("{s:s, s:o}", "name", "toy", "options", options),
-                          &manifest);
-    buffer_free(&manifest);
-    return rc;
+    return sim_deploy_with(s, "toy",
+                           json_pack("{s:s*, s:s*, s:s*, s:I, s:I, s:s*}", "agents", agents,
+                                     "layers", layers, "speculate", s->speculate, "slice",
+                                     (json_int_t)slice, "replicate_kv", (json_int_t)s->replicate_kv,
+                                     "replicate_to", s->replicate_to));
 }
 
 void sim_deploy_as(struct sim *s, const char *name, const char *agents)
 {
-    struct buffer manifest = {0};
-    toy_manifest("toy", &manifest);
-    sim_ask(s, "deploy",
-            json_pack("{s:s, s:{s:s*, s:s*}}", "name", name, "options", "agents", agents,
-                      "speculate", s->speculate),
-            &manifest);
-    buffer_free(&manifest);
+    sim_deploy_ask(s, name, json_pack("{s:s*, s:s*}", "agents", agents, "speculate", s->speculate));
+}
+
+void sim_drain(struct sim *s, int agent, bool undo)
+{
+    char name[8];
+    snprintf(name, sizeof name, "a%d", agent);
+    if (s->core)
+        sim_ask(s, undo ? "node.undrain" : "node.drain", json_pack("{s:s}", "name", name), NULL);
 }
 
 bool sim_serves_name(struct sim *s, const char *name)

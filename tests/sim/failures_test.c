@@ -40,16 +40,9 @@ TEST(the_remaining_agents_take_over_where_the_plan_is_free)
         json_object_get(json_array_get(json_object_get(s.answer, "stages"), 0), "agent"));
     int victim = used[1] - '0';
     /* The weights are with somebody else too, so that nobody has to upload them again. */
-    struct buffer manifest = {0};
-    toy_manifest("toy", &manifest);
-    int other = (victim + 1) % 3, rc;
-    char agents[8];
-    snprintf(agents, sizeof agents, "a%d", other);
-    rc = sim_ask_wait(&s, "deploy",
-                      json_pack("{s:s, s:{s:s}}", "name", "second", "options", "agents", agents),
-                      &manifest);
-    buffer_free(&manifest);
-    assert_int_equal(rc, 0);
+    char other[8];
+    snprintf(other, sizeof other, "a%d", (victim + 1) % 3);
+    assert_int_equal(sim_deploy_with(&s, "second", json_pack("{s:s}", "agents", other)), 0);
     sim_agent_kill(&s, victim);
     sim_run_ms(&s, 3000);
     serves_and_is_clean(&s, 2000);
@@ -217,13 +210,9 @@ TEST(a_coordinator_that_is_killed_while_it_prepares_goes_on_after_its_restart)
     for (uint64_t k = 0; k < 10; k++) {
         struct sim s;
         sim_open(&s, 50 + k, 3);
-        struct buffer manifest = {0};
-        toy_manifest("toy", &manifest);
         deploy(&s, "a0,a1,a2"); /* the weights are on their agents */
         assert_int_equal(sim_ask_wait(&s, "undeploy", json_pack("{s:s}", "name", "toy"), NULL), 0);
-        sim_ask(&s, "deploy",
-                json_pack("{s:s, s:{s:s}}", "name", "toy", "options", "agents", "a0,a1,a2"),
-                &manifest);
+        sim_deploy_as(&s, "toy", "a0,a1,a2");
         sim_run_ms(
             &s,
             30 +
@@ -232,7 +221,6 @@ TEST(a_coordinator_that_is_killed_while_it_prepares_goes_on_after_its_restart)
         sim_coordinator_kill(&s);
         sim_run_ms(&s, 500);
         sim_coordinator_start(&s);
-        buffer_free(&manifest);
         serves_and_is_clean(&s, 20000);
         sim_close(&s);
     }
@@ -242,19 +230,12 @@ TEST(a_deploy_that_comes_before_the_agents_after_a_restart_waits_for_them)
 {
     struct sim s;
     sim_open(&s, 47, 3);
-    struct buffer manifest = {0};
-    toy_manifest("toy", &manifest);
     deploy(&s, "a0,a1,a2"); /* the weights are on their agents */
     assert_int_equal(sim_ask_wait(&s, "undeploy", json_pack("{s:s}", "name", "toy"), NULL), 0);
     sim_coordinator_kill(&s);
     sim_run_ms(&s, 700);
     sim_coordinator_start(&s);
-    assert_int_equal(
-        sim_ask_wait(&s, "deploy",
-                     json_pack("{s:s, s:{s:s}}", "name", "toy", "options", "agents", "a0,a1,a2"),
-                     &manifest),
-        0);
-    buffer_free(&manifest);
+    assert_int_equal(sim_deploy_with(&s, "toy", json_pack("{s:s}", "agents", "a0,a1,a2")), 0);
     serves_and_is_clean(&s, 1000);
     sim_close(&s);
 }
@@ -391,11 +372,8 @@ TEST(an_hpctl_that_is_interrupted_while_it_uploads_can_be_run_again)
 {
     struct sim s;
     sim_open(&s, 75, 3);
-    struct buffer manifest = {0};
-    toy_manifest("toy", &manifest);
     s.uploader = false;
-    sim_ask(&s, "deploy",
-            json_pack("{s:s, s:{s:s}}", "name", "toy", "options", "agents", "a0,a1,a2"), &manifest);
+    sim_deploy_as(&s, "toy", "a0,a1,a2");
     sim_run_ms(&s, 500);
     s.admin_gone = true;
     sim_run_ms(&s, 20000); /* until something was to be said to it */
@@ -406,7 +384,6 @@ TEST(an_hpctl_that_is_interrupted_while_it_uploads_can_be_run_again)
     s.uploader = true;
     deploy(&s, "a0,a1,a2");
     serves_and_is_clean(&s, 1000);
-    buffer_free(&manifest);
     sim_close(&s);
 }
 

@@ -131,14 +131,9 @@ TEST(forks_read_their_prompt_once)
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
         struct sim s;
         struct err e = {0};
-        struct buffer manifest = {0};
         sim_open(&s, 20 + k, 3);
-        toy_manifest("toy", &manifest);
-        sim_ask(&s, "deploy",
-                json_pack("{s:s, s:{s:s, s:s}}", "name", "toy", "options", "agents", "a0,a1",
-                          "prefix_cache", cases[k].mode),
-                &manifest);
-        buffer_free(&manifest);
+        sim_deploy_ask(&s, "toy",
+                       json_pack("{s:s, s:s}", "agents", "a0,a1", "prefix_cache", cases[k].mode));
         assert_true(sim_run_until(&s, sim_serves, 30000));
         assert_non_null(sim_request_forked(&s, cases[k].prompt, 3, 20, &e));
         finished(&s);
@@ -153,14 +148,8 @@ TEST(a_deployment_without_it_keeps_nothing)
 {
     struct sim s;
     struct err e = {0};
-    struct buffer manifest = {0};
     sim_open(&s, 10, 3);
-    toy_manifest("toy", &manifest);
-    sim_ask(&s, "deploy",
-            json_pack("{s:s, s:{s:s, s:s}}", "name", "toy", "options", "agents", "a0,a1",
-                      "prefix_cache", "off"),
-            &manifest);
-    buffer_free(&manifest);
+    sim_deploy_ask(&s, "toy", json_pack("{s:s, s:s}", "agents", "a0,a1", "prefix_cache", "off"));
     assert_true(sim_run_until(&s, sim_serves, 30000));
     struct sim_client *first = answered(&s, 100, 10);
     sim_request_after(&s, first, 140, 10, &e);

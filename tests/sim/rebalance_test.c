@@ -6,13 +6,6 @@
 
 #include "tests/sim/failures.h"
 
-static void drain(struct sim *s, int agent, bool undo)
-{
-    char name[8];
-    snprintf(name, sizeof name, "a%d", agent);
-    sim_ask(s, undo ? "node.undrain" : "node.drain", json_pack("{s:s}", "name", name), NULL);
-}
-
 static json_t *wish(bool dry)
 {
     return json_pack("{s:s, s:b, s:f}", "name", "toy", "dry_run", dry, "margin", 0.0);
@@ -38,12 +31,12 @@ static void deploy_narrow(struct sim *s, uint64_t seed)
 {
     sim_open(s, seed, 3);
     for (int i = 0; i < 2; i++)
-        drain(s, i, false);
+        sim_drain(s, i, false);
     sim_run_ms(s, 200);
     deploy(s, NULL);
     assert_int_equal(agent_of(s), 2);
     for (int i = 0; i < 2; i++)
-        drain(s, i, true);
+        sim_drain(s, i, true);
     sim_run_ms(s, 200);
 }
 
@@ -88,8 +81,8 @@ static void strike(struct sim *s, uint64_t seed)
     switch (sim_random(s, 24)) {
     case 0:
     case 1: sim_ask(s, "rebalance", wish(false), NULL); break;
-    case 2: drain(s, agent, false); break;
-    case 3: drain(s, agent, true); break;
+    case 2: sim_drain(s, agent, false); break;
+    case 3: sim_drain(s, agent, true); break;
     case 4: sim_connection_break(s, agent); break;
     case 5: sim_links_break(s, agent); break;
     case 6:
@@ -137,7 +130,7 @@ static void one_run(uint64_t seed, struct rebalance_toll *t)
     }
     s.network.lose = s.network.late = s.network.twice = 0;
     for (int a = 0; a < 3; a++) {
-        drain(&s, a, true);
+        sim_drain(&s, a, true);
         if (!sim_agent_alive(&s, a))
             sim_agent_start(&s, a);
     }

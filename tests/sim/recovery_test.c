@@ -76,14 +76,8 @@ static bool all_copied(struct sim *s)
 
 static void deploy_copied(struct sim *s, const char *agents)
 {
-    struct buffer manifest = {0};
-    toy_manifest("toy", &manifest);
-    int rc = sim_ask_wait(s, "deploy",
-                          json_pack("{s:s, s:{s:i, s:i, s:s*}}", "name", "toy", "options", "slice",
-                                    8, "copies", 2, "agents", agents),
-                          &manifest);
-    buffer_free(&manifest);
-    assert_int_equal(rc, 0);
+    json_t *options = json_pack("{s:i, s:i, s:s*}", "slice", 8, "copies", 2, "agents", agents);
+    assert_int_equal(sim_deploy_with(s, "toy", options), 0);
 }
 
 /* Nobody has weights beside those that run them, and then one more has. */
@@ -333,13 +327,6 @@ struct recovery_toll {
     uint64_t places, sequences, recovered, moved;
 };
 
-static void drain(struct sim *s, int agent, bool undo)
-{
-    char name[8];
-    snprintf(name, sizeof name, "a%d", agent);
-    sim_ask(s, undo ? "node.undrain" : "node.drain", json_pack("{s:s}", "name", name), NULL);
-}
-
 static void strike(struct sim *s, struct recovery_toll *t)
 {
     struct err e;
@@ -351,9 +338,9 @@ static void strike(struct sim *s, struct recovery_toll *t)
     case 3: sim_agent_kill(s, agent_of(s, sim_random(s, AGENTS))); break;
     case 4: sim_connection_break(s, agent); break;
     case 5: sim_links_break(s, agent); break;
-    case 6: drain(s, agent_of(s, 0), false); break;
+    case 6: sim_drain(s, agent_of(s, 0), false); break;
     case 7:
-    case 8: drain(s, agent, true); break;
+    case 8: sim_drain(s, agent, true); break;
     case 9:
         sim_ask(s, "rebalance", json_pack("{s:s, s:f}", "name", "toy", "margin", 0.0), NULL);
         break;
@@ -382,14 +369,9 @@ static void path_strike(struct sim *s)
 
 static void toy_deploy_both(struct sim *s)
 {
-    struct buffer manifest = {0};
-    toy_manifest("toy", &manifest);
-    int rc = sim_ask_wait(s, "deploy",
-                          json_pack("{s:s, s:{s:s, s:s, s:i}}", "name", "toy", "options", "prefill",
-                                    "a0,a1", "agents", "a2,a3", "slice", 8),
-                          &manifest);
-    buffer_free(&manifest);
-    assert_int_equal(rc, 0);
+    json_t *options =
+        json_pack("{s:s, s:s, s:i}", "prefill", "a0,a1", "agents", "a2,a3", "slice", 8);
+    assert_int_equal(sim_deploy_with(s, "toy", options), 0);
 }
 
 /* Frames that come twice, behind the end of their sequence, are held for ten seconds. */
@@ -423,7 +405,7 @@ static void one_run(uint64_t seed, struct recovery_toll *t)
     s.network.twice = 0;
     memset(s.network.path, 0, sizeof s.network.path);
     for (int a = 0; a < AGENTS; a++) {
-        drain(&s, a, true);
+        sim_drain(&s, a, true);
         if (!sim_agent_alive(&s, a))
             sim_agent_start(&s, a);
     }

@@ -82,15 +82,9 @@ TEST(many_at_once_share_the_stages_and_queue_for_room)
 TEST(as_many_are_answered_at_once_as_asked_for)
 {
     struct sim s;
-    struct buffer manifest = {0};
     sim_open(&s, 12, 3);
-    toy_manifest("toy", &manifest);
     json_t *options = json_pack("{s:s, s:i}", "agents", "a0,a1,a2", "max_sequences", 12);
-    assert_int_equal(sim_ask_wait(&s, "deploy",
-                                  json_pack("{s:s, s:o}", "name", "toy", "options", options),
-                                  &manifest),
-                     0);
-    buffer_free(&manifest);
+    assert_int_equal(sim_deploy_with(&s, "toy", options), 0);
     for (int i = 0; i < 20; i++)
         request(&s, 1 + (size_t)sim_random(&s, 60), 1 + (size_t)sim_random(&s, 40));
     assert_int_equal(coord_view(s.core).sequences_active, 12);

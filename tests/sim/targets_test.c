@@ -17,7 +17,6 @@ struct load_toll {
 
 static void begin(struct sim *s, uint64_t seed, bool targets)
 {
-    struct buffer manifest = {0};
     sim_open(s, seed, 3);
     s->as_profiled = true;
     s->profile_ms = 1000;
@@ -25,15 +24,13 @@ static void begin(struct sim *s, uint64_t seed, bool targets)
     sim_coordinator_kill(s);
     sim_coordinator_start(s);
     sim_run_ms(s, 3000);
-    toy_manifest("toy", &manifest);
     json_t *options =
         json_pack("{s:s, s:s, s:i}", "agents", "a0,a1,a2", "prefix_cache", "off", "slice", 16);
     if (targets) {
         json_object_set_new(options, "ttft", json_real(ttft_s * 1e3));
         json_object_set_new(options, "tpot", json_real(tpot_s * 1e3));
     }
-    sim_ask(s, "deploy", json_pack("{s:s, s:o}", "name", "toy", "options", options), &manifest);
-    buffer_free(&manifest);
+    sim_deploy_ask(s, "toy", options);
     assert_true(sim_run_until(s, sim_serves, 30000));
 }
 
@@ -146,5 +143,5 @@ int main(void)
         cmocka_unit_test(a_prompt_whose_beginning_is_there_is_let_in_as_what_it_is),
         cmocka_unit_test(nobody_is_refused_where_nothing_runs),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests_name("targets", tests, NULL, NULL);
 }
