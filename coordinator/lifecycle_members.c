@@ -78,7 +78,7 @@ void lifecycle_member_stays(struct coord *c)
 {
     for (size_t i = 0; i < c->n_deployments; i++) {
         struct deployment *d = c->deployments[i];
-        if (d->state == DEPLOYMENT_MOVING && !deployment_stages_drain(d))
+        if (d->state == DEPLOYMENT_MOVING && !d->heir && !deployment_stages_drain(d))
             deployment_move(c, d, DEPLOYMENT_SERVING);
     }
     lifecycle_member_ready(c);

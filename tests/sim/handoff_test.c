@@ -12,14 +12,10 @@
 static void deploy_wide(struct sim *s, const char *prefill, const char *decode, const char *cache,
                         int sequences)
 {
-    struct buffer manifest = {0};
-    toy_manifest("toy", &manifest);
-    int rc = sim_ask_wait(s, "deploy",
-                          json_pack("{s:s, s:{s:s, s:s, s:s, s:i, s:i}}", "name", "toy", "options",
-                                    "prefill", prefill, "agents", decode, "prefix_cache", cache,
-                                    "slice", 8, "max_sequences", sequences),
-                          &manifest);
-    buffer_free(&manifest);
+    int rc =
+        sim_deploy_with(s, "toy",
+                        json_pack("{s:s, s:s, s:s, s:i, s:i}", "prefill", prefill, "agents", decode,
+                                  "prefix_cache", cache, "slice", 8, "max_sequences", sequences));
     if (rc < 0)
         fail_msg("seed %llu: %s", (unsigned long long)s->seed, s->answer_error.text);
 }
@@ -70,16 +66,11 @@ TEST(the_two_sides_may_be_cut_in_any_way)
 /* A decode agent that dies takes the choice along: it is made anew over those that are left. */
 TEST(the_planner_chooses_who_reads_and_chooses_again)
 {
-    struct buffer manifest = {0};
     struct sim s;
     sim_open(&s, 310, 4);
-    toy_manifest("toy", &manifest);
-    int rc =
-        sim_ask_wait(&s, "deploy",
-                     json_pack("{s:s, s:{s:s, s:s, s:s, s:i}}", "name", "toy", "options", "prefill",
-                               "auto", "decode", "auto", "prefix_cache", "off", "max_sequences", 4),
-                     &manifest);
-    buffer_free(&manifest);
+    int rc = sim_deploy_with(&s, "toy",
+                             json_pack("{s:s, s:s, s:s, s:i}", "prefill", "auto", "decode", "auto",
+                                       "prefix_cache", "off", "max_sequences", 4));
     if (rc < 0)
         fail_msg("%s", s.answer_error.text);
     for (int round = 0; round < 2; round++) {
@@ -202,16 +193,11 @@ TEST(both_plans_come_back_with_the_coordinator_and_end_together)
 TEST(a_plan_that_nobody_asks_for_any_more_goes)
 {
     struct sim s;
-    struct buffer manifest = {0};
     sim_open(&s, 365, 3);
     deploy_both(&s, "a0,a1", "a2", "off");
     sim_agent_kill(&s, 2);
     sim_run_ms(&s, 10000);
-    toy_manifest("toy", &manifest);
-    sim_ask(&s, "deploy",
-            json_pack("{s:s, s:{s:s, s:i}}", "name", "toy", "options", "agents", "a1", "slice", 8),
-            &manifest);
-    buffer_free(&manifest);
+    sim_deploy_ask(&s, "toy", json_pack("{s:s, s:i}", "agents", "a1", "slice", 8));
     assert_true(sim_run_until(&s, sim_serves, 60000));
     sim_run_ms(&s, 6000);
     sim_ask_wait(&s, "deployment.ls", NULL, NULL);
@@ -330,19 +316,35 @@ TEST(what_runs_on_a_drained_agent_goes_on_elsewhere_with_its_keys_and_values)
     assert_true(moved >= 12); /* many end before */
 }
 
+static bool moves(struct sim *s)
+{
+    const struct deployment *last = deployment_find(s->core, "toy/last");
+    return last && last->heir;
+}
+
+TEST(a_drain_that_is_taken_back_while_sequences_move_leaves_no_place_behind)
+{
+    for (uint64_t seed = 400; seed < 408; seed++) {
+        struct sim s;
+        sim_open(&s, seed, 3);
+        deploy(&s, NULL);
+        for (int i = 0; i < 50; i++)
+            request(&s, 40 + (size_t)i, 60);
+        int before = agent_of(&s);
+        sim_drain(&s, before, false);
+        assert_true(sim_run_until(&s, moves, 20000));
+        sim_drain(&s, before, true);
+        all_finished(&s, 20000);
+        assert_true(sim_run_until(&s, moved_all, 40000));
+        is_clean_of(&s, "toy", 1000);
+        sim_close(&s);
+    }
+}
+
 struct handoff_toll {
     unsigned finished, failed, cancelled, lost;
     uint64_t done, lapsed, moved, spilled, unspilled;
 };
-
-/* Takes an agent out of service, or back. */
-static void drain(struct sim *s, int agent, bool undo)
-{
-    char name[8];
-    snprintf(name, sizeof name, "a%d", agent);
-    if (s->core)
-        sim_ask(s, undo ? "node.undrain" : "node.drain", json_pack("{s:s}", "name", name), NULL);
-}
 
 /* Of all that may happen to plans that read for others, or (`drains`) to one whose agents leave
  * while long answers run. */
@@ -354,18 +356,18 @@ static void strike(struct sim *s, uint64_t seed, bool drains)
     case 30:
     case 31:
     case 32:
-    case 33: drain(s, agent_of(s), false); break;
+    case 33: sim_drain(s, agent_of(s), false); break;
     case 34:
     case 35:
-    case 36: drain(s, agent, true); break;
+    case 36: sim_drain(s, agent, true); break;
     case 37:
     case 38:
     case 39:
         if (s->n_clients < SIM_CLIENTS - 2)
             sim_request(s, 30 + sim_random(s, 40), TOY_CONTEXT / 2, &e);
         break;
-    case 7: drain(s, agent, false); break;
-    case 8: drain(s, agent, true); break;
+    case 7: sim_drain(s, agent, false); break;
+    case 8: sim_drain(s, agent, true); break;
     case 0: sim_connection_break(s, agent); break;
     case 1: sim_links_break(s, agent); break;
     case 2:
@@ -436,7 +438,7 @@ static void one_run(uint64_t seed, struct handoff_toll *t)
     }
     s.network.lose = s.network.late = s.network.twice = 0;
     for (int a = 0; a < 4; a++) {
-        drain(&s, a, true);
+        sim_drain(&s, a, true);
         if (!sim_agent_alive(&s, a))
             sim_agent_start(&s, a);
     }
@@ -495,6 +497,7 @@ int main(void)
         cmocka_unit_test(who_reads_at_home_does_not_wait_for_room_elsewhere),
         cmocka_unit_test(what_comes_has_room_of_its_own),
         cmocka_unit_test(what_runs_on_a_drained_agent_goes_on_elsewhere_with_its_keys_and_values),
+        cmocka_unit_test(a_drain_that_is_taken_back_while_sequences_move_leaves_no_place_behind),
         cmocka_unit_test(tokens_are_those_of_an_undisturbed_run_whoever_reads_and_whatever_breaks),
     };
     return cmocka_run_group_tests_name("handoff", tests, NULL, NULL);
