@@ -187,6 +187,9 @@ bool sim_quiet(struct sim *s); /* no client is open */
 
 /* Sequences, waiting frames, samplers and buffers that anybody still has. */
 uint64_t sim_leftovers(const struct sim *s);
+/* Whether an agent counts other pages of KV cache as taken than its coordinator does: once nothing
+ * is on its way they have been told the same. */
+bool sim_pages_differ(const struct sim *s);
 /* A random number below n, from the network's chance. */
 uint64_t sim_random(struct sim *s, uint64_t n);
 

@@ -177,6 +177,7 @@ void sim_core_settle(struct sim *s)
     actions_do(s);
     int64_t wake = coord_pools_run(s->core), now = (int64_t)s->clock.now_ns;
     actions_do(s);
+    sim_core_check(s);
     if (wake == INT64_MAX || (s->pools_ns > s->clock.now_ns && s->pools_ns <= (uint64_t)wake))
         return; /* what is asked for already comes early enough */
     s->pools_ns = (uint64_t)(wake > now ? wake : now);

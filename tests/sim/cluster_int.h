@@ -2,7 +2,9 @@
  * cluster_events.c (time), cluster_core.c (network and coordinator), cluster_admin.c (hpctl),
  * cluster_clients.c, and of agents: cluster_agent.c (their life), cluster_actions.c (what their
  * cores order), cluster_fetch.c (weights), cluster_executor.c, cluster_kv.c, cluster_spills.c,
- * cluster_shares.c (of pools) and cluster_links.c (frames). */
+ * cluster_shares.c (of pools) and cluster_links.c (frames); and cluster_check.c (what always
+ * holds).
+ */
 #ifndef HP_TESTS_SIM_CLUSTER_INT_H
 #define HP_TESTS_SIM_CLUSTER_INT_H
 
@@ -178,6 +180,10 @@ struct sim_event *sim_event_pop(struct sim *s);
 void sim_connected(struct sim *s, struct sim_agent *a);
 void sim_disk_stored(struct sim *s, const struct sim_event *ev);
 bool sim_core_event_defer(struct sim *s, struct sim_event *ev);
+
+/* cluster_check.c: what holds after each event of the coordinator; ends the run where it does not
+ */
+void sim_core_check(const struct sim *s);
 
 /* cluster_admin.c: what the coordinator answers hpctl */
 void sim_admin_answer(struct sim *s, const struct coord_action *a);

@@ -89,6 +89,9 @@ static inline void is_clean_of(struct sim *s, const char *name, uint64_t quiet_m
     if (sim_leftovers(s))
         fail_msg("seed %llu: %llu things are left over", (unsigned long long)s->seed,
                  (unsigned long long)sim_leftovers(s));
+    if (sim_pages_differ(s))
+        fail_msg("seed %llu: an agent and its coordinator count other pages",
+                 (unsigned long long)s->seed);
     if (!sim_run_until(s, sim_has_no_strays, 5000))
         fail_msg("seed %llu: an agent holds a stage that is of no use any more",
                  (unsigned long long)s->seed);
