@@ -145,8 +145,8 @@ static int paced_check(const struct executor *x, const struct executor_load *l, 
     return 0;
 }
 
-/* A paced link keeps frames for as long as the one that it stands
- * for, so that all flights may be out. */
+/* A paced link keeps frames for as long as the one that it stands for, so that all flights of the
+ * first stage (agent/engine/queue.h) may be out, and one more is computed. */
 static void outputs_plan(const struct executor *x, const struct executor_load *l,
                          struct held_slot *h)
 {
@@ -160,7 +160,7 @@ static void outputs_plan(const struct executor *x, const struct executor_load *l
     h->sampled_bytes = stage_sampled_bytes(&s);
     if (!bytes)
         return;
-    h->outputs = x->config.paced ? 2 * l->n_stages + 1 : DATA_STAGE_OUTPUTS;
+    h->outputs = x->config.paced ? 2 * l->n_stages + 2 : DATA_STAGE_OUTPUTS;
     h->reserve_bytes = h->outputs * bytes;
 }
 

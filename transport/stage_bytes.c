@@ -31,7 +31,7 @@ uint64_t stage_inputs_bytes(uint64_t n_stages, uint64_t max_batch_tokens, uint64
                             enum frame_dtype wire)
 {
     uint64_t row = frame_dtype_bytes(wire, width) + FRAME_RUN_BYTES;
-    return 2 * n_stages * max_batch_tokens * row;
+    return (2 * n_stages + 1) * max_batch_tokens * row;
 }
 
 uint64_t stage_receiving_bytes(uint64_t inputs_bytes, uint64_t pool_bytes)

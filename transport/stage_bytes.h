@@ -29,8 +29,8 @@ uint64_t stage_sampled_bytes(const struct stage_shape *s);
 /* Both: DATA_STAGE_OUTPUTS outputs, and the rows. */
 uint64_t stage_beside_bytes(const struct stage_shape *s);
 
-/* Frames that may be on their way to a stage at once, or wait for their turn there: two batches for
- * each stage of the pipeline. The first stage has none. */
+/* Frames that may be on their way to a stage at once, or wait for their turn there: as many batches
+ * as the first stage has in flight (agent/engine/queue.h). The first stage has none. */
 uint64_t stage_inputs_bytes(uint64_t n_stages, uint64_t max_batch_tokens, uint64_t width,
                             enum frame_dtype wire);
 /* What an agent's pool of received frames takes of the memory for stages when such frames come to

@@ -7,15 +7,15 @@
  * slice by slice. Short slices of at most ceil(prompts / stages) prompts go together, up to
  * QUEUE_RIDE_TOKENS in all (chunked prefill: Agrawal et al., Sarathi-Serve, OSDI 2024). Where it is
  * the only stage, slices that are not longer than that go into one batch with the decode tokens
- * that wait. It has at most 2 * stages slices in flight, `stages`
- * while anybody answers, and one batch more of decode tokens (back-pressure). A flight ends when
- * its batch has been through, whoever was closed meanwhile, or when its time is up. The other
- * stages take frames whose runs are *due*: their sequence is open and its KV ends where the run
- * begins; among them decode batches and slices take turns, each kind in the order of its batch
- * numbers. A decode token may have guesses of the next ones with it; those that were wrong are
- * taken back by the sequence's next run, which begins before them. A run beyond what is reserved
- * for its sequence is not due. Runs of closed sequences are dropped from their batch; what cannot
- * be due yet waits, within bounds. A batch of which nothing is left goes on at once
+ * that wait. It has at most 2 * stages + 1 batches in flight, of these at most 2 * stages slices,
+ * and `stages` while anybody answers (back-pressure): tokens have room beside all slices there may
+ * be. A flight ends when its batch has been through, whoever was closed meanwhile, or when its time
+ * is up. The other stages take frames whose runs are *due*: their sequence is open and its KV ends
+ * where the run begins; among them decode batches and slices take turns, each kind in the order of
+ * its batch numbers. A decode token may have guesses of the next ones with it; those that were
+ * wrong are taken back by the sequence's next run, which begins before them. A run beyond what is
+ * reserved for its sequence is not due. Runs of closed sequences are dropped from their batch; what
+ * cannot be due yet waits, within bounds. A batch of which nothing is left goes on at once
  * (queue_dead_take), unless its frame came twice.
  *
  * A batch counts as run once it is handed out: those that follow it may be handed out before it is
