@@ -119,6 +119,7 @@ struct deployment {
     } watch;                         /* of one that rebalances by itself */
     bool returns;                    /* it has lost its place while it served, and no plan for
                                         another has failed since */
+    bool roomier;                    /* copies have made room for it since it served last */
     bool beside;                     /* it is planned beside its own stages, which stay meanwhile */
     bool yields;                     /* to a successor in a better place */
     bool keeps;    /* its stages may be at work for requests of before this process: it finds out */

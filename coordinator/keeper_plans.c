@@ -15,6 +15,7 @@
 #include "coordinator/sequence.h"
 #include "coordinator/stage_layout.h"
 
+enum { FAILED_MS = 600000 }; /* so long after a failure others come first */
 static const double share_of_free = 0.5;
 static const char ending[] = "/copy";
 
@@ -69,11 +70,11 @@ void keeper_plan_step(struct coord *c, struct deployment *d)
 struct keeper_place {
     struct member *agent;
     int device;
-    uint64_t tokens; /* that it has room for */
-    double bytes;    /* that these take */
-    bool apart;      /* the deployment has no stage there */
-    bool failed;     /* it could not be made there just now */
-    bool held_off;   /* its agent comes and goes (flapping.h): better than none */
+    uint64_t tokens;    /* that it has room for */
+    double bytes;       /* that these take */
+    bool apart;         /* the deployment has no stage there */
+    uint64_t failed_ns; /* when none could be made there; 0: not lately */
+    bool held_off;      /* its agent comes and goes (flapping.h): better than none */
 };
 
 /* False: no loss would leave the copy and lose what it is of. */
@@ -120,8 +121,8 @@ static bool place_is_better(const struct keeper_place *a, const struct keeper_pl
     bool roomy = place_is_roomy(a, d);
     if (!b->agent || roomy != place_is_roomy(b, d))
         return !b->agent || roomy;
-    if (a->failed != b->failed)
-        return b->failed;
+    if (a->failed_ns != b->failed_ns)
+        return a->failed_ns < b->failed_ns;
     if (a->held_off != b->held_off)
         return b->held_off;
     return a->apart != b->apart ? a->apart : a->tokens > b->tokens;
@@ -149,9 +150,9 @@ static void place_weigh(const struct coord *c, const struct deployment *k,
         member_device_lost(p.agent, p.device) || place_is_awaited(c, p.agent) ||
         !place_serves(d, p.agent, &p.apart))
         return;
+    bool lately = coord_now(c) - p.agent->copies_failed_ns < coord_ms(FAILED_MS);
     p.held_off = coord_now(c) < p.agent->held_off_until_ns;
-    p.failed = k->failures && k->n_stages && k->stages[0].agent == p.agent &&
-               k->stages[0].device == p.device;
+    p.failed_ns = lately ? p.agent->copies_failed_ns : 0;
     place_measure(c, k, d, &p);
     if (place_is_better(&p, best, d))
         *best = p;
@@ -189,6 +190,12 @@ static struct stage_layout *layout_of(const struct deployment *k, const struct d
         .device = p->device, .end_layer = k->model->facts.n_layers, .memory_bytes = p->bytes};
     utf8_copy(l->stages[0].agent, sizeof l->stages[0].agent, p->agent->name);
     return l;
+}
+
+void keeper_plan_failed(const struct coord *c, struct deployment *k)
+{
+    if (k->n_stages)
+        k->stages[0].agent->copies_failed_ns = coord_now(c);
 }
 
 int keeper_plan_place(struct coord *c, struct deployment *k, struct stage_layout **out,
@@ -272,13 +279,8 @@ bool keeper_plan_is_beside(const struct deployment *k, const struct deployment *
     return false;
 }
 
-bool keeper_plan_yields(const struct coord *c, const struct deployment *k,
-                        const struct deployment *to)
+bool keeper_plan_yields(const struct coord *c, const struct deployment *k)
 {
-    for (int i = 0; k->n_stages && i < to->n_stages; i++)
-        if (to->stages[i].agent == k->stages[0].agent &&
-            to->stages[i].device == k->stages[0].device &&
-            planner_free_bytes(c, NULL, to->stages[i].agent, to->stages[i].device) <= 0)
-            return true;
-    return false;
+    const struct deployment_stage *s = k->stages;
+    return k->n_stages && planner_free_bytes(c, k, s->agent, s->device) < s->memory_bytes;
 }

@@ -77,7 +77,7 @@ static bool keepers_yield(struct coord *c, const struct deployment *to, bool bes
     for (size_t i = 0; !to->spec.copy_of[0] && i < c->n_deployments; i++) {
         struct deployment *k = c->deployments[i];
         if (!k->spec.copy_of[0] || k->state >= DEPLOYMENT_STOPPING ||
-            !(beside ? keeper_plan_is_beside(k, to) : keeper_plan_yields(c, k, to)))
+            !(beside ? keeper_plan_is_beside(k, to) : keeper_plan_yields(c, k)))
             continue;
         log_info("coordinator", "keeper_yields", "deployment=%s to=%s", k->name, to->name);
         deployment_stop(c, k, &why);
@@ -140,7 +140,7 @@ void lifecycle_break(struct coord *c, struct deployment *d, const struct err *wh
 /* Its stages are tried once more, with the room that copies have just given back. */
 static void place_try_again(struct coord *c, struct deployment *d)
 {
-    d->failures++;
+    d->roomier = true;
     stage_uploads_end(c, d);
     lifecycle_move(c, d, DEPLOYMENT_BROKEN);
     d->until_ns = coord_now(c) + coord_ms(DEPLOYMENT_ROOM_MS);
@@ -150,7 +150,9 @@ static void lifecycle_fail(struct coord *c, struct deployment *d, const struct e
 {
     d->why = *why;
     d->keeps = false;
-    if (why->code == HP_ENOMEM && keepers_yield(c, d, true) && !d->failures) {
+    if (d->spec.copy_of[0] && deployment_prepares(d))
+        keeper_plan_failed(c, d);
+    if (why->code == HP_ENOMEM && keepers_yield(c, d, true) && !d->roomier) {
         place_try_again(c, d);
         return;
     }
@@ -330,7 +332,7 @@ static void deployment_serve(struct coord *c, struct deployment *d)
     d->why = (struct err){0};
     d->returns = false;
     losses_place_found(c, d);
-    d->succession_tried = false;
+    d->succession_tried = d->roomier = false;
     d->failures = 0;
     struct stage_layout *layout = deployment_layout(d);
     if (layout) { /* else, for want of memory, it goes back to an older one */
@@ -523,6 +525,8 @@ static void part_step(struct coord *c, struct deployment *d)
                 d->spec.prefill_of);
     else if (d->spec.copy_of[0] && !keeper_plan_wanted(c, d))
         err_set(&e, HP_ECANCELED, "\"%s\" has its copies kept otherwise now", d->spec.copy_of);
+    else if (d->spec.copy_of[0] && deployment_serves(d) && keeper_plan_yields(c, d))
+        err_set(&e, HP_ECANCELED, "its room is needed for others");
     if (!e.code)
         return;
     deployment_listener_answer(c, d, NULL, &e);

@@ -27,9 +27,9 @@ void lifecycle_member_ready(struct coord *c)
         struct deployment *d = c->deployments[i];
         deployment_retry(c, d);
         /* On its way to fewer agents while those that served it are all here again: the old places
-         * hold the weights. */
-        struct stage_layout *layout =
-            d->state == DEPLOYMENT_PREPARING && d->served ? deployment_layout(d) : NULL;
+         * hold the weights (and copies are gone wherever they were). */
+        bool holds = d->state == DEPLOYMENT_PREPARING && d->served && !d->spec.copy_of[0];
+        struct stage_layout *layout = holds ? deployment_layout(d) : NULL;
         if (layout && !stage_layout_same_stages(layout, d->served) &&
             deployment_layout_usable(c, d->served) && !broken_links_in(c, d->served) &&
             !flapping_in(c, d->served)) {

@@ -69,6 +69,7 @@ struct member {
     uint64_t gone_ns; /* when its connection was found to be closed; 0: it is not */
     uint64_t lost_ns, held_off_until_ns; /* when it was lost last; it comes and goes (flapping.h) */
     unsigned flaps;                      /* losses in a row, without ten good minutes between */
+    uint64_t copies_failed_ns;           /* when none could be kept there (keeper_plans.h) */
     uint64_t process;                    /* that it joined with; 0: not said */
     uint64_t rival,
         rival_ns;        /* another process with its key, and when that one asked first; 0: none */

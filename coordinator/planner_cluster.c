@@ -11,12 +11,13 @@
 
 /* ---- bytes ---- */
 
-/* Whether another deployment's stages are to be counted beside those of `d` (NULL: of nobody). */
+/* Whether another deployment's stages are to be counted beside those of `d` (NULL: beside what
+ * pools are given). */
 static bool deployment_holds(const struct deployment *other, const struct deployment *d)
 {
     if (other->state == DEPLOYMENT_PLANNED || other->state == DEPLOYMENT_STOPPED)
         return false;
-    if (d && other->spec.copy_of[0] && !d->spec.copy_of[0]) /* it gives way */
+    if (other->spec.copy_of[0] && !(d && d->spec.copy_of[0])) /* it gives way */
         return false;
     /* A plan that reads for one that chooses such a plan anew gives its room back. */
     return !d || ((other != d || d->beside) && !(deployment_reads_auto(&d->spec) && !d->beside &&

@@ -165,10 +165,17 @@ void replication_step(struct coord *c, struct deployment *d)
         copy_begin(c, keeper, s);
 }
 
+/* Where it is counted: with all counts so far, where another has taken the place of its own. */
+static struct deployment *place_of(struct coord *c, struct deployment *d)
+{
+    struct deployment *heir = deployment_of_id(c, d->heir);
+    return heir ? heir : d;
+}
+
 void replication_done(struct coord *c, struct sequence *copy)
 {
     struct sequence *s = copy->handoff->from;
-    struct deployment *d = s->deployment;
+    struct deployment *d = place_of(c, s->deployment);
     uint64_t now = coord_now(c), took_ns = now - d->replicas.begun_ns;
     handoff_done(c, copy);
     sequence_untie(s);

@@ -95,14 +95,14 @@ struct sim {
     uint64_t frames_sent, frames_lost, uploads, loads;
     uint64_t cached,
         missed; /* tokens that requests had from others; beginnings that were not there */
-    const char *speculate;    /* option of the deployments; NULL: none */
-    uint64_t replicate_kv;    /* option of "toy"; 0: none */
-    const char *replicate_to; /* the same; NULL: not given */
-    int tight, full; /* 1 + agent: its stages find memory only where it keeps no copies; they find
-                        none at all; 0: no agent */
-    double alike;    /* chance that a prompt begins as another request's prompt and answer did */
-    uint32_t window; /* of all layers of what is deployed; 0: none */
-    size_t most_spills;          /* chains that an agent spills; 0: none */
+    const char *speculate;      /* option of the deployments; NULL: none */
+    uint64_t replicate_kv;      /* option of "toy"; 0: none */
+    const char *replicate_to;   /* the same; NULL: not given */
+    unsigned tight, full, bare; /* agents, as bits: their stages find memory only where they keep no
+                                   copies; they find none at all; no stage can keep copies there */
+    double alike;       /* chance that a prompt begins as another request's prompt and answer did */
+    uint32_t window;    /* of all layers of what is deployed; 0: none */
+    size_t most_spills; /* chains that an agent spills; 0: none */
     uint64_t spilled, unspilled; /* chains, by stages; read back */
     double spill_lie;            /* chance that a stage tells of a chain that it does not have */
     double spill_flip;           /* chance that what is read back is not what was written */

@@ -74,8 +74,8 @@ static void counts_check(const struct check *c)
     must(c, waiting == d->n_waiting, "those that wait are counted wrong");
     must(c, rows_active == active && rows_waiting == waiting && rows_all == active + waiting,
          "whose requests they are is counted wrong");
-    must(c, deployment_serves(d) || !active || d->state == DEPLOYMENT_READY ||
-                deployment_prepares(d),
+    must(c,
+         deployment_serves(d) || !active || d->state == DEPLOYMENT_READY || deployment_prepares(d),
          "sequences run where nothing serves");
 }
 

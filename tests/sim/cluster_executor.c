@@ -334,10 +334,11 @@ static void executor_run(struct sim *s, struct sim_agent *a, const struct sim_or
 static int executor_room(const struct sim *s, const struct sim_agent *a, const struct sim_stage *st,
                          struct err *e)
 {
-    bool lacks = s->full == 1 + a->index && st && !st->keeps;
-    for (size_t i = 0; s->tight == 1 + a->index && st && !st->keeps && i < a->n_stages; i++)
+    bool keeps = st && st->keeps, tight = st && !keeps && (s->tight >> a->index & 1),
+         lacks = st && ((keeps ? s->bare : s->full) >> a->index & 1);
+    for (size_t i = 0; tight && i < a->n_stages; i++)
         lacks = lacks || a->stages[i].keeps;
-    return lacks ? err_set(e, HP_ENOMEM, "no memory for its weights") : 0;
+    return lacks ? err_set(e, HP_ENOMEM, "no memory for its %s", keeps ? "copies" : "weights") : 0;
 }
 
 static void executor_load(struct sim *s, struct sim_agent *a, const struct sim_order *o)

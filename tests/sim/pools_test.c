@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "coordinator/deployment.h"
+#include "coordinator/member.h"
 #include "coordinator/pools/pool_requests.h"
 #include "tests/manifest_fixture.h"
 #include "tests/sim/cluster.h"
@@ -27,14 +29,14 @@ struct load {
     int n;
 };
 
-/* Blocks of 2 ms for one sample and 4 ms for four. */
-static json_t *profile_json(void)
+/* Blocks of 2 ms for one sample and 4 ms for four, with so many bytes of weights. */
+static json_t *profile_json(double param_bytes)
 {
     json_t *layers = json_array(), *classes = json_object();
     for (int i = 0; i < 4; i++) {
         char name[4] = {'b', (char)('0' + i), '\0'};
-        json_array_append_new(
-            layers, json_pack("{s:s, s:s, s:i}", "name", name, "class", name, "output_bytes", 64));
+        json_array_append_new(layers, json_pack("{s:s, s:s, s:i, s:f}", "name", name, "class", name,
+                                                "output_bytes", 64, "param_bytes", param_bytes));
         json_object_set_new(classes, name,
                             json_pack("{s:[i], s:[i,i,i], s:[[f,f,f]]}", "share", 1, "batch", 1, 2,
                                       4, "seconds", 2e-3, 2.5e-3, 4e-3));
@@ -43,7 +45,7 @@ static json_t *profile_json(void)
                      layers, "latency", "toy", classes);
 }
 
-static json_t *document_json(double slo_s)
+static json_t *document_json(double slo_s, double param_bytes)
 {
     json_t *workload =
         json_pack("{s:s, s:f, s:[{s:s, s:s, s:i, s:f}]}", "format", "hp-workload/1", "slo_margin",
@@ -54,8 +56,8 @@ static json_t *document_json(double slo_s)
                   ND_F32, "dims", -1, WIDTH, "outputs", "name", "y", "type", ND_F32, "dims", -1,
                   WIDTH, "manifest", manifest_json_of("net.onnx", 10));
     return json_pack("{s:{s:o, s:{s:o}, s:[o], s:s}, s:b}", "document", "workload", workload,
-                     "profiles", "net", profile_json(), "networks", network, "source_machine", "",
-                     "dry_run", 0);
+                     "profiles", "net", profile_json(param_bytes), "networks", network,
+                     "source_machine", "", "dry_run", 0);
 }
 
 static bool pools_serve(struct sim *s)
@@ -75,7 +77,7 @@ static int plan_shares(struct sim *s)
 static void load_open(struct load *l, uint64_t seed, int agents, double slo_s)
 {
     sim_open(&l->sim, seed, agents);
-    if (sim_ask_wait(&l->sim, "apply", document_json(slo_s), NULL) < 0)
+    if (sim_ask_wait(&l->sim, "apply", document_json(slo_s, 0), NULL) < 0)
         fail_msg("%s", l->sim.answer_error.text);
     coord_pool_requests(l->sim.core, &l->requests);
     for (int tries = 0; !pools_serve(&l->sim); tries++) {
@@ -266,12 +268,42 @@ TEST(a_plan_that_takes_over_under_load_loses_nothing_and_attainment_stays)
                   100 * sum / n, 100 * least);
 }
 
+static bool copies_are_kept(struct sim *s)
+{
+    const struct deployment *k = deployment_find(s->core, "toy/copy");
+    return k && k->state == DEPLOYMENT_SERVING;
+}
+
+TEST(copies_give_way_to_shares_of_pools_which_are_planned_as_if_they_were_not_there)
+{
+    struct sim s;
+    sim_open(&s, 4400, 3);
+    s.replicate_kv = 64;
+    s.replicate_to = "a2";
+    assert_int_equal(sim_deploy(&s, "a0,a1", NULL, 8), 0);
+    assert_true(sim_run_until(&s, copies_are_kept, 30000));
+    const struct deployment *k = deployment_find(s.core, "toy/copy");
+    double bytes = k->stages[0].memory_bytes;
+    uint64_t id = k->id;
+    k->stages[0].agent->node->cluster.devices[0].memory_bytes = 1.5 * bytes;
+    json_t *document = document_json(0.05, bytes / 4);
+    json_object_set_new(json_object_get(document, "document"), "agents", json_pack("[s]", "a2"));
+    if (sim_ask_wait(&s, "apply", document, NULL) < 0)
+        fail_msg("%s", s.answer_error.text);
+    sim_run_ms(&s, 2000);
+    assert_true(pools_serve(&s) && sim_serves(&s));
+    assert_null(deployment_of_id(s.core, id));
+    sim_close(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nothing_that_is_admitted_is_late_at_any_load),
         cmocka_unit_test(an_agent_dies_under_load_and_the_plan_follows),
         cmocka_unit_test(a_plan_that_takes_over_under_load_loses_nothing_and_attainment_stays),
+        cmocka_unit_test(
+            copies_give_way_to_shares_of_pools_which_are_planned_as_if_they_were_not_there),
     };
     return cmocka_run_group_tests_name("pools", tests, NULL, NULL);
 }
