@@ -204,6 +204,18 @@ static struct kept_choice *choice_at(const struct kept_stream *s, uint32_t index
     return NULL;
 }
 
+bool kept_stream_told(const struct kept_stream *s, const struct event_id *had)
+{
+    bool told = true;
+    for (uint32_t i = 0; i < had->n; i++) {
+        const struct kept_choice *c = choice_at(s, i);
+        bool ended = c && c->ended;
+        if (ended || !s->before)
+            told = told && had->tokens[i] <= (c ? c->n_ids : 0) && (ended || !had->ended[i]);
+    }
+    return told;
+}
+
 static struct kept_choice *choice_reading(const struct kept_stream *s, uint64_t reading)
 {
     for (uint32_t i = 0; reading && i < s->n_choices; i++)

@@ -113,6 +113,7 @@ static void stream_found(void *out, const struct request_before *r)
         f->numbers[f->n++] = r->stream;
     if (!s && r->note.size && f->k->n < KEPT_MOST && kept_note_read(r->note, &asked)) {
         asked.number = r->stream & ~(uint64_t)KEPT_CHOICES_MOST;
+        asked.before = true;
         s = stream_add(f->k, &asked);
         buffer_free(&asked.body);
         buffer_free(&asked.stops);

@@ -14,6 +14,7 @@
 
 #include "common/bytes.h"
 #include "coordinator/gateway/dialect.h"
+#include "coordinator/gateway/event_ids.h"
 #include "coordinator/requests.h"
 
 enum {
@@ -44,6 +45,7 @@ struct kept_stream {
     void (*taken)(void *reader);
     uint64_t left_ns; /* since when nobody reads it */
     bool failed;      /* nobody finds it any more */
+    bool before;      /* an earlier run opened it, whose readers may have more than is known here */
     size_t bytes;
 };
 
@@ -62,6 +64,9 @@ int kept_stream_find(struct kept_streams *k, const struct kept_stream *asked,
                      struct kept_stream **out, bool *found, struct err *e);
 /* NULL: none, or another client's. */
 struct kept_stream *kept_stream_of_id(struct kept_streams *k, const char *scope, const char *id);
+
+/* False: nobody can have had so much of it yet. */
+bool kept_stream_told(const struct kept_stream *s, const struct event_id *had);
 
 /* It has this reader from now on; the one before hears so by `taken`, and calls nothing any more
  * but kept_choice_leave. */

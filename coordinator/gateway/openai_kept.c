@@ -46,7 +46,9 @@ void completion_position_read(struct completion *c)
     struct openai_answer *a = &c->answer;
     a->kept = c->kept != NULL;
     a->marks = a->kept && a->stream && a->head.dialect->pulse;
-    if (!a->marks || !event_id_read(c->last_event, a->n_choices, &had)) {
+    /* What is computed anew, since nobody kept it, goes on where its reader was. */
+    if (!a->marks || !event_id_read(c->last_event, a->n_choices, &had) ||
+        (c->again && !kept_stream_told(c->kept, &had))) {
         c->last_event[0] = '\0'; /* it begins anew */
         return;
     }

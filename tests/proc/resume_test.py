@@ -57,6 +57,10 @@ def a_key_gives_the_same_answer_whoever_reads_it_and_from_where():
         said = "".join(x["text"] for _, d in rest[:-1] for x in json.loads(d)["choices"])
         assert begun + said == text and rest[-1][1] == "[DONE]", (begun, said, text)
         assert all(json.loads(d)["id"] == name for _, d in rest[:-1])
+        # behind a place that it has not, it begins anew
+        for nowhere in ("300000", "301", "5.5", "-1"):
+            anew = Reply(c.port, "GET", f"/v1/streams/{name}", Last_Event_ID=nowhere)
+            assert "".join(x["text"] for _, d in list(anew.events())[:-1] for x in json.loads(d)["choices"]) == text, nowhere
         # from its beginning, by its name, and once more by its key; computed once
         before = metric(c, "hp_output_tokens_total")
         for reply in (Reply(c.port, "GET", f"/v1/streams/{name}"), Reply(c.port, "POST", "/v1/completions", body, Idempotency_Key="k1")):

@@ -272,6 +272,27 @@ static void one_that_fails_takes_its_choices_with_it_and_is_forgotten(void **sta
     assert_int_equal(core.n_forgotten, 2);
 }
 
+static bool told(const struct kept_stream *s, uint32_t tokens, bool ended)
+{
+    const struct event_id had = {.n = 1, .tokens = {tokens}, .ended = {ended}};
+    return kept_stream_told(s, &had);
+}
+
+static void nobody_has_had_more_of_it_than_there_was(void **state)
+{
+    struct kept_fixture *f = *state;
+    struct listener a = {0};
+    const struct request_usage usage = {.output_tokens = 2};
+    struct kept_stream *s = find(f, "k", "", "body", false);
+    kept_stream_read(s, &a, on_taken);
+    assert_true(told(s, 0, false) && !told(s, 1, false)); /* nothing is open yet */
+    read_choice(s, &a, 0);
+    core_tells(0, (const uint32_t[]){1, 2}, 2);
+    assert_true(told(s, 2, false) && !told(s, 3, false) && !told(s, 2, true));
+    core.callbacks[0].finished(core.callbacks[0].ctx, 1, REQUEST_LENGTH, &usage);
+    assert_true(told(s, 2, true) && !told(s, 3, true));
+}
+
 /* What one run notes with the core the next one finds. */
 static void answers_of_before_are_found_with_their_bodies(void **state)
 {
@@ -294,6 +315,7 @@ static void answers_of_before_are_found_with_their_bodies(void **state)
     f->kept = kept_streams_create(&f->loop, &requests, 1000);
     assert_int_equal(core.attached, 2);
     s = find(f, "k", "key x", "body", true);
+    assert_true(told(s, 1000, false)); /* agents may tell more than was found */
     assert_true(s->created_s == 5 && s->dialect == &dialect_openai);
     assert_true(s->stops.size == 5 && memcmp(s->stops.data, "stops", 5) == 0);
     core_tells(0, ids, 2);
@@ -329,6 +351,7 @@ int main(void)
         CLAIM(without_a_reader_it_goes_on_for_a_while_and_then_ends),
         CLAIM(one_that_is_satisfied_is_over_for_whoever_reads_it_later),
         CLAIM(one_that_fails_takes_its_choices_with_it_and_is_forgotten),
+        CLAIM(nobody_has_had_more_of_it_than_there_was),
         CLAIM(answers_of_before_are_found_with_their_bodies),
         CLAIM(a_note_that_cannot_be_read_is_forgotten),
     };
