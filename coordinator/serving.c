@@ -63,15 +63,21 @@ static int by_name(const void *a, const void *b)
     return strcmp(((const struct request_model *)a)->name, ((const struct request_model *)b)->name);
 }
 
+/* What is ending is there no more. */
+static bool deployment_is_listed(const struct coord *c, const struct deployment *d,
+                                 const char *client)
+{
+    struct err ignored;
+    return d->state < DEPLOYMENT_STOPPING && deployment_has_face(d) &&
+           api_keys_may_use(c, client, d->name, &ignored) == 0;
+}
+
 static int requests_models(void *ctx, const char *client, struct request_model *out, int max)
 {
     struct coord *c = ctx;
-    struct err ignored;
     int n = 0;
     for (size_t i = 0; i < c->n_deployments && n < max; i++)
-        if (c->deployments[i]->state < DEPLOYMENT_STOPPING &&
-            deployment_has_face(c->deployments[i]) &&
-            api_keys_may_use(c, client, c->deployments[i]->name, &ignored) == 0)
+        if (deployment_is_listed(c, c->deployments[i], client))
             request_model_fill(c, c->deployments[i], client, &out[n++]);
     qsort(out, (size_t)n, sizeof *out, by_name);
     return n;
@@ -83,7 +89,6 @@ static int requests_find(void *ctx, const char *client, const char *name, struct
                          struct err *e)
 {
     struct coord *c = ctx;
-    struct err ignored;
     int rc = api_keys_may_use(c, client, name, e);
     struct deployment *d = rc < 0 ? NULL : deployment_find(c, name);
     if (rc < 0)
@@ -95,8 +100,7 @@ static int requests_find(void *ctx, const char *client, const char *name, struct
     char names[NAMES_SHOWN * (DEPLOYMENT_NAME + 4)] = "", more[40] = "";
     size_t used = 0, n = 0;
     for (size_t i = 0; i < c->n_deployments; i++) {
-        if (!deployment_has_face(c->deployments[i]) ||
-            api_keys_may_use(c, client, c->deployments[i]->name, &ignored) < 0)
+        if (!deployment_is_listed(c, c->deployments[i], client))
             continue;
         if (n++ < NAMES_SHOWN)
             used += (size_t)snprintf(names + used, sizeof names - used, "%s\"%s\"",

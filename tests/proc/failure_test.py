@@ -3,9 +3,10 @@
 import json
 import os
 import signal
+import subprocess
 import time
 
-from cluster import SCALE, Cluster, DEMO, Failed, ROOT
+from cluster import BUILD, SCALE, Cluster, DEMO, Failed, ROOT
 from tap import main, test
 
 
@@ -22,6 +23,18 @@ def a_stopped_agent_is_noticed_within_three_seconds():
         os.kill(pid, signal.SIGCONT)
         c.wait("a1 is ready again", lambda: c.member("a1") == "ready", 15)
         c.wait_serving("demo")
+
+
+@test
+def a_deployment_that_is_ending_is_not_named_as_one_that_is_there():
+    with Cluster(agents=2, cores=1) as c:
+        c.deploy("demo", DEMO, "--agents", "a0,a1")
+        c.kill("a1", signal.SIGSTOP)  # which does not say that it has let go of its stage
+        ends = subprocess.Popen([os.path.join(BUILD, "hpctl"), "undeploy", "demo"], env=c.env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        status, body = c.wait("it is there no more", lambda: next((a for a in [c.chat("demo", "Hello")] if a[0] == 404), None))
+        assert body["error"]["message"] == 'no model "demo" is deployed here; there is none', body
+        c.kill("a1", signal.SIGCONT)
+        assert ends.wait(60 * SCALE) == 0
 
 
 @test
