@@ -87,6 +87,14 @@ static uint32_t largest_batch(const struct model_bench *b)
     return most;
 }
 
+/* Of the row that has most of them at once: one prompt, or the answers of the largest batch. */
+static uint64_t most_tokens(const struct model_bench *b)
+{
+    uint64_t pages = 2 * KV_PAGE_TOKENS, prompt = b->depth + b->prompt + pages,
+             answers = largest_batch(b) * (b->depth + 1 + b->answer + pages);
+    return prompt > answers ? prompt : answers;
+}
+
 static int lengths_check(const struct model_bench *b, const char *file, struct err *e)
 {
     const struct model_config *c = model_config(b->model);
@@ -116,7 +124,7 @@ static int cores_keep(const struct discover_share *s, const struct discover_devi
 
 /* What was asked for, or a GPU that all of the model fits on, as `hpctl run` chooses it, or the
  * CPU. */
-static int device_find(const struct invocation *in, struct model_bench *b, uint64_t tokens,
+static int device_find(const struct invocation *in, struct model_bench *b,
                        struct device_config *out, struct err *e)
 {
     const char *spec = invocation_option(in, "device");
@@ -124,8 +132,8 @@ static int device_find(const struct invocation *in, struct model_bench *b, uint6
     const struct own_devices_ask ask = {.path = in->arguments[0],
                                         .devices = &spec,
                                         .n_devices = spec != NULL,
-                                        .max_context = tokens,
-                                        .max_sequences = largest_batch(b)};
+                                        .max_context = most_tokens(b),
+                                        .max_sequences = 1};
     *out = (struct device_config){.backend = "cpu",
                                   .n_threads = (int)b->threads,
                                   .kernels = invocation_option(in, "kernels")};
@@ -159,7 +167,6 @@ static int bench_open(const struct invocation *in, struct model_bench *b, struct
         return rc;
     struct device_config device;
     uint32_t vocabulary = (uint32_t)model_config(b->model)->vocabulary, most = largest_batch(b);
-    uint64_t each = b->depth + 1 + (b->prompt > b->answer ? b->prompt : b->answer);
     size_t n_ids = (size_t)(b->depth + b->prompt) + MOST_BATCH + 1;
     b->ids = calloc(n_ids, sizeof *b->ids);
     b->logits = calloc((size_t)most * vocabulary, sizeof *b->logits);
@@ -169,15 +176,14 @@ static int bench_open(const struct invocation *in, struct model_bench *b, struct
         b->ids[i] = vocabulary > FIRST_PLAIN_ID + 1
                         ? FIRST_PLAIN_ID + (uint32_t)(i * 7919 % (vocabulary - FIRST_PLAIN_ID))
                         : 0;
-    if ((rc = device_find(in, b, each, &device, e)) < 0 ||
-        (rc = device_open(&device, &b->device, e)) < 0)
+    if ((rc = device_find(in, b, &device, e)) < 0 || (rc = device_open(&device, &b->device, e)) < 0)
         return rc;
     struct stage_config s = {.model = b->model,
                              .end_layer = model_graph(b->model)->n_layers,
                              .device = b->device,
                              .compute = compute == 1 ? COMPUTE_F32 : COMPUTE_AUTO,
                              .kv_given = true,
-                             .kv_tokens = most * (each + 2 * KV_PAGE_TOKENS),
+                             .kv_tokens = most_tokens(b),
                              .max_sequences = most,
                              .max_batch_tokens = SLICE};
     kv_format_of_word(kvs[kv], compute == 1, &s.kv);
