@@ -84,6 +84,20 @@ static void ids(struct buffer *b)
     buffer_printf(b, "]}");
 }
 
+static void ids_refused(struct buffer *b)
+{
+    buffer_printf(b, "{\"model\":\"m\",\"prompt\":[[");
+    repeat(b, "%d", 10 * MANY - 100);
+    buffer_printf(b, "]],\"n\":0}");
+}
+
+static void stop_ids(struct buffer *b)
+{
+    buffer_printf(b, CHAT "\"stop_token_ids\":[");
+    repeat(b, "%d", 2 * MANY);
+    buffer_printf(b, "]}");
+}
+
 static void members(struct buffer *b)
 {
     buffer_printf(b, CHAT);
@@ -262,6 +276,8 @@ static const struct {
              {"100 000 prompts", prompts, false},
              {"100 000 prompts of an id", id_lists, false},
              {"999 900 ids", ids, false},
+             {"999 900 ids, n 0", ids_refused, false},
+             {"200 000 stop ids", stop_ids, true},
              {"100 000 unknown fields", members, true},
              {"300 000 objects ignored", values, true},
              {"100 000 variables, n 0", kwargs, true},

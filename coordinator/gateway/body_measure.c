@@ -1,17 +1,20 @@
 #include "coordinator/gateway/body_measure.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <utf8proc.h>
 
 #include "common/json.h"
 
 /* What a text holds, counted before a tree is built: the parser takes 60 bytes and more for a value
- * of two, and much longer for a member of an object than for a number. */
+ * of two, and much longer for a member of an object than for an item of a list. */
 struct body_measure {
     size_t cost, depth, deepest, bad; /* bad: where it stops being UTF-8 */
-    bool in_string, escaped, valid, nul, plain;
+    bool in_string, escaped, valid, nul, tensors;
     const char *key, *text; /* of the outermost object: the last text, and the member it is in */
     size_t key_bytes, text_bytes;
+    size_t item;          /* of that member, if it is a list */
+    struct body_ids *ids; /* NULL: none are read */
 };
 
 static void measure_string_end(struct body_measure *m, const char *end)
@@ -20,27 +23,61 @@ static void measure_string_end(struct body_measure *m, const char *end)
         m->text_bytes = (size_t)(end - m->text);
 }
 
+static void measure_member(struct body_measure *m)
+{
+    m->cost += BODY_MEMBER_COST;
+    if (m->depth != 1)
+        return;
+    m->key = m->text;
+    m->key_bytes = m->text_bytes;
+    m->item = 0;
+}
+
+static void measure_open(struct body_measure *m, bool list)
+{
+    m->cost += list && m->tensors ? 1 : BODY_LIST_COST;
+    m->depth++;
+    m->deepest = m->depth > m->deepest ? m->depth : m->deepest;
+}
+
 static void measure_mark(struct body_measure *m, const char *at)
 {
-    char c = *at;
-    bool opens = c == '[' || c == '{';
-    if (c == '"') {
+    switch (*at) {
+    case '"':
         m->in_string = true;
-        m->cost += m->plain ? 0 : BODY_TEXT_COST - 1;
         m->text = m->depth == 1 ? at + 1 : m->text;
-    } else if (c == ',' || opens) {
-        m->cost += opens && !m->plain ? BODY_OBJECT_COST : 1;
-        m->depth += opens;
-        m->deepest = m->depth > m->deepest ? m->depth : m->deepest;
-    } else if (c == ':') {
-        m->cost += m->plain ? 1 : BODY_MEMBER_COST;
-        if (m->depth == 1) {
-            m->key = m->text;
-            m->key_bytes = m->text_bytes;
-        }
-    } else if ((c == ']' || c == '}') && m->depth > 0) {
-        m->depth--;
+        break;
+    case '[':
+    case '{': measure_open(m, *at == '['); break;
+    case ']':
+    case '}': m->depth -= m->depth > 0; break;
+    case ':': measure_member(m); break;
+    case ',':
+        m->cost += m->tensors ? 1 : BODY_ITEM_COST;
+        m->item += m->depth == 2;
+        break;
+    default: break;
     }
+}
+
+static bool name_is(const char *name, const char *text, size_t n)
+{
+    return strlen(name) == n && memcmp(name, text, n) == 0;
+}
+
+/* Behind the `[` that stands before m->bad: token ids are passed over, up to the `]`. */
+static void measure_ids(struct body_measure *m, const char *text, size_t n)
+{
+    bool here = m->ids && m->ids->field && m->key && (m->depth == 2 || m->depth == 3) &&
+                m->cost <= BODY_MAX_COST && name_is(m->ids->field, m->key, m->key_bytes);
+    const struct body_id_list *list =
+        here ? body_ids_read(m->ids, m->depth == 2 ? BODY_IDS_WHOLE : m->item, text, m->bad, n,
+                             BODY_MAX_COST - m->cost)
+             : NULL;
+    if (!list)
+        return;
+    m->cost += list->n_ids;
+    m->bad = list->end;
 }
 
 static void measure_byte(struct body_measure *m, const char *text, size_t n)
@@ -61,7 +98,8 @@ static void measure_text(struct body_measure *m, const char *text, size_t n)
 {
     utf8proc_int32_t c;
     m->valid = true;
-    while (m->bad < n && m->cost <= BODY_MAX_VALUES && m->deepest <= BODY_MAX_DEPTH) {
+    while (m->bad < n && m->cost <= BODY_MAX_COST && m->deepest <= BODY_MAX_DEPTH) {
+        bool opens = !m->in_string && text[m->bad] == '[';
         utf8proc_ssize_t took = (unsigned char)text[m->bad] < 0x80
                                     ? 1
                                     : utf8proc_iterate((const utf8proc_uint8_t *)text + m->bad,
@@ -72,6 +110,8 @@ static void measure_text(struct body_measure *m, const char *text, size_t n)
         }
         measure_byte(m, text + m->bad, n - m->bad);
         m->bad += (size_t)took;
+        if (opens)
+            measure_ids(m, text, n);
     }
 }
 
@@ -101,7 +141,7 @@ static const char *field_known(const char *name, size_t n)
                                          "format",
                                          "text"};
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
-        if (strlen(fields[i]) == n && memcmp(fields[i], name, n) == 0)
+        if (name_is(fields[i], name, n))
             return fields[i];
     return NULL;
 }
@@ -111,29 +151,24 @@ static int cost_refuse(const struct body_measure *m, const char **param, struct 
     const char *known = field_known(m->key ? m->key : "", m->key_bytes);
     if (param)
         *param = known;
-    if (m->plain)
-        return err_set(e, HP_EINVAL, "the body holds more than %d JSON values", BODY_MAX_VALUES);
-    return err_set(
-        e, HP_EINVAL,
-        "%s%sthe body holds too many values: %d numbers, %d texts or %d members of objects are "
-        "the most",
-        known ? known : "", known ? ": " : "", BODY_MAX_VALUES, BODY_MAX_VALUES / BODY_TEXT_COST,
-        BODY_MAX_VALUES / (BODY_TEXT_COST + BODY_MEMBER_COST + 1));
+    if (m->tensors)
+        return err_set(e, HP_EINVAL,
+                       "the body holds more than %d JSON values; tensors of more are sent as "
+                       "binary data",
+                       BODY_MAX_COST);
+    return err_set(e, HP_EINVAL,
+                   "%s%sthe body holds too many values: %d token ids of prompts, %d items of lists "
+                   "or %d members of objects are the most",
+                   known ? known : "", known ? ": " : "", BODY_MAX_COST,
+                   BODY_MAX_COST / BODY_ITEM_COST,
+                   BODY_MAX_COST / (BODY_ITEM_COST + BODY_MEMBER_COST));
 }
 
-static int measured_load(struct body_measure *m, const char *text, size_t n, json_t **root,
-                         const char **param, struct err *e)
+/* ---- a tree ---- */
+
+static int text_parse(const char *text, size_t n, json_t **root, struct err *e)
 {
     struct json_at at;
-    measure_text(m, text, n);
-    if (!m->valid)
-        return err_set(e, HP_EINVAL, "the body is not valid UTF-8 at byte %zu", m->bad);
-    if (m->cost > BODY_MAX_VALUES)
-        return cost_refuse(m, param, e);
-    if (m->deepest > BODY_MAX_DEPTH)
-        return err_set(e, HP_EINVAL, "the body is nested deeper than %d levels", BODY_MAX_DEPTH);
-    if (m->nul)
-        return err_set(e, HP_EINVAL, "the body holds \\u0000, which cannot stand in a text");
     /* An integer beyond 64 bits is a number all the same: its field, if it is one that counts, says
      * what it may be. */
     int rc = json_parse_wide_at("the body", text, n, root, &at, e);
@@ -142,14 +177,49 @@ static int measured_load(struct body_measure *m, const char *text, size_t n, jso
     return rc == HP_EPARSE ? HP_EINVAL : rc;
 }
 
-int body_measure_load(const char *text, size_t n, json_t **root, const char **param, struct err *e)
+/* Of what is left beside the token ids. */
+static int rest_parse(const struct body_ids *ids, const char *text, size_t n, json_t **root,
+                      struct err *e)
 {
-    struct body_measure m = {0};
+    struct buffer rest = {0};
+    body_ids_cut(ids, text, n, &rest);
+    int rc = rest.failed ? err_no_memory(e, "the body")
+                         : text_parse((const char *)rest.data, rest.size, root, e);
+    if (rc == HP_EINVAL && e) {
+        size_t used = strlen(e->text);
+        snprintf(e->text + used, sizeof e->text - used, " (columns without token ids)");
+    }
+    buffer_free(&rest);
+    return rc;
+}
+
+static int measured_load(struct body_measure *m, const char *text, size_t n, json_t **root,
+                         const char **param, struct err *e)
+{
+    measure_text(m, text, n);
+    if (!m->valid)
+        return err_set(e, HP_EINVAL, "the body is not valid UTF-8 at byte %zu", m->bad);
+    if (m->cost > BODY_MAX_COST)
+        return cost_refuse(m, param, e);
+    if (m->deepest > BODY_MAX_DEPTH)
+        return err_set(e, HP_EINVAL, "the body is nested deeper than %d levels", BODY_MAX_DEPTH);
+    if (m->nul)
+        return err_set(e, HP_EINVAL, "the body holds \\u0000, which cannot stand in a text");
+    if (m->ids && m->ids->failed)
+        return err_no_memory(e, "the body's token ids");
+    return m->ids && m->ids->n ? rest_parse(m->ids, text, n, root, e)
+                               : text_parse(text, n, root, e);
+}
+
+int body_measure_load(const char *text, size_t n, struct body_ids *ids, json_t **root,
+                      const char **param, struct err *e)
+{
+    struct body_measure m = {.ids = ids};
     return measured_load(&m, text, n, root, param, e);
 }
 
 int body_measure_load_tensors(const char *text, size_t n, json_t **root, struct err *e)
 {
-    struct body_measure m = {.plain = true};
+    struct body_measure m = {.tensors = true};
     return measured_load(&m, text, n, root, NULL, e);
 }

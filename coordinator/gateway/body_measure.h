@@ -3,25 +3,26 @@
 #define HP_COORDINATOR_GATEWAY_BODY_MEASURE_H
 
 #include <jansson.h>
-#include <stddef.h>
 
 #include "common/status.h"
+#include "coordinator/gateway/body_ids.h"
 
 enum {
-    BODY_MAX_VALUES = 1000000,
+    BODY_MAX_COST = 1000000, /* what a tree costs to make, in token ids, which are read without */
     BODY_MAX_DEPTH = 64,
-    /* What a tree costs, in numbers: so many of each kind alone are BODY_MAX_VALUES. */
-    BODY_TEXT_COST = 4,    /* each text, also a member's name */
-    BODY_MEMBER_COST = 8,  /* beside its name and value */
-    BODY_OBJECT_COST = 10, /* and each list */
+    BODY_ITEM_COST = 4,   /* each value of a list, and each member of an object */
+    BODY_MEMBER_COST = 8, /* its name */
+    BODY_LIST_COST = 10,  /* each list and each object */
 };
 
 /* *root is the caller's. HP_EINVAL: not UTF-8, more than a tree may cost, nested beyond
  * BODY_MAX_DEPTH, a \u0000, or no JSON; the text says which, and for what costs too much begins
  * with the member of the outermost object that it is in, which is *param then, as far as it is a
- * field that some path takes; else NULL. HP_ENOMEM. */
-int body_measure_load(const char *text, size_t n, json_t **root, const char **param, struct err *e);
-/* The same of a body that is tensors: BODY_MAX_VALUES values of any kind. */
+ * field that some path takes; else NULL. `ids`, which is freed by the caller whatever comes, gets
+ * the token ids of its field; NULL: there are none. HP_ENOMEM. */
+int body_measure_load(const char *text, size_t n, struct body_ids *ids, json_t **root,
+                      const char **param, struct err *e);
+/* The same of a body that is tensors: their numbers and lists cost 1. */
 int body_measure_load_tensors(const char *text, size_t n, json_t **root, struct err *e);
 
 #endif

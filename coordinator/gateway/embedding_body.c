@@ -18,20 +18,27 @@ static int field_refuse(struct embedding_body *b, const char *name, const char *
     return err_set(&b->failure, HP_EINVAL, "%s: %s", name, text);
 }
 
-static int ids_take(struct embedding_body *b, struct embedding_text *in, const json_t *list)
+static int ids_take(struct embedding_body *b, size_t item, struct embedding_text *in,
+                    const json_t *list)
 {
-    uint32_t vocabulary = (uint32_t)model_config(b->model)->vocabulary;
-    for (size_t i = 0; i < json_array_size(list); i++) {
-        const json_t *v = json_array_get(list, i);
-        if (!json_is_integer(v) || json_integer_value(v) < 0 || json_integer_value(v) >= vocabulary)
-            return field_refuse(b, "input", "has what is no token id of this model");
-        uint32_t id = (uint32_t)json_integer_value(v);
-        buffer_append(&in->ids, &id, sizeof id);
-    }
-    return 0;
+    uint32_t vocabulary = (uint32_t)model_config(b->model)->vocabulary, *ids = NULL;
+    size_t n = 0, i = 0;
+    int rc = body_ids_take(&b->ids, item, list, &ids, &n);
+    if (rc == HP_ENOMEM)
+        return err_set(&b->failure, rc, "out of memory for an input");
+    while (rc == 0 && i < n && ids[i] < vocabulary)
+        i++;
+    if (rc < 0 || i < n)
+        rc = field_refuse(b, "input", "has what is no token id of this model");
+    else
+        buffer_append(&in->ids, ids, n * sizeof *ids);
+    free(ids);
+    return rc;
 }
 
-static int input_take(struct embedding_body *b, struct embedding_text *in, const json_t *v)
+/* `item`: of the list of inputs, or BODY_IDS_WHOLE. */
+static int input_take(struct embedding_body *b, size_t item, struct embedding_text *in,
+                      const json_t *v)
 {
     const struct tokenizer *t;
     int rc = model_tokenizer(b->model, &t, &b->failure);
@@ -40,7 +47,7 @@ static int input_take(struct embedding_body *b, struct embedding_text *in, const
     if (rc == 0 && json_is_string(v) && !unread)
         rc = tokenizer_encode(t, json_string_value(v), n, true, &in->ids, &b->failure);
     else if (rc == 0 && json_is_array(v))
-        rc = ids_take(b, in, v);
+        rc = ids_take(b, item, in, v);
     else if (rc == 0 && !json_is_string(v))
         return field_refuse(b, "input", INPUT_TYPES);
     if (rc == 0 && in->ids.failed)
@@ -64,7 +71,8 @@ static int input_take(struct embedding_body *b, struct embedding_text *in, const
 static int inputs_take(struct embedding_body *b)
 {
     const json_t *input = json_object_get(b->root, "input");
-    bool one = json_is_string(input) || json_is_integer(json_array_get(input, 0));
+    bool one = json_is_string(input) || body_ids_whole(&b->ids) ||
+               json_is_integer(json_array_get(input, 0));
     size_t n = one ? 1 : json_array_size(input);
     if (input && !one && !json_is_array(input))
         return field_refuse(b, "input", INPUT_TYPES);
@@ -79,7 +87,8 @@ static int inputs_take(struct embedding_body *b)
     int rc = 0;
     for (size_t i = 0; i < n && rc == 0; i++) {
         b->texts[i].row = calloc(b->width, sizeof(float));
-        rc = b->texts[i].row ? input_take(b, &b->texts[i], one ? input : json_array_get(input, i))
+        rc = b->texts[i].row ? input_take(b, one ? BODY_IDS_WHOLE : i, &b->texts[i],
+                                          one ? input : json_array_get(input, i))
                              : err_set(&b->failure, HP_ENOMEM, "out of memory for a row");
         b->prompt_tokens += b->texts[i].n_ids;
     }
@@ -131,7 +140,8 @@ static int dimensions_take(struct embedding_body *b)
 
 int embedding_body_parse(struct embedding_body *b, const char *text, size_t size)
 {
-    int rc = body_measure_load(text, size, &b->root, &b->param, &b->failure);
+    b->ids.field = b->form == EMBEDDING_OLLAMA_ONE ? NULL : "input";
+    int rc = body_measure_load(text, size, &b->ids, &b->root, &b->param, &b->failure);
     return rc < 0 ? rc : fields_take(b);
 }
 
@@ -139,6 +149,7 @@ int embedding_body_encode(struct embedding_body *b)
 {
     int rc = dimensions_take(b);
     rc = rc < 0 ? rc : inputs_take(b);
+    body_ids_free(&b->ids);
     json_decref(b->root);
     b->root = NULL;
     return rc;
@@ -151,6 +162,7 @@ void embedding_body_fini(struct embedding_body *b)
         free(b->texts[i].row);
     }
     free(b->texts);
+    body_ids_free(&b->ids);
     json_decref(b->root);
     free(b->name);
     model_close(&b->model);

@@ -9,6 +9,7 @@
 
 #include "common/bytes.h"
 #include "common/status.h"
+#include "coordinator/gateway/body_ids.h"
 #include "model/model.h"
 
 enum { EMBEDDING_MAX_TEXTS = 2048 };
@@ -29,8 +30,9 @@ struct embedding_text {
 
 /* Zero-initialised is empty. */
 struct embedding_body {
-    json_t *root; /* until its inputs are taken */
-    char *name;   /* of the model */
+    json_t *root;        /* until its inputs are taken */
+    struct body_ids ids; /* of "input", until then as well */
+    char *name;          /* of the model */
     bool base64;
     enum embedding_form form;
     /* What the loop knows of the model, before the inputs are taken. */

@@ -76,9 +76,9 @@ static int data_read(struct json_reading *b, const struct infer_tensor *t, const
     /* What a list of so few values cannot fill is not allocated either. */
     if (!json_is_array(data))
         return err_set(e, HP_EINVAL, "inputs: %s: data must be a list", t->name);
-    if (a->count > BODY_MAX_VALUES)
+    if (a->count > BODY_MAX_COST)
         return err_set(e, HP_EINVAL, "inputs: %s: more than %d values must come as binary data",
-                       t->name, BODY_MAX_VALUES);
+                       t->name, BODY_MAX_COST);
     int rc = infer_input_room(b->common, a, e);
     rc = rc < 0 ? rc : values_read(t, a, data, &n, e);
     return rc == 0 && n != a->count ? infer_values_missing(t, a, n, e) : rc;

@@ -286,7 +286,8 @@ int openai_body_read(const char *body, size_t n,
     if (!b)
         return err_set(e, HP_ENOMEM, "out of memory for a request");
     b->chat = chat;
-    int rc = body_measure_load(body, n, &b->root, error_param, e);
+    b->ids.field = chat || translate ? NULL : "prompt";
+    int rc = body_measure_load(body, n, &b->ids, &b->root, error_param, e);
     if (rc == 0 && translate && json_is_object(b->root))
         b->loads = rc = translate(&b->root, &b->chat, error_param, e);
     rc = rc < 0 ? rc : read_fields(b, error_param, e);

@@ -5,6 +5,7 @@
 
 #include <jansson.h>
 
+#include "coordinator/gateway/body_ids.h"
 #include "coordinator/gateway/completion.h"
 #include "coordinator/gateway/tool_call.h"
 #include "coordinator/requests.h"
@@ -22,8 +23,9 @@ struct body_prompt {
 };
 
 struct openai_body {
-    json_t *root; /* owns `messages`, `tools`, `template_extra` and texts */
-    int loads;    /* DIALECT_LOAD, DIALECT_UNLOAD: its prompt is none; else 0 */
+    json_t *root;        /* owns `messages`, `tools`, `template_extra` and texts */
+    struct body_ids ids; /* of "prompt", until they are the prompts' */
+    int loads;           /* DIALECT_LOAD, DIALECT_UNLOAD: its prompt is none; else 0 */
     bool chat, stream, include_usage, ignore_end, literal_specials;
     char *model;
     json_t *messages;             /* chat: an array whose contents are plain strings */
@@ -59,9 +61,9 @@ struct openai_body {
 };
 
 /* HP_EINVAL: the text says what is wrong, and *error_param (may become NULL) names the field. The
- * bytes are measured before a tree is made of them: not UTF-8, more than BODY_MAX_VALUES values
- * or nesting beyond BODY_MAX_DEPTH are refused. `translate` makes OpenAI's fields of another
- * dialect's and says whether they are a chat's (dialect.h); NULL: they are OpenAI's. */
+ * bytes are measured before a tree is made of them: not UTF-8, what costs more than
+ * BODY_MAX_COST and nesting beyond BODY_MAX_DEPTH are refused. `translate` makes OpenAI's fields of
+ * another dialect's and says whether they are a chat's (dialect.h); NULL: they are OpenAI's. */
 int openai_body_read(const char *body, size_t n,
                      int (*translate)(json_t **root, bool *chat, const char **param, struct err *e),
                      bool chat, struct openai_body **out, const char **error_param, struct err *e);

@@ -38,8 +38,8 @@ static int schema_use(struct grammar_fields *f, const json_t *schema, const char
     struct err why = {0};
     int rc = !schema ? err_set(f->e, HP_EINVAL, "%s: a schema is missing", field)
              : json_is_string(schema)
-                 ? body_measure_load(json_string_value(schema), json_string_length(schema), &parsed,
-                                     NULL, &why)
+                 ? body_measure_load(json_string_value(schema), json_string_length(schema), NULL,
+                                     &parsed, NULL, &why)
                  : 0;
     if (why.code < 0)
         rc = err_set(f->e, why.code, "%s: the text is no JSON that is taken here: %s", field,

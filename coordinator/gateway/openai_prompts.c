@@ -8,7 +8,7 @@
 
 #define PROMPT_TYPES "must be a text, a list of token ids, or a list of either"
 
-enum { MAX_MESSAGES = 4096, MAX_PROMPT_IDS = 1 << 22 };
+enum { MAX_MESSAGES = 4096 };
 
 /* ---- messages ---- */
 
@@ -111,32 +111,26 @@ static int read_template_fields(struct openai_body *b, const char **param, struc
 
 /* ---- prompts ---- */
 
-static int read_prompt_ids(struct body_prompt *p, const json_t *list, const char **param,
-                           struct err *e)
+static int read_prompt_ids(struct openai_body *b, size_t item, const json_t *list,
+                           struct body_prompt *out, const char **param, struct err *e)
 {
-    size_t n = json_array_size(list);
-    if (n > MAX_PROMPT_IDS)
-        return body_field_refuse(param, "prompt", e, "holds more than 4 million tokens");
-    p->ids = calloc(n + 1, sizeof *p->ids);
-    if (!p->ids)
-        return err_set(e, HP_ENOMEM, "out of memory for the prompt");
-    for (size_t i = 0; i < n; i++) {
-        const json_t *v = json_array_get(list, i);
-        if (!json_is_integer(v) || json_integer_value(v) < 0 || json_integer_value(v) > UINT32_MAX)
-            return body_field_refuse(param, "prompt", e, PROMPT_TYPES);
-        p->ids[p->n_ids++] = (uint32_t)json_integer_value(v);
-    }
-    return 0;
+    int rc = body_ids_take(&b->ids, item, list, &out->ids, &out->n_ids);
+    if (rc == HP_ENOMEM)
+        return err_set(e, rc, "out of memory for the prompt");
+    return rc < 0        ? body_field_refuse(param, "prompt", e, PROMPT_TYPES)
+           : !out->n_ids ? body_field_refuse(param, "prompt", e, "is empty")
+                         : 0;
 }
 
-static int read_prompt(struct body_prompt *p, const json_t *v, const char **param, struct err *e)
+/* `item`: of the list of prompts, or BODY_IDS_WHOLE. */
+static int read_prompt(struct openai_body *b, size_t item, const json_t *v, struct body_prompt *out,
+                       const char **param, struct err *e)
 {
-    if (json_is_array(v) && json_array_size(v) > 0)
-        return read_prompt_ids(p, v, param, e);
+    if (json_is_array(v))
+        return read_prompt_ids(b, item, v, out, param, e);
     if (!json_is_string(v) || !*json_string_value(v))
-        return body_field_refuse(param, "prompt", e,
-                                 json_is_array(v) || json_is_string(v) ? "is empty" : PROMPT_TYPES);
-    p->text = json_string_value(v);
+        return body_field_refuse(param, "prompt", e, json_is_string(v) ? "is empty" : PROMPT_TYPES);
+    out->text = json_string_value(v);
     return 0;
 }
 
@@ -144,7 +138,8 @@ static int read_prompt(struct body_prompt *p, const json_t *v, const char **para
 static int read_prompts(struct openai_body *b, const char **param, struct err *e)
 {
     const json_t *prompt = json_object_get(b->root, "prompt");
-    bool one = !json_is_array(prompt) || json_is_number(json_array_get(prompt, 0));
+    bool one = !json_is_array(prompt) || body_ids_whole(&b->ids) ||
+               json_is_number(json_array_get(prompt, 0));
     size_t n = one ? 1 : json_array_size(prompt);
     int rc = 0;
     if (!prompt || n == 0)
@@ -156,7 +151,8 @@ static int read_prompts(struct openai_body *b, const char **param, struct err *e
         return err_set(e, HP_ENOMEM, "out of memory for %zu prompts", n);
     b->n_prompts = n;
     for (size_t i = 0; i < n && rc == 0; i++)
-        rc = read_prompt(&b->prompts[i], one ? prompt : json_array_get(prompt, i), param, e);
+        rc = read_prompt(b, one ? BODY_IDS_WHOLE : i, one ? prompt : json_array_get(prompt, i),
+                         &b->prompts[i], param, e);
     return rc;
 }
 
@@ -176,6 +172,7 @@ void openai_prompts_free(struct openai_body *b)
     for (size_t i = 0; b->prompts && i < b->n_prompts; i++)
         free(b->prompts[i].ids);
     free(b->prompts);
+    body_ids_free(&b->ids);
     json_decref(b->root);
     b->root = b->messages = b->tools = b->template_extra = NULL;
     b->prompts = NULL;

@@ -9,24 +9,13 @@
 #include "coordinator/gateway/openai_prompts.h"
 #include "coordinator/gateway/text_api_int.h"
 
-enum { MAX_TEXT_IDS = 1 << 22 };
-
 static int read_ids(struct text_call *c, struct err *e)
 {
     const json_t *list = json_object_get(c->body->root, "tokens");
-    size_t n = json_array_size(list);
-    if (!json_is_array(list) || n > MAX_TEXT_IDS)
-        return body_field_refuse(&c->param, "tokens", e, "must be a list of token ids");
-    c->ids = calloc(n + 1, sizeof *c->ids);
-    if (!c->ids)
-        return err_set(e, HP_ENOMEM, "out of memory for a request");
-    for (size_t i = 0; i < n; i++) {
-        const json_t *v = json_array_get(list, i);
-        if (!json_is_integer(v) || json_integer_value(v) < 0 || json_integer_value(v) > UINT32_MAX)
-            return body_field_refuse(&c->param, "tokens", e, "must be a list of token ids");
-        c->ids[c->n_ids++] = (uint32_t)json_integer_value(v);
-    }
-    return 0;
+    int rc = body_ids_take(&c->body->ids, BODY_IDS_WHOLE, list, &c->ids, &c->n_ids);
+    return rc == HP_ENOMEM ? err_set(e, rc, "out of memory for a request")
+           : rc < 0 ? body_field_refuse(&c->param, "tokens", e, "must be a list of token ids")
+                    : 0;
 }
 
 /* vLLM adds the tokenizer's own tokens unless it is told not to, llama-server the other way round:
@@ -64,7 +53,10 @@ int text_body_read(struct text_call *c, struct err *e)
     struct openai_body *b = c->body = calloc(1, sizeof *b);
     if (!b)
         return err_set(e, HP_ENOMEM, "out of memory for a request");
-    int rc = body_measure_load(buffer_cstr(&c->raw), c->raw.size, &b->root, &c->param, e);
+    b->ids.field = c->task == TEXT_DETOKENIZE ? "tokens"
+                   : c->task == TEXT_TOKENIZE ? "prompt"
+                                              : NULL;
+    int rc = body_measure_load(buffer_cstr(&c->raw), c->raw.size, &b->ids, &b->root, &c->param, e);
     if (rc < 0)
         return rc;
     if (!json_is_object(b->root))

@@ -146,7 +146,7 @@ static int read_arguments(json_t *function, size_t *bytes, const char **param, s
     if ((*bytes += n) > MAX_ARGUMENTS_BYTES)
         return body_field_refuse(param, "messages", e,
                                  "calls have more than 2 MiB of arguments together");
-    int rc = n ? body_measure_load(json_string_value(arguments), n, &tree, NULL, &why) : 0;
+    int rc = n ? body_measure_load(json_string_value(arguments), n, NULL, &tree, NULL, &why) : 0;
     if (rc == HP_ENOMEM || (!n && !(tree = json_object())))
         return no_memory(e);
     if (rc < 0 || !json_is_object(tree)) {

@@ -373,7 +373,7 @@ def message(text, more=""):
     return b'{"model": "demo", "messages": [{"role": "user", "content": "' + text.encode() + b'"}]' + more.encode() + b"}"
 
 
-BREAKING = [  # name, body, what the answer names, whether it is a field
+BREAKING = [  # name, body, what the answer names, whether it is a field; the path, if it is not the chats'
     ("10 000 stop strings", chat_body("x", stop=["x"] * 10000), "stop", True),
     ("n of a billion", chat_body("x", n=10 ** 9), "n", True),
     ("lists 100 000 deep", message("x", ', "stop": ' + "[" * 100000 + "]" * 100000), "deep", False),
@@ -394,17 +394,20 @@ BREAKING = [  # name, body, what the answer names, whether it is a field
     ("100 000 variables of the template", chat_body("x", chat_template_kwargs={f"k{i}": {} for i in range(100000)}), "chat_template_kwargs", True),
     ("20 000 tools", chat_body("x", tools=[{"type": "function", "function": {"name": f"f{i}", "parameters": {}}} for i in range(20000)]), "tools", True),
     ("ways of ways", chat_body("x", guided_json={"allOf": [{"anyOf": [{"properties": {f"a{i}": {"type": "string"}}}, {"properties": {f"b{i}": {"type": "integer"}}}]} for i in range(12)]}), "guided_json", True),
+    ("a million token ids", json.dumps({"model": "demo", "prompt": [i % 900 for i in range(999900)]}).encode(), "prompt", True, "/v1/completions"),
+    ("a million token ids in prompts", json.dumps({"model": "demo", "prompt": [list(range(2000)) for _ in range(490)], "n": 0}).encode(), "n", True, "/v1/completions"),
+    ("a million numbers elsewhere", chat_body("x", stop_token_ids=[7] * 999900), "stop_token_ids", True),
 ]
 
 
 def breaking_bodies(c):
     """Each is refused by field and reason, within 50 ms of the coordinator's processor time."""
     pid, slow, worst = coordinator_pid(c), slowness(), 0.0
-    for name, body, named, is_field in BREAKING:
+    for name, body, named, is_field, *path in BREAKING:
         least = 1.0
         for _ in range(3):  # of what else the coordinator did meanwhile the least is taken
             before = processor_seconds(pid)
-            status, _, answer = exchange(c.port, post(body))
+            status, _, answer = exchange(c.port, post(body, path=path[0] if path else CHAT))
             least = min(least, processor_seconds(pid) - before)
         error = json.loads(answer)["error"]
         assert status == 400 and len(error["message"]) > 10, (name, status, answer[:300])

@@ -1,5 +1,5 @@
 /* Bodies are refused for what their tree would cost before it is made, and by the field that has
- * it. */
+ * it; token ids are read without one. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,8 +22,10 @@ static struct buffer body_of(const char *begin, const char *item, size_t n, cons
 static int try(struct buffer *b, const char **param, struct err *e)
 {
     json_t *root = NULL;
-    int rc = body_measure_load(buffer_cstr(b), b->size, &root, param, e);
+    struct body_ids ids = {.field = "prompt"};
+    int rc = body_measure_load(buffer_cstr(b), b->size, &ids, &root, param, e);
     json_decref(root);
+    body_ids_free(&ids);
     buffer_free(b);
     return rc;
 }
@@ -39,10 +41,13 @@ TEST(what_costs_too_much_is_refused_by_its_field_and_less_is_not)
         {"{\"n\":1,\"logit_bias\":{", "\"1\":1", "},\"stop\":[]}", "logit_bias", 0, 90000},
         {"{\"model\":\"stop\",\"stop\":[", "\"x\"", "]}", "stop", 240000, 260000},
         {"{\"prompt\":[", "1", "]}", "prompt", 999000, 1000001},
-        {"{\"prompt\":[", "[1]", "]}", "prompt", 80000, 100000},
+        {"{\"prompt\":[", "[1]", "]}", "prompt", 66000, 67000},
+        {"{\"prompt\":[\"x\",", "1", "]}", "prompt", 249000, 251000},
+        {"{\"stop_token_ids\":[", "1", "]}", "stop_token_ids", 249000, 251000},
         {"{\"tools\":[{\"stop\":[", "{\"messages\":[]}", "]}]}", "tools", 20000, 60000},
-        {"{\"nobody\":[", "{}", "]}", NULL, 80000, 110000},
-        {"[", "{}", "]", NULL, 80000, 110000},
+        {"{\"n\":{\"prompt\":[", "1", "]}}", NULL, 249000, 251000},
+        {"{\"nobody\":[", "{}", "]}", NULL, 70000, 80000},
+        {"[", "{}", "]", NULL, 70000, 80000},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const char *param = NULL;
@@ -90,12 +95,102 @@ TEST(tensors_are_counted_by_their_values_alone)
     buffer_free(&b);
 }
 
+/* ---- token ids ---- */
+
+/* As many as there are at an item, or -1; the first ones in `out`. */
+static int ids_of(struct body_ids *ids, size_t item, const json_t *value, uint32_t out[4])
+{
+    uint32_t *list = NULL;
+    size_t n = 0;
+    int rc = body_ids_take(ids, item, value, &list, &n);
+    for (size_t i = 0; i < n && i < 4; i++)
+        out[i] = list[i];
+    free(list);
+    return rc == 0 ? (int)n : -1;
+}
+
+TEST(token_ids_are_read_and_leave_an_empty_list)
+{
+    static const char body[] = "{\"a\":[7,8],\"prompt\" : [ 1 ,\n20, 4294967295 ,0],\"b\":[]}";
+    uint32_t got[4];
+    json_t *root = NULL;
+    struct body_ids ids = {.field = "prompt"};
+    assert_int_equal(body_measure_load(body, strlen(body), &ids, &root, NULL, NULL), 0);
+    assert_int_equal(json_array_size(json_object_get(root, "prompt")), 0);
+    assert_int_equal(json_array_size(json_object_get(root, "a")), 2);
+    assert_true(body_ids_whole(&ids));
+    assert_int_equal(ids_of(&ids, BODY_IDS_WHOLE, json_object_get(root, "prompt"), got), 4);
+    assert_memory_equal(got, ((uint32_t[]){1, 20, UINT32_MAX, 0}), sizeof got);
+    json_decref(root);
+    body_ids_free(&ids);
+}
+
+TEST(lists_among_texts_keep_their_places)
+{
+    static const char body[] = "{\"prompt\":[[1],\"[2]\",[],[3,4],[-5],[6,7,8]]}";
+    static const int sizes[] = {1, -1, 0, 2, -1, 3};
+    static const uint32_t firsts[] = {1, 0, 0, 3, 0, 6};
+    json_t *root = NULL, *list;
+    struct body_ids ids = {.field = "prompt"};
+    assert_int_equal(body_measure_load(body, strlen(body), &ids, &root, NULL, NULL), 0);
+    list = json_object_get(root, "prompt");
+    assert_false(body_ids_whole(&ids));
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        uint32_t got[4] = {0};
+        assert_int_equal(ids_of(&ids, i, json_array_get(list, i), got), sizes[i]);
+        assert_int_equal(got[0], firsts[i]);
+    }
+    json_decref(root);
+    body_ids_free(&ids);
+}
+
+/* What JSON has elsewhere is as it was, and what is no JSON is no JSON without its ids either. */
+TEST(what_is_no_list_of_ids_is_left_to_the_tree)
+{
+    static const struct {
+        const char *body;
+        int code;
+        size_t lists;
+    } cases[] = {
+        {"{\"prompt\":[1,-2]}", 0, 0},
+        {"{\"prompt\":[1,2.5]}", 0, 0},
+        {"{\"prompt\":[1,2e3]}", 0, 0},
+        {"{\"prompt\":[4294967296]}", 0, 0},
+        {"{\"prompt\":[1,\"x\"]}", 0, 0},
+        {"{\"prompt\":[[[1]]]}", 0, 0},
+        {"{\"\\u0070rompt\":[1]}", 0, 0},
+        {"{\"x\":{\"prompt\":[1]}}", 0, 0},
+        {"[{\"prompt\":[1]}]", 0, 0},
+        {"{\"prompt\":\"[1]\"}", 0, 0},
+        {"{\"prompt\":[1],\"prompt\":[2]}", HP_EINVAL, 2},
+        {"{\"prompt\":[01]}", HP_EINVAL, 0},
+        {"{\"prompt\":[1,]}", HP_EINVAL, 0},
+        {"{\"prompt\":[1", HP_EINVAL, 0},
+        {"{\"prompt\":[1 2]}", HP_EINVAL, 0},
+        {"{\"prompt\":[1]]}", HP_EINVAL, 1},
+        {"{\"prompt\":3[1]}", HP_EINVAL, 1},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        json_t *root = NULL;
+        struct body_ids ids = {.field = "prompt"};
+        struct err e = {0};
+        int rc = body_measure_load(cases[i].body, strlen(cases[i].body), &ids, &root, NULL, &e);
+        if (rc != cases[i].code || ids.n != cases[i].lists)
+            fail_msg("%s: %d, %zu lists: %s", cases[i].body, rc, ids.n, e.text);
+        json_decref(root);
+        body_ids_free(&ids);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_costs_too_much_is_refused_by_its_field_and_less_is_not),
         cmocka_unit_test(texts_are_not_measured_as_structure),
         cmocka_unit_test(tensors_are_counted_by_their_values_alone),
+        cmocka_unit_test(token_ids_are_read_and_leave_an_empty_list),
+        cmocka_unit_test(lists_among_texts_keep_their_places),
+        cmocka_unit_test(what_is_no_list_of_ids_is_left_to_the_tree),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
