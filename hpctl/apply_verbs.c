@@ -33,9 +33,8 @@ static int upload_do(struct applying *a, const json_t *part, struct err *e)
         const struct workload_network *w = &a->document.networks[i];
         if (strcmp(w->name, model) != 0)
             continue;
-        progress_show(&a->bar, "uploading", 0, 0);
         int rc = a->uploads[i] ? 0 : upload_open(w->path, &w->manifest, a->keys, &a->uploads[i], e);
-        return rc < 0 ? rc : upload_send(a->uploads[i], part, &bytes, e);
+        return rc < 0 ? rc : upload_send(a->uploads[i], part, &a->bar, &bytes, e);
     }
     return err_set(e, HP_EPROTO, "the coordinator asks for the bytes of \"%.60s\"", model);
 }
@@ -72,7 +71,7 @@ static int on_progress(void *ctx, const json_t *part, struct err *e)
     }
     snprintf(what, sizeof what, "%s: %zu of %zu shares are ready", phase, ready,
              json_array_size(stages));
-    progress_show(&a->bar, stages ? what : phase, done, total);
+    progress_show_bytes(&a->bar, stages ? what : phase, done, total);
     return 0;
 }
 

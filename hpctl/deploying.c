@@ -97,7 +97,7 @@ static void show_stages(struct deploying *d, const json_t *stages)
     }
     char what[240];
     snprintf(what, sizeof what, "%s:%s", order[least], each);
-    progress_show(&d->bar, what, done, total);
+    progress_show_bytes(&d->bar, what, done, total);
 }
 
 static int on_progress(void *ctx, const json_t *part, struct err *e)
@@ -105,10 +105,9 @@ static int on_progress(void *ctx, const json_t *part, struct err *e)
     struct deploying *d = ctx;
     const char *phase = string_member(part, "phase");
     if (strcmp(phase, "upload") == 0) {
-        progress_show(&d->bar, "uploading", 0, 0);
         struct deploying_bytes *b = d->bytes;
         int rc = b->upload ? 0 : upload_open(d->path, &b->manifest, b->keys, &b->upload, e);
-        return rc == 0 ? upload_send(b->upload, part, &d->uploaded_bytes, e) : rc;
+        return rc == 0 ? upload_send(b->upload, part, &d->bar, &d->uploaded_bytes, e) : rc;
     }
     if (json_object_get(part, "stages"))
         show_stages(d, json_object_get(part, "stages"));

@@ -36,7 +36,7 @@ static int show_progress(void *ctx, uint64_t done_bytes, uint64_t total_bytes)
     char what[96];
     snprintf(what, sizeof what, "converting: %s of %s", shown_bytes((double)done_bytes).s,
              shown_bytes((double)total_bytes).s);
-    progress_show(ctx, what, (double)done_bytes, (double)total_bytes);
+    progress_show_bytes(ctx, what, (double)done_bytes, (double)total_bytes);
     return is_interrupted;
 }
 

@@ -16,7 +16,7 @@ enum { LOOK_MS = 5, LOOKS_UNSHOWN = 10 };
 
 static void hashing_show(struct progress_bar *bar, uint64_t done, uint64_t total)
 {
-    progress_show(bar, "naming the model's content", (double)done, (double)total);
+    progress_show_bytes(bar, "naming the model's content", (double)done, (double)total);
 }
 
 static int on_hashing(void *ctx, uint64_t done, uint64_t total)

@@ -143,9 +143,8 @@ static int on_progress(void *ctx, const json_t *part, struct err *e)
     const char *phase = string_member(part, "phase");
     uint64_t bytes = 0;
     if (strcmp(phase, "upload") == 0) {
-        progress_show(&p->bar, "sending the network", 0, 0);
         int rc = p->upload ? 0 : upload_open(p->path, &p->manifest, p->keys, &p->upload, e);
-        return rc < 0 ? rc : upload_send(p->upload, part, &bytes, e);
+        return rc < 0 ? rc : upload_send(p->upload, part, &p->bar, &bytes, e);
     }
     if (strcmp(phase, "profile") == 0)
         progress_show(&p->bar,

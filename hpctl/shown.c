@@ -2,7 +2,9 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <sys/ioctl.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "common/utf8.h"
 
@@ -73,6 +75,12 @@ struct shown shown_date(double unix_s)
     if (localtime_r(&when, &local))
         strftime(t.s, sizeof t.s, "%Y-%m-%d %H:%M", &local);
     return t;
+}
+
+size_t shown_columns(int fd, size_t otherwise)
+{
+    struct winsize w;
+    return isatty(fd) && ioctl(fd, TIOCGWINSZ, &w) == 0 && w.ws_col ? w.ws_col : otherwise;
 }
 
 struct shown shown_value(const json_t *v)

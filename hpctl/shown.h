@@ -24,6 +24,9 @@ struct shown shown_seconds(double seconds);
 /* "2026-01-31 12:00", local time, of Unix seconds. */
 struct shown shown_date(double unix_s);
 
+/* How wide the terminal behind a descriptor is; `otherwise`: there is none, or it does not say. */
+size_t shown_columns(int fd, size_t otherwise);
+
 /* A value: strings as they are, numbers short, "yes" or "no", "-" where it is missing or empty. */
 struct shown shown_value(const json_t *value);
 /* The same of a member of an object. */

@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "common/vector.h"
@@ -267,18 +266,10 @@ int table_write(const struct table *t, const char *when_empty, struct buffer *ou
     return failed ? err_no_memory(e, "a table") : 0;
 }
 
-static size_t screen_width(void)
-{
-    struct winsize w;
-    return isatty(STDOUT_FILENO) && ioctl(STDOUT_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col
-               ? w.ws_col
-               : WIDTH_UNKNOWN;
-}
-
 int table_print(struct table **t, const char *when_empty, struct err *e)
 {
     struct buffer out = {0};
-    table_break(*t, screen_width());
+    table_break(*t, shown_columns(STDOUT_FILENO, WIDTH_UNKNOWN));
     int rc = table_write(*t, when_empty, &out, e);
     if (rc == 0 && fwrite(out.data, 1, out.size, stdout) != out.size)
         rc = err_set(e, HP_EIO, "standard output cannot be written");

@@ -215,38 +215,83 @@ static int connect_target(struct upload *u, const char *hex, struct data_link **
     return rc == 0 ? data_connect(u->endpoint, address, n, out, e) : rc;
 }
 
-int upload_send(struct upload *u, const json_t *request, uint64_t *bytes, struct err *e)
+/* NULL: there is none of this number. */
+static const struct manifest_chunk *chunk_of(const struct upload *u, const json_t *index)
 {
     const struct manifest_chunk *chunks = u->manifest->chunks.items;
-    uint64_t session = (uint64_t)json_integer_value(json_object_get(request, "session"));
+    json_int_t c = json_integer_value(index);
+    return c >= 0 && (size_t)c < u->manifest->chunks.count ? &chunks[c] : NULL;
+}
+
+static uint64_t request_bytes(const struct upload *u, const json_t *request)
+{
+    uint64_t bytes = 0;
     json_t *target, *index;
     size_t i, k;
+    json_array_foreach(json_object_get(request, "targets"), i, target)
+    {
+        json_array_foreach(json_object_get(target, "chunks"), k, index)
+        {
+            const struct manifest_chunk *c = chunk_of(u, index);
+            bytes += c ? c->bytes : 0;
+        }
+    }
+    return bytes;
+}
+
+/* What one request has sent so far. */
+struct upload_sent {
+    struct progress_bar *bar;
+    uint64_t bytes, total;
+};
+
+static int target_send(struct upload *u, struct data_link *link, uint64_t session,
+                       const json_t *chunks, struct upload_sent *sent, struct err *e)
+{
+    json_t *index;
+    size_t k;
+    json_array_foreach(chunks, k, index)
+    {
+        const struct manifest_chunk *c = chunk_of(u, index);
+        if (!c)
+            return err_set(e, HP_EPROTO, "the coordinator asked for chunk %lld of %zu",
+                           (long long)json_integer_value(index), u->manifest->chunks.count);
+        progress_show_bytes(sent->bar,
+                            shown_of("uploading: %s of %s, to %s",
+                                     shown_bytes((double)sent->bytes).s,
+                                     shown_bytes((double)sent->total).s, u->to)
+                                .s,
+                            (double)sent->bytes, (double)sent->total);
+        int rc = send_chunk(u, link, session, c, e);
+        if (rc < 0)
+            return rc;
+        sent->bytes += c->bytes;
+    }
+    return 0;
+}
+
+int upload_send(struct upload *u, const json_t *request, struct progress_bar *bar, uint64_t *bytes,
+                struct err *e)
+{
+    uint64_t session = (uint64_t)json_integer_value(json_object_get(request, "session"));
+    struct upload_sent sent = {.bar = bar, .total = request_bytes(u, request)};
+    json_t *target;
+    size_t i;
     int rc = 0;
     json_array_foreach(json_object_get(request, "targets"), i, target)
     {
         struct data_link *link = NULL;
         u->to = string_member(target, "agent");
-        if ((rc = connect_target(u, json_string_value(json_object_get(target, "address")), &link,
-                                 e)) < 0)
-            return rc;
-        json_array_foreach(json_object_get(target, "chunks"), k, index)
-        {
-            json_int_t c = json_integer_value(index);
-            if (c < 0 || (size_t)c >= u->manifest->chunks.count)
-                rc = err_set(e, HP_EPROTO, "the coordinator asked for chunk %lld of %zu",
-                             (long long)c, u->manifest->chunks.count);
-            else
-                rc = send_chunk(u, link, session, &chunks[c], e);
-            if (rc < 0)
-                break;
-            *bytes += chunks[c].bytes;
-        }
+        rc = connect_target(u, json_string_value(json_object_get(target, "address")), &link, e);
+        if (rc < 0)
+            break;
+        rc = target_send(u, link, session, json_object_get(target, "chunks"), &sent, e);
         int waited = wait_for_room(u, 0, rc < 0 ? NULL : e);
-        if (rc == 0)
-            rc = waited;
+        rc = rc < 0 ? rc : waited;
         data_disconnect(&link);
         if (rc < 0)
-            return rc;
+            break;
     }
-    return 0;
+    *bytes += sent.bytes;
+    return rc;
 }

@@ -7,6 +7,7 @@
 
 #include "common/manifest.h"
 #include "common/status.h"
+#include "hpctl/progress.h"
 #include "transport/keys.h"
 
 struct upload;
@@ -16,8 +17,9 @@ struct upload;
 int upload_open(const char *path, const struct manifest *manifest, const struct key_pair *keys,
                 struct upload **out, struct err *e);
 /* One request: {"session", "targets": [{"address" (hex), "chunks": [index, ...]}]}. Sends all,
- * waits until they have left. Adds what it sent to *bytes. */
-int upload_send(struct upload *u, const json_t *request, uint64_t *bytes, struct err *e);
+ * waits until they have left, and shows how far it is. Adds what it sent to *bytes. */
+int upload_send(struct upload *u, const json_t *request, struct progress_bar *bar, uint64_t *bytes,
+                struct err *e);
 void upload_close(struct upload **u);
 
 #endif

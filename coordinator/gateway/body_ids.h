@@ -22,7 +22,7 @@ struct body_id_list {
 
 /* `field` is set by whoever reads the body; all else is zero before. */
 struct body_ids {
-    const char *field; /* NULL: no ids are read */
+    const char *field;          /* NULL: no ids are read */
     struct body_id_list *lists; /* in the order of the body */
     size_t n, room, next;       /* next: that may be taken */
     bool failed;                /* no memory */

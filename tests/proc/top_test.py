@@ -74,6 +74,13 @@ def lists_are_shown_again_and_again_until_interrupted():
 
 
 @test
+def what_takes_long_says_how_much_time_is_left():
+    with Cluster(agents=1, cores=1) as c:
+        screen = Terminal(c.env, "profile", DEMO, "--budget", "3")
+        screen.until(r"\[#*\.*\] +[0-9]+ %  [1-3] s left  a0 measures ")
+
+
+@test
 def a_coordinator_that_is_gone_is_said_and_awaited():
     with Cluster(agents=1, cores=1) as c:
         screen = Terminal(c.env, "top", "--interval", "100ms")

@@ -79,7 +79,11 @@ static int upload_try(open_fn open_endpoint, int keeps, struct err *e)
                 data_peers_allow(t.d, (const uint8_t(*)[KEY_BYTES])key, 1, e) == 0);
     json_t *request = request_of(&t);
     assert_int_equal(upload_open(path, &m, &admin, &u, e), 0);
-    int rc = upload_send(u, request, &bytes, e);
+    struct progress_bar bar;
+    progress_init(&bar, true);
+    int rc = upload_send(u, request, &bar, &bytes, e);
+    if (rc == 0)
+        assert_int_equal(bytes, CHUNKS * CHUNK_BYTES);
     upload_close(&u);
     for (int i = 0; i < keeps; i++)
         data_buffer_release(t.d, t.kept[i]);
