@@ -45,8 +45,7 @@ static void plan_missing_reply(struct http_exchange *x, const struct err *why)
     buffer_printf(&out, "{\"infeasible\":");
     json_write_text(&out, why->text);
     buffer_printf(&out, "}");
-    http_reply(x, 200, "application/json", buffer_cstr(&out), out.failed ? 0 : out.size);
-    buffer_free(&out);
+    openai_reply_json(x, 200, &out);
 }
 
 static void plan_made(void *ctx, const char *json, size_t n, const struct err *why)

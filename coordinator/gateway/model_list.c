@@ -48,12 +48,6 @@ static void serving_write(const struct openai *o, const char *client, struct buf
     buffer_printf(out, "],\"has_more\":false}");
 }
 
-static void list_reply(struct http_exchange *x, struct buffer *out)
-{
-    http_reply(x, 200, "application/json", buffer_cstr(out), out->failed ? 0 : out->size);
-    buffer_free(out);
-}
-
 void model_list_reply(const struct openai *o, struct http_exchange *x, const char *client,
                       const char *name)
 {
@@ -70,7 +64,7 @@ void model_list_reply(const struct openai *o, struct http_exchange *x, const cha
         model_row(&out, &one);
     else
         serving_write(o, client, &out);
-    list_reply(x, &out);
+    openai_reply_json(x, 200, &out);
 }
 
 void model_list_reply_ollama(const struct openai *o, struct http_exchange *x, const char *client,
@@ -83,5 +77,5 @@ void model_list_reply_ollama(const struct openai *o, struct http_exchange *x, co
     for (int i = 0; i < n; i++)
         rows[i] = models[i].row;
     ollama_write_tags(&out, rows, n, running);
-    list_reply(x, &out);
+    openai_reply_json(x, 200, &out);
 }

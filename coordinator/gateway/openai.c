@@ -100,6 +100,16 @@ void openai_error(struct http_exchange *x, int http_status, const char *message,
     openai_error_after(x, http_status, RETRY_AFTER_S, message, param, code);
 }
 
+void openai_reply_json(struct http_exchange *x, int http_status, struct buffer *document)
+{
+    if (document->failed)
+        openai_error(x, 503, "no memory for the answer: try again later", NULL,
+                     status_word(HP_ENOMEM));
+    else
+        http_reply(x, http_status, "application/json", document->data, document->size);
+    buffer_free(document);
+}
+
 /* ---- why not ---- */
 
 uint32_t openai_retry_after_s(const struct requests *r, const char *client, const char *model,

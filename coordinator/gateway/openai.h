@@ -66,6 +66,8 @@ void openai_error_after(struct http_exchange *x, int http_status, uint32_t retry
 void openai_error_as(const struct dialect *d, struct http_exchange *x, int http_status,
                      uint32_t retry_after_s, const char *message, const char *param,
                      const char *code);
+/* A JSON document, which is freed; 503 where there was no memory for it. */
+void openai_reply_json(struct http_exchange *x, int http_status, struct buffer *document);
 /* When this client may come again to a model, as it is now; `otherwise` where there is none of that
  * name (NULL: none was said). */
 uint32_t openai_retry_after_s(const struct requests *r, const char *client, const char *model,

@@ -155,8 +155,7 @@ static void completion_loaded(struct completion *c)
     d->reply_begin(&out, &c->answer.head);
     d->reply_choice(&out, &c->answer.head, 0, &empty, reason);
     d->reply_end(&out, &c->answer.head, reason, &nothing);
-    http_reply(c->x, 200, "application/json", buffer_cstr(&out), out.failed ? 0 : out.size);
-    buffer_free(&out);
+    openai_reply_json(c->x, 200, &out);
     completion_destroy(c);
 }
 

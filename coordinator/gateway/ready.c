@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "coordinator/gateway/json_write.h"
+#include "coordinator/gateway/openai.h"
 
 static void write_row(struct buffer *out, const struct request_model *m, bool first)
 {
@@ -39,11 +40,7 @@ void ready_reply(const struct requests *r, struct http_exchange *x, const char *
     if (with_models)
         buffer_printf(&out, ",\"models\":[%s]", buffer_cstr(&rows));
     buffer_printf(&out, "}");
-    http_reply(x,
-               ready            ? 200
-               : name && !found ? 404
-                                : 503,
-               "application/json", buffer_cstr(&out), out.failed ? 0 : out.size);
+    out.failed = out.failed || rows.failed;
+    openai_reply_json(x, ready ? 200 : name && !found ? 404 : 503, &out);
     buffer_free(&rows);
-    buffer_free(&out);
 }

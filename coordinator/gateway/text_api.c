@@ -246,15 +246,12 @@ static void model_tell(const struct openai *o, struct http_exchange *x, const ch
     const char *code;
     int rc = model_pick(o, client, name, &found, &code, &e);
     rc = rc < 0 ? rc : model_tokenizer(found.row.model, &t, &e);
-    if (rc == 0) {
-        write(&out, &found.row, t);
-        rc = out.failed ? err_set(&e, HP_ENOMEM, "no memory for the answer") : 0;
-    }
-    if (rc < 0)
+    if (rc < 0) {
         openai_error(x, openai_status_of(rc), e.text, "model", code ? code : status_word(rc));
-    else
-        http_reply(x, 200, "application/json", out.data, out.size);
-    buffer_free(&out);
+        return;
+    }
+    write(&out, &found.row, t);
+    openai_reply_json(x, 200, &out);
 }
 
 void text_api_props(const struct openai *o, struct http_exchange *x, const char *client,

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "coordinator/gateway/http.h"
+#include "coordinator/gateway/openai.h"
 #include "tests/test.h"
 
 enum { CLIENTS = 20, PIPELINED = 30, TURNS = 100000, MOST_IN_A_RUN = 2 };
@@ -128,11 +129,40 @@ TEST(what_is_answered_afterwards_goes_out_in_the_next_turns)
     server_stop();
 }
 
+static void answer_without_memory(void *ctx, struct http_exchange *x, const struct http_request *r)
+{
+    struct buffer half = {0};
+    (void)ctx, (void)r;
+    buffer_printf(&half, "{\"data\":[");
+    half.failed = true;
+    openai_reply_json(x, 200, &half);
+}
+
+TEST(a_document_that_there_is_no_memory_for_is_an_error)
+{
+    char text[4096];
+    ssize_t got = -1;
+    server_start(answer_without_memory);
+    int fd = client_open();
+    client_ask(fd, 1);
+    for (int turn = 0; turn < TURNS && got <= 0; turn++) {
+        uv_run(&loop, UV_RUN_NOWAIT);
+        got = recv(fd, text, sizeof text - 1, MSG_DONTWAIT);
+    }
+    assert_true(got > 0);
+    text[got] = '\0';
+    assert_non_null(strstr(text, "HTTP/1.1 503"));
+    assert_non_null(strstr(text, "no memory for the answer"));
+    close(fd);
+    server_stop();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_turn_takes_few_requests_of_a_connection_that_has_many_waiting),
         cmocka_unit_test(what_is_answered_afterwards_goes_out_in_the_next_turns),
+        cmocka_unit_test(a_document_that_there_is_no_memory_for_is_an_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
