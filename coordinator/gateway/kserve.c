@@ -107,7 +107,6 @@ static const struct {
 } server_paths[] =
     {
         {"/v2", KSERVE_SERVER, false},
-        {"/v2/", KSERVE_SERVER, false},
         {"/v2/health/live", KSERVE_HEALTH, false},
         {"/v2/health/ready", KSERVE_HEALTH, false},
         {"/v2/models/stats", KSERVE_STATISTICS, false},
@@ -123,6 +122,8 @@ static struct kserve_path path_read(const char *path)
 {
     static const char below[] = "/v2/models/", versions[] = "/versions/";
     struct kserve_path p = {0};
+    if (strcmp(path, "/v2/") == 0)
+        path = "/v2";
     for (size_t i = 0; i < sizeof server_paths / sizeof *server_paths; i++)
         if (strcmp(path, server_paths[i].path) == 0) {
             p.verb = server_paths[i].verb;
@@ -171,6 +172,25 @@ static bool model_check(const struct kserve_backend *k, struct http_exchange *x,
     return rc == 0;
 }
 
+static void path_name(struct buffer *out, bool post, const char *below, const char *path)
+{
+    buffer_printf(out, "%s%s %s%s", out->size ? ", " : "", post ? "POST" : "GET", below, path);
+}
+
+static void nothing_reply(struct http_exchange *x, const char *path)
+{
+    struct buffer known = {0}, text = {0};
+    for (size_t i = 0; i < sizeof server_paths / sizeof *server_paths; i++)
+        path_name(&known, server_paths[i].post, "", server_paths[i].path);
+    for (size_t i = 0; i < sizeof model_paths / sizeof *model_paths; i++)
+        path_name(&known, model_paths[i].post, "/v2/models/NAME", model_paths[i].path);
+    buffer_printf(&text, "there is nothing at %.160s; KServe's v2 protocol has %s", path,
+                  buffer_cstr(&known));
+    kserve_error(x, 404, buffer_cstr(&text));
+    buffer_free(&known);
+    buffer_free(&text);
+}
+
 /* True: the request names a model that is there, or none. */
 static bool path_check(const struct kserve_backend *k, struct http_exchange *x,
                        const struct kserve_path *p, const struct http_request *r,
@@ -179,13 +199,7 @@ static bool path_check(const struct kserve_backend *k, struct http_exchange *x,
     char text[480];
     bool is_post = strcmp(r->method, "POST") == 0;
     if (p->verb == KSERVE_NONE) {
-        snprintf(text, sizeof text,
-                 "there is nothing at %.160s; of KServe's v2 protocol there is GET /v2, "
-                 "/v2/health/live, /v2/health/ready and /v2/models/stats, POST "
-                 "/v2/repository/index, and below /v2/models/NAME GET /config, /ready, /stats and "
-                 "POST /infer",
-                 r->path);
-        kserve_error(x, 404, text);
+        nothing_reply(x, r->path);
     } else if (is_post != p->post ||
                (!is_post && strcmp(r->method, "GET") != 0 && strcmp(r->method, "HEAD") != 0)) {
         http_header(x, "Allow", p->post ? "POST" : "GET, HEAD");
