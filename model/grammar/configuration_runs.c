@@ -4,15 +4,18 @@
 /* Characters of a kind lead to several places, or some of them to none. */
 #define STEP_MIXED STEP_UNKNOWN
 
+/* The first byte of the class behind that of a byte; 256: that is the last one. */
+static int class_behind(const struct configurations *c, int byte)
+{
+    uint32_t class = c->class_of[byte] + 1u;
+    return class < c->n_classes ? c->class_byte[class] : 256;
+}
+
 /* Where all bytes of a wide character's rest lead. */
 static uint32_t rest_step(struct configurations *c, uint32_t from, struct char_rest rest)
 {
     uint32_t to = STEP_UNKNOWN;
-    int last = -1;
-    for (int byte = rest.low; byte <= rest.high; byte++) {
-        if (c->class_of[byte] == last)
-            continue;
-        last = c->class_of[byte];
+    for (int byte = rest.low; byte <= rest.high; byte = class_behind(c, byte)) {
         uint32_t next = configuration_step(c, from, (uint8_t)byte);
         if (next != CONFIGURATION_DEAD && rest.left > 0)
             next = rest_step(c, next, (struct char_rest){0x80, 0xBF, rest.left - 1});
@@ -29,10 +32,8 @@ static uint32_t wide_step(struct configurations *c, uint32_t from)
     uint32_t to = STEP_UNKNOWN;
     for (int i = 0; i < CHAR_LEADS; i++) {
         struct char_rest whole = char_leads[i].rest;
-        for (int byte = char_leads[i].low, last = -1; byte <= char_leads[i].high; byte++) {
-            if (c->class_of[byte] == last)
-                continue;
-            last = c->class_of[byte];
+        for (int byte = char_leads[i].low; byte <= char_leads[i].high;
+             byte = class_behind(c, byte)) {
             uint32_t next = configuration_step(c, from, (uint8_t)byte);
             if (next != CONFIGURATION_DEAD)
                 next = rest_step(c, next, whole);

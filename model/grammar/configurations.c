@@ -252,33 +252,57 @@ uint32_t configuration_end(struct configurations *c)
 
 /* ---- from one to the next ---- */
 
+struct bytes_alike {
+    uint32_t low, high;
+};
+
+/* Adds where a byte leads from a place. `alike`: bytes around it, of which those stay that no edge
+ * of the place tells apart from it. */
+static void place_step(struct configurations *c, uint64_t place, uint8_t byte,
+                       struct bytes_alike *alike)
+{
+    const struct grammar *g = c->grammar;
+    uint32_t state = (uint32_t)(place >> 32);
+    c->effort += 1 + g->first[state + 1] - g->first[state];
+    for (uint32_t i = g->first[state]; i < g->first[state + 1]; i++) {
+        struct grammar_edge edge = g->edges[i];
+        if (edge.kind != GRAMMAR_BYTES)
+            continue;
+        bool below = byte<edge.low, above = byte> edge.high, within = !below && !above;
+        uint32_t low = within  ? edge.low
+                       : above ? edge.high + 1u
+                               : 0,
+                 high = within  ? edge.high
+                        : below ? edge.low - 1u
+                                : 255;
+        alike->low = low > alike->low ? low : alike->low;
+        alike->high = high < alike->high ? high : alike->high;
+        if (within)
+            configuration_add(c, edge.to, (uint32_t)place);
+    }
+}
+
+/* A byte that is looked at finds the steps of all that are like it here: there are many classes
+ * since other places tell bytes apart. */
 uint32_t configuration_step(struct configurations *c, uint32_t from, uint8_t byte)
 {
-    size_t at = (size_t)from * c->n_classes + c->class_of[byte];
-    if (c->steps[at] != STEP_UNKNOWN)
-        return c->steps[at];
-    const struct grammar *g = c->grammar;
+    size_t steps = (size_t)from * c->n_classes;
+    if (c->steps[steps + c->class_of[byte]] != STEP_UNKNOWN)
+        return c->steps[steps + c->class_of[byte]];
     struct configuration k = c->list[from];
+    struct bytes_alike alike = {0, 255};
     c->effort += STEP_EFFORT;
     if (c->effort > c->effort_most) {
         c->status = c->status ? c->status : HP_ELIMIT;
         return CONFIGURATION_DEAD;
     }
     configuration_begin(c);
-    for (uint32_t i = 0; i < k.count; i++) {
-        uint64_t place = c->places[k.first + i];
-        uint32_t state = (uint32_t)(place >> 32);
-        if (state == STATE_WHOLE)
-            continue;
-        c->effort += 1 + g->first[state + 1] - g->first[state];
-        for (uint32_t edge = g->first[state]; edge < g->first[state + 1]; edge++)
-            if (g->edges[edge].kind == GRAMMAR_BYTES && g->edges[edge].low <= byte &&
-                byte <= g->edges[edge].high)
-                configuration_add(c, g->edges[edge].to, (uint32_t)place);
-    }
+    for (uint32_t i = 0; i < k.count; i++)
+        if (c->places[k.first + i] >> 32 != STATE_WHOLE)
+            place_step(c, c->places[k.first + i], byte, &alike);
     uint32_t to = configuration_end(c);
-    if (c->status == 0)
-        c->steps[at] = to;
+    for (int i = c->class_of[alike.low]; c->status == 0 && i <= c->class_of[alike.high]; i++)
+        c->steps[steps + (size_t)i] = to;
     return to;
 }
 
