@@ -36,6 +36,7 @@ struct openai_body {
     bool offers_tools;            /* the model may call functions */
     bool must_call;               /* ... and nothing else */
     bool holds_calls;             /* calls are held to a grammar (tools_grammar.h) */
+    bool formats_text;            /* ... and what is said instead of them to `response_format` */
     const char *forced_name;      /* the one that may be called, of `tool_names`; NULL: any */
     bool splits_reasoning;        /* chat: unless `reasoning_format` is "none" */
     bool continues;               /* chat: the answer goes on with the last message */

@@ -60,29 +60,45 @@ static int text_use(struct grammar_fields *f, const json_t *text, const char *fi
                                          &f->out, f->e);
 }
 
-static int format_use(struct grammar_fields *f, const json_t *format)
+int openai_grammar_format(const json_t *format, const json_t **schema, const char **field,
+                          struct err *e)
 {
     const char *type = json_string_value(json_object_get(format, "type"));
-    const json_t *outer = json_object_get(format, "json_schema"), *schema;
-    if (type && strcmp(type, "text") == 0)
+    bool named = type && strcmp(type, "json_schema") == 0;
+    if (!named && (!type || strcmp(type, "json_object") != 0))
+        return err_set(e, HP_EINVAL,
+                       "response_format.type: must be text, json_object or json_schema");
+    *field = "response_format.json_schema.schema";
+    if (named && field_there(json_object_get(format, "json_schema"), "schema", schema))
+        return 0;
+    /* The schema beside "type" is understood, too; where there is none, OpenAI's is missing. */
+    if (field_there(format, "schema", schema))
+        *field = "response_format.schema";
+    else if (named)
+        return err_set(e, HP_EINVAL, "%s: a schema is missing", *field);
+    else
+        *schema = NULL;
+    return 0;
+}
+
+static bool format_is_text(const json_t *format)
+{
+    const char *type = json_string_value(json_object_get(format, "type"));
+    return type && strcmp(type, "text") == 0;
+}
+
+static int format_use(struct grammar_fields *f, const json_t *format)
+{
+    const json_t *schema;
+    const char *field;
+    if (format_is_text(format))
         return 0;
     int rc = field_use(f, "response_format");
+    rc = rc < 0 ? rc : openai_grammar_format(format, &schema, &field, f->e);
     if (rc < 0)
         return rc;
-    if (type && strcmp(type, "json_schema") == 0) {
-        if (field_there(outer, "schema", &schema))
-            return schema_use(f, schema, "response_format.json_schema.schema");
-        /* The schema beside "type" is understood, too; where there is none, OpenAI's is missing. */
-        schema = json_object_get(format, "schema");
-        return schema_use(f, schema,
-                          schema ? "response_format.schema" : "response_format.json_schema.schema");
-    }
-    if (type && strcmp(type, "json_object") == 0)
-        return field_there(format, "schema", &schema)
-                   ? schema_use(f, schema, "response_format.schema")
-                   : grammar_source_json("response_format", &f->out, f->e);
-    return err_set(f->e, HP_EINVAL,
-                   "response_format.type: must be text, json_object or json_schema");
+    return schema ? schema_use(f, schema, field)
+                  : grammar_source_json("response_format", &f->out, f->e);
 }
 
 /* Each of vLLM's ways, by the names that its older and its newer clients have for it. */
@@ -130,20 +146,32 @@ static int fields_use(struct grammar_fields *f)
     return rc;
 }
 
-bool openai_grammar_asked(const json_t *root)
+static bool others_ask(const json_t *root)
 {
     static const char *const names[] = {"guided_json",       "guided_regex",   "guided_choice",
                                         "json_schema",       "guided_grammar", "grammar",
                                         "structured_outputs"};
     const json_t *v;
-    const char *type;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (field_there(root, names[i], &v))
             return true;
-    if (!field_there(root, "response_format", &v))
-        return false;
-    type = json_string_value(json_object_get(v, "type"));
-    return !type || strcmp(type, "text") != 0;
+    return false;
+}
+
+static bool format_asks(const json_t *root)
+{
+    const json_t *format;
+    return field_there(root, "response_format", &format) && !format_is_text(format);
+}
+
+bool openai_grammar_asked(const json_t *root)
+{
+    return others_ask(root) || format_asks(root);
+}
+
+bool openai_grammar_formats(const json_t *root)
+{
+    return format_asks(root) && !others_ask(root);
 }
 
 int openai_grammar_make(const json_t *root, struct pack_span *out, const char **param,

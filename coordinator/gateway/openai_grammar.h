@@ -10,6 +10,12 @@
 
 /* Whether a body asks for a grammar. Takes no time to speak of. */
 bool openai_grammar_asked(const json_t *root);
+/* Whether `response_format` is what asks for it, and nothing else does. */
+bool openai_grammar_formats(const json_t *root);
+/* The schema that a `response_format` other than text has, by the name that it has in a body; NULL:
+ * any object. HP_EINVAL. */
+int openai_grammar_format(const json_t *format, const json_t **schema, const char **field,
+                          struct err *e);
 /* The grammar of a body as it goes to agents (model/grammar/grammar_source.h); empty where it asks
  * for none. Takes up to a tenth of a second: not for the loop. *out is freed with free().
  * HP_EINVAL, naming the field in *param and the place within a schema in the text; HP_ENOMEM. */

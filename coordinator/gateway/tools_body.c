@@ -5,6 +5,7 @@
 
 #include "coordinator/gateway/body_fields.h"
 #include "coordinator/gateway/body_measure.h"
+#include "coordinator/gateway/openai_grammar.h"
 
 enum {
     MAX_TOOLS = 1024,
@@ -86,12 +87,17 @@ static int read_forced(struct openai_body *b, const json_t *choice, const char *
 }
 
 /* What cannot be had together. */
-static int check_offer(const struct openai_body *b, const char **param, struct err *e)
+static int check_offer(struct openai_body *b, const char **param, struct err *e)
 {
-    if (b->structured)
-        return body_field_refuse(param, "tools", e,
-                                 "cannot be offered beside a structured answer: one excludes the "
-                                 "other");
+    if (b->structured && !openai_grammar_formats(b->root))
+        return body_field_refuse(
+            param, "tools", e,
+            "beside functions an answer can be held to \"response_format\", and "
+            "to nothing else");
+    if (b->structured) { /* one grammar has both */
+        b->formats_text = b->holds_calls = true;
+        b->structured = false;
+    }
     if (b->holds_calls && b->ignore_end)
         return body_field_refuse(param, "ignore_eos", e,
                                  "an answer whose calls are held to a grammar ends with it");

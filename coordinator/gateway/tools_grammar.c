@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "coordinator/gateway/openai_grammar.h"
 #include "model/grammar/grammar_source.h"
 
 /* Rows of calls, with the texts and schemas that they borrow. */
@@ -105,10 +106,18 @@ int tools_grammar_make(const struct openai_body *b, const struct tool_format *f,
         .reasoning_end = reasons ? REASONING_END : NULL,
         .reasoning_begun = begun,
     };
+    *param = "tools";
+    if (rc == 0 && b->formats_text) {
+        calls.text_is_json = true;
+        rc = openai_grammar_format(json_object_get(b->root, "response_format"), &calls.text_schema,
+                                   &calls.text_field, e);
+        *param = rc < 0 ? "response_format" : *param;
+    }
     if (rc == 0)
         rc = grammar_source_calls(&calls, "tools", &wire, e);
+    if (rc < 0 && calls.text_field && strncmp(e->text, "response_format", 15) == 0)
+        *param = "response_format";
     calls_free(&h);
-    *param = "tools";
     if (rc < 0) {
         buffer_free(&wire);
         if (e && rc != HP_ENOMEM) /* whatever it is, the request is what has to change */

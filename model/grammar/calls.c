@@ -200,10 +200,19 @@ static const struct expression *head_expression(struct expressions *x, const cha
                                   grammar_mark(x, "<|message|>"));
 }
 
-/* Reasoning, then a call; or, where none is required, text. */
+/* What may be said instead of calls, where it is JSON. NULL: *e says why. */
+static const struct expression *text_json(struct json_text *t, const struct grammar_calls *c,
+                                          struct err *e)
+{
+    return c->text_schema ? schema_expression(t, c->text_schema, c->text_field, e)
+                          : json_text_part(t, JSON_TEXT_OBJECT);
+}
+
+/* Reasoning, then a call; or, where none is required, text. `json`: and that is this; or NULL. */
 static const struct expression *channels_expression(struct json_text *t,
                                                     const struct grammar_calls *c,
-                                                    const struct expression *call)
+                                                    const struct expression *call,
+                                                    const struct expression *json)
 {
     struct expressions *x = t->x;
     struct expression_list l = {0};
@@ -214,8 +223,10 @@ static const struct expression *channels_expression(struct json_text *t,
     expression_list_add(
         x, &l,
         EXPRESSION_SEQUENCE_OF(x, head_expression(x, "analysis"),
-                               grammar_until_mark(x, "<|end|>", next, !c->required)));
-    if (!c->required) {
+                               grammar_until_mark(x, "<|end|>", next, !c->required && !json)));
+    if (json)
+        expression_list_add(x, &l, EXPRESSION_SEQUENCE_OF(x, head_expression(x, "final"), json));
+    if (!c->required && !json) {
         expression_list_add(x, &l,
                             EXPRESSION_SEQUENCE_OF(x, head_expression(x, "commentary"),
                                                    grammar_until_mark(x, "<|end|>", next, true)));
@@ -235,16 +246,27 @@ const struct expression *calls_expression(struct json_text *t, const struct gram
     const struct expression *call = call_choice(t, c, field, e);
     if (!call)
         return NULL;
+    const struct expression *json = NULL;
+    if (c->text_is_json && !c->required && !(json = text_json(t, c, e)))
+        return NULL;
     if (c->channels)
-        return channels_expression(t, c, call);
+        return channels_expression(t, c, call, json);
     const struct expression *body = calls_body(t, c, call);
     uint32_t rule = expression_rule_add(x, "calls");
-    expression_rule_set(x, rule, c->required ? calls_alone(t, c, body) : calls_in_text(t, c, body));
+    bool alone = c->required || json;
+    expression_rule_set(x, rule, alone ? calls_alone(t, c, body) : calls_in_text(t, c, body));
     const struct expression *answer = expression_rule(x, rule);
+    if (json) {
+        uint32_t either = expression_rule_add(x, "either");
+        expression_rule_set(
+            x, either,
+            EXPRESSION_CHOICE_OF(
+                x, answer, EXPRESSION_SEQUENCE_OF(x, json_text_part(t, JSON_TEXT_SPACE), json)));
+        answer = expression_rule(x, either);
+    }
     if (!c->reasoning_end)
         return answer;
-    const struct expression *reasoning =
-        grammar_until_mark(x, c->reasoning_end, answer, !c->required);
+    const struct expression *reasoning = grammar_until_mark(x, c->reasoning_end, answer, !alone);
     if (c->reasoning_begun)
         return reasoning;
     return EXPRESSION_CHOICE_OF(x, answer,

@@ -37,6 +37,11 @@ struct grammar_calls {
      * nothing counts then, and one call ends the answer. */
     bool channels;
     bool required; /* the answer is calls and nothing else; else it may be any text without calls */
+    /* Unless they are required: the answer is calls, or JSON and nothing else; that the schema
+     * holds of, or any object where it is NULL. `text_field` names it for the text of failures. */
+    bool text_is_json;
+    const json_t *text_schema;
+    const char *text_field;
     bool parallel; /* several calls */
     /* Reasoning may come first, between these marks; NULL (both): there is none. */
     const char *reasoning_begin, *reasoning_end;

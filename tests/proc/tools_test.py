@@ -122,7 +122,7 @@ def functions_are_called_in_each_format():
         assert asked(c, "hermes", reasoning_format="none", tools=None)[0]["content"].startswith("<think>\nWhere")
         two = c.request("POST", "/v1/chat/completions", {"model": "hermes", "messages": [{"role": "user", "content": "x"}], "n": 2, "tools": [NOW], "temperature": 0})[1]
         assert [[f["function"]["name"] for f in x["message"]["tool_calls"]] for x in two["choices"]] == [["now"]] * 2, two
-        for check in (forced, scored, templates, refusals, claude, responses, llama_chat, with_the_client):
+        for check in (forced, beside_a_structure, scored, templates, refusals, claude, responses, llama_chat, with_the_client):
             check(c)
 
 
@@ -156,6 +156,26 @@ def forced(c):
     assert n > 300, n
     message, finish = asked(c, "hermes", tool_choice="required", parallel_tool_calls=False)
     assert len(message["tool_calls"]) == 1 and finish == "tool_calls" and message["reasoning_content"] == "Where is it?", message
+
+
+def beside_a_structure(c):
+    """With `response_format`, what is no call is what was asked for."""
+    schema = {"type": "object", "properties": {"age": {"type": "integer", "minimum": 1, "maximum": 9}}, "required": ["age"], "additionalProperties": False}
+    tools = [{"type": "function", "function": {"name": "weather", "parameters": STRICT}}, NOW]
+    fields = {"messages": TURNS[:1], "tools": tools, "temperature": 2, "n": 12, "max_tokens": 150, "seed": 1, "response_format": {"type": "json_schema", "json_schema": {"name": "a", "strict": True, "schema": schema}}}
+    called = texts = 0
+    for name in FORMATS:
+        status, reply = c.request("POST", "/v1/chat/completions", {"model": name, **fields})
+        assert status == 200, reply
+        for x in reply["choices"]:
+            calls, text = x["message"].get("tool_calls", []), x["message"]["content"]
+            assert all(map(fits, calls)) and (json.loads(text)["age"] in range(1, 10) if not calls else not text), x
+            called, texts = called + len(calls), texts + (not calls)
+        reply = c.request("POST", "/v1/chat/completions", {"model": name, **fields, "tool_choice": "required"})[1]
+        assert all(x["message"].get("tool_calls") for x in reply["choices"]), reply
+    assert called > 10 and texts > 2, (called, texts)
+    reply = c.request("POST", "/v1/chat/completions", {"model": "hermes", **fields, "response_format": {"type": "json_object"}})[1]
+    assert all(x["message"].get("tool_calls") or isinstance(json.loads(x["message"]["content"]), dict) for x in reply["choices"]), reply
 
 
 def scored(c):
@@ -203,6 +223,8 @@ def refusals(c):
     refused("tool_choice", "do not have", tool_choice={"type": "function", "function": {"name": "now"}})
     refused("tool_choice", "missing", tool_choice="required", tools=None)
     refused(None, "tokens", tool_choice="required", max_tokens=5)
+    refused("tools", "response_format", guided_regex="a")
+    refused("response_format", "response_format.json_schema.schema", response_format={"type": "json_schema", "json_schema": {"schema": {"not": {}}}})
     refused("tools", "name", tools=[{"type": "function", "function": {}}])
     refused("tools", "function", tools=[{"type": "web_search"}])
     refused("tools", "must be true or false", tools=[{"type": "function", "function": {"name": "now", "strict": 5}}])

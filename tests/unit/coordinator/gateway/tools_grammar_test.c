@@ -109,9 +109,12 @@ static struct told_tally answer_read(const char *text, const struct openai_body 
     "\"city\"],\"additionalProperties\":false}}},{\"type\":\"function\",\"function\":{\"name\":"   \
     "\"now\",\"strict\":true}}]"
 static const char *const bodies[] = {
-    BODY "}", BODY ",\"parallel_tool_calls\":false}", BODY ",\"tool_choice\":\"required\"}",
+    BODY "}",
+    BODY ",\"parallel_tool_calls\":false}",
+    BODY ",\"tool_choice\":\"required\"}",
     BODY ",\"tool_choice\":\"required\",\"parallel_tool_calls\":false}",
-    BODY ",\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":\"weather\"}}}"};
+    BODY ",\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":\"weather\"}}}",
+    BODY ",\"response_format\":{\"type\":\"json_object\",\"schema\":{\"const\":5}}}"};
 
 /* How many calls were told. */
 static size_t answers_draw(const struct openai_body *b, const struct answer_rules *rules,
@@ -136,6 +139,8 @@ static size_t answers_draw(const struct openai_body *b, const struct answer_rule
         if (b->must_call && (told.n_calls == 0 || (told.n_text > 0 && quiet)))
             fail_msg("seed %d: %zu calls and %zu bytes of text in %s", (int)seed, told.n_calls,
                      told.n_text, text);
+        if (b->formats_text && quiet && (told.n_calls > 0) == (told.n_text > 0))
+            fail_msg("seed %d: neither calls nor JSON alone: %s", (int)seed, text);
         free(text);
     }
     automaton_destroy(&a);
@@ -190,7 +195,7 @@ TEST(choices_that_cannot_be_are_refused)
     assert_refused("\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":\"x\"}}",
                    "tool_choice", "do not have");
     assert_refused("\"ignore_eos\":true", "ignore_eos", "held to a grammar");
-    assert_refused("\"response_format\":{\"type\":\"json_object\"}", "tools", "structured");
+    assert_refused("\"guided_regex\":\"a\"", "tools", "response_format");
 }
 
 int main(void)
