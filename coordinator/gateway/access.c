@@ -127,7 +127,7 @@ static void origin_headers(const struct http_request *r, http_header_fn add, voi
     add(out, "Vary", "Origin");
     if (!is_preflight(r)) {
         add(out, "Access-Control-Expose-Headers",
-            "x-request-id, Retry-After, Stream-Id, x-ratelimit-limit-requests, "
+            "x-request-id, request-id, Retry-After, Stream-Id, x-ratelimit-limit-requests, "
             "x-ratelimit-limit-tokens, x-ratelimit-remaining-requests, "
             "x-ratelimit-remaining-tokens, x-ratelimit-reset-requests, x-ratelimit-reset-tokens");
         return;

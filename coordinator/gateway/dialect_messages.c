@@ -64,7 +64,12 @@ static bool format_move(json_t *to, const json_t *from)
 
 static int messages_translate(json_t **root, bool *chat, const char **param, struct err *e)
 {
+    static const char *const unbuilt[] = {"mcp_servers", "container"};
     *chat = true;
+    for (size_t i = 0; i < sizeof unbuilt / sizeof *unbuilt; i++)
+        if (field_asks(*root, unbuilt[i]))
+            return body_field_refuse(param, unbuilt[i], e,
+                                     "this server has no tools of its own; leave it out");
     int rc = message_tools_check(*root, param, e);
     if (rc < 0)
         return rc;

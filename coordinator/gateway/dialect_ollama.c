@@ -208,6 +208,8 @@ static void stream_fail(struct buffer *out, int http_status, const char *message
 
 static const struct field_name refused_names[] = {{"options.num_predict", "max_tokens"},
                                                   {"options.repeat_penalty", "repetition_penalty"},
+                                                  {"options.mirostat", "mirostat"},
+                                                  {"options.typical_p", "typical_p"},
                                                   {"options.stop", "stop"},
                                                   {"format", "response_format.json_schema.schema"},
                                                   {"format", "response_format"},

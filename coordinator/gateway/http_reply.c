@@ -30,6 +30,7 @@ static void headers_add(const struct http_exchange *x, const char *content_type,
     http_request_id(x, id);
     add(out, "Content-Type", content_type);
     add(out, "x-request-id", id);
+    add(out, "request-id", id); /* as Anthropic's clients call it */
     if (h->headers)
         h->headers(h->ctx, x, add, out);
     for (int i = 0; i < x->n_headers; i++)

@@ -15,6 +15,8 @@ static const struct field_name option_names[] = {{"temperature", "temperature"},
                                                  {"repeat_penalty", "repetition_penalty"},
                                                  {"presence_penalty", "presence_penalty"},
                                                  {"frequency_penalty", "frequency_penalty"},
+                                                 {"mirostat", "mirostat"},
+                                                 {"typical_p", "typical_p"},
                                                  {0}};
 static const struct field_name body_names[] = {{"suffix", "suffix"},
                                                {"logprobs", "logprobs"},

@@ -21,10 +21,19 @@ enum { MAX_CHOICES = 128 };
 /* ---- fields that are not built: given with another value than their default, they would be
  * silently disobeyed ---- */
 
-static bool is_default(const char *name, const json_t *v)
+struct unbuilt_field {
+    const char *name, *why;
+    double usual; /* the number that asks for nothing */
+    bool on;      /* true asks for nothing, and not false */
+};
+
+static bool is_default(const struct unbuilt_field *f, const json_t *v)
 {
-    if (json_is_null(v) || json_is_false(v))
+    const char *name = f->name;
+    if (json_is_null(v) || (json_is_boolean(v) && json_is_true(v) == f->on))
         return true;
+    if (json_is_number(v))
+        return fpclassify(json_number_value(v) - f->usual) == FP_ZERO;
     if (strcmp(name, "function_call") == 0) /* without functions nobody can choose one */
         return json_is_string(v) && (strcmp(json_string_value(v), "none") == 0 ||
                                      strcmp(json_string_value(v), "auto") == 0);
@@ -39,19 +48,40 @@ static bool is_default(const char *name, const json_t *v)
 static int check_unbuilt(const struct openai_body *b, const char **param, struct err *e)
 {
     static const char leave_out[] = "this server does not support it yet; leave it out";
-    static const struct {
-        const char *name, *why;
-    } fields[] = {
+    static const struct unbuilt_field fields[] = {
         {"functions",
-         "are what \"tools\" have replaced: {\"type\": \"function\", \"function\": {..}}"},
-        {"function_call", "is what \"tool_choice\" has replaced, which chooses among \"tools\""},
-        {"suffix", leave_out},
-        {"audio", leave_out},
-        {"modalities", leave_out},
-        {"prediction", leave_out}};
+         "are what \"tools\" have replaced: {\"type\": \"function\", \"function\": {..}}", 0,
+         false},
+        {"function_call", "is what \"tool_choice\" has replaced, which chooses among \"tools\"", 0,
+         false},
+        {"suffix", leave_out, 0, false},
+        {"audio", leave_out, 0, false},
+        {"modalities", leave_out, 0, false},
+        {"prediction", leave_out, 0, false},
+        {"web_search_options", "this server has no tools of its own; leave it out", 0, false},
+        /* vLLM's */
+        {"use_beam_search", leave_out, 0, false},
+        {"bad_words", leave_out, 0, false},
+        {"allowed_token_ids", leave_out, 0, false},
+        {"truncate_prompt_tokens", leave_out, -1, false},
+        {"include_stop_str_in_output", leave_out, 0, false},
+        {"skip_special_tokens", leave_out, 0, true},
+        {"return_token_ids", leave_out, 0, false},
+        {"return_tokens_as_token_ids", leave_out, 0, false},
+        {"prompt_embeds", leave_out, 0, false},
+        {"documents", leave_out, 0, false},
+        /* llama-server's */
+        {"mirostat", leave_out, 0, false},
+        {"typical_p", leave_out, 1, false},
+        {"dynatemp_range", leave_out, 0, false},
+        {"xtc_probability", leave_out, 0, false},
+        {"dry_multiplier", leave_out, 0, false},
+        {"n_probs", "\"logprobs\" and \"top_logprobs\" are what tells of probabilities here", 0,
+         false},
+        {"lora", leave_out, 0, false}};
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
         const json_t *v = json_object_get(b->root, fields[i].name);
-        if (v && !is_default(fields[i].name, v))
+        if (v && !is_default(&fields[i], v))
             return body_field_refuse(param, fields[i].name, e, fields[i].why);
     }
     return 0;
@@ -253,11 +283,27 @@ static int read_reasoning(struct openai_body *b, const char **param, struct err 
                                     "may be \"none\", \"auto\" or \"deepseek\"");
 }
 
+/* llama-server's names for two of OpenAI's and vLLM's fields, which go before where both are there.
+ */
+static int read_aliases(json_t *root, struct err *e)
+{
+    static const char *const names[][2] = {{"repeat_penalty", "repetition_penalty"},
+                                           {"n_predict", "max_tokens"}};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        json_t *v = json_object_get(root, names[i][0]);
+        if (v && !json_object_get(root, names[i][1]) && json_object_set(root, names[i][1], v) < 0)
+            return err_set(e, HP_ENOMEM, "out of memory for a request");
+    }
+    return 0;
+}
+
 static int read_fields(struct openai_body *b, const char **param, struct err *e)
 {
     int rc;
     if (!json_is_object(b->root))
         return err_set(e, HP_EINVAL, "the body is not a JSON object");
+    if ((rc = read_aliases(b->root, e)) < 0)
+        return rc;
     const char *model = json_string_value(json_object_get(b->root, "model"));
     if (!model)
         return body_field_refuse(param, "model", e, "is missing or not a text");

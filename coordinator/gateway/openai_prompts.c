@@ -1,5 +1,6 @@
 #include "coordinator/gateway/openai_prompts.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,6 +12,18 @@
 enum { MAX_MESSAGES = 4096 };
 
 /* ---- messages ---- */
+
+static int refuse_part(const char *type, const char **param, struct err *e)
+{
+    char why[160];
+    snprintf(why, sizeof why,
+             "a content part is of type \"%.40s\"; this server reads text alone, which is of type "
+             "\"text\"",
+             type ? type : "");
+    return body_field_refuse(
+        param, "messages", e,
+        type && strcmp(type, "text") != 0 ? why : "a content part has no \"type\", or no \"text\"");
+}
 
 /* A list of text parts becomes one text. */
 static int flatten_content(json_t *message, const char **param, struct err *e)
@@ -37,9 +50,7 @@ static int flatten_content(json_t *message, const char **param, struct err *e)
         const char *type = json_string_value(json_object_get(part, "type"));
         const char *text = json_string_value(json_object_get(part, "text"));
         if (!type || strcmp(type, "text") != 0 || !text) {
-            rc = body_field_refuse(
-                param, "messages", e,
-                "a content part is not of type \"text\"; images and sound are not supported");
+            rc = refuse_part(type, param, e);
             break;
         }
         buffer_append(&all, text, strlen(text));

@@ -9,7 +9,8 @@
 
 enum { GRAMMARS_BYTES = 16 << 20 }; /* of the answers to one prompt together */
 
-/* OpenAI's own sentence: frameworks look for it, to shorten the conversation. */
+/* OpenAI's own sentence, and Anthropic's few words: frameworks look for one or the other, to
+ * shorten the conversation. */
 static int refuse_length(struct prompt *p, const struct openai_body *b, uint64_t context, size_t n,
                          const char *unit)
 {
@@ -18,7 +19,7 @@ static int refuse_length(struct prompt *p, const struct openai_body *b, uint64_t
     return err_set(p->failure, HP_EINVAL,
                    "This model's maximum context length is %llu tokens, of which at least one is "
                    "for the answer. However, your "
-                   "%s resulted in %zu %s. "
+                   "%s resulted in %zu %s: the prompt is too long. "
                    "Please reduce the length of the %s.",
                    (unsigned long long)context, p->param, n, unit, p->param);
 }

@@ -92,6 +92,15 @@ int responses_body_check(const json_t *root, const char **param, struct err *e)
     if (*truncation && strcmp(truncation, "disabled") != 0)
         return body_field_refuse(param, "truncation", e,
                                  "nothing is left out of an input: only \"disabled\" is there");
+    const json_t *more;
+    size_t k;
+    json_array_foreach(json_object_get(root, "include"), k, more)
+    {
+        if (json_is_string(more) &&
+            strcmp(json_string_value(more), "message.output_text.logprobs") == 0)
+            return body_field_refuse(param, "include", e,
+                                     "ask /v1/chat/completions for log-probabilities");
+    }
     int rc = tools_check(root, param, e);
     return rc < 0 ? rc : input_check(json_object_get(root, "input"), param, e);
 }

@@ -335,7 +335,7 @@ def large_prompts_and_bodies_hold_nobody_up():
             beside_a_stream(c, name, body)
         status, _, answer = exchange(c.port, post(bodies["a prompt of 7 MB"]))
         error = json.loads(answer)["error"]
-        assert error["code"] == "context_length_exceeded" and "maximum context length is" in error["message"], error
+        assert error["code"] == "context_length_exceeded" and "maximum context length is" in error["message"] and "prompt is too long" in error["message"], error
         assert c.hpctl("describe", "demo")["state"] == "serving"
         # The same where the owner lets bodies be large.
         with Restarted(c, "--http-max-body", str(64 * MIB)) as process:

@@ -55,9 +55,12 @@ def structured(c):
 
 
 def bodies_that_others_accept_are_accepted(c):
-    for fields in ({"stop": ""}, {"stop": [""]}, {"max_tokens": -1}, {"max_completion_tokens": -1}, {"top_p": 0, "temperature": 2}):
+    for fields in ({"stop": ""}, {"stop": [""]}, {"max_tokens": -1}, {"max_completion_tokens": -1}, {"top_p": 0, "temperature": 2},
+                   {"mirostat": 0, "typical_p": 1.0, "use_beam_search": False, "bad_words": [], "skip_special_tokens": True, "truncate_prompt_tokens": None, "n_predict": -1, "repeat_penalty": 1}):
         status, body = c.chat("demo", "What is the capital of Cuba?", **fields)
         assert status == 200 and ("top_p" in fields or body["choices"][0]["finish_reason"] == "stop"), (fields, body)
+    assert c.chat("demo", QUESTION, n_predict=3)[1]["usage"]["completion_tokens"] == 3 and c.chat("demo", QUESTION, n_predict=3, max_tokens=2)[1]["usage"]["completion_tokens"] == 2
+    assert c.chat("demo", QUESTION, temperature=0, repeat_penalty=1.9)[1]["choices"] == c.chat("demo", QUESTION, temperature=0, repetition_penalty=1.9)[1]["choices"] != c.chat("demo", QUESTION, temperature=0)[1]["choices"]
     assert c.chat("demo", QUESTION, top_p=0, temperature=2, max_tokens=8)[1]["choices"][0]["message"] == c.chat("demo", QUESTION, temperature=0, max_tokens=8)[1]["choices"][0]["message"]
 
 
@@ -72,6 +75,15 @@ def refusals_name_the_field_that_was_sent(c):
         error = answer["error"] if isinstance(answer["error"], dict) else {"message": answer["error"]}
         assert status == 400 and error["message"].startswith(named + ": "), (path, answer)
         assert error.get("param", named) in (named, named.replace(".schema", "")), answer
+    for name, value in (("mirostat", 2), ("typical_p", 0.5), ("use_beam_search", True), ("bad_words", ["x"]), ("skip_special_tokens", False), ("documents", [{}]), ("web_search_options", {}), ("n_probs", 3)):
+        status, answer = c.request("POST", "/v1/chat/completions", {**said, name: value})
+        assert status == 400 and answer["error"]["param"] == name and answer["error"]["message"].startswith(name + ": "), answer
+    for path, fields, named in (("/api/chat", {"options": {"mirostat": 1}}, "options.mirostat: "), ("/v1/messages", {"max_tokens": 4, "mcp_servers": [{"type": "url"}]}, "mcp_servers: "),
+                                ("/v1/messages", {"max_tokens": 4, "messages": [{"role": "user", "content": [{"type": "document"}]}]}, "messages: a content part is of type \"document\""),
+                                ("/v1/responses", {"input": "x", "include": ["message.output_text.logprobs"]}, "include: ")):
+        status, answer = c.request("POST", path, {**said, "stream": False, **fields})
+        error = answer["error"] if isinstance(answer["error"], str) else answer["error"]["message"]
+        assert status == 400 and error.startswith(named), (path, answer)
     for path, fields, named, says in (("/v1/chat/completions", {"functions": [{"name": "f"}]}, "functions", "\"tools\""), ("/v1/chat/completions", {"function_call": {"name": "f"}}, "function_call", "\"tool_choice\""),
                                       ("/v1/chat/completions", {"chat_template": "{{ 1 }}"}, "chat_template", "chat_template_kwargs"), ("/apply-template", {"chat_template": "{{ 1 }}"}, "chat_template", "chat_template_kwargs"),
                                       ("/tokenize", {"chat_template": "{{ 1 }}"}, "chat_template", "chat_template_kwargs")):

@@ -80,11 +80,13 @@ def with_instructor():
 
 
 def with_langchain_openai():
+    import langchain_core.exceptions
     from langchain_openai import ChatOpenAI
     chat = ChatOpenAI(model="demo", base_url=BASE + "/v1", api_key="none", max_retries=0, temperature=0, max_tokens=200)
     holds(chat.with_structured_output(Person).invoke("Tell me of a person."))
     holds(chat.with_structured_output(Person, method="json_schema", strict=True).invoke("Tell me of a person."))
     assert len(chat.batch(["Hi", "Ho"])) == 2
+    refused(langchain_core.exceptions.ContextOverflowError, lambda: chat.invoke("word " * 4000))
 
 
 def with_litellm():
@@ -119,7 +121,7 @@ def with_anthropic():
     assert c.messages.count_tokens(model="demo", messages=ASKED["messages"]).input_tokens > 0
     cuba = {"model": "demo", "max_tokens": 40, "extra_body": {"temperature": 0}, "messages": [{"role": "user", "content": "What is the capital of Cuba?"}]}
     whole = c.messages.create(**cuba)
-    assert "Havana" in whole.content[0].text and whole.stop_reason == "end_turn" and whole.usage.output_tokens > 0, whole
+    assert "Havana" in whole.content[0].text and whole.stop_reason == "end_turn" and whole.usage.output_tokens > 0 and whole._request_id, whole
     with c.messages.stream(**cuba) as stream:
         assert "".join(stream.text_stream) == whole.content[0].text == stream.get_final_text()
     refused(anthropic.NotFoundError, lambda: c.messages.create(**{**cuba, "model": "none"}), status_code=404)
