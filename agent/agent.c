@@ -139,12 +139,12 @@ static void parts_stop(struct agent *a)
     if (a->control)
         control_close(&a->control);
     spill_store_stop(a->spills);
+    shell_shares_close(a);
     shell_devices_close(a);
     spill_store_close(&a->spills);
     shell_kv_links_close(a);
     while (a->n_stages)
         shell_stage_drop(a, a->stages[0].slot);
-    shell_shares_close(a);
     delay_line_destroy(&a->line);
     if (a->core)
         agent_core_destroy(&a->core, release_buffer, a);

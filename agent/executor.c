@@ -346,6 +346,11 @@ json_t *executor_choices(const struct executor *x)
     return device_choices_json(x->device);
 }
 
+struct device *executor_device(const struct executor *x)
+{
+    return x->device;
+}
+
 static void load_refuse(struct executor *x, const struct executor_load *l)
 {
     struct err e = {0};

@@ -87,6 +87,8 @@ const char *executor_describe(const struct executor *x);
 /* What computes what and why (agent/backend/choices.h); the caller's. */
 json_t *executor_choices(const struct executor *x);
 uint64_t executor_memory_free(const struct executor *x);
+/* For what others may do on it beside its owner (agent/backend/arrays.h): until it is destroyed. */
+struct device *executor_device(const struct executor *x);
 
 struct executor_load {
     uint64_t slot, ticket;

@@ -47,10 +47,14 @@ struct share_measurement {
 /* ---- cores ---- */
 
 /* As shares of a plan are dealt the cores of a device (shell_shares.c): the calling thread keeps to
- * them, and gets others that help it there. */
-static int cores_take(const struct share_measure_config *c, int part, int parts,
-                      struct threads **out, struct err *e)
+ * them, and gets others that help it there; or a part of a device that computes by itself. */
+static int part_take(const struct share_measure_config *c, int part, int parts,
+                     struct network_profile_ask *ask, struct err *e)
 {
+    ask->threads = NULL;
+    ask->device = NULL;
+    if (c->device)
+        return network_device_open(c->device, part, parts, &ask->device, e);
     cpu_set_t set;
     int first = c->n_cores * part / parts, end = c->n_cores * (part + 1) / parts;
     int n = end > first ? end - first : first < c->n_cores;
@@ -60,7 +64,13 @@ static int cores_take(const struct share_measure_config *c, int part, int parts,
     if (n > 0)
         pthread_setaffinity_np(pthread_self(), sizeof set, &set); /* else it may run anywhere */
     return threads_create(share_part_threads(c->n_threads, part, parts),
-                          n > 0 ? c->cores + first : NULL, n, out, e);
+                          n > 0 ? c->cores + first : NULL, n, &ask->threads, e);
+}
+
+static void part_give(struct network_profile_ask *ask)
+{
+    network_device_close(&ask->device);
+    threads_destroy(&ask->threads);
 }
 
 /* ---- neighbours ---- */
@@ -79,11 +89,10 @@ static void *neighbour_thread(void *ctx)
     struct measure_neighbour *n = ctx;
     struct share_measurement *m = n->m;
     struct network_profile_ask ask = m->ask;
-    ask.threads = NULL;
-    n->rc = cores_take(m->config, n->part, m->parts[m->n_made], &ask.threads, &n->error);
+    n->rc = part_take(m->config, n->part, m->parts[m->n_made], &ask, &n->error);
     if (n->rc == 0)
         n->rc = network_profile_press(n->network, &ask, n->batch, neighbour_warm, n, &n->error);
-    threads_destroy(&ask.threads);
+    part_give(&ask);
     pthread_mutex_lock(&m->lock);
     m->n_ended++;
     pthread_cond_signal(&m->changed);
@@ -189,11 +198,11 @@ static void goes_on(void *ctx, int64_t batch, const struct network_profile_runs 
 static int share_run(struct share_measurement *m, struct err *e)
 {
     int parts = m->parts[m->n_made];
-    int rc = cores_take(m->config, 0, parts, &m->ask.threads, e);
+    int rc = part_take(m->config, 0, parts, &m->ask, e);
     rc = rc < 0 ? rc : neighbours_open(m, parts - 1, m->config->memory_bytes / (uint64_t)parts, e);
     rc = rc < 0 ? rc : network_profile_measure(m->network, &m->ask, &m->made[m->n_made], e);
     neighbours_close(m, parts - 1);
-    threads_destroy(&m->ask.threads);
+    part_give(&m->ask);
     return rc;
 }
 
@@ -218,7 +227,8 @@ static int batches_take(struct share_measurement *m, const struct pack_u32s *bat
 
 static int shares_take(struct share_measurement *m, const struct pack_u32s *shares, struct err *e)
 {
-    int most = m->config->n_cores > 1 ? m->config->n_cores : 1;
+    int cores = m->config->n_cores > 1 ? m->config->n_cores : 1,
+        most = m->config->device ? MEASURE_SHARES_USUAL : cores;
     if (shares->count > MEASURE_SHARES)
         return err_set(e, HP_EINVAL, "%zu shares; at most %d are measured", shares->count,
                        MEASURE_SHARES);
@@ -285,8 +295,8 @@ static int measure_all(struct share_measurement *m, struct err *e)
     for (; rc == 0 && m->n_made < m->n_shares; m->n_made++)
         if ((rc = share_run(m, e)) < 0)
             break;
-    bool room = rc != HP_ENOMEM && rc != HP_ELIMIT;
-    return m->n_made > 0 && !room ? 0 : rc;
+    bool left_out = rc == HP_ENOMEM || rc == HP_ELIMIT || rc == HP_EUNSUPPORTED;
+    return m->n_made > 0 && left_out ? 0 : rc;
 }
 
 static int pace_answer(const struct share_measure_config *c, struct buffer *json, struct err *e)

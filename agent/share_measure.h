@@ -23,6 +23,7 @@ struct share_measure_config {
     const char *path, *model, *kind;
     const int *cores;       /* of the device, [n_cores]; 0: any */
     int n_cores, n_threads; /* of the whole device */
+    struct device *device;  /* that computes, and outlives it; NULL: threads on these cores */
     uint64_t memory_bytes;
     const struct paced *paced; /* the device that this agent stands for: its profile is the answer;
                                   NULL: itself */
@@ -34,8 +35,8 @@ struct share_measure_config {
 
 /* Appends hp-profile/1 of the network's layers with this kind alone. On the caller's thread, which
  * ends up on the cores of the last part, and threads of its own. Shares for which there is not
- * the memory are left out, but for the whole device. HP_EINVAL (batches, shares), HP_ECANCELED, as
- * network_open and network_profile_measure fail. */
+ * the memory, or parts of the device, are left out, but for the whole device. HP_EINVAL (batches,
+ * shares), HP_ECANCELED, as network_open and network_profile_measure fail. */
 int share_measure(const struct share_measure_config *c, struct buffer *json, struct err *e);
 
 #endif

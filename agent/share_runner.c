@@ -36,7 +36,8 @@ struct share_runner {
     struct err load_error;       /* code 0: it is loaded, or being loaded */
     struct share_step *arriving; /* to read what comes in */
     /* the thread's own */
-    struct threads *threads; /* itself, and those that help */
+    struct threads *threads;    /* itself, and those that help */
+    struct network_device *gpu; /* NULL: these threads compute */
     struct network_part *part;
     struct share_step *running;
     struct paced_queue device; /* a paced one's time */
@@ -166,9 +167,12 @@ static int part_load(struct share_runner *r, struct err *e)
 {
     int n = r->config.n_threads > 1 ? r->config.n_threads : 1;
     int rc = threads_create(n, r->cores, r->config.n_cores, &r->threads, e);
+    if (rc == 0 && r->config.device)
+        rc = network_device_open(r->config.device, (int)r->share.part, (int)r->share.parts, &r->gpu,
+                                 e);
     rc = rc < 0 ? rc
                 : share_part_open(&r->prepare, &r->share, r->path, r->config.memory_bytes, &r->stop,
-                                  r->threads, &r->part, e);
+                                  r->threads, r->gpu, &r->part, e);
     if (rc < 0)
         return rc;
     load_tell(r, HP_PENDING, NULL);
@@ -255,6 +259,7 @@ static void network_measure(struct share_runner *r)
                                      .cores = r->cores,
                                      .n_cores = r->config.n_cores,
                                      .n_threads = r->config.n_threads,
+                                     .device = r->config.device,
                                      .paced = r->config.paced,
                                      .memory_bytes = r->config.memory_bytes,
                                      .stop = &r->stop,
@@ -300,6 +305,7 @@ static void runner_free(struct share_runner *r)
     for (size_t i = 0; i < r->queue.n; i++)
         data_buffer_release(r->config.data, r->queue.batches[i].payload);
     network_part_close(&r->part);
+    network_device_close(&r->gpu);
     threads_destroy(&r->threads);
     share_peers_release(r->peers);
     message_ref_release(r->config.prepare);

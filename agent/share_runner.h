@@ -28,6 +28,7 @@ struct share_runner_config {
                                     measured */
     int n_cores;
     int n_threads;              /* that compute; of the whole device where it is measured */
+    struct device *device;      /* that computes, and outlives it; NULL: these threads */
     uint64_t memory_bytes;      /* that its network and values may take */
     uint64_t queue_bytes;       /* of batches that wait */
     struct data_endpoint *data; /* outlives it */

@@ -169,11 +169,9 @@ void shell_share_load(struct agent *a, struct shell_stage *s, const struct agent
                                     .kind = a->kinds[p->device],
                                     .ctx = a};
     struct err e = {0};
-    int rc = own.backend && strcmp(own.backend->name, "cpu") != 0
-                 ? err_set(&e, HP_EUNSUPPORTED,
-                           "device %s: networks run on CPUs alone, and this is of %s", own.name,
-                           own.backend->name)
-                 : 0;
+    int rc = 0;
+    if (own.backend && strcmp(own.backend->name, "cpu") != 0)
+        c.device = executor_device(a->executors[p->device]);
     const struct message_share *share = p->share.items;
     c.cores = part_cores(a, &own, share, &c.n_cores); /* of one part: all of them */
     c.n_threads = share_part_threads(own.n_threads, (int)share->part, (int)share->parts);
@@ -215,6 +213,8 @@ void shell_shares_reap(struct agent *a)
 
 void shell_shares_close(struct agent *a)
 {
+    for (size_t i = 0; i < a->n_stages; i++)
+        share_runner_destroy(&a->stages[i].runner);
     while (a->n_ending)
         share_runner_destroy(&a->ending[--a->n_ending]);
     while (a->n_plans)

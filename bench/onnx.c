@@ -43,7 +43,7 @@ static int model_prepare(struct bench_model *m, char **argv, struct err *e)
         network_close(&n);
         return err_set(e, HP_ELIMIT, "more than 16 inputs or outputs");
     }
-    rc = network_engine_open(&n, NULL, &m->engine, e);
+    rc = network_engine_open(&n, NULL, NULL, &m->engine, e);
     rc = rc < 0 ? rc : npz_read(argv[2], &m->given, e);
     for (int i = 0; rc == 0 && i < m->o->n_inputs; i++) {
         snprintf(name, sizeof name, "%s%s", argv[3], m->o->values[m->o->inputs[i]].name);

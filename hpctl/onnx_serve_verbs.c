@@ -186,7 +186,7 @@ static int serve_open(const struct invocation *in, struct onnx_serve *s, struct 
     if (rc == 0)
         network_stop_on(s->network, &s->jobs.gives_up);
     rc = rc < 0 ? rc : threads_create((int)threads, NULL, 0, &s->threads, e);
-    return rc < 0 ? rc : network_engine_open(&s->network, s->threads, &s->jobs.engine, e);
+    return rc < 0 ? rc : network_engine_open(&s->network, s->threads, NULL, &s->jobs.engine, e);
 }
 
 static void serve_close(struct onnx_serve *s)

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "agent/backend/cpu/threads.h"
+#include "agent/discover_devices.h"
 #include "agent/engine/network/network_engine.h"
 #include "common/host_limits.h"
 #include "hpctl/shown.h"
@@ -13,6 +14,8 @@
 
 struct onnx_run {
     struct threads *threads;
+    struct device *gpu; /* NULL: the CPU */
+    struct network_device *device;
     struct onnx_network *network;  /* NULL once the engine has it */
     struct network_engine *engine; /* NULL: the reference runs it */
     const struct onnx *o;
@@ -33,6 +36,8 @@ static void onnx_run_close(struct onnx_run *r)
     npz_free(&r->made);
     network_engine_close(&r->engine);
     network_close(&r->network);
+    network_device_close(&r->device);
+    device_close(&r->gpu);
     threads_destroy(&r->threads);
 }
 
@@ -164,6 +169,35 @@ static int onnx_run_open(const struct invocation *in, struct onnx_run *r, struct
     return rc < 0 ? rc : inputs_find(r, path, e);
 }
 
+/* A GPU, or a part of one, as hp-agent has it. */
+static int gpu_open(const char *text, struct onnx_run *r, struct err *e)
+{
+    struct discover_share share;
+    int rc = discover_share(NULL, 0, 0, &share, e);
+    rc = rc < 0 ? rc : discover_devices(&text, 1, &share, e);
+    if (rc < 0)
+        return rc;
+    const struct discover_device own = discover_device_at(&share, 0);
+    if (!own.backend)
+        return err_set(e, HP_EUSAGE, "--device %s is no GPU: without it the CPU computes", text);
+    const struct device_config c = {.backend = own.backend->name,
+                                    .of = own.backend,
+                                    .ordinal = own.ordinal,
+                                    .part = own.part,
+                                    .memory_bytes = own.memory_bytes};
+    rc = device_open(&c, &r->gpu, e);
+    return rc < 0 ? rc : network_device_open(r->gpu, 0, 1, &r->device, e);
+}
+
+static int engine_open(const struct invocation *in, int threads, struct onnx_run *r, struct err *e)
+{
+    const char *device = invocation_option(in, "device");
+    int rc = threads_create(threads, NULL, 0, &r->threads, e);
+    if (rc == 0 && device)
+        rc = gpu_open(device, r, e);
+    return rc < 0 ? rc : network_engine_open(&r->network, r->threads, r->device, &r->engine, e);
+}
+
 static int run_verb(struct invocation *in, struct err *e)
 {
     enum { COMPUTE_REFERENCE = 2 };
@@ -181,9 +215,10 @@ static int run_verb(struct invocation *in, struct err *e)
     if (rc == 0 && !in->output && !in->json)
         rc = err_set(e, HP_EUSAGE, "hpctl model run needs -o OUT.npz (or -o json)");
     rc = rc < 0 ? rc : onnx_run_open(in, &r, e);
+    if (rc == 0 && compute == COMPUTE_REFERENCE && invocation_option(in, "device"))
+        rc = err_set(e, HP_EUSAGE, "--compute f32-reference is the CPU's: leave --device out");
     if (rc == 0 && compute != COMPUTE_REFERENCE) {
-        rc = threads_create((int)threads, NULL, 0, &r.threads, e);
-        rc = rc < 0 ? rc : network_engine_open(&r.network, r.threads, &r.engine, e);
+        rc = engine_open(in, (int)threads, &r, e);
     }
     if (rc == 0) {
         rc = r.engine ? network_engine_run(r.engine, (int)stages, r.inputs, r.outputs, e)
@@ -209,6 +244,8 @@ static const struct command_option run_options[] = {
     {"stages", "N", "cut the graph into N stages, joined as agents would be (1)", 0},
     {"compute", "auto|f32|f32-reference", "float32 each way; the reference runs plain loops", 0},
     {"threads", "N", "threads to compute with (as many as cores); the bits are the same", 0},
+    {"device", "cuda:N[/share=1/V][,mem=BYTES]", "on a GPU instead, as hp-agent --device has it",
+     0},
     {0},
 };
 
@@ -222,7 +259,8 @@ const struct command onnx_verbs[] = {
          "Reads arrays from an uncompressed .npz, runs the graph on this machine's CPU, "
          "fused and planned for the arrays' sizes, and writes the outputs to another "
          "(-o OUT.npz), named by tensor. --compute f32-reference runs the plain loops that "
-         "say what operators mean.\n"
+         "say what operators mean. With --device a GPU computes, and the host what only "
+         "the reference has.\n"
          "Opsets 7 to 23, 122 operators, weights in the file or beside it. Models with "
          "dynamic sizes take whatever arrays fit. A language model (GGUF file or Hugging Face "
          "folder) is run as the network that pools serve: input_ids and attention_mask to "

@@ -10,9 +10,10 @@
  * work is done, and report failure when the stream is waited for; what they point to in host memory
  * stays as it is until an event recorded after them is over, but for runs and pages of a batch,
  * which are read before the function returns. A device and what belongs to it is used by one thread
- * at a time, but for what a loader may do (loader_enter). Two batches of a stage are under way at
- * once where the device's streams have a thread of their own (event_pending says so): while one
- * computes, the host makes use of the one before, host_spread included. */
+ * at a time, but for what a loader may do (loader_enter) and whoever computes networks (arrays.h).
+ * Two batches of a stage are under way at once where the device's streams have a thread of their
+ * own (event_pending says so): while one computes, the host makes use of the one before,
+ * host_spread included. */
 #ifndef HP_AGENT_BACKEND_BACKEND_H
 #define HP_AGENT_BACKEND_BACKEND_H
 
@@ -108,6 +109,7 @@ struct kv_part {
 };
 
 struct backend;
+struct backend_arrays;
 struct numa_box;
 
 /* Some of a GPU's multiprocessors: `count` of `cut` equal parts, from part `first` on. */
@@ -278,6 +280,9 @@ struct backend {
                       const struct kv_part *part, void *out);
     void (*kv_import)(struct stream *s, const struct kv_group *g, const uint32_t *pages,
                       const struct kv_part *part, const void *data);
+
+    /* Operators of networks (arrays.h); NULL: none. */
+    const struct backend_arrays *arrays;
 };
 
 /* ---- tensors ---- */

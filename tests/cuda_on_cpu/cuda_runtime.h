@@ -317,6 +317,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t v);
 cudaError_t cudaEventRecord(cudaEvent_t v, cudaStream_t s);
 cudaError_t cudaEventSynchronize(cudaEvent_t v);
 cudaError_t cudaEventQuery(cudaEvent_t v);
+cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to);
 cudaError_t cudaStreamBeginCapture(cudaStream_t s, cudaStreamCaptureMode mode);
 cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t *out);
 cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t *out, cudaGraph_t g,

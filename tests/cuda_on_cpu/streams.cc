@@ -1,5 +1,6 @@
 /* The runtime's calls: streams that run late and in seeded turns, events, copies, faults at will.
  */
+#include <chrono>
 #include <cstdio>
 #include <map>
 #include <memory>
@@ -14,6 +15,7 @@ using namespace cuda_on_cpu;
 
 struct CUevent_st {
     uint64_t recorded, reached; /* times */
+    std::chrono::steady_clock::time_point when; /* reached last */
 };
 
 enum { RUNTIME_VERSION = 13000 };
@@ -455,7 +457,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t v, unsigned)
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned)
 {
     CALL;
-    *out = new CUevent_st{0, 0};
+    *out = new CUevent_st{};
     return cudaSuccess;
 }
 
@@ -472,7 +474,10 @@ cudaError_t cudaEventRecord(cudaEvent_t v, cudaStream_t s)
 {
     CALL_NOT_KEPT(s);
     uint64_t turn = ++v->recorded;
-    work_add(s, [=] { v->reached = turn; });
+    work_add(s, [=] {
+        v->reached = turn;
+        v->when = std::chrono::steady_clock::now();
+    });
     return cudaSuccess;
 }
 
@@ -488,4 +493,14 @@ cudaError_t cudaEventQuery(cudaEvent_t v)
 {
     CALL;
     return v->reached >= v->recorded ? cudaSuccess : cudaErrorNotReady;
+}
+
+cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to)
+{
+    CALL;
+    if (!from->reached || !to->reached || from->reached < from->recorded ||
+        to->reached < to->recorded)
+        return cudaErrorNotReady;
+    *ms = std::chrono::duration<float, std::milli>(to->when - from->when).count();
+    return cudaSuccess;
 }

@@ -21,6 +21,8 @@ GOLDEN = os.environ.get("HP_GOLDEN_ONNX", os.path.join(os.environ.get("HP_SHARED
 CLOSE = 1e-4  # of the largest value of an output
 MEMORY = 2 << 30
 REFERENCE = ["--compute", "f32-reference"]
+ALL = "HP_ALL_CASES" in os.environ
+GPU_MODELS = ("bert-ts17", "convnext-ts13", "mobilenet_v3-ts17", "shufflenet-ts11", "swin-ts17", "unet-dy18", "vit-dy18", "yolo-ts17", "attentive-ts13", "fpn-ts13")  # of all with HP_ALL_CASES
 
 
 def golden(*names):
@@ -29,14 +31,14 @@ def golden(*names):
     return os.path.join(GOLDEN, *names)
 
 
-def model_run(model, given, out, *options):
+def model_run(model, given, out, *options, **variables):
     return subprocess.run([HPCTL, "model", "run", model, "--input", given, "-o", out, *options], capture_output=True, text=True, timeout=60,
-                          env={**os.environ, "HP_TEST_LEAST_WORK": "1"},  # small models are cut for threads as large ones are
-                          preexec_fn=None if "ASAN_OPTIONS" in os.environ else lambda: resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY)))
+                          env={**os.environ, "HP_TEST_LEAST_WORK": "1", **variables},  # small models are cut for threads as large ones are
+                          preexec_fn=None if variables or "ASAN_OPTIONS" in os.environ else lambda: resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY)))
 
 
-def outputs_of(model, given, out, *options):
-    run = model_run(model, given, out, *options)
+def outputs_of(model, given, out, *options, **variables):
+    run = model_run(model, given, out, *options, **variables)
     assert run.returncode == 0, f"{model} {options}: {run.stderr}"
     return np.load(out)
 
@@ -83,6 +85,26 @@ def models_exported_by_torchscript_are_right_whole_and_cut():
 @test
 def models_exported_by_torch_export_are_right_whole_and_cut():
     models_check("-dy")
+
+
+GPU = {"HP_CUDA_PLUGIN": os.path.join(os.path.dirname(HPCTL), "tests", "cuda_on_cpu", "libhp-cuda.so")}  # the stand-in
+
+
+def gpu_check(name):
+    at = golden("models", name)
+    expected, device = np.load(os.path.join(at, "expected.npz")), ["--case", "b1", "--device", "cuda:0,mem=64MiB"]
+    with tempfile.TemporaryDirectory() as folder:
+        out = os.path.join(folder, "out.npz")
+        made = [outputs_of(os.path.join(at, "model.onnx"), os.path.join(at, "inputs.npz"), out, *device, *options, **GPU) for options in ([], ["--stages", "3"])]
+        for k in made[0]:
+            off = np.abs(made[0][k] - expected[k]).max() / np.abs(expected[k]).max()
+            assert made[0][k].dtype == expected[k].dtype and off <= CLOSE, f"{name} {k}: {off} of the largest"
+            assert np.array_equal(made[0][k], made[1][k]), f"{name} {k}: cut it makes other numbers"
+
+
+@test
+def a_gpu_gives_what_the_models_are_known_to_give_whole_and_cut():
+    side_by_side(gpu_check, [n for n in sorted(os.listdir(golden("models"))) if os.path.isdir(golden("models", n)) and (ALL or n in GPU_MODELS)])
 
 
 def fields(data):

@@ -35,14 +35,17 @@ def path_of(root, name):
     return gguf if os.path.exists(gguf) else os.path.join(root, name, "hf")
 
 
-def run(model, texts, *options):
+GPU = {"HP_CUDA_PLUGIN": os.path.join(os.path.dirname(HPCTL), "tests", "cuda_on_cpu", "libhp-cuda.so")}  # the stand-in
+
+
+def run(model, texts, *options, **variables):
     """Texts of ids in one batch, each padded to the longest."""
     longest = max(map(len, texts))
     ids, mask = (np.array([row(t) + [0] * (longest - len(t)) for t in texts], np.int64) for row in (list, lambda t: [1] * len(t)))
     with tempfile.TemporaryDirectory() as folder:
         given, out = (os.path.join(folder, name) for name in ("in.npz", "out.npz"))
         np.savez(given, input_ids=ids, attention_mask=mask)
-        done = subprocess.run([HPCTL, "model", "run", model, "--input", given, "-o", out, *options], capture_output=True, text=True, timeout=60)
+        done = subprocess.run([HPCTL, "model", "run", model, "--input", given, "-o", out, *options], capture_output=True, text=True, timeout=60, env={**os.environ, **variables})
         if done.returncode:
             return done.stderr
         made = np.load(out)
@@ -78,6 +81,24 @@ def decoders_say_how_likely_each_token_is_as_their_known_logits_do():
             wanted = scores_of(np.load(os.path.join(root, name, p["logits"])), p["ids"])
             off = abs(scores[:len(wanted)] - wanted).max()
             assert off <= SCORE, (name, len(p["ids"]), off)
+
+
+@test
+def a_gpu_gives_the_known_rows_and_probabilities():
+    def shortest(root, name):
+        return min(prompts_of(root, name), key=lambda p: len(p["ids"]))
+
+    device = ("--device", "cuda:0,mem=64MiB")
+    p = shortest(FAMILIES, "bert")
+    row, wanted = run(path_of(FAMILIES, "bert"), [p["ids"]], *device, **GPU)["embedding"][0], np.load(os.path.join(FAMILIES, "bert", p["embedding"]))
+    assert abs(row / np.linalg.norm(row) - wanted).max() <= ROW * abs(wanted).max()
+    for root, name in DECODERS if "HP_ALL_CASES" in os.environ else ((GOLDEN, "llama2"), (FAMILIES, "gemma2"), (FAMILIES, "mixtral"), (FAMILIES, "deepseek2"), (FAMILIES, "gpt_oss-mxfp4")):
+        p = shortest(root, name)
+        made = run(path_of(root, name), [p["ids"]], *device, **GPU)
+        assert isinstance(made, dict), (name, made)
+        wanted = scores_of(np.load(os.path.join(root, name, p["logits"])), p["ids"])
+        off = abs(made["logprobs"][0][:len(wanted)] - wanted).max()
+        assert off <= SCORE, (name, off)
 
 
 @test

@@ -11,7 +11,7 @@ import sys
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import faults
 
-TESTS = [f"build/tests/unit/agent/backend/cuda_{name}test" for name in ("products_", "attention_", "tiles_", "fused_", "experts_", "groups_", "operators_", "steps_", "streams_", "sampling_", "models_", "parts_", "")]
+TESTS = [f"build/tests/unit/agent/backend/cuda_{name}test" for name in ("products_", "attention_", "tiles_", "fused_", "experts_", "groups_", "operators_", "steps_", "streams_", "sampling_", "models_", "parts_", "networks_", "")]
 ROOM = "agent/backend/cuda/"
 
 # What it is, file, what stands there, what takes its place (once).
@@ -221,14 +221,14 @@ FAULTS = [
     ("memory: a gap that is too small", ROOM + "arena.c", "        if (room < whole)\n            continue;\n", "        if (room + CUDA_STEP < whole)\n            continue;\n"),
     ("memory: the rest of a step is not counted", ROOM + "memory.c", "    uint64_t whole = cuda_steps_bytes(bytes);\n    if (!memory_count", "    uint64_t whole = bytes;\n    if (!memory_count"),
     ("memory: more than a device has", ROOM + "memory.c", "+ bytes <= d->limit_bytes)", "+ bytes <= d->facts.total_bytes)"),
-    ("memory: what a stream reads goes before it", ROOM + "cuda.c", "        gpu_stream_wait(s->stream); /* what it reads and writes goes next */\n", "        (void)s;\n"),
+    ("memory: what a stream reads goes before it", ROOM + "streams.c", "        gpu_stream_wait(s->stream); /* what it reads and writes goes next */\n", "        (void)s;\n"),
     ("host: a table that is too large", ROOM + "weights.c", "bytes <= cuda_host_free(d);", "bytes / 2 <= cuda_host_free(d);"),
     ("host: its rows are left where the file has them", ROOM + "weights.c", "    if (from)\n        memcpy(to, from, bytes);\n", "    if (from)\n        memset(to, 0, bytes);\n"),
     ("host: what is given back stays counted", ROOM + "memory.c", "    gpu_host_free(p);\n    atomic_fetch_sub(&d->host_used_bytes, bytes);\n", "    gpu_host_free(p);\n    atomic_fetch_sub(&d->host_used_bytes, bytes / 2);\n"),
     ("host: a table's end is left out", ROOM + "memory.c", "gpu_host_alloc(out, bytes) == 0", "gpu_host_alloc(out, bytes / 64) == 0"),
     ("host: small weights stay the GPU's", ROOM + "weights.c", "bytes <= d->small_bytes)", "bytes + 1 == 0)"),
     # parts of a GPU
-    ("shares: streams of the whole GPU", ROOM + "cuda.c", "    return d->part ? gpu_part_stream_create(d->part, out) : gpu_stream_create(out);", "    return d->part ? gpu_stream_create(out) : gpu_stream_create(out);"),
+    ("shares: streams of the whole GPU", ROOM + "streams.c", "    return part ? gpu_part_stream_create(part, out) : gpu_stream_create(out);", "    return part ? gpu_stream_create(out) : gpu_stream_create(out);"),
     ("shares: all are the first one", ROOM + "green.cu", "driver.describe(&text, c->parts + first, (unsigned)count)", "driver.describe(&text, c->parts + 0 * first, (unsigned)count)"),
     ("shares: one part, whatever is asked for", ROOM + "green.cu", "driver.describe(&text, c->parts + first, (unsigned)count)", "driver.describe(&text, c->parts + first, count ? 1u : 0u)"),
     ("shares: multiprocessors that no step divides", ROOM + "green.cu", "out->each = out->all / cut / step * step;", "out->each = out->all / cut;"),
@@ -256,17 +256,26 @@ FAULTS = [
     ("upload: pieces are not waited for", ROOM + "upload.c", "    int rc = gpu_stream_wait(d->load_stream), failed", "    int rc = 0, failed"),
     ("upload: a piece is filled while the GPU reads it", ROOM + "upload.c", "p->going ? gpu_event_wait(p->read) : 0", "0"),
     ("upload: the last piece is left out", ROOM + "upload.c", "        if (at >= u->bytes)", "        if (at + PIECE_BYTES > u->bytes)"),
-    ("a stream's end is not waited for", ROOM + "cuda.c", "    rc = rc ? rc : gpu_stream_wait(s->stream);\n    rc = failed", "    rc = failed"),
-    ("an event is not waited for", ROOM + "cuda.c", "    rc = rc ? rc : gpu_event_wait(v->event);\n    rc = v->failed", "    rc = v->failed"),
+    ("a stream's end is not waited for", ROOM + "streams.c", "    rc = rc ? rc : gpu_stream_wait(s->stream);\n    rc = failed", "    rc = failed"),
+    ("an event is not waited for", ROOM + "streams.c", "    rc = rc ? rc : gpu_event_wait(v->event);\n    rc = v->failed", "    rc = v->failed"),
     ("somebody is told before the batch is over", ROOM + "watch.c", "        gpu_event_wait(v->event);\n        event_tell", "        event_tell"),
-    ("what came from the GPU is not brought where it belongs", ROOM + "cuda.c", "        cuda_staged_land(v->stream, v->landings, rc == 0);\n", "        (void)rc;\n"),
+    ("what came from the GPU is not brought where it belongs", ROOM + "streams.c", "        cuda_staged_land(v->stream, v->landings, rc == 0);\n", "        (void)rc;\n"),
     ("what came first is brought last", ROOM + "staging.c", "g->turn < first->turn", "g->turn > first->turn"),
     ("a staged room is filled while the GPU reads it", ROOM + "staging.c", "    if (g->going && gpu_event_done(g->read) != GPU_BUSY)\n        g->going = false;\n", "    g->going = false;\n"),
     ("what has not landed yet is sent", ROOM + "staging.c", "    if (staged_covers(s, from))\n        staged_settle(s);\n", "    (void)staged_covers(s, from);\n"),
     # failures
     ("an old driver is let be", ROOM + "cuda.c", "    if (driver / 1000 < runtime / 1000) {", "    if (driver < 0) {"),
-    ("a stream forgets that it failed", ROOM + "cuda.c", "    rc = failed ? failed : rc;\n    cuda_staged_land(s", "    rc = failed ? 0 : rc;\n    cuda_staged_land(s"),
-    ("an event forgets that the work failed", ROOM + "cuda.c", "    rc = v->failed ? v->failed : rc;\n", "    rc = v->failed ? 0 : rc;\n"),
+    ("a stream forgets that it failed", ROOM + "streams.c", "    rc = failed ? failed : rc;\n    cuda_staged_land(s", "    rc = failed ? 0 : rc;\n    cuda_staged_land(s"),
+    # networks
+    ("arrays: a tile is multiplied before it is there", ROOM + "arrays.cu", "        tile_load(p, t, k0, xs, ws);\n        __syncthreads();", "        tile_load(p, t, k0, xs, ws);"),
+    ("arrays: a row past the last is read", ROOM + "arrays.cu", "bool there = t.row + r < p.rows && k0 + k < p.inner;", "bool there = k0 + k < p.inner;"),
+    ("arrays: a sum's parts are written again while others read", ROOM + "arrays.cu", "all + parts[i];\n    __syncthreads();", "all + parts[i];"),
+    ("arrays: a token sees the next one", ROOM + "arrays.cu", "i < first || i > own ", "i < first || i > own + 1 "),
+    ("arrays: all parts of a GPU are the first", ROOM + "arrays.c", "own->first * parts + part * own->count", "own->first * parts + 0 * part * own->count"),
+    ("windows: a tap beside the picture", ROOM + "windows.cu", "at[d] >= 0 && at[d] < c.in[d];", "at[d] >= 0;"),
+    ("windows: a channel of another group", ROOM + "windows.cu", "tap_read(c, places[j], tap, group * inputs + channel)", "tap_read(c, places[j], tap, channel)"),
+    ("windows: an output past the last", ROOM + "windows.cu", "if (r < rows && o < outputs)", "if (r < rows)"),
+    ("an event forgets that the work failed", ROOM + "streams.c", "    rc = v->failed ? v->failed : rc;\n", "    rc = v->failed ? 0 : rc;\n"),
 ]
 
 

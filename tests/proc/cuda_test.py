@@ -1,40 +1,13 @@
 """The cuda backend through real agents, as the stand-in for CUDA runs it (tests/cuda_on_cpu): alone, beside CPUs, and with what goes wrong."""
-import contextlib
 import json
 import os
-import subprocess
 import tempfile
 
-from cluster import BUILD, Cluster, DEMO, Failed, ROOT
+from cluster import Cluster, DEMO, Failed, ROOT
+from gpu_agents import gpu_beside, said, start_agent
 from tap import main, skip, test
 
 GOLDEN = os.path.join(os.environ.get("HP_GOLDEN", os.path.join(ROOT, "..", "shared", "golden")), "llama2")
-STANDIN = os.path.join(BUILD, "tests", "cuda_on_cpu", "libhp-cuda.so")
-
-
-def start_agent(c, name, *args, **env):
-    folder = os.path.join(c.folder, "extra", name)
-    os.makedirs(folder, exist_ok=True)
-    token, control = c.hpctl("node", "token", "create")["token"], c.hpctl("context", "ls")[0]["control"]
-    return subprocess.Popen([os.path.join(BUILD, "hp-agent"), "--join", control, "--token", token, "--name", name, "--dir", folder, "--network", "lo", "--memory", "1GiB", *args],
-                            env={**os.environ, "HP_CUDA_PLUGIN": STANDIN, **env}, stdout=subprocess.DEVNULL, stderr=open(os.path.join(folder, "log"), "w"))
-
-
-def said(c, name):
-    with open(os.path.join(c.folder, "extra", name, "log")) as f:
-        return f.read()
-
-
-@contextlib.contextmanager
-def gpu_beside(*args, agents=1, **env):
-    with Cluster(agents=agents, cores=1) as c:
-        agent = start_agent(c, "gpu", *args, **env)
-        try:
-            c.wait("the agent with a GPU is ready", lambda: c.member("gpu") == "ready")
-            yield c, agent
-        finally:
-            agent.kill()
-            agent.wait()
 
 
 @test
@@ -103,23 +76,6 @@ def stages_that_serve_while_they_are_loaded_say_the_same_tokens():
             c.run("undeploy", "golden")
             c.wait("the memory is free again", lambda: free_bytes()[0] == before[0])
         assert said(c, "gpu").count("stage_filled") == 4 and "stage_fill_failed" not in said(c, "gpu"), said(c, "gpu")
-
-
-@test
-def pools_leave_a_gpu_out_and_say_why():
-    models = os.path.join(ROOT, "..", "shared", "golden-onnx", "models")
-    if not os.path.isdir(models):
-        skip("no ../shared/golden-onnx")
-    network = os.path.join(models, "vgg-ts11", "model.onnx")
-    with gpu_beside("--device", "cuda:0/share=1/2,mem=64MiB", CUDA_ON_CPU="sms=16") as (c, _), tempfile.TemporaryDirectory() as folder:
-        told = c.hpctl("profile", "model", network, "--batches", "1", "--budget", "0.5")
-        assert [f["kind"] for f in told["failed"]] == ["CUDA-stand-in-1of2"] and "networks run on CPUs alone" in str(told["failed"]), told["failed"]
-        workload = os.path.join(folder, "workload.json")
-        with open(workload, "w") as f:
-            json.dump({"format": "hp-workload/1", "models": [{"name": "net", "model": network, "weight": 1, "slo_s": 2}]}, f)
-        shares = c.hpctl("apply", "-f", workload)["current"]["shares"]
-        assert {s["on"].split("/")[0] for s in shares} == {"a0"}, shares
-        c.hpctl("pools", "rm")
 
 
 @test

@@ -186,6 +186,16 @@ static inline void ow_int(struct onnx_writer *w, const char *name, int64_t v)
     buffer_free(&a);
 }
 
+static inline void ow_string(struct onnx_writer *w, const char *name, const char *v)
+{
+    struct buffer a = {0};
+    ow_text(&a, 1, name);
+    ow_text(&a, 4, v);
+    ow_number(&a, 20, ONNX_STRING);
+    ow_bytes(&w->node, 5, a.data, a.size);
+    buffer_free(&a);
+}
+
 /* Conv with weights of its own (and a bias) over squares. */
 static inline void ow_conv(struct onnx_writer *w, const char *in, const char *out, int64_t from,
                            int64_t to, int64_t kernel, int64_t stride, int64_t groups)

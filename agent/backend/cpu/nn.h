@@ -13,30 +13,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "agent/backend/arrays.h"
 #include "common/status.h"
 
-enum { NN_DIMS = 12, NN_AXES = 3, NN_POSTS = 6 };
-
-/* Elements of float32: element i lies at the sum of i[d] * strides[d]. */
-struct nn_view {
-    int n_dims;
-    int64_t dims[NN_DIMS], strides[NN_DIMS];
-};
-
-/* Functions of one number, with parameters a and b. */
-enum nn_function {
-    NN_RELU, /* x < 0 ? a * x : x */
-    NN_CLIP, /* to [a, b] */
-    NN_SIGMOID,
-    NN_TANH,
-    NN_ELU, /* a */
-    NN_GELU_ERF,
-    NN_GELU_TANH,
-    NN_SWISH, /* x * sigmoid(a * x) */
-    NN_HARD_SWISH,
-    NN_MISH,
-    NN_LINEAR, /* a * x + b */
-};
+enum { NN_POSTS = 6 };
 
 /* What is done to every element of an output before it is written, in order. */
 enum nn_post_kind { NN_POST_FUNCTION, NN_POST_ADD, NN_POST_MUL };

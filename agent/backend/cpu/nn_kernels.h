@@ -8,21 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum nn_unary {
-    NN_ABS,
-    NN_NEG,
-    NN_SQRT,
-    NN_RECIPROCAL,
-    NN_LEAKY,        /* x < 0 ? a * x : x */
-    NN_BOUND,        /* to [a, b] */
-    NN_HARD_SIGMOID, /* a * x + b, to [0, 1] */
-    NN_HARD_SWISHED, /* x * (x / 6 + 1/2, to [0, 1]) */
-    NN_SQUARE,
-    NN_SCALE, /* a * x + b */
-    NN_EXPONENT,
-    NN_SOFTPLUS, /* log(1 + exp(x)), to the last bits where that is small, too */
-};
-enum nn_binary { NN_ADD, NN_SUB, NN_TIMES, NN_DIVIDE, NN_MAX, NN_MIN, NN_PRELU };
+#include "agent/backend/arrays.h"
 
 struct nn_kernels {
     const char *name;

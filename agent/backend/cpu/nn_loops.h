@@ -6,13 +6,6 @@
 #include "agent/backend/cpu/nn.h"
 #include "agent/backend/cpu/nn_kernels.h"
 
-enum { LOOP_VIEWS = 3 };
-/* A walk over axes, the last innermost; strides of the output first. */
-struct nn_loop {
-    int n_dims;
-    int64_t dims[NN_DIMS], strides[LOOP_VIEWS][NN_DIMS];
-};
-
 /* Dense strides of sizes, in row-major order. */
 void nn_view_dense(struct nn_view *v);
 int64_t nn_view_count(const struct nn_view *v);
@@ -35,13 +28,6 @@ void nn_loop_binary(const struct nn_kernels *k, const struct nn_loop *l, enum nn
 /* Elements of 4 bytes, whatever they are; any strides. */
 void nn_loop_copy(const struct nn_kernels *k, const struct nn_loop *l, float *out, const float *x);
 
-/* out = the sum (or the largest) of x along axes that are gone, times `scale`: `stays` walks over
- * the output and x, `gone` over x for each (strides[0] unused). */
-struct nn_reduction {
-    struct nn_loop stays, gone;
-    bool is_max;
-    float scale;
-};
 struct nn_reduction nn_reduction_make(const struct nn_view *x, const struct nn_view *out,
                                       const bool gone[NN_DIMS]);
 void nn_reduce(const struct nn_kernels *k, const struct nn_reduction *r, float *out,
@@ -50,15 +36,6 @@ void nn_reduce(const struct nn_kernels *k, const struct nn_reduction *r, float *
 void nn_reduce_part(const struct nn_kernels *k, const struct nn_reduction *r, int part, int parts,
                     float *out, const float *x);
 
-/* Windows over three axes of x, channels innermost: [batch, axes .., channels] dense both.
- * Poolings, and convolutions of each channel by itself. */
-struct nn_pool {
-    int64_t batch, channels, in[NN_AXES], out[NN_AXES];
-    int64_t kernel[NN_AXES], stride[NN_AXES], dilation[NN_AXES], before[NN_AXES], after[NN_AXES];
-    bool is_max, counts_pads;
-    const float *weights, *bias; /* not NULL: a sum of products, [kernel .., channels], [channels];
-                                    bias may be NULL */
-};
 /* Lines of the output (its innermost axis) of one part of so many. */
 void nn_pool_part(const struct nn_kernels *k, const struct nn_pool *p, int part, int parts,
                   float *out, const float *x);

@@ -1,4 +1,4 @@
-/* Device, streams and events of the cuda backend. */
+/* Devices of the cuda backend, and its table. */
 #include "agent/backend/cuda/cuda.h"
 
 #include <stdio.h>
@@ -85,12 +85,6 @@ static void close_device(struct device **device)
     free(d);
 }
 
-/* The GPU's, or its part's. */
-static int device_stream(const struct cuda_device *d, struct CUstream_st **out)
-{
-    return d->part ? gpu_part_stream_create(d->part, out) : gpu_stream_create(out);
-}
-
 static void device_text_write(struct cuda_device *d, const struct cuda_part_facts *part)
 {
     int n = snprintf(d->text, sizeof d->text, "%s %.100s, compute capability %d.%d, ", d->title,
@@ -109,7 +103,9 @@ static int device_take(struct cuda_device *d, const struct device_config *c,
     int rc = gpu_facts_read(d->ordinal, &d->facts);
     if (!rc && part->all)
         rc = gpu_part_open(d->ordinal, c->part.cut, c->part.first, c->part.count, &d->part);
-    rc = rc ? rc : device_stream(d, &d->load_stream);
+    rc = rc        ? rc
+         : d->part ? gpu_part_stream_create(d->part, &d->load_stream)
+                   : gpu_stream_create(&d->load_stream);
     if (rc)
         return cuda_fail(rc, d, "opening it", e);
     d->limit_bytes = c->memory_bytes ? c->memory_bytes : d->facts.free_bytes / 10 * 9;
@@ -127,6 +123,7 @@ static int open_device(const struct device_config *c, struct device **out, struc
         return rc < 0 ? rc : err_set(e, HP_ENOMEM, "no memory for a device");
     d->base.backend = &cuda_backend;
     d->ordinal = c->ordinal;
+    d->cut = c->part;
     cuda_title_write(c->ordinal, &c->part, d->title);
     pthread_mutex_init(&d->load_lock, NULL);
     cuda_arena_init(&d->arena);
@@ -190,115 +187,6 @@ static void host_spread(struct device *d, uint32_t n, void (*work)(void *ctx, ui
         work(ctx, i);
 }
 
-/* ---- streams ---- */
-
-static void stream_destroy(struct stream **stream)
-{
-    struct cuda_stream *s = (struct cuda_stream *)*stream;
-    *stream = NULL;
-    if (!s)
-        return;
-    gpu_use(s->device->ordinal);
-    if (s->stream)
-        gpu_stream_wait(s->stream); /* what it reads and writes goes next */
-    cuda_steps_forget(s);
-    if (s->stream)
-        gpu_stream_destroy(s->stream);
-    for (int i = 0; i < CUDA_TABLES; i++) {
-        cuda_room_free(&s->tables[i].room);
-        if (s->tables[i].read)
-            gpu_event_destroy(s->tables[i].read);
-    }
-    cuda_room_free(&s->narrow);
-    cuda_room_free(&s->wide);
-    cuda_room_give(s, &s->scratch);
-    cuda_staged_free(s);
-    gpu_blas_close(s->blas);
-    free(s);
-}
-
-static int stream_create(struct device *device, struct stream **out, struct err *e)
-{
-    struct cuda_device *d = (struct cuda_device *)device;
-    struct cuda_stream *s = calloc(1, sizeof *s);
-    if (!s)
-        return err_set(e, HP_ENOMEM, "no memory for a stream");
-    s->device = d;
-    int rc = gpu_use(d->ordinal);
-    rc = rc ? rc : device_stream(d, &s->stream);
-    for (int i = 0; !rc && i < CUDA_TABLES; i++)
-        rc = gpu_event_create(&s->tables[i].read);
-    s->blas = !rc && d->has_blas ? gpu_blas_open() : NULL;
-    *out = (struct stream *)s;
-    if (!rc)
-        return 0;
-    stream_destroy(out);
-    return cuda_fail(rc, d, "a stream", e);
-}
-
-static int stream_wait(struct stream *stream, struct err *e)
-{
-    struct cuda_stream *s = (struct cuda_stream *)stream;
-    int failed = s->failed, rc = gpu_use(s->device->ordinal);
-    s->failed = 0;
-    rc = rc ? rc : gpu_stream_wait(s->stream);
-    rc = failed ? failed : rc;
-    cuda_staged_land(s, UINT64_MAX, rc == 0);
-    return rc ? cuda_fail(rc, s->device, "computing", e) : 0;
-}
-
-static void event_destroy(struct event **event)
-{
-    struct cuda_event *v = (struct cuda_event *)*event;
-    *event = NULL;
-    if (!v)
-        return;
-    cuda_watch_leave(v);
-    gpu_use(v->device->ordinal);
-    if (v->event)
-        gpu_event_destroy(v->event);
-    free(v);
-}
-
-static int event_create(struct device *device, struct event **out, struct err *e)
-{
-    struct cuda_device *d = (struct cuda_device *)device;
-    struct cuda_event *v = calloc(1, sizeof *v);
-    if (!v)
-        return err_set(e, HP_ENOMEM, "no memory for an event");
-    v->device = d;
-    int rc = gpu_use(d->ordinal);
-    rc = rc ? rc : gpu_event_create(&v->event);
-    *out = (struct event *)v;
-    if (!rc)
-        return 0;
-    event_destroy(out);
-    return cuda_fail(rc, d, "an event", e);
-}
-
-static void event_record(struct event *event, struct stream *stream)
-{
-    struct cuda_event *v = (struct cuda_event *)event;
-    struct cuda_stream *s = (struct cuda_stream *)stream;
-    int rc = gpu_use(v->device->ordinal);
-    cuda_note(s, rc ? rc : gpu_event_record(v->event, s->stream));
-    v->failed = s->failed;
-    v->stream = s;
-    v->landings = s->landings;
-    s->failed = 0;
-}
-
-static int event_wait(struct event *event, struct err *e)
-{
-    struct cuda_event *v = (struct cuda_event *)event;
-    int rc = gpu_use(v->device->ordinal);
-    rc = rc ? rc : gpu_event_wait(v->event);
-    rc = v->failed ? v->failed : rc;
-    if (v->stream)
-        cuda_staged_land(v->stream, v->landings, rc == 0);
-    return rc ? cuda_fail(rc, v->device, "computing", e) : 0;
-}
-
 const struct backend cuda_backend = {
     .name = "cuda",
     .device_open = open_device,
@@ -316,13 +204,13 @@ const struct backend cuda_backend = {
     .memory_step = CUDA_STEP,
     .memory_alloc = cuda_memory_alloc,
     .memory_release = cuda_memory_release,
-    .stream_create = stream_create,
-    .stream_destroy = stream_destroy,
-    .stream_wait = stream_wait,
-    .event_create = event_create,
-    .event_destroy = event_destroy,
-    .event_record = event_record,
-    .event_wait = event_wait,
+    .stream_create = cuda_stream_create,
+    .stream_destroy = cuda_stream_destroy,
+    .stream_wait = cuda_stream_wait,
+    .event_create = cuda_event_create,
+    .event_destroy = cuda_event_destroy,
+    .event_record = cuda_event_record,
+    .event_wait = cuda_event_wait,
     .event_pending = cuda_event_pending,
     .copy = cuda_copy,
     .sample = cuda_sample,
@@ -336,6 +224,7 @@ const struct backend cuda_backend = {
     .kv_page_bytes = cuda_kv_page_bytes,
     .kv_export = cuda_kv_export,
     .kv_import = cuda_kv_import,
+    .arrays = &cuda_arrays,
 };
 
 const struct plugin hp_backend_plugin = {PLUGIN_MAGIC, sizeof(struct plugin), HP_VERSION,

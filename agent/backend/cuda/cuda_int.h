@@ -43,6 +43,7 @@ struct cuda_device {
     struct device base;
     int ordinal;
     struct gpu_part *part;  /* NULL: all of the GPU, or what MPS keeps this process to */
+    struct device_part cut; /* as it was asked for */
     struct gpu_facts facts; /* multiprocessors: of the part */
     char title[CUDA_TITLE]; /* "cuda:0", "cuda:0/share=1/4" */
     char text[CUDA_TEXT];
@@ -120,6 +121,7 @@ struct cuda_form {
 };
 struct cuda_stream {
     struct cuda_device *device;
+    struct gpu_part *part; /* of its own; NULL: the device's */
     struct CUstream_st *stream;
     int failed;                    /* the first failure since an event or a wait took it */
     struct cuda_room narrow, wide; /* of copies that turn number formats */
@@ -332,6 +334,21 @@ void cuda_norm_run(struct cuda_stream *s, const struct cuda_op *op, const struct
 void cuda_gelu_mul_run(struct cuda_stream *s, const struct op_call *gelu, const struct tensor *by,
                        const struct op_call *mul, const struct gpu_formed *formed);
 struct gpu_turn cuda_turn_of(const struct op_call *q, const struct op_call *k);
+
+/* streams.c */
+/* Takes the part over, also on failure; NULL: the device's. */
+int cuda_stream_open(struct cuda_device *d, struct gpu_part *part, struct stream **out,
+                     struct err *e);
+int cuda_stream_create(struct device *d, struct stream **out, struct err *e);
+void cuda_stream_destroy(struct stream **s);
+int cuda_stream_wait(struct stream *s, struct err *e);
+int cuda_event_create(struct device *d, struct event **out, struct err *e);
+void cuda_event_destroy(struct event **v);
+void cuda_event_record(struct event *v, struct stream *s);
+int cuda_event_wait(struct event *v, struct err *e);
+
+/* arrays.c */
+extern const struct backend_arrays cuda_arrays;
 
 /* fuse.c */
 void cuda_ops_run(struct stream *s, const struct op_call *calls, int n,

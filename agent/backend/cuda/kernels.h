@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "agent/backend/arrays.h"
 #include "agent/backend/cuda/gpu.h"
 
 #ifdef __cplusplus
@@ -326,6 +327,19 @@ struct gpu_sampling {
 };
 enum { GPU_SAMPLE_LEAST = 65, GPU_SAMPLE_MOST = 1 << 18 };
 void gpu_sample(struct CUstream_st *s, const struct gpu_sampling *p);
+
+/* ---- networks (agent/backend/arrays.h) ---- */
+
+void gpu_array_elements(struct CUstream_st *s, const struct array_elements *c);
+void gpu_array_reduce(struct CUstream_st *s, const struct nn_reduction *r, float *out,
+                      const float *x);
+void gpu_array_softmax(struct CUstream_st *s, const struct array_softmax *c);
+void gpu_array_norm(struct CUstream_st *s, const struct array_norm *c);
+void gpu_array_product(struct CUstream_st *s, const struct array_product *p);
+void gpu_array_causal(struct CUstream_st *s, const struct array_causal *c);
+void gpu_array_conv(struct CUstream_st *s, const struct array_conv *c);
+void gpu_array_resize(struct CUstream_st *s, const struct array_resize *c);
+void gpu_array_pool(struct CUstream_st *s, const struct nn_pool *p, float *out, const float *x);
 
 /* ---- number formats of rows ---- */
 

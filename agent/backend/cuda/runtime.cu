@@ -163,6 +163,19 @@ int gpu_event_done(struct CUevent_st *v)
     return rc;
 }
 
+int gpu_moment_create(struct CUevent_st **out)
+{
+    return cudaEventCreateWithFlags(out, cudaEventBlockingSync);
+}
+
+int gpu_moments_between(struct CUevent_st *from, struct CUevent_st *to, double *seconds)
+{
+    float ms = 0;
+    int rc = cudaEventElapsedTime(&ms, from, to);
+    *seconds = (double)ms * 1e-3;
+    return rc;
+}
+
 int gpu_keep_begin(struct CUstream_st *s)
 {
     int rc = cudaStreamBeginCapture(s, cudaStreamCaptureModeThreadLocal);

@@ -92,7 +92,7 @@ static int arena_make(struct network_plan *p, int first, int end, struct err *e)
     memset(p->arena, 0, all);
     for (int i = first; i < end; i++)
         network_op_bind(p, &p->steps[i], p->arena + bytes);
-    return 0;
+    return p->facts->device ? network_device_arena(p->facts->device, bytes, e) : 0;
 }
 
 uint64_t network_plan_peak(const struct network_plan *p, int first, int end)
@@ -119,7 +119,8 @@ static void fixed_use(const struct network_plan *p, int first, int end)
 
 int network_plan_ready(struct network_plan *p, int first, int end, struct err *e)
 {
-    int rc = network_weights_ready(p, first, end, e);
+    int rc = p->facts->device ? network_there_ready(p, first, end, e)
+                              : network_weights_ready(p, first, end, e);
     fixed_use(p, first, end);
     for (int i = first; i < end && rc == 0; i++)
         rc = p->steps[i].ready ? p->steps[i].ready(p, &p->steps[i], e) : 0;

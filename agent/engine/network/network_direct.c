@@ -34,6 +34,19 @@ static int direct_run(struct network_plan *p, const struct network_step *s, stru
     return 0;
 }
 
+static int direct_run_there(struct network_plan *p, const struct network_step *s, struct err *e)
+{
+    const struct direct_step *w = s->data;
+    const struct network_device *d = p->facts->device;
+    struct nn_pool pool = w->pool;
+    pool.weights = network_there_in(p, &w->weights);
+    pool.bias = w->has_bias ? network_there_in(p, &w->bias) : NULL;
+    const float *x = network_there_in(p, &w->from);
+    d->arrays->pool(d->stream, &pool, network_there_out(p, &w->to), x);
+    (void)e;
+    return 0;
+}
+
 static void pool_describe(const struct nn_conv *v, struct nn_pool *pool)
 {
     *pool = (struct nn_pool){.batch = v->x.dims[0], .channels = v->x.dims[1]};
@@ -60,7 +73,8 @@ static int turned_root(struct network_plan *p, const float *x, int64_t n, int64_
     for (int64_t i = 0; i < n; i++)
         for (int64_t j = 0; j < m; j++)
             data[j * n + i] = x[i * m + j];
-    *out = (struct network_view){.root = network_root_fixed(p, data, true, e)};
+    *out = (struct network_view){
+        .root = network_root_fixed(p, data, (uint64_t)(n * m) * sizeof *data, true, e)};
     return out->root < 0 ? out->root : 0;
 }
 
@@ -85,8 +99,15 @@ int network_depthwise_add(struct network_plan *p, int node, const struct nn_conv
     }
     network_root_use(p, s->to.root);
     network_root_use(p, s->from.root);
-    struct network_step step = {
-        .run = direct_run, .free = free, .data = s, .name = "window", .node = node};
+    network_root_use(p, s->weights.root);
+    if (s->has_bias)
+        network_root_use(p, s->bias.root);
+    struct network_step step = {.run = direct_run,
+                                .run_there = direct_run_there,
+                                .free = free,
+                                .data = s,
+                                .name = "window",
+                                .node = node};
     rc = network_step_add(p, &step, e);
     return rc < 0 ? rc : 1;
 }
@@ -171,9 +192,10 @@ int network_blocks_add(struct network_plan *p, int node, const struct nn_conv *v
         return rc == HP_EUNSUPPORTED ? 0 : rc;
     rc = blocks_make(v, weights, bias, &turned, &each, e);
     if (rc == 0) {
-        rc = network_weights_pack(p, op, turned, &views[NN_WEIGHTS], e);
+        rc = network_weights_pack(p, op, turned, nn_view_count(&m.w), &views[NN_WEIGHTS], e);
         free(turned);
-        views[NN_BIAS].root = network_root_fixed(p, each, true, e);
+        views[NN_BIAS].root = network_root_fixed(
+            p, each, (uint64_t)(nn_view_count(&m.y) / m.y.dims[0]) * sizeof *each, true, e);
         rc = rc < 0 ? rc : views[NN_BIAS].root < 0 ? views[NN_BIAS].root : 0;
     }
     rc = rc < 0 ? rc : network_need(p, p->o->nodes[node].inputs[0], LAYOUT_LAST, &views[NN_X], e);
@@ -184,7 +206,8 @@ int network_blocks_add(struct network_plan *p, int node, const struct nn_conv *v
         return views[NN_Y].root;
     }
     views[NN_SCRATCH].root = -1;
-    rc = network_op_add(p, op, node, "product", views, NN_OTHER, e);
+    const struct network_deed deed = {DEED_PRODUCT, "product", {.product = m}};
+    rc = network_op_add(p, op, node, &deed, views, NN_OTHER, e);
     rc = rc < 0 ? rc : blocks_spread(p, v, value, views[NN_Y].root, e);
     return rc < 0 ? rc : 1;
 }

@@ -35,6 +35,18 @@ static int unary_run(struct network_plan *p, const struct network_step *s, struc
     return 0;
 }
 
+static int unary_run_there(struct network_plan *p, const struct network_step *s, struct err *e)
+{
+    const struct unary_step *u = s->data;
+    network_there_elements(
+        p,
+        (struct array_elements){
+            .rule = ARRAY_UNARY, .f = (int)u->f, .a = u->a, .b = u->b, .loop = u->loop},
+        &u->to, &u->from, NULL);
+    (void)e;
+    return 0;
+}
+
 /* Where the output of an elementwise node lies: as its input does. */
 static struct nn_view view_like(const struct nn_view *from, const struct ndarray *sizes)
 {
@@ -67,8 +79,12 @@ static int unary_add(struct network_plan *p, int node, enum nn_unary f, double a
     u->loop = nn_loop_make(views, 2);
     network_root_use(p, u->to.root);
     network_root_use(p, u->from.root);
-    struct network_step step = {
-        .run = unary_run, .free = free, .data = u, .name = "loop", .node = node};
+    struct network_step step = {.run = unary_run,
+                                .run_there = unary_run_there,
+                                .free = free,
+                                .data = u,
+                                .name = "loop",
+                                .node = node};
     rc = network_step_add(p, &step, e);
     return rc < 0 ? rc : 1;
 }
@@ -94,7 +110,9 @@ static int function_add(struct network_plan *p, int node, enum nn_function f, do
         return rc;
     }
     views[NN_WEIGHTS].root = views[NN_BIAS].root = views[NN_SCRATCH].root = -1;
-    rc = network_op_add(p, op, node, "function", views, NN_OTHER, e);
+    const struct network_deed deed = {
+        DEED_FUNCTION, "function", {.function = {.function = f, .a = (float)a, .b = (float)b}}};
+    rc = network_op_add(p, op, node, &deed, views, NN_OTHER, e);
     return rc < 0 ? rc : 1;
 }
 
@@ -188,6 +206,15 @@ static int binary_run(struct network_plan *p, const struct network_step *s, stru
     return 0;
 }
 
+static int binary_run_there(struct network_plan *p, const struct network_step *s, struct err *e)
+{
+    const struct binary_step *b = s->data;
+    const struct array_elements c = {.rule = ARRAY_BINARY, .f = (int)b->f, .loop = b->loop};
+    network_there_elements(p, c, &b->to, &b->x, &b->y);
+    (void)e;
+    return 0;
+}
+
 static int binary_add(struct network_plan *p, int node, enum nn_binary f, struct err *e)
 {
     const struct onnx_node *k = &p->o->nodes[node];
@@ -217,8 +244,12 @@ static int binary_add(struct network_plan *p, int node, enum nn_binary f, struct
     network_root_use(p, b->to.root);
     network_root_use(p, b->x.root);
     network_root_use(p, b->y.root);
-    struct network_step step = {
-        .run = binary_run, .free = free, .data = b, .name = "loop", .node = node};
+    struct network_step step = {.run = binary_run,
+                                .run_there = binary_run_there,
+                                .free = free,
+                                .data = b,
+                                .name = "loop",
+                                .node = node};
     rc = network_step_add(p, &step, e);
     return rc < 0 ? rc : 1;
 }

@@ -14,7 +14,7 @@ struct network_engine {
 };
 
 int network_engine_open(struct onnx_network **n, struct threads *threads,
-                        struct network_engine **out, struct err *e)
+                        struct network_device *device, struct network_engine **out, struct err *e)
 {
     struct network_engine *g = calloc(1, sizeof *g);
     if (!g) {
@@ -24,7 +24,7 @@ int network_engine_open(struct onnx_network **n, struct threads *threads,
     *out = g;
     g->network = *n;
     *n = NULL;
-    int rc = network_facts_make(g->network, &g->facts, e);
+    int rc = network_facts_make(g->network, device, &g->facts, e);
     rc = rc < 0 ? rc : nn_create(threads, &g->nn, e);
     if (rc < 0)
         network_engine_close(out);
@@ -45,17 +45,17 @@ void network_engine_close(struct network_engine **self)
     free(g);
 }
 
-/* The plan for these inputs at the front; NULL: none can be made. */
-static struct network_plan *plan_find(struct network_engine *g, const struct ndarray *const *inputs)
+/* The plan for these inputs at the front; NULL: none can be made, and why. */
+static struct network_plan *plan_find(struct network_engine *g, const struct ndarray *const *inputs,
+                                      struct err *why)
 {
     struct network_plan *found = NULL;
-    struct err ignored = {0};
     int at = 0;
     while (at < PLANS && g->plans[at] && !network_plan_fits(g->plans[at], inputs))
         at++;
     if (at < PLANS && g->plans[at]) {
         found = g->plans[at];
-    } else if (network_plan_make(&g->facts, g->nn, inputs, &found, &ignored) < 0) {
+    } else if (network_plan_make(&g->facts, g->nn, inputs, &found, why) < 0) {
         return NULL;
     } else if (at == PLANS) {
         network_plan_free(&g->plans[--at]);
@@ -106,12 +106,17 @@ int network_engine_run(struct network_engine *g, int n_stages, const struct ndar
         rc = err_set(e, HP_EINVAL, "%d stages of %d nodes", n_stages, n_run);
     if (rc < 0)
         return rc;
-    struct network_plan *p = plan_find(g, inputs);
+    struct err why = {0};
+    struct network_plan *p = plan_find(g, inputs, &why);
+    if (!p && g->facts.device) {
+        *e = why;
+        return why.code;
+    }
     if (!p)
         return reference_run(g, n_stages, inputs, outputs, e);
     rc = n_stages == 1 ? network_plan_run(p, inputs, outputs, e)
                        : network_plan_run_cut(p, n_stages, inputs, outputs, e);
-    if (rc != HP_ESTALE)
+    if (rc != HP_ESTALE || g->facts.device)
         return rc;
     /* A size depends on what inputs hold: such plans are of no use. */
     *e = (struct err){0};

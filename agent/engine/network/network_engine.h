@@ -1,8 +1,8 @@
-/* Networks (ONNX models) on this machine's CPU, fast: planned once for each combination of input
- * sizes (network_plan.h), by oneDNN and our own loops, on the calling thread and those that it
- * is given. What a plan cannot be
- * made for runs node by node in the reference (model/onnx/network.h), whose errors are the ones
- * that users see. Used by one thread at a time. */
+/* Networks (ONNX models) on this machine's CPU or a device of it, fast: planned once for each
+ * combination of input sizes (network_plan.h), by oneDNN and our own loops, on the calling thread
+ * and those that it is given. What a plan cannot be made for runs node by node in the reference
+ * (model/onnx/network.h), whose errors are the ones that users see. Used by one thread at a time.
+ */
 #ifndef HP_AGENT_ENGINE_NETWORK_NETWORK_ENGINE_H
 #define HP_AGENT_ENGINE_NETWORK_NETWORK_ENGINE_H
 
@@ -11,10 +11,11 @@
 struct network_engine;
 
 /* Takes the network over, which it closes also on failure: *n is NULL afterwards. `threads` (NULL:
- * the caller computes alone) outlive it; results have the same bits whatever they are. HP_ENOMEM,
- * HP_EDEVICE. */
+ * the caller computes alone) outlive it; results have the same bits whatever they are. So does
+ * `device` (NULL: this CPU), on which plans run; what none can be made for there is refused.
+ * HP_ENOMEM, HP_EDEVICE. */
 int network_engine_open(struct onnx_network **n, struct threads *threads,
-                        struct network_engine **out, struct err *e);
+                        struct network_device *device, struct network_engine **out, struct err *e);
 void network_engine_close(struct network_engine **g);
 
 /* As network_run: inputs[n_inputs] stay the caller's, outputs[n_outputs], all zero, become the

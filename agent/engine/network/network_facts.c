@@ -36,13 +36,15 @@ static bool has_rows(const struct onnx *o)
     return false;
 }
 
-int network_facts_make(const struct onnx_network *n, struct network_facts *out, struct err *e)
+int network_facts_make(const struct onnx_network *n, struct network_device *device,
+                       struct network_facts *out, struct err *e)
 {
     const struct onnx *o = network_onnx(n);
     size_t reads = 1;
     for (int i = 0; i < o->n_nodes; i++)
         reads += (size_t)o->nodes[i].n_inputs;
     *out = (struct network_facts){.network = n,
+                                  .device = device,
                                   .first = calloc((size_t)o->n_values + 2, sizeof *out->first),
                                   .nodes = calloc(reads, sizeof *out->nodes),
                                   .is_output =
@@ -64,7 +66,7 @@ int network_facts_make(const struct onnx_network *n, struct network_facts *out, 
     for (int i = 0; i < o->n_outputs; i++)
         out->is_output[o->outputs[i]] = true;
     free(at);
-    int rc = has_rows(o) ? network_rows_create(network_limit(n), &out->rows, e) : 0;
+    int rc = has_rows(o) ? network_rows_create(network_limit(n), device, &out->rows, e) : 0;
     if (rc < 0)
         network_facts_free(out);
     return rc;

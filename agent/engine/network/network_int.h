@@ -17,7 +17,12 @@ struct network_root {
     uint64_t bytes, offset;
     int first, last;   /* last INT_MAX: to the end */
     const void *fixed; /* NULL: in the arena */
-    bool owns;         /* fixed, and freed with the plan */
+    uint64_t fixed_bytes;
+    bool owns; /* fixed, and freed with the plan */
+    /* Of a plan on a device: where what is fixed lies there, and of others on which side their
+     * values are while it runs. */
+    const void *kept;
+    bool is_here, is_there;
     /* Weights that are packed for this primitive once a step that reads them is made ready; NULL:
      * it is none, or they are. */
     const struct nn_op *later;
@@ -43,6 +48,9 @@ struct network_value {
 struct network_plan;
 struct network_step {
     int (*run)(struct network_plan *p, const struct network_step *s, struct err *e);
+    /* The same put on the plan's device. NULL: the host does it in such a plan too, and `run` minds
+     * where values are. */
+    int (*run_there)(struct network_plan *p, const struct network_step *s, struct err *e);
     /* What it needs before it runs, once or more often; NULL: nothing. */
     int (*ready)(struct network_plan *p, const struct network_step *s, struct err *e);
     void (*free)(void *data);
@@ -67,7 +75,8 @@ struct network_plan {
     uint64_t arena_bytes, scratch_bytes;
     void *zeros; /* what stands for values while sizes are asked for */
     uint64_t zeros_bytes;
-    uint64_t mark; /* of how values lie, once somebody asked; 0: nobody did */
+    uint64_t mark;             /* of how values lie, once somebody asked; 0: nobody did */
+    struct array_clock *clock; /* of timed runs on a device; NULL: there was none */
 };
 
 /* ---- network_views.c ---- */
@@ -75,7 +84,8 @@ struct network_plan {
 /* A new root of the arena. Negative: HP_ENOMEM, HP_ELIMIT. */
 int network_root_new(struct network_plan *p, uint64_t bytes, struct err *e);
 /* Memory that is there; owned memory goes with the plan, also on failure. */
-int network_root_fixed(struct network_plan *p, const void *data, bool owns, struct err *e);
+int network_root_fixed(struct network_plan *p, const void *data, uint64_t bytes, bool owns,
+                       struct err *e);
 /* Allocated weights of so many bytes, which are taken over, also on failure; plans of one shelf
  * have them once. */
 int network_root_weights(struct network_plan *p, void *data, size_t bytes, struct err *e);
@@ -85,6 +95,11 @@ const void *network_weights_keep(const struct network_plan *p, void *data, size_
 /* Step number `step` (by default the one that comes next) uses the root. */
 void network_root_use(struct network_plan *p, int root);
 const void *network_root_data(const struct network_plan *p, int root);
+/* Whether it is made before step `at` and used from there on. */
+static inline bool network_root_crosses(const struct network_root *r, int at)
+{
+    return !r->fixed && r->first < at && r->last >= at;
+}
 static inline const float *network_in(const struct network_plan *p, const struct network_view *v)
 {
     return (const float *)network_root_data(p, v->root) + v->offset;
@@ -137,6 +152,27 @@ struct network_job {
 void network_job_run(struct network_plan *p, const struct network_step *s, int64_t elements,
                      void (*fn)(void *job, int part, int parts));
 
+/* ---- network_there.c: steps on a device ---- */
+
+/* What a step on the device reads, brought there where it is not; and writes, all or some of it,
+ * which is there alone from then on. */
+const float *network_there_in(struct network_plan *p, const struct network_view *v);
+float *network_there_out(struct network_plan *p, const struct network_view *v);
+/* `c` as it reads and writes views; `x` and `y` may be NULL. */
+void network_there_elements(struct network_plan *p, struct array_elements c,
+                            const struct network_view *out, const struct network_view *x,
+                            const struct network_view *y);
+/* The same for a step that the host does; of a plan without a device nothing is to do. HP_EDEVICE,
+ * HP_ENOMEM. */
+int network_here_in(struct network_plan *p, int root, struct err *e);
+int network_here_out(struct network_plan *p, int root, struct err *e);
+/* Brings to the device what is fixed of steps [first, end). HP_ENOMEM, HP_EDEVICE. */
+int network_there_ready(struct network_plan *p, int first, int end, struct err *e);
+/* Before steps from `first` on run, of which the host has what enters; after those before `end`:
+ * the host has what leaves, and all is done. HP_EDEVICE, HP_ENOMEM. */
+void network_there_begin(struct network_plan *p, int first);
+int network_there_end(struct network_plan *p, int end, struct err *e);
+
 /* ---- lowering: 1 steps were added, 0 the reference has to run the node, negative a failure ----
  */
 
@@ -153,16 +189,30 @@ network_lower_fn network_lower_pad, network_lower_rows, network_lower_causal;
 /* A node by the reference. */
 int network_lower_reference(struct network_plan *p, int node, struct err *e);
 
+/* What a primitive does, for a device that does it in its own way. */
+enum network_deed_kind { DEED_CONV, DEED_PRODUCT, DEED_FUNCTION, DEED_SOFTMAX };
+struct network_deed {
+    enum network_deed_kind kind;
+    const char *name; /* for people */
+    union {
+        struct nn_conv conv;
+        struct nn_matmul product;
+        struct nn_post function;      /* of each element */
+        struct array_softmax softmax; /* sizes */
+    } u;
+};
 /* Adds a primitive's step; takes it over. `views` by slot: x, weights, bias, y, and the others of
  * its posts; those with a root of -1 are left out. */
-int network_op_add(struct network_plan *p, struct nn_op *op, int node, const char *name,
-                   const struct network_view *views, int n_views, struct err *e);
-/* Packs dense weights for a primitive: a fixed root. */
+int network_op_add(struct network_plan *p, struct nn_op *op, int node,
+                   const struct network_deed *deed, const struct network_view *views, int n_views,
+                   struct err *e);
+/* Packs `count` dense weights for a primitive: a fixed root. In a plan on a device they stay as
+ * they are. */
 int network_weights_pack(struct network_plan *p, const struct nn_op *op, const float *weights,
-                         struct network_view *out, struct err *e);
+                         int64_t count, struct network_view *out, struct err *e);
 /* The same of weights that live as long as the plan, when a step that reads them is made ready. */
 int network_weights_later(struct network_plan *p, const struct nn_op *op, const float *weights,
-                          struct network_view *out, struct err *e);
+                          int64_t count, struct network_view *out, struct err *e);
 int network_weights_ready(struct network_plan *p, int first, int end, struct err *e);
 /* Tells a primitive's step, if it is one, where its memory is. */
 void network_op_bind(struct network_plan *p, const struct network_step *s, void *scratch);

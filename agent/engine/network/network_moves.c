@@ -218,6 +218,16 @@ static int fill_run(struct network_plan *p, const struct network_step *s, struct
     return 0;
 }
 
+static int fill_run_there(struct network_plan *p, const struct network_step *s, struct err *e)
+{
+    const struct fill_step *f = s->data;
+    const struct nn_view *views[] = {&f->to.v};
+    struct array_elements c = {.rule = ARRAY_FILL, .a = f->with, .loop = nn_loop_make(views, 1)};
+    network_there_elements(p, c, &f->to, NULL, NULL);
+    (void)e;
+    return 0;
+}
+
 static int fill_add(struct network_plan *p, int node, const struct network_view *to, double with,
                     struct err *e)
 {
@@ -226,8 +236,12 @@ static int fill_add(struct network_plan *p, int node, const struct network_view 
         return err_no_memory(e, "a step");
     *f = (struct fill_step){*to, (float)with};
     network_root_use(p, to->root);
-    struct network_step step = {
-        .run = fill_run, .free = free, .data = f, .name = "fill", .node = node};
+    struct network_step step = {.run = fill_run,
+                                .run_there = fill_run_there,
+                                .free = free,
+                                .data = f,
+                                .name = "fill",
+                                .node = node};
     return network_step_add(p, &step, e);
 }
 

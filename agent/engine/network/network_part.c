@@ -185,7 +185,7 @@ int network_part_open(struct onnx_network **n, const struct network_part_ask *a,
         (p->plans = calloc((size_t)a->batch * (size_t)p->n_sizes, sizeof *p->plans)) == NULL)
         rc = err_no_memory(e, "a part of a network");
     p->batch = rc < 0 ? 0 : a->batch;
-    rc = rc < 0 ? rc : network_facts_make(p->network, &p->facts, e);
+    rc = rc < 0 ? rc : network_facts_make(p->network, a->device, &p->facts, e);
     if (rc == 0 && (p->facts.shelf = network_shelf_create()) == NULL)
         rc = err_no_memory(e, "a part of a network");
     rc = rc < 0 ? rc : nn_create(a->threads, &p->nn, e);
@@ -256,5 +256,6 @@ int network_part_warm(struct network_part *p, int batch, struct err *e)
 
 uint64_t network_part_bytes(const struct network_part *p)
 {
-    return network_shelf_bytes(p->facts.shelf) + network_rows_bytes(p->facts.rows);
+    return network_shelf_bytes(p->facts.shelf) + network_rows_bytes(p->facts.rows) +
+           network_device_bytes(p->facts.device);
 }

@@ -5,6 +5,7 @@
 #ifndef HP_AGENT_ENGINE_NETWORK_NETWORK_PART_H
 #define HP_AGENT_ENGINE_NETWORK_NETWORK_PART_H
 
+#include "agent/engine/network/network_device.h"
 #include "agent/engine/network/network_sizes.h"
 #include "model/onnx/network.h"
 
@@ -23,6 +24,7 @@ struct network_part_ask {
     int n_sizes; /* so many sets of dims, the largest first: it runs batches of each; 0: one */
     struct threads *threads; /* that help; NULL: the caller computes alone. They outlive the part,
                                 and results have the same bits whatever they are */
+    struct network_device *device; /* on which it runs, and which outlives it; NULL: this CPU */
 };
 
 /* A batch of one of several sizes: wherever a batch is asked for, this is. With size 0 it is the

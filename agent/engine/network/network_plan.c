@@ -254,6 +254,8 @@ void network_plan_free(struct network_plan **self)
     free(p->roots);
     free(p->steps);
     free(p->in_roots);
+    if (p->clock)
+        p->facts->device->arrays->clock_destroy(&p->clock);
     if (!p->facts->shelf)
         free(p->arena);
     free(p->zeros);

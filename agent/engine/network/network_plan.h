@@ -7,6 +7,7 @@
 #define HP_AGENT_ENGINE_NETWORK_NETWORK_PLAN_H
 
 #include "agent/backend/cpu/nn.h"
+#include "agent/engine/network/network_device.h"
 #include "agent/engine/network/network_rows.h"
 #include "agent/engine/network/network_shelf.h"
 #include "common/env.h"
@@ -16,20 +17,23 @@
 struct network_facts {
     const struct onnx_network *network;
     int *first, *nodes;
-    bool *is_output;             /* by value */
-    struct network_rows *rows;   /* of language models; NULL: it has no such node */
-    struct network_shelf *shelf; /* of plans that run one after the other; NULL: each has its own.
-                                    Whoever makes it sets it, and it outlives the plans */
+    bool *is_output;               /* by value */
+    struct network_device *device; /* on which plans run; NULL: this CPU */
+    struct network_rows *rows;     /* of language models; NULL: it has no such node */
+    struct network_shelf *shelf;   /* of plans that run one after the other; NULL: each has its own.
+                                      Whoever makes it sets it, and it outlives the plans */
 };
-int network_facts_make(const struct onnx_network *n, struct network_facts *out, struct err *e);
+/* `device` (NULL: this CPU) outlives them. */
+int network_facts_make(const struct onnx_network *n, struct network_device *device,
+                       struct network_facts *out, struct err *e);
 void network_facts_free(struct network_facts *f);
 
 struct network_plan;
 
-/* With a shelf, steps have to be made ready (network_plan_ready) before they run. Of the inputs
- * types and sizes count alone. `facts` and `nn` outlive the plan. Failures are those of the
- * network's nodes, or HP_EUNSUPPORTED where sizes depend on more than sizes; then the reference
- * decides. */
+/* With a shelf, steps have to be made ready (network_plan_ready) before they run. Plans have the
+ * same steps whatever they run on. Of the inputs types and sizes count alone. `facts` and `nn`
+ * outlive the plan. Failures are those of the network's nodes, or HP_EUNSUPPORTED where sizes
+ * depend on more than sizes; then the reference decides. */
 int network_plan_make(const struct network_facts *facts, struct nn *nn,
                       const struct ndarray *const *inputs, struct network_plan **out,
                       struct err *e);

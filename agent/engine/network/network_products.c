@@ -141,6 +141,14 @@ static int conv_make(struct network_plan *p, struct nn_conv *v, struct network_t
     return rc;
 }
 
+static int64_t weights_count(const struct nn_conv *v)
+{
+    int64_t n = v->x.dims[1] / v->groups * v->y.dims[1];
+    for (int d = 0; d < v->n_axes; d++)
+        n *= v->kernel[d];
+    return n;
+}
+
 static int conv_add(struct network_plan *p, int node, struct nn_conv *v, struct conv_weights *w,
                     int value, struct err *e)
 {
@@ -162,10 +170,12 @@ static int conv_add(struct network_plan *p, int node, struct nn_conv *v, struct 
         return rc == HP_EUNSUPPORTED ? 0 : rc;
     views[NN_BIAS].root = views[NN_SCRATCH].root = views[NN_WEIGHTS].root = -1;
     rc = network_need(p, p->o->nodes[node].inputs[0], LAYOUT_LAST, &views[NN_X], e);
-    rc = rc < 0 ? rc : network_weights_pack(p, op, w->weights, &views[NN_WEIGHTS], e);
+    rc = rc < 0 ? rc
+                : network_weights_pack(p, op, w->weights, weights_count(v), &views[NN_WEIGHTS], e);
     if (rc == 0 && w->bias) {
-        views[NN_BIAS] =
-            (struct network_view){.root = network_root_fixed(p, w->bias, w->owns_bias, e)};
+        views[NN_BIAS] = (struct network_view){
+            .root = network_root_fixed(p, w->bias, (uint64_t)v->y.dims[1] * sizeof *w->bias,
+                                       w->owns_bias, e)};
         w->owns_bias = false;
         rc = views[NN_BIAS].root < 0 ? views[NN_BIAS].root : 0;
     }
@@ -175,7 +185,8 @@ static int conv_add(struct network_plan *p, int node, struct nn_conv *v, struct 
         return rc;
     }
     network_tail_take(p, &t);
-    rc = network_op_add(p, op, node, "conv", views, NN_OTHER + t.posts.n, e);
+    const struct network_deed deed = {DEED_CONV, "conv", {.conv = *v}};
+    rc = network_op_add(p, op, node, &deed, views, NN_OTHER + t.posts.n, e);
     return rc < 0 ? rc : 1;
 }
 
@@ -226,14 +237,17 @@ static int product_add(struct network_plan *p, int node, struct nn_matmul *m,
     if (rc < 0)
         return rc == HP_EUNSUPPORTED ? 0 : rc;
     struct nn_view dense = network_sizes(&p->values[t.value].array);
-    rc = m->packs ? network_weights_later(p, op, weights, &views[NN_WEIGHTS], e) : 0;
+    rc = m->packs
+             ? network_weights_later(p, op, weights, nn_view_count(&m->w), &views[NN_WEIGHTS], e)
+             : 0;
     rc = rc < 0 ? rc : network_make_view(p, t.value, &dense, &views[NN_Y], e);
     if (rc < 0) {
         nn_op_free(&op);
         return rc;
     }
     network_tail_take(p, &t);
-    rc = network_op_add(p, op, node, "product", views, NN_OTHER + t.posts.n, e);
+    const struct network_deed deed = {DEED_PRODUCT, "product", {.product = *m}};
+    rc = network_op_add(p, op, node, &deed, views, NN_OTHER + t.posts.n, e);
     return rc < 0 ? rc : 1;
 }
 
@@ -253,7 +267,8 @@ static int bias_find(struct network_plan *p, int *value, int64_t columns, struct
         return 0;
     p->values[k->outputs[0]].array = p->values[*value].array;
     p->values[k->outputs[0]].is_shaped = true;
-    *out = (struct network_view){.root = network_root_fixed(p, bias, false, e)};
+    *out = (struct network_view){
+        .root = network_root_fixed(p, bias, (uint64_t)columns * sizeof *bias, false, e)};
     if (out->root < 0)
         return out->root;
     p->is_done[node] = true;
@@ -282,7 +297,7 @@ static int rows_product(struct network_plan *p, int node, int x, const float *we
     views[NN_BIAS].root = views[NN_SCRATCH].root = views[NN_WEIGHTS].root = -1;
     int rc = network_need(p, x, LAYOUT_PLAIN, &views[NN_X], e);
     if (rc == 0 && bias) {
-        views[NN_BIAS].root = network_root_fixed(p, bias, false, e);
+        views[NN_BIAS].root = network_root_fixed(p, bias, (uint64_t)n * sizeof *bias, false, e);
         rc = views[NN_BIAS].root < 0 ? views[NN_BIAS].root : 0;
     } else if (rc == 0) {
         rc = bias_find(p, &value, n, &views[NN_BIAS], e);

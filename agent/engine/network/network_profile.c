@@ -211,7 +211,7 @@ static int runs_take(struct profile_batch *b, const struct network_profile_ask *
     double unused, timed_spread = 1;
     int rc = whole_run(b, ask->env, &unused, e); /* touches memory and makes outputs */
     runs->spread = 1;
-    b->look_s = look_s(ask->env);
+    b->look_s = ask->device ? 0 : look_s(ask->env); /* a device has a clock of its own */
     while (rc == 0 && b->n_runs < MOST_RUNS &&
            (b->n_runs < LEAST_RUNS ||
             (fmax(runs->spread, timed_spread) > ask->spread && env_now_ns(ask->env) < end_ns))) {
@@ -345,7 +345,7 @@ static int tools_open(struct profile_tools *t, const struct onnx_network *n,
     *t = (struct profile_tools){.network = n};
     t->first = calloc((size_t)network_onnx(n)->n_nodes + 1, sizeof *t->first);
     int rc = t->first ? 0 : err_no_memory(e, "a profile");
-    rc = rc < 0 ? rc : network_facts_make(n, &t->facts, e);
+    rc = rc < 0 ? rc : network_facts_make(n, ask->device, &t->facts, e);
     return rc < 0 ? rc : nn_create(ask->threads, &t->nn, e);
 }
 

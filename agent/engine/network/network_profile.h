@@ -6,6 +6,7 @@
 #ifndef HP_AGENT_ENGINE_NETWORK_NETWORK_PROFILE_H
 #define HP_AGENT_ENGINE_NETWORK_NETWORK_PROFILE_H
 
+#include "agent/engine/network/network_device.h"
 #include "agent/engine/network/network_sizes.h"
 #include "common/env.h"
 #include "model/onnx/network.h"
@@ -36,6 +37,7 @@ struct network_profile_ask {
     double spread;   /* stop when a run's time is known to this part of it, such as 0.02 */
     const struct network_profile_watch *watch; /* NULL: nobody */
     struct threads *threads;                   /* that help; NULL: the caller computes alone */
+    struct network_device *device;             /* on which it runs; NULL: this CPU */
 };
 
 struct network_profile_layer {

@@ -30,8 +30,10 @@ static int output_take(struct network_plan *p, struct reference_step *s, int i, 
         return 0;
     if (a->type != wanted->type || !ndarray_same_shape(a, wanted))
         return err_set(e, HP_ESTALE, "a size depends on what the inputs hold");
-    memcpy(network_out(p, v), a->data, ndarray_bytes(a));
-    return 0;
+    int rc = network_here_out(p, v->root, e);
+    if (rc == 0)
+        memcpy(network_out(p, v), a->data, ndarray_bytes(a));
+    return rc;
 }
 
 static int reference_run(struct network_plan *p, const struct network_step *step, struct err *e)
@@ -41,14 +43,17 @@ static int reference_run(struct network_plan *p, const struct network_step *step
         const void *in;
         void *out;
     } data;
+    int rc = 0;
     for (int i = 0; i < s->n_in; i++)
         if (s->views[i].root >= 0) {
+            if ((rc = network_here_in(p, s->views[i].root, e)) < 0)
+                return rc;
             data.in = network_root_data(p, s->views[i].root);
             s->arrays[i].data = (char *)data.out +
                                 (size_t)s->views[i].offset * ndarray_type_bytes(s->arrays[i].type);
         }
     memset(s->made, 0, (size_t)s->n_out * sizeof *s->made);
-    int rc = network_node_run(p->network, s->node, s->in, false, s->made, e);
+    rc = network_node_run(p->network, s->node, s->in, false, s->made, e);
     for (int i = 0; i < s->n_out && rc == 0; i++)
         rc = output_take(p, s, i, e);
     for (int i = 0; i < s->n_out; i++)

@@ -22,7 +22,8 @@ struct rows_operator {
 
 struct network_rows {
     uint64_t limit_bytes;
-    struct device *device; /* NULL: nothing was loaded yet */
+    const struct network_device *there; /* NULL: a device of this CPU, of its own */
+    struct device *device;              /* NULL: nothing was loaded yet */
     struct stream *stream;
     const struct cpu_kernels *kernels; /* NULL: a CPU without any, where the device does all */
     struct rows_operator *list;
@@ -32,12 +33,14 @@ struct network_rows {
     uint64_t bytes;
 };
 
-int network_rows_create(uint64_t limit_bytes, struct network_rows **out, struct err *e)
+int network_rows_create(uint64_t limit_bytes, const struct network_device *there,
+                        struct network_rows **out, struct err *e)
 {
     *out = calloc(1, sizeof **out);
     if (!*out)
         return err_no_memory(e, "a network's weights");
     (*out)->limit_bytes = limit_bytes;
+    (*out)->there = there;
     return 0;
 }
 
@@ -46,6 +49,11 @@ static int device_make(struct network_rows *r, const struct nn *nn, struct err *
 {
     const struct device_config c = {
         .backend = "cpu", .n_threads = nn_threads(nn), .memory_bytes = r->limit_bytes};
+    if (r->there) {
+        r->device = r->there->device;
+        r->stream = r->there->stream;
+        return 0;
+    }
     int rc = device_open(&c, &r->device, e);
     rc = rc < 0 ? rc : r->device->backend->stream_create(r->device, &r->stream, e);
     if (rc == 0 && kernels_choose(NULL, &r->kernels, &(struct err){0}) < 0)
@@ -76,9 +84,9 @@ void network_rows_destroy(struct network_rows **self)
         operator_free(r, &r->list[i]);
     free(r->list);
     free(r->panels);
-    if (r->stream)
+    if (r->stream && !r->there)
         r->device->backend->stream_destroy(&r->stream);
-    if (r->device)
+    if (r->device && !r->there)
         device_close(&r->device);
     free(r);
 }
@@ -254,8 +262,10 @@ static int table_run(const struct weight *table, const int64_t *ids, int64_t row
 }
 
 /* Which experts rows take may come from another machine: products write by these numbers. */
-static int route_check(const struct graph_op *op, const float *route, int64_t rows, struct err *e)
+int network_rows_route_check(const struct onnx_rows *o, const float *route, int64_t rows,
+                             struct err *e)
 {
+    const struct graph_op *op = o->op;
     int used = op->u.experts.used;
     float n = (float)op->weights[0]->n_parts;
     for (int64_t i = 0; i < rows; i++)
@@ -277,25 +287,33 @@ static struct tensor value_tensor(const struct onnx_rows *o, int value, const vo
     return tensor_rows((struct memory){at.out, n * width * sizeof(float)}, DTYPE_F32, n, width);
 }
 
+int network_rows_put(struct network_rows *r, const struct onnx_rows *o, const void *const *in,
+                     int64_t rows, float *out, struct err *e)
+{
+    const struct rows_operator *own = operator_find(r, o->op);
+    struct tensor inputs[OP_INPUTS_MAX];
+    if (!own)
+        return err_set(e, HP_EBUG, "a %s of another part", op_kind_info(o->op->kind)->name);
+    for (int i = 0; i < o->op->n_inputs; i++)
+        inputs[i] = value_tensor(o, o->op->inputs[i], in[i], rows);
+    struct tensor made = value_tensor(o, o->op->outputs[0], out, rows);
+    r->device->backend->op_run(r->stream, own->op, inputs, &made, NULL);
+    return 0;
+}
+
 int network_rows_run(struct network_rows *r, const struct nn *nn, const struct onnx_rows *o,
                      const void *const *in, int64_t rows, float *out, struct err *e)
 {
     const struct rows_operator *own = operator_find(r, o->op);
-    struct tensor inputs[OP_INPUTS_MAX];
     if (!own)
         return err_set(e, HP_EBUG, "a %s of another part", op_kind_info(o->op->kind)->name);
     if (o->op->kind == OP_EMBED)
         return table_run(o->op->weights[0], in[0], rows, out, e);
     if (rows >= PANEL_ROWS && is_by_panels(r, o->op))
         return panels_run(r, nn, own, in, rows, out, e);
-    int rc = o->op->kind == OP_EXPERT_MATMUL ? route_check(o->op, in[1], rows, e) : 0;
-    if (rc < 0)
-        return rc;
-    for (int i = 0; i < o->op->n_inputs; i++)
-        inputs[i] = value_tensor(o, o->op->inputs[i], in[i], rows);
-    struct tensor made = value_tensor(o, o->op->outputs[0], out, rows);
-    r->device->backend->op_run(r->stream, own->op, inputs, &made, NULL);
-    return r->device->backend->stream_wait(r->stream, e);
+    int rc = o->op->kind == OP_EXPERT_MATMUL ? network_rows_route_check(o, in[1], rows, e) : 0;
+    rc = rc < 0 ? rc : network_rows_put(r, o, in, rows, out, e);
+    return rc < 0 ? rc : r->device->backend->stream_wait(r->stream, e);
 }
 
 uint64_t network_rows_bytes(const struct network_rows *r)

@@ -13,14 +13,32 @@ static void inputs_put(struct network_plan *p, const struct ndarray *const *inpu
                ndarray_bytes(inputs[i]));
 }
 
+static int step_run(struct network_plan *p, const struct network_step *s, struct err *e)
+{
+    int rc = network_stopped(p->network, e);
+    if (rc < 0)
+        return rc;
+    return p->facts->device && s->run_there ? s->run_there(p, s, e) : s->run(p, s, e);
+}
+
+static int steps_end(struct network_plan *p, int end, int rc, struct err *e)
+{
+    struct err ignored = {0};
+    if (!p->facts->device)
+        return rc;
+    int ended = network_there_end(p, end, rc < 0 ? &ignored : e);
+    return rc < 0 ? rc : ended;
+}
+
+/* Steps of which the host has what enters; then it has what leaves. */
 static int steps_run(struct network_plan *p, int first, int end, struct err *e)
 {
     int rc = 0;
-    for (int i = first; i < end && rc == 0; i++) {
-        rc = network_stopped(p->network, e);
-        rc = rc < 0 ? rc : p->steps[i].run(p, &p->steps[i], e);
-    }
-    return rc;
+    if (p->facts->device)
+        network_there_begin(p, first);
+    for (int i = first; i < end && rc == 0; i++)
+        rc = step_run(p, &p->steps[i], e);
+    return steps_end(p, end, rc, e);
 }
 
 /* Where an output lies, of the sizes that it has. */
@@ -74,18 +92,49 @@ int network_plan_run(struct network_plan *p, const struct ndarray *const *inputs
     return rc < 0 ? rc : onnx_check(p->o, e);
 }
 
+/* Steps here, or put on the device with a mark after each; the host's clock is the last word of
+ * when all began and ended. */
+static int steps_run_timed(struct network_plan *p, const struct env *env, uint64_t *stamps_ns,
+                           struct err *e)
+{
+    const struct network_device *d = p->facts->device;
+    int rc = 0;
+    for (int i = 0; i < p->n_steps && rc == 0; i++) {
+        rc = step_run(p, &p->steps[i], e);
+        if (d)
+            d->arrays->clock_mark(p->clock, i + 1, d->stream);
+        else
+            stamps_ns[i + 1] = env_now_ns(env);
+    }
+    rc = steps_end(p, p->n_steps, rc, e);
+    for (int i = 1; d && i < p->n_steps && rc == 0; i++) {
+        double seconds = 0;
+        rc = d->arrays->clock_between(p->clock, 0, i, &seconds, e);
+        stamps_ns[i] = stamps_ns[0] + (uint64_t)(seconds * 1e9);
+    }
+    return rc;
+}
+
+static int clock_begin(struct network_plan *p, struct err *e)
+{
+    const struct network_device *d = p->facts->device;
+    int rc = p->clock ? 0 : d->arrays->clock_create(d->device, p->n_steps + 1, &p->clock, e);
+    if (rc == 0)
+        d->arrays->clock_mark(p->clock, 0, d->stream);
+    return rc;
+}
+
 int network_plan_run_timed(struct network_plan *p, const struct env *env, uint64_t *stamps_ns,
                            const struct ndarray *const *inputs, struct ndarray *outputs,
                            struct err *e)
 {
-    int rc = 0;
     nn_begin(p->nn);
     stamps_ns[0] = env_now_ns(env);
+    int rc = p->facts->device ? clock_begin(p, e) : 0;
     inputs_put(p, inputs);
-    for (int i = 0; i < p->n_steps && rc == 0; i++) {
-        rc = steps_run(p, i, i + 1, e);
-        stamps_ns[i + 1] = env_now_ns(env);
-    }
+    if (p->facts->device)
+        network_there_begin(p, 0);
+    rc = rc < 0 ? rc : steps_run_timed(p, env, stamps_ns, e);
     rc = rc < 0 ? rc : outputs_give(p, outputs, e);
     rc = rc < 0 ? rc : onnx_check(p->o, e);
     stamps_ns[p->n_steps] = env_now_ns(env);
@@ -99,17 +148,11 @@ int network_plan_node(const struct network_plan *p, int step)
 
 /* ---- cut ---- */
 
-/* What was made before step `at` and is used from there on. */
-static bool root_crosses(const struct network_root *r, int at)
-{
-    return !r->fixed && r->first < at && r->last >= at;
-}
-
 uint64_t network_plan_crossing(const struct network_plan *p, int at)
 {
     uint64_t bytes = 0;
     for (int i = 0; i < p->n_roots; i++)
-        bytes += root_crosses(&p->roots[i], at) ? p->roots[i].bytes : 0;
+        bytes += network_root_crosses(&p->roots[i], at) ? p->roots[i].bytes : 0;
     return bytes;
 }
 
@@ -136,7 +179,7 @@ static int roots_hand_on(struct network_plan *p, int at, struct err *e)
 {
     struct buffer wire = {0};
     for (int i = 0; i < p->n_roots; i++)
-        if (root_crosses(&p->roots[i], at))
+        if (network_root_crosses(&p->roots[i], at))
             buffer_append(&wire, p->arena + p->roots[i].offset, p->roots[i].bytes);
     if (wire.failed) {
         buffer_free(&wire);
@@ -145,7 +188,7 @@ static int roots_hand_on(struct network_plan *p, int at, struct err *e)
     memset(p->arena, 0xff, p->arena_bytes + p->scratch_bytes);
     size_t from = 0;
     for (int i = 0; i < p->n_roots; i++)
-        if (root_crosses(&p->roots[i], at)) {
+        if (network_root_crosses(&p->roots[i], at)) {
             memcpy(p->arena + p->roots[i].offset, wire.data + from, p->roots[i].bytes);
             from += p->roots[i].bytes;
         }
@@ -197,8 +240,8 @@ static uint64_t plan_mark(const struct network_plan *p)
         mark = XXH64(p->steps[i].name, strlen(p->steps[i].name), mark + (uint64_t)p->steps[i].node);
     for (int i = 0; i < p->n_roots; i++) {
         const struct network_root *r = &p->roots[i];
-        const uint64_t row[] = {r->fixed ? 0 : r->bytes, (uint64_t)r->first, (uint64_t)r->last};
-        mark = XXH64(row, sizeof row, mark);
+        const uint64_t row[] = {r->bytes, (uint64_t)r->first, (uint64_t)r->last};
+        mark = r->fixed ? mark : XXH64(row, sizeof row, mark);
     }
     return mark | 1;
 }
@@ -239,7 +282,7 @@ int network_plan_border(struct network_plan *p, int at, struct ndarray *out, int
         return n;
     border_add(out, most, &n, mark_at(p));
     for (int i = 0; i < p->n_roots; i++)
-        if (root_crosses(&p->roots[i], at))
+        if (network_root_crosses(&p->roots[i], at))
             border_add(out, most, &n, bytes_at(p, &p->roots[i]));
     return n;
 }

@@ -35,6 +35,38 @@ static int rows_run(struct network_plan *p, const struct network_step *s, struct
     return network_rows_run(p->facts->rows, p->nn, r->of, in, r->rows, network_out(p, &r->out), e);
 }
 
+/* The operator's route says by number where it writes: what others have sent is looked at. */
+static int route_check(struct network_plan *p, const struct rows_step *r, struct err *e)
+{
+    const struct network_view *route = &r->in[1];
+    return r->of->op->kind == OP_EXPERT_MATMUL && p->roots[route->root].is_here
+               ? network_rows_route_check(r->of, network_in(p, route), r->rows, e)
+               : 0;
+}
+
+/* A table is read where it lies, and its rows go to the device. */
+static int table_run_here(struct network_plan *p, const struct network_step *s, struct err *e)
+{
+    const struct rows_step *r = s->data;
+    int rc = network_here_in(p, r->in[0].root, e);
+    rc = rc < 0 ? rc : network_here_out(p, r->out.root, e);
+    return rc < 0 ? rc : rows_run(p, s, e);
+}
+
+static int rows_run_there(struct network_plan *p, const struct network_step *s, struct err *e)
+{
+    const struct rows_step *r = s->data;
+    const void *in[OP_INPUTS_MAX];
+    if (r->of->op->kind == OP_EMBED)
+        return table_run_here(p, s, e);
+    int rc = route_check(p, r, e);
+    if (rc < 0)
+        return rc;
+    for (int i = 0; i < r->of->op->n_inputs; i++)
+        in[i] = network_there_in(p, &r->in[i]);
+    return network_rows_put(p->facts->rows, r->of, in, r->rows, network_there_out(p, &r->out), e);
+}
+
 int network_lower_rows(struct network_plan *p, int node, const struct onnx_call *c, struct err *e)
 {
     const struct onnx_node *k = c->node;
@@ -57,6 +89,7 @@ int network_lower_rows(struct network_plan *p, int node, const struct onnx_call 
     network_root_use(p, r->out.root);
     rc = network_step_add(p,
                           &(struct network_step){.run = rows_run,
+                                                 .run_there = rows_run_there,
                                                  .ready = rows_ready,
                                                  .free = free,
                                                  .data = r,
@@ -107,6 +140,24 @@ static int causal_run(struct network_plan *p, const struct network_step *s, stru
     return 0;
 }
 
+static int causal_run_there(struct network_plan *p, const struct network_step *s, struct err *e)
+{
+    const struct causal_step *c = s->data;
+    const struct network_device *d = p->facts->device;
+    const struct array_causal a = {.x = network_there_in(p, &c->in),
+                                   .sinks =
+                                       c->sinks.root < 0 ? NULL : network_there_in(p, &c->sinks),
+                                   .out = network_there_out(p, &c->out),
+                                   .rows = c->rows,
+                                   .tokens = c->tokens,
+                                   .heads = c->heads,
+                                   .window = c->window,
+                                   .hidden = ONNX_CAUSAL_HIDDEN};
+    (void)e;
+    d->arrays->causal(d->stream, &a);
+    return 0;
+}
+
 int network_lower_causal(struct network_plan *p, int node, const struct onnx_call *c, struct err *e)
 {
     const struct onnx_node *k = c->node;
@@ -132,8 +183,12 @@ int network_lower_causal(struct network_plan *p, int node, const struct onnx_cal
     if (s->sinks.root >= 0)
         network_root_use(p, s->sinks.root);
     network_root_use(p, s->out.root);
-    struct network_step step = {
-        .run = causal_run, .free = free, .data = s, .name = "causal", .node = node};
+    struct network_step step = {.run = causal_run,
+                                .run_there = causal_run_there,
+                                .free = free,
+                                .data = s,
+                                .name = "causal",
+                                .node = node};
     rc = network_step_add(p, &step, e);
     return rc < 0 ? rc : 1;
 }

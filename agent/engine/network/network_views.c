@@ -28,9 +28,11 @@ int network_root_new(struct network_plan *p, uint64_t bytes, struct err *e)
     return root_add(p, &r, e);
 }
 
-int network_root_fixed(struct network_plan *p, const void *data, bool owns, struct err *e)
+int network_root_fixed(struct network_plan *p, const void *data, uint64_t bytes, bool owns,
+                       struct err *e)
 {
-    struct network_root r = {.first = INT_MAX, .last = -1, .fixed = data, .owns = owns};
+    struct network_root r = {
+        .first = INT_MAX, .last = -1, .fixed = data, .fixed_bytes = bytes, .owns = owns};
     return root_add(p, &r, e);
 }
 
@@ -47,7 +49,7 @@ const void *network_weights_keep(const struct network_plan *p, void *data, size_
 int network_root_weights(struct network_plan *p, void *data, size_t bytes, struct err *e)
 {
     const void *kept = network_weights_keep(p, data, bytes, e);
-    return kept ? network_root_fixed(p, kept, !p->facts->shelf, e) : e->code;
+    return kept ? network_root_fixed(p, kept, bytes, !p->facts->shelf, e) : e->code;
 }
 
 void network_root_use(struct network_plan *p, int root)
@@ -204,6 +206,15 @@ static int copy_run(struct network_plan *p, const struct network_step *s, struct
     return 0;
 }
 
+static int copy_run_there(struct network_plan *p, const struct network_step *s, struct err *e)
+{
+    const struct copy_step *c = s->data;
+    network_there_elements(p, (struct array_elements){.rule = ARRAY_COPY, .loop = c->loop}, &c->to,
+                           &c->from, NULL);
+    (void)e;
+    return 0;
+}
+
 int network_copy_add(struct network_plan *p, const struct network_view *to,
                      const struct network_view *from, struct err *e)
 {
@@ -214,8 +225,12 @@ int network_copy_add(struct network_plan *p, const struct network_view *to,
     *c = (struct copy_step){.loop = nn_loop_make(views, 2), .to = *to, .from = *from};
     network_root_use(p, to->root);
     network_root_use(p, from->root);
-    struct network_step step = {
-        .run = copy_run, .free = free, .data = c, .name = "copy", .node = -1};
+    struct network_step step = {.run = copy_run,
+                                .run_there = copy_run_there,
+                                .free = free,
+                                .data = c,
+                                .name = "copy",
+                                .node = -1};
     return network_step_add(p, &step, e);
 }
 
@@ -229,7 +244,8 @@ static int fixed_copy(struct network_plan *p, const struct network_view *from,
     if (!data)
         return err_no_memory(e, "a weight in another order");
     nn_loop_copy(p->kernels, &loop, data, network_in(p, from));
-    out->root = network_root_fixed(p, data, true, e);
+    out->root =
+        network_root_fixed(p, data, (uint64_t)nn_view_count(&out->v) * sizeof *data, true, e);
     return out->root < 0 ? out->root : 0;
 }
 
@@ -249,7 +265,7 @@ static int known_view(struct network_plan *p, int value, struct err *e)
 {
     struct network_value *v = &p->values[value];
     v->view = (struct network_view){.v = network_sizes(&v->array)};
-    v->view.root = network_root_fixed(p, v->array.data, false, e);
+    v->view.root = network_root_fixed(p, v->array.data, ndarray_bytes(&v->array), false, e);
     v->has_view = v->view.root >= 0;
     return v->has_view ? 0 : v->view.root;
 }

@@ -33,6 +33,16 @@ static int pool_run(struct network_plan *p, const struct network_step *s, struct
     return 0;
 }
 
+static int pool_run_there(struct network_plan *p, const struct network_step *s, struct err *e)
+{
+    const struct pool_step *w = s->data;
+    const struct network_device *d = p->facts->device;
+    const float *x = network_there_in(p, &w->from);
+    d->arrays->pool(d->stream, &w->pool, network_there_out(p, &w->to), x);
+    (void)e;
+    return 0;
+}
+
 /* Adds a step of two views, which it uses. */
 static int views_step(struct network_plan *p, struct network_step step,
                       const struct network_view *to, const struct network_view *from, struct err *e)
@@ -70,9 +80,13 @@ int network_lower_pool(struct network_plan *p, int node, const struct onnx_call 
     int rc = network_need(p, k->inputs[0], LAYOUT_LAST, &s->from, e);
     rc = rc < 0 ? rc : network_make_view(p, k->outputs[0], &out, &s->to, e);
     if (rc == 0)
-        return views_step(
-            p, (struct network_step){.run = pool_run, .data = s, .name = "pool", .node = node},
-            &s->to, &s->from, e);
+        return views_step(p,
+                          (struct network_step){.run = pool_run,
+                                                .run_there = pool_run_there,
+                                                .data = s,
+                                                .name = "pool",
+                                                .node = node},
+                          &s->to, &s->from, e);
     free(s);
     return rc;
 }
@@ -100,6 +114,16 @@ static int reduce_run(struct network_plan *p, const struct network_step *s, stru
     return 0;
 }
 
+static int reduce_run_there(struct network_plan *p, const struct network_step *s, struct err *e)
+{
+    const struct reduce_step *r = s->data;
+    const struct network_device *d = p->facts->device;
+    const float *x = network_there_in(p, &r->from);
+    d->arrays->reduce(d->stream, &r->reduction, network_there_out(p, &r->to), x);
+    (void)e;
+    return 0;
+}
+
 static int reduce_add(struct network_plan *p, int node, const bool gone[NN_DIMS], bool is_max,
                       bool is_mean, struct err *e)
 {
@@ -124,9 +148,13 @@ static int reduce_add(struct network_plan *p, int node, const bool gone[NN_DIMS]
     s->reduction = nn_reduction_make(&s->from.v, &few, gone);
     s->reduction.is_max = is_max;
     s->reduction.scale = is_mean ? (float)(1 / n) : 1;
-    return views_step(
-        p, (struct network_step){.run = reduce_run, .data = s, .name = "reduce", .node = node},
-        &s->to, &s->from, e);
+    return views_step(p,
+                      (struct network_step){.run = reduce_run,
+                                            .run_there = reduce_run_there,
+                                            .data = s,
+                                            .name = "reduce",
+                                            .node = node},
+                      &s->to, &s->from, e);
 }
 
 int network_lower_global_pool(struct network_plan *p, int node, const struct onnx_call *c,
@@ -193,9 +221,28 @@ static int rows_run(struct network_plan *p, const struct network_step *s, struct
     return 0;
 }
 
+static int rows_run_there(struct network_plan *p, const struct network_step *s, struct err *e)
+{
+    const struct norm_step *n = s->data;
+    const struct network_device *d = p->facts->device;
+    const struct array_norm c = {.x = network_there_in(p, &n->from),
+                                 .scale = n->has_scale ? network_there_in(p, &n->scale) : NULL,
+                                 .shift = n->has_shift ? network_there_in(p, &n->shift) : NULL,
+                                 .out = network_there_out(p, &n->to),
+                                 .rows = n->rows,
+                                 .n = n->n,
+                                 .channels = n->channels,
+                                 .epsilon = n->epsilon};
+    d->arrays->norm(d->stream, &c);
+    (void)e;
+    return 0;
+}
+
+static const struct network_step rows_norm = {.run = rows_run, .run_there = rows_run_there};
+
+/* `how`: what runs it. */
 static int norm_add(struct network_plan *p, int node, struct norm_step *s, enum network_layout in,
-                    int (*run)(struct network_plan *p, const struct network_step *s, struct err *e),
-                    struct err *e)
+                    const struct network_step *how, struct err *e)
 {
     const struct onnx_node *k = &p->o->nodes[node];
     struct network_value *made = &p->values[k->outputs[0]];
@@ -211,8 +258,11 @@ static int norm_add(struct network_plan *p, int node, struct norm_step *s, enum 
         network_root_use(p, s->scale.root);
     if (s->has_shift)
         network_root_use(p, s->shift.root);
-    return views_step(p, (struct network_step){.run = run, .data = s, .name = "norm", .node = node},
-                      &s->to, &s->from, e);
+    struct network_step step = *how;
+    step.data = s;
+    step.name = "norm";
+    step.node = node;
+    return views_step(p, step, &s->to, &s->from, e);
 }
 
 /* Scale and shift of one number for each of n. */
@@ -245,7 +295,7 @@ int network_lower_layer_norm(struct network_plan *p, int node, const struct onnx
     s->epsilon = (float)call_float(c, "epsilon", 1e-5);
     int rc = scales_need(p, c->node, s->n, s, e);
     if (rc == 0)
-        return norm_add(p, node, s, LAYOUT_PLAIN, rows_run, e);
+        return norm_add(p, node, s, LAYOUT_PLAIN, &rows_norm, e);
     free(s);
     return rc == HP_EUNSUPPORTED ? 0 : rc;
 }
@@ -264,7 +314,7 @@ int network_lower_instance_norm(struct network_plan *p, int node, const struct o
     s->epsilon = (float)call_float(c, "epsilon", 1e-5);
     int rc = scales_need(p, c->node, s->channels, s, e);
     if (rc == 0)
-        return norm_add(p, node, s, LAYOUT_PLAIN, rows_run, e);
+        return norm_add(p, node, s, LAYOUT_PLAIN, &rows_norm, e);
     free(s);
     return rc == HP_EUNSUPPORTED ? 0 : rc;
 }
@@ -284,6 +334,26 @@ static int affine_run(struct network_plan *p, const struct network_step *s, stru
     const struct norm_step *d = s->data;
     (void)e;
     network_job_run(p, s, d->rows * d->n, affine_part);
+    return 0;
+}
+
+/* x * scale + shift, to [low, high], of rows of channels. */
+static int affine_run_there(struct network_plan *p, const struct network_step *s, struct err *e)
+{
+    const struct norm_step *n = s->data;
+    const struct nn_view rows = {2, {n->rows, n->n}, {n->n, 1}},
+                         each = {2, {n->rows, n->n}, {0, 1}};
+    const struct nn_view *views[] = {&rows, &rows, &each};
+    struct array_elements c = {.rule = ARRAY_BINARY, .f = NN_TIMES};
+    c.loop = nn_loop_make(views, LOOP_VIEWS);
+    network_there_elements(p, c, &n->to, &n->from, &n->scale);
+    c.f = NN_ADD;
+    network_there_elements(p, c, &n->to, &n->to, &n->shift);
+    c = (struct array_elements){
+        .rule = ARRAY_UNARY, .f = NN_BOUND, .a = n->low, .b = n->high, .loop = c.loop};
+    if (isfinite(n->low) || isfinite(n->high))
+        network_there_elements(p, c, &n->to, &n->to, NULL);
+    (void)e;
     return 0;
 }
 
@@ -307,10 +377,13 @@ static int affine_fold(struct network_plan *p, const struct onnx_call *c, struct
         data[i] = (float)scale;
         data[s->n + i] = (float)((double)by[1][i] - (double)by[2][i] * scale);
     }
-    s->scale = (struct network_view){.root = network_root_fixed(p, data, true, e)};
+    s->scale = (struct network_view){
+        .root = network_root_fixed(p, data, 2 * (uint64_t)s->n * sizeof *data, true, e)};
     s->shift = (struct network_view){.root = s->scale.root, .offset = s->n};
     return s->scale.root < 0 ? s->scale.root : 0;
 }
+
+static const struct network_step affine_norm = {.run = affine_run, .run_there = affine_run_there};
 
 int network_lower_batch_norm(struct network_plan *p, int node, const struct onnx_call *c,
                              struct err *e)
@@ -331,7 +404,7 @@ int network_lower_batch_norm(struct network_plan *p, int node, const struct onnx
         free(s);
         return rc == HP_EUNSUPPORTED ? 0 : rc;
     }
-    rc = norm_add(p, node, s, LAYOUT_LAST, affine_run, e);
+    rc = norm_add(p, node, s, LAYOUT_LAST, &affine_norm, e);
     /* A Relu behind it is a bound. */
     int made = c->node->outputs[0], next = rc < 0 ? -1 : network_only_reader(p, made);
     if (next < 0 || strcmp(p->o->nodes[next].op, "Relu") != 0 || *p->o->nodes[next].domain)
@@ -372,7 +445,11 @@ int network_lower_softmax(struct network_plan *p, int node, const struct onnx_ca
         return rc;
     }
     views[NN_WEIGHTS].root = views[NN_BIAS].root = views[NN_SCRATCH].root = -1;
-    rc = network_op_add(p, op, node, "softmax", views, NN_OTHER, e);
+    const struct network_deed deed = {
+        DEED_SOFTMAX,
+        "softmax",
+        {.softmax = {.rows = rows.dims[0], .n = each, .is_log = strcmp(k->op, "LogSoftmax") == 0}}};
+    rc = network_op_add(p, op, node, &deed, views, NN_OTHER, e);
     return rc < 0 ? rc : 1;
 }
 
@@ -381,6 +458,7 @@ int network_lower_softmax(struct network_plan *p, int node, const struct onnx_ca
 /* One axis: [outer, in, inner] to [outer, out, inner], both dense. */
 struct resize_step {
     struct network_view to, from;
+    int there; /* of a plan on a device: its root of array_taps */
     struct onnx_taps taps;
     int64_t outer, in, out, inner;
 };
@@ -392,17 +470,21 @@ static void resize_free(void *data)
     free(s);
 }
 
+static int64_t tap_within(const struct resize_step *s, int64_t at)
+{
+    return at < 0 ? 0 : at >= s->in ? s->in - 1 : at;
+}
+
 static void resize_part(void *job, int part, int parts)
 {
     const struct network_job *j = job;
     const struct resize_step *s = j->data;
     int64_t rows = s->outer * s->out;
     for (int64_t r = rows * part / parts; r < rows * (part + 1) / parts; r++) {
-        int64_t i = r % s->out, a = s->taps.first[i], b = a + 1;
+        int64_t i = r % s->out, a = tap_within(s, s->taps.first[i]),
+                b = tap_within(s, s->taps.first[i] + 1);
         const float *x = network_in(j->p, &s->from) + r / s->out * s->in * s->inner;
         float *out = network_out(j->p, &s->to) + r * s->inner;
-        a = a < 0 ? 0 : a >= s->in ? s->in - 1 : a;
-        b = b < 0 ? 0 : b >= s->in ? s->in - 1 : b;
         if (s->taps.n == 1)
             memcpy(out, x + a * s->inner, (size_t)s->inner * sizeof *out);
         else
@@ -416,6 +498,42 @@ static int resize_run(struct network_plan *p, const struct network_step *step, s
     const struct resize_step *s = step->data;
     (void)e;
     network_job_run(p, step, s->outer * s->out * s->inner, resize_part);
+    return 0;
+}
+
+/* The taps as a device has them. */
+static int taps_keep(struct network_plan *p, struct resize_step *s, struct err *e)
+{
+    size_t bytes = (size_t)s->out * sizeof(struct array_tap);
+    struct array_tap *taps = calloc(1, bytes);
+    if (!taps)
+        return err_no_memory(e, "a step");
+    for (int64_t i = 0; i < s->out; i++) {
+        const double *w = s->taps.weights + i * s->taps.n;
+        taps[i].at[0] = (int32_t)tap_within(s, s->taps.first[i]);
+        taps[i].at[1] = (int32_t)tap_within(s, s->taps.first[i] + 1);
+        taps[i].weight[0] = s->taps.n == 1 ? 1 : (float)w[0];
+        taps[i].weight[1] = s->taps.n == 1 ? 0 : (float)w[1];
+    }
+    s->there = network_root_fixed(p, taps, bytes, true, e);
+    if (s->there >= 0)
+        network_root_use(p, s->there);
+    return s->there < 0 ? s->there : 0;
+}
+
+static int resize_run_there(struct network_plan *p, const struct network_step *step, struct err *e)
+{
+    const struct resize_step *s = step->data;
+    const struct network_device *d = p->facts->device;
+    const struct array_resize c = {.x = network_there_in(p, &s->from),
+                                   .taps = p->roots[s->there].kept,
+                                   .to = network_there_out(p, &s->to),
+                                   .outer = s->outer,
+                                   .in = s->in,
+                                   .out = s->out,
+                                   .inner = s->inner};
+    (void)e;
+    d->arrays->resize(d->stream, &c);
     return 0;
 }
 
@@ -462,10 +580,19 @@ static int resize_axis(struct network_plan *p, int node, struct onnx_call *c, in
     s->out = size;
     s->inner = to->v.strides[d];
     s->outer = nn_view_count(&from->v) / (s->in * s->inner);
+    rc = p->facts->device ? taps_keep(p, s, e) : 0;
+    if (rc < 0) {
+        resize_free(s);
+        return rc;
+    }
     network_root_use(p, to->root);
     network_root_use(p, from->root);
-    struct network_step step = {
-        .run = resize_run, .free = resize_free, .data = s, .name = "resize", .node = node};
+    struct network_step step = {.run = resize_run,
+                                .run_there = resize_run_there,
+                                .free = resize_free,
+                                .data = s,
+                                .name = "resize",
+                                .node = node};
     return network_step_add(p, &step, e);
 }
 

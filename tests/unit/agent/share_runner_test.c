@@ -10,7 +10,7 @@ static const uint64_t at_once[2] = {0, 0};
 static void whole_check(const struct share_bench *b, int result, const struct ndarray *x)
 {
     const struct network_dim side = {"", SHARE_SIDE};
-    const struct network_part_ask ask = {&side, 1, 1, NULL, 0, 1, SHARE_BATCH, 1, NULL};
+    const struct network_part_ask ask = {&side, 1, 1, NULL, 0, 1, SHARE_BATCH, 1, NULL, NULL};
     struct onnx_network *n;
     struct network_part *whole;
     struct err e = {0};

@@ -19,7 +19,7 @@ TEST(a_run_of_known_sizes_allocates_nothing)
     struct onnx_network *n = network_of(&file, UINT32_MAX);
     struct network_engine *g = NULL;
     struct err e = {0};
-    assert_int_equal(network_engine_open(&n, NULL, &g, &e), 0);
+    assert_int_equal(network_engine_open(&n, NULL, NULL, &g, &e), 0);
     struct ndarray x[2] = {random_picture(1, 16, 16), random_picture(2, 12, 20)}, y[2] = {0};
     for (int i = 0; i < 2; i++) {
         const struct ndarray *inputs[] = {&x[i]};

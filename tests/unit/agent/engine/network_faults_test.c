@@ -19,7 +19,7 @@ static int network_used(void *ctx)
     const struct ndarray *inputs[] = {&x};
     int rc = onnx_parse("test.onnx", NULL, file->data, file->size, &o, &e);
     rc = rc < 0 ? rc : network_make("test.onnx", &o, UINT32_MAX, &n, &e);
-    rc = rc < 0 ? rc : network_engine_open(&n, NULL, &g, &e);
+    rc = rc < 0 ? rc : network_engine_open(&n, NULL, NULL, &g, &e);
     rc = rc < 0 ? rc : ndarray_make(&x, ND_F32, 4, (int64_t[]){1, 3, 8, 8}, UINT64_MAX, &e);
     rc = rc < 0 ? rc : network_engine_run(g, 2, inputs, y, &e);
     for (int i = 0; i < 2; i++)
@@ -33,7 +33,7 @@ static int part_used(void *ctx)
 {
     const struct buffer *file = ctx;
     static const struct network_dim sides[] = {{"", 8}, {"", 6}};
-    const struct network_part_ask ask = {sides, 1, 2, NULL, 1, 2, 2, 2, NULL};
+    const struct network_part_ask ask = {sides, 1, 2, NULL, 1, 2, 2, 2, NULL, NULL};
     struct err e = {0};
     const struct onnx *o;
     struct onnx_network *n = NULL;
@@ -53,7 +53,7 @@ static int part_used(void *ctx)
 static int text_part_used(void *ctx)
 {
     static const struct network_dim lengths[] = {{"tokens", 8}, {"tokens", 4}};
-    const struct network_part_ask ask = {lengths, 1, 4, NULL, 1, 3, 1, 2, NULL};
+    const struct network_part_ask ask = {lengths, 1, 4, NULL, 1, 3, 1, 2, NULL, NULL};
     struct err e = {0};
     struct onnx_network *n = NULL;
     struct network_part *p = NULL;

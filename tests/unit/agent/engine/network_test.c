@@ -17,7 +17,7 @@ static struct network_engine *engine_of(const struct buffer *file)
     struct onnx_network *n = network_of(file, UINT32_MAX);
     struct network_engine *g = NULL;
     struct err e = {0};
-    if (network_engine_open(&n, NULL, &g, &e) < 0)
+    if (network_engine_open(&n, NULL, NULL, &g, &e) < 0)
         fail_msg("%s", e.text);
     return g;
 }
@@ -115,7 +115,7 @@ TEST(any_number_of_threads_gives_the_same_bits_whole_and_cut)
         struct threads *threads;
         struct network_engine *g;
         assert_int_equal(threads_create(n_threads, NULL, 0, &threads, &e), 0);
-        assert_int_equal(network_engine_open(&n, threads, &g, &e), 0);
+        assert_int_equal(network_engine_open(&n, threads, NULL, &g, &e), 0);
         for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
             struct ndarray x = random_picture(sizes[i][0], sizes[i][1], sizes[i][2]);
             const struct ndarray *inputs[] = {&x};
@@ -151,7 +151,7 @@ TEST(a_graph_cut_before_any_step_or_all_of_them_gives_the_same_bits)
     struct ndarray x = random_picture(1, 18, 22), whole[OUTPUTS] = {0}, cut[OUTPUTS] = {0};
     const struct ndarray *inputs[] = {&x};
     assert_int_equal(nn_create(NULL, &nn, &e), 0);
-    assert_int_equal(network_facts_make(n, &facts, &e), 0);
+    assert_int_equal(network_facts_make(n, NULL, &facts, &e), 0);
     assert_int_equal(network_plan_make(&facts, nn, inputs, &p, &e), 0);
     assert_int_equal(network_plan_run(p, inputs, whole, &e), 0);
     int n_steps = network_plan_describe(p).steps;
@@ -277,7 +277,7 @@ TEST(memory_beyond_the_limit_is_refused)
     struct onnx_network *n = network_of(&file, 1 << 20);
     struct network_engine *g = NULL;
     struct err e = {0};
-    assert_int_equal(network_engine_open(&n, NULL, &g, &e), 0);
+    assert_int_equal(network_engine_open(&n, NULL, NULL, &g, &e), 0);
     struct ndarray x = random_picture(1, 512, 512), out[OUTPUTS] = {0};
     const struct ndarray *inputs[] = {&x};
     assert_int_equal(network_engine_run(g, 1, inputs, out, &e), HP_ELIMIT);

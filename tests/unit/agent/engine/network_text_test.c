@@ -77,7 +77,8 @@ TEST(a_profile_counts_matrices_as_they_are_kept)
 static struct network_part *part_of(enum dtype dtype, int n_blocks, int first, int end,
                                     struct threads *threads)
 {
-    const struct network_part_ask ask = {tokens, 1, n_blocks, NULL, first, end, 2, 1, threads};
+    const struct network_part_ask ask = {tokens, 1, n_blocks, NULL,    first,
+                                         end,    2, 1,        threads, NULL};
     struct onnx_network *n = tiny_open(dtype);
     struct network_part *p = NULL;
     struct err e = {0};
@@ -146,7 +147,7 @@ TEST(products_on_several_threads_give_the_bits_of_one)
             struct err e = {0};
             assert_int_equal(threads_create(t ? 3 : 1, NULL, 0, &threads, &e), 0);
             assert_int_equal(nn_create(threads, &nn, &e), 0);
-            assert_int_equal(network_rows_create(UINT32_MAX, &r, &e), 0);
+            assert_int_equal(network_rows_create(UINT32_MAX, NULL, &r, &e), 0);
             assert_int_equal(network_rows_load(r, nn, &o, &e), 0);
             assert_int_equal(network_rows_run(r, nn, &o, in, rows[k], made[t], &e), 0);
             network_rows_destroy(&r);
@@ -184,7 +185,7 @@ TEST(weights_beyond_the_limit_are_refused_with_the_bytes_that_are_missing)
     struct err e = {0};
     struct nn *nn;
     assert_int_equal(nn_create(NULL, &nn, &e), 0);
-    assert_int_equal(network_rows_create(100, &r, &e), 0);
+    assert_int_equal(network_rows_create(100, NULL, &r, &e), 0);
     assert_int_equal(network_rows_load(r, nn, rows_find(n, OP_MATMUL), &e), HP_ENOMEM);
     if (!strstr(e.text, "bytes"))
         fail_msg("\"%s\" says nothing of bytes", e.text);
@@ -204,7 +205,7 @@ TEST(ids_that_are_none_and_operators_of_another_part_are_refused)
     struct nn *nn;
     assert_int_equal(nn_create(NULL, &nn, &e), 0);
     const struct onnx_rows *table = rows_find(n, OP_EMBED);
-    assert_int_equal(network_rows_create(UINT32_MAX, &r, &e), 0);
+    assert_int_equal(network_rows_create(UINT32_MAX, NULL, &r, &e), 0);
     const void *in[] = {ids};
     assert_int_equal(network_rows_run(r, nn, table, in, 1, row, &e), HP_EBUG);
     assert_int_equal(network_rows_load(r, nn, table, &e), 0);
@@ -255,7 +256,7 @@ TEST(experts_that_there_are_not_are_refused)
     struct err e = {0};
     struct nn *nn;
     assert_int_equal(nn_create(NULL, &nn, &e), 0);
-    assert_int_equal(network_rows_create(UINT32_MAX, &r, &e), 0);
+    assert_int_equal(network_rows_create(UINT32_MAX, NULL, &r, &e), 0);
     assert_int_equal(network_rows_load(r, nn, &o, &e), 0);
     for (size_t i = 0; i < sizeof routes / sizeof *routes; i++) {
         const void *in[] = {zeros, routes[i]};
