@@ -40,6 +40,7 @@ struct request_model {
     bool embeds;            /* it gives rows and writes no text */
     uint32_t retry_after_s; /* at least 1: when one that is refused now (the queue is full, it does
                                not serve) had better come again */
+    const char *content;    /* digest of the model's content, in hexadecimal; NULL: not known */
     struct model *model;    /* tokenizer, chat template, vocabulary; there when it serves */
 };
 

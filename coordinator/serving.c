@@ -54,6 +54,7 @@ static void request_model_fill(const struct coord *c, const struct deployment *d
         .retry_after_s = client_retry_after_s(c, d, client),
         .vocabulary = d->model->open ? d->model->facts.vocabulary : 0,
         .embeds = d->model->open && d->model->facts.pooling != 0,
+        .content = d->model->id,
         .model = d->model->open ? d->model->facts.handle : NULL,
     };
 }

@@ -7,6 +7,7 @@
 #include "coordinator/gateway/dialect.h"
 #include "coordinator/gateway/json_write.h"
 #include "coordinator/gateway/ollama_body.h"
+#include "coordinator/gateway/ollama_model.h"
 
 /* ---- answers ---- */
 
@@ -263,9 +264,8 @@ void ollama_write_tags(struct buffer *out, const struct request_model *models, i
         json_write_text(out, models[i].name);
         buffer_printf(out, ",\"modified_at\":");
         time_write(out, (time_t)models[i].created_s);
-        buffer_printf(out,
-                      ",\"size\":0,\"digest\":\"\",\"details\":{\"format\":\"\",\"family\":\"\","
-                      "\"families\":null,\"parameter_size\":\"\",\"quantization_level\":\"\"}");
+        buffer_printf(out, ",");
+        ollama_model_write(out, models[i].model, models[i].content);
         if (running) /* what is deployed stays until it is undeployed */
             buffer_printf(out,
                           ",\"expires_at\":\"9999-12-31T23:59:59Z\",\"size_vram\":0,"

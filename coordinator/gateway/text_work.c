@@ -1,6 +1,7 @@
 /* Replies about texts, tokens and templates. */
 #include "coordinator/gateway/body_fields.h"
 #include "coordinator/gateway/json_write.h"
+#include "coordinator/gateway/ollama_model.h"
 #include "coordinator/gateway/prompt.h"
 #include "coordinator/gateway/text_api_int.h"
 #include "coordinator/gateway/tool_format.h"
@@ -96,16 +97,16 @@ static int text_detokenize(struct text_call *c, const struct tokenizer *t, struc
 static void show_write(struct text_call *c)
 {
     buffer_printf(&c->reply, "{\"modelfile\":\"\",\"parameters\":\"\",\"template\":");
-    json_write_text(&c->reply, model_chat_template(c->model));
-    buffer_printf(
-        &c->reply,
-        ",\"details\":{\"parent_model\":\"\",\"format\":\"\",\"family\":\"\",\"families\":"
-        "null,\"parameter_size\":\"\",\"quantization_level\":\"\"},\"model_info\":{"
-        "\"hodgepodge.context_length\":%llu,\"hodgepodge.vocab_size\":%u},"
-        "\"capabilities\":[\"%s\"%s%s]}",
-        (unsigned long long)c->context, c->vocabulary, c->embeds ? "embedding" : "completion",
-        tool_format_of(model_tool_template(c->model)) ? ",\"tools\"" : "",
-        template_knows_reasoning(model_chat_template(c->model)) ? ",\"thinking\"" : "");
+    const char *source = model_chat_template(c->model);
+    json_write_text(&c->reply, source ? source : "");
+    buffer_printf(&c->reply, ",");
+    ollama_details_write(&c->reply, c->model);
+    buffer_printf(&c->reply, ",");
+    ollama_info_write(&c->reply, c->model, c->context, c->vocabulary);
+    buffer_printf(&c->reply, ",\"capabilities\":[\"%s\"%s%s]}",
+                  c->embeds ? "embedding" : "completion",
+                  tool_format_of(model_tool_template(c->model)) ? ",\"tools\"" : "",
+                  template_knows_reasoning(source) ? ",\"thinking\"" : "");
 }
 
 int text_work_do(struct text_call *c)

@@ -208,11 +208,14 @@ def other_dialects(c):
     assert status == 200 and body["response"] == ANSWER, body
     status, body = c.request("GET", "/api/tags")
     assert status == 200 and [m["name"] for m in body["models"]] == ["demo"], body
+    listed, details = body["models"][0], {"parent_model": "", "format": "gguf", "family": "llama", "families": ["llama"], "parameter_size": "3.54M", "quantization_level": "Q8_0"}
+    assert listed["size"] == os.path.getsize(DEMO) and listed["digest"] == c.hpctl("describe", "demo")["model_id"] and listed["details"] == details, listed
     status, body = c.request("GET", "/api/ps")
     assert status == 200 and [(m["name"], m["context_length"] > 0) for m in body["models"]] == [("demo", True)], body
     for name in ({"model": "demo:latest"}, {"name": "demo"}):
         status, body = c.request("POST", "/api/show", name)
-        assert status == 200 and "message" in body["template"] and body["capabilities"] == ["completion"] and body["model_info"]["hodgepodge.context_length"] > 0, body
+        assert status == 200 and "message" in body["template"] and body["capabilities"] == ["completion"] and body["model_info"]["hodgepodge.context_length"] == body["model_info"]["llama.context_length"] > 0, body
+        assert body["details"] == details and body["model_info"]["general.architecture"] == "llama" and body["model_info"]["general.parameter_count"] // 10000 == 354, body
     for path in ("show", "pull", "embed", "chat"):
         status, body = c.request("POST", f"/api/{path}", {"model": "none", "input": "x"})
         assert status == 404 and '"none" is deployed here' in body["error"], (path, body)

@@ -110,6 +110,8 @@ def with_ollama():
     assert "".join(p.message.content for p in c.chat(messages=asked, stream=True, **cuba)) == whole.message.content
     assert "".join(p.response for p in c.generate(prompt=asked[0]["content"], stream=True, **cuba)) == whole.message.content
     assert [m.model for m in c.list().models] == ["demo"] == [m.model for m in c.ps().models] and c.show("demo").template, (c.list(), c.ps())
+    for m in (*c.list().models, *c.ps().models):  # what `ollama ls` and `ollama ps` show
+        assert len(m.digest) > 12 and m.size > 0 and m.details.family == "llama" and m.details.parameter_size and m.details.quantization_level, m
     refused(ollama.ResponseError, lambda: c.embed("demo", "a text"), status_code=400)
 
 

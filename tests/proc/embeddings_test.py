@@ -35,6 +35,8 @@ def claims(c, prompts, rows):
         close(row, wanted)
     status, body = c.request("POST", "/api/embeddings", {"model": "sense", "prompt": texts[0]})
     close(body["embedding"], rows[0])
+    status, body = c.request("POST", "/api/show", {"model": "sense"})
+    assert status == 200 and body["template"] == "" and body["capabilities"] == ["embedding"] and body["model_info"]["bert.embedding_length"] == 64, body
     for path in ("/api/embed", "/api/embeddings"):
         status, body = c.request("POST", path, {"model": "sense"})
         assert status == 400 and "is missing" in body["error"], body
