@@ -244,6 +244,23 @@ int own_cluster_check(const struct own_cluster *c, struct err *e)
     return embedded_check(c->embedded, e) < 0 ? err_at(e, "its agent") : 0;
 }
 
+bool own_cluster_serves(const struct own_cluster *c, struct err *why)
+{
+    struct client *client;
+    json_t *told = NULL;
+    int rc = client_open_at(embedded_context(c->embedded), 0, &client, NULL);
+    if (rc < 0)
+        return true; /* own_cluster_check says what is wrong */
+    rc =
+        client_get(client, "deployment.describe", json_pack("{s:s}", "name", c->name), &told, NULL);
+    client_close(&client);
+    bool broken = rc == 0 && strcmp(string_member(told, "state"), "broken") == 0;
+    if (broken)
+        err_set(why, HP_EIO, "%s", shown_plain(string_member(told, "text")).s);
+    json_decref(told);
+    return !broken;
+}
+
 void own_cluster_close(struct own_cluster **out)
 {
     struct own_cluster *c = *out;

@@ -35,6 +35,8 @@ const struct context *own_cluster_context(const struct own_cluster *c);
 const char *own_cluster_name(const struct own_cluster *c);
 /* The code and the reason where it has ended by itself. */
 int own_cluster_check(const struct own_cluster *c, struct err *e);
+/* Whether the model serves, or will in a moment: else *why has the reason. */
+bool own_cluster_serves(const struct own_cluster *c, struct err *why);
 void own_cluster_close(struct own_cluster **c);
 
 #endif

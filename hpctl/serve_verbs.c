@@ -24,6 +24,21 @@ static int serve_say(const struct invocation *in, const struct own_cluster *own,
     return 0;
 }
 
+/* Whoever serves need not be who asks, and be the first to see that nothing is answered. */
+static void serving_tell(const struct own_cluster *own, bool *broken)
+{
+    struct err why = {0};
+    bool serves = own_cluster_serves(own, &why);
+    if (!serves && !*broken)
+        fprintf(stderr,
+                "hpctl: %s does not serve now: %s\n  where its file was changed, end this and "
+                "begin anew\n",
+                own_cluster_name(own), why.text);
+    if (serves && *broken)
+        fprintf(stderr, "hpctl: %s serves again\n", own_cluster_name(own));
+    *broken = !serves;
+}
+
 /* Until Ctrl-C, SIGTERM or the terminal's end, or until the cluster ends by itself. What is under
  * way then may go on for a while, unless one of these comes again. */
 static int run_serve(struct invocation *in, struct err *e)
@@ -53,8 +68,10 @@ static int run_serve(struct invocation *in, struct err *e)
     sigprocmask(SIG_BLOCK, &ends, NULL);
     rc = serve_say(in, own, own_cluster_context(own), e);
     fflush(stdout);
+    bool broken = false;
     while (rc == 0 && sigtimedwait(&ends, NULL, &look) < 0)
-        rc = own_cluster_check(own, e);
+        if ((rc = own_cluster_check(own, e)) == 0)
+            serving_tell(own, &broken);
     sigprocmask(SIG_UNBLOCK, &ends, NULL);
     own_cluster_close(&own);
     return rc;

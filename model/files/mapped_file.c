@@ -6,10 +6,14 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
+
+enum { LOOK_NS = 1000000 };
 
 /* ---- guarded mappings: read by the signal handler on whichever thread touched a byte that is not
  * there ---- */
@@ -86,6 +90,48 @@ static int file_failed(struct err *e, const char *path)
     return err_set(e, code, "%s: %s", path, strerror(errno));
 }
 
+/* A file behind a link, as it was when it was opened. */
+struct mapped_foreign {
+    struct stat then;
+    atomic_ullong looked_ns;
+    atomic_bool written;
+    char path[];
+};
+
+static int foreign_note(const char *path, const struct stat *then, struct mapped_foreign **out,
+                        struct err *e)
+{
+    struct stat link;
+    size_t n = strlen(path) + 1;
+    if (lstat(path, &link) < 0 || !S_ISLNK(link.st_mode))
+        return 0;
+    struct mapped_foreign *f = calloc(1, sizeof *f + n);
+    if (!f)
+        return err_no_memory(e, "%s", path);
+    f->then = *then;
+    memcpy(f->path, path, n);
+    *out = f;
+    return 0;
+}
+
+/* Now and then. Where another file has taken its place, the one that is mapped is as it was. */
+static bool foreign_is_written(struct mapped_foreign *f)
+{
+    struct timespec t;
+    struct stat now;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    unsigned long long now_ns = (unsigned long long)t.tv_sec * 1000000000u +
+                                (unsigned long long)t.tv_nsec,
+                       before = atomic_load(&f->looked_ns);
+    if (now_ns - before >= LOOK_NS &&
+        atomic_compare_exchange_strong(&f->looked_ns, &before, now_ns) &&
+        stat(f->path, &now) == 0 && now.st_dev == f->then.st_dev && now.st_ino == f->then.st_ino &&
+        (now.st_size != f->then.st_size || now.st_mtim.tv_sec != f->then.st_mtim.tv_sec ||
+         now.st_mtim.tv_nsec != f->then.st_mtim.tv_nsec))
+        atomic_store(&f->written, true);
+    return atomic_load(&f->written);
+}
+
 static int file_map(int fd, const char *path, struct mapped_file *out, struct err *e)
 {
     struct stat s;
@@ -95,11 +141,19 @@ static int file_map(int fd, const char *path, struct mapped_file *out, struct er
         return err_set(e, HP_EPARSE, "%s: not a regular file", path);
     if (s.st_size == 0)
         return err_set(e, HP_EPARSE, "%s: the file is empty", path);
+    struct mapped_foreign *foreign = NULL;
+    int rc = foreign_note(path, &s, &foreign, e);
+    if (rc < 0)
+        return rc;
     void *data = mmap(NULL, (size_t)s.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-    if (data == MAP_FAILED)
-        return file_failed(e, path);
+    if (data == MAP_FAILED) {
+        rc = file_failed(e, path);
+        free(foreign);
+        return rc;
+    }
     *out = (struct mapped_file){data, (uint64_t)s.st_size,
-                                guard_add((uintptr_t)data, (uintptr_t)data + (uintptr_t)s.st_size)};
+                                guard_add((uintptr_t)data, (uintptr_t)data + (uintptr_t)s.st_size),
+                                foreign};
     return 0;
 }
 
@@ -121,12 +175,18 @@ void mapped_file_close(struct mapped_file *m)
         atomic_store(&guards[m->guard - 1].begin, 0);
     if (m->data)
         munmap((void *)(uintptr_t)m->data, (size_t)m->bytes);
+    free(m->foreign);
     *m = (struct mapped_file){0};
 }
 
 int mapped_file_check(const struct mapped_file *m, const char *path, struct err *e)
 {
     unsigned long long broken = m->guard ? atomic_load(&guards[m->guard - 1].broken_at) : 0;
+    if (!broken && m->foreign && foreign_is_written(m->foreign)) {
+        err_set(e, HP_EIO, "%s: somebody wrote to the file while it is used", path);
+        return err_hint(e,
+                        "nothing that is computed from it counts; begin anew with what it is now");
+    }
     if (!broken)
         return 0;
     int rc =

@@ -136,45 +136,78 @@ def a_served_file_is_reached_by_any_client_until_it_ends():
             wait("nothing is left", home.is_empty)
 
 
+class Serving:
+    """`hpctl serve` of a copy of the demo model."""
+
+    def __init__(self, home):
+        self.model = os.path.join(home.folder, "own.gguf")
+        shutil.copyfile(DEMO, self.model)
+        self.process = subprocess.Popen([HPCTL, "serve", self.model, "--port", "0", "--compute", "f32", "-o", "json"], env=home.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        told = ""
+        while not told.rstrip().endswith("}"):
+            line = self.process.stdout.readline()
+            assert line, self.process.stderr.read()
+            told += line
+        self.told = json.loads(told)
+
+    def answer(self):
+        body = json.dumps({"model": self.told["name"], "prompt": "Hello", "max_tokens": 6, "temperature": 0}).encode()
+        try:
+            with urllib.request.urlopen(urllib.request.Request(self.told["api"] + "/completions", body, {"Content-Type": "application/json"}), timeout=20 * SCALE) as a:
+                return a.status, json.load(a)["choices"][0]["text"]
+        except urllib.error.HTTPError as e:
+            return e.code, json.load(e)["error"]["message"]
+
+    def why(self):
+        try:
+            return urllib.request.urlopen(self.told["http"] + "/ready", timeout=20 * SCALE).read().decode()
+        except urllib.error.HTTPError as e:
+            return e.read().decode()
+
+    def end(self):
+        """What it said to whoever serves."""
+        assert self.process.poll() is None
+        self.process.send_signal(signal.SIGINT)
+        said = self.process.communicate(timeout=20 * SCALE)[1]
+        assert self.process.returncode == 0
+        return said
+
+
 @test
 def a_file_that_becomes_shorter_while_it_is_served_is_an_error_in_words():
     with Home() as home:
-        model = os.path.join(home.folder, "own.gguf")
-        shutil.copyfile(DEMO, model)
-        serve = subprocess.Popen([HPCTL, "serve", model, "--port", "0", "-o", "json"], env=home.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        told = ""
-        while not told.rstrip().endswith("}"):
-            line = serve.stdout.readline()
-            assert line, serve.stderr.read()
-            told += line
-        told = json.loads(told)
+        s = Serving(home)
+        assert s.answer()[0] == 200
+        os.truncate(s.model, 4096)
+        status, said = s.answer()
+        assert status == 503 and "the file has become shorter" in said, (status, said)
+        changed = f"{s.model}: the file has changed since it was opened"
+        wait("it has been tried again", lambda: changed in s.why())  # who comes before that waits for it
+        status, said = s.answer()
+        assert status == 503 and changed in said, (status, said)
+        time.sleep(1.5)  # a look takes place twice a second
+        said = s.end()
+        assert said.count("does not serve now") == 1 and changed in said and "begin anew" in said, said
 
-        def answer():
-            body = json.dumps({"model": told["name"], "prompt": "Hello", "max_tokens": 2}).encode()
-            try:
-                with urllib.request.urlopen(urllib.request.Request(told["api"] + "/completions", body, {"Content-Type": "application/json"}), timeout=20 * SCALE) as a:
-                    return a.status, json.load(a)
-            except urllib.error.HTTPError as e:
-                return e.code, json.load(e)
 
-        assert answer()[0] == 200
-        os.truncate(model, 4096)
-        status, said = answer()
-        assert status == 503 and "the file has become shorter" in said["error"]["message"], (status, said)
-        changed = f"{model}: the file has changed since it was opened"
-
-        def why():
-            try:
-                return urllib.request.urlopen(told["http"] + "/ready", timeout=20 * SCALE).read().decode()
-            except urllib.error.HTTPError as e:
-                return e.read().decode()
-
-        wait("it has been tried again", lambda: changed in why())  # who comes before that waits for it
-        status, said = answer()
-        assert status == 503 and changed in said["error"]["message"], (status, said)
-        assert serve.poll() is None
-        serve.send_signal(signal.SIGINT)
-        assert serve.wait(20 * SCALE) == 0
+@test
+def a_file_that_is_written_to_while_it_is_served_gives_no_other_answer():
+    with Home() as home:
+        s = Serving(home)
+        status, text = s.answer()
+        assert status == 200
+        time.sleep(0.01)
+        os.utime(s.model)  # the same content, which is read again
+        wait("it serves again", lambda: s.answer() == (200, text))
+        with open(s.model, "r+b") as f:
+            f.seek(-200000, os.SEEK_END)
+            f.write(b"\x55" * 100000)
+        status, said = s.answer()
+        assert status == 503 and "wrote to the file" in said, (status, said)
+        time.sleep(1.5)
+        status, said = s.answer()
+        assert status == 503 and "does not serve now" in said, (status, said)
+        assert "does not serve now" in s.end()
 
 
 @test

@@ -91,6 +91,46 @@ struct reading_thread {
     uint64_t sum;
 };
 
+static void write_at(const char *path, off_t at)
+{
+    int fd = open(path, O_WRONLY);
+    assert_true(fd >= 0);
+    assert_int_equal(pwrite(fd, "8", 1, at), 1);
+    close(fd);
+    usleep(2000); /* looks are a millisecond apart */
+}
+
+static void what_others_write_behind_a_link_is_found(void **state)
+{
+    struct file *f = *state;
+    struct mapped_file m, own;
+    struct err e = {0};
+    char link[80], other[80];
+    snprintf(link, sizeof link, "%s-link", f->path);
+    snprintf(other, sizeof other, "%s-other", f->path);
+    assert_int_equal(symlink(f->path, link), 0);
+    assert_int_equal(mapped_file_open(link, &m, &e), 0);
+    assert_int_equal(mapped_file_open(f->path, &own, &e), 0);
+    assert_int_equal(mapped_file_check(&m, "model", &e), 0);
+    write_at(f->path, 100);
+    assert_int_equal(mapped_file_check(&own, "model", &e), 0); /* whose file it is knows */
+    assert_int_equal(mapped_file_check(&m, "model", &e), HP_EIO);
+    assert_non_null(strstr(e.text, "model: somebody wrote to the file"));
+    mapped_file_close(&m);
+    mapped_file_close(&own);
+    /* another file in its place leaves what is mapped as it was */
+    assert_int_equal(mapped_file_open(link, &m, &e), 0);
+    assert_int_equal(rename(f->path, other), 0);
+    int fd = open(f->path, O_CREAT | O_WRONLY, 0600);
+    assert_true(fd >= 0);
+    close(fd);
+    usleep(2000);
+    assert_int_equal(mapped_file_check(&m, "model", &e), 0);
+    mapped_file_close(&m);
+    unlink(link);
+    unlink(other);
+}
+
 static void *read_all(void *ctx)
 {
     struct reading_thread *r = ctx;
@@ -151,6 +191,7 @@ int main(void)
 #define CLAIM(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
         CLAIM(file_that_shrinks_reads_as_zeros_and_says_so),
+        CLAIM(what_others_write_behind_a_link_is_found),
         CLAIM(many_threads_may_touch_what_is_not_there),
         CLAIM(bus_errors_of_others_end_the_process_as_before),
     };
