@@ -23,7 +23,8 @@ enum {
     RUNS = 7,
     MOST_TOKENS = 200,
     MOST_TIMES = 1 << 20,
-    ASKED_US = 50
+    ASKED_US = 50,
+    SLOTS = 1 << 19
 };
 
 static const struct {
@@ -55,11 +56,28 @@ static const struct {
 struct made_tokens {
     struct buffer bytes;
     struct token_text *texts;
-    uint32_t n;
+    uint32_t n, slots[SLOTS]; /* a hash table of numbers + 1 */
 };
+
+/* Vocabularies have no token twice. */
+static bool token_is_new(struct made_tokens *v, const char *bytes, size_t n)
+{
+    uint32_t at = 2166136261u;
+    for (size_t i = 0; i < n; i++)
+        at = (at ^ (uint8_t)bytes[i]) * 16777619u;
+    for (at %= SLOTS; v->slots[at]; at = (at + 1) % SLOTS) {
+        struct token_text t = v->texts[v->slots[at] - 1];
+        if (t.size == n && memcmp(v->bytes.data + (size_t)t.bytes, bytes, n) == 0)
+            return false;
+    }
+    v->slots[at] = v->n + 1;
+    return true;
+}
 
 static bool vocabulary_add(struct made_tokens *v, const char *bytes, size_t n)
 {
+    if (v->n < VOCABULARY && !token_is_new(v, bytes, n))
+        return true;
     if (v->n == VOCABULARY)
         return false;
     v->texts[v->n++] = (struct token_text){(const char *)v->bytes.size, (uint32_t)n};
@@ -158,7 +176,8 @@ static bool vocabulary_read(struct made_tokens *v, const char *path)
 
 static struct token_tree *tree_make(const char *path)
 {
-    struct made_tokens v = {.texts = calloc(VOCABULARY, sizeof *v.texts)};
+    static struct made_tokens v;
+    v.texts = calloc(VOCABULARY, sizeof *v.texts);
     struct token_tree *t = NULL;
     bool fine = v.texts != NULL;
     if (fine && path)

@@ -5,7 +5,7 @@
 #include "common/vector.h"
 #include "model/grammar/automaton_int.h"
 
-enum { MAX_EXITS = 1 << 14, LEAST_SLOTS = 8, LARGE_NODES = 64, MOST_DEPTH = 3 };
+enum { MAX_EXITS = 1 << 14, LEAST_SLOTS = 8, LARGE_NODES = 24, MOST_DEPTH = 4 };
 
 static void token_set(const struct token_tree *t, uint64_t *words, uint32_t token)
 {
@@ -81,13 +81,20 @@ static bool run_knows(const struct text_run *run, uint16_t text)
     return !(text_summary_kinds(text) & ~run->known[text_summary_chars(text)]);
 }
 
-/* Whether any text of these kinds may come in `at`, which is where it leads to again. */
-static bool text_loops(struct configurations *c, uint32_t at, uint16_t text)
+/* Whether all texts of these kinds may come in `at`: one character after the other, up to where it
+ * goes round. */
+static bool text_runs(struct configurations *c, uint32_t at, uint16_t text)
 {
-    configuration_run(c, at);
-    return c->status == 0 && c->list[at].run == at && !c->list[at].whole &&
-           text_summary_chars(text) <= TOKEN_SETS_CHARS &&
-           !(text_summary_kinds(text) & ~c->list[at].run_kinds);
+    for (uint32_t n = text_summary_chars(text); n > 0; n--) {
+        configuration_run(c, at);
+        if (c->status < 0 || n > TEXT_SUMMARY_LONG ||
+            text_summary_kinds(text) & ~c->list[at].run_kinds)
+            return false;
+        if (c->list[at].run == at)
+            return true;
+        at = c->list[at].run;
+    }
+    return text_summary_chars(text) <= TOKEN_SETS_CHARS;
 }
 
 /* Clears, sets all tokens of the nodes [from, to). */
@@ -162,7 +169,7 @@ static void tree_walk(struct automaton *a, uint32_t start, uint32_t from, uint32
         at[node.depth] = next;
         i++;
         if (node.depth <= MOST_DEPTH && node.skip > i + LARGE_NODES &&
-            text_loops(c, next, node.text)) {
+            text_runs(c, next, node.below)) { /* whatever is around these rules */
             nodes_set(t, i, node.skip, words);
             i = node.skip;
         }

@@ -8,17 +8,18 @@
 
 enum {
     TOKEN_SETS_CHARS = 16, /* longer tokens are in no set */
+    TEXT_SUMMARY_LONG = TOKEN_SETS_CHARS + 1,
     TEXT_SUMMARY_NEVER = 31,
 };
 
 /* Kinds in the low bits, above them how many characters a text (the longest of several) has;
- * TEXT_SUMMARY_NEVER and all kinds: more, or some are of no kind. 0: there is no text. A character
- * that is not whole at the end of a text counts as one. */
+ * TEXT_SUMMARY_LONG: more than a set's; TEXT_SUMMARY_NEVER and all kinds: some are of no kind. 0:
+ * there is no text. A character that is not whole at the end of a text counts as one. */
 static inline uint16_t text_summary(struct char_count c)
 {
-    return c.none || c.n > TOKEN_SETS_CHARS
-               ? (uint16_t)(TEXT_SUMMARY_NEVER << CHAR_KINDS | CHAR_KINDS_ALL)
-               : (uint16_t)(c.n << CHAR_KINDS | c.kinds);
+    uint32_t n = c.n > TOKEN_SETS_CHARS ? TEXT_SUMMARY_LONG : c.n;
+    return c.none ? (uint16_t)(TEXT_SUMMARY_NEVER << CHAR_KINDS | CHAR_KINDS_ALL)
+                  : (uint16_t)(n << CHAR_KINDS | c.kinds);
 }
 
 static inline uint16_t text_summary_kinds(uint16_t s)

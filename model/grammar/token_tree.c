@@ -60,14 +60,40 @@ static void nodes_add(struct token_tree *t, const struct named_token *list, uint
     t->nodes[t->n_nodes].first = n;
 }
 
+/* A node on the way that is walked, and what its byte adds to a text. */
+struct path_step {
+    struct token_node *node;
+    struct char_count from_root, own;
+};
+
+/* What a token that ends at a depth has behind each node above it. */
+static void below_sum(struct path_step *path, uint32_t depth)
+{
+    struct char_count rest = {0};
+    for (uint32_t d = depth; d > 1; d--) {
+        rest.kinds |= path[d].own.kinds;
+        rest.none |= path[d].own.none;
+        rest.n = path[depth].from_root.n - path[d - 1].from_root.n;
+        struct token_node *above = path[d - 1].node;
+        above->below = text_summary_join(above->below, text_summary(rest));
+    }
+}
+
 /* Of each token, and of each node what lies below, which is behind it. */
 static void texts_sum(struct token_tree *t, uint16_t *texts)
 {
-    struct char_count path[TOKEN_TREE_DEEPEST + 1] = {{0}};
+    struct path_step path[TOKEN_TREE_DEEPEST + 1] = {{0}};
     for (uint32_t i = 0; i < t->n_nodes; i++) {
         struct token_node *node = &t->nodes[i];
-        path[node->depth] = char_count_next(path[node->depth - 1], node->byte);
-        node->text = node->token == TOKEN_NONE ? 0 : text_summary(path[node->depth]);
+        struct path_step *at = &path[node->depth], *before = at - 1;
+        at->node = node;
+        at->from_root = char_count_next(before->from_root, node->byte);
+        at->own = before->from_root;
+        at->own.kinds = at->own.none = 0;
+        at->own = char_count_next(at->own, node->byte);
+        node->text = node->token == TOKEN_NONE ? 0 : text_summary(at->from_root);
+        if (node->token != TOKEN_NONE)
+            below_sum(path, node->depth);
         for (uint32_t token = node->token; token != TOKEN_NONE; token = t->same[token])
             texts[token] = node->text;
     }

@@ -26,7 +26,8 @@ struct token_node {
     uint32_t first; /* in `sorted`: of those that end here or below, up to that of `skip` */
     uint8_t depth;  /* bytes up to here, with this one */
     uint8_t byte;
-    uint16_t text; /* of all tokens that end here or below: a text_summary */
+    uint16_t text;  /* of all tokens that end here or below: a text_summary */
+    uint16_t below; /* the same of what they have behind this byte */
 };
 
 struct token_tree {

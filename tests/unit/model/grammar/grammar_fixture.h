@@ -4,10 +4,12 @@
 #define HP_TESTS_UNIT_MODEL_GRAMMAR_GRAMMAR_FIXTURE_H
 
 #include <jansson.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
+#include "common/env.h"
 #include "model/grammar/automaton.h"
 #include "model/grammar/grammar_source.h"
 #include "tests/test.h"
@@ -47,6 +49,34 @@ static inline struct token_tree *fixture_tree(void)
     for (size_t i = FIXTURE_PIECES; i < N; i++) {
         const char *piece = fixture_pieces[i - FIXTURE_PIECES];
         texts[i] = (struct token_text){piece, (uint32_t)strlen(piece)};
+    }
+    assert_int_equal(token_tree_make(texts, N, &t, NULL), 0);
+    return t;
+}
+
+/* Bytes, and many texts that begin alike: whole parts of its tree are made of a few kinds of
+ * characters. */
+static inline struct token_tree *fixture_dense_tree(void)
+{
+    static const char *const beginnings[] = {".", " ", "\"", "a", "-a", "é", "\xC3"};
+    static const char *const letters[] = {"a", "b", "g", "A", "7", "-", ".", " ", "é", ",\""};
+    enum { DENSE = 900, BEGINNINGS = 7, ROOM = 48, N = FIXTURE_PIECES + DENSE };
+    static char bytes[256], pieces[DENSE][ROOM];
+    struct token_text texts[N] = {{0}};
+    struct token_tree *t = NULL;
+    uint64_t state = 5;
+    for (int i = 0; i < 256; i++) {
+        bytes[i] = (char)i;
+        texts[i] = (struct token_text){&bytes[i], 1};
+    }
+    for (size_t i = 0; i < DENSE; i++) {
+        /* Half of them have letters alone; some are long. */
+        size_t n = i % 30 == 1 ? 16 + i / 30 % 4 : 1 + random_next(&state) % 5,
+               known = i % 2 ? 3 : sizeof letters / sizeof *letters;
+        snprintf(pieces[i], ROOM, "%s", beginnings[i / 2 % BEGINNINGS]);
+        for (size_t k = 0; k < n; k++)
+            strcat(pieces[i], letters[random_next(&state) % known]);
+        texts[FIXTURE_PIECES + i] = (struct token_text){pieces[i], (uint32_t)strlen(pieces[i])};
     }
     assert_int_equal(token_tree_make(texts, N, &t, NULL), 0);
     return t;

@@ -334,24 +334,29 @@ TEST(a_mask_allows_a_token_where_its_bytes_are_allowed_and_no_other)
         "([a-z][a-z0-9]*,)*", /* what may not come first may come later */
         "\"([^\"\\\\i]|i([^\"\\\\d]|d[^\"\\\\]))[^\"\\\\]*\"", /* any but some */
         "([^i\"]|i[^d\"]|id[^\"a-f])[^\"]*\"[a-z]",
+        "([a-z0-9]+[. -])*[a-z]{2,9}@", /* what leads into a run, and not round */
+        "(.[a-e]{0,4}[^\"]{0,7}\")*",
+        "[^x][abg]{0,18}!",
     };
-    struct token_tree *t = fixture_tree();
-    for (size_t p = 0; p < sizeof patterns / sizeof *patterns; p++) {
+    struct token_tree *trees[] = {fixture_tree(), fixture_dense_tree()};
+    for (size_t p = 0; p < 2 * (sizeof patterns / sizeof *patterns); p++) {
+        const struct token_tree *t = trees[p % 2];
         struct buffer wire = {0};
-        const char *pattern = patterns[p];
+        const char *pattern = patterns[p / 2];
         assert_int_equal(pattern ? grammar_source_regular(pattern, strlen(pattern), "", &wire, NULL)
                                  : grammar_source_json("response_format", &wire, NULL),
                          0);
         struct automaton *a = fixture_automaton(&wire, t);
-        for (uint64_t seed = 1; seed < 5; seed++) {
-            char *text = fixture_text(a, t, 60, seed);
+        for (uint64_t seed = 1; seed < (p % 2 ? 3 : 5); seed++) {
+            char *text = fixture_text(a, t, p % 2 ? 6 : 60, seed);
             assert_masks(a, t, text);
             free(text);
         }
         automaton_destroy(&a);
         buffer_free(&wire);
     }
-    token_tree_destroy(&t);
+    token_tree_destroy(&trees[0]);
+    token_tree_destroy(&trees[1]);
 }
 
 #define CALL "{\"name\": \"f\", \"arguments\": {}}"
