@@ -2,8 +2,8 @@
  * standard input says and answers with seconds.
  *
  *     peers MODEL THREADS CONTEXT     prints one line of facts, then for each line that it reads:
- *     prefill N                       N tokens in slices of 512 (HP_BENCH_SLICE), to the first
- * logits decode N                        N steps of one token each, after 16 tokens
+ *     prefill N [SLICE]               N tokens in slices of so many (512), to the first logits
+ *     decode N                        N steps of one token each, after 16 tokens
  *
  * HP_BENCH_KERNELS names the kernels (`hp-agent --kernels`); else the best that the CPU has.
  * `peers machine THREADS` prints what so many cores read from memory and what one computes. */
@@ -21,7 +21,7 @@ struct whole_model {
     struct model *model;
     struct device *device;
     struct stage *stage;
-    uint32_t *ids, context, slice;
+    uint32_t *ids, context;
     float *logits;
 };
 
@@ -40,11 +40,7 @@ static int peer_open(struct whole_model *p, const char *path, int threads, uint3
     if (rc < 0)
         return rc;
     uint32_t vocabulary = (uint32_t)model_config(p->model)->vocabulary;
-    const char *slice = getenv("HP_BENCH_SLICE");
     p->context = context;
-    p->slice = slice ? (uint32_t)atoi(slice) : SLICE_MOST;
-    if (p->slice < 1 || p->slice > SLICE_MOST)
-        return err_set(e, HP_EUSAGE, "HP_BENCH_SLICE=%s: 1 to %d", slice, SLICE_MOST);
     p->ids = calloc(context, sizeof *p->ids);
     p->logits = calloc(vocabulary, sizeof *p->logits);
     if (!p->ids || !p->logits)
@@ -102,12 +98,12 @@ static int tokens_run(struct whole_model *p, uint32_t first, uint32_t n, bool la
     return stage_run(p->stage, &run, 1, p->ids + first, p->logits, e);
 }
 
-static int prefill(struct whole_model *p, uint32_t n, double *took, struct err *e)
+static int prefill(struct whole_model *p, uint32_t n, uint32_t slice, double *took, struct err *e)
 {
     int rc = 0;
     double start = now_s();
-    for (uint32_t at = 0; rc == 0 && at < n; at += p->slice)
-        rc = tokens_run(p, at, n - at < p->slice ? n - at : p->slice, n - at <= p->slice, e);
+    for (uint32_t at = 0; rc == 0 && at < n; at += slice)
+        rc = tokens_run(p, at, n - at < slice ? n - at : slice, n - at <= slice, e);
     *took = now_s() - start;
     return rc;
 }
@@ -127,15 +123,15 @@ static int orders_do(struct whole_model *p, struct err *e)
     char line[64];
     int rc = 0;
     while (rc == 0 && fgets(line, sizeof line, stdin)) {
-        unsigned n = 0;
+        unsigned n = 0, slice = SLICE_MOST;
         double took = 0;
         bool is_decode = strncmp(line, "decode ", 7) == 0;
-        if (sscanf(line, is_decode ? "decode %u" : "prefill %u", &n) != 1 || n < 1 ||
-            n + PROMPT > p->context)
+        if (sscanf(line, is_decode ? "decode %u" : "prefill %u %u", &n, &slice) < 1 || n < 1 ||
+            n + PROMPT > p->context || slice < 1 || slice > SLICE_MOST)
             return err_set(e, HP_EUSAGE, "\"%s\" is no order", line);
         rc = stage_sequence_open(p->stage, 1, p->context, e);
         if (rc == 0)
-            rc = is_decode ? decode(p, n, &took, e) : prefill(p, n, &took, e);
+            rc = is_decode ? decode(p, n, &took, e) : prefill(p, n, slice, &took, e);
         stage_sequence_close(p->stage, 1);
         printf("%.6f\n", took);
         fflush(stdout);
