@@ -102,6 +102,11 @@ INLINE __m256i panel_bytes_unsigned(int together, __m256i quads)
 #include "agent/backend/cpu/blocks_scaled_panels.inc"
 
 #define PANEL_MAKERS
+#define PANEL_BEGINNERS /* a tile is more rows than products have at once */
+#define PANEL_BEGIN_TABLE                                                                          \
+    {                                                                                              \
+        NULL                                                                                       \
+    }
 #define panel_starts_put scaled_starts_put
 #define panel_bytes_of(t)                                                                          \
     (is_superblock(t) ? scaled_panel_bytes(has_halves(t), has_least(t)) / RUNS                     \

@@ -42,15 +42,22 @@ static struct panel_memory panel_memory_at(const struct block_kernels *k,
                                  (float *)(void *)(memory + PANELS_TOGETHER * bytes)};
 }
 
+/* Inputs from k0 on of the group of outputs from c on. */
+static const uint8_t *panel_group(const struct matmul_job *job, size_t c, size_t k0)
+{
+    const struct device_weight *w = job->w;
+    const struct dtype_info *info = dtype_info(w->dtype);
+    return w->data + c * w->row_bytes +
+           k0 / info->block_elements * job->device->kernels->blocks->lanes * info->block_bytes;
+}
+
 /* The panel of outputs from c on; what there is no output for is not written to. */
 static void panel_fill(const struct matmul_job *job, size_t c, size_t k0, size_t n, uint8_t *panel)
 {
     const struct device_weight *w = job->w;
     const struct block_kernels *k = job->device->kernels->blocks;
-    const struct dtype_info *info = dtype_info(w->dtype);
-    size_t at = k0 / info->block_elements * k->lanes * info->block_bytes;
     for (size_t end = c + k->panel_outputs; c < end && c < w->rows; c += k->lanes) {
-        k->panel_make[w->dtype](w->data + c * w->row_bytes + at, n, panel);
+        k->panel_make[w->dtype](panel_group(job, c, k0), n, panel);
         panel += n / BLOCK_RUN * k->panel_bytes(w->dtype);
     }
 }
@@ -77,8 +84,7 @@ static struct panels_ahead panels_ahead_of(const struct matmul_job *job, size_t 
     if (c >= w->rows)
         return (struct panels_ahead){0};
     outputs = w->rows - c < outputs ? w->rows - c : outputs;
-    struct panels_ahead a = {.data = w->data + c * w->row_bytes +
-                                     k0 / info->block_elements * k->lanes * info->block_bytes,
+    struct panels_ahead a = {.data = panel_group(job, c, k0),
                              .group_bytes = n / info->block_elements * k->lanes * info->block_bytes,
                              .group_step = k->lanes * w->row_bytes,
                              .calls = tiles * PANELS_TOGETHER};
@@ -158,27 +164,59 @@ static void tile_panel(const struct matmul_job *job, const struct panel_memory *
                 m->out[r * k->panel_outputs + i] + (add ? out[r * w->rows + i] : 0);
 }
 
+/* A chunk of the inputs of the outputs of PANELS_TOGETHER panels. */
+struct panels_chunk {
+    const struct panel_memory *m;
+    size_t begin, end; /* outputs */
+    size_t k0, n;      /* inputs */
+    struct panels_ahead ahead;
+};
+
+static uint8_t *chunk_panel(const struct matmul_job *job, const struct panels_chunk *h, size_t c)
+{
+    size_t step = job->device->kernels->blocks->panel_outputs;
+    return h->m->panels + (c - h->begin) / step * h->m->panel_bytes;
+}
+
+/* Rows from `row` on, those of a tile, with all panels; the first rows make them. */
+static void chunk_tile(const struct matmul_job *job, struct panels_chunk *h, size_t row)
+{
+    const struct device_weight *w = job->w;
+    const struct block_kernels *k = job->device->kernels->blocks;
+    struct block_tile x = tile_chunk(job, row / BLOCK_TILE, h->k0, h->n);
+    bool add = job->accumulate || h->k0 > 0;
+    for (size_t c = h->begin; c < h->end; c += k->panel_outputs) {
+        uint8_t *panel = chunk_panel(job, h, c);
+        bool makes = row == 0 && x.rows == BLOCK_TILE && c + k->panel_outputs <= w->rows &&
+                     k->panel_begin[w->dtype];
+        panels_ahead_ask(&h->ahead, &x);
+        if (row == 0 && !makes)
+            panel_fill(job, c, h->k0, h->n, panel);
+        if (makes)
+            k->panel_begin[w->dtype](&x, panel_group(job, c, h->k0), k->lanes * w->row_bytes, panel,
+                                     add, job->out + c, w->rows);
+        else
+            tile_panel(job, h->m, &x, row, c, add, panel);
+    }
+}
+
 /* Outputs [begin, end), those of PANELS_TOGETHER panels, for all rows. */
 static void panels_outputs(const struct matmul_job *job, const struct panel_memory *m, size_t begin,
                            size_t end)
 {
     const struct device_weight *w = job->w;
-    size_t step = job->device->kernels->blocks->panel_outputs;
     for (size_t k0 = 0; k0 < w->columns; k0 += CHUNK_INPUTS) {
         size_t n = w->columns - k0 < CHUNK_INPUTS ? w->columns - k0 : CHUNK_INPUTS;
         bool again = k0 + CHUNK_INPUTS < w->columns;
-        for (size_t c = begin; c < end; c += step)
-            panel_fill(job, c, k0, n, m->panels + (c - begin) / step * m->panel_bytes);
-        struct panels_ahead ahead =
-            panels_ahead_of(job, again ? begin : end, again ? k0 + CHUNK_INPUTS : 0, end - begin);
-        for (size_t row = 0; row < job->rows; row += BLOCK_TILE) {
-            struct block_tile x = tile_chunk(job, row / BLOCK_TILE, k0, n);
-            for (size_t c = begin; c < end; c += step) {
-                panels_ahead_ask(&ahead, &x);
-                tile_panel(job, m, &x, row, c, job->accumulate || k0 > 0,
-                           m->panels + (c - begin) / step * m->panel_bytes);
-            }
-        }
+        struct panels_chunk chunk = {
+            m,
+            begin,
+            end,
+            k0,
+            n,
+            panels_ahead_of(job, again ? begin : end, again ? k0 + CHUNK_INPUTS : 0, end - begin)};
+        for (size_t row = 0; row < job->rows; row += BLOCK_TILE)
+            chunk_tile(job, &chunk, row);
     }
 }
 

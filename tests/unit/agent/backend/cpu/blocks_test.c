@@ -239,6 +239,81 @@ TEST(panels_stay_within_the_bound_for_every_number_of_rows)
     }
 }
 
+/* A panel and its products, by panel_make and panel_dot, or by panel_begin. */
+static void tile_products(const struct case_of *c, const struct block_tile *tile,
+                          const uint8_t *groups, bool at_once, uint8_t *panel, float *out)
+{
+    const struct dtype_info *info = dtype_info(c->t);
+    const struct block_kernels *k = c->kernels;
+    size_t group_step = c->n / info->block_elements * info->block_bytes * k->lanes,
+           side = c->n / BLOCK_RUN * k->panel_bytes(c->t);
+    if (at_once) {
+        k->panel_begin[c->t](tile, groups, group_step, panel, true, out, k->panel_outputs);
+        return;
+    }
+    for (size_t g = 0; g < k->panel_outputs / k->lanes; g++)
+        k->panel_make[c->t](groups + g * group_step, c->n, panel + g * side);
+    k->panel_dot[c->t](tile, panel, true, out, k->panel_outputs);
+}
+
+static void check_begin(const struct case_of *c, uint64_t seed)
+{
+    enum { OUTPUTS_MOST = 2 * BLOCK_LANES_MAX };
+    const struct dtype_info *info = dtype_info(c->t);
+    const struct block_kernels *k = c->kernels;
+    size_t row_bytes = c->n / info->block_elements * info->block_bytes,
+           n_blocks = c->n / info->block_elements * k->panel_outputs, runs = c->n / BLOCK_RUN,
+           panel_bytes = k->panel_outputs / k->lanes * runs * k->panel_bytes(c->t);
+    static float x[BLOCK_TILE][INPUTS_MOST];
+    float out[2][BLOCK_TILE * OUTPUTS_MOST];
+    struct block_tile tile = {
+        .runs = malloc(runs * sizeof *tile.runs),
+        .apart =
+            malloc((block_most_apart_of(BLOCK_TILE, c->n, BLOCK_APART) + 1) * sizeof *tile.apart),
+        .n_runs = runs,
+        .rows = BLOCK_TILE};
+    uint8_t *blocks = malloc(n_blocks * info->block_bytes),
+            *groups = malloc(n_blocks * info->block_bytes), *panels = calloc(2, panel_bytes);
+    assert_true(tile.runs && tile.apart && blocks && groups && panels);
+    blocks_fill(WEIGHTS_RANDOM, c->t, blocks, n_blocks, &seed);
+    for (size_t g = 0; g < n_blocks * info->block_bytes; g += k->lanes * row_bytes)
+        block_lanes_put(c->t, k->lanes, blocks + g, k->lanes, row_bytes,
+                        c->n / info->block_elements, groups + g);
+    for (int r = 0; r < BLOCK_TILE; r++)
+        inputs_fill(c->inputs, x[r], c->n, &seed);
+    k->tile_make(c->t, x[0], INPUTS_MOST, &tile);
+    for (int at_once = 0; at_once < 2; at_once++) {
+        for (size_t i = 0; i < BLOCK_TILE * k->panel_outputs; i++)
+            out[at_once][i] = (float)i;
+        tile_products(c, &tile, groups, at_once, panels + (size_t)at_once * panel_bytes,
+                      out[at_once]);
+    }
+    assert_memory_equal(panels, panels + panel_bytes, panel_bytes);
+    assert_memory_equal(out[0], out[1], BLOCK_TILE * k->panel_outputs * sizeof *out[0]);
+    free(tile.runs);
+    free(tile.apart);
+    free(blocks);
+    free(groups);
+    free(panels);
+}
+
+TEST(a_panel_that_its_first_tile_makes_gives_the_same_bits)
+{
+    static const size_t lengths[] = {32, 96, 256, 1024};
+    for (int l = 0; l < LEVELS; l++) {
+        const struct block_kernels *k = level(levels[l]);
+        for (int t = 0; k && t < DTYPE_WEIGHT_COUNT; t++)
+            for (size_t i = 0; k->panel_begin[t] && i < sizeof lengths / sizeof *lengths; i++)
+                for (int kind = 0; kind < INPUT_KINDS; kind++)
+                    if (lengths[i] % dtype_info((enum dtype)t)->block_elements == 0)
+                        check_begin(&(struct case_of){.kernels = k,
+                                                      .t = (enum dtype)t,
+                                                      .n = lengths[i],
+                                                      .inputs = (enum inputs)kind},
+                                    lengths[i]);
+    }
+}
+
 /* A row's result depends on its own inputs alone: not on how many rows a tile has, nor on what is
  * no number in others. */
 TEST(rows_of_a_tile_do_not_depend_on_each_other)
@@ -432,6 +507,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(integer_products_stay_within_their_bound),
         cmocka_unit_test(panels_stay_within_the_bound_for_every_number_of_rows),
+        cmocka_unit_test(a_panel_that_its_first_tile_makes_gives_the_same_bits),
         cmocka_unit_test(rows_of_a_tile_do_not_depend_on_each_other),
         cmocka_unit_test(all_formats_in_blocks_have_integer_kernels),
         cmocka_unit_test(rows_together_are_rows_alone),
