@@ -29,8 +29,15 @@ void cpu_stream_fail(struct stream *s, int code, const char *text)
         err_set(&s->failure, code, "%s", text);
 }
 
+/* Who waits for work, or records that it is done, has put no more there for now. */
+static void stream_rest(const struct stream *s)
+{
+    threads_rest(s->device->threads);
+}
+
 int cpu_stream_wait(struct stream *s, struct err *e)
 {
+    stream_rest(s);
     int rc = s->failure.code;
     if (rc < 0 && e)
         *e = s->failure;
@@ -53,6 +60,7 @@ void cpu_event_destroy(struct event **v)
 
 void cpu_event_record(struct event *v, struct stream *s)
 {
+    stream_rest(s);
     v->failure = s->failure;
     s->failure = (struct err){0};
 }

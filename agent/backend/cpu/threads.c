@@ -7,15 +7,20 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
-/* About 20 microseconds of pauses: longer than the gap between two operators, shorter than anyone
- * else notices. */
-enum { SPINS = 600 };
+/* How long a thread spins before it parks: some microseconds, which nobody else notices, and while
+ * a step goes on as long as other operators and other threads' last parts take. A core that has
+ * gone to sleep is woken late, most of all under a hypervisor, and dozens of times a step, so a
+ * thread stays with a step from its first operator to its last. Not on the core of a thread that it
+ * waits for: that one would wait for the spinning. */
+enum { SPIN_NS = 10000, SPIN_IN_STEP_NS = 200000, PAUSES_A_LOOK = 16, NO_CORE = -1 };
 
 struct worker {
     struct threads *pool;
     pthread_t thread;
     int index;
+    atomic_int core; /* where it was last seen awake; NO_CORE while it is parked */
 };
 
 struct threads {
@@ -29,6 +34,8 @@ struct threads {
     atomic_uint_fast64_t left;   /* round << 32 | parts that nobody has taken */
     atomic_uint_fast32_t undone; /* parts that are not done */
     atomic_bool stopping;
+    atomic_bool in_step;    /* from threads_run on until threads_rest */
+    atomic_int caller_core; /* where it was last seen */
     pthread_mutex_t caller; /* who has the pool: the caller, or the guest for a few parts */
     atomic_uint wanted;     /* the caller waits for it, or has it */
     atomic_bool has_guest;
@@ -74,17 +81,57 @@ static bool something_to_do(struct threads *t)
     return (uint32_t)atomic_load(&t->left) > 0 || atomic_load(&t->stopping);
 }
 
-static void wait_for_work(struct threads *t)
+static uint64_t now_ns(void)
 {
-    for (int i = 0; i < SPINS; i++) {
-        if (something_to_do(t))
-            return;
-        pause_briefly();
-    }
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+/* Whether thread `self` may keep its core from others for as long as a step's operators take. */
+static bool may_stay(struct threads *t, int self)
+{
+    int core = sched_getcpu();
+    if (!atomic_load(&t->in_step))
+        return false;
+    if (self > 0)
+        return atomic_load(&t->caller_core) != core;
+    for (int i = 0; i < t->n_started; i++)
+        if (atomic_load(&t->workers[i].core) == core)
+            return false;
+    return true;
+}
+
+/* Whether it is so while thread `self` spins. */
+static bool spin_until(struct threads *t, int self, bool (*is_so)(struct threads *t))
+{
+    uint64_t began_ns = now_ns(), spun_ns;
+    do {
+        for (int i = 0; i < PAUSES_A_LOOK; i++) {
+            if (is_so(t))
+                return true;
+            pause_briefly();
+        }
+        spun_ns = now_ns() - began_ns;
+    } while (spun_ns < SPIN_NS || (spun_ns < SPIN_IN_STEP_NS && may_stay(t, self)));
+    return false;
+}
+
+static void worker_park(struct worker *w)
+{
+    struct threads *t = w->pool;
+    atomic_store(&w->core, NO_CORE);
     pthread_mutex_lock(&t->sleep);
-    while (!something_to_do(t))
+    if (!something_to_do(t))
         pthread_cond_wait(&t->work, &t->sleep);
     pthread_mutex_unlock(&t->sleep);
+}
+
+/* Who is woken too late for an operator stays for the next one. */
+static void wait_for_work(struct worker *w)
+{
+    while (!spin_until(w->pool, w->index, something_to_do))
+        worker_park(w);
 }
 
 static void *worker_main(void *arg)
@@ -92,21 +139,24 @@ static void *worker_main(void *arg)
     struct worker *w = arg;
     struct threads *t = w->pool;
     while (!atomic_load(&t->stopping)) {
+        atomic_store(&w->core, sched_getcpu());
         thread_work(t, w->index);
-        wait_for_work(t);
+        wait_for_work(w);
     }
     return NULL;
 }
 
+static bool all_done(struct threads *t)
+{
+    return atomic_load(&t->undone) == 0;
+}
+
 static void wait_until_done(struct threads *t)
 {
-    for (int i = 0; i < SPINS; i++) {
-        if (atomic_load(&t->undone) == 0)
-            return;
-        pause_briefly();
-    }
+    if (spin_until(t, 0, all_done))
+        return;
     pthread_mutex_lock(&t->sleep);
-    while (atomic_load(&t->undone) > 0)
+    while (!all_done(t))
         pthread_cond_wait(&t->done, &t->sleep);
     pthread_mutex_unlock(&t->sleep);
 }
@@ -117,6 +167,8 @@ static void run_on_pool(struct threads *t, uint32_t n_parts,
     t->fn = fn;
     t->ctx = ctx;
     t->n_parts = n_parts;
+    atomic_store(&t->in_step, true);
+    atomic_store(&t->caller_core, sched_getcpu());
     atomic_store(&t->undone, n_parts);
     pthread_mutex_lock(&t->sleep);
     atomic_store(&t->left, ((atomic_load(&t->left) >> 32) + 1) << 32 | n_parts);
@@ -181,6 +233,11 @@ void threads_run(struct threads *t, uint32_t n_parts,
     atomic_fetch_sub(&t->wanted, 1);
 }
 
+void threads_rest(struct threads *t)
+{
+    atomic_store(&t->in_step, false);
+}
+
 int threads_count(const struct threads *t)
 {
     return t->n;
@@ -208,7 +265,9 @@ struct parts threads_parts(const struct threads *t, size_t n, size_t grain, size
 static int start_worker(struct threads *t, int index, const cpu_set_t *allowed)
 {
     struct worker *w = &t->workers[index - 1];
-    *w = (struct worker){.pool = t, .index = index};
+    w->pool = t;
+    w->index = index;
+    atomic_init(&w->core, NO_CORE);
     pthread_attr_t attr;
     if (pthread_attr_init(&attr) != 0)
         return -1;

@@ -1,6 +1,7 @@
 /* A pool of threads that share out the parts of one piece of work: the caller is thread 0. Between
- * calls a thread spins for microseconds, then parks, so that decode's many short operators start at
- * once and an idle pool costs nothing.
+ * the calls of a step a thread spins for at most 0.2 ms, so that decode's many short operators
+ * start at once, and behind its last one for microseconds; then it parks, and an idle pool costs
+ * nothing.
  *
  * Parts go to whoever is free. On a machine that others use too, a thread that the system does not
  * run takes no part, and nobody waits for it: the caller does the rest. */
@@ -31,6 +32,9 @@ void threads_keep(struct threads *t, int i, const cpu_set_t *cores);
  * Calls of one thread follow each other. One caller at a time, and beside it the guest. */
 void threads_run(struct threads *t, uint32_t n_parts,
                  void (*fn)(void *ctx, int thread, uint32_t part), void *ctx);
+
+/* A step ends here: whoever waits for work parks. The next call begins another. */
+void threads_rest(struct threads *t);
 
 /* Makes the calling thread the pool's one guest: its work goes on the pool only while nobody else
  * wants it, a few parts at a time, and otherwise on the guest alone, which is then thread number

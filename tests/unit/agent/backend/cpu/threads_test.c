@@ -1,7 +1,10 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "agent/backend/cpu/threads.h"
 #include "tests/test.h"
@@ -69,6 +72,129 @@ TEST(parked_threads_wake)
     }
     assert_int_equal(atomic_load(&m.here), 40);
     threads_destroy(&t);
+}
+
+/* The pool's second thread, as the system sees it. */
+struct second_thread {
+    struct meeting meeting;
+    pid_t id;
+    clockid_t clock; /* of its processor time */
+};
+
+static void note_second(void *ctx, int thread, uint32_t part)
+{
+    struct second_thread *s = ctx;
+    if (thread == 1) {
+        s->id = gettid();
+        assert_int_equal(pthread_getcpuclockid(pthread_self(), &s->clock), 0);
+    }
+    meet(&s->meeting, thread, part);
+}
+
+static void no_work(void *ctx, int thread, uint32_t part)
+{
+    (void)ctx, (void)thread, (void)part;
+}
+
+static uint64_t clock_ns(clockid_t clock)
+{
+    struct timespec t;
+    clock_gettime(clock, &t);
+    return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+/* How often it has parked. */
+static long times_parked(const struct second_thread *s)
+{
+    char path[64], line[128];
+    long times = -1;
+    snprintf(path, sizeof path, "/proc/self/task/%d/status", (int)s->id);
+    FILE *f = fopen(path, "r");
+    assert_non_null(f);
+    while (times < 0 && fgets(line, sizeof line, f))
+        sscanf(line, "voluntary_ctxt_switches: %ld", &times);
+    fclose(f);
+    assert_true(times >= 0);
+    return times;
+}
+
+/* The caller on the first core that there is, the other thread on the first or the second; NULL:
+ * there is no second. */
+static struct threads *pair_create(bool apart, struct second_thread *s, cpu_set_t *allowed)
+{
+    struct threads *t;
+    struct err e = {0};
+    cpu_set_t first;
+    int cores[2], n = 0;
+    *s = (struct second_thread){0};
+    assert_int_equal(sched_getaffinity(0, sizeof *allowed, allowed), 0);
+    for (int i = 0; i < CPU_SETSIZE && n < 2; i++)
+        if (CPU_ISSET((size_t)i, allowed))
+            cores[n++] = i;
+    if (apart && n < 2) {
+        print_message("# not with one core\n");
+        return NULL;
+    }
+    CPU_ZERO(&first);
+    CPU_SET((size_t)cores[0], &first);
+    assert_int_equal(sched_setaffinity(0, sizeof first, &first), 0);
+    assert_int_equal(threads_create(2, &cores[apart], 1, &t, &e), 0);
+    threads_run(t, 2, note_second, s);
+    return t;
+}
+
+static void pair_destroy(struct threads *t, const cpu_set_t *allowed)
+{
+    threads_destroy(&t);
+    assert_int_equal(sched_setaffinity(0, sizeof *allowed, allowed), 0);
+}
+
+TEST(threads_stay_awake_between_the_operators_of_a_step)
+{
+    enum { OPERATORS = 400, GAP_NS = 50000 };
+    cpu_set_t allowed;
+    struct second_thread s;
+    struct threads *t = pair_create(true, &s, &allowed);
+    long before = t ? times_parked(&s) : 0;
+    for (int i = 0; t && i < OPERATORS; i++) {
+        threads_run(t, 2, no_work, NULL);
+        for (uint64_t end = clock_ns(CLOCK_MONOTONIC) + GAP_NS; clock_ns(CLOCK_MONOTONIC) < end;)
+            ;
+    }
+    /* not never: where others take the caller's core for longer than a thread waits */
+    if (t)
+        assert_in_range(times_parked(&s) - before, 0, OPERATORS / 4);
+    pair_destroy(t, &allowed);
+}
+
+/* Processor time of the second thread, while the caller sleeps behind every step. */
+static uint64_t steps_ns(bool apart, bool rest, int steps)
+{
+    cpu_set_t allowed;
+    struct second_thread s;
+    struct threads *t = pair_create(apart, &s, &allowed);
+    uint64_t before = t ? clock_ns(s.clock) : 0, ns = 0;
+    for (int i = 0; t && i < steps; i++) {
+        threads_run(t, 2, meet, &s.meeting);
+        if (rest)
+            threads_rest(t);
+        nanosleep(&(struct timespec){0, 1000000}, NULL);
+    }
+    if (t)
+        ns = clock_ns(s.clock) - before;
+    pair_destroy(t, &allowed);
+    return ns;
+}
+
+TEST(threads_park_as_soon_as_a_step_is_over_or_they_are_on_the_core_of_who_is_waited_for)
+{
+    enum { STEPS = 20, LESS_NS = 20000 };
+    uint64_t stays = steps_ns(true, false, STEPS), rests = steps_ns(true, true, STEPS),
+             beside = steps_ns(false, false, STEPS);
+    if (stays > 0) {
+        assert_true(rests + (uint64_t)STEPS * LESS_NS < stays);
+        assert_true(beside + (uint64_t)STEPS * LESS_NS < stays);
+    }
 }
 
 static void note_core(void *ctx, int thread, uint32_t part)
@@ -180,6 +306,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_part_is_done_once_a_round),
         cmocka_unit_test(parked_threads_wake),
+        cmocka_unit_test(threads_stay_awake_between_the_operators_of_a_step),
+        cmocka_unit_test(
+            threads_park_as_soon_as_a_step_is_over_or_they_are_on_the_core_of_who_is_waited_for),
         cmocka_unit_test(threads_stay_on_the_cores_given),
         cmocka_unit_test(parts_cover_everything_once_in_whole_grains),
         cmocka_unit_test(guest_works_beside_the_caller_and_never_as_the_same_thread),
