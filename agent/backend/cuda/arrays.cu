@@ -2,16 +2,12 @@
  * of stacks of matrices. */
 #include "agent/backend/cuda/cuda.cuh"
 #include "agent/backend/cuda/kernels.h"
+#include "agent/backend/cuda/tiles.cuh"
 
 enum {
     EACH_THREADS = 256,
     ROW_FEW = 1024, /* elements of a row that a warp does alone */
     ROW_THREADS = 256,
-    TILE = 64,
-    TILE_INNER = 16,
-    TILE_THREADS = 256,
-    TILE_SIDE = 4, /* a thread has as many rows and columns of a tile */
-    TILE_STEP = TILE / TILE_SIDE,
 };
 
 static constexpr unsigned GRID_MOST = 65535;
@@ -253,7 +249,6 @@ static __device__ __forceinline__ void tile_load(const array_product &p, const p
 __global__ void stack_product_kernel(array_product p, uint64_t first)
 {
     __shared__ float xs[TILE_INNER][TILE + 1], ws[TILE_INNER][TILE + 1];
-    uint32_t tx = threadIdx.x % TILE_STEP, ty = threadIdx.x / TILE_STEP;
     int64_t at[LOOP_VIEWS];
     float sums[TILE_SIDE][TILE_SIDE] = {};
     walk_find(p.stack, first + blockIdx.z, at);
@@ -262,18 +257,12 @@ __global__ void stack_product_kernel(array_product p, uint64_t first)
     for (int64_t k0 = 0; k0 < p.inner; k0 += TILE_INNER) {
         tile_load(p, t, k0, xs, ws);
         __syncthreads();
-#pragma unroll
-        for (uint32_t k = 0; k < TILE_INNER; k++)
-#pragma unroll
-            for (uint32_t a = 0; a < TILE_SIDE; a++)
-#pragma unroll
-                for (uint32_t b = 0; b < TILE_SIDE; b++)
-                    sums[a][b] += xs[k][ty + a * TILE_STEP] * ws[k][tx + b * TILE_STEP];
+        tile_multiply(xs, ws, sums);
         __syncthreads();
     }
     for (uint32_t a = 0; a < TILE_SIDE; a++)
         for (uint32_t b = 0; b < TILE_SIDE; b++) {
-            int64_t r = t.row + ty + a * TILE_STEP, c = t.column + tx + b * TILE_STEP;
+            int64_t r = t.row + tile_row(a), c = t.column + tile_column(b);
             if (r < p.rows && c < p.columns)
                 p.y[at[0] + r * p.y_row + c] = sums[a][b] + (p.bias ? p.bias[c] : 0.0f);
         }

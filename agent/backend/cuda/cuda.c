@@ -103,9 +103,7 @@ static int device_take(struct cuda_device *d, const struct device_config *c,
     int rc = gpu_facts_read(d->ordinal, &d->facts);
     if (!rc && part->all)
         rc = gpu_part_open(d->ordinal, c->part.cut, c->part.first, c->part.count, &d->part);
-    rc = rc        ? rc
-         : d->part ? gpu_part_stream_create(d->part, &d->load_stream)
-                   : gpu_stream_create(&d->load_stream);
+    rc = rc ? rc : cuda_handle_create(d->part, &d->load_stream);
     if (rc)
         return cuda_fail(rc, d, "opening it", e);
     d->limit_bytes = c->memory_bytes ? c->memory_bytes : d->facts.free_bytes / 10 * 9;

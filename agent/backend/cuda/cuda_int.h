@@ -336,6 +336,8 @@ void cuda_gelu_mul_run(struct cuda_stream *s, const struct op_call *gelu, const 
 struct gpu_turn cuda_turn_of(const struct op_call *q, const struct op_call *k);
 
 /* streams.c */
+/* Of a part of the GPU; NULL: of all of it. */
+int cuda_handle_create(struct gpu_part *part, struct CUstream_st **out);
 /* Takes the part over, also on failure; NULL: the device's. */
 int cuda_stream_open(struct cuda_device *d, struct gpu_part *part, struct stream **out,
                      struct err *e);

@@ -4,8 +4,7 @@
 #include "agent/backend/cuda/cuda_int.h"
 #include "agent/backend/cuda/kernels.h"
 
-/* Of a part of the GPU; NULL: of all of it. */
-static int handle_create(struct gpu_part *part, struct CUstream_st **out)
+int cuda_handle_create(struct gpu_part *part, struct CUstream_st **out)
 {
     return part ? gpu_part_stream_create(part, out) : gpu_stream_create(out);
 }
@@ -49,7 +48,7 @@ int cuda_stream_open(struct cuda_device *d, struct gpu_part *part, struct stream
     s->device = d;
     s->part = part;
     int rc = gpu_use(d->ordinal);
-    rc = rc ? rc : handle_create(part ? part : d->part, &s->stream);
+    rc = rc ? rc : cuda_handle_create(part ? part : d->part, &s->stream);
     for (int i = 0; !rc && i < CUDA_TABLES; i++)
         rc = gpu_event_create(&s->tables[i].read);
     s->blas = !rc && d->has_blas ? gpu_blas_open() : NULL;

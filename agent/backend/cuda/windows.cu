@@ -1,14 +1,10 @@
 /* Convolutions and poolings of networks (agent/backend/arrays.h), channels innermost. */
 #include "agent/backend/cuda/cuda.cuh"
 #include "agent/backend/cuda/kernels.h"
+#include "agent/backend/cuda/tiles.cuh"
 
 enum {
     EACH_THREADS = 256,
-    TILE = 64,
-    TILE_INNER = 16,
-    TILE_THREADS = 256,
-    TILE_SIDE = 4, /* a thread has as many rows and columns of a tile */
-    TILE_STEP = TILE / TILE_SIDE,
     FEW_COLUMNS = 8 /* outputs of a group that are worth no tile */
 };
 
@@ -52,7 +48,7 @@ static __device__ __forceinline__ float tap_read(const array_conv &c, const conv
 __global__ void conv_kernel(array_conv c)
 {
     __shared__ float xs[TILE_INNER][TILE + 1], ws[TILE_INNER][TILE + 1];
-    uint32_t tx = threadIdx.x % TILE_STEP, ty = threadIdx.x / TILE_STEP;
+    uint32_t own = threadIdx.x % TILE_INNER; /* of TILE_INNER, as it fills the tiles */
     int64_t taps = c.kernel[0] * c.kernel[1] * c.kernel[2], inputs = c.in_channels / c.groups,
             outputs = c.out_channels / c.groups, inner = taps * inputs, group = blockIdx.z,
             row = (int64_t)blockIdx.x * TILE, column = (int64_t)blockIdx.y * TILE,
@@ -61,30 +57,23 @@ __global__ void conv_kernel(array_conv c)
     conv_place places[TILE_SIDE];
     float sums[TILE_SIDE][TILE_SIDE] = {};
     for (uint32_t j = 0; j < TILE_SIDE; j++)
-        places[j] = place_of(c, row + ty + j * TILE_STEP);
+        places[j] = place_of(c, row + tile_row(j));
     for (int64_t k0 = 0; k0 < inner; k0 += TILE_INNER) {
-        int64_t k = k0 + tx, tap = k / inputs, channel = k % inputs;
+        int64_t k = k0 + own, tap = k / inputs, channel = k % inputs;
         for (uint32_t j = 0; j < TILE_SIDE; j++) {
-            int64_t output = column + ty + j * TILE_STEP;
-            xs[tx][ty + j * TILE_STEP] =
+            int64_t output = column + tile_row(j);
+            xs[own][tile_row(j)] =
                 k < inner ? tap_read(c, places[j], tap, group * inputs + channel) : 0.0f;
-            ws[tx][ty + j * TILE_STEP] =
+            ws[own][tile_row(j)] =
                 k < inner && output < outputs ? w[output * inner + channel * taps + tap] : 0.0f;
         }
         __syncthreads();
-#pragma unroll
-        for (uint32_t i = 0; i < TILE_INNER; i++)
-#pragma unroll
-            for (uint32_t a = 0; a < TILE_SIDE; a++)
-#pragma unroll
-                for (uint32_t b = 0; b < TILE_SIDE; b++)
-                    sums[a][b] += xs[i][ty + a * TILE_STEP] * ws[i][tx + b * TILE_STEP];
+        tile_multiply(xs, ws, sums);
         __syncthreads();
     }
     for (uint32_t a = 0; a < TILE_SIDE; a++)
         for (uint32_t b = 0; b < TILE_SIDE; b++) {
-            int64_t r = row + ty + a * TILE_STEP, o = column + tx + b * TILE_STEP,
-                    all = group * outputs + o;
+            int64_t r = row + tile_row(a), o = column + tile_column(b), all = group * outputs + o;
             if (r < rows && o < outputs)
                 c.y[r * c.out_channels + all] = sums[a][b] + (c.bias ? c.bias[all] : 0.0f);
         }

@@ -24,8 +24,9 @@ static const char *manifest_hex(void)
     return hex;
 }
 
-/* A workload without a profile. */
-static const struct message_answer *apply(struct fixture *f, bool dry)
+/* A workload of one network without a profile, which the document has more to say of. */
+static const struct message_answer *network_apply(struct fixture *f, bool dry, const char *input,
+                                                  const char *more)
 {
     static char arguments[9000];
     snprintf(arguments, sizeof arguments,
@@ -33,10 +34,14 @@ static const struct message_answer *apply(struct fixture *f, bool dry)
              "\"models\": [{\"name\": \"m\", \"weight\": 1, \"slo_s\": 0.1}], \"slo_margin\": 0.2, "
              "\"max_stages\": 2}, \"profiles\": {}, \"source_machine\": \"a0\", \"networks\": "
              "[{\"name\": \"m\", \"manifest\": \"%s\", \"source_path\": \"/m.onnx\", "
-             "\"limit_bytes\": 1000, \"inputs\": [%s], \"outputs\": [%s], \"dims\": {\"s\": "
-             "8}}]}}",
-             dry ? "true" : "false", manifest_hex(), tensor, tensor);
+             "\"limit_bytes\": 1000, \"inputs\": [%s], \"outputs\": [%s], %s}]}}",
+             dry ? "true" : "false", manifest_hex(), input, tensor, more);
     return fixture_ask(f, "apply", arguments, NULL);
+}
+
+static const struct message_answer *apply(struct fixture *f, bool dry)
+{
+    return network_apply(f, dry, tensor, "\"dims\": {\"s\": 8}");
 }
 
 /* `more` begins with a comma, or is "". */
@@ -156,13 +161,19 @@ static void assert_unloaded(const struct fixture *f, int agent)
 
 static const char *const fast_fast_slow[] = {"fast", "fast", "slow"};
 
+/* Up to three agents, that are asked to measure. */
+static void measuring_open(struct fixture *f, int n, const char *more)
+{
+    agents_open(f, fast_fast_slow, n);
+    measure(f, more);
+}
+
 /* ---- what is asked for ---- */
 
 TEST(one_device_of_each_kind_measures_and_the_answer_has_about_ten_blocks_of_all_kinds)
 {
     struct fixture f;
-    agents_open(&f, fast_fast_slow, 3);
-    measure(&f, ", \"batches\": [1, 2], \"shares\": [1, 2], \"budget_s\": 3");
+    measuring_open(&f, 3, ", \"batches\": [1, 2], \"shares\": [1, 2], \"budget_s\": 3");
     assert_false(was_ordered(&f, 1));
     const struct message_measure *asked = ordered_measure(&f, 0);
     assert_int_equal(asked->batches.count, 2);
@@ -200,8 +211,7 @@ TEST(one_device_of_each_kind_measures_and_the_answer_has_about_ten_blocks_of_all
 TEST(of_several_agents_of_a_kind_the_slowest_counts)
 {
     struct fixture f;
-    agents_open(&f, fast_fast_slow, 2);
-    measure(&f, ", \"every\": true, \"blocks\": 1");
+    measuring_open(&f, 2, ", \"every\": true, \"blocks\": 1");
     profile_say(&f, 0, "fast", 0.001);
     profile_say(&f, 1, "fast", 0.002);
     json_t *made = answered(&f, "ok");
@@ -221,7 +231,7 @@ TEST(a_kind_that_cannot_is_named_and_the_others_count)
     struct fixture f;
     agents_open(&f, kinds, 4);
     measure(&f, "");
-    state_say(&f, 1, "failed", "unsupported", "networks run on CPUs alone");
+    state_say(&f, 1, "failed", "unsupported", "the backend runs no networks");
     result_say(&f, 2, "", "no_memory", "no memory for a profile");
     profile_say(&f, 0, "fast", 0.001);
     char *other = profile_text("old", LAYERS - 2, 0.001); /* it cuts the network otherwise */
@@ -237,8 +247,7 @@ TEST(a_kind_that_cannot_is_named_and_the_others_count)
 TEST(where_no_kind_can_the_first_reason_is_the_answer)
 {
     struct fixture f;
-    agents_open(&f, fast_fast_slow, 1);
-    measure(&f, "");
+    measuring_open(&f, 1, "");
     state_say(&f, 0, "failed", "unsupported", "no operator of the name Foo");
     json_t *none = answered(&f, "unsupported");
     json_decref(none);
@@ -269,8 +278,7 @@ TEST(what_cannot_be_believed_is_refused)
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct fixture f;
-        agents_open(&f, fast_fast_slow, 1);
-        measure(&f, "");
+        measuring_open(&f, 1, "");
         result_say(&f, 0, cases[i].tables, "", "");
         const struct message *m = fixture_last(&f, ADMIN, MESSAGE_ANSWER);
         assert_string_not_equal(m->u.answer.code, "ok");
@@ -315,8 +323,7 @@ static void beats(struct fixture *f, int first, int end, uint64_t ms)
 TEST(an_agent_that_is_lost_is_replaced_by_another_of_its_kind)
 {
     struct fixture f;
-    agents_open(&f, fast_fast_slow, 2);
-    measure(&f, "");
+    measuring_open(&f, 2, "");
     assert_true(was_ordered(&f, 0) && !was_ordered(&f, 1));
     uint64_t first = ordered_measure(&f, 0)->id;
     beats(&f, 1, 2, 3600);
@@ -330,8 +337,7 @@ TEST(an_agent_that_is_lost_is_replaced_by_another_of_its_kind)
 TEST(where_the_lost_agent_was_the_last_of_its_kind_that_is_the_answer)
 {
     struct fixture f;
-    agents_open(&f, fast_fast_slow, 1);
-    measure(&f, "");
+    measuring_open(&f, 1, "");
     fixture_pass_ms(&f, 4000);
     const struct message *m = fixture_last(&f, ADMIN, MESSAGE_ANSWER);
     assert_string_equal(m->u.answer.code, "link");
@@ -342,8 +348,7 @@ TEST(where_the_lost_agent_was_the_last_of_its_kind_that_is_the_answer)
 TEST(who_leaves_frees_the_agents)
 {
     struct fixture f;
-    agents_open(&f, fast_fast_slow, 3);
-    measure(&f, "");
+    measuring_open(&f, 3, "");
     assert_string_equal(measure(&f, ", \"agents\": [\"a0\"]")->code, "busy");
     coord_peer_gone(f.core, ADMIN);
     fixture_settle(&f);
@@ -387,6 +392,18 @@ static void assert_state(struct fixture *f, const char *state)
     json_decref(d);
 }
 
+/* And nobody measures anything. */
+static void assert_planned_with_what_is_kept(struct fixture *f)
+{
+    size_t before = f->n_sent;
+    apply(f, true);
+    json_t *diff = answered(f, "ok");
+    assert_non_null(json_object_get(diff, "next"));
+    json_decref(diff);
+    for (size_t i = before; i < f->n_sent; i++)
+        assert_int_not_equal(f->sent[i].type, MESSAGE_STAGE_PREPARE);
+}
+
 TEST(a_workload_without_a_profile_is_measured_planned_and_served_and_measured_once)
 {
     struct fixture f;
@@ -400,21 +417,14 @@ TEST(a_workload_without_a_profile_is_measured_planned_and_served_and_measured_on
     assert_int_equal(shares_ready(&f, before), 3);
     beats(&f, 0, 3, 600);
     assert_state(&f, "serving");
-    before = f.n_sent;
-    apply(&f, true); /* of what is kept */
-    json_t *diff = answered(&f, "ok");
-    assert_non_null(json_object_get(diff, "next"));
-    json_decref(diff);
-    for (size_t i = before; i < f.n_sent; i++)
-        assert_int_not_equal(f.sent[i].type, MESSAGE_STAGE_PREPARE);
+    assert_planned_with_what_is_kept(&f);
     fixture_close(&f);
 }
 
 TEST(what_was_measured_outlives_the_coordinator_and_can_be_dropped)
 {
     struct fixture f;
-    agents_open(&f, fast_fast_slow, 1);
-    measure(&f, "");
+    measuring_open(&f, 1, "");
     profile_say(&f, 0, "fast", 0.0001);
     fixture_restart(&f);
     fixture_join(&f, 10, fixture_key(0), "a0", "", fixture_node("fast", 1e9));
@@ -474,8 +484,7 @@ static void records_age(struct fixture *f)
 TEST(what_was_measured_on_one_core_of_a_device_is_forgotten)
 {
     struct fixture f;
-    agents_open(&f, fast_fast_slow, 1);
-    measure(&f, "");
+    measuring_open(&f, 1, "");
     profile_say(&f, 0, "fast", 0.0001);
     records_age(&f);
     fixture_restart(&f);
@@ -489,16 +498,13 @@ TEST(a_kind_that_cannot_run_a_network_is_not_asked_again_for_a_plan)
     struct fixture f;
     agents_open(&f, kinds, 2);
     apply(&f, false);
-    state_say(&f, 1, "failed", "unsupported", "networks run on CPUs alone");
+    state_say(&f, 1, "failed", "unsupported", "the backend runs no networks");
     size_t before = f.n_sent;
     profile_say(&f, 0, "fast", 0.0001);
     assert_int_equal(shares_ready(&f, before), 1);
     beats(&f, 0, 2, 600);
     assert_state(&f, "serving");
-    before = f.n_sent;
-    apply(&f, true);
-    for (size_t i = before; i < f.n_sent; i++)
-        assert_int_not_equal(f.sent[i].type, MESSAGE_STAGE_PREPARE);
+    assert_planned_with_what_is_kept(&f);
     fixture_close(&f);
 }
 
@@ -506,18 +512,11 @@ TEST(a_kind_that_cannot_run_a_network_is_not_asked_again_for_a_plan)
 
 static const struct message_answer *apply_lengths(struct fixture *f, const char *lengths)
 {
-    static const char of_lengths[] =
-        "{\"name\": \"x\", \"type\": 1, \"dims\": [-1, -1], \"length_axis\": 1}";
-    static char arguments[9000];
-    snprintf(arguments, sizeof arguments,
-             "{\"document\": {\"workload\": {\"format\": \"hp-workload/1\", \"models\": "
-             "[{\"name\": \"m\", \"weight\": 1, \"slo_s\": 0.1}], \"slo_margin\": 0.2, "
-             "\"max_stages\": 2}, \"profiles\": {}, \"source_machine\": \"a0\", \"networks\": "
-             "[{\"name\": \"m\", \"manifest\": \"%s\", \"source_path\": \"/m.onnx\", "
-             "\"limit_bytes\": 1000, \"inputs\": [%s], \"outputs\": [%s], \"lengths\": %s, "
-             "\"length_symbols\": [\"s\"], \"mask\": \"x\"}]}}",
-             manifest_hex(), of_lengths, tensor, lengths);
-    return fixture_ask(f, "apply", arguments, NULL);
+    char more[200];
+    snprintf(more, sizeof more, "\"lengths\": %s, \"length_symbols\": [\"s\"], \"mask\": \"x\"",
+             lengths);
+    return network_apply(
+        f, false, "{\"name\": \"x\", \"type\": 1, \"dims\": [-1, -1], \"length_axis\": 1}", more);
 }
 
 static uint64_t ordered_length(const struct fixture *f, int agent)
@@ -555,7 +554,7 @@ TEST(a_kind_that_cannot_run_the_longest_is_not_asked_for_shorter_ones)
     agents_open(&f, kinds, 2);
     apply_lengths(&f, "[8, 4]");
     uint64_t asked = ordered_measure(&f, 1)->id;
-    state_say(&f, 1, "failed", "unsupported", "networks run on CPUs alone");
+    state_say(&f, 1, "failed", "unsupported", "the backend runs no networks");
     profile_say(&f, 0, "fast", 0.0002);
     assert_int_equal(ordered_length(&f, 0), 4);
     assert_true(ordered_measure(&f, 1)->id == asked);
@@ -599,8 +598,7 @@ TEST(what_was_measured_of_a_length_in_other_layers_is_said)
 TEST(blocks_that_are_asked_for_are_those_of_the_answer)
 {
     struct fixture f;
-    agents_open(&f, fast_fast_slow, 1);
-    measure(&f, ", \"bounds\": [0, 3, 14]");
+    measuring_open(&f, 1, ", \"bounds\": [0, 3, 14]");
     profile_say(&f, 0, "fast", 0.001);
     json_t *made = answered(&f, "ok");
     assert_int_equal(json_array_size(json_object_get(made, "layers")), 2);

@@ -126,24 +126,10 @@ static int text_network_opened(void *ctx)
     return rc;
 }
 
-/* A small one: each of its allocations opens it once more. */
-static const char *tiny_write(void)
-{
-    static char path[64];
-    struct buffer file = {0};
-    tiny_llama_make(&(struct tiny_llama){.dtype = DTYPE_Q8_0}, &file);
-    snprintf(path, sizeof path, "/tmp/hp-faults-tiny-%ld.gguf", (long)getpid());
-    FILE *f = fopen(path, "wb");
-    assert_non_null(f);
-    assert_int_equal(fwrite(file.data, 1, file.size, f), file.size);
-    assert_int_equal(fclose(f), 0);
-    buffer_free(&file);
-    return path;
-}
-
 TEST(models_bear_failing_allocations)
 {
-    const char *tiny = tiny_write();
+    /* A small one: each of its allocations opens it once more. */
+    const char *tiny = tiny_llama_write(DTYPE_Q8_0);
     faults_each("template", template_used, NULL);
     faults_each("model", model_opened, (void *)(uintptr_t)demo_model);
     faults_each("model with tokenizer, template and manifest", model_used,

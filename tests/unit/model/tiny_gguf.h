@@ -6,9 +6,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/bytes.h"
 #include "model/files/gguf.h"
+#include "tests/test.h"
 
 struct gguf_file {
     struct buffer keys, tensors, data;
@@ -209,6 +211,21 @@ static inline void tiny_llama_make(const struct tiny_llama *t, struct buffer *ou
             memcpy(f.data.data + f.data.size - 4 * (size_t)(i + 1), &(float){2}, 4);
     }
     gguf_file_finish(&f, out);
+}
+
+/* Such a file of this process, whose name holds until the next call; whoever asks unlinks it. */
+static inline const char *tiny_llama_write(enum dtype matrices)
+{
+    static char path[64];
+    struct buffer b = {0};
+    tiny_llama_make(&(struct tiny_llama){.dtype = matrices}, &b);
+    snprintf(path, sizeof path, "/tmp/hp-tiny-%ld.gguf", (long)getpid());
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite(b.data, 1, b.size, f), b.size);
+    assert_int_equal(fclose(f), 0);
+    buffer_free(&b);
+    return path;
 }
 
 #endif

@@ -69,16 +69,8 @@ static int text_part_used(void *ctx)
 
 TEST(parts_of_language_models_survive_any_failing_allocation)
 {
-    char path[64];
-    struct buffer file = {0};
-    tiny_llama_make(&(struct tiny_llama){.dtype = DTYPE_Q8_0}, &file);
-    snprintf(path, sizeof path, "/tmp/hp-network-faults-%ld.gguf", (long)getpid());
-    FILE *f = fopen(path, "wb");
-    assert_non_null(f);
-    assert_int_equal(fwrite(file.data, 1, file.size, f), file.size);
-    assert_int_equal(fclose(f), 0);
-    buffer_free(&file);
-    faults_each("part of a language model", text_part_used, path);
+    const char *path = tiny_llama_write(DTYPE_Q8_0);
+    faults_each("part of a language model", text_part_used, (void *)(uintptr_t)path);
     unlink(path);
 }
 

@@ -19,25 +19,11 @@ enum { TOKENS = 8, MATRICES = 2 * TINY_VOCABULARY * TINY_WIDTH + TINY_BLOCKS * 9
 
 static const struct network_dim tokens[] = {{"tokens", TOKENS}};
 
-static const char *tiny_write(enum dtype dtype)
-{
-    static char path[64];
-    struct buffer file = {0};
-    tiny_llama_make(&(struct tiny_llama){.dtype = dtype}, &file);
-    snprintf(path, sizeof path, "/tmp/hp-text-network-%ld.gguf", (long)getpid());
-    FILE *f = fopen(path, "wb");
-    assert_non_null(f);
-    assert_int_equal(fwrite(file.data, 1, file.size, f), file.size);
-    assert_int_equal(fclose(f), 0);
-    buffer_free(&file);
-    return path;
-}
-
 static struct onnx_network *tiny_open(enum dtype dtype)
 {
     struct onnx_network *n = NULL;
     struct err e = {0};
-    const char *path = tiny_write(dtype);
+    const char *path = tiny_llama_write(dtype);
     if (text_network_open(path, UINT32_MAX, &n, &e) < 0)
         fail_msg("%s", e.text);
     unlink(path);
@@ -178,20 +164,37 @@ static const struct onnx_rows *rows_find(const struct onnx_network *n, enum op_k
     return NULL;
 }
 
+/* Operators by themselves, on one thread. */
+struct rows_scene {
+    struct nn *nn;
+    struct network_rows *rows;
+};
+
+static struct rows_scene rows_scene_open(uint64_t limit_bytes)
+{
+    struct rows_scene s;
+    struct err e = {0};
+    assert_int_equal(nn_create(NULL, &s.nn, &e), 0);
+    assert_int_equal(network_rows_create(limit_bytes, NULL, &s.rows, &e), 0);
+    return s;
+}
+
+static void rows_scene_close(struct rows_scene *s)
+{
+    network_rows_destroy(&s->rows);
+    nn_destroy(&s->nn);
+}
+
 TEST(weights_beyond_the_limit_are_refused_with_the_bytes_that_are_missing)
 {
     struct onnx_network *n = tiny_open(DTYPE_Q8_0);
-    struct network_rows *r = NULL;
     struct err e = {0};
-    struct nn *nn;
-    assert_int_equal(nn_create(NULL, &nn, &e), 0);
-    assert_int_equal(network_rows_create(100, NULL, &r, &e), 0);
-    assert_int_equal(network_rows_load(r, nn, rows_find(n, OP_MATMUL), &e), HP_ENOMEM);
+    struct rows_scene s = rows_scene_open(100);
+    assert_int_equal(network_rows_load(s.rows, s.nn, rows_find(n, OP_MATMUL), &e), HP_ENOMEM);
     if (!strstr(e.text, "bytes"))
         fail_msg("\"%s\" says nothing of bytes", e.text);
-    assert_int_equal(network_rows_bytes(r), 0);
-    network_rows_destroy(&r);
-    nn_destroy(&nn);
+    assert_int_equal(network_rows_bytes(s.rows), 0);
+    rows_scene_close(&s);
     network_close(&n);
 }
 
@@ -200,22 +203,18 @@ TEST(ids_that_are_none_and_operators_of_another_part_are_refused)
     static const int64_t ids[] = {1, TINY_VOCABULARY, -1};
     float row[TINY_WIDTH];
     struct onnx_network *n = tiny_open(DTYPE_Q8_0);
-    struct network_rows *r = NULL;
     struct err e = {0};
-    struct nn *nn;
-    assert_int_equal(nn_create(NULL, &nn, &e), 0);
+    struct rows_scene s = rows_scene_open(UINT32_MAX);
     const struct onnx_rows *table = rows_find(n, OP_EMBED);
-    assert_int_equal(network_rows_create(UINT32_MAX, NULL, &r, &e), 0);
     const void *in[] = {ids};
-    assert_int_equal(network_rows_run(r, nn, table, in, 1, row, &e), HP_EBUG);
-    assert_int_equal(network_rows_load(r, nn, table, &e), 0);
-    assert_int_equal(network_rows_run(r, nn, table, in, 1, row, &e), 0);
+    assert_int_equal(network_rows_run(s.rows, s.nn, table, in, 1, row, &e), HP_EBUG);
+    assert_int_equal(network_rows_load(s.rows, s.nn, table, &e), 0);
+    assert_int_equal(network_rows_run(s.rows, s.nn, table, in, 1, row, &e), 0);
     for (int i = 1; i < 3; i++) {
         in[0] = &ids[i];
-        assert_int_equal(network_rows_run(r, nn, table, in, 1, row, &e), HP_EINVAL);
+        assert_int_equal(network_rows_run(s.rows, s.nn, table, in, 1, row, &e), HP_EINVAL);
     }
-    network_rows_destroy(&r);
-    nn_destroy(&nn);
+    rows_scene_close(&s);
     network_close(&n);
 }
 
@@ -252,20 +251,16 @@ TEST(experts_that_there_are_not_are_refused)
                                 .weights = weights,
                                 .u.experts.used = 1};
     const struct onnx_rows o = {&graph, &op};
-    struct network_rows *r = NULL;
     struct err e = {0};
-    struct nn *nn;
-    assert_int_equal(nn_create(NULL, &nn, &e), 0);
-    assert_int_equal(network_rows_create(UINT32_MAX, NULL, &r, &e), 0);
-    assert_int_equal(network_rows_load(r, nn, &o, &e), 0);
+    struct rows_scene s = rows_scene_open(UINT32_MAX);
+    assert_int_equal(network_rows_load(s.rows, s.nn, &o, &e), 0);
     for (size_t i = 0; i < sizeof routes / sizeof *routes; i++) {
         const void *in[] = {zeros, routes[i]};
-        assert_int_equal(network_rows_run(r, nn, &o, in, 1, out, &e), HP_EINVAL);
+        assert_int_equal(network_rows_run(s.rows, s.nn, &o, in, 1, out, &e), HP_EINVAL);
     }
     const void *in[] = {zeros, (const float[]){1, 1}};
-    assert_int_equal(network_rows_run(r, nn, &o, in, 1, out, &e), 0);
-    network_rows_destroy(&r);
-    nn_destroy(&nn);
+    assert_int_equal(network_rows_run(s.rows, s.nn, &o, in, 1, out, &e), 0);
+    rows_scene_close(&s);
 }
 
 /* Whoever writes a file may name the operator, too. */
