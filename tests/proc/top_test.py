@@ -1,5 +1,6 @@
-"""`hpctl top`: rates of a cluster that answers, on a terminal and as JSON."""
+"""What hpctl shows of a cluster on a terminal, while it goes on and when it is interrupted: `top`, lists, progress, an answer of `chat`."""
 import os
+import re
 import signal
 import subprocess
 import threading
@@ -78,6 +79,41 @@ def what_takes_long_says_how_much_time_is_left():
     with Cluster(agents=1, cores=1) as c:
         screen = Terminal(c.env, "profile", DEMO, "--budget", "3")
         screen.until(r"\[#*\.*\] +[0-9]+ %  [1-3] s left  a0 measures ")
+
+
+@test
+def ctrl_c_ends_an_answer_and_not_the_conversation():
+    with Cluster(agents=1, cores=1) as c:
+        c.deploy("demo", DEMO)
+        agent = c.pids()["a0"]
+        chat = Terminal(c.env, "chat", "demo", "--temperature", "2", "--max-tokens", "1500")
+        chat.until(r"> $")
+
+        def interrupted(when):
+            """With the agent stopped, so that the answer stands still; what was shown of it."""
+            try:
+                if when == "before":
+                    os.kill(agent, signal.SIGSTOP)
+                os.write(chat.fd, b"Tell me a story.\r")
+                chat.until(r"story\.\r\n" + ("" if when == "before" else r"[^\r\n]"))
+                os.kill(agent, signal.SIGSTOP)
+                if when == "before":
+                    c.wait("it has been asked", lambda: (lambda d: d["sequences_active"] + d["sequences_waiting"])(c.hpctl("describe", "demo")))
+                os.write(chat.fd, b"\x03")
+                return chat.until(r"> $")
+            finally:
+                os.kill(agent, signal.SIGCONT)
+        assert "interrupted" in interrupted("before"), "what was not begun is not said to be there"
+        for _ in range(50):  # an answer may have ended before it could be stopped
+            if "(stopped; /regen asks again)" in interrupted("while it comes"):
+                break
+        else:
+            raise AssertionError("no answer was stopped on its way")
+        again = chat.say("/regen\r")
+        assert re.search(r"[a-z]{3}", again.replace("/regen", "")) and "stopped" not in again, again
+        c.wait("nothing goes on for what was stopped", lambda: c.hpctl("describe", "demo")["sequences_active"] == 0)
+        os.write(chat.fd, b"/exit\r")
+        assert os.waitpid(chat.pid, 0)[1] == 0
 
 
 @test
