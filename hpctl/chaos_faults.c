@@ -14,6 +14,16 @@
 /* A slow agent runs SLOW_RUNS_MS of every SLOW_PERIOD_MS. */
 enum { LOOK_MS = 10, SLOW_PERIOD_MS = 100, SLOW_RUNS_MS = 10, MOST_STARTS = 5 };
 
+/* As the file has it now: others may have started what they found dead. */
+static int cluster_read_again(struct local_cluster *c, struct err *e)
+{
+    static struct local_cluster now;
+    int rc = local_load(c->name, &now, e);
+    if (rc == 0 && now.n_agents == c->n_agents)
+        *c = now;
+    return rc;
+}
+
 static double faults_now_s(const struct chaos_faults *f)
 {
     return (double)(env_now_ns(&env_real) - f->start_ns) * 1e-9;
@@ -47,16 +57,6 @@ static void victim_kill(const struct victim *v)
         waitpid(v->pid, NULL, WNOHANG); /* where it is a child of this hpctl */
         local_pause_ms(1);
     }
-}
-
-/* As the file has it now: others may have started what they found dead. */
-static int cluster_read_again(struct local_cluster *c, struct err *e)
-{
-    static struct local_cluster now;
-    int rc = local_load(c->name, &now, e);
-    if (rc == 0 && now.n_agents == c->n_agents)
-        *c = now;
-    return rc;
 }
 
 static int victim_begin(struct local_cluster *c, struct local_agent *a, struct err *e)
@@ -142,6 +142,7 @@ static int agents_settle(const struct chaos_faults *f)
     struct err ignored;
     int rc = 0;
     progress_init(&quiet, true);
+    cluster_read_again(f->cluster, &ignored);
     for (int i = 0; rc == 0 && i < f->cluster->n_agents; i++)
         rc = local_wait_ready(f->cluster, &f->cluster->agents[i], &quiet, &ignored);
     return rc;
@@ -157,6 +158,7 @@ static void *faults_run(void *ctx)
         wait_until(f, fault->at_s);
         if (atomic_load(&f->stop))
             break;
+        cluster_read_again(f->cluster, &e); /* else as it was known */
         struct victim v = victim_of(f, fault);
         fault->begun_s = faults_now_s(f);
         if (!local_process_is_alive(v.pid, v.started))

@@ -253,7 +253,10 @@ static int report_give(const struct invocation *in, const struct chaos_session *
         rc = print_report(report, e);
         json_decref(report);
     }
-    if (rc == 0 && (c.different || c.failed || c.refused || c.open || s->faults.settled_s < 0)) {
+    bool seen = c.different || c.failed || c.refused || c.open;
+    if (rc == 0 && !seen && s->faults.settled_s < 0)
+        return err_set(e, HP_EIO, "not all agents are ready again: `hpctl local ls` shows them");
+    if (rc == 0 && seen) {
         rc = err_set(e, HP_EIO,
                      "clients saw it: %zu answers differ, %zu failed, %zu were refused, "
                      "%zu did not end",

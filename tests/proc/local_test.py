@@ -1,11 +1,12 @@
 """`hpctl local`: whoever starts and ends processes of a local cluster at the same time, or is interrupted meanwhile, leaves none that nobody can find and end."""
+import json
 import os
 import signal
 import subprocess
 import tempfile
 import time
 
-from cluster import BUILD, SCALE, Cluster
+from cluster import BUILD, DEMO, SCALE, Cluster
 from tap import main, test
 
 
@@ -55,6 +56,20 @@ def what_is_started_by_many_at_once_is_written_down_and_runs_once():
         c.hpctl("local", "down", "--all")
         ended([late])
         assert not daemons(c.folder)
+
+
+@test
+def what_others_start_again_while_there_is_chaos_is_known_to_it():
+    with Cluster(agents=2, cores=1, memory="64MB") as c:
+        c.deploy("demo", DEMO, "--compute", "f32", "--max-context", "256", "--copies", "2")
+        chaos = subprocess.Popen([os.path.join(BUILD, "hpctl"), "chaos", "demo", "-o", "json", "--faults", "stop", "--every", "1", "--hold", "0.2", "--seconds", "5", "--clients", "2", "--prompts", "1"],
+                                 env=c.env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        for name in ("a0", "a1"):
+            c.kill(name)
+            c.hpctl("local", "start", "--agent", name)
+        told = json.JSONDecoder().raw_decode(chaos.communicate(timeout=60 * SCALE)[0])[0]
+        assert chaos.returncode == 0 and told["settled_s"] >= 0 and len(told["faults"]) > 1, told
+        assert sum("failed" in f for f in told["faults"]) <= 1, told  # one may have met an agent while it was away
 
 
 class Home:
