@@ -31,6 +31,7 @@ enum {
 
 struct pattern {
     pcre2_code *code;
+    bool compiled; /* to machine code */
     bool starts_known;
     uint8_t starts[32]; /* where so: a bit for each byte that a match can begin with */
     char shown[64];     /* the start of the expression, for messages */
@@ -103,7 +104,8 @@ int pattern_compile(const char *regex, size_t size, struct pattern **out, struct
                                     options | PCRE2_ANCHORED, &problem, &where, context);
         if (p->code) {
             starts_find(p, anywhere);
-            pcre2_jit_compile(p->code, PCRE2_JIT_COMPLETE); /* where it cannot, it interprets */
+            /* where it cannot, it interprets */
+            p->compiled = pcre2_jit_compile(p->code, PCRE2_JIT_COMPLETE) == 0;
         }
         pcre2_code_free(anywhere);
         if (!p->code) {
@@ -206,8 +208,8 @@ static int match_at(const struct pattern *p, struct pattern_search *s, const cha
     uint32_t plain = 0;
     for (uint64_t steps = first_steps(size - at);; steps *= MORE_STEPS) {
         pcre2_set_match_limit(s->context, steps < UINT32_MAX ? (uint32_t)steps : UINT32_MAX);
-        int rc = pcre2_match(p->code, (PCRE2_SPTR)text, size, at, PCRE2_NO_UTF_CHECK | plain,
-                             s->data, s->context);
+        int rc = (p->compiled && !plain ? pcre2_jit_match : pcre2_match)(
+            p->code, (PCRE2_SPTR)text, size, at, PCRE2_NO_UTF_CHECK | plain, s->data, s->context);
         if (rc == PCRE2_ERROR_JIT_STACKLIMIT) { /* what it interprets has its stack on the heap */
             plain = PCRE2_NO_JIT;
             continue;
@@ -240,6 +242,8 @@ int pattern_find(const struct pattern *p, struct pattern_search *s, const char *
          */
         while (at < size && !may_start(p, (uint8_t)text[at]))
             at++;
+        if (at == size && p->starts_known) /* it takes a character at least */
+            return 0;
         rc = match_at(p, s, text, size, at);
         const PCRE2_SIZE *found = pcre2_get_ovector_pointer(s->data);
         /* \K may put the start elsewhere; before the place that is no match. */

@@ -72,6 +72,8 @@ TEST(matches_begin_wherever_they_may)
         {"(?>a|b)c?", "xb", 1, 2},
         {"(?i)\u017f", "xs", 1, 2}, /* a long s is an s */
         {"[^\\p{L}]\\p{M}", "ab\u0301 \u0301", 4, 7},
+        {"\\s*$", "ab", 2, 2}, /* nothing, behind the last character */
+        {"(?!\\p{L})", "ab", 2, 2},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct pattern *p;
