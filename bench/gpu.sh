@@ -30,7 +30,7 @@ say() { echo "== $* (second $SECONDS)"; }
 fail() { echo "bench/gpu.sh: $*" >&2; exit 1; }
 
 # ---- what is built ----
-common=(agent/backend/tensor.c common/bytes.c common/plugin_object.c common/status.c common/utf8.c model/weights.c model/graph/kinds.c
+common=(agent/backend/tensor.c common/bytes.c common/plugin_object.c common/spread.c common/status.c common/utf8.c model/weights.c model/graph/kinds.c
     model/dtype/{blocks,dtype,half,pack_blocks,pack_superblocks,quantise,superblocks}.c)
 host=(agent/backend/cuda/*.c)
 reference=(agent/backend/{backend,plugin}.c agent/backend/plain/*.c common/env.c bench/gpu/none.c)

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/spread.h"
 #include "common/vector.h"
 
 int manifest_source_open(struct manifest_source *s, const char *path, struct err *e)
@@ -56,6 +57,7 @@ struct naming {
     struct manifest_source *source;
     const struct manifest_chunk *chunks;
     uint8_t *digests; /* of all, where the chunks look for theirs */
+    uint8_t *scratch; /* [MANIFEST_CHUNK_BYTES] of each thread */
     size_t n;
     atomic_size_t next; /* chunk that nobody has taken */
     _Atomic uint64_t done_bytes;
@@ -63,12 +65,6 @@ struct naming {
     pthread_mutex_t lock; /* of the two below */
     int rc;               /* the first failure */
     struct err failure;
-};
-
-struct namer { /* one thread */
-    struct naming *naming;
-    uint8_t *scratch; /* [MANIFEST_CHUNK_BYTES] */
-    pthread_t thread;
 };
 
 static void naming_fail(struct naming *n, int rc, const struct err *e)
@@ -83,30 +79,22 @@ static void naming_fail(struct naming *n, int rc, const struct err *e)
 }
 
 /* Names the next chunk; false: there is none left, or it was stopped. */
-static bool chunk_name(struct namer *t)
+static bool chunk_name(struct naming *n, uint8_t *scratch)
 {
-    struct naming *n = t->naming;
     struct err e = {0};
     size_t i = atomic_load(&n->stop) ? n->n : atomic_fetch_add(&n->next, 1);
     if (i >= n->n)
         return false;
     const struct manifest_chunk *c = &n->chunks[i];
-    int rc = manifest_source_read(n->source, (int)c->file, c->offset, t->scratch, c->bytes, &e);
+    int rc = manifest_source_read(n->source, (int)c->file, c->offset, scratch, c->bytes, &e);
     if (rc < 0) {
         naming_fail(n, rc, &e);
         return false;
     }
-    struct digest d = digest_of(t->scratch, c->bytes);
+    struct digest d = digest_of(scratch, c->bytes);
     memcpy(n->digests + i * DIGEST_BYTES, d.bytes, DIGEST_BYTES);
     atomic_fetch_add(&n->done_bytes, c->bytes);
     return true;
-}
-
-static void *namer_run(void *ctx)
-{
-    while (chunk_name(ctx))
-        ;
-    return NULL;
 }
 
 static void progress_tell(struct naming *n)
@@ -119,27 +107,23 @@ static void progress_tell(struct naming *n)
         naming_fail(n, stopped.code, &stopped);
 }
 
-/* All chunks, by the caller's thread, which tells how far all are, and by others. */
+/* The caller's thread tells how far all are. */
+static void chunks_name(void *ctx, int thread)
+{
+    struct naming *n = ctx;
+    while (chunk_name(n, n->scratch + (size_t)thread * MANIFEST_CHUNK_BYTES))
+        if (thread == 0)
+            progress_tell(n);
+}
+
 static int naming_run(struct naming *n, struct err *e)
 {
-    struct manifest_source *s = n->source;
-    long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    size_t most = cores < 1 ? 1 : cores > THREADS_MAX ? THREADS_MAX : (size_t)cores, started = 1;
-    struct namer threads[THREADS_MAX];
-    most = n->n < 1 ? 1 : n->n < most ? n->n : most;
-    uint8_t *scratch = arena_alloc(&s->arena, most, MANIFEST_CHUNK_BYTES);
-    if (!scratch)
-        return err_set(e, HP_ENOMEM, "no memory to read %zu chunks at once", most);
-    for (size_t i = 0; i < most; i++)
-        threads[i] = (struct namer){n, scratch + i * MANIFEST_CHUNK_BYTES, 0};
-    progress_tell(n);        /* others may have done it all before this thread has a turn */
-    while (started < most && /* with fewer it takes longer */
-           pthread_create(&threads[started].thread, NULL, namer_run, &threads[started]) == 0)
-        started++;
-    while (chunk_name(&threads[0]))
-        progress_tell(n);
-    for (size_t i = 1; i < started; i++)
-        pthread_join(threads[i].thread, NULL);
+    int threads = spread_threads(THREADS_MAX, n->n);
+    n->scratch = arena_alloc(&n->source->arena, (size_t)threads, MANIFEST_CHUNK_BYTES);
+    if (!n->scratch)
+        return err_set(e, HP_ENOMEM, "no memory to read %d chunks at once", threads);
+    progress_tell(n); /* others may have done it all before this thread has a turn */
+    spread_run(threads, chunks_name, n);
     if (n->rc < 0 && e)
         *e = n->failure;
     return n->rc;

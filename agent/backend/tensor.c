@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "agent/backend/backend.h"
+#include "common/spread.h"
 
 int backend_require(const struct backend *b, const struct graph_op *op, struct err *e)
 {
@@ -19,9 +20,46 @@ int backend_require(const struct backend *b, const struct graph_op *op, struct e
     return 0;
 }
 
+/* Every byte is looked at before it goes to a device: rows are shared out, or one thread would
+ * bring the file's pages into memory for all. */
+enum { CHECK_THREADS = 6, CHECK_BYTES = 4 << 20 /* of a thread, at least */ };
+
+struct blocks_look {
+    const struct weight *weight;
+    uint64_t rows;
+    int parts;
+    int64_t bad[CHECK_THREADS]; /* of each part's rows, by the weight's own count; -1: none */
+};
+
+static void rows_look(void *ctx, int part)
+{
+    struct blocks_look *l = ctx;
+    const struct weight *w = l->weight;
+    const struct dtype_info *type = dtype_info(w->dtype);
+    uint64_t first = l->rows * (uint64_t)part / (uint64_t)l->parts,
+             end = l->rows * ((uint64_t)part + 1) / (uint64_t)l->parts,
+             blocks = weight_shape_columns(w) / type->block_elements;
+    int64_t bad = dtype_bad_block(w->dtype, w->data + first * blocks * type->block_bytes,
+                                  (end - first) * blocks * type->block_elements);
+    l->bad[part] = bad < 0 ? -1 : bad + (int64_t)(first * blocks);
+}
+
+static int64_t bad_block(const struct weight *w)
+{
+    struct blocks_look l = {.weight = w, .rows = weight_shape_rows(w)};
+    if (w->stored != WEIGHT_PLAIN || w->bytes < 2 * CHECK_BYTES)
+        return weight_bad_block(w);
+    l.parts = spread_threads(CHECK_THREADS, w->bytes / CHECK_BYTES);
+    spread_run(l.parts, rows_look, &l);
+    for (int i = 0; i < l.parts; i++)
+        if (l.bad[i] >= 0)
+            return l.bad[i];
+    return -1;
+}
+
 static int blocks_check(const struct weight *w, struct err *e)
 {
-    int64_t bad = weight_bad_block(w);
+    int64_t bad = bad_block(w);
     if (bad < 0)
         return 0;
     const struct dtype_info *type = dtype_info(w->dtype);

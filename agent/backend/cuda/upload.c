@@ -2,9 +2,9 @@
  * there at a tenth of the bus's rate if the driver copies it: threads bring it, piece by piece, to
  * memory that the GPU reads by itself, while it reads the pieces before. */
 #include <string.h>
-#include <unistd.h>
 
 #include "agent/backend/cuda/cuda_int.h"
+#include "common/spread.h"
 
 enum { PIECE_BYTES = 4 << 20, PIECES_EACH = CUDA_PIECES / CUDA_CARRIERS };
 
@@ -15,12 +15,6 @@ struct carriage {
     uint64_t bytes;
     atomic_ullong next; /* byte that nobody has taken */
     atomic_int failed;
-};
-
-struct carrier { /* one thread */
-    struct carriage *upload;
-    struct cuda_piece *pieces; /* [PIECES_EACH] */
-    pthread_t thread;
 };
 
 static int piece_carry(struct carriage *u, struct cuda_piece *p, uint64_t at)
@@ -37,20 +31,19 @@ static int piece_carry(struct carriage *u, struct cuda_piece *p, uint64_t at)
     return rc;
 }
 
-static void *carrier_run(void *ctx)
+static void pieces_carry(void *ctx, int carrier)
 {
-    struct carrier *c = ctx;
-    struct carriage *u = c->upload;
+    struct carriage *u = ctx;
+    struct cuda_piece *own = &u->device->pieces[carrier * PIECES_EACH];
     int rc = gpu_use(u->device->ordinal), turn = 0;
     while (!rc && !atomic_load(&u->failed)) {
         uint64_t at = atomic_fetch_add(&u->next, PIECE_BYTES);
         if (at >= u->bytes)
             break;
-        rc = piece_carry(u, &c->pieces[turn++ % PIECES_EACH], at);
+        rc = piece_carry(u, &own[turn++ % PIECES_EACH], at);
     }
     if (rc)
         atomic_store(&u->failed, rc);
-    return NULL;
 }
 
 /* Of how many threads they are there. */
@@ -81,16 +74,7 @@ static int threads_carry(struct cuda_device *d, void *to, const void *from, uint
                          int carriers)
 {
     struct carriage u = {.device = d, .to = to, .from = from, .bytes = bytes};
-    struct carrier all[CUDA_CARRIERS];
-    int started = 1;
-    for (int i = 0; i < carriers; i++)
-        all[i] = (struct carrier){&u, &d->pieces[i * PIECES_EACH], 0};
-    while (started < carriers && /* with fewer it takes longer */
-           pthread_create(&all[started].thread, NULL, carrier_run, &all[started]) == 0)
-        started++;
-    carrier_run(&all[0]);
-    for (int i = 1; i < started; i++)
-        pthread_join(all[i].thread, NULL);
+    spread_run(carriers, pieces_carry, &u);
     int rc = gpu_stream_wait(d->load_stream), failed = atomic_load(&u.failed);
     for (int i = 0; i < CUDA_PIECES; i++)
         d->pieces[i].going = false;
@@ -99,13 +83,10 @@ static int threads_carry(struct cuda_device *d, void *to, const void *from, uint
 
 int cuda_upload(struct cuda_device *d, void *to, const void *from, uint64_t bytes, struct err *e)
 {
-    long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    int carriers = cores < 1 ? 1 : cores > CUDA_CARRIERS ? CUDA_CARRIERS : (int)cores;
     uint64_t pieces = (bytes + PIECE_BYTES - 1) / PIECE_BYTES;
-    carriers = pieces < (uint64_t)carriers ? (int)pieces : carriers;
     pthread_mutex_lock(&d->load_lock);
     int rc = gpu_use(d->ordinal);
-    carriers = rc || pieces < 2 ? 0 : pieces_have(d, carriers);
+    int carriers = rc || pieces < 2 ? 0 : pieces_have(d, spread_threads(CUDA_CARRIERS, pieces));
     if (!rc && carriers > 0) {
         rc = threads_carry(d, to, from, bytes, carriers);
     } else {
