@@ -217,7 +217,8 @@ static void words_usual(int argc, char **argv)
     if (argc > 2 && strcmp(argv[1], "help") == 0) {
         memmove(argv + 1, argv + 2, (size_t)(argc - 2) * sizeof *argv);
         argv[argc - 1] = help;
-    } else if (argc == 2 && (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0)) {
+    } else if (argc == 2 && (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0 ||
+                             strcmp(argv[1], "-v") == 0)) {
         argv[1] = version;
     }
 }
@@ -269,6 +270,25 @@ static const char *verb_meant(int argc, char **argv, const struct command *const
                                                                 : NULL;
 }
 
+/* What other programs call a verb of ours; NULL: it is none of theirs, or we have no such verb. */
+static const char *verb_elsewhere(const char *word, const struct command *const *tables)
+{
+    static const char *const words[][2] = {
+        {"pull", "deploy"},   {"list", "ps"},       {"models", "ps"},       {"status", "ps"},
+        {"stop", "undeploy"}, {"rm", "undeploy"},   {"remove", "undeploy"}, {"delete", "undeploy"},
+        {"show", "describe"}, {"info", "describe"}, {"generate", "run"},
+    };
+    const char *ours = NULL;
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (strcmp(words[i][0], word) == 0)
+            ours = words[i][1];
+    for (const struct command *const *t = tables; ours && *t; t++)
+        for (const struct command *c = *t; c->path; c++)
+            if (strcmp(c->path, ours) == 0)
+                return c->path;
+    return NULL;
+}
+
 static int verb_unknown(int argc, char **argv, const struct command *const *tables, struct err *e)
 {
     if (argv[1][0] == '-') {
@@ -280,7 +300,8 @@ static int verb_unknown(int argc, char **argv, const struct command *const *tabl
     bool more = argc > 2 && argv[2][0] != '-';
     err_set(e, HP_EUSAGE, "there is no verb \"%s%s%s\"", argv[1], more ? " " : "",
             more ? argv[2] : "");
-    const char *meant = verb_meant(argc, argv, tables);
+    const char *meant = verb_elsewhere(argv[1], tables);
+    meant = meant ? meant : verb_meant(argc, argv, tables);
     if (meant)
         return err_hint(e, "did you mean `hpctl %s`? `hpctl --help` lists the verbs", meant);
     if (word_begins_verbs(argv[1], tables))

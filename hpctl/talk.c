@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "hpctl/client.h"
 #include "hpctl/shown.h"
@@ -18,9 +19,18 @@ static bool is_listed(const json_t *deployments, const char *name)
     return false;
 }
 
-/* The one that was named, or the only one there is. */
-static int choose_deployment(const char *context, const char *asked, char *name, size_t size,
-                             struct context *where, struct err *e)
+/* Who names a model and says nothing to it. */
+static int prompt_missing(const char *name, const char *what, struct err *e)
+{
+    err_set(e, HP_EUSAGE, "%.200s is a %s, and a prompt for it is missing", name, what);
+    return err_hint(e, "`hpctl run %.200s \"PROMPT\"` asks it, `hpctl chat %.200s` talks to it",
+                    name, name);
+}
+
+/* The one that was named, or the only one there is. `said`: what stands alone, which may be a name
+ * all the same; NULL: nothing does. */
+static int choose_deployment(const char *context, const char *asked, const char *said, char *name,
+                             size_t size, struct context *where, struct err *e)
 {
     struct client *client;
     json_t *list = NULL;
@@ -38,7 +48,9 @@ static int choose_deployment(const char *context, const char *asked, char *name,
     if (asked && !is_listed(list, asked)) {
         rc = err_set(e, HP_ENOENT, "there is no deployment \"%.60s\"", asked);
         err_hint(e, "`hpctl ps` lists them");
-    } else if (asked)
+    } else if (said && is_listed(list, said))
+        rc = prompt_missing(said, "deployment", e);
+    else if (asked)
         snprintf(name, size, "%s", asked);
     else if (only)
         snprintf(name, size, "%s", only);
@@ -90,15 +102,18 @@ int talk_open(const struct invocation *in, const char *asked, struct talk *t, st
     static const char *const own_only[] = {"compute", "kv", "max-context", "max-sequences",
                                            "device"};
     struct own_options o = {.path = asked, .quiet = in->json};
+    const char *said = !asked && in->n_arguments == 1 ? in->arguments[0] : NULL;
     *t = (struct talk){0};
+    if (said && own_cluster_is_file(said) && access(said, F_OK) == 0)
+        return prompt_missing(said, "model file", e);
     if (!asked || !own_cluster_is_file(asked)) {
         for (size_t i = 0; i < sizeof own_only / sizeof *own_only; i++)
             if (invocation_option(in, own_only[i]))
                 return err_set(e, HP_EUSAGE,
                                "--%s is for a model file: what is deployed has its own",
                                own_only[i]);
-        return choose_deployment(invocation_option(in, "context"), asked, t->name, sizeof t->name,
-                                 &t->where, e);
+        return choose_deployment(invocation_option(in, "context"), asked, said, t->name,
+                                 sizeof t->name, &t->where, e);
     }
     int rc = talk_options_read(in, &o, e);
     if (rc == 0)

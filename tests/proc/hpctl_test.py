@@ -225,6 +225,8 @@ def hpctl_has_a_key_where_the_api_wants_one():
         c.deploy("demo", DEMO)
         c.hpctl("key", "create", "somebody")
         assert "Havana" in c.run("run", "demo", "What is the capital of Cuba?", "--temperature", "0").stdout
+        alone = c.run("run", "demo")
+        assert alone.returncode == 2 and "demo is a deployment, and a prompt for it is missing" in alone.stderr and "hpctl chat demo" in alone.stderr, alone.stderr
 
 
 @test

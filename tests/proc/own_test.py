@@ -85,7 +85,8 @@ def a_file_answers_and_leaves_nothing():
         kept = [os.path.join(at, f) for at, _, files in os.walk(os.path.join(home.folder, "cache", "hp")) for f in files]
         assert {f.split("/hp/")[1].split("/")[0] for f in kept} == {"measured", "names"}, kept
         for args, rc, says in ((("run", "./nowhere.gguf", "hi"), 4, "no such model"), (("chat", "demo", "--kv", "f16"), 2, "--kv"), (("serve", DEMO, "--port", "99999"), 2, "no port"),
-                               (("serve", DEMO, "--name", "a/b"), 2, "--name"), (("run", DEMO, "hi", "--kv", "f99"), 1, "f99"), (("run", __file__.replace(".py", "/"), "hi"), 4, "no such model")):
+                               (("serve", DEMO, "--name", "a/b"), 2, "--name"), (("run", DEMO, "hi", "--kv", "f99"), 1, "f99"), (("run", __file__.replace(".py", "/"), "hi"), 4, "no such model"),
+                               (("run", DEMO), 2, "is a model file, and a prompt for it is missing"), (("stop", "demo"), 2, "did you mean `hpctl undeploy`?"), (("pull", "demo"), 2, "did you mean `hpctl deploy`?")):
             done = home.run(*args)
             assert done.returncode == rc and says in done.stderr, (args, done)
         assert not home.processes()

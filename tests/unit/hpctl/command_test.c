@@ -289,6 +289,7 @@ TEST(what_was_meant_by_a_misspelt_word_is_said)
         {"hpctl group onee", "did you mean `hpctl group one`?"},
         {"hpctl group nothing", NULL}, /* no "other group": "group" begins verbs itself */
         {"hpctl nothing", NULL},
+        {"hpctl pull m", NULL}, /* these tables have no such verb */
         {"hpctl s", NULL},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
