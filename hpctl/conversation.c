@@ -290,7 +290,9 @@ static const struct {
     {"/load", " FILE", "go on with a conversation that was saved", command_load},
     {"/reset", "", "forget the conversation", command_reset},
     {"/exit", "", "end, as Ctrl-D does", command_exit},
-    {"/quit", "", NULL, command_exit},
+    {"/quit", "", NULL, command_exit}, /* these three as others call them */
+    {"/bye", "", NULL, command_exit},
+    {"/clear", "", NULL, command_reset},
 };
 enum { COMMANDS = sizeof commands / sizeof *commands };
 

@@ -255,7 +255,7 @@ def a_conversation_on_a_terminal():
         with open(saved) as f:
             said = [m["content"] for m in json.load(f)["messages"]]
         assert len(said) == 4 and "Peru" in said[0] and "Lima" in said[1] and "Cuba" in said[2], said
-        t.say("/reset\r")
+        t.say("/clear\r")  # ollama's word for /reset
         assert "4 messages" in t.say("/load " + saved + "\r") and "no such" not in t.say("/load /nowhere\r").lower().replace("no such file", "")
         t.say('\"\"\"\rWhat is\rthe capital of Cuba?\r\"\"\"\r')
         t.say("/save " + saved + "\r")

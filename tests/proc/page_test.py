@@ -157,6 +157,10 @@ def chat_is_held(b):
     said = b.text(".theirs .body")
     assert "Havana" in said and "tokens" in said and "first token" in said, said
     looked_at(b, "chat")
+    for way in ("live", "chat"):
+        b.click(f"#nav a[data-view={way}]")
+        b.wait(way, "return document.getElementById('main').className === arguments[0]", "view-" + way)
+    assert "Havana" in b.wait("who comes back finds it", "return document.querySelector('.theirs')?.innerText")
     b.open(cluster.http + "/#/live")
     b.open(cluster.http + "/")
     b.click(".talks a")

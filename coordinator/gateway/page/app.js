@@ -29,6 +29,13 @@ function addressed() {
   return { view: VIEWS.find((view) => view.path === path), path, rest };
 }
 
+// Who comes back to the chat from another view finds the conversation that was open.
+function chatLeft(address) {
+  const left = new URL(address).hash, link = document.querySelector('#nav a[data-view="chat"]');
+  const stays = addressed().path === "chat";
+  if (stays || left.startsWith("#/chat/")) link.setAttribute("href", stays ? "#/chat" : left);
+}
+
 function navigate() {
   const { view, path, rest } = addressed();
   if (path === "main") return; // of the link that skips the side bar
@@ -45,7 +52,7 @@ function navigate() {
   document.title = `${rest[0] && view.path !== "chat" ? rest[0] + " · " : ""}${view.title} · Hodgepodge`;
   for (const link of document.querySelectorAll("#nav a")) {
     link.removeAttribute("aria-current");
-    if (link.getAttribute("href") !== `#/${view.path}`) continue;
+    if (link.dataset.view !== view.path) continue;
     link.setAttribute("aria-current", "page");
     link.scrollIntoView({ block: "nearest", inline: "nearest" }); // of a narrow window's row, which has more than it shows
   }
@@ -80,7 +87,7 @@ function themeSet(theme) {
 
 function begin() {
   document.getElementById("nav").replaceChildren(...VIEWS.map((view) =>
-    h("a", { href: `#/${view.path}` }, view.title)));
+    h("a", { href: `#/${view.path}`, "data-view": view.path }, view.title)));
   const theme = localStorage.getItem("hp.theme");
   themeSet(THEMES.includes(theme) ? theme : "auto");
   document.getElementById("theme").addEventListener("click", () =>
@@ -91,7 +98,10 @@ function begin() {
     document.getElementById("main").focus();
   });
   onKeyNeeded(askKey);
-  window.addEventListener("hashchange", navigate);
+  window.addEventListener("hashchange", (event) => {
+    chatLeft(event.oldURL);
+    navigate();
+  });
   now.watch(pulse);
   pulse();
   navigate();
