@@ -8,6 +8,7 @@ import sys
 
 from browser import Browser, missing
 from cluster import ROOT, SCALE, Cluster, Failed
+from encoders import FOLDER
 from tap import main, skip, test
 
 WIDE, NARROW = (1280, 860), (390, 780)
@@ -332,6 +333,12 @@ def boxes_of_several_deployments_hold_their_texts_and_the_view_that_is_open_is_i
             for view in ("plans", "docs", "chat"):
                 go(b, view)
                 b.wait(f"{view} is marked, and in sight", "const e = document.querySelector('#nav [aria-current]'), r = e?.getBoundingClientRect(); return e?.getAttribute('href') === '#/' + arguments[0] && r.left >= 0 && r.right <= document.querySelector('#nav').getBoundingClientRect().right + 1", view)
+        if os.path.isdir(FOLDER):
+            cluster.deploy("aa-rows", os.path.join(FOLDER, "hf"))
+            b.open("about:blank")
+            b.open(cluster.http + "/#/chat")
+            b.wait("who writes no text is not talked to", "const all = [...document.querySelectorAll('#model option')].map((one) => one.value); return all.length === 2 && !all.includes('aa-rows')")
+            cluster.hpctl("undeploy", "aa-rows")
     cluster.hpctl("undeploy", "WWW-another-one")
 
 

@@ -110,7 +110,7 @@ class Chat {
   }
 
   modelsDraw() {
-    const names = now.cluster ? now.cluster.deployments.filter((one) => !one.name.includes("/")).map((one) => one.name) : [...this.allowed];
+    const names = now.cluster ? now.cluster.deployments.filter((one) => !one.name.includes("/") && one.task !== "embed").map((one) => one.name) : [...this.allowed];
     const wanted = this.conversation?.model || this.head.model();
     if (wanted && !names.includes(wanted)) names.push(wanted);
     if (this.head.offer(names, wanted)) this.welcome();
