@@ -60,27 +60,68 @@ static int place_later(struct text_network *t, int rows, int before)
     return text_gather(t, text_reshape(t, rows, NULL, 0), before, 1);
 }
 
-/* Of each token behind those before it, and of the one that is the likeliest there. */
-static void scores_add(struct text_network *t, int logits)
+/* What ends a model that scores: a product, and what is done to each of its numbers. */
+struct text_head {
+    const struct graph_op *product;
+    float scale, cap; /* cap 0: none */
+    int first;        /* its operators are the graph's last, from this one on */
+};
+
+/* The operator before `end` that makes a value, NULL: it is not the one before. */
+static const struct graph_op *maker_of(const struct graph *g, int end, int value)
+{
+    return end > 0 && g->ops[end - 1].outputs[0] == value ? &g->ops[end - 1] : NULL;
+}
+
+static void head_find(struct text_network *t, struct text_head *h)
+{
+    const struct graph *g = t->g;
+    int at = g->n_ops, value = g->layers[g->n_layers - 1].outputs[0];
+    const struct graph_op *op = maker_of(g, at, value);
+    struct err e = {0};
+    *h = (struct text_head){.scale = 1};
+    if (op && op->kind == OP_SOFT_CAP) {
+        h->cap = op->u.number.value;
+        op = maker_of(g, --at, op->inputs[0]);
+    }
+    if (op && op->kind == OP_SCALE) {
+        h->scale = op->u.number.value;
+        op = maker_of(g, --at, op->inputs[0]);
+    }
+    h->first = at - 1;
+    h->product = op && op->kind == OP_MATMUL && op->n_inputs == 1 ? op : NULL;
+    if (h->product)
+        return;
+    err_set(&e, HP_EUNSUPPORTED, "%s: its last operators are no product that scores tokens",
+            model_path(t->m));
+    onnx_builder_fail(t->b, &e);
+}
+
+/* Of each token behind those before it, and of the one that is the likeliest there. What comes
+ * after a text's end is not computed. */
+static void scores_add(struct text_network *t, const struct text_head *h)
 {
     const struct onnx_dim dims[] = {{-1, "batch"}, {-1, "tokens"}};
-    const struct onnx_attribute columns[] = {{.name = "axis", .type = ONNX_INT, .u.i = 1},
-                                             {.name = "keepdims", .type = ONNX_INT, .u.i = 0}};
-    int one = text_ints(t, &(int64_t){1}, 1), zero = text_ints(t, &(int64_t){0}, 1);
+    const int64_t all = -1;
+    int one = text_ints(t, &(int64_t){1}, 1), zero = text_ints(t, &(int64_t){0}, 1),
+        flat = text_ints(t, &all, 1);
     int last = text_two(t, "Sub", t->length, one);
     int next = text_two(t, "Min", text_two(t, "Add", t->positions, one), last);
     int before = text_two(t, "Max", text_two(t, "Sub", t->positions, one), zero);
-    int ids = text_rows(t, text_gather(t, t->ids, next, 1), 1);
-    int all = text_softmax(t, "LogSoftmax", logits);
-    int scores = text_node(t, "GatherElements", (const int[]){all, ids}, 2, columns, 1);
-    int best = text_node(t, "ArgMax", &all, 1, columns, 2);
-    int best_scores = text_node(t, "ReduceMax", (const int[]){all, one}, 2, &columns[1], 1);
+    int ids = text_two(t, "Reshape", text_gather(t, t->ids, next, 1), flat);
+    int wanted = text_two(t, "Reshape", text_gather(t, t->mask, next, 1), flat);
+    int scores = text_scores(t, h->product, h->scale, h->cap,
+                             t->values[h->product->inputs[0]].value, ids, wanted);
     int counts = text_cast(t, text_two(t, "Greater", t->positions, zero), ND_F32);
-    scores = text_two(t, "Mul", place_later(t, scores, before), counts);
-    best_scores = text_two(t, "Mul", place_later(t, best_scores, before), counts);
-    onnx_builder_output(t->b, scores, TEXT_OUTPUT_SCORES, ND_F32, dims, 2);
-    onnx_builder_output(t->b, place_later(t, best, before), TEXT_OUTPUT_LIKELIEST, ND_I64, dims, 2);
-    onnx_builder_output(t->b, best_scores, TEXT_OUTPUT_LIKELIEST_SCORES, ND_F32, dims, 2);
+    int columns[ONNX_SCORE_COLUMNS];
+    for (int i = 0; i < ONNX_SCORE_COLUMNS; i++)
+        columns[i] = place_later(t, text_slice(t, scores, 1, i, i + 1), before);
+    onnx_builder_output(t->b, text_two(t, "Mul", columns[ONNX_SCORE], counts), TEXT_OUTPUT_SCORES,
+                        ND_F32, dims, 2);
+    onnx_builder_output(t->b, text_cast(t, columns[ONNX_SCORE_BEST], ND_I64), TEXT_OUTPUT_LIKELIEST,
+                        ND_I64, dims, 2);
+    onnx_builder_output(t->b, text_two(t, "Mul", columns[ONNX_SCORE_OF_BEST], counts),
+                        TEXT_OUTPUT_LIKELIEST_SCORES, ND_F32, dims, 2);
 }
 
 /* ---- the whole ---- */
@@ -88,17 +129,21 @@ static void scores_add(struct text_network *t, int logits)
 static void graph_add(struct text_network *t)
 {
     const struct graph *g = t->g;
+    bool scores = model_config(t->m)->pooling == POOLING_NONE;
+    struct text_head head = {.first = g->n_ops};
+    if (scores)
+        head_find(t, &head);
     inputs_add(t);
     for (int i = 0; i < g->n_values; i++)
         if (g->values[i].origin == VALUE_INPUT)
             t->values[i].value = text_two(t, "Reshape", t->ids, text_ints(t, &(int64_t){-1}, 1));
-    for (int i = 0; i < g->n_ops && !onnx_builder_has_failed(t->b); i++)
+    for (int i = 0; i < head.first && !onnx_builder_has_failed(t->b); i++)
         text_operator_add(t, &g->ops[i]);
     int last = g->layers[g->n_layers - 1].outputs[0];
     t->prefix = "pooled";
-    if (model_config(t->m)->pooling == POOLING_NONE)
-        scores_add(t, t->values[last].value);
-    else
+    if (scores && !onnx_builder_has_failed(t->b))
+        scores_add(t, &head);
+    else if (!scores)
         row_add(t, t->values[last].value, (int64_t)graph_value_width(&g->values[last]));
 }
 

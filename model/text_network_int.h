@@ -59,6 +59,9 @@ bool text_weight_lies_ready(const struct weight *w);
 int text_weight(struct text_network *t, const struct weight *w, float plus);
 /* An operator of the model's graph as a node that runs it as it is, on rows (model/onnx/rows.h). */
 int text_graph_op(struct text_network *t, const struct graph_op *op);
+/* Scores of rows at ids, of those that are wanted: [rows, ONNX_SCORE_COLUMNS]. */
+int text_scores(struct text_network *t, const struct graph_op *product, float scale, float cap,
+                int rows, int ids, int wanted);
 /* Of scores [batch, heads, group * tokens, tokens] those that tokens see; `sinks` -1: none. */
 int text_causal(struct text_network *t, int scores, int64_t window, int64_t group, int sinks);
 /* x as [batch, tokens, dims ..]. */

@@ -119,17 +119,32 @@ int text_weight(struct text_network *t, const struct weight *w, float plus)
     return value;
 }
 
-int text_graph_op(struct text_network *t, const struct graph_op *op)
+static int operator_add(struct text_network *t, const struct graph_op *op)
 {
     struct onnx_rows *own = onnx_builder_room(t->b, 1, sizeof *own);
-    int in[1 + OP_INPUTS_MAX] = {0};
     if (!own)
         return 0;
     *own = (struct onnx_rows){t->g, op};
-    in[0] = array_add(t, ND_OPERATOR, 0, NULL, own);
+    return array_add(t, ND_OPERATOR, 0, NULL, own);
+}
+
+int text_graph_op(struct text_network *t, const struct graph_op *op)
+{
+    int in[1 + OP_INPUTS_MAX] = {operator_add(t, op)};
     for (int i = 0; i < op->n_inputs; i++)
         in[1 + i] = t->values[op->inputs[i]].value;
     int out = text_node(t, "Rows", in, 1 + op->n_inputs, NULL, 0);
+    onnx_builder_domain(t->b, out, ONNX_ROWS_DOMAIN);
+    return out;
+}
+
+int text_scores(struct text_network *t, const struct graph_op *product, float scale, float cap,
+                int rows, int ids, int wanted)
+{
+    const struct onnx_attribute how[] = {{.name = "scale", .type = ONNX_FLOAT, .u.f = scale},
+                                         {.name = "cap", .type = ONNX_FLOAT, .u.f = cap}};
+    const int in[] = {operator_add(t, product), rows, ids, wanted};
+    int out = text_node(t, "Scores", in, 4, how, 2);
     onnx_builder_domain(t->b, out, ONNX_ROWS_DOMAIN);
     return out;
 }

@@ -147,6 +147,15 @@ struct array_causal {
     float hidden; /* what is not seen becomes this */
 };
 
+/* The same's Scores, of what the product has given already. */
+struct array_scores {
+    const float *x;              /* [rows, n] */
+    const int64_t *ids, *wanted; /* [rows] */
+    float *out;                  /* [rows, 3] */
+    int64_t rows, n;
+    float scale, cap;
+};
+
 struct device;
 struct stream;
 struct err;
@@ -165,6 +174,7 @@ struct backend_arrays {
     void (*norm)(struct stream *s, const struct array_norm *c);
     void (*product)(struct stream *s, const struct array_product *c);
     void (*causal)(struct stream *s, const struct array_causal *c);
+    void (*scores)(struct stream *s, const struct array_scores *c);
     void (*conv)(struct stream *s, const struct array_conv *c);
     void (*resize)(struct stream *s, const struct array_resize *c);
     /* The weights and bias that it may have are the device's, too. */

@@ -274,6 +274,7 @@ static const struct onnx_operator operators[] = {
 static const struct onnx_operator text_operators[] = {
     {"Causal", 1, 2, 1, .run = onnx_run_causal},
     {"Rows", 2, 1 + OP_INPUTS_MAX, 1, .run = onnx_run_rows},
+    {"Scores", 4, 4, 1, .run = onnx_run_scores},
 };
 
 static const struct onnx_operator *operator_in(const struct onnx_operator *table, size_t n,

@@ -1,5 +1,6 @@
 #include "model/onnx/rows.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -150,4 +151,71 @@ int onnx_run_causal(struct onnx_call *c)
         from += tokens;
     }
     return 0;
+}
+
+struct onnx_scoring onnx_scoring_of(const struct onnx_call *c)
+{
+    return (struct onnx_scoring){(float)call_float(c, "scale", 1), (float)call_float(c, "cap", 0)};
+}
+
+void onnx_scores_cap(const struct onnx_scoring *how, float *logits, int64_t n)
+{
+    for (int64_t i = 0; how->scale != 1 && i < n; i++)
+        logits[i] *= how->scale;
+    for (int64_t i = 0; how->cap != 0 && i < n; i++)
+        logits[i] = how->cap * tanhf(logits[i] / how->cap);
+}
+
+int onnx_scores_check(const int64_t *ids, int64_t rows, int64_t n, struct err *e)
+{
+    for (int64_t i = 0; i < rows; i++)
+        if (ids[i] < 0 || ids[i] >= n)
+            return err_set(e, HP_EINVAL, "index %lld of %lld rows", (long long)ids[i],
+                           (long long)n);
+    return 0;
+}
+
+static void row_score(const float *logits, int64_t n, int64_t id, float out[ONNX_SCORE_COLUMNS])
+{
+    int64_t best = 0;
+    double sum = 0;
+    for (int64_t i = 1; i < n; i++)
+        best = logits[i] > logits[best] ? i : best;
+    for (int64_t i = 0; i < n; i++)
+        sum += exp((double)logits[i] - (double)logits[best]);
+    out[ONNX_SCORE] = (float)((double)logits[id] - (double)logits[best] - log(sum));
+    out[ONNX_SCORE_BEST] = (float)best;
+    out[ONNX_SCORE_OF_BEST] = (float)-log(sum);
+}
+
+int onnx_run_scores(struct onnx_call *c)
+{
+    const struct onnx_rows *o = onnx_rows_of(c->in[0]);
+    const struct ndarray *x = c->in[1], *ids = c->in[2], *wanted = c->in[3];
+    int64_t rows = x->n_dims == 2 ? x->dims[0] : -1;
+    if (!o || o->op->kind != OP_MATMUL || o->op->n_inputs != 1 || !input_fits(o, x, 0, rows) ||
+        ids->type != ND_I64 || wanted->type != ND_I64 || ids->count != rows ||
+        wanted->count != rows)
+        return call_fail(c, "it is no product of rows with an id each");
+    const int64_t dims[] = {rows, ONNX_SCORE_COLUMNS};
+    int rc = call_make(c, 0, ND_F32, 2, dims);
+    if (rc < 0 || c->shapes_only)
+        return rc;
+    struct ndarray logits = {0};
+    const struct onnx_scoring how = onnx_scoring_of(c);
+    struct onnx_call product = *c;
+    product.n_in = 2;
+    product.out = &logits;
+    rc = onnx_run_rows(&product);
+    int64_t n = rc < 0 ? 0 : logits.dims[1];
+    rc = rc < 0 ? rc : onnx_scores_check(ids->data, rows, n, c->e);
+    for (int64_t r = 0; r < rows && rc == 0; r++) {
+        float *row = (float *)logits.data + r * n;
+        onnx_scores_cap(&how, row, n);
+        if (((const int64_t *)wanted->data)[r])
+            row_score(row, n, ((const int64_t *)ids->data)[r],
+                      (float *)c->out->data + r * ONNX_SCORE_COLUMNS);
+    }
+    ndarray_free(&logits);
+    return rc;
 }

@@ -84,6 +84,22 @@ def decoders_say_how_likely_each_token_is_as_their_known_logits_do():
 
 
 @test
+def only_the_tokens_of_texts_are_scored_and_some_at_a_time():
+    prompts = sorted(prompts_of(FAMILIES, "gemma2"), key=lambda p: len(p["ids"]))[:3]
+    path = path_of(FAMILIES, "gemma2")
+    made, plain = (run(path, [p["ids"] for p in prompts], *options) for options in ((), ("--compute", "f32-reference")))
+    for p, scores, best, loops in zip(prompts, made["logprobs"], made["likeliest"], plain["logprobs"]):
+        n = len(p["ids"])
+        logits = np.load(os.path.join(FAMILIES, "gemma2", p["logits"]))
+        assert not scores[n:].any() and not best[n:].any() and (best[1:n] == logits.argmax(1)[:n - 1]).all(), (n, scores, best)
+        assert abs(scores[:n] - loops[:n]).max() <= SCORE, n
+    profiled = subprocess.run([HPCTL, "profile", "model", path, "--local", "--lengths", "512", "--batches", "1", "--budget", "0.1", "--blocks", "64", "-o", "json"], capture_output=True, text=True, timeout=60)
+    assert profiled.returncode == 0, profiled.stderr
+    most = json.loads(profiled.stdout)["layers"][-1]["activation_bytes"]
+    assert most < 512 * logits.shape[1] * 4 / 2, (most, logits.shape)  # of the logits of all 512 tokens not half
+
+
+@test
 def a_gpu_gives_the_known_rows_and_probabilities():
     def shortest(root, name):
         return min(prompts_of(root, name), key=lambda p: len(p["ids"]))

@@ -82,6 +82,13 @@ static void causal_run(struct stream *stream, const struct array_causal *c)
     cuda_note(s, gpu_launched());
 }
 
+static void scores_run(struct stream *stream, const struct array_scores *c)
+{
+    struct cuda_stream *s = stream_of(stream);
+    gpu_array_scores(s->stream, c);
+    cuda_note(s, gpu_launched());
+}
+
 static void conv_run(struct stream *stream, const struct array_conv *c)
 {
     struct cuda_stream *s = stream_of(stream);
@@ -162,6 +169,7 @@ const struct backend_arrays cuda_arrays = {
     .norm = norm_run,
     .product = product_run,
     .causal = causal_run,
+    .scores = scores_run,
     .conv = conv_run,
     .resize = resize_run,
     .pool = pool_run,

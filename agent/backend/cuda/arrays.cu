@@ -221,6 +221,42 @@ void gpu_array_causal(struct CUstream_st *s, const struct array_causal *c)
     CUDA_LAUNCH(causal_kernel, (unsigned)c->rows, row_threads((uint64_t)c->tokens), s)(*c);
 }
 
+static __device__ __forceinline__ float score_value(const array_scores &c, int64_t at)
+{
+    float v = c.x[at] * c.scale;
+    return c.cap != 0.0f ? c.cap * tanhf(v / c.cap) : v;
+}
+
+/* A block a row. */
+__global__ void scores_kernel(array_scores c)
+{
+    __shared__ float parts[ROW_THREADS / WARP];
+    int64_t row = blockIdx.x, from = row * c.n, best = c.n;
+    float *out = c.out + row * 3, most = -INFINITY, sum = 0;
+    for (int64_t i = threadIdx.x; i < c.n; i += blockDim.x) {
+        float v = score_value(c, from + i);
+        best = v > most || best == c.n ? i : best;
+        most = fmaxf(most, v);
+    }
+    float all = block_all(most, parts, true);
+    /* Of those that have it the first: numbers of tokens are exact as floats. */
+    float first = -block_all(most == all ? -(float)best : -INFINITY, parts, true);
+    for (int64_t i = threadIdx.x; i < c.n; i += blockDim.x)
+        sum += expf(score_value(c, from + i) - all);
+    float log_sum = logf(block_all(sum, parts, false));
+    if (threadIdx.x == 0) {
+        bool wanted = c.wanted[row] != 0;
+        out[0] = wanted ? score_value(c, from + c.ids[row]) - all - log_sum : 0.0f;
+        out[1] = wanted ? first : 0.0f;
+        out[2] = wanted ? -log_sum : 0.0f;
+    }
+}
+
+void gpu_array_scores(struct CUstream_st *s, const struct array_scores *c)
+{
+    CUDA_LAUNCH(scores_kernel, (unsigned)c->rows, row_threads((uint64_t)c->n), s)(*c);
+}
+
 /* ---- products ---- */
 
 struct product_tile {

@@ -337,6 +337,7 @@ void gpu_array_softmax(struct CUstream_st *s, const struct array_softmax *c);
 void gpu_array_norm(struct CUstream_st *s, const struct array_norm *c);
 void gpu_array_product(struct CUstream_st *s, const struct array_product *p);
 void gpu_array_causal(struct CUstream_st *s, const struct array_causal *c);
+void gpu_array_scores(struct CUstream_st *s, const struct array_scores *c);
 void gpu_array_conv(struct CUstream_st *s, const struct array_conv *c);
 void gpu_array_resize(struct CUstream_st *s, const struct array_resize *c);
 void gpu_array_pool(struct CUstream_st *s, const struct nn_pool *p, float *out, const float *x);

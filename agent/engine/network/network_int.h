@@ -186,6 +186,7 @@ network_lower_fn network_lower_instance_norm, network_lower_resize;
 network_lower_fn network_lower_reshape, network_lower_transpose, network_lower_slice;
 network_lower_fn network_lower_split, network_lower_concat, network_lower_gather;
 network_lower_fn network_lower_pad, network_lower_rows, network_lower_causal;
+network_lower_fn network_lower_scores;
 /* A node by the reference. */
 int network_lower_reference(struct network_plan *p, int node, struct err *e);
 

@@ -57,6 +57,7 @@ static const struct {
     {"Reshape", network_lower_reshape},
     {"Resize", network_lower_resize},
     {"Rows", network_lower_rows},
+    {"Scores", network_lower_scores},
     {"Sigmoid", network_lower_unary},
     {"Slice", network_lower_slice},
     {"Softmax", network_lower_softmax},

@@ -1,4 +1,5 @@
 /* What networks of language models have beside ONNX's operators (model/onnx/rows.h). */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -188,6 +189,168 @@ int network_lower_causal(struct network_plan *p, int node, const struct onnx_cal
                                 .free = free,
                                 .data = s,
                                 .name = "causal",
+                                .node = node};
+    rc = network_step_add(p, &step, e);
+    return rc < 0 ? rc : 1;
+}
+
+/* ---- scores of tokens ---- */
+
+enum { SCORE_ROWS = 64 /* that are multiplied at a time */ };
+
+struct scores_step {
+    const struct onnx_rows *of;
+    struct onnx_scoring how;
+    int64_t rows, width, n; /* n: numbers that the product gives of a row */
+    struct network_view x, ids, wanted, out;
+    struct network_view some, logits; /* room for SCORE_ROWS of each */
+};
+
+static int scores_ready(struct network_plan *p, const struct network_step *s, struct err *e)
+{
+    const struct scores_step *o = s->data;
+    return network_rows_load(p->facts->rows, p->nn, o->of, e);
+}
+
+/* Rows that were multiplied together. */
+struct scores_job {
+    struct network_plan *p;
+    const struct scores_step *o;
+    int64_t rows[SCORE_ROWS]; /* which they are */
+    int n;
+};
+
+static void row_score(const struct scores_job *j, int i)
+{
+    const struct nn_kernels *k = j->p->kernels;
+    const struct scores_step *o = j->o;
+    float *logits = network_out(j->p, &o->logits) + i * o->n,
+          *out = network_out(j->p, &o->out) + j->rows[i] * ONNX_SCORE_COLUMNS;
+    const int64_t *ids = input_at(j->p, &o->ids, sizeof *ids);
+    size_t n = (size_t)o->n, best = 0;
+    onnx_scores_cap(&o->how, logits, o->n);
+    float most = k->largest(logits, n), own = logits[ids[j->rows[i]]];
+    while (best + 1 < n && logits[best] != most)
+        best++;
+    k->unary(NN_SCALE, 1, -most, logits, logits, n);
+    k->unary(NN_EXPONENT, 0, 0, logits, logits, n);
+    float all = logf(k->sum(logits, n));
+    out[ONNX_SCORE] = own - most - all;
+    out[ONNX_SCORE_BEST] = (float)best;
+    out[ONNX_SCORE_OF_BEST] = -all;
+}
+
+static void scores_part(void *ctx, int part, int parts)
+{
+    const struct scores_job *j = ctx;
+    for (int i = j->n * part / parts; i < j->n * (part + 1) / parts; i++)
+        row_score(j, i);
+}
+
+static int job_run(struct scores_job *j, struct err *e)
+{
+    const struct scores_step *o = j->o;
+    struct network_plan *p = j->p;
+    const float *x = network_in(p, &o->x);
+    float *some = network_out(p, &o->some);
+    const void *in[] = {some};
+    for (int i = 0; i < j->n; i++)
+        memcpy(some + i * o->width, x + j->rows[i] * o->width, (size_t)o->width * sizeof *x);
+    int rc = j->n ? network_rows_run(p->facts->rows, p->nn, o->of, in, j->n,
+                                     network_out(p, &o->logits), e)
+                  : 0;
+    if (rc == 0)
+        nn_parts_run(p->nn, j->n * o->n, scores_part, j);
+    j->n = 0;
+    return rc;
+}
+
+static int scores_run(struct network_plan *p, const struct network_step *s, struct err *e)
+{
+    const struct scores_step *o = s->data;
+    const int64_t *wanted = input_at(p, &o->wanted, sizeof *wanted);
+    struct scores_job j = {.p = p, .o = o};
+    int rc = onnx_scores_check(input_at(p, &o->ids, sizeof(int64_t)), o->rows, o->n, e);
+    memset(network_out(p, &o->out), 0, (size_t)(o->rows * ONNX_SCORE_COLUMNS) * sizeof(float));
+    for (int64_t r = 0; r < o->rows && rc == 0; r++) {
+        if (wanted[r])
+            j.rows[j.n++] = r;
+        if (j.n == SCORE_ROWS)
+            rc = job_run(&j, e);
+    }
+    return rc < 0 ? rc : job_run(&j, e);
+}
+
+/* All rows, so many at a time. */
+static int scores_run_there(struct network_plan *p, const struct network_step *s, struct err *e)
+{
+    const struct scores_step *o = s->data;
+    const struct network_device *d = p->facts->device;
+    int rc = network_here_in(p, o->ids.root, e);
+    rc = rc < 0 ? rc : onnx_scores_check(input_at(p, &o->ids, sizeof(int64_t)), o->rows, o->n, e);
+    for (int64_t r = 0; r < o->rows && rc == 0; r += SCORE_ROWS) {
+        int64_t n = o->rows - r < SCORE_ROWS ? o->rows - r : SCORE_ROWS;
+        const void *in[] = {network_there_in(p, &o->x) + r * o->width};
+        float *logits = network_there_out(p, &o->logits);
+        const struct array_scores c = {
+            .x = logits,
+            .ids = (const int64_t *)(const void *)network_there_in(p, &o->ids) + r,
+            .wanted = (const int64_t *)(const void *)network_there_in(p, &o->wanted) + r,
+            .out = network_there_out(p, &o->out) + r * ONNX_SCORE_COLUMNS,
+            .rows = n,
+            .n = o->n,
+            .scale = o->how.scale,
+            .cap = o->how.cap};
+        rc = network_rows_put(p->facts->rows, o->of, in, n, logits, e);
+        if (rc == 0)
+            d->arrays->scores(d->stream, &c);
+    }
+    return rc;
+}
+
+static int scores_views(struct network_plan *p, const struct onnx_node *k, struct scores_step *o,
+                        struct err *e)
+{
+    struct nn_view dense = network_sizes(&p->values[k->outputs[0]].array);
+    int64_t some = o->rows < SCORE_ROWS ? o->rows : SCORE_ROWS;
+    int rc = network_need(p, k->inputs[1], LAYOUT_PLAIN, &o->x, e);
+    rc = rc < 0 ? rc : network_need(p, k->inputs[2], LAYOUT_PLAIN, &o->ids, e);
+    rc = rc < 0 ? rc : network_need(p, k->inputs[3], LAYOUT_PLAIN, &o->wanted, e);
+    rc = rc < 0 ? rc : network_make_view(p, k->outputs[0], &dense, &o->out, e);
+    for (int i = 0; i < 2 && rc >= 0; i++) {
+        struct network_view *room = i ? &o->logits : &o->some;
+        int64_t each = i ? o->n : o->width;
+        *room = (struct network_view){.v = {1, {some * each}, {1}}};
+        room->root = rc = network_root_new(p, (uint64_t)(some * each) * sizeof(float), e);
+    }
+    return rc < 0 ? rc : 0;
+}
+
+int network_lower_scores(struct network_plan *p, int node, const struct onnx_call *c, struct err *e)
+{
+    const struct onnx_node *k = c->node;
+    struct scores_step *o = calloc(1, sizeof *o);
+    if (!o)
+        return err_no_memory(e, "a step");
+    *o = (struct scores_step){.of = onnx_rows_of(c->in[0]),
+                              .how = onnx_scoring_of(c),
+                              .rows = c->in[1]->dims[0],
+                              .width = c->in[1]->dims[1]};
+    o->n = (int64_t)graph_value_width(&o->of->graph->values[o->of->op->outputs[0]]);
+    int rc = scores_views(p, k, o, e);
+    if (rc < 0) {
+        free(o);
+        return rc;
+    }
+    const struct network_view *used[] = {&o->x, &o->ids, &o->wanted, &o->out, &o->some, &o->logits};
+    for (size_t i = 0; i < sizeof used / sizeof *used; i++)
+        network_root_use(p, used[i]->root);
+    struct network_step step = {.run = scores_run,
+                                .run_there = scores_run_there,
+                                .ready = scores_ready,
+                                .free = free,
+                                .data = o,
+                                .name = "scores",
                                 .node = node};
     rc = network_step_add(p, &step, e);
     return rc < 0 ? rc : 1;
