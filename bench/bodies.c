@@ -119,6 +119,29 @@ static void kwargs(struct buffer *b)
     buffer_printf(b, "},\"n\":0}");
 }
 
+/* As many as are read. */
+static void texts_ignored(struct buffer *b)
+{
+    buffer_printf(b, CHAT "\"metadata\":[");
+    repeat(b, "\"a text of some sixty bytes, as they are found in lists, %6d\"", 12 * MANY / 10);
+    buffer_printf(b, "],\"n\":0}");
+}
+
+static void members_ignored(struct buffer *b)
+{
+    buffer_printf(b, CHAT "\"metadata\":{");
+    repeat(b, "\"k%d\":1", MANY * 55 / 100);
+    buffer_printf(b, "},\"n\":0}");
+}
+
+static void text_long(struct buffer *b)
+{
+    buffer_printf(b, "{\"model\":\"m\",\"n\":0,\"messages\":[{\"role\":\"user\",\"content\":\"");
+    for (int i = 0; i < 8 * MANY; i++)
+        buffer_printf(b, "ten bytes ");
+    buffer_printf(b, "\"}]}");
+}
+
 static void tools(struct buffer *b, int n, const char *parameters)
 {
     buffer_printf(b, CHAT "\"tool_choice\":\"required\",\"tools\":[");
@@ -281,6 +304,9 @@ static const struct {
              {"100 000 unknown fields", members, true},
              {"300 000 objects ignored", values, true},
              {"100 000 variables, n 0", kwargs, true},
+             {"120 000 texts, n 0", texts_ignored, true},
+             {"55 000 members, n 0", members_ignored, true},
+             {"a text of 8 MB, n 0", text_long, true},
              {"128 tools", tools_128, true},
              {"128 tools of 12 members", tools_unlike, true},
              {"1024 tools", tools_1024, true},

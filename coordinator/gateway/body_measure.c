@@ -45,6 +45,7 @@ static void measure_mark(struct body_measure *m, const char *at)
     switch (*at) {
     case '"':
         m->in_string = true;
+        m->cost += m->tensors ? 0 : BODY_TEXT_COST;
         m->text = m->depth == 1 ? at + 1 : m->text;
         break;
     case '[':
@@ -157,11 +158,12 @@ static int cost_refuse(const struct body_measure *m, const char **param, struct 
                        "binary data",
                        BODY_MAX_COST);
     return err_set(e, HP_EINVAL,
-                   "%s%sthe body holds too many values: %d token ids of prompts, %d items of lists "
-                   "or %d members of objects are the most",
+                   "%s%sthe body holds too many values: %d token ids of prompts, %d other numbers, "
+                   "%d texts or %d members of objects are the most",
                    known ? known : "", known ? ": " : "", BODY_MAX_COST,
                    BODY_MAX_COST / BODY_ITEM_COST,
-                   BODY_MAX_COST / (BODY_ITEM_COST + BODY_MEMBER_COST));
+                   BODY_MAX_COST / (BODY_ITEM_COST + BODY_TEXT_COST),
+                   BODY_MAX_COST / (BODY_ITEM_COST + BODY_TEXT_COST + BODY_MEMBER_COST));
 }
 
 /* ---- a tree ---- */

@@ -10,9 +10,10 @@
 enum {
     BODY_MAX_COST = 1000000, /* what a tree costs to make, in token ids, which are read without */
     BODY_MAX_DEPTH = 64,
-    BODY_ITEM_COST = 4,   /* each value of a list, and each member of an object */
-    BODY_MEMBER_COST = 8, /* its name */
-    BODY_LIST_COST = 10,  /* each list and each object */
+    BODY_ITEM_COST = 4,    /* each value of a list, and each member of an object */
+    BODY_TEXT_COST = 4,    /* beside: that it is a text, and a member's name, which is one */
+    BODY_MEMBER_COST = 10, /* that it has a name */
+    BODY_LIST_COST = 10,   /* each list and each object */
 };
 
 /* *root is the caller's. HP_EINVAL: not UTF-8, more than a tree may cost, nested beyond

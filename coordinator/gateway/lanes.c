@@ -106,6 +106,39 @@ int lanes_add(struct lanes *l, struct piece *p, size_t bytes, struct err *e)
     return 0;
 }
 
+struct dropped_tree {
+    struct piece piece; /* the first */
+    json_t *root;
+};
+
+static void tree_run(struct piece *p)
+{
+    struct dropped_tree *d = (struct dropped_tree *)p;
+    json_decref(d->root);
+    d->root = NULL;
+}
+
+static void tree_done(struct piece *p, const struct err *why)
+{
+    (void)why;
+    tree_run(p); /* where no thread took it */
+    free(p);
+}
+
+void lanes_drop_tree(struct lanes *l, json_t **root, size_t bytes)
+{
+    bool large = l && *root && bytes >= LANES_LARGE_BYTES;
+    struct dropped_tree *d = large ? malloc(sizeof *d) : NULL;
+    struct err busy;
+    if (d)
+        *d = (struct dropped_tree){.piece = {.run = tree_run, .done = tree_done}, .root = *root};
+    if (!d || lanes_add(l, &d->piece, bytes, &busy) < 0) {
+        json_decref(*root);
+        free(d);
+    }
+    *root = NULL;
+}
+
 void lanes_close(struct lanes **out)
 {
     static const struct err ending = {.code = HP_ECANCELED,

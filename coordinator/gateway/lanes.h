@@ -5,6 +5,7 @@
 #ifndef HP_COORDINATOR_GATEWAY_LANES_H
 #define HP_COORDINATOR_GATEWAY_LANES_H
 
+#include <jansson.h>
 #include <stddef.h>
 
 #include "common/status.h"
@@ -40,5 +41,10 @@ void lanes_close(struct lanes **lanes);
 /* Puts a piece (run and done are set) in its lane. HP_EBUSY: too many wait, and `done` is not
  * called. `bytes` is the size of what is worked on. */
 int lanes_add(struct lanes *lanes, struct piece *p, size_t bytes, struct err *e);
+
+/* Frees a tree that was made of so many bytes: of a large one in its lane, since that takes as long
+ * as a tenth of its making. To be called where `lanes` may be; NULL, or HP_EBUSY: it is freed here.
+ */
+void lanes_drop_tree(struct lanes *lanes, json_t **root, size_t bytes);
 
 #endif

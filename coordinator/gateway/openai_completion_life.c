@@ -64,6 +64,8 @@ void completion_destroy(struct completion *c)
 {
     completion_orphan(c);
     answer_fini(&c->answer);
+    if (c->body) /* a tree is there only while its piece may be in the lanes */
+        lanes_drop_tree(c->piece.lanes, &c->body->root, c->piece.bytes);
     openai_body_destroy(&c->body);
     buffer_free(&c->raw);
     prompt_free(&c->prompt);

@@ -86,6 +86,7 @@ static void embedding_destroy(struct embedding *m)
 {
     embedding_orphan(m);
     patience_end(&m->patience);
+    lanes_drop_tree(m->piece.lanes, &m->body.root, m->piece.bytes);
     embedding_body_fini(&m->body);
     free(m->inputs);
     buffer_free(&m->raw);

@@ -25,6 +25,8 @@ static struct text_call *call_of(struct piece *p)
 
 static void call_destroy(struct text_call *c)
 {
+    if (c->body)
+        lanes_drop_tree(c->piece.lanes, &c->body->root, c->piece.bytes);
     openai_body_destroy(&c->body);
     buffer_free(&c->raw);
     buffer_free(&c->reply);

@@ -36,10 +36,10 @@ TEST(what_costs_too_much_is_refused_by_its_field_and_less_is_not)
         const char *begin, *item, *end, *param;
         size_t taken, refused;
     } cases[] = {
-        {"{\"messages\":[", "{\"role\":\"user\",\"content\":\"x\"}", "]}", "messages", 20000,
-         30000},
-        {"{\"n\":1,\"logit_bias\":{", "\"1\":1", "},\"stop\":[]}", "logit_bias", 0, 90000},
-        {"{\"model\":\"stop\",\"stop\":[", "\"x\"", "]}", "stop", 240000, 260000},
+        {"{\"messages\":[", "{\"role\":\"user\",\"content\":\"x\"}", "]}", "messages", 18000,
+         19000},
+        {"{\"n\":1,\"logit_bias\":{", "\"1\":1", "},\"stop\":[]}", "logit_bias", 0, 56000},
+        {"{\"model\":\"stop\",\"stop\":[", "\"x\"", "]}", "stop", 124000, 126000},
         {"{\"prompt\":[", "1", "]}", "prompt", 999000, 1000001},
         {"{\"prompt\":[", "[1]", "]}", "prompt", 66000, 67000},
         {"{\"prompt\":[\"x\",", "1", "]}", "prompt", 249000, 251000},

@@ -126,9 +126,50 @@ TEST(closing_gives_back_what_waits_and_what_is_out_comes_back_later)
     assert_string_equal(ran, "");
 }
 
+/* A list that somebody else holds, too, so that its end can be seen. */
+static json_t *tree_of(json_t *held)
+{
+    json_t *root = json_array();
+    assert_int_equal(json_array_append(root, held), 0);
+    return root;
+}
+
+TEST(large_trees_are_freed_by_a_worker_and_others_at_once)
+{
+    static const struct {
+        bool lanes, refusing;
+        size_t bytes;
+        int out; /* pieces that a worker gets */
+    } cases[] = {{true, false, LANES_LARGE_BYTES, 1},
+                 {true, false, LANES_LARGE_BYTES - 1, 0},
+                 {false, false, LANES_LARGE_BYTES, 0},
+                 {true, true, LANES_LARGE_BYTES, 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct lanes *l = lanes_create(&requests);
+        json_t *held = json_string("x"), *root = tree_of(held);
+        n_out = 0;
+        refusing = cases[i].refusing;
+        lanes_drop_tree(cases[i].lanes ? l : NULL, &root, cases[i].bytes);
+        assert_null(root);
+        assert_int_equal(n_out, cases[i].out);
+        assert_int_equal(held->refcount, 1 + cases[i].out);
+        if (n_out)
+            step(false);
+        assert_int_equal(held->refcount, 1);
+        refusing = false;
+        lanes_close(&l);
+        json_decref(held);
+    }
+    struct lanes *l = lanes_create(&requests);
+    lanes_drop_tree(l, &(json_t *){NULL}, LANES_LARGE_BYTES);
+    assert_int_equal(n_out, 0);
+    lanes_close(&l);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(large_trees_are_freed_by_a_worker_and_others_at_once),
         cmocka_unit_test_setup(one_large_piece_is_out_at_a_time_and_small_ones_pass_it, reset),
         cmocka_unit_test_setup(too_many_bytes_are_refused, reset),
         cmocka_unit_test_setup(what_no_thread_takes_fails_at_once, reset),
