@@ -2,13 +2,19 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "hpctl/http_client.h"
 #include "hpctl/shown.h"
 
 static void piece_show(struct answer *a, const char *text, size_t n)
 {
-    struct buffer shown = {0};
+    struct buffer harmless = {0}, shown = {0};
+    if (isatty(STDOUT_FILENO)) {
+        shown_harmless(text, n, &harmless);
+        text = buffer_cstr(&harmless);
+        n = harmless.size;
+    }
     if (a->styled) {
         markdown_take(&a->markdown, text, n, &shown);
         text = buffer_cstr(&shown);
@@ -16,6 +22,7 @@ static void piece_show(struct answer *a, const char *text, size_t n)
     }
     fwrite(text, 1, n, stdout);
     fflush(stdout);
+    buffer_free(&harmless);
     buffer_free(&shown);
 }
 

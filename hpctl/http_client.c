@@ -12,8 +12,11 @@
 #include "hpctl/reach.h"
 #include "hpctl/sse.h"
 
+enum { WHOLE_BYTES = 256 << 20 };
+
 struct exchange {
     struct buffer whole; /* an answer that is no stream */
+    bool done;           /* a stream has come to its end */
     struct sse stream;
     http_event_fn on_event;
     void *ctx;
@@ -56,8 +59,10 @@ json_t *http_json(const char *bytes, size_t size)
 static int on_data(void *ctx, const char *data, size_t n, struct err *e)
 {
     struct exchange *x = ctx;
-    if (strcmp(data, "[DONE]") == 0)
+    if (strcmp(data, "[DONE]") == 0) {
+        x->done = true;
         return 0;
+    }
     json_t *event = http_json(data, n);
     if (!event)
         return err_set(e, HP_EPROTO, "the gateway sent an event that is not JSON");
@@ -74,6 +79,9 @@ static size_t on_bytes(char *bytes, size_t size, size_t count, void *ctx)
     curl_easy_getinfo(x->curl, CURLINFO_RESPONSE_CODE, &status);
     if (x->on_event && status == 200)
         x->rc = sse_take(&x->stream, bytes, size * count, on_data, x, x->e);
+    else if (x->whole.size + size * count > WHOLE_BYTES)
+        x->rc = err_set(x->e, HP_ELIMIT, "the gateway sent an answer of more than %d MiB",
+                        WHOLE_BYTES >> 20);
     else
         buffer_append(&x->whole, bytes, size * count);
     return x->rc < 0 ? 0 : size * count;
@@ -136,6 +144,8 @@ static int exchange_finish(struct exchange *x, CURLcode code, const struct conte
     json_t *value =
         status != 200 || !x->on_event ? http_json(buffer_cstr(&x->whole), x->whole.size) : NULL;
     int rc = status == 200 ? 0 : answer_refused(x, value);
+    if (rc == 0 && x->on_event && !x->done)
+        rc = err_set(x->e, HP_ELINK, "the answer broke off before its end: ask again");
     if (rc == 0 && result && !x->on_event)
         *result = json_incref(value);
     json_decref(value);

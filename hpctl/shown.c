@@ -35,6 +35,18 @@ struct shown shown_plain(const char *text)
     return t;
 }
 
+/* C1 control characters are two bytes each in UTF-8. */
+void shown_harmless(const char *text, size_t n, struct buffer *out)
+{
+    for (size_t i = 0; i < n; i++) {
+        unsigned char c = (unsigned char)text[i], next = i + 1 < n ? (unsigned char)text[i + 1] : 0;
+        bool two = c == 0xC2 && next >= 0x80 && next < 0xA0;
+        bool harmful = two || c == 0x7F || (c < 0x20 && c != '\n' && c != '\t');
+        buffer_append(out, harmful ? "?" : text + i, 1);
+        i += two;
+    }
+}
+
 static struct shown shown_scaled(double bytes, const char *suffix)
 {
     static const char *const units[] = {"B", "kB", "MB", "GB", "TB", "PB"};

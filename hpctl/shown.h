@@ -15,6 +15,10 @@ struct shown {
 struct shown shown_of(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /* Text of a file or a stranger, on one line, without what could move a terminal's cursor. */
 struct shown shown_plain(const char *text);
+/* A text of any length for a terminal, which would obey control characters, and what it is told by
+ * a stranger: '?' for all but tabs and the ends of lines. */
+struct buffer;
+void shown_harmless(const char *text, size_t n, struct buffer *out);
 /* "1.5 GB", "12 kB". */
 struct shown shown_bytes(double bytes);
 /* "1.5 GB/s". */

@@ -2,6 +2,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "common/bytes.h"
 #include "hpctl/shown.h"
 #include "tests/test.h"
 
@@ -88,11 +89,23 @@ TEST(what_does_not_fit_is_cut_between_characters)
     assert_true(strlen(t.s) < sizeof t.s);
 }
 
+TEST(texts_of_any_length_keep_their_lines_and_tell_a_terminal_nothing)
+{
+    static const char text[] = "a\tb\n\x1b]0;t\x07\xc2\x9b"
+                               "31m\r\xc3\xa9\xc2\xa0\x7f\0.";
+    struct buffer out = {0};
+    shown_harmless(text, sizeof text - 1, &out);
+    assert_string_equal(buffer_cstr(&out), "a\tb\n?]0;t??31m?\xc3\xa9\xc2\xa0?"
+                                           "?.");
+    buffer_free(&out);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sizes_have_two_or_three_digits_and_a_unit),
         cmocka_unit_test(text_of_strangers_moves_no_cursor_and_is_cut_between_characters),
+        cmocka_unit_test(texts_of_any_length_keep_their_lines_and_tell_a_terminal_nothing),
         cmocka_unit_test(times_are_in_the_unit_that_one_would_say),
         cmocka_unit_test(dates_are_of_this_time_zone),
         cmocka_unit_test(members_are_what_they_are_or_a_dash),
