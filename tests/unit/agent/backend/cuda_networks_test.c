@@ -384,6 +384,48 @@ TEST(scores_of_decoders_are_hidden_as_the_reference_has_it)
     device_close(&gpu);
 }
 
+/* Rows that several warps share out. */
+TEST(long_rows_have_the_softmax_and_the_norm_of_all_their_elements)
+{
+    enum { ROWS = 2, LONG = 1500 };
+    static float x[ROWS * LONG], made[2][ROWS * LONG];
+    struct device *gpu = cuda_open(1 << 20);
+    struct network_device *d = on_gpu(gpu, 0, 1);
+    struct onnx_writer w = {.random = 9};
+    struct memory there = {0};
+    struct err e = {0};
+    for (int i = 0; i < ROWS * LONG; i++)
+        x[i] = 4 * ow_random(&w);
+    assert_int_equal(gpu->backend->memory_alloc(gpu, 3 * sizeof x / 256 * 256 + 256, &there, &e),
+                     0);
+    float *in = there.data, *out[2] = {in + ROWS * LONG, in + 2 * ROWS * LONG};
+    network_device_send(d, in, x, sizeof x);
+    const struct array_softmax softmax = {in, out[0], ROWS, LONG, false};
+    const struct array_norm norm = {.x = in, .out = out[1], .rows = ROWS, .n = LONG};
+    d->arrays->softmax(d->stream, &softmax);
+    d->arrays->norm(d->stream, &norm);
+    for (int i = 0; i < 2; i++)
+        network_device_fetch(d, made[i], out[i], sizeof x);
+    assert_int_equal(network_device_wait(d, &e), 0);
+    for (int r = 0; r < ROWS; r++) {
+        double exponents = 0, sum = 0, squares = 0;
+        for (int i = r * LONG; i < (r + 1) * LONG; i++) {
+            exponents += exp((double)x[i]);
+            sum += (double)x[i];
+        }
+        for (int i = r * LONG; i < (r + 1) * LONG; i++)
+            squares += pow((double)x[i] - sum / LONG, 2);
+        for (int i = r * LONG; i < (r + 1) * LONG; i++) {
+            double by = sqrt(squares / LONG), centred = (double)x[i] - sum / LONG;
+            assert_true(fabs((double)made[0][i] - exp((double)x[i]) / exponents) < 1e-7);
+            assert_true(fabs((double)made[1][i] - centred / by) < 1e-5);
+        }
+    }
+    gpu->backend->memory_release(gpu, &there);
+    network_device_close(&d);
+    device_close(&gpu);
+}
+
 TEST(a_backend_without_such_operators_runs_no_network)
 {
     const struct device_config c = {.backend = "plain"};
@@ -406,6 +448,7 @@ int main(void)
         cmocka_unit_test(a_network_runs_on_a_part_of_a_gpu),
         cmocka_unit_test(pictures_on_a_gpu_give_what_the_cpu_gives),
         cmocka_unit_test(scores_of_decoders_are_hidden_as_the_reference_has_it),
+        cmocka_unit_test(long_rows_have_the_softmax_and_the_norm_of_all_their_elements),
         cmocka_unit_test(a_backend_without_such_operators_runs_no_network),
     };
     return cmocka_run_group_tests_name("cuda networks", tests, NULL, NULL);
