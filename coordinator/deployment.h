@@ -113,6 +113,7 @@ struct deployment {
     json_t *rebalanced;          /* what the last one found and did, for people; NULL: none */
     struct {
         uint64_t seen;               /* the agents there were, as a hash; 0: none so far */
+        uint64_t told;               /* how slow devices and links were when it was planned last */
         uint64_t changed_ns, due_ns; /* when that changed last; when it is planned anew, 0: not */
         unsigned changes;            /* one soon after the other */
         bool asked, confirmed;       /* a plan is being made; one said that it pays */

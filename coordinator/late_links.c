@@ -36,6 +36,8 @@ bool late_links_hear(struct coord *c, const struct deployment *d, int stage,
         return false;
     l->late_prompts = 0;
     l->late_s = verdict > 0 ? l->late_s + l->late_least_s : 0;
+    l->late = verdict > 0;
+    l->late_told += verdict > 0;
     l->due_ns = 0; /* measured once nothing runs there */
     c->links_version++;
     if (verdict > 0)
@@ -55,13 +57,14 @@ bool late_links_measured(struct member_link *l)
     return was;
 }
 
-uint64_t late_links_hash(const struct coord *c)
+struct late_hashes late_links_hash(const struct coord *c)
 {
-    uint64_t hash = 0;
+    struct late_hashes h = {0};
     for (size_t i = 0; i < c->n_members; i++)
         for (size_t k = 0; k < c->n_members; k++) {
             const struct member_link *l = links_cell(c->members[i], c->members[k]);
-            hash = hash * UINT64_C(0x100000001b3) + (l && l->late_s > 0);
+            h.which = h.which * UINT64_C(0x100000001b3) + (l && l->late);
+            h.told = h.told * UINT64_C(0x100000001b3) + (l ? l->late_told : 0);
         }
-    return hash;
+    return h;
 }

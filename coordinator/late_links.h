@@ -17,7 +17,11 @@ bool late_links_hear(struct coord *c, const struct deployment *d, int stage,
                      const struct hop_seconds *hop);
 /* The link was measured: what was late is part of that. True: something was. */
 bool late_links_measured(struct member_link *l);
-/* Changes when a link becomes late or no longer is. */
-uint64_t late_links_hash(const struct coord *c);
+struct late_hashes {
+    uint64_t
+        which; /* changes when a link becomes late or is on time again, not when it is measured */
+    uint64_t told; /* changes when one becomes late, or later still */
+};
+struct late_hashes late_links_hash(const struct coord *c);
 
 #endif

@@ -47,6 +47,7 @@ struct member_model {
 struct member_pace {
     char model[DIGEST_HEX];
     int device, steps;
+    int told; /* of these, as deployments that rebalance by themselves look at them; 0: not gross */
     bool f32;
     unsigned losses;   /* how often it became gross */
     uint64_t heard_ns; /* 0: nothing stands here */

@@ -2,6 +2,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/log.h"
@@ -68,6 +69,8 @@ void pace_change(struct coord *c, const struct deployment *d, struct member *m, 
                      : steps < -PACE_MOST_STEPS ? -PACE_MOST_STEPS
                                                 : steps);
     bool is = pace_is_gross(p);
+    if (is != was || (is && abs(p->steps - p->told) >= PACE_TOLD_STEPS))
+        p->told = is ? p->steps : 0;
     p->losses += is && !was;
     c->paces_version++;
     member_device_text(m, device, on);
@@ -98,15 +101,16 @@ const char *pace_kind(const struct deployment *d, const struct member *m, int de
     return out;
 }
 
-uint64_t paces_hash(const struct coord *c, const struct deployment *d)
+struct pace_hashes paces_hash(const struct coord *c, const struct deployment *d)
 {
-    uint64_t hash = 0;
+    struct pace_hashes h = {0};
     for (size_t i = 0; i < c->n_members; i++)
         for (int k = 0; k < member_device_count(c->members[i]); k++) {
             const struct member_pace *p = pace_find(d, c->members[i], k);
-            hash = hash * UINT64_C(0x100000001b3) + pace_is_gross(p);
+            h.which = h.which * UINT64_C(0x100000001b3) + pace_is_gross(p);
+            h.told = h.told * UINT64_C(0x100000001b3) + (uint64_t)(p ? p->told : 0);
         }
-    return hash;
+    return h;
 }
 
 static void pace_forget(struct coord *c, struct member *m, struct member_pace *p)
@@ -116,7 +120,7 @@ static void pace_forget(struct coord *c, struct member *m, struct member_pace *p
     if (!p->steps || coord_now(c) - p->heard_ns < coord_ms(PACE_KEPT_MS) << doublings)
         return;
     log_info("coordinator", "pace_forgotten", "agent=%s times=%.3g", m->name, pace_times(p));
-    p->steps = 0;
+    p->steps = p->told = 0;
     c->paces_version++;
 }
 

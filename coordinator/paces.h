@@ -16,6 +16,7 @@ enum {
 /* From here on, or below 1 / this, people are told, and deployments that rebalance by themselves
  * look for a better place. */
 #define PACE_GROSS 2.0
+enum { PACE_TOLD_STEPS = 8 }; /* and again when it is off by twice as much, or half */
 
 /* So many times as long as the kind's profile says; 1: as it says. */
 double pace_of(const struct deployment *d, const struct member *m, int device);
@@ -27,8 +28,11 @@ void pace_hear(struct coord *c, const struct deployment *d, struct member *m, in
 /* What the planner takes the device for: its kind, or that and its pace. */
 const char *pace_kind(const struct deployment *d, const struct member *m, int device,
                       char out[PACE_KIND]);
-/* Changes when a device's pace becomes gross or no longer is. */
-uint64_t paces_hash(const struct coord *c, const struct deployment *d);
+struct pace_hashes {
+    uint64_t which; /* changes when a device's pace becomes gross or no longer is */
+    uint64_t told;  /* changes when it is gross by far more or less than before, too */
+};
+struct pace_hashes paces_hash(const struct coord *c, const struct deployment *d);
 /* Forgets those that nothing confirms. */
 void paces_tick(struct coord *c);
 

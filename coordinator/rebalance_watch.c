@@ -54,7 +54,8 @@ static void answer_note(struct coord *c, struct deployment *d)
         d->watch.due_ns = coord_now(c) + settle_ns(d);
 }
 
-static void watch_step(struct coord *c, struct deployment *d, uint64_t hash)
+/* `told`: what changes without a change of `hash`: who was slow already is slower still. */
+static void watch_step(struct coord *c, struct deployment *d, uint64_t hash, uint64_t told)
 {
     struct err e = {0};
     if (d->watch.seen != hash)
@@ -63,10 +64,13 @@ static void watch_step(struct coord *c, struct deployment *d, uint64_t hash)
         return;
     if (d->watch.asked)
         answer_note(c, d);
+    if (!d->watch.due_ns && d->watch.told != told) /* a plan that is due will know of it */
+        d->watch.due_ns = coord_now(c) + settle_ns(d);
     if (!d->watch.due_ns || coord_now(c) < d->watch.due_ns)
         return;
     struct rebalance_wish w = {.dry = !d->watch.confirmed, .margin = REBALANCE_MARGIN_ITSELF};
     d->watch.due_ns = 0;
+    d->watch.told = told;
     d->watch.confirmed = false;
     int rc = rebalance_start(c, d, &w, &e);
     d->watch.asked = rc == 0;
@@ -76,10 +80,13 @@ static void watch_step(struct coord *c, struct deployment *d, uint64_t hash)
 
 void rebalances_tick(struct coord *c)
 {
-    uint64_t hash = agents_hash(c) ^ late_links_hash(c) ^ lossy_links_hash(c);
+    const struct late_hashes late = late_links_hash(c);
+    uint64_t hash = agents_hash(c) ^ late.which ^ lossy_links_hash(c);
     for (size_t i = 0; i < c->n_deployments; i++) {
         struct deployment *d = c->deployments[i];
-        if (d->spec.rebalances && d->state == DEPLOYMENT_SERVING && deployment_has_face(d))
-            watch_step(c, d, hash ^ paces_hash(c, d));
+        if (!d->spec.rebalances || d->state != DEPLOYMENT_SERVING || !deployment_has_face(d))
+            continue;
+        const struct pace_hashes paces = paces_hash(c, d);
+        watch_step(c, d, hash ^ paces.which, late.told ^ paces.told);
     }
 }

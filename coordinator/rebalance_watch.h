@@ -1,6 +1,6 @@
 /* Deployments that rebalance by themselves (`deploy --rebalance auto`) when agents come, or one
- * turns out to be far slower or faster than its kind (paces.h), or a link to be late
- * (late_links.h). */
+ * turns out to be far slower or faster than its kind (paces.h), or than it was when that was looked
+ * at last, or a link to be late (late_links.h). */
 #ifndef HP_COORDINATOR_REBALANCE_WATCH_H
 #define HP_COORDINATOR_REBALANCE_WATCH_H
 

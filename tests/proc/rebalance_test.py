@@ -80,6 +80,7 @@ class Slowed:
 
 @test
 def an_agent_that_became_slow_is_named_and_left():
+    """By whoever asks for it; that it is left by itself within 30 s is a matter of the coordinator's clock (tests/unit/coordinator/rebalance_test.c)."""
     with Cluster(agents=2, cores=1) as c:
         c.deploy("demo", DEMO, "--agents", "a0,a1", "--compute", "f32", "--speculate", "off", "--prefix-cache", "off")
 
@@ -90,15 +91,21 @@ def an_agent_that_became_slow_is_named_and_left():
         assert set(layers(stages)) == {"a0", "a1"}, stages
         draw, right = random.Random(1), complete(c, "demo", list(range(5, 85)), max_tokens=8)["choices"][0]["text"]
 
-        def slow_pace():
+        def after_prompt(look):
             complete(c, "demo", [draw.randrange(5, 95) for _ in range(1000)], max_tokens=1)  # much more than it runs at a time
-            return {s["agent"]: s["pace"] for s in c.hpctl("describe", "demo")["stages"]}.get("a1", 0) > 2.5
+            return look()
+
+        def pace():
+            return {s["agent"]: s["pace"] for s in c.hpctl("describe", "demo")["stages"]}.get("a1", 0)
 
         with Slowed(c.agent("a1")["pid"]):
-            c.wait("a1 is found to be slow", slow_pace, 60)
+            began = time.monotonic()
+            c.wait("a1 is found to be slow", lambda: after_prompt(lambda: pace() > 2.5), 60)
+            print(f"# named after {time.monotonic() - began:.1f} s; load {os.getloadavg()[0]:.0f}")
             assert "times as long" in c.run("describe", "demo").stdout
+            c.wait("it is known how slow", lambda: after_prompt(lambda: dry(c)["gain"] > 0.25), 60)
             report = c.hpctl("rebalance", "demo", "--margin", "0")
-            assert report["verdict"] == "moved" and report["gain"] > 0.25 and layers(report["after"]["stages"])["a1"] < layers(stages)["a1"], report
+            assert report["verdict"] == "moved" and layers(report["after"]["stages"]).get("a1", 0) < layers(stages)["a1"], report
         assert complete(c, "demo", list(range(5, 85)), max_tokens=8)["choices"][0]["text"] == right
 
 

@@ -1,6 +1,7 @@
 /* Deployments that are planned anew beside themselves: what is said, what is done, and what is not.
  */
 #include "coordinator/model_slots.h"
+#include "coordinator/paces.h"
 #include "coordinator/rebalance.h"
 #include "coordinator/rebalance_watch.h"
 #include "coordinator/successors.h"
@@ -262,6 +263,28 @@ TEST(by_itself_it_moves_when_two_plans_say_so_and_all_has_been_still)
     fixture_close(&f);
 }
 
+/* Both agents are twice as slow as their kind, and one of them then ten times: that one is left. */
+TEST(by_itself_it_leaves_a_device_that_becomes_far_slower_still_within_half_a_minute)
+{
+    struct fixture f;
+    struct deployment *d = misplaced(&f, "{\"max_context\": 128, \"rebalance\": \"auto\"}", 1e9);
+    d->answer_tokens = 100;
+    for (int i = 0; i < 2; i++)
+        pace_change(f.core, d, f.core->members[i], 0, 2.2);
+    pass_alive(&f, d, 3 * REBALANCE_SETTLE_MS);
+    assert_string_equal(word(d->rebalanced, "verdict"), "stays");
+    assert_int_equal(d->watch.due_ns, 0);
+    pace_change(f.core, d, d->stages[0].agent, 0, 1.2); /* no more than it was */
+    pass_alive(&f, d, COORD_HEARTBEAT_MS);
+    assert_int_equal(d->watch.due_ns, 0);
+    pace_change(f.core, d, d->stages[0].agent, 0, 4);
+    pass_alive(&f, d, 2 * REBALANCE_SETTLE_MS + 2000);
+    struct deployment *next = successor_of(f.core, d);
+    assert_non_null(next);
+    assert_int_equal(agent_of(next, 0), 0);
+    fixture_close(&f);
+}
+
 TEST(off_it_stays_whoever_comes)
 {
     struct fixture f;
@@ -305,6 +328,8 @@ int main(void)
         cmocka_unit_test(what_keeps_nothing_that_could_be_handed_over_stays),
         cmocka_unit_test(an_undeployed_one_ends_with_its_successor),
         cmocka_unit_test(by_itself_it_moves_when_two_plans_say_so_and_all_has_been_still),
+        cmocka_unit_test(
+            by_itself_it_leaves_a_device_that_becomes_far_slower_still_within_half_a_minute),
         cmocka_unit_test(off_it_stays_whoever_comes),
         cmocka_unit_test(an_agent_that_comes_and_goes_is_held_off_for_longer_each_time),
     };
