@@ -50,6 +50,7 @@ static void find_stop(struct completion_text *c, size_t from)
         if (hit && (size_t)(hit - c->text.data) < cut) {
             cut = (size_t)(hit - c->text.data);
             c->stopped = true;
+            c->found = c->stops[i];
         }
     }
     c->text.size = cut < c->given ? c->given : cut;

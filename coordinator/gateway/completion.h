@@ -21,7 +21,8 @@ struct completion_text {
     int n_stops;
     uint32_t kept[COMPLETION_MAX_KEPT]; /* special tokens that are written as text */
     int n_kept;
-    bool stopped; /* a stop string was found */
+    bool stopped;      /* a stop string was found */
+    const char *found; /* the one, of `stops`; NULL: none */
 };
 
 /* The tokenizer is borrowed. */

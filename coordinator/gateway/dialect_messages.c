@@ -102,6 +102,13 @@ static void message_begin(struct buffer *out, const struct openai_head *h)
     buffer_printf(out, ",\"content\":[");
 }
 
+/* Why it ended, and by which of the stop sequences. */
+static void stop_write(struct buffer *out, const struct openai_head *h, const char *finish)
+{
+    buffer_printf(out, "\"stop_reason\":\"%s\",\"stop_sequence\":", stop_reason(finish));
+    json_write_text(out, h->stop);
+}
+
 static void usage_write(struct buffer *out, const struct request_usage *u)
 {
     buffer_printf(out,
@@ -207,10 +214,9 @@ static void stream_end(struct buffer *out, const struct openai_head *h, const ch
     if (h->blocks->n == 0)
         text_block_begin(out, h->blocks);
     block_close(out, h->blocks);
-    buffer_printf(out,
-                  "event: message_delta\ndata: {\"type\":\"message_delta\",\"delta\":{"
-                  "\"stop_reason\":\"%s\",\"stop_sequence\":null},",
-                  stop_reason(finish));
+    buffer_printf(out, "event: message_delta\ndata: {\"type\":\"message_delta\",\"delta\":{");
+    stop_write(out, h, finish);
+    buffer_printf(out, "},");
     usage_write(out, u);
     buffer_printf(out, "}\n\nevent: message_stop\ndata: {\"type\":\"message_stop\"}\n\n");
 }
@@ -247,8 +253,9 @@ static void reply_call(struct buffer *out, const struct openai_call *call)
 static void reply_end(struct buffer *out, const struct openai_head *h, const char *finish,
                       const struct request_usage *u)
 {
-    (void)h;
-    buffer_printf(out, ",\"stop_reason\":\"%s\",\"stop_sequence\":null,", stop_reason(finish));
+    buffer_printf(out, ",");
+    stop_write(out, h, finish);
+    buffer_printf(out, ",");
     usage_write(out, u);
     buffer_printf(out, "}");
 }

@@ -23,6 +23,7 @@ static void choice_end(struct completion *c, struct openai_choice *choice, const
     stream_begin(c);
     if (!c->again)
         latency_note(&c->openai->latency, c->body->model, usage);
+    c->answer.head.stop = choice->text.found;
     if (!answer_choice_end(&c->answer, choice, finish, usage))
         completion_give_up(c);
     else if (!c->answer.n_left)

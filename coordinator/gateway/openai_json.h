@@ -27,6 +27,7 @@ struct openai_head {
     bool chat, include_usage;
     uint64_t prompt_tokens;
     struct answer_blocks *blocks; /* for its dialect to change */
+    const char *stop;             /* the stop string that ended the answer; NULL: none did */
 };
 
 /* A call of a function. */

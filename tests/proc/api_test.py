@@ -246,7 +246,9 @@ def other_dialects(c):
     begun, rest = ANSWER.rsplit(" ", 1)
     prefilled = {"messages": user["messages"] + [{"role": "assistant", "content": begun}]}
     status, body = c.request("POST", "/v1/messages", {**ask, **prefilled, "stop_sequences": [rest[1:]]})
-    assert status == 200 and body["content"][0]["text"] == " " + rest[0] and body["stop_reason"] == "stop_sequence", body
+    assert status == 200 and body["content"][0]["text"] == " " + rest[0] and body["stop_reason"] == "stop_sequence" and body["stop_sequence"] == rest[1:], body
+    ended = [e["delta"] for e in c.stream("/v1/messages", {**ask, **prefilled, "stop_sequences": ["nowhere", rest[1:]], "stream": True}).events() if e["type"] == "message_delta"]
+    assert ended == [{"stop_reason": "stop_sequence", "stop_sequence": rest[1:]}], ended
     told, system = (c.request("POST", "/v1/messages", {**ask, **user, **more})[1]["usage"]["input_tokens"] for more in ({}, {"system": "Be brief."}))
     assert system > told, (system, told)
     for fields, n in ((user, told), ({**user, "system": "Be brief."}, system)):

@@ -126,6 +126,7 @@ def with_anthropic():
     assert "Havana" in whole.content[0].text and whole.stop_reason == "end_turn" and whole.usage.output_tokens > 0 and whole._request_id, whole
     with c.messages.stream(**cuba) as stream:
         assert "".join(stream.text_stream) == whole.content[0].text == stream.get_final_text()
+    assert c.messages.create(**cuba, stop_sequences=["Hav"]).stop_sequence == "Hav"
     refused(anthropic.NotFoundError, lambda: c.messages.create(**{**cuba, "model": "none"}), status_code=404)
     refused(anthropic.BadRequestError, lambda: c.messages.create(**{**cuba, "max_tokens": 0}), status_code=400)
 
