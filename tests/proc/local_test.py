@@ -1,4 +1,5 @@
 """`hpctl local`: whoever starts and ends processes of a local cluster at the same time, or is interrupted meanwhile, leaves none that nobody can find and end."""
+# Waits: for processes that start and end.
 import json
 import os
 import signal
