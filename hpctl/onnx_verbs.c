@@ -135,7 +135,7 @@ static void outputs_print(const struct onnx_run *r, const char *path)
     if (f.steps > 0)
         printf("  in %d steps, %d of them by the reference; values in %.1f MB\n", f.steps,
                f.reference_steps, (double)f.arena_bytes / 1e6);
-    if (f.cut_steps > 0)
+    if (f.cut_steps > 0 && !r->device)
         printf("  %d threads share out %d of the steps\n", threads_count(r->threads), f.cut_steps);
     for (int i = 0; i < r->made.n_arrays; i++)
         printf("  %s  %s %s\n", r->made.arrays[i].name,
