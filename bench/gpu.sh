@@ -36,7 +36,7 @@ host=(agent/backend/cuda/*.c)
 reference=(agent/backend/{backend,plugin}.c agent/backend/plain/*.c common/env.c bench/gpu/none.c)
 sampler=(agent/engine/sampler{,_ask,_order,_select,_kernels,_avx2,_avx512}.c common/sampling.c)
 kernels=(agent/backend/cuda/*.cu)
-tests=(products operators attention experts groups fused steps streams sampling)
+tests=(products operators attention experts groups fused alone steps streams sampling)
 cflags=(-std=c11 -D_GNU_SOURCE -O2 -fPIC -pthread -Wall -Wno-format-truncation -I. -Ibench/gpu "-DHP_VERSION=\"$(cat VERSION)\"")
 
 object() { echo "$out/$(echo "$1" | tr / _).o"; }

@@ -11,7 +11,7 @@ import sys
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import faults
 
-TESTS = [f"build/tests/unit/agent/backend/cuda_{name}test" for name in ("products_", "attention_", "tiles_", "fused_", "experts_", "groups_", "operators_", "steps_", "streams_", "sampling_", "models_", "parts_", "networks_", "")]
+TESTS = [f"build/tests/unit/agent/backend/cuda_{name}test" for name in ("products_", "attention_", "tiles_", "fused_", "alone_", "experts_", "groups_", "operators_", "steps_", "streams_", "sampling_", "models_", "parts_", "networks_", "")]
 ROOM = "agent/backend/cuda/"
 
 # What it is, file, what stands there, what takes its place (once).
@@ -42,6 +42,21 @@ FAULTS = [
     ("decode: sums of the wrong half", ROOM + "decode.cu", ": half              ? head.z", ": !half              ? head.z"),
     ("decode: MXFP4 in the order of the others", ROOM + "decode.cu", "bool by_turns = dtype == DTYPE_MXFP4;", "bool by_turns = false;"),
     ("decode: weights end where their allocation does", ROOM + "weights.c", "               : (matrix_bytes(w) + GPU_LOAD_BYTES - 1) / GPU_LOAD_BYTES * GPU_LOAD_BYTES;", "               : matrix_bytes(w);"),
+    # tokens alone in their sequences
+    ("alone: queries are rotated while others read them", ROOM + "split_alone.cu", "    __syncthreads(); /* what is rotated may take the place of what is read */\n", ""),
+    ("alone: rows are read before they are there", ROOM + "split_alone.cu", "    earlier_wait();\n    if (blockIdx.x >= a.n_rows) {", "    if (blockIdx.x >= a.n_rows) {"),
+    ("alone: the token itself is read from its page", ROOM + "split_alone.cu", "bool there = p < row.position && has;", "bool there = p <= row.position && has;"),
+    ("alone: the token itself is none of those it sees", ROOM + "split_alone.cu", "quad_widen(p < row.position ? now.keys[k] : own.key, keys[k]);", "quad_widen(now.keys[k], keys[k]);"),
+    ("alone: positions past the last", ROOM + "split_alone.cu", "there |= (p <= row.last ? 1u : 0u) << k;", "there |= 1u << k;"),
+    ("alone: lanes past a head", ROOM + "split_alone.cu", "    bool has = at < a.head_dim;", "    bool has = true;"),
+    ("alone: heads past a group are written", ROOM + "split_alone.cu", "        if (g >= heads)\n", "        if (g > heads)\n"),
+    ("alone: queries of heads past a group", ROOM + "split_alone.cu", "            if (g < heads)\n                plain_write", "            if (g <= heads)\n                plain_write"),
+    ("alone: key and value are not written", ROOM + "split_alone.cu", "    if (threadIdx.x < LANES && has)\n", "    if (threadIdx.x < LANES && has && turns)\n"),
+    ("alone: sinks are no part of the sum", ROOM + "split_alone.cu", "found_join(found, a.sinks ? a.sinks[head0 + g] : -INFINITY)", "found_join(found, -INFINITY)"),
+    ("alone: rows past the last are not made zero", ROOM + "split_alone.cu", "        zeros_make(a, head0, heads);\n", ""),
+    ("alone: runs of several tokens", ROOM + "tables.c", "t.alone = t.alone && r->n_tokens == 1;", "t.alone = t.alone && r->n_tokens > 0;"),
+    ("kept steps: those of runs of several tokens", ROOM + "steps.c", "p->alone == kind->alone && ", ""),
+    ("kept steps: those of longer sequences", ROOM + "steps.c", " && p->brief == kind->brief", ""),
     # decode by tensor cores
     ("tensor decode: pieces are not waited for", ROOM + "decode_tensor.cu", "        async_groups_wait<format::STAGES - 1>();\n", ""),
     ("tensor decode: lanes do not wait for each other's copies", ROOM + "decode_tensor.cu", "        async_groups_wait<format::STAGES - 1>();\n        __syncwarp();\n", "        async_groups_wait<format::STAGES - 1>();\n"),
@@ -112,7 +127,7 @@ FAULTS = [
     ("flash: a GPU without tensor cores", ROOM + "kv.c", "capability >= 75 &&", "capability >= 60 &&"),
     # parts
     ("parts: lanes past a head read its neighbour", ROOM + "split.cu", "bool has = at < a.head_dim;", "bool has = true;"),
-    ("parts: a block's other bytes", ROOM + "split.cu", "block + 1 + at % KV_Q8_ELEMENTS / 2", "block + 1 + at % 16 / 2"),
+    ("parts: a block's other bytes", ROOM + "split.cuh", "block + 1 + at % KV_Q8_ELEMENTS / 2", "block + 1 + at % 16 / 2"),
     # operators together
     ("together: rows that were written again", ROOM + "forms.c", "        f->form = GPU_FORM_NONE;\n}", "        f->form += 0;\n}"),
     ("together: rows of another tensor", ROOM + "forms.c", "have->rows.data == f->rows.data &&", "true &&"),
@@ -126,14 +141,14 @@ FAULTS = [
     ("together: queries are not rotated", ROOM + "attention.cu", "both(a->n_rows, a->parts + 1, cut);", "both(a->n_rows, a->parts, cut);"),
     ("together: keys take the place of queries that are read", ROOM + "fuse.c", " || cuda_rows_meet(&k->out, &q->inputs[0]) ||", " ||"),
     ("together: a square taken for a gate", ROOM + "fuse.c", "    if (which < 0 || same_rows(&mul->inputs[which], &gelu->out) ||", "    if (which < 0 ||"),
-    ("parts: no barrier before warps are joined", ROOM + "split.cu", "        __syncthreads();\n        float most = -INFINITY, total = 0;", "        float most = -INFINITY, total = 0;"),
-    ("parts: no barrier before the next head", ROOM + "split.cu", "        lanes_join<LANES>(sums[g]);\n        __syncthreads();\n", "        lanes_join<LANES>(sums[g]);\n"),
+    ("parts: no barrier before warps are joined", ROOM + "split.cuh", "        f.totals[warp] = sum.total;\n    }\n    __syncthreads();\n", "        f.totals[warp] = sum.total;\n    }\n"),
+    ("parts: no barrier before the next head", ROOM + "split.cuh", "    lanes_join<LANES>(sum);\n    __syncthreads();\n", "    lanes_join<LANES>(sum);\n"),
     ("parts: heads past a group are written", ROOM + "split.cu", "        if (g >= heads)\n", "        if (g > heads)\n"),
     ("parts: heads past a group are read", ROOM + "split.cu", "(head0 + (g < heads ? g : 0)) * a.head_dim", "(head0 + g) * a.head_dim"),
     ("parts: positions past a part", ROOM + "split.cu", "there |= (p < end ? 1u : 0u) << k;", "there |= 1u << k;"),
     ("parts: positions that nobody wrote", ROOM + "split.cu", "            p = p < end ? p : row.last;\n", ""),
     ("parts: the last part ends where all do", ROOM + "split.cu", "first + each < row.last + 1 ? first + each : row.last + 1", "first + each"),
-    ("parts: lanes of other tokens are left out", ROOM + "split.cu", "        lanes_join<LANES>(sums[g]);\n", ""),
+    ("parts: lanes of other tokens are left out", ROOM + "split.cuh", "    lanes_join<LANES>(sum);\n", ""),
     ("parts: sinks are no part of the sum", ROOM + "split.cu", "total = a.sinks ? expf(a.sinks[head] - most) : 0;", "total = 0;"),
     ("parts: one alone is joined", ROOM + "split.cu", "for (uint32_t z = 0; z < parts; z++) {", "for (uint32_t z = 0; z < 1; z++) {"),
     ("parts: those that there are not are joined", ROOM + "split.cu", "parts = (seen + each - 1) / each;", "parts = each ? a.splits : 0;"),
@@ -159,7 +174,7 @@ FAULTS = [
     ("kept steps: their tables stay as they were", ROOM + "steps.c", "p->slots == 0 || cuda_slots_fill(s, p->slots, b)", "p->slots == 0 || b"),
     ("kept steps: a room that has moved", ROOM + "memory.c", "    s->moved++;\n", ""),
     ("kept steps: pages past what their table has room for", ROOM + "tables.c", "if (bytes > slot->room.bytes &&", "if (slot->room.bytes == 0 &&"),
-    ("kept steps: those of another key", ROOM + "steps.c", "if (p->turn && p->key == key)", "if (p->turn)"),
+    ("kept steps: those of another key", ROOM + "steps.c", "if (p->turn && p->key == kind->key &&", "if (p->turn &&"),
     ("kept steps: those that could not be kept are not done", ROOM + "steps.c", "        p->refused = true;\n        return false;\n    }\n    p->moved", "        p->refused = true;\n        return true;\n    }\n    p->moved"),
     ("kept steps: one table for all groups", ROOM + "tables.c", "if (slot->taken && (slot->group != k->group || slot->whole != k->whole))", "if (slot->taken && slot->whole != k->whole)"),
     # experts

@@ -161,6 +161,10 @@ void gpu_attend(struct CUstream_st *s, const struct gpu_attention *a, const stru
 {
     if (a->n_rows == 0)
         return;
+    if (a->alone && a->splits == 1 && gpu_alone_knows(a)) {
+        gpu_attend_alone(s, a, turn);
+        return;
+    }
     uint32_t cut = heads_cut(*a);
     dim3 grid(a->n_rows, a->parts, cut), both(a->n_rows, a->parts + 1, cut);
     if (turn)

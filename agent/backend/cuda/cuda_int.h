@@ -110,6 +110,7 @@ struct cuda_steps {
     uint64_t moved;     /* the stream's when they were kept */
     unsigned slots;     /* whose tables they read */
     bool by_lot, refused;
+    bool alone, brief; /* each row is its run's only one; none sees more than CUDA_BRIEF_TOKENS */
     struct CUgraphExec_st *kept;
 };
 /* Rows as a product wants them, at the beginning of a room of so many bytes. */
@@ -360,7 +361,10 @@ void cuda_ops_run(struct stream *s, const struct op_call *calls, int n,
 struct cuda_layout {
     uint32_t n_rows, n_tiled, n_tiles, n_pages;
     uint32_t n_seen; /* most that one of the rows without a tile may see */
+    bool alone;      /* each row is its run's only one */
 };
+/* Rows that are alone and see no more are not split. */
+enum { CUDA_BRIEF_TOKENS = 256 };
 /* The batch's table on the device. NULL: noted in the stream. */
 const struct gpu_attention_row *cuda_table_put(struct cuda_stream *s, const struct cuda_op *op,
                                                const struct op_batch *b, bool tiles,

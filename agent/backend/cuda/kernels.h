@@ -273,6 +273,7 @@ struct gpu_attention {
     uint32_t n_rows, n_tiled, n_tiles;
     bool hopper;              /* tiles are flash_hopper.cu's */
     bool wide_turns;          /* tiles go by more tokens at a time, see GPU_FLASH_ROOMY */
+    bool alone;               /* each row is the only one of its sequence */
     uint32_t splits;          /* of what each other row sees, at most; 0: none */
     float *parts_found;       /* room of gpu_split_bytes */
     struct gpu_formed formed; /* of rows that are split, each head of whole blocks of 32, or all in
@@ -302,6 +303,12 @@ enum { GPU_SPLIT_LEAST = 32 };
 bool gpu_split_knows(const struct gpu_attention *a);
 uint64_t gpu_split_bytes(const struct gpu_attention *a);
 void gpu_split(struct CUstream_st *s, const struct gpu_attention *a);
+
+/* Rows that are alone and not split, which also writes keys and values as gpu_attend does
+ * (split_alone.cu). */
+bool gpu_alone_knows(const struct gpu_attention *a);
+void gpu_attend_alone(struct CUstream_st *s, const struct gpu_attention *a,
+                      const struct gpu_turn *turn);
 
 /* ---- tokens ---- */
 

@@ -24,6 +24,14 @@ static struct gpu_rows rows_of(const struct tensor *t)
     return (struct gpu_rows){tensor_row(t, 0), t->strides[0]};
 }
 
+/* Whether rows are best not split, since they are alone and see little: heads that share keys go
+ * one after the other then, which takes longer where blocks are few. */
+static bool alone_fits(const struct gpu_attention *a, uint32_t n_seen, uint32_t multiprocessors)
+{
+    return a->alone && n_seen <= CUDA_BRIEF_TOKENS && gpu_alone_knows(a) &&
+           (a->heads == a->kv_heads || a->n_rows * a->kv_heads >= multiprocessors);
+}
+
 /* Rows that are in no tile are split until each multiprocessor has some blocks, but for parts that
  * would be short, and while the room is enough; in steps that come again all that may ever be
  * needed. */
@@ -35,6 +43,10 @@ static void splits_choose(const struct cuda_stream *s, struct gpu_attention *a, 
              wanted = BLOCKS_EACH * (uint32_t)s->device->facts.multiprocessors;
     if (rows == 0 || !gpu_split_knows(a))
         return;
+    if (alone_fits(a, n_seen, wanted / BLOCKS_EACH)) {
+        a->splits = 1;
+        return;
+    }
     uint32_t most = (n_seen + GPU_SPLIT_LEAST - 1) / GPU_SPLIT_LEAST,
              enough = (wanted + blocks - 1) / blocks;
     a->splits = most < enough && !s->steps ? most : enough;
@@ -45,23 +57,26 @@ static void splits_choose(const struct cuda_stream *s, struct gpu_attention *a, 
 }
 
 /* Room for what parts find, behind the rows that are made ready for the product after it where the
- * kernel that joins parts can make them: all rows are split, heads are whole blocks. Where all rows
- * are in tiles their kernel makes f16 or bf16. */
+ * kernel that ends attention can make them: all rows are split, heads are whole blocks. Where all
+ * rows are in tiles their kernel makes f16 or bf16. */
 static bool splits_place(struct cuda_stream *s, struct gpu_attention *a, uint32_t n_seen)
 {
-    enum { BLOCK = 32 };
-    if (s->making.form == GPU_FORM_F16 || s->making.form == GPU_FORM_BF16) {
-        if (a->n_tiled == a->n_rows)
+    enum { BLOCK = 32, HALF = 2 };
+    bool halves = s->making.form == GPU_FORM_F16 || s->making.form == GPU_FORM_BF16;
+    if (a->n_tiled == a->n_rows) {
+        if (halves)
             a->formed = s->making;
-        else
-            s->making.form = GPU_FORM_NONE;
-    }
-    if (a->n_tiled == a->n_rows)
         return true;
-    uint64_t made = s->making.form == GPU_FORM_NONE
-                        ? 0
-                        : gpu_decode_input_bytes(a->heads * a->head_dim, s->making.rows);
+    }
+    uint32_t width = a->heads * a->head_dim;
+    uint64_t made = s->making.form == GPU_FORM_NONE ? 0
+                    : halves                        ? (uint64_t)width * s->making.rows * HALF
+                                                    : gpu_decode_input_bytes(width, s->making.rows);
     made = cuda_steps_bytes(made);
+    if (made > CUDA_SPLIT_BYTES / 2) {
+        s->making.form = GPU_FORM_NONE;
+        made = 0;
+    }
     splits_choose(s, a, n_seen, CUDA_SPLIT_BYTES - made);
     if (a->splits == 0 || a->n_tiled > 0 || a->head_dim % BLOCK != 0)
         s->making.form = GPU_FORM_NONE;
@@ -115,6 +130,7 @@ void cuda_attention_run(struct cuda_stream *s, const struct cuda_op *op, const s
     how.n_rows = layout.n_rows;
     how.n_tiled = layout.n_tiled;
     how.n_tiles = layout.n_tiles;
+    how.alone = layout.alone;
     how.tiles = (const struct gpu_attention_tile *)(how.rows + how.n_rows);
     how.pages = (const uint32_t *)(how.tiles + how.n_tiles);
     if (!splits_place(s, &how, layout.n_seen))

@@ -2,170 +2,39 @@
  * that share keys, and a part of the positions that the row sees, so that one long sequence keeps a
  * whole GPU busy (Dao et al., Flash-Decoding). Lanes have 8 elements of a token each (of f16 16
  * bytes), 8, 16 or 32 lanes a token: those past the end of a head have zeros. What parts found is
- * joined by a second kernel. */
-#include "agent/backend/cuda/async.cuh"
-#include "agent/backend/cuda/attention.cuh"
-#include "agent/backend/cuda/forms.cuh"
+ * joined by a second kernel, where there is more than one. */
+#include "agent/backend/cuda/split.cuh"
 
-static constexpr uint32_t SPLIT_WARPS = 4, SPLIT_THREADS = SPLIT_WARPS * WARP, EACH = 8;
+static constexpr uint32_t SPLIT_WARPS = 4, SPLIT_THREADS = SPLIT_WARPS * WARP;
 
-/* What some positions of one head came to. */
-struct split_sum {
-    float greatest, total;
-    float values[EACH];
-};
-
-static __device__ __forceinline__ void halves_widen(const uint8_t *from, float *out)
-{
-    uint4 four = *(const uint4 *)from;
-    const unsigned words[4] = {four.x, four.y, four.z, four.w};
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-        out[i * 2] = __half2float(__ushort_as_half((unsigned short)words[i]));
-        out[i * 2 + 1] = __half2float(__ushort_as_half((unsigned short)(words[i] >> 16)));
-    }
-}
-
-/* Of a block of Q8_0, whose bytes begin at a multiple of 2. */
-static __device__ __forceinline__ void q8_widen(const uint8_t *head, uint32_t at, float *out)
-{
-    const uint16_t *block = (const uint16_t *)(head + at / KV_Q8_ELEMENTS * KV_Q8_BYTES),
-                   *from = block + 1 + at % KV_Q8_ELEMENTS / 2;
-    float scale = __half2float(__ushort_as_half(block[0]));
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-        out[i * 2] = scale * (float)(int8_t)from[i];
-        out[i * 2 + 1] = scale * (float)(int8_t)(from[i] >> 8);
-    }
-}
-
-/* A lane's elements of a token's keys or values. */
-template <int FORMAT>
-static __device__ __forceinline__ void elements_read(const uint8_t *head, uint32_t at, bool there,
-                                                     float *out)
-{
-    if (!there)
-#pragma unroll
-        for (uint32_t i = 0; i < EACH; i++)
-            out[i] = 0;
-    else if (FORMAT == KV_F16)
-        halves_widen(head + at * 2, out);
-    else
-        q8_widen(head, at, out);
-}
-
-/* a and what another found, whose greatest score and total are given; returns by what the other's
- * values are multiplied. */
-static __device__ __forceinline__ float split_join(split_sum &a, float greatest, float total)
-{
-    float most = fmaxf(a.greatest, greatest), from = most == -INFINITY ? 0 : most,
-          keep = expf(a.greatest - from), by = expf(greatest - from);
-    a.greatest = most;
-    a.total = a.total * keep + total * by;
-#pragma unroll
-    for (uint32_t i = 0; i < EACH; i++)
-        a.values[i] *= keep;
-    return by;
-}
-
-/* Lanes that have the same elements of other tokens. */
-template <int LANES> static __device__ __forceinline__ void lanes_join(split_sum &a)
-{
-    for (uint32_t by = LANES; by < WARP; by *= 2) {
-        float greatest = __shfl_xor_sync((unsigned)ALL_LANES, a.greatest, (int)by),
-              total = __shfl_xor_sync((unsigned)ALL_LANES, a.total, (int)by), others[EACH];
-#pragma unroll
-        for (uint32_t i = 0; i < EACH; i++)
-            others[i] = __shfl_xor_sync((unsigned)ALL_LANES, a.values[i], (int)by);
-        float of = split_join(a, greatest, total);
-#pragma unroll
-        for (uint32_t i = 0; i < EACH; i++)
-            a.values[i] += others[i] * of;
-    }
-}
-
-/* Some positions of each group of lanes, of which it sees those whose bits of `seen` are set. */
-template <int LANES, int AHEAD>
-static __device__ __forceinline__ void
-positions_add(const gpu_attention &a, uint32_t seen, const float (*keys)[EACH],
-              const float (*values)[EACH], const float *q, split_sum &sum)
-{
-    float scores[AHEAD], most = sum.greatest;
-#pragma unroll
-    for (uint32_t k = 0; k < AHEAD; k++) {
-        scores[k] = 0;
-#pragma unroll
-        for (uint32_t i = 0; i < EACH; i++)
-            scores[k] += q[i] * keys[k][i];
-    }
-    for (uint32_t by = LANES / 2; by; by /= 2)
-#pragma unroll
-        for (uint32_t k = 0; k < AHEAD; k++)
-            scores[k] += __shfl_xor_sync((unsigned)ALL_LANES, scores[k], (int)by);
-#pragma unroll
-    for (uint32_t k = 0; k < AHEAD; k++) {
-        scores[k] *= a.scale;
-        if (a.cap != 0)
-            scores[k] = a.cap * tanhf(scores[k] / a.cap);
-        scores[k] = seen >> k & 1 ? scores[k] : -INFINITY;
-        most = fmaxf(most, scores[k]);
-    }
-    float from = most == -INFINITY ? 0 : most, keep = expf(sum.greatest - from);
-    sum.greatest = most;
-    sum.total *= keep;
-#pragma unroll
-    for (uint32_t i = 0; i < EACH; i++)
-        sum.values[i] *= keep;
-#pragma unroll
-    for (uint32_t k = 0; k < AHEAD; k++) {
-        float weight = expf(scores[k] - from);
-        sum.total += weight;
-#pragma unroll
-        for (uint32_t i = 0; i < EACH; i++)
-            sum.values[i] += weight * values[k][i];
-    }
-}
-
-/* Warps' sums, one head after the other, to where the second kernel finds them. */
+/* Warps' sums, one head after the other, to where the second kernel finds them, or what they come
+ * to where there is one part alone. */
 template <int LANES, int GROUP>
-static __device__ __forceinline__ void sums_write(const gpu_attention &a, uint32_t head0,
-                                                  uint32_t heads, split_sum *sums)
+static __device__ __forceinline__ void sums_write(const gpu_attention &a, uint32_t row,
+                                                  uint32_t head0, uint32_t heads, split_sum *sums)
 {
-    __shared__ float greatests[SPLIT_WARPS], totals[SPLIT_WARPS], values[SPLIT_WARPS][LANES * EACH];
-    uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, dim = a.head_dim;
+    __shared__ warps_found<LANES, SPLIT_WARPS> found;
+    uint32_t dim = a.head_dim;
+    bool alone = a.splits == 1;
 #pragma unroll
     for (uint32_t g = 0; g < GROUP; g++) {
         if (g >= heads)
             break;
-        lanes_join<LANES>(sums[g]);
-        __syncthreads();
-        if (lane < LANES)
-#pragma unroll
-            for (uint32_t i = 0; i < EACH; i++)
-                values[warp][lane * EACH + i] = sums[g].values[i];
-        if (lane == 0) {
-            greatests[warp] = sums[g].greatest;
-            totals[warp] = sums[g].total;
-        }
-        __syncthreads();
-        float most = -INFINITY, total = 0;
-        for (uint32_t w = 0; w < SPLIT_WARPS; w++)
-            most = fmaxf(most, greatests[w]);
-        float from = most == -INFINITY ? 0 : most,
-              *to = a.parts_found +
-                    (((uint64_t)blockIdx.x * a.heads + head0 + g) * a.splits + blockIdx.z) *
-                        (dim + 2);
-        for (uint32_t w = 0; w < SPLIT_WARPS; w++)
-            total += totals[w] * expf(greatests[w] - from);
+        found_put(found, sums[g]);
+        const float2 all = found_join(found, alone && a.sinks ? a.sinks[head0 + g] : -INFINITY);
+        float *to =
+            a.parts_found +
+            (((uint64_t)blockIdx.x * a.heads + head0 + g) * a.splits + blockIdx.z) * (dim + 2);
         for (uint32_t i = threadIdx.x; i < dim; i += SPLIT_THREADS) {
-            float sum = 0;
-            for (uint32_t w = 0; w < SPLIT_WARPS; w++)
-                sum += values[w][i] * expf(greatests[w] - from);
-            to[2 + i] = sum;
+            float sum = found_value(found, i, all.x);
+            if (alone)
+                result_write(a, row, head0 + g, i, sum / all.y);
+            else
+                to[2 + i] = sum;
         }
-        if (threadIdx.x == 0) {
-            to[0] = most;
-            to[1] = total;
+        if (threadIdx.x == 0 && !alone) {
+            to[0] = all.x;
+            to[1] = all.y;
         }
     }
 }
@@ -178,18 +47,24 @@ static __device__ __forceinline__ uint32_t part_tokens(const gpu_attention &a, u
     return each < GPU_SPLIT_LEAST ? (uint32_t)GPU_SPLIT_LEAST : each;
 }
 
-/* Rows along x, heads that share keys along y, parts along z. */
+/* Rows along x, those that are made ready past the last too where there is one part, heads that
+ * share keys along y, parts along z. */
 template <int FORMAT, int LANES, int GROUP>
 __global__ void __launch_bounds__(SPLIT_THREADS, GROUP == 1 ? 4 : 3) split_kernel(gpu_attention a)
 {
     constexpr uint32_t step = SPLIT_THREADS / LANES, ahead = GROUP == 1 ? 4 : 2;
-    earlier_wait();
-    gpu_attention_row row = a.rows[a.n_tiled + blockIdx.x];
     uint32_t of_group = a.heads / a.kv_heads, groups = (of_group + GROUP - 1) / GROUP,
              kv_head = blockIdx.y / groups,
              head0 = kv_head * of_group + blockIdx.y % groups * GROUP,
-             heads = (kv_head + 1) * of_group - head0, seen = row.last - row.first + 1,
-             each = part_tokens(a, seen), first = row.first + blockIdx.z * each,
+             heads = (kv_head + 1) * of_group - head0;
+    earlier_wait();
+    if (blockIdx.x >= a.n_rows - a.n_tiled) {
+        zeros_make(a, head0, heads < GROUP ? heads : GROUP);
+        return;
+    }
+    gpu_attention_row row = a.rows[a.n_tiled + blockIdx.x];
+    uint32_t seen = row.last - row.first + 1, each = part_tokens(a, seen),
+             first = row.first + blockIdx.z * each,
              end = first + each < row.last + 1 ? first + each : row.last + 1,
              at = threadIdx.x % LANES * EACH;
     bool has = at < a.head_dim;
@@ -225,7 +100,7 @@ __global__ void __launch_bounds__(SPLIT_THREADS, GROUP == 1 ? 4 : 3) split_kerne
         for (uint32_t g = 0; g < GROUP; g++)
             positions_add<LANES, ahead>(a, there, keys, values, q[g], sums[g]);
     }
-    sums_write<LANES, GROUP>(a, head0, heads, sums);
+    sums_write<LANES, GROUP>(a, row.row, head0, heads, sums);
 }
 
 /* Rows along x, heads along y, a thread an element. */
@@ -252,8 +127,7 @@ __global__ void split_join_kernel(gpu_attention a)
         total += part[1] * by;
         sum += part[2 + i] * by;
     }
-    a.out.data[row.row * a.out.stride + (uint64_t)head * dim + i] = sum / total;
-    form_put(a.formed, row.row, a.heads * dim, head * dim + i, sum / total);
+    result_write(a, row.row, head, i, sum / total);
 }
 
 bool gpu_split_knows(const struct gpu_attention *a)
@@ -270,11 +144,23 @@ uint64_t gpu_split_bytes(const struct gpu_attention *a)
            sizeof(float);
 }
 
+static uint32_t rows_split(const gpu_attention &a)
+{
+    return a.n_rows - a.n_tiled;
+}
+
+/* With those past the last. */
+static uint32_t rows_made(const gpu_attention &a)
+{
+    bool more = a.formed.form != GPU_FORM_NONE && a.formed.rows > rows_split(a);
+    return more ? a.formed.rows : rows_split(a);
+}
+
 template <int FORMAT, int LANES, int GROUP>
 static void split_launch(struct CUstream_st *s, const gpu_attention &a)
 {
-    uint32_t of_group = a.heads / a.kv_heads;
-    dim3 grid(a.n_rows - a.n_tiled, a.kv_heads * blocks_for(of_group, GROUP), a.splits);
+    uint32_t of_group = a.heads / a.kv_heads, rows = a.splits == 1 ? rows_made(a) : rows_split(a);
+    dim3 grid(rows, a.kv_heads * blocks_for(of_group, GROUP), a.splits);
     CUDA_LAUNCH_EARLY((split_kernel<FORMAT, LANES, GROUP>), grid, SPLIT_THREADS, s)(a);
 }
 
@@ -299,12 +185,10 @@ template <int FORMAT> static void split_format_launch(struct CUstream_st *s, con
 
 void gpu_split(struct CUstream_st *s, const struct gpu_attention *a)
 {
-    uint32_t rows = a->n_rows - a->n_tiled;
-    dim3 grid(a->formed.form != GPU_FORM_NONE && a->formed.rows > rows ? a->formed.rows : rows,
-              a->heads);
     if (a->kv_format == KV_F16)
         split_format_launch<KV_F16>(s, *a);
     else
         split_format_launch<KV_Q8_0>(s, *a);
-    CUDA_LAUNCH_EARLY(split_join_kernel, grid, a->head_dim, s)(*a);
+    if (a->splits > 1)
+        CUDA_LAUNCH_EARLY(split_join_kernel, dim3(rows_made(*a), a->heads), a->head_dim, s)(*a);
 }

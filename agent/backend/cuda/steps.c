@@ -26,19 +26,32 @@ static void steps_drop(struct cuda_stream *s, struct cuda_steps *p)
     p->kept = NULL;
 }
 
-/* Those of the key; where they come for the first time they take the place of those that came
+/* What attention does by, beside the key: steps of one kind are launched as those of another are
+ * not. */
+static struct cuda_steps steps_kind(uint64_t key, const struct op_batch *b)
+{
+    struct cuda_steps kind = {.key = key, .alone = true, .brief = true};
+    for (int i = 0; b && i < b->n_runs; i++) {
+        const struct attention_run *r = &b->runs[i];
+        kind.alone = kind.alone && r->n_tokens == 1;
+        kind.brief = kind.brief && r->first_position + r->n_tokens <= CUDA_BRIEF_TOKENS;
+    }
+    return kind;
+}
+
+/* Those of the kind; where they come for the first time they take the place of those that came
  * longest ago. */
-static struct cuda_steps *steps_find(struct cuda_stream *s, uint64_t key)
+static struct cuda_steps *steps_find(struct cuda_stream *s, const struct cuda_steps *kind)
 {
     struct cuda_steps *oldest = &s->all_steps[0];
     for (int i = 0; i < CUDA_STEPS; i++) {
         struct cuda_steps *p = &s->all_steps[i];
-        if (p->turn && p->key == key)
+        if (p->turn && p->key == kind->key && p->alone == kind->alone && p->brief == kind->brief)
             return p;
         oldest = p->turn < oldest->turn ? p : oldest;
     }
     steps_drop(s, oldest);
-    *oldest = (struct cuda_steps){.key = key};
+    *oldest = *kind;
     return oldest;
 }
 
@@ -66,7 +79,8 @@ bool cuda_steps_begin(struct stream *stream, uint64_t key, const struct op_batch
     cuda_note(s, gpu_use(s->device->ordinal));
     if (s->failed || !batch_is_small(b))
         return false;
-    struct cuda_steps *p = steps_find(s, key);
+    const struct cuda_steps kind = steps_kind(key, b);
+    struct cuda_steps *p = steps_find(s, &kind);
     bool first = p->turn == 0, by_lot = b && b->experts_by_lot;
     p->turn = ++s->turn;
     if (p->refused)

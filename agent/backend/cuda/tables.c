@@ -16,11 +16,12 @@ static bool run_is_tiled(const struct attention_run *r, bool tiles)
 
 static struct cuda_layout layout_of(const struct op_batch *b, bool tiles)
 {
-    struct cuda_layout t = {0};
+    struct cuda_layout t = {.alone = true};
     for (int i = 0; i < b->n_runs; i++) {
         const struct attention_run *r = &b->runs[i];
         t.n_rows += r->n_tokens;
         t.n_pages += run_pages(r);
+        t.alone = t.alone && r->n_tokens == 1;
         if (run_is_tiled(r, tiles)) {
             t.n_tiled += r->n_tokens;
             t.n_tiles += (r->n_tokens + GPU_TILE_ROWS - 1) / GPU_TILE_ROWS;

@@ -15,7 +15,7 @@ struct fused_case {
     int saved;  /* launches, where products take another form of their rows */
     int plain;  /* where they do not */
     int merged; /* besides of few rows: products of the same rows */
-    int joined; /* besides: attention makes them, as integers of few rows, as halves of tiles */
+    int joined; /* besides: attention makes them, as integers of few rows, as halves of others */
 };
 
 static const struct rope_config rotation = {
@@ -183,7 +183,7 @@ static void cases_compare(const struct fused_case *cases, size_t n, enum dtype d
     static float out[2][VALUES][ROWS_MOST * WIDTH];
     static struct fused_bench s;
     int took[2];
-    bool few = rows <= 8, tiles = rows >= 16,
+    bool few = rows <= 8,
          forms = dtype != DTYPE_F32 && (!few || dtype == DTYPE_Q8_0 || dtype == DTYPE_MXFP4);
     struct device *d = cuda_open(0);
     for (size_t i = 0; i < n; i++) {
@@ -198,7 +198,7 @@ static void cases_compare(const struct fused_case *cases, size_t n, enum dtype d
                 fail_msg("%s, %s, %u rows: value %d is another where they run together", c->what,
                          dtype_info(dtype)->name, rows, v);
         int saved = forms ? c->saved : c->plain;
-        saved += (few ? c->merged : 0) + (forms && (few || tiles) ? c->joined : 0);
+        saved += (few ? c->merged : 0) + (forms ? c->joined : 0);
         if (launches() && took[0] - took[1] != saved)
             fail_msg("%s, %s, %u rows: %d launches one by one, %d together", c->what,
                      dtype_info(dtype)->name, rows, took[0], took[1]);

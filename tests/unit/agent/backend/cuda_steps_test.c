@@ -2,7 +2,7 @@
  * bit those of operators that are run one by one. */
 #include "tests/unit/agent/backend/cuda_fixture.h"
 
-enum { WIDTH = 64, ROWS = 20, GROUPS = 2, POOL_PAGES = 8, STEPS_MOST = 16 };
+enum { WIDTH = 64, ROWS = 20, GROUPS = 2, OWN_PAGES = 8, POOL_PAGES = 16, STEPS_MOST = 16 };
 
 /* A product by integers, then attention to all tokens, and within a window. */
 struct steps_bench {
@@ -76,6 +76,7 @@ struct steps_case {
     uint32_t rows, position;
     uint64_t key; /* 0: no steps */
     bool windows; /* attention within a window alone */
+    bool one;     /* all are one sequence's, from the position on */
 };
 
 static void ops_put(struct steps_bench *s, const struct steps_case *c, const struct op_batch *batch)
@@ -90,7 +91,8 @@ static void ops_put(struct steps_bench *s, const struct steps_case *c, const str
     }
 }
 
-/* Page p of a sequence is any of the pool's: sequences may share some, but no step's tokens do. */
+/* Page p of a sequence is any of the pool's that all have: sequences share these, but the page that
+ * a step's token comes to is its own. */
 static void case_run(struct steps_bench *s, const struct steps_case *c, uint64_t seed, bool kept,
                      float *out)
 {
@@ -100,11 +102,11 @@ static void case_run(struct steps_bench *s, const struct steps_case *c, uint64_t
     float *x = op_random((size_t)c->rows * WIDTH, seed, 1);
     struct tensor in = tensor_rows(s->values[0], DTYPE_F32, c->rows, WIDTH),
                   given = tensor_on_host(x, DTYPE_F32, c->rows, WIDTH);
-    bool attends = c->rows <= POOL_PAGES;
+    bool attends = c->rows <= OWN_PAGES;
     struct err e = {0};
     for (uint32_t r = 0; attends && r < c->rows; r++) {
         for (uint32_t p = 0; p < 2048; p++)
-            pages[r][p] = (p + r) % POOL_PAGES;
+            pages[r][p] = OWN_PAGES + (p + r) % (POOL_PAGES - OWN_PAGES);
         by_group[r][0] = by_group[r][1] = pages[r];
         runs[r] = (struct attention_run){.first_row = r,
                                          .n_tokens = 1,
@@ -112,7 +114,9 @@ static void case_run(struct steps_bench *s, const struct steps_case *c, uint64_t
                                          .pages = by_group[r]};
         pages[r][runs[r].first_position / KV_PAGE_TOKENS] = r; /* its own */
     }
-    const struct op_batch all = {.runs = runs, .n_runs = (int)c->rows, .kv = s->kv},
+    if (c->one)
+        runs[0].n_tokens = c->rows;
+    const struct op_batch all = {.runs = runs, .n_runs = c->one ? 1 : (int)c->rows, .kv = s->kv},
                           *batch = attends ? &all : NULL;
     s->backend->copy(s->stream, &in, &given);
     bool steps = kept && c->key && s->backend->steps_begin;
@@ -136,7 +140,8 @@ static void case_run(struct steps_bench *s, const struct steps_case *c, uint64_t
 /* What was in the pools before is of the seed. */
 static void pools_fill(struct steps_bench *s)
 {
-    static const uint32_t pages[POOL_PAGES] = {0, 1, 2, 3, 4, 5, 6, 7};
+    static const uint32_t pages[POOL_PAGES] = {0, 1, 2,  3,  4,  5,  6,  7,
+                                               8, 9, 10, 11, 12, 13, 14, 15};
     struct err e = {0};
     for (int g = 0; g < GROUPS; g++) {
         const struct kv_part all = {.n_blocks = 1, .count = POOL_PAGES * KV_PAGE_TOKENS};
@@ -173,26 +178,37 @@ static void cases_compare(const struct steps_case *cases, size_t n)
 TEST(kept_steps_are_those_that_are_not_kept)
 {
     /* across a page and across what one part has, with another number of rows between */
-    static const struct steps_case cases[] = {{1, 126, 1, 0}, {1, 127, 1, 0}, {1, 128, 1, 0},
-                                              {1, 129, 1, 0}, {3, 200, 3, 0}, {3, 257, 3, 0},
-                                              {1, 130, 1, 0}, {3, 258, 3, 0}, {1, 131, 1, 0}};
+    static const struct steps_case cases[] = {
+        {1, 126, 1, 0, 0}, {1, 127, 1, 0, 0}, {1, 128, 1, 0, 0},
+        {1, 129, 1, 0, 0}, {3, 200, 3, 0, 0}, {3, 257, 3, 0, 0},
+        {1, 130, 1, 0, 0}, {3, 258, 3, 0, 0}, {1, 131, 1, 0, 0}};
+    cases_compare(cases, sizeof cases / sizeof *cases);
+}
+
+/* Attention goes another way where a sequence has several tokens, and where it sees much. */
+TEST(kept_steps_are_of_one_kind_of_attention)
+{
+    static const struct steps_case cases[] = {
+        {2, 90, 1, 0, false},  {2, 91, 1, 0, false},  {2, 92, 1, 0, false}, {2, 93, 1, 0, true},
+        {2, 95, 1, 0, true},   {2, 97, 1, 0, true},   {2, 93, 1, 0, false}, {2, 300, 1, 0, false},
+        {2, 301, 1, 0, false}, {2, 302, 1, 0, false}, {2, 94, 1, 0, false}};
     cases_compare(cases, sizeof cases / sizeof *cases);
 }
 
 TEST(kept_steps_find_rooms_that_have_moved)
 {
     /* a product of many rows between, which takes a larger room */
-    static const struct steps_case cases[] = {{1, 70, 1, 0}, {1, 71, 1, 0},  {1, 72, 1, 0},
-                                              {20, 0, 0, 0}, {20, 0, 20, 0}, {1, 73, 1, 0},
-                                              {1, 74, 1, 0}, {20, 0, 20, 0}, {20, 0, 20, 0}};
+    static const struct steps_case cases[] = {
+        {1, 70, 1, 0, 0}, {1, 71, 1, 0, 0}, {1, 72, 1, 0, 0},  {20, 0, 0, 0, 0}, {20, 0, 20, 0, 0},
+        {1, 73, 1, 0, 0}, {1, 74, 1, 0, 0}, {20, 0, 20, 0, 0}, {20, 0, 20, 0, 0}};
     cases_compare(cases, sizeof cases / sizeof *cases);
 }
 
 TEST(kept_steps_grow_with_the_pages_of_their_sequences)
 {
     static const struct steps_case cases[] = {
-        {2, 700, 1, 1},   {2, 701, 1, 1},    {2, 702, 1, 1},    {2, 60000, 1, 1},
-        {2, 60001, 1, 1}, {2, 130000, 1, 1}, {2, 130001, 1, 1}, {2, 703, 1, 1}};
+        {2, 700, 1, 1, 0},   {2, 701, 1, 1, 0},    {2, 702, 1, 1, 0},    {2, 60000, 1, 1, 0},
+        {2, 60001, 1, 1, 0}, {2, 130000, 1, 1, 0}, {2, 130001, 1, 1, 0}, {2, 703, 1, 1, 0}};
     cases_compare(cases, sizeof cases / sizeof *cases);
 }
 
@@ -206,7 +222,7 @@ TEST(kept_steps_make_room_for_others)
         bench_init(&s, d);
         pools_fill(&s);
         for (uint32_t turn = 0; turn < 3 * KEYS; turn++) {
-            const struct steps_case c = {1, 64 + turn, 1 + turn % KEYS, true};
+            const struct steps_case c = {1, 64 + turn, 1 + turn % KEYS, true, false};
             case_run(&s, &c, turn + 1, kept, out[kept]);
             case_run(&s, &c, turn + 1, kept, out[kept]);
         }
@@ -220,6 +236,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(kept_steps_are_those_that_are_not_kept),
+        cmocka_unit_test(kept_steps_are_of_one_kind_of_attention),
         cmocka_unit_test(kept_steps_find_rooms_that_have_moved),
         cmocka_unit_test(kept_steps_grow_with_the_pages_of_their_sequences),
         cmocka_unit_test(kept_steps_make_room_for_others),
