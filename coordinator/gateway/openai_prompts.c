@@ -20,9 +20,9 @@ static int refuse_part(const char *type, const char **param, struct err *e)
              "a content part is of type \"%.40s\"; this server reads text alone, which is of type "
              "\"text\"",
              type ? type : "");
-    return body_field_refuse(
-        param, "messages", e,
-        type && strcmp(type, "text") != 0 ? why : "a content part has no \"type\", or no \"text\"");
+    return body_field_refuse(param, "messages", e,
+                             type && strcmp(type, "text") != 0 ? why
+                                                               : "a content part has no \"text\"");
 }
 
 /* A list of text parts becomes one text. */
@@ -48,8 +48,9 @@ static int flatten_content(json_t *message, const char **param, struct err *e)
     json_array_foreach(content, i, part)
     {
         const char *type = json_string_value(json_object_get(part, "type"));
-        const char *text = json_string_value(json_object_get(part, "text"));
-        if (!type || strcmp(type, "text") != 0 || !text) {
+        const char *text =
+            json_string_value(json_is_string(part) ? part : json_object_get(part, "text"));
+        if ((type && strcmp(type, "text") != 0) || !text) {
             rc = refuse_part(type, param, e);
             break;
         }
