@@ -124,10 +124,13 @@ static int print_removed(const struct invocation *in, const json_t *gone, struct
 
 static int print_log(const struct invocation *in, const json_t *o, struct err *e)
 {
-    const char *text = json_string_value(json_object_get(o, "text"));
+    const char *text = string_member(o, "text");
+    struct buffer lines = {0};
     (void)in;
     (void)e;
-    printf("%s%s", text ? text : "", text && *text && text[strlen(text) - 1] != '\n' ? "\n" : "");
+    shown_harmless(text, strlen(text), &lines);
+    printf("%s%s", buffer_cstr(&lines), *text && text[strlen(text) - 1] != '\n' ? "\n" : "");
+    buffer_free(&lines);
     return 0;
 }
 

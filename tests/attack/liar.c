@@ -332,6 +332,10 @@ static void obey(struct liar *l, const struct message *order)
         l->said_scores = order->u.sequence_open.said_scores;
         l->prompt_scores = order->u.sequence_open.prompt_scores;
         l->n_prompt = order->u.sequence_open.prompt.count;
+    } else if (order->type == MESSAGE_LOG_FETCH) {
+        m.type = MESSAGE_LOG_TEXT;
+        m.u.log_text.text = "info\x1b]0;obey\x07\x1b[2J\xc2\x9b"
+                            "1m\ttab\nlast";
     } else if (order->type == MESSAGE_SEQUENCE_SPILL) {
         const struct pack_span *p = &order->u.sequence_spill.pages;
         l->n_heard_bytes =

@@ -1,6 +1,7 @@
 """Members that lie over the control channel, with the key of an agent that was taken over: nothing that they say ends the coordinator, disturbs deployments in which they have no stage, or speaks for
 another agent; a deployment that counts on them fails with a reason, and works once they are removed."""
 import os
+import re
 import subprocess
 import sys
 import time
@@ -58,6 +59,7 @@ def a_liar_beside_a_deployment_changes_nothing_in_it():
         c.deploy("demo", DEMO, "--agents", "a0,a1", "--compute", "f32")
         whole, generation = text(c), c.hpctl("describe", "demo")["generation"]
         pid = c.local()["coordinator"]["pid"]
+        told = 0
         for round_ in range(2):
             liar = Liar(c, "a2", 6, SEED + round_)
             before, answers = memory(pid), 0
@@ -65,6 +67,9 @@ def a_liar_beside_a_deployment_changes_nothing_in_it():
                 assert text(c) == whole, f"seed {SEED + round_}"
                 c.hpctl("ps")
                 c.hpctl("node", "ls")
+                logs = c.run("logs", "a2").stdout if 2 <= answers < 5 else ""  # a terminal would obey what it says there
+                assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f]", logs), repr(logs)
+                told += logs == "info?]0;obey??[2J?1m\ttab\nlast\n"  # mostly: it also says bytes that are flipped
                 answers += 1
             grown = memory(pid) - before
             print(f"# seed {SEED + round_}: {liar.end()}; {answers} answers beside it; the coordinator grew by {grown / MIB:.1f} MiB")
@@ -74,6 +79,7 @@ def a_liar_beside_a_deployment_changes_nothing_in_it():
             assert answers > 1, answers
             c.hpctl("local", "start", "--agent", "a2")
             c.wait("a2 is back", lambda: c.member("a2") == "ready", 20)
+        assert told > 0
 
 
 @test
