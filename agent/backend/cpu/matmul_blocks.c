@@ -6,15 +6,20 @@
 #include "agent/backend/cpu/matmul_int.h"
 
 enum {
-    CHUNK_INPUTS = 2048, /* of a panel: with the panels beside it, it stays in a core's own cache */
-    PANELS_TOGETHER = 2, /* that a tile of rows meets while it is in the first cache */
+    CHUNK_INPUTS_MOST = 3072, /* of a panel: with the panels beside it, and the weights that come
+                                 next, it stays in a core's own cache */
+    PANELS_TOGETHER = 3,      /* that a tile of rows meets while it is in the first cache */
     CACHE_LINE = 64,
     AHEAD_LINES_MOST = 4, /* that are asked for with each run of a product */
 };
 
-static size_t chunk_runs(const struct device_weight *w)
+/* Inputs of a chunk: of all of them as many as of the others, in whole blocks, but for the last. */
+static size_t chunk_inputs(const struct device_weight *w)
 {
-    return (w->columns < CHUNK_INPUTS ? w->columns : CHUNK_INPUTS) / BLOCK_RUN;
+    size_t chunks = (w->columns + CHUNK_INPUTS_MOST - 1) / CHUNK_INPUTS_MOST,
+           n = (w->columns + chunks - 1) / chunks;
+    n = (n + SUPERBLOCK_ELEMENTS - 1) / SUPERBLOCK_ELEMENTS * SUPERBLOCK_ELEMENTS;
+    return n < w->columns ? n : w->columns;
 }
 
 /* What one thread works with. */
@@ -26,7 +31,7 @@ struct panel_memory {
 
 static size_t panel_bytes_of(const struct block_kernels *k, const struct device_weight *w)
 {
-    return k->panel_outputs / k->lanes * k->panel_bytes(w->dtype) * chunk_runs(w);
+    return k->panel_outputs / k->lanes * k->panel_bytes(w->dtype) * (chunk_inputs(w) / BLOCK_RUN);
 }
 
 static size_t panel_memory_bytes(const struct block_kernels *k, const struct device_weight *w)
@@ -79,7 +84,7 @@ static struct panels_ahead panels_ahead_of(const struct matmul_job *job, size_t 
     const struct device_weight *w = job->w;
     const struct block_kernels *k = job->device->kernels->blocks;
     const struct dtype_info *info = dtype_info(w->dtype);
-    size_t left = w->columns - k0, n = left < CHUNK_INPUTS ? left : CHUNK_INPUTS,
+    size_t left = w->columns - k0, most = chunk_inputs(w), n = left < most ? left : most,
            tiles = (job->rows + BLOCK_TILE - 1) / BLOCK_TILE;
     if (c >= w->rows)
         return (struct panels_ahead){0};
@@ -205,16 +210,14 @@ static void panels_outputs(const struct matmul_job *job, const struct panel_memo
                            size_t end)
 {
     const struct device_weight *w = job->w;
-    for (size_t k0 = 0; k0 < w->columns; k0 += CHUNK_INPUTS) {
-        size_t n = w->columns - k0 < CHUNK_INPUTS ? w->columns - k0 : CHUNK_INPUTS;
-        bool again = k0 + CHUNK_INPUTS < w->columns;
+    size_t most = chunk_inputs(w);
+    for (size_t k0 = 0; k0 < w->columns; k0 += most) {
+        size_t n = w->columns - k0 < most ? w->columns - k0 : most;
+        bool again = k0 + most < w->columns;
         struct panels_chunk chunk = {
-            m,
-            begin,
-            end,
-            k0,
-            n,
-            panels_ahead_of(job, again ? begin : end, again ? k0 + CHUNK_INPUTS : 0, end - begin)};
+            m,   begin,
+            end, k0,
+            n,   panels_ahead_of(job, again ? begin : end, again ? k0 + most : 0, end - begin)};
         for (size_t row = 0; row < job->rows; row += BLOCK_TILE)
             chunk_tile(job, &chunk, row);
     }
