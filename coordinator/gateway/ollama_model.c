@@ -1,6 +1,7 @@
 #include "coordinator/gateway/ollama_model.h"
 
 #include <inttypes.h>
+#include <stdbool.h>
 #include <string.h>
 
 #include "coordinator/gateway/json_write.h"
@@ -69,9 +70,9 @@ static void parameters_write(struct buffer *out, uint64_t n)
     } units[] = {{1000000000, 'B', 1}, {1000000, 'M', 2}, {1000, 'K', 0}};
     for (size_t i = 0; i < sizeof units / sizeof *units; i++)
         if (n >= units[i].unit) {
-            int digits = n % units[i].unit ? units[i].digits : 0;
-            buffer_printf(out, "%.*f%c", digits, (double)n / (double)units[i].unit,
-                          units[i].letter);
+            bool whole = n % units[i].unit == 0;
+            buffer_printf(out, "%.*f%c", whole ? 0 : units[i].digits,
+                          (double)n / (double)units[i].unit, units[i].letter);
             return;
         }
     buffer_printf(out, "%" PRIu64, n);
