@@ -3,12 +3,9 @@
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "hpctl/client.h"
-#include "hpctl/local_process.h"
-
-enum { WATCH_MS = 2000 };
+#include "hpctl/watched.h"
 
 int ask_option(json_t *question, const char *key, json_t *value, struct err *e)
 {
@@ -45,18 +42,9 @@ static int answer_show(const struct ask_verb *v, const struct invocation *in, co
     return 0;
 }
 
-/* Whether the command may be watched, and is. */
-static bool is_watched(const struct invocation *in)
+static int verb_ask(const void *row, const struct invocation *in, struct err *e)
 {
-    const struct command_option *o = in->command->options;
-    for (int i = 0; o && o[i].name; i++)
-        if (strcmp(o[i].name, "watch") == 0)
-            return in->values[i] != NULL;
-    return false;
-}
-
-static int verb_ask(const struct ask_verb *v, const struct invocation *in, struct err *e)
-{
+    const struct ask_verb *v = row;
     json_t *question, *answer = NULL;
     int rc = question_make(v, in, &question, e);
     if (rc == 0)
@@ -73,23 +61,9 @@ static int verb_ask(const struct ask_verb *v, const struct invocation *in, struc
 
 int ask_verb_run(const struct ask_verb *rows, const struct invocation *in, struct err *e)
 {
-    static const char clear[] = "\x1b[H\x1b[2J";
     const struct ask_verb *v = rows;
     while (v->path && strcmp(v->path, in->command->path) != 0)
         v++;
     assert(v->path && "the command has its row");
-    if (!is_watched(in))
-        return verb_ask(v, in, e);
-    for (bool shows = !in->json && isatty(STDOUT_FILENO);;) {
-        if (shows)
-            fputs(clear, stdout);
-        int rc = verb_ask(v, in, e);
-        if (rc < 0)
-            return rc;
-        if (!shows && !in->json)
-            putchar('\n');
-        if (fflush(stdout) != 0)
-            return err_set(e, HP_EIO, "nobody reads what is shown");
-        local_pause_ms(WATCH_MS);
-    }
+    return watched_run(in, verb_ask, v, e);
 }

@@ -33,10 +33,4 @@ int ask_option(json_t *question, const char *key, json_t *value, struct err *e);
         "context", "NAME", "of the cluster (default: the current one)", 0                          \
     }
 
-/* What lists or describes may do so again and again. */
-#define WATCH_OPTION                                                                               \
-    {                                                                                              \
-        "watch", NULL, "again every two seconds, until Ctrl-C", 0                                  \
-    }
-
 #endif

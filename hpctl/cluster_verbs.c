@@ -10,6 +10,7 @@
 #include "hpctl/reach.h"
 #include "hpctl/shown.h"
 #include "hpctl/verbs.h"
+#include "hpctl/watched.h"
 
 /* ---- lists ---- */
 

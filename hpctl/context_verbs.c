@@ -12,6 +12,7 @@
 #include "hpctl/reach.h"
 #include "hpctl/table.h"
 #include "hpctl/verbs.h"
+#include "hpctl/watched.h"
 
 enum { LEARN_PATIENCE_MS = 2000 }; /* for a coordinator that need not run */
 
@@ -21,7 +22,7 @@ static void cell_mark(struct buffer *cell, const json_t *current)
         buffer_append(cell, "*", 1);
 }
 
-static int run_context_ls(struct invocation *in, struct err *e)
+static int contexts_show(const void *ctx, const struct invocation *in, struct err *e)
 {
     static const struct table_column columns[] = {{"", "current", cell_mark},
                                                   {"CONTEXT", "name", NULL},
@@ -33,6 +34,7 @@ static int run_context_ls(struct invocation *in, struct err *e)
     struct err ignored;
     size_t i;
     bool any = context_load(NULL, &current, &ignored) == 0;
+    (void)ctx;
     json_array_foreach(names, i, name)
     {
         if (context_load(json_string_value(name), &c, &ignored) < 0)
@@ -48,6 +50,11 @@ static int run_context_ls(struct invocation *in, struct err *e)
                               "no context; `hpctl local up` or `hpctl cluster init` makes one", e);
     json_decref(list);
     return rc;
+}
+
+static int run_context_ls(struct invocation *in, struct err *e)
+{
+    return watched_run(in, contexts_show, NULL, e);
 }
 
 static int run_context_use(struct invocation *in, struct err *e)
@@ -212,6 +219,7 @@ static int run_context_rm(struct invocation *in, struct err *e)
     return 0;
 }
 
+static const struct command_option list_options[] = {WATCH_OPTION, {0}};
 static const struct command_option export_options[] = {
     {"host", "ADDR",
      "the address by which the other box reaches this one (default: this box's own)", 0},
@@ -227,7 +235,8 @@ const struct command context_verbs[] = {
     {.path = "context ls",
      .arguments = "",
      .summary = "list the clusters that this user knows",
-     .examples = "  hpctl context ls",
+     .examples = "  hpctl context ls\n  hpctl context ls --watch",
+     .options = list_options,
      .run = run_context_ls},
     {.path = "context use",
      .arguments = "NAME",

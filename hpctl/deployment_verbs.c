@@ -10,6 +10,7 @@
 #include "hpctl/prefill_view.h"
 #include "hpctl/shown.h"
 #include "hpctl/verbs.h"
+#include "hpctl/watched.h"
 
 /* ---- what a person sees ---- */
 

@@ -6,6 +6,7 @@
 #include "hpctl/ask.h"
 #include "hpctl/shown.h"
 #include "hpctl/verbs.h"
+#include "hpctl/watched.h"
 
 /* ---- tables ---- */
 

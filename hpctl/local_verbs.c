@@ -16,6 +16,7 @@
 #include "hpctl/shown.h"
 #include "hpctl/table.h"
 #include "hpctl/verbs.h"
+#include "hpctl/watched.h"
 
 enum { STOP_PATIENCE_MS = 10000 }; /* a coordinator drains for 5 s before it ends */
 
@@ -125,9 +126,10 @@ static int run_up(struct invocation *in, struct err *e)
 
 /* ---- ls, start, down ---- */
 
-static int run_ls(struct invocation *in, struct err *e)
+static int clusters_show(const void *ctx, const struct invocation *in, struct err *e)
 {
     static struct local_cluster c;
+    (void)ctx;
     json_t *names = context_list(), *list = json_array(), *name;
     struct err ignored;
     size_t i;
@@ -142,6 +144,11 @@ static int run_ls(struct invocation *in, struct err *e)
     int rc = print_clusters(list, e);
     json_decref(list);
     return rc;
+}
+
+static int run_ls(struct invocation *in, struct err *e)
+{
+    return watched_run(in, clusters_show, NULL, e);
 }
 
 static int find_agent(struct local_cluster *c, const char *name, struct local_agent **out,
@@ -296,6 +303,8 @@ static int run_down(struct invocation *in, struct err *e)
 
 /* ---- the table ---- */
 
+static const struct command_option list_options[] = {WATCH_OPTION, {0}};
+
 static const struct command_option up_options[] = {
     {"agents", "N", "how many agents (default 3)", 0},
     {"cores", "K", "cores of each (default: an equal part of this box's)", 0},
@@ -344,7 +353,8 @@ const struct command local_verbs[] = {
      "testbed.cluster.json --profile llama-7b.profile.json",
      up_options, run_up, false},
     {"local ls", "", 0, 0, "list the clusters on this box", NULL,
-     "  hpctl local ls\n  hpctl local ls -o json", NULL, run_ls, false},
+     "  hpctl local ls\n  hpctl local ls --watch\n  hpctl local ls -o json", list_options, run_ls,
+     false},
     {"local start", "", 0, 0, "start again what was killed", NULL,
      "  hpctl local start --agent a1\n  hpctl local start --coordinator", start_options, run_start,
      false},

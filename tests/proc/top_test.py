@@ -70,6 +70,15 @@ def lists_are_shown_again_and_again_until_interrupted():
             line = piped.stdout.readline()
             assert line, said
             said += line
+        for verb, key in (("local", '"coordinator"'), ("context", '"control"')):
+            lists = subprocess.Popen([HPCTL, verb, "ls", "--watch", "-o", "json"], env=c.env, stdout=subprocess.PIPE, text=True)
+            said = ""
+            while said.count(key) < 2:
+                line = lists.stdout.readline()
+                assert line, (verb, said)
+                said += line
+            lists.kill()
+            lists.wait()
         c.hpctl("local", "down")
         assert piped.wait(60 * SCALE) != 0  # what cannot be asked any more ends it
 
