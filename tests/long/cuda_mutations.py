@@ -266,11 +266,7 @@ FAULTS = [
     # waits
     ("a table of a batch is filled while the GPU reads it", ROOM + "tables.c", "cuda_note(s, gpu_event_wait(t->read));", "cuda_note(s, 0);"),
     ("a table that is read is not noted", ROOM + "tables.c", "    cuda_note(s, gpu_event_record(t->read, s->stream));\n", ""),
-    ("zeros are not waited for", ROOM + "memory.c", "    rc = rc ? rc : gpu_stream_wait(d->load_stream);\n", ""),
-    ("an upload is not waited for", ROOM + "upload.c", "        rc = rc ? rc : gpu_stream_wait(d->load_stream);\n", ""),
-    ("upload: pieces are not waited for", ROOM + "upload.c", "    int rc = gpu_stream_wait(d->load_stream), failed", "    int rc = 0, failed"),
-    ("upload: a piece is filled while the GPU reads it", ROOM + "upload.c", "p->going ? gpu_event_wait(p->read) : 0", "0"),
-    ("upload: the last piece is left out", ROOM + "upload.c", "        if (at >= u->bytes)", "        if (at + PIECE_BYTES > u->bytes)"),
+    ("an upload is not waited for", ROOM + "memory.c", "    rc = rc ? rc : gpu_stream_wait(d->load_stream);\n", ""),
     ("a stream's end is not waited for", ROOM + "streams.c", "    rc = rc ? rc : gpu_stream_wait(s->stream);\n    rc = failed", "    rc = failed"),
     ("an event is not waited for", ROOM + "streams.c", "    rc = rc ? rc : gpu_event_wait(v->event);\n    rc = v->failed", "    rc = v->failed"),
     ("somebody is told before the batch is over", ROOM + "watch.c", "        gpu_event_wait(v->event);\n        event_tell", "        event_tell"),

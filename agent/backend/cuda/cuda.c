@@ -75,7 +75,6 @@ static void close_device(struct device **device)
     *device = NULL;
     cuda_watch_fini(&d->watch);
     gpu_use(d->ordinal);
-    cuda_pieces_free(d);
     if (d->load_stream)
         gpu_stream_destroy(d->load_stream);
     cuda_arena_fini(&d->arena);

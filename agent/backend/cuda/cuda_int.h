@@ -32,13 +32,6 @@ struct cuda_arena {
     size_t n, room;
     bool apart; /* each is an allocation of its own */
 };
-/* upload.c: of the host's memory, that copies to the GPU read by themselves. */
-enum { CUDA_CARRIERS = 6, CUDA_PIECES = 2 * CUDA_CARRIERS };
-struct cuda_piece {
-    void *host;
-    struct CUevent_st *read;
-    bool going; /* to the GPU, until `read` */
-};
 struct cuda_device {
     struct device base;
     int ordinal;
@@ -52,9 +45,8 @@ struct cuda_device {
     atomic_ullong host_used_bytes; /* of the host's memory, that the GPU reads */
     atomic_ullong used_bytes;      /* in whole steps */
     bool has_blas;
-    pthread_mutex_t load_lock; /* of the two below, which owner and loader use */
+    pthread_mutex_t load_lock; /* of load_stream, which owner and loader use */
     struct CUstream_st *load_stream;
-    struct cuda_piece pieces[CUDA_PIECES]; /* once something large has been loaded */
     struct cuda_watch watch;
 };
 
@@ -215,8 +207,8 @@ void cuda_give(struct cuda_device *d, void *p, uint64_t bytes);
 bool cuda_host_take(struct cuda_device *d, uint64_t bytes, void **out);
 void cuda_host_give(struct cuda_device *d, void *p, uint64_t bytes);
 uint64_t cuda_host_free(const struct cuda_device *d);
-/* Makes it zeros, and waits until they are there. */
-int cuda_clear(struct cuda_device *d, void *to, uint64_t bytes, struct err *e);
+/* Waits until it is there. NULL of `from`: zeros. */
+int cuda_upload(struct cuda_device *d, void *to, const void *from, uint64_t bytes, struct err *e);
 uint64_t cuda_memory_free(const struct device *d);
 int cuda_memory_alloc(struct device *d, uint64_t bytes, struct memory *out, struct err *e);
 void cuda_memory_release(struct device *d, struct memory *m);
@@ -227,11 +219,6 @@ void cuda_room_free(struct cuda_room *r);
 /* The same, of the device alone, and counted: no more than is asked for. */
 bool cuda_room_take(struct cuda_stream *s, struct cuda_room *r, size_t bytes);
 void cuda_room_give(struct cuda_stream *s, struct cuda_room *r);
-
-/* upload.c */
-/* Waits until it is there. */
-int cuda_upload(struct cuda_device *d, void *to, const void *from, uint64_t bytes, struct err *e);
-void cuda_pieces_free(struct cuda_device *d);
 
 /* weights.c */
 uint64_t cuda_weight_resident_bytes(const struct device *d, const struct weight *w,

@@ -104,11 +104,13 @@ void cuda_host_give(struct cuda_device *d, void *p, uint64_t bytes)
     atomic_fetch_sub(&d->host_used_bytes, bytes);
 }
 
-int cuda_clear(struct cuda_device *d, void *to, uint64_t bytes, struct err *e)
+int cuda_upload(struct cuda_device *d, void *to, const void *from, uint64_t bytes, struct err *e)
 {
     pthread_mutex_lock(&d->load_lock);
     int rc = gpu_use(d->ordinal);
-    rc = rc ? rc : gpu_zero(d->load_stream, to, bytes);
+    rc = rc     ? rc
+         : from ? gpu_copy(d->load_stream, GPU_TO_DEVICE, to, bytes, from, bytes, bytes, 1)
+                : gpu_zero(d->load_stream, to, bytes);
     rc = rc ? rc : gpu_stream_wait(d->load_stream);
     pthread_mutex_unlock(&d->load_lock);
     return rc ? cuda_fail(rc, d, "writing to its memory", e) : 0;
@@ -119,7 +121,7 @@ int cuda_memory_alloc(struct device *device, uint64_t bytes, struct memory *out,
     struct cuda_device *d = (struct cuda_device *)device;
     void *data = NULL;
     int rc = cuda_take(d, bytes, "a tensor", &data, e);
-    if (rc == 0 && (rc = cuda_clear(d, data, bytes, e)) < 0)
+    if (rc == 0 && (rc = cuda_upload(d, data, NULL, bytes, e)) < 0)
         cuda_give(d, data, bytes);
     if (rc == 0)
         *out = (struct memory){data, bytes};

@@ -59,8 +59,7 @@ struct fill {
 static int fill_put(const struct fill *f, void *to, const void *from, uint64_t bytes, struct err *e)
 {
     if (!f->on_host)
-        return from ? cuda_upload(f->device, to, from, bytes, e)
-                    : cuda_clear(f->device, to, bytes, e);
+        return cuda_upload(f->device, to, from, bytes, e);
     if (from)
         memcpy(to, from, bytes);
     else

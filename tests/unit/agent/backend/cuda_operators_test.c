@@ -119,7 +119,7 @@ static void table_check(struct device *d, const struct weight *w, struct device_
     struct device_op *ready;
     struct stream *s;
     struct err e = {0};
-    for (uint32_t i = 0; i < PICKS; i++) /* the ends of pieces, and what lies between */
+    for (uint32_t i = 0; i < PICKS; i++) /* of all of it */
         ids[i] = i <= 26 ? (i + 1) / 2 * 256 - i % 2 : i * 52;
     assert_int_equal(b->stream_create(d, &s, &e), 0);
     assert_int_equal(b->op_prepare(d, &request, &ready, &e), 0);
@@ -142,7 +142,6 @@ static void table_check(struct device *d, const struct weight *w, struct device_
     free(out);
 }
 
-/* More than all threads that bring them have room for at once, and a piece that is none. */
 TEST(large_tables_that_follow_each_other_are_there_whole)
 {
     struct device *d = cuda_open(0);
