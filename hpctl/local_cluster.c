@@ -55,13 +55,9 @@ static bool read_ports(struct local_cluster *c, char *server_key, size_t size)
     return ready;
 }
 
-/* It is written down before anything else may go wrong: what is not, nobody can find and end. */
-static int process_note(const struct local_cluster *c, pid_t pid, struct err *e)
+static int process_note(const void *cluster, struct err *e)
 {
-    int rc = local_save(c, e);
-    if (rc < 0)
-        kill(pid, SIGKILL);
-    return rc;
+    return local_save(cluster, e);
 }
 
 int local_start_coordinator(struct local_cluster *c, struct err *e)
@@ -87,9 +83,9 @@ int local_start_coordinator(struct local_cluster *c, struct err *e)
                          "--grpc",
                          c->grpc[0] ? c->grpc : "none",
                          NULL};
-    if ((rc = local_process_start(arguments, log, &c->coordinator_pid, &c->coordinator_started,
-                                  e)) < 0 ||
-        (rc = process_note(c, c->coordinator_pid, e)) < 0)
+    rc = local_process_start(arguments, log, (struct local_noting){process_note, c},
+                             &c->coordinator_pid, &c->coordinator_started, e);
+    if (rc < 0)
         return rc;
     uint64_t from = env_now_ns(&env_real);
     while (!read_ports(c, NULL, 0)) {
@@ -230,8 +226,9 @@ int local_start_agent(struct local_cluster *c, struct local_agent *a, const char
         n += (int)(sizeof paced / sizeof *paced);
     }
     arguments[n] = NULL;
-    if ((rc = local_process_start(arguments, log, &a->pid, &a->started, e)) < 0 ||
-        (rc = process_note(c, a->pid, e)) < 0)
+    rc = local_process_start(arguments, log, (struct local_noting){process_note, c}, &a->pid,
+                             &a->started, e);
+    if (rc < 0)
         return rc;
     /* Bad arguments end an agent at once; all else shows in what the coordinator says of it. */
     for (int i = 0; i < 5; i++) {

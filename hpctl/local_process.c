@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -95,49 +96,74 @@ void local_log_tail(const char *log, char *out, size_t size)
         out[--n] = '\0';
 }
 
+/* The new process: what keeps it from running is written to `told`. */
+static _Noreturn void program_run(char *const *arguments, int log, int gate, int told)
+{
+    int null = open("/dev/null", O_RDONLY);
+    char opened;
+    sigset_t none;
+    setsid();
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    dup2(null, 0);
+    dup2(log, 1);
+    dup2(log, 2);
+    close_range(3, ~0u, CLOSE_RANGE_CLOEXEC);
+    if (read(gate, &opened, 1) != 1)
+        _exit(0);
+    execvp(arguments[0], arguments);
+    int why = errno;
+    ssize_t ignored = write(told, &why, sizeof why);
+    _exit(ignored ? 127 : 126);
+}
+
 /* Runs a program in the background, in a session of its own, with its output appended to `log`. It
  * gets nothing else of what hpctl's caller had open: a lock or a pipe that a daemon held would keep
- * others waiting for as long as the cluster runs. */
-int local_process_start(char *const *arguments, const char *log, pid_t *pid, uint64_t *started,
-                        struct err *e)
+ * others waiting for as long as the cluster runs. Until it has been written down it waits at a
+ * gate, and ends with whoever started it. */
+int local_process_start(char *const *arguments, const char *log, struct local_noting noting,
+                        pid_t *pid, uint64_t *started, struct err *e)
 {
     int fd = open(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
     if (fd < 0)
         return err_set(e, HP_EIO, "cannot write %s: %s", log, strerror(errno));
-    int pipe_fd[2];
-    if (pipe2(pipe_fd, O_CLOEXEC) != 0) {
+    int pipe_fd[2], gate[2] = {-1, -1};
+    if (pipe2(pipe_fd, O_CLOEXEC) != 0)
+        pipe_fd[0] = pipe_fd[1] = -1;
+    if (pipe_fd[0] < 0 || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, gate) != 0) {
+        err_set(e, HP_EIO, "cannot start %s: %s", arguments[0], strerror(errno));
+        close(pipe_fd[0]);
+        close(pipe_fd[1]);
         close(fd);
-        return err_set(e, HP_EIO, "cannot start %s: %s", arguments[0], strerror(errno));
+        return HP_EIO;
     }
     fflush(NULL);
     *pid = fork();
     if (*pid == 0) {
-        int null = open("/dev/null", O_RDONLY);
-        sigset_t none;
-        setsid();
-        sigemptyset(&none);
-        sigprocmask(SIG_SETMASK, &none, NULL);
-        dup2(null, 0);
-        dup2(fd, 1);
-        dup2(fd, 2);
-        close_range(3, ~0u, CLOSE_RANGE_CLOEXEC);
-        execvp(arguments[0], arguments);
-        int why = errno;
-        ssize_t ignored = write(pipe_fd[1], &why, sizeof why);
-        _exit(ignored ? 127 : 126);
+        close(gate[1]);
+        program_run(arguments, fd, gate[0], pipe_fd[1]);
     }
-    int why = 0;
+    int why = 0, noted = 0;
+    char state;
     close(pipe_fd[1]);
+    close(gate[0]);
+    if (*pid > 0) {
+        if (!process_stat(*pid, &state, started))
+            *started = 0;
+        noted = noting.note(noting.ctx, e);
+        if (noted == 0 && send(gate[1], "", 1, MSG_NOSIGNAL) != 1)
+            why = errno;
+    }
+    close(gate[1]);
     bool failed = *pid < 0 || read(pipe_fd[0], &why, sizeof why) == sizeof why;
     close(pipe_fd[0]);
     close(fd);
+    if (noted < 0)
+        return noted;
     if (failed) {
         err_set(e, HP_EIO, "cannot start %s: %s", arguments[0], strerror(why ? why : errno));
         return err_hint(e, "it should lie beside hpctl; build all with `make`");
     }
-    char state;
-    if (!process_stat(*pid, &state, started))
-        *started = 0;
     return 0;
 }
 

@@ -18,9 +18,15 @@ bool local_process_is_alive(pid_t pid, uint64_t started);
 /* The path of another program of ours: beside hpctl, or to be found on the PATH. */
 void local_program_beside(const char *name, char *out, size_t size);
 
-/* Runs a program in a session of its own with its output appended to `log`. */
-int local_process_start(char *const *arguments, const char *log, pid_t *pid, uint64_t *started,
-                        struct err *e);
+/* Writes *pid and *started of a process down; where it fails, so does its start. */
+struct local_noting {
+    int (*note)(const void *ctx, struct err *e);
+    const void *ctx;
+};
+/* Runs a program in a session of its own with its output appended to `log`, once it has been
+ * written down: what is not, nobody can find and end. */
+int local_process_start(char *const *arguments, const char *log, struct local_noting noting,
+                        pid_t *pid, uint64_t *started, struct err *e);
 /* HP_EIO: it has ended, with the last lines of its log. */
 int local_process_died(const char *what, const char *log, struct err *e);
 
