@@ -127,10 +127,12 @@ int local_process_start(char *const *arguments, const char *log, struct local_no
     int fd = open(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
     if (fd < 0)
         return err_set(e, HP_EIO, "cannot write %s: %s", log, strerror(errno));
-    int pipe_fd[2], gate[2] = {-1, -1};
-    if (pipe2(pipe_fd, O_CLOEXEC) != 0)
-        pipe_fd[0] = pipe_fd[1] = -1;
-    if (pipe_fd[0] < 0 || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, gate) != 0) {
+    int pipe_fd[2], gate[2];
+    if (pipe2(pipe_fd, O_CLOEXEC) != 0) {
+        close(fd);
+        return err_set(e, HP_EIO, "cannot start %s: %s", arguments[0], strerror(errno));
+    }
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, gate) != 0) {
         err_set(e, HP_EIO, "cannot start %s: %s", arguments[0], strerror(errno));
         close(pipe_fd[0]);
         close(pipe_fd[1]);

@@ -178,11 +178,11 @@ int onnx_scores_check(const int64_t *ids, int64_t rows, int64_t n, struct err *e
 static void row_score(const float *logits, int64_t n, int64_t id, float out[ONNX_SCORE_COLUMNS])
 {
     int64_t best = 0;
-    double sum = 0;
+    double sum = 1; /* of the best itself */
     for (int64_t i = 1; i < n; i++)
         best = logits[i] > logits[best] ? i : best;
     for (int64_t i = 0; i < n; i++)
-        sum += exp((double)logits[i] - (double)logits[best]);
+        sum += i == best ? 0 : exp((double)logits[i] - (double)logits[best]);
     out[ONNX_SCORE] = (float)((double)logits[id] - (double)logits[best] - log(sum));
     out[ONNX_SCORE_BEST] = (float)best;
     out[ONNX_SCORE_OF_BEST] = (float)-log(sum);

@@ -155,7 +155,8 @@ def coordinators_that_are_killed_end_no_stream_and_forget_no_change():
     with Cluster(agents=3, cores=1) as c:
         c.deploy("demo", DEMO, "--agents", "a0,a1,a2", "--compute", "f32")
         SECRET.append(c.hpctl("key", "create", "reader")["key"])
-        bodies = [STORY, DRAWN, dict(STORY, prompt="Once upon a time", logprobs=2)]
+        # So long that they are on their way when the coordinator is back, on fast boxes too.
+        bodies = [dict(b, max_tokens=900) for b in (STORY, DRAWN, dict(STORY, prompt="Once upon a time", logprobs=2))]
         texts = [whole(c, b) for b in bodies]
         scores = answered(c, bodies[2])["logprobs"]["token_logprobs"]
         generation = c.hpctl("describe", "demo")["generation"]
