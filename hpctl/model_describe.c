@@ -50,16 +50,6 @@ static void sum_types(const struct model *m, struct type_sums *sums)
     }
 }
 
-static uint64_t file_bytes(const struct model *m)
-{
-    int n;
-    const struct model_file *files = model_files(m, &n);
-    uint64_t sum = 0;
-    for (int i = 0; i < n; i++)
-        sum += files[i].bytes;
-    return sum;
-}
-
 /* ---- JSON ---- */
 
 /* Text of a file that may not be UTF-8. */
@@ -208,7 +198,7 @@ static json_t *describe_json(struct model *m)
     config_json(o, model_config(m));
     set_u64(o, "parameters", sums.all.parameters);
     set_u64(o, "weight_bytes", sums.all.bytes);
-    set_u64(o, "bytes", file_bytes(m));
+    set_u64(o, "bytes", model_files_bytes(m));
     set_u64(o, "tensor_count", (uint64_t)sums.all.count);
     json_object_set_new(o, "tensors", tensors_json(&sums));
     json_object_set_new(o, "tokenizer", tokenizer_json(m));
@@ -285,7 +275,7 @@ static void print_all(struct model *m)
     printf("%-14s %llu in %d tensors\n", "parameters", (unsigned long long)sums.all.parameters,
            sums.all.count);
     printf("%-14s %llu bytes in %d file%s, %llu of them weights\n", "size",
-           (unsigned long long)file_bytes(m), n_files, n_files == 1 ? "" : "s",
+           (unsigned long long)model_files_bytes(m), n_files, n_files == 1 ? "" : "s",
            (unsigned long long)sums.all.bytes);
     for (int i = 0; i < sums.n; i++)
         printf("  %-12s %d tensors, %llu bytes\n", sums.by_type[i].format, sums.by_type[i].count,

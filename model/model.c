@@ -325,6 +325,14 @@ const struct model_file *model_files(const struct model *m, int *count)
     return m->files;
 }
 
+uint64_t model_files_bytes(const struct model *m)
+{
+    uint64_t sum = 0;
+    for (int i = 0; i < m->n_files; i++)
+        sum += m->files[i].bytes;
+    return sum;
+}
+
 const struct model_range *model_heads(const struct model *m, int *count)
 {
     *count = m->n_heads;

@@ -55,6 +55,8 @@ struct model_file {
     uint64_t bytes;
 };
 const struct model_file *model_files(const struct model *m, int *count);
+/* Of all of them. */
+uint64_t model_files_bytes(const struct model *m);
 
 /* A run of bytes of one file. */
 struct model_range {

@@ -14,16 +14,6 @@ struct model_amount {
     const char *format; /* that most of them have; "" of a model without weights */
 };
 
-static uint64_t files_bytes(const struct model *m)
-{
-    int n;
-    const struct model_file *files = model_files(m, &n);
-    uint64_t sum = 0;
-    for (int i = 0; i < n; i++)
-        sum += files[i].bytes;
-    return sum;
-}
-
 static uint64_t weight_parameters(const struct weight *w)
 {
     uint64_t n = 1;
@@ -34,7 +24,7 @@ static uint64_t weight_parameters(const struct weight *w)
 
 static struct model_amount amount_of(const struct model *m)
 {
-    struct model_amount a = {.bytes = files_bytes(m), .format = ""};
+    struct model_amount a = {.bytes = model_files_bytes(m), .format = ""};
     struct {
         const char *format;
         uint64_t parameters;

@@ -296,6 +296,16 @@ static void memory_set(struct sim *s, const char *agent, double bytes)
     member_find(s->core, agent)->node->cluster.devices[0].memory_bytes = bytes;
 }
 
+/* The keeper, which serves, is no better off than that, and keeps what it is sent. */
+static void copies_are_kept_beside_a_stage(struct sim *s)
+{
+    assert_true(!keeper_is_apart(s));
+    stream(s, 20);
+    assert_true(sim_run_until(s, one_is_copied, 30000));
+    all_finished(s, 30000);
+    serves_and_is_clean(s, 1000);
+}
+
 TEST(a_keeper_is_made_where_there_is_room_even_beside_a_stage)
 {
     struct sim s;
@@ -308,11 +318,7 @@ TEST(a_keeper_is_made_where_there_is_room_even_beside_a_stage)
     memory_set(&s, "a3", 100);
     deploy(&s, "a0,a1");
     assert_true(sim_run_until(&s, keeper_serves, 30000));
-    assert_true(!keeper_is_apart(&s));
-    stream(&s, 20);
-    assert_true(sim_run_until(&s, one_is_copied, 30000));
-    all_finished(&s, 30000);
-    serves_and_is_clean(&s, 1000);
+    copies_are_kept_beside_a_stage(&s);
     sim_close(&s);
 }
 
@@ -359,11 +365,7 @@ TEST(copies_go_where_they_can_be_made_however_many_agents_cannot)
     s.bare = 1u << 2 | 1u << 3; /* both have no stage, and would be better */
     deploy(&s, "a0,a1");
     assert_true(sim_run_until(&s, keeper_serves, 60000));
-    assert_true(!keeper_is_apart(&s));
-    stream(&s, 20);
-    assert_true(sim_run_until(&s, one_is_copied, 30000));
-    all_finished(&s, 30000);
-    serves_and_is_clean(&s, 1000);
+    copies_are_kept_beside_a_stage(&s);
     sim_close(&s);
 }
 
