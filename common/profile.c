@@ -281,3 +281,54 @@ double profile_table_at(const struct profile_table *t, double x, double y)
         }
     return v < 0 ? 0 : v;
 }
+
+double profile_table_exact(const struct profile_table *t, double x, double y)
+{
+    for (int i = 0; i < t->n_x; i++)
+        for (int j = 0; j < t->n_y; j++)
+            if (t->x[i] == x && t->y[j] == y)
+                return t->seconds[i * t->n_y + j];
+    return NAN;
+}
+
+/* ---- profiles of one model ---- */
+
+/* `other` NULL: it has no time at all. */
+static void table_intersect(struct profile_table *t, const struct profile_table *other)
+{
+    for (int i = 0; i < t->n_x; i++)
+        for (int j = 0; j < t->n_y; j++)
+            if (!other || isnan(profile_table_exact(other, t->x[i], t->y[j])))
+                t->seconds[i * t->n_y + j] = NAN;
+}
+
+void profile_intersect(struct profile *p, const struct profile *other)
+{
+    for (int k = 0; k < p->n_kinds; k++) {
+        int theirs = profile_find_kind(other, p->kinds[k]);
+        for (int l = 0; l < p->n_layers; l++)
+            table_intersect(
+                &p->tables[k * p->n_classes + p->layers[l].class_index],
+                theirs < 0 ? NULL : profile_table_of(other, theirs, other->layers[l].class_index));
+    }
+}
+
+static bool table_has_times(const struct profile_table *t)
+{
+    for (int i = 0; i < t->n_x * t->n_y; i++)
+        if (!isnan(t->seconds[i]))
+            return true;
+    return false;
+}
+
+int profile_layer_untimed(const struct profile *p)
+{
+    for (int l = 0; l < p->n_layers; l++) {
+        bool timed = false;
+        for (int k = 0; k < p->n_kinds && !timed; k++)
+            timed = table_has_times(profile_table_of(p, k, p->layers[l].class_index));
+        if (!timed)
+            return l;
+    }
+    return -1;
+}

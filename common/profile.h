@@ -64,5 +64,13 @@ static inline const struct profile_table *profile_table_of(const struct profile 
 /* A table at (x, y): bilinear between grid points, linear beyond them, constant along an axis of
  * one point, never below 0. NaN where the table is empty or a point it needs was not profiled. */
 double profile_table_at(const struct profile_table *t, double x, double y);
+/* The value at a grid point; NaN where there is no such point, or it was not profiled. */
+double profile_table_exact(const struct profile_table *t, double x, double y);
+
+/* Leaves the times that `other`, a profile of as many layers, has too: where one of a class's
+ * layers was not profiled there on the same kind, at the same point, the time becomes NaN. */
+void profile_intersect(struct profile *p, const struct profile *other);
+/* The first layer that has no time on any kind; -1: all have some. */
+int profile_layer_untimed(const struct profile *p);
 
 #endif

@@ -1,6 +1,5 @@
 #include "coordinator/pools/pool_spec.h"
 
-#include <math.h>
 #include <sodium.h>
 #include <stdlib.h>
 #include <string.h>
@@ -225,42 +224,22 @@ static int network_read(const struct json_at *at, struct pool_spec *s, struct er
     return rc;
 }
 
-/* Of all batches that of a request, as if it were one sample. False: it was not measured. */
-static bool table_reduce(struct profile_table *t, int unit)
-{
-    int at = -1;
-    for (int j = 0; j < t->n_y; j++)
-        at = t->y[j] == unit ? j : at;
-    for (int i = 0; i < t->n_x; i++)
-        t->seconds[i] = at < 0 ? NAN : t->seconds[i * t->n_y + at];
-    if (t->n_y > 0)
-        t->y[0] = t->n_y = 1;
-    return at >= 0;
-}
-
 /* Where the network's first dimension is not free a request is a batch: it has as many samples as
  * the network takes, and shares its batch with nobody. */
 static int unit_set(const struct json_at *at, struct pool_spec *s, int model, struct err *e)
 {
     struct pool_model *m = &s->models[model];
-    struct profile *p = &s->workload.models[model].profile;
-    bool known = false;
     m->unit = 1;
     if (m->batches)
         return 0;
     for (int i = m->facts.n_inputs; i-- > 0;)
         if (m->facts.inputs[i].n_dims > 0 && m->facts.inputs[i].dims[0] > 0)
             m->unit = (int)m->facts.inputs[i].dims[0];
-    for (int i = 0; i < p->n_kinds * p->n_classes; i++)
-        known = table_reduce(&p->tables[i], m->unit) || known;
-    for (int i = 0; i < p->n_layers; i++) {
-        p->layers[i].output_bytes *= m->unit;
-        p->layers[i].activation_bytes *= m->unit;
-    }
-    return known ? 0
-                 : json_fail(at, e,
-                             "model \"%s\" takes batches of %d alone, and its profile has none",
-                             m->facts.name, m->unit);
+    return pool_profile_in_units(&s->workload.models[model].profile, m->unit)
+               ? 0
+               : json_fail(at, e,
+                           "model \"%s\" takes batches of %d alone, and its profile has none",
+                           m->facts.name, m->unit);
 }
 
 static int networks_read(const struct json_at *at, struct pool_spec *s, struct err *e)
@@ -321,7 +300,9 @@ static int length_profiles_all(const struct json_at *at, struct pool_spec *s, st
     int rc = json_get(at, "profiles", &profiles, e);
     for (int i = 0; rc == 0 && i < s->workload.n_models; i++) {
         rc = json_get(&profiles, s->workload.models[i].name, &one, e);
-        rc = rc < 0 ? rc : pool_length_profiles_read(&one, &s->models[i], e);
+        rc = rc < 0 ? rc
+                    : pool_length_profiles_read(&one, &s->models[i], &s->workload.models[i].profile,
+                                                e);
     }
     return rc;
 }

@@ -1,5 +1,6 @@
 #include "coordinator/pools/pool_spec_lengths.h"
 
+#include <math.h>
 #include <stdio.h>
 
 #include "common/json.h"
@@ -115,27 +116,75 @@ int pool_lengths_read(const struct json_at *at, struct arena *arena, struct pool
     return rc < 0 ? rc : length_dims_make(at, arena, m, e);
 }
 
-int pool_length_profiles_read(const struct json_at *profile, struct pool_model *m, struct err *e)
+/* ---- profiles ---- */
+
+static bool table_reduce(struct profile_table *t, int unit)
+{
+    int at = -1;
+    for (int j = 0; j < t->n_y; j++)
+        at = t->y[j] == unit ? j : at;
+    for (int i = 0; i < t->n_x; i++)
+        t->seconds[i] = at < 0 ? NAN : t->seconds[i * t->n_y + at];
+    if (t->n_y > 0)
+        t->y[0] = t->n_y = 1;
+    return at >= 0;
+}
+
+bool pool_profile_in_units(struct profile *p, int unit)
+{
+    bool known = false;
+    for (int i = 0; i < p->n_kinds * p->n_classes; i++)
+        known = table_reduce(&p->tables[i], unit) || known;
+    for (int i = 0; i < p->n_layers; i++) {
+        p->layers[i].output_bytes *= unit;
+        p->layers[i].activation_bytes *= unit;
+    }
+    return known;
+}
+
+/* A shorter length's, in the blocks of the longest. */
+static int length_profile_read(const struct json_at *at, const struct pool_model *m,
+                               struct profile *out, struct err *e)
+{
+    int rc = profile_from_json(at, out, e);
+    if (rc < 0)
+        return rc;
+    if (out->shape != PROFILE_FIXED || out->n_layers != m->n_blocks)
+        return json_fail(at, e, "other blocks than those of the longest");
+    if (!m->batches && !pool_profile_in_units(out, m->unit))
+        return json_fail(at, e, "has no times of batches of %d, and the model takes these alone",
+                         m->unit);
+    return 0;
+}
+
+int pool_length_profiles_read(const struct json_at *profile, struct pool_model *m,
+                              struct profile *longest, struct err *e)
 {
     struct json_at lengths, one;
     char key[24];
-    uint64_t longest;
-    int rc = m->n_lengths ? json_opt_u64(profile, "length", 0, &longest, e) : 0;
-    if (rc == 0 && m->n_lengths && longest && (int64_t)longest != m->lengths[0])
+    uint64_t said;
+    int rc = m->n_lengths ? json_opt_u64(profile, "length", 0, &said, e) : 0;
+    if (rc == 0 && m->n_lengths && said && (int64_t)said != m->lengths[0])
         return json_fail(profile, e, "is of length %llu, and the longest that is served is %lld",
-                         (unsigned long long)longest, (long long)m->lengths[0]);
+                         (unsigned long long)said, (long long)m->lengths[0]);
     if (rc < 0 || m->n_lengths < 2)
         return rc;
     rc = json_get(profile, "lengths", &lengths, e);
     for (int k = 1; rc == 0 && k < m->n_lengths; k++) {
         snprintf(key, sizeof key, "%lld", (long long)m->lengths[k]);
         rc = json_get(&lengths, key, &one, e);
-        rc = rc < 0 ? rc : profile_from_json(&one, &m->profiles[k], e);
-        if (rc == 0 &&
-            (m->profiles[k].shape != PROFILE_FIXED || m->profiles[k].n_layers != m->n_blocks))
-            rc = json_fail(&one, e, "other blocks than those of the longest");
+        rc = rc < 0 ? rc : length_profile_read(&one, m, &m->profiles[k], e);
+        if (rc < 0)
+            break;
+        profile_intersect(longest, &m->profiles[k]);
+        int block = profile_layer_untimed(longest);
+        if (block >= 0)
+            rc = json_fail(&one, e,
+                           "on no kind of device block %d has a time here for a batch and part of "
+                           "a device for which longer ones have one",
+                           block);
     }
     return rc < 0 ? err_hint(e, "`hpctl profile model` with --lengths measures all of them in the "
-                                "same blocks")
+                                "same blocks, batches and parts of devices")
                   : 0;
 }

@@ -101,17 +101,6 @@ static void find_batches(const struct profile *f, struct pools_model *m)
         }
 }
 
-/* The value at an exact grid point, NaN where there is none. */
-static double table_exact(const struct profile_table *t, int share, int batch)
-{
-    for (int i = 0; i < t->n_x; i++)
-        if (t->x[i] == share)
-            for (int j = 0; j < t->n_y; j++)
-                if (t->y[j] == batch)
-                    return t->seconds[i * t->n_y + j];
-    return NAN;
-}
-
 /* Times that no device has would overflow what is made from them. */
 static int check_times(const struct workload_model *w, struct err *e)
 {
@@ -135,8 +124,8 @@ static void fill_ranges(const struct profile *f, int kind_in_profile, int share,
 {
     double layer[POOLS_MAX_LAYERS];
     for (int l = 0; l < n; l++)
-        layer[l] = table_exact(profile_table_of(f, kind_in_profile, f->layers[l].class_index),
-                               share, batch);
+        layer[l] = profile_table_exact(
+            profile_table_of(f, kind_in_profile, f->layers[l].class_index), share, batch);
     for (int i = 0; i < n; i++) {
         double sum = 0;
         for (int j = i; j < n; j++) {

@@ -59,6 +59,46 @@ TEST(a_point_that_was_not_profiled_makes_no_number)
     assert_true(isnan(profile_table_at(&empty, 1, 0)));
 }
 
+TEST(of_two_profiles_the_times_are_left_that_both_have)
+{
+    static const char fixed[] =
+        "{\"format\": \"hp-profile/1\", \"model\": \"m\", \"layers\": [{\"name\": \"a\", "
+        "\"class\": "
+        "\"x\", \"output_bytes\": 4}, {\"name\": \"b\", \"class\": \"%s\", \"output_bytes\": 4}], "
+        "\"latency\": {%s}}",
+                      own_tables[] = "\"k\": {\"x\": {\"share\": [1, 2], \"batch\": [1, 2, 4], "
+                                     "\"seconds\": [[1, 2, 3], [4, 5, null]]}}, \"l\": {\"x\": "
+                                     "{\"share\": [1], \"batch\": [1], \"seconds\": [[1]]}}",
+                      other_tables[] =
+                          "\"k\": {\"x\": {\"share\": [1, 2], \"batch\": [2, 4, 8], "
+                          "\"seconds\": [[9, 9, 9], [9, 9, 9]]}, \"y\": {\"share\": [1, "
+                          "2], \"batch\": [1], \"seconds\": [[9], [9]]}}";
+    char text[1000];
+    struct profile own = {0}, other = {0};
+    struct err e = {0};
+    snprintf(text, sizeof text, fixed, "x", own_tables);
+    assert_int_equal(read_text(text, &own, &e), 0);
+    snprintf(text, sizeof text, fixed, "x", other_tables);
+    assert_int_equal(read_text(text, &other, &e), 0);
+    profile_intersect(&own, &other);
+    const struct profile_table *t = profile_table_of(&own, profile_find_kind(&own, "k"), 0);
+    assert_true(isnan(profile_table_exact(t, 1, 1)));
+    assert_true(profile_table_exact(t, 1, 2) == 2 && profile_table_exact(t, 1, 4) == 3);
+    assert_true(profile_table_exact(t, 2, 2) == 5 && isnan(profile_table_exact(t, 2, 4)));
+    assert_true(isnan(profile_table_exact(t, 1, 8)));
+    t = profile_table_of(&own, profile_find_kind(&own, "l"), 0);
+    assert_true(isnan(profile_table_exact(t, 1, 1))); /* a kind that the other does not know */
+    assert_int_equal(profile_layer_untimed(&own), -1);
+    profile_free(&other);
+    /* Its second layer was measured in other batches: that counts for the class of both. */
+    snprintf(text, sizeof text, fixed, "y", other_tables);
+    assert_int_equal(read_text(text, &other, &e), 0);
+    profile_intersect(&own, &other);
+    assert_int_equal(profile_layer_untimed(&own), 0);
+    profile_free(&other);
+    profile_free(&own);
+}
+
 TEST(tables_that_make_no_sense_are_refused_by_path)
 {
     static const struct {
@@ -92,6 +132,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(times_lie_on_the_points_and_between_and_beyond_them),
         cmocka_unit_test(a_point_that_was_not_profiled_makes_no_number),
+        cmocka_unit_test(of_two_profiles_the_times_are_left_that_both_have),
         cmocka_unit_test(tables_that_make_no_sense_are_refused_by_path),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -178,8 +178,25 @@ TEST(another_agent_that_comes_is_used_by_the_next_plan_without_a_gap)
 
 /* ---- lengths ---- */
 
-/* The model's second dimension is a length: 4 or 2 are planned, 2 takes half the time. */
-static const struct message_answer *apply_lengths(struct fixture *f, const char *shorter)
+/* Of a profile, on each kind: times of these batches alone. */
+static void batches_set(json_t *profile, const char *batches)
+{
+    json_t *tables;
+    const char *kind;
+    json_object_foreach(json_object_get(profile, "latency"), kind, tables)
+    {
+        json_t *table = json_object_get(tables, "b"), *row = json_array();
+        json_object_set_new(table, "batch", json_loads(batches, 0, NULL));
+        for (size_t i = 0; i < json_array_size(json_object_get(table, "batch")); i++)
+            json_array_append_new(row, json_real(0.003 + 0.001 * (double)i));
+        json_object_set_new(table, "seconds", json_pack("[o]", row));
+    }
+}
+
+/* The model's second dimension is a length: 4 or 2 are planned, and `shorter` was measured, in
+ * batches of 1, 2 and 4 or in these. */
+static const struct message_answer *apply_lengths(struct fixture *f, const char *shorter,
+                                                  const char *batches)
 {
     json_t *d = json_loads(document_of(0.1), 0, NULL),
            *network = json_array_get(json_object_get(d, "networks"), 0),
@@ -193,6 +210,8 @@ static const struct message_answer *apply_lengths(struct fixture *f, const char 
     json_object_set_new(network, "lengths", json_loads("[4, 2]", 0, NULL));
     json_object_set_new(network, "length_symbols", json_loads("[\"s\"]", 0, NULL));
     json_t *half = json_deep_copy(profile);
+    if (batches)
+        batches_set(half, batches);
     json_object_set_new(profile, "lengths", json_pack("{s:o}", shorter, half));
     char *text = json_dumps(d, 0), *arguments = malloc(strlen(text) + 40);
     sprintf(arguments, "{\"document\": %s}", text);
@@ -214,6 +233,34 @@ static void assert_padded(const struct coord_frame *frame, int64_t length, uint6
     assert_int_equal(t.dims[1], length);
 }
 
+TEST(a_plan_has_batches_that_all_lengths_were_measured_in)
+{
+    static const struct {
+        const char *shorter;
+        uint64_t batch; /* of the plan; 0: there is none */
+    } cases[] = {{"[1, 2, 4]", 4}, {"[1, 2]", 2}, {"[2, 8]", 2}, {"[4]", 4}, {"[3, 8]", 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct fixture f;
+        fixture_open(&f);
+        fixture_agent(&f, 0, "fast", 1e9);
+        size_t before = f.n_sent;
+        const struct message_answer *a = apply_lengths(&f, "2", cases[i].shorter);
+        if (!cases[i].batch) {
+            assert_string_equal(a->code, "malformed");
+            assert_non_null(strstr(a->text, "profiles.m.lengths.2"));
+            assert_non_null(strstr(a->text, "block 0"));
+            assert_non_null(strstr(a->hint, "--lengths"));
+        }
+        uint64_t batch = 0;
+        for (size_t k = before; k < f.n_sent; k++)
+            if (f.sent[k].type == MESSAGE_STAGE_PREPARE)
+                batch =
+                    ((const struct message_share *)f.sent[k].m.u.stage_prepare.share.items)->batch;
+        assert_int_equal(batch, cases[i].batch);
+        fixture_close(&f);
+    }
+}
+
 TEST(a_request_is_padded_to_the_next_length_and_its_answer_cut_back)
 {
     static const struct {
@@ -225,8 +272,8 @@ TEST(a_request_is_padded_to_the_next_length_and_its_answer_cut_back)
     fixture_open(&f);
     fixture_agent(&f, 0, "fast", 1e9);
     size_t before = f.n_sent;
-    assert_string_equal(apply_lengths(&f, "3")->code, "malformed");
-    apply_lengths(&f, "2");
+    assert_string_equal(apply_lengths(&f, "3", NULL)->code, "malformed");
+    apply_lengths(&f, "2", NULL);
     const struct message_stage_prepare *p = NULL;
     for (size_t i = before; i < f.n_sent; i++)
         if (f.sent[i].type == MESSAGE_STAGE_PREPARE)
@@ -560,6 +607,7 @@ int main(void)
         cmocka_unit_test(what_cannot_be_on_time_is_dropped_with_what_would_be_possible),
         cmocka_unit_test(what_was_on_a_lost_agent_is_sent_again_where_its_deadline_allows),
         cmocka_unit_test(another_agent_that_comes_is_used_by_the_next_plan_without_a_gap),
+        cmocka_unit_test(a_plan_has_batches_that_all_lengths_were_measured_in),
         cmocka_unit_test(a_request_is_padded_to_the_next_length_and_its_answer_cut_back),
         cmocka_unit_test(a_language_model_is_found_by_its_name_while_it_is_applied),
         cmocka_unit_test(whoever_hears_that_a_request_failed_may_cancel_the_next),
