@@ -8,7 +8,7 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "proc"))
 
-from cluster import BUILD, Cluster, DEMO, Failed, SCALE
+from cluster import BUILD, Cluster, DEMO, Failed, SCALE, ended
 from resuming import begun, finish
 from tap import main, skip, test
 
@@ -45,21 +45,24 @@ class Group:
         with open(os.path.join(self.path, "memory.usage_in_bytes" if self.file == "memory.limit_in_bytes" else "memory.current")) as f:
             return int(f.read())
 
-    def exhaust(self, victim, gone):
-        """Somebody else in the group takes memory until the kernel kills the one whom it kills first."""
-        hog = subprocess.Popen([sys.executable, "-c", "import sys\nheld = []\nfor line in sys.stdin: held.append(bytearray(1 << 20))"], stdin=subprocess.PIPE, text=True)
+    def exhaust(self, victim, begin):
+        """Somebody else in the group takes memory until the kernel kills the one whom it kills first. What `begin` gave, which is asked when all else is ready: an answer that it begins is not over by then."""
+        hog = subprocess.Popen([sys.executable, "-c", "import sys\nheld = []\nprint(flush=True)\nfor line in sys.stdin: held.append(bytearray(1 << 20))"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         try:
+            hog.stdout.readline()
             with open(f"/proc/{victim}/oom_score_adj", "w") as out:
                 out.write("1000")
             self.take(victim)
             self.take(hog.pid)
+            begun_before = begin()
             self.limit(self.used() + 16 * MIB)
             until = time.monotonic() + 20 * SCALE
-            while not gone():
+            while not ended(victim):
                 assert time.monotonic() < until, f"nobody was killed at {self.used()} bytes"
                 hog.stdin.write("\n" * 4)
                 hog.stdin.flush()
                 time.sleep(0.01)
+            return begun_before
         finally:
             self.limit(4 << 30)
             hog.kill()
@@ -87,8 +90,8 @@ def an_agent_that_the_kernel_kills_for_its_memory_ends_no_stream():
     with Group() as group, Cluster(agents=2, cores=1) as c:
         c.deploy("demo", DEMO, "--agents", "a0,a1", "--compute", "f32", "--copies", "2")
         c.wait("all is copied", lambda: all("copy_on" in s for s in c.hpctl("describe", "demo")["stages"]))
-        whole, reader = text(c), begun(c, STORY, "killed")
-        group.exhaust(c.agent("a1")["pid"], lambda: c.agent("a1")["state"] == "dead")
+        whole = text(c)
+        reader = group.exhaust(c.agent("a1")["pid"], lambda: begun(c, STORY, "killed"))
         finish(reader, whole)
         print(f"# a pause of {reader.pause:.2f} s")
         assert reader.connections == 1
@@ -101,8 +104,8 @@ def an_agent_that_the_kernel_kills_for_its_memory_ends_no_stream():
 def a_coordinator_that_the_kernel_kills_for_its_memory_ends_no_stream():
     with Group() as group, Cluster(agents=2, cores=1) as c:
         c.deploy("demo", DEMO, "--agents", "a0,a1", "--compute", "f32")
-        whole, reader = text(c), begun(c, STORY, "killed")
-        group.exhaust(c.local()["coordinator"]["pid"], lambda: c.local()["coordinator"]["state"] == "dead")
+        whole = text(c)
+        reader = group.exhaust(c.pids()["coordinator"], lambda: begun(c, STORY, "killed"))
         c.hpctl("local", "start", "--coordinator")
         finish(reader, whole)
         c.wait_serving()  # the answer was whole where agents had written it to its end, and they may not be back

@@ -27,6 +27,8 @@ def profile():
     return {"format": "hp-profile/1", "model": "stood-in-for", "batch": 4, "layers": [layer("embed", "embed", 1e8, 0), *halves, layer("head", "head", 1e8, 0)], "latency": latency}
 
 
+EQUALS = {"format": "hp-cluster/1", "nodes": [
+    {"name": name, "nics": [{"name": "e", "bandwidth_bytes_per_s": 1.2e8, "latency_s": 5e-5}], "devices": [{"name": "gpu0", "kind": "fast", "memory_bytes": 4e9}]} for name in ("one", "two", "three")]}
 CLUSTER = {"format": "hp-cluster/1", "nodes": [
     {"name": "one", "device_link": {"bandwidth_bytes_per_s": 1e10, "latency_s": 2e-5}, "nics": [{"name": "e", "bandwidth_bytes_per_s": 1.2e8, "latency_s": 5e-5}],
      "devices": [{"name": "gpu0", "kind": "slow", "memory_bytes": 2e9}, {"name": "gpu1", "kind": "slow", "memory_bytes": 5e8}]},
@@ -34,10 +36,10 @@ CLUSTER = {"format": "hp-cluster/1", "nodes": [
 
 
 @contextlib.contextmanager
-def files():
+def files(cluster=CLUSTER):
     with tempfile.TemporaryDirectory(prefix="hp-paced-") as folder:
         paths = {name: os.path.join(folder, name) for name in ("cluster.json", "profile.json", "toy.gguf", "plan.json", "trace.json", "picture.svg")}
-        for name, value in (("cluster.json", CLUSTER), ("profile.json", profile())):
+        for name, value in (("cluster.json", cluster), ("profile.json", profile())):
             with open(paths[name], "w") as f:
                 json.dump(value, f)
         subprocess.run([sys.executable, os.path.join(ROOT, "examples", "hpipe-testbed", "make_toy.py"), paths["profile.json"], paths["toy.gguf"]], check=True,

@@ -6,7 +6,10 @@ import threading
 import time
 
 from cluster import Cluster, DEMO, Failed, read_on
+from pacing import BLOCKS, EQUALS, files, paced
 from tap import main, test
+
+TOKENS = 100
 
 
 def complete(c, model, ids, **more):
@@ -19,26 +22,29 @@ def dry(c):
 
 @test
 def streams_go_on_while_agents_that_came_are_used():
-    with Cluster(agents=3, cores=1) as c:
-        c.deploy("plain", DEMO, "--agents", "a0", "--compute", "f32", "--prefix-cache", "off")
-        for name in ("a1", "a2"):
-            c.hpctl("node", "drain", name)
-        c.deploy("demo", DEMO, "--compute", "f32", "--speculate", "off")
+    """Paced, so that what a move gains is a matter of the devices that agents stand for and not of this box's load."""
+    with files(EQUALS) as f, paced(f) as c:
+        first, *others = [m["name"] for m in c.hpctl("node", "ls")]
+        c.deploy("plain", f["toy.gguf"], "--agents", first, "--compute", "f32", "--prefix-cache", "off")
         asked = [[5 + (i * k) % 90 for i in range(200)] for k in (1, 3, 7)]
-        right = [complete(c, "plain", ids, max_tokens=240)["choices"][0]["text"] for ids in asked]
+        right = [complete(c, "plain", ids, max_tokens=TOKENS)["choices"][0]["text"] for ids in asked]
         c.hpctl("undeploy", "plain")
+        for name in others:
+            c.hpctl("node", "drain", name)
+        c.deploy("demo", f["toy.gguf"], "--compute", "f32", "--speculate", "off", "--max-context", "512", "--max-sequences", "4")
         assert dry(c)["verdict"] == "stays", "alone it lies where it would"
-        for name in ("a1", "a2"):
+        for name in others:
             c.hpctl("node", "undrain", name)
         c.wait("a move pays", lambda: dry(c)["verdict"] == "would_move")
-        assert {s["agent"] for s in c.hpctl("describe", "demo")["stages"]} == {"a0"}
-        streams = [c.stream("/v1/completions", {"model": "demo", "prompt": ids, "temperature": 0, "ignore_eos": True, "max_tokens": 240}) for ids in asked]
+        assert {s["agent"] for s in c.hpctl("describe", "demo")["stages"]} == {first}
+        streams = [c.stream("/v1/completions", {"model": "demo", "prompt": ids, "temperature": 0, "ignore_eos": True, "max_tokens": TOKENS}) for ids in asked]
         events = [s.events() for s in streams]
         texts = ["".join(next(e)["choices"][0]["text"] for _ in range(5)) for e in events]
         report = c.hpctl("rebalance", "demo", "--margin", "0")
         assert report["verdict"] == "moved", report
         assert report["before"]["stages"] != report["after"]["stages"] and report["done"]["failed"] == 0, report
         longest = read_on(events, texts)
+        assert report["done"]["moved"] == len(asked), report["done"]
         assert texts == right, [(len(a), len(b)) for a, b in zip(texts, right)]
         print(f"# {report['done']['moved']} streams moved in {report['done']['took_s']:.3f} s, longest pause {longest:.3f} s")
         described = c.hpctl("describe", "demo")
@@ -46,7 +52,7 @@ def streams_go_on_while_agents_that_came_are_used():
         assert described["rebalance"]["verdict"] == "moved", described["rebalance"]
         assert "went over while they ran" in c.run("describe", "demo").stdout
         # Of all deployments: a list, and what cannot move is a row of it.
-        c.deploy("fixed", DEMO, "--layers", "0-17:a0")
+        c.deploy("fixed", f["toy.gguf"], "--layers", f"0-{2 * BLOCKS + 1}:{first}")
         rows = {r["deployment"]: r for r in c.hpctl("rebalance", "--dry-run", "--margin", "100")}
         assert rows["demo"]["verdict"] == "stays" and "by hand" in rows["fixed"]["why"], rows
         try:
