@@ -2,6 +2,7 @@
 #ifndef HP_COORDINATOR_INFER_MODEL_H
 #define HP_COORDINATOR_INFER_MODEL_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "model/ndarray.h"
@@ -20,5 +21,9 @@ struct infer_model {
     int n_inputs, n_outputs;
     uint64_t limit_bytes; /* of all inputs of a request together */
 };
+
+/* Whether what is read and written for one of them is so for the other: their tensors have the same
+ * names, types and sizes, in the same order. */
+bool infer_model_is_like(const struct infer_model *a, const struct infer_model *b);
 
 #endif

@@ -170,6 +170,7 @@ static void request_put(struct pool_infer *p)
 {
     struct pool_call call = {.client = p->client,
                              .model = p->model.name,
+                             .facts = &p->model,
                              .inputs = p->request.inputs,
                              .timeout_ns = timeout_ns(p),
                              .waited_ns = env_now_ns(&env_real) - p->came_ns,

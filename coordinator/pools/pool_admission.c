@@ -30,15 +30,29 @@ static int samples_count(const struct pool_model *m, const struct pool_call *cal
     return 0;
 }
 
-static int serves_check(const struct pool_service *s, int model, struct err *e)
+static int serves_check(const struct pool_service *s, const struct pool_spec *spec, int model,
+                        struct err *e)
 {
     if (!s->current)
         return err_set(e, HP_EBUSY, "the pools are being prepared%s%s", s->failure.code ? ": " : "",
                        s->failure.code ? s->failure.text : "");
+    if (spec != s->current->spec)
+        return err_set(e, HP_EBUSY, "\"%.200s\" is being prepared", spec->models[model].facts.name);
     return pool_plan_serves(s->current, model)
                ? 0
                : err_set(e, HP_EBUSY, "no plan serves \"%s\" with the agents that there are",
                          s->current->topology.models[model].name);
+}
+
+/* Whoever read a request may have done so by what was served before, or by what will be. */
+static int facts_check(const struct pool_model *m, const struct pool_call *call, struct err *e)
+{
+    if (!call->facts || infer_model_is_like(&m->facts, call->facts))
+        return 0;
+    return err_set(e, HP_EBUSY,
+                   "\"%.200s\" is another model since this request came: look at its tensors, and "
+                   "ask again",
+                   m->facts.name);
 }
 
 static int request_arrive(struct pool_plan *p, const struct pool_request *r, int64_t now_ns,
@@ -69,15 +83,14 @@ int pool_request_open(struct coord *c, const struct pool_call *call, uint64_t *i
     if (denied < 0)
         return denied;
     struct pool_service *s = c->pools;
-    int model = s && s->spec ? pool_spec_find(s->spec, call->model) : -1;
-    if (model < 0)
+    int model;
+    struct pool_spec *spec = pool_spec_of(s, call->model, &model);
+    if (!spec)
         return err_set(e, HP_ENOENT, "there is no model \"%.200s\"", call->model);
-    struct pool_spec *spec = s->current ? s->current->spec : s->spec;
-    model = pool_spec_find(spec, call->model);
     uint32_t samples = 1;
     int64_t length = 0;
-    int rc = model < 0 ? err_set(e, HP_EBUSY, "\"%.200s\" is being prepared", call->model)
-                       : serves_check(s, model, e);
+    int rc = serves_check(s, spec, model, e);
+    rc = rc < 0 ? rc : facts_check(&spec->models[model], call, e);
     rc = rc < 0 ? rc : samples_count(&spec->models[model], call, &samples, e);
     rc = rc < 0 ? rc : pool_length_of(&spec->models[model], call->inputs, &length, e);
     uint64_t tokens = (uint64_t)samples * (uint64_t)(length ? length : 1);

@@ -4,16 +4,28 @@
 #include "coordinator/pools/pool_texts.h"
 #include "coordinator/pools/pools.h"
 
+/* Those of a spec that is what a client gets who asks for them by name. */
+static int spec_models(const struct coord *c, const char *client, const struct pool_spec *s,
+                       const struct infer_model **out, int n)
+{
+    struct err ignored;
+    int model;
+    for (int i = 0; s && i < s->workload.n_models && n < POOL_MAX_MODELS; i++) {
+        const char *name = s->workload.models[i].name;
+        if (pool_spec_of(c->pools, name, &model) == s &&
+            api_keys_may_use(c, client, name, &ignored) == 0)
+            out[n++] = &s->models[i].facts;
+    }
+    return n;
+}
+
 static int requests_models(void *ctx, const char *client, const struct infer_model **out)
 {
     const struct coord *c = ctx;
-    const struct pool_spec *s = c->pools ? c->pools->spec : NULL;
-    struct err ignored;
-    int n = 0;
-    for (int i = 0; s && i < s->workload.n_models; i++)
-        if (api_keys_may_use(c, client, s->workload.models[i].name, &ignored) == 0)
-            out[n++] = &s->models[i].facts;
-    return n;
+    const struct pool_spec *serves = c->pools && c->pools->current ? c->pools->current->spec : NULL,
+                           *applied = c->pools ? c->pools->spec : NULL;
+    int n = spec_models(c, client, serves, out, 0);
+    return applied == serves ? n : spec_models(c, client, applied, out, n);
 }
 
 static int requests_may_use(void *ctx, const char *client, const char *model, struct err *e)
@@ -38,10 +50,9 @@ static int requests_text(void *ctx, const char *client, const char *name, struct
 static struct pool_statistics requests_statistics(void *ctx, const struct infer_model *m)
 {
     const struct coord *c = ctx;
-    const struct pool_plan *p = c->pools->current;
-    const struct pool_spec *s = p ? p->spec : c->pools->spec;
-    int model = s ? pool_spec_find(s, m->name) : -1;
-    if (model < 0)
+    int model;
+    const struct pool_spec *s = pool_spec_of(c->pools, m->name, &model);
+    if (!s)
         return (struct pool_statistics){0};
     const struct pool_counts *n = &s->models[model].counts;
     return (struct pool_statistics){.success = n->on_time + n->late,

@@ -29,6 +29,8 @@ struct pool_text {
 struct pool_call {
     const char *client; /* who asks (requests.h); NULL: nobody in particular */
     const char *model;
+    const struct infer_model *facts; /* by which the inputs were read, and the outputs will be;
+                                        NULL: as `text` below said in this moment */
     const struct ndarray *inputs; /* [the model's inputs]; borrowed until one of the callbacks, or
                                      `cancel` below, returned */
     uint64_t timeout_ns;          /* the caller's own deadline; 0: the model's alone */
@@ -42,8 +44,9 @@ struct pool_call {
 
 struct pool_requests {
     void *ctx;
-    /* Models that are applied and that the client may use; `out` has room for POOL_MAX_MODELS.
-     * Valid until control returns to the loop. */
+    /* Models that the client may use: those that are served, as they are served, and those that are
+     * applied and not served yet; `out` has room for POOL_MAX_MODELS. Valid until control returns
+     * to the loop. */
     int (*models)(void *ctx, const char *client, const struct infer_model **out);
     /* HP_EDENIED: the client's key may not use the model of this name. */
     int (*may_use)(void *ctx, const char *client, const char *model, struct err *e);
@@ -53,11 +56,11 @@ struct pool_requests {
     int (*text)(void *ctx, const char *client, const char *name, struct pool_text *out,
                 struct err *e);
     struct pool_statistics (*statistics)(void *ctx, const struct infer_model *m);
-    /* HP_ENOENT, HP_EINVAL (sizes), HP_EBUSY (no plan serves yet), HP_ENOMEM. Of a key: HP_EDENIED,
-     * HP_ELIMIT (more than it may ever use at once), HP_ERATE, HP_EQUOTA, and *retry_after_s (left
-     * alone otherwise) says when to come again. A sample counts as one token; what was refused or
-     * failed before it was computed costs nothing. What `call` points at beside the inputs is read
-     * during the call only. */
+    /* HP_ENOENT, HP_EINVAL (sizes), HP_EBUSY (no plan serves yet, or another model by this name
+     * than `facts` says), HP_ENOMEM. Of a key: HP_EDENIED, HP_ELIMIT (more than it may ever use at
+     * once), HP_ERATE, HP_EQUOTA, and *retry_after_s (left alone otherwise) says when to come
+     * again. A sample counts as one token; what was refused or failed before it was computed costs
+     * nothing. What `call` points at beside the inputs is read during the call only. */
     int (*infer)(void *ctx, const struct pool_call *call, uint64_t *id, uint32_t *retry_after_s,
                  struct err *e);
     /* No callback comes any more. */

@@ -49,6 +49,15 @@ int pool_spec_find(const struct pool_spec *s, const char *model)
     return workload_find_model(&s->workload, model);
 }
 
+struct pool_spec *pool_spec_of(const struct pool_service *s, const char *name, int *model)
+{
+    struct pool_spec *specs[] = {s && s->current ? s->current->spec : NULL, s ? s->spec : NULL};
+    for (int i = 0; i < 2; i++)
+        if (specs[i] && (*model = pool_spec_find(specs[i], name)) >= 0)
+            return specs[i];
+    return NULL;
+}
+
 static void counts_add(struct pool_counts *to, struct pool_counts *from)
 {
     to->arrived += from->arrived;

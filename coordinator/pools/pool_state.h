@@ -218,6 +218,9 @@ struct pool_spec *pool_spec_use(struct pool_spec *s);
 void pool_spec_release(struct pool_spec **s);
 /* Index in the workload; -1. */
 int pool_spec_find(const struct pool_spec *s, const char *model);
+/* What serves a model of this name, or else what was applied and has it; *model: its index there.
+ * NULL: there is none. */
+struct pool_spec *pool_spec_of(const struct pool_service *s, const char *name, int *model);
 /* Counts of models that are in both go on in `to`. */
 void pool_counts_move(struct pool_spec *to, struct pool_spec *from);
 void pool_plan_free(struct pool_plan **p);

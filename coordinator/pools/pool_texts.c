@@ -38,10 +38,9 @@ static int slot_check(const struct pool_model *m, struct err *e)
 int pool_text_find(const struct coord *c, const char *client, const char *name,
                    struct pool_text *out, struct err *e)
 {
-    const struct pool_service *s = c->pools;
-    const struct pool_spec *spec = s && s->current ? s->current->spec : s ? s->spec : NULL;
-    int i = spec ? pool_spec_find(spec, name) : -1;
-    if (i < 0 || !spec->models[i].is_text)
+    int i;
+    const struct pool_spec *spec = pool_spec_of(c->pools, name, &i);
+    if (!spec || !spec->models[i].is_text)
         return err_set(e, HP_ENOENT, "pools serve no language model \"%.200s\"", name);
     const struct pool_model *m = &spec->models[i];
     int rc = api_keys_may_use(c, client, name, e);

@@ -363,6 +363,88 @@ static const struct message_answer *changed_apply(struct fixture *f, const char 
     return fixture_ask(f, "apply", arguments, NULL);
 }
 
+/* The document with another name for its model. */
+static void renamed_apply(struct fixture *f, char name)
+{
+    static char arguments[12000];
+    snprintf(arguments, sizeof arguments, "{\"document\": %s}", document_of(0.1));
+    for (char *at; (at = strstr(arguments, "\"m\"")) != NULL;)
+        at[1] = name;
+    fixture_ask(f, "apply", arguments, NULL);
+}
+
+static int asked_by(struct fixture *f, struct infers_asked *all, const char *name,
+                    const struct infer_model *facts)
+{
+    int i = all->n++;
+    struct pool_requests r;
+    struct err e = {0};
+    uint32_t unused;
+    all->inputs[i] = input_of(all->values, 1);
+    all->answers[i].status = 1;
+    coord_pool_requests(f->core, &r);
+    struct pool_call call = {.model = name,
+                             .facts = facts,
+                             .inputs = &all->inputs[i],
+                             .ctx = &all->answers[i],
+                             .answered = on_answered,
+                             .failed = on_failed};
+    return r.infer(r.ctx, &call, &all->ids[i], &unused, &e);
+}
+
+/* Who reads requests by what was applied, and hands them to what serves, reads beyond them. */
+TEST(requests_are_read_by_what_serves_and_not_by_what_was_applied_since)
+{
+    struct fixture f;
+    struct infers_asked all = {.n = 0};
+    struct pool_requests r;
+    const struct infer_model *models[POOL_MAX_MODELS];
+    static const struct infer_tensor wide = {"x", ND_F32, 2, {-1, 3}};
+    const struct infer_model old = {"m", &wide, &wide, 1, 1, 1000};
+    serve(&f, two_fast, 1, 0.1);
+    size_t before = f.n_sent;
+    changed_apply(&f, "\"dims\": [-1, 2]", "\"dims\": [-1, 3]");
+    assert_state(&f, "moving");
+    coord_pool_requests(f.core, &r);
+    assert_int_equal(r.models(r.ctx, NULL, models), 1);
+    assert_int_equal(models[0]->inputs[0].dims[1], 2);
+    assert_int_equal(asked_by(&f, &all, "m", models[0]), 0);
+    assert_int_equal(asked_by(&f, &all, "m", &old), HP_EBUSY);
+    frames_await(&f, 1);
+    frame_answer(&f, f.frames[0]);
+    assert_int_equal(all.answers[0].status, 0);
+    shares_ready(&f, before);
+    beats(&f, 1, 200);
+    assert_int_equal(r.models(r.ctx, NULL, models), 1);
+    assert_int_equal(models[0]->inputs[0].dims[1], 3);
+    fixture_close(&f);
+}
+
+TEST(a_model_that_the_next_workload_leaves_out_serves_until_that_one_does)
+{
+    struct fixture f;
+    struct infers_asked all = {.n = 0};
+    struct pool_requests r;
+    const struct infer_model *models[POOL_MAX_MODELS];
+    serve(&f, two_fast, 1, 0.1);
+    size_t before = f.n_sent;
+    renamed_apply(&f, 'n');
+    assert_state(&f, "moving");
+    coord_pool_requests(f.core, &r);
+    assert_int_equal(r.models(r.ctx, NULL, models), 2);
+    assert_true(r.ready(r.ctx, models[0]) && strcmp(models[0]->name, "m") == 0);
+    assert_false(r.ready(r.ctx, models[1]));
+    assert_int_equal(asked_by(&f, &all, "m", models[0]), 0);
+    assert_int_equal(asked_by(&f, &all, "n", models[1]), HP_EBUSY);
+    shares_ready(&f, before);
+    beats(&f, 1, 200);
+    assert_int_equal(r.models(r.ctx, NULL, models), 1);
+    assert_string_equal(models[0]->name, "n");
+    assert_int_equal(asked_by(&f, &all, "m", NULL), HP_ENOENT);
+    assert_int_equal(asked_by(&f, &all, "n", models[0]), 0);
+    fixture_close(&f);
+}
+
 TEST(sizes_that_are_none_and_second_networks_are_refused_by_place)
 {
     static const char *const sizes[] = {
@@ -462,6 +544,8 @@ int main(void)
         cmocka_unit_test(a_workload_that_cannot_be_planned_leaves_the_one_that_serves),
         cmocka_unit_test(counts_go_on_over_another_workload),
         cmocka_unit_test(where_no_agent_is_left_requests_are_refused_at_once),
+        cmocka_unit_test(requests_are_read_by_what_serves_and_not_by_what_was_applied_since),
+        cmocka_unit_test(a_model_that_the_next_workload_leaves_out_serves_until_that_one_does),
         cmocka_unit_test(sizes_that_are_none_and_second_networks_are_refused_by_place),
         cmocka_unit_test(a_share_has_no_more_batches_at_once_than_it_takes),
         cmocka_unit_test(requests_to_a_network_of_one_batch_share_none),
