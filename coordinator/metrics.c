@@ -8,6 +8,7 @@
 #include "coordinator/deployment.h"
 #include "coordinator/member.h"
 #include "coordinator/plan_vs_actual.h"
+#include "coordinator/pools/pools.h"
 #include "coordinator/prefixes.h"
 #include "coordinator/spilled_pages.h"
 
@@ -388,4 +389,5 @@ void metrics_rows(const struct coord *c, metrics_row_fn row, void *out)
     for (size_t i = 0; i < sizeof families / sizeof *families; i++)
         family_rows(c, &families[i], row, out);
     stages_rows(c, row, out);
+    pools_metrics(c, row, out);
 }

@@ -151,6 +151,10 @@ struct request_limits {
 
 /* Who asks is a `client`: "key NAME" (an API key), "address A", or NULL for nobody in particular.
  */
+/* A figure: requests.metrics. */
+typedef void (*metrics_row_fn)(void *out, const char *name, const char *type, const char *help,
+                               const char *labels, double value);
+
 struct requests {
     void *ctx;
     /* Writes up to `max` rows of what the client may use, sorted by name, and returns how many
@@ -184,10 +188,7 @@ struct requests {
     /* Every figure that the coordinator keeps, as Prometheus has them: rows of one name follow each
      * other. `type` is "counter" or "gauge"; `labels` is
      * "" or `agent="a0",state="ready"`, already escaped. */
-    void (*metrics)(void *ctx,
-                    void (*row)(void *out, const char *name, const char *type, const char *help,
-                                const char *labels, double value),
-                    void *out);
+    void (*metrics)(void *ctx, metrics_row_fn row, void *out);
     /* A document, appended to *out. HP_ENOENT: there is none of that name; HP_ENOMEM. */
     int (*document)(void *ctx, enum request_document which, const char *name, struct buffer *out,
                     struct err *e);

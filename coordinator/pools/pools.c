@@ -10,6 +10,7 @@
 #include "coordinator/pools/pool_correction.h"
 #include "coordinator/pools/pool_describe.h"
 #include "coordinator/pools/pool_measuring.h"
+#include "coordinator/pools/pool_metrics.h"
 #include "coordinator/pools/pool_missing.h"
 #include "coordinator/pools/pool_mix.h"
 #include "coordinator/pools/pool_moves.h"
@@ -157,6 +158,11 @@ int pools_remove(struct coord *c, struct err *e)
 json_t *pools_describe(struct coord *c)
 {
     return pool_describe(c);
+}
+
+void pools_metrics(const struct coord *c, metrics_row_fn row, void *out)
+{
+    pool_metrics_rows(c, row, out);
 }
 
 int pools_restore(struct coord *c, const char *key, json_t *value, struct err *e)

@@ -7,6 +7,7 @@
 #define HP_COORDINATOR_POOLS_POOLS_H
 
 #include "coordinator/pools/pool_requests.h"
+#include "coordinator/requests.h"
 #include "coordinator/state.h"
 #include "transport/message.h"
 
@@ -33,6 +34,8 @@ int pools_profiles_remove(struct coord *c, const char *model, const char *kind);
 int pools_remove(struct coord *c, struct err *e);
 /* {"state", "models": [..], "plan", ...}; {"state": "none"}. NULL: no memory. */
 json_t *pools_describe(struct coord *c);
+/* Every figure of models and shares, as metrics.h. */
+void pools_metrics(const struct coord *c, metrics_row_fn row, void *out);
 
 /* ---- what a gateway asks ---- */
 

@@ -2,6 +2,7 @@
  * and go. The test plays the agents. */
 #include "coordinator/api_keys.h"
 #include "coordinator/pools/pool_state.h"
+#include "coordinator/requests.h"
 #include "tests/unit/coordinator/pools_fixture.h"
 
 TEST(a_workload_is_planned_prepared_and_served)
@@ -27,6 +28,63 @@ TEST(a_workload_is_planned_prepared_and_served)
     assert_true(a.times.sent_ns > a.times.arrived_ns && a.times.answered_ns >= a.times.sent_ns);
     assert_true(s->planned_start_ns >= a.times.sent_ns && s->planned_end_ns > s->planned_start_ns);
     assert_int_equal(s->ended_ns - s->began_ns, 1);
+    fixture_close(&f);
+}
+
+struct pool_figures {
+    double serving, planned, on_time, samples, batches_of_shares;
+    int rows;
+};
+
+static void figure_see(void *out, const char *name, const char *type, const char *help,
+                       const char *labels, double value)
+{
+    struct pool_figures *s = out;
+    if (strncmp(name, "hp_pool_", 8) != 0)
+        return;
+    assert_true(*help && (strcmp(type, "counter") == 0 || strcmp(type, "gauge") == 0));
+    s->rows++;
+    bool of_model = strcmp(labels, "model=\"m\"") == 0;
+    s->serving += strcmp(name, "hp_pool_serving") == 0 && of_model ? value : 0;
+    s->planned += strcmp(name, "hp_pool_planned_per_second") == 0 && of_model ? value : 0;
+    s->on_time += strcmp(name, "hp_pool_on_time_total") == 0 && of_model ? value : 0;
+    s->samples += strcmp(name, "hp_pool_samples_total") == 0 && of_model ? value : 0;
+    if (strcmp(name, "hp_pool_share_batches_total") == 0) {
+        assert_non_null(strstr(labels, "model=\"m\",share=\""));
+        assert_non_null(strstr(labels, ",agent=\"a"));
+        s->batches_of_shares += value;
+    }
+}
+
+static struct pool_figures figures_of(struct fixture *f)
+{
+    struct requests r;
+    struct pool_figures s = {0};
+    coord_requests(f->core, &r);
+    r.metrics(r.ctx, figure_see, &s);
+    return s;
+}
+
+TEST(what_pools_count_is_told_as_metrics)
+{
+    struct fixture f;
+    struct infer_answer a;
+    struct err e;
+    float values[4] = {1, 2, 3, 4};
+    struct ndarray input = input_of(values, 2);
+    fixture_open(&f);
+    assert_int_equal(figures_of(&f).rows, 0);
+    fixture_close(&f);
+    serve(&f, two_fast, 2, 0.1);
+    assert_int_equal(ask_infer(&f, &input, &a, &e), 0);
+    frames_await(&f, 1);
+    frame_answer(&f, f.frames[0]);
+    assert_int_equal(a.status, 0);
+    struct pool_figures s = figures_of(&f);
+    assert_true(s.serving == 1 && s.planned > 0 && s.on_time == 1 && s.samples == 2);
+    assert_true(s.batches_of_shares >= 1);
+    fixture_ask(&f, "pools.remove", "{}", NULL);
+    assert_int_equal(figures_of(&f).rows, 0);
     fixture_close(&f);
 }
 
@@ -602,6 +660,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_workload_is_planned_prepared_and_served),
+        cmocka_unit_test(what_pools_count_is_told_as_metrics),
         cmocka_unit_test(requests_share_batches_and_each_gets_its_own),
         cmocka_unit_test(time_beside_computing_is_what_all_but_one_in_a_hundred_take),
         cmocka_unit_test(what_cannot_be_on_time_is_dropped_with_what_would_be_possible),
