@@ -11,6 +11,7 @@
 #include "coordinator/pools/pool_planning.h"
 #include "coordinator/pools/pool_profiles.h"
 #include "coordinator/pools/pool_spec.h"
+#include "coordinator/pools/pool_workload.h"
 
 /* Of one that has several lengths each gets its part of the time, and so much at least. */
 static const double LENGTH_BUDGET_S = 4;
@@ -278,6 +279,17 @@ static int network_check(struct coord *c, json_t *document, json_t *network, jso
     return rc;
 }
 
+/* What is wrong with the rest is said before anything is measured for it. */
+static int workload_check(json_t *document, struct err *e)
+{
+    struct json_at at = {.file = "the workload that is applied", .value = document};
+    struct workload w;
+    int rc = pool_workload_read(&at, &w, e);
+    if (rc == 0)
+        workload_free(&w);
+    return rc;
+}
+
 int pool_missing_fill(struct coord *c, json_t *document, json_t **measure, struct err *e)
 {
     json_t *profiles = json_object_get(document, "profiles"), *network;
@@ -285,6 +297,9 @@ int pool_missing_fill(struct coord *c, json_t *document, json_t **measure, struc
     *measure = NULL;
     if (!json_is_object(profiles))
         return 0; /* whoever reads the document says so */
+    int checked = workload_check(document, e);
+    if (checked < 0)
+        return checked;
     json_array_foreach(json_object_get(document, "networks"), i, network)
     {
         const char *name = json_string_value(json_object_get(network, "name"));

@@ -7,6 +7,7 @@
 #include "common/json.h"
 #include "common/manifest.h"
 #include "coordinator/pools/pool_spec_lengths.h"
+#include "coordinator/pools/pool_workload.h"
 #include "model/text_network.h"
 #include "planners/pools/problem.h"
 #include "transport/frame.h"
@@ -350,14 +351,9 @@ static int origin_read(const struct json_at *at, struct pool_spec *s, struct err
 
 static int parts_read(const struct json_at *at, struct pool_spec *s, struct err *e)
 {
-    struct json_at workload;
-    int rc = json_get(at, "workload", &workload, e);
-    rc = rc < 0 ? rc : workload_from_json(&workload, "", &s->workload, e);
+    int rc = pool_workload_read(at, &s->workload, e);
     if (rc < 0)
         return rc;
-    if (s->workload.n_models > POOL_MAX_MODELS)
-        return json_fail(&workload, e, "%d models; at most %d are served", s->workload.n_models,
-                         POOL_MAX_MODELS);
     s->models = calloc((size_t)s->workload.n_models + 1, sizeof *s->models);
     if (!s->models)
         return json_no_memory(at, e);

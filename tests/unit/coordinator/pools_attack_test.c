@@ -469,6 +469,33 @@ TEST(sizes_that_are_none_and_second_networks_are_refused_by_place)
     fixture_close(&f);
 }
 
+/* In the path of an address, a label of metrics and `hpctl load` such a model could not be named.
+ */
+TEST(names_that_no_client_could_ask_for_are_refused)
+{
+    static const char *const names[] = {"",
+                                        "a/b",
+                                        "a b",
+                                        "-a",
+                                        "a\\u0001",
+                                        "a%20",
+                                        "\u00fc",
+                                        "n123456789012345678901234567890123456789012345678901234567"
+                                        "890123456789"};
+    struct fixture f;
+    char name[120];
+    fixture_open(&f);
+    fixture_agent(&f, 0, "fast", 1e9);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        snprintf(name, sizeof name, "\"models\": [{\"name\": \"%s\"", names[i]);
+        const struct message_answer *a = changed_apply(&f, "\"models\": [{\"name\": \"m\"", name);
+        assert_string_equal(a->code, "malformed");
+        assert_non_null(strstr(a->text, "models[0]"));
+        assert_non_null(strstr(a->text, "cannot name a model"));
+    }
+    fixture_close(&f);
+}
+
 TEST(a_share_has_no_more_batches_at_once_than_it_takes)
 {
     struct fixture f;
@@ -547,6 +574,7 @@ int main(void)
         cmocka_unit_test(requests_are_read_by_what_serves_and_not_by_what_was_applied_since),
         cmocka_unit_test(a_model_that_the_next_workload_leaves_out_serves_until_that_one_does),
         cmocka_unit_test(sizes_that_are_none_and_second_networks_are_refused_by_place),
+        cmocka_unit_test(names_that_no_client_could_ask_for_are_refused),
         cmocka_unit_test(a_share_has_no_more_batches_at_once_than_it_takes),
         cmocka_unit_test(requests_to_a_network_of_one_batch_share_none),
     };

@@ -25,17 +25,19 @@ static const char *manifest_hex(void)
 }
 
 /* A workload of one network without a profile, which the document has more to say of. */
+static const char *apply_slo_s = "0.1"; /* of what is applied */
+
 static const struct message_answer *network_apply(struct fixture *f, bool dry, const char *input,
                                                   const char *more)
 {
     static char arguments[9000];
     snprintf(arguments, sizeof arguments,
              "{\"dry_run\": %s, \"document\": {\"workload\": {\"format\": \"hp-workload/1\", "
-             "\"models\": [{\"name\": \"m\", \"weight\": 1, \"slo_s\": 0.1}], \"slo_margin\": 0.2, "
+             "\"models\": [{\"name\": \"m\", \"weight\": 1, \"slo_s\": %s}], \"slo_margin\": 0.2, "
              "\"max_stages\": 2}, \"profiles\": {}, \"source_machine\": \"a0\", \"networks\": "
              "[{\"name\": \"m\", \"manifest\": \"%s\", \"source_path\": \"/m.onnx\", "
              "\"limit_bytes\": 1000, \"inputs\": [%s], \"outputs\": [%s], %s}]}}",
-             dry ? "true" : "false", manifest_hex(), input, tensor, more);
+             dry ? "true" : "false", apply_slo_s, manifest_hex(), input, tensor, more);
     return fixture_ask(f, "apply", arguments, NULL);
 }
 
@@ -421,6 +423,20 @@ TEST(a_workload_without_a_profile_is_measured_planned_and_served_and_measured_on
     fixture_close(&f);
 }
 
+TEST(a_workload_that_is_wrong_is_refused_before_anything_is_measured_for_it)
+{
+    struct fixture f;
+    agents_open(&f, fast_fast_slow, 3);
+    apply_slo_s = "0";
+    const struct message_answer *a = apply(&f, false);
+    apply_slo_s = "0.1";
+    assert_string_equal(a->code, "malformed");
+    assert_non_null(strstr(a->text, "models[0].slo_s"));
+    for (int i = 0; i < 3; i++)
+        assert_null(fixture_last(&f, 10 + (uint64_t)i, MESSAGE_STAGE_PREPARE));
+    fixture_close(&f);
+}
+
 TEST(what_was_measured_outlives_the_coordinator_and_can_be_dropped)
 {
     struct fixture f;
@@ -622,6 +638,7 @@ int main(void)
         cmocka_unit_test(who_leaves_frees_the_agents),
         cmocka_unit_test(
             a_workload_without_a_profile_is_measured_planned_and_served_and_measured_once),
+        cmocka_unit_test(a_workload_that_is_wrong_is_refused_before_anything_is_measured_for_it),
         cmocka_unit_test(what_was_measured_outlives_the_coordinator_and_can_be_dropped),
         cmocka_unit_test(what_was_measured_on_one_core_of_a_device_is_forgotten),
         cmocka_unit_test(a_kind_that_cannot_run_a_network_is_not_asked_again_for_a_plan),
