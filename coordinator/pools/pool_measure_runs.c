@@ -30,27 +30,35 @@ static bool measuring_uses(const struct pool_measuring *g, const struct member *
     return false;
 }
 
-bool pool_measure_is_disturbed(struct coord *c, const struct member *m, struct err *why)
+bool pool_measure_agent_serves(struct coord *c, const struct member *m, struct err *why)
 {
     const struct pool_service *s = c->pools;
-    bool serves = s && (plan_uses(s->current, m) || plan_uses(s->next, m)), measures = false;
+    bool serves = s && (plan_uses(s->current, m) || plan_uses(s->next, m));
     for (const struct pool_plan *p = s ? s->ending : NULL; p; p = p->next)
         serves = serves || plan_uses(p, m);
-    for (const struct pool_measuring *g = s ? s->measurings : NULL; g; g = g->next)
-        measures = measures || measuring_uses(g, m);
     const struct deployment *d = deployment_using(c, m);
-    if (measures || serves) {
-        err_set(why, HP_EBUSY, "agent \"%s\" %s, which measuring would disturb", m->name,
-                measures ? "measures already" : "serves pools");
-        err_hint(why, measures ? "name others with --agents, or ask again when it is done"
-                               : "name others with --agents, or free it first: hpctl pools rm");
+    if (serves) {
+        err_set(why, HP_EBUSY, "agent \"%s\" serves pools, which measuring would disturb", m->name);
+        err_hint(why, "name others with --agents, or free it first: hpctl pools rm");
     } else if (d) {
         err_set(why, HP_EBUSY,
                 "agent \"%s\" holds stages of deployment \"%s\", which measuring would disturb",
                 m->name, d->name);
         err_hint(why, "name others with --agents, or free it first: hpctl undeploy %s", d->name);
     }
-    return measures || serves || d;
+    return serves || d;
+}
+
+bool pool_measure_is_disturbed(struct coord *c, const struct member *m, struct err *why)
+{
+    for (const struct pool_measuring *g = c->pools ? c->pools->measurings : NULL; g; g = g->next)
+        if (measuring_uses(g, m)) {
+            err_set(why, HP_EBUSY, "agent \"%s\" measures already, which measuring would disturb",
+                    m->name);
+            err_hint(why, "name others with --agents, or ask again when it is done");
+            return true;
+        }
+    return pool_measure_agent_serves(c, m, why);
 }
 
 static bool kind_is_known(const json_t *known, const char *kind)

@@ -32,6 +32,8 @@ int pool_measure_wishes_read(struct coord *c, struct pool_measuring *g, struct e
 int pool_measure_runs_choose(struct coord *c, struct pool_measuring *g, struct err *e);
 /* Another such device of a run's kind; false: there is none. */
 bool pool_measure_run_replace(struct coord *c, struct pool_measuring *g, int run);
+/* Whether an agent holds stages or shares, and which. */
+bool pool_measure_agent_serves(struct coord *c, const struct member *m, struct err *why);
 /* Whether an agent holds stages, shares or a measurement, which another one would disturb; why. */
 bool pool_measure_is_disturbed(struct coord *c, const struct member *m, struct err *why);
 

@@ -298,6 +298,18 @@ int pool_measuring_begin(struct coord *c, const struct pool_measuring_ask *ask, 
 
 /* ---- what happens ---- */
 
+/* Another of its kind takes over, or it ends. False: with it all of what was asked. */
+static bool run_leave(struct coord *c, struct pool_measuring *g, int i, const struct err *why)
+{
+    bool last = true;
+    if (pool_measure_run_replace(c, g, i))
+        return true;
+    for (int k = 0; k < g->plan->topology.n_shares; k++)
+        last = last && (k == i || g->runs[k].over);
+    run_fail(c, g, i, why);
+    return !last;
+}
+
 static void measuring_member_lost(struct coord *c, struct pool_measuring *g, const struct member *m)
 {
     struct err why = {0};
@@ -311,14 +323,8 @@ static void measuring_member_lost(struct coord *c, struct pool_measuring *g, con
     }
     for (int i = 0; i < g->plan->topology.n_shares; i++)
         if (g->plan->shares[i].state == POOL_SHARE_LOST && !g->runs[i].over &&
-            !pool_measure_run_replace(c, g, i)) {
-            bool last = true;
-            for (int k = 0; k < g->plan->topology.n_shares; k++)
-                last = last && (k == i || g->runs[k].over);
-            run_fail(c, g, i, &why);
-            if (last)
-                return; /* it is gone */
-        }
+            !run_leave(c, g, i, &why))
+            return; /* it is gone */
     pool_orders_prepare(c, g->plan);
 }
 
@@ -339,6 +345,22 @@ void pool_measuring_peer_gone(struct coord *c, uint64_t peer)
         if (g->ask.peer == peer)
             measuring_drop(c, g);
     }
+}
+
+/* Whoever has been given something to serve since then measures nothing that could be believed. */
+static bool runs_yield(struct coord *c, struct pool_measuring *g)
+{
+    for (int i = 0; i < g->plan->topology.n_shares; i++) {
+        const struct member *m = g->plan->shares[i].agent;
+        struct err why = {0};
+        if (g->runs[i].over || !m || !pool_measure_agent_serves(c, m, &why))
+            continue;
+        if (m->peer)
+            stages_unload(c, m, g->plan->id, 1);
+        if (!run_leave(c, g, i, &why))
+            return false;
+    }
+    return true;
 }
 
 /* The one that has said nothing for so long; -1. */
@@ -363,6 +385,8 @@ void pool_measuring_tick(struct coord *c)
     struct pool_measuring *next;
     for (struct pool_measuring *g = c->pools ? c->pools->measurings : NULL; g; g = next) {
         next = g->next;
+        if (!runs_yield(c, g))
+            continue; /* it is gone */
         pool_orders_prepare(c, g->plan);
         pool_orders_upload(c, g->plan, g->ask.peer, g->ask.ask);
         if (measuring_loads(g))

@@ -437,6 +437,45 @@ TEST(a_workload_that_is_wrong_is_refused_before_anything_is_measured_for_it)
     fixture_close(&f);
 }
 
+/* Whether hpctl was answered so, whatever came behind it. */
+static bool was_told(const struct fixture *f, size_t from, const char *code, const char *text)
+{
+    for (size_t i = from; i < f->n_sent; i++)
+        if (f->sent[i].peer == ADMIN && f->sent[i].type == MESSAGE_ANSWER &&
+            strcmp(f->sent[i].m.u.answer.code, code) == 0 &&
+            strstr(f->sent[i].m.u.answer.text, text))
+            return true;
+    return false;
+}
+
+TEST(agents_that_are_given_shares_while_they_measure_measure_nothing_that_is_kept)
+{
+    struct fixture f;
+    measuring_open(&f, 3, "");
+    profile_say(&f, 0, "fast", 0.0001);
+    profile_say(&f, 2, "slow", 0.0002);
+    json_decref(answered(&f, "ok"));
+    measure(&f, "");
+    assert_true(was_ordered(&f, 0) && was_ordered(&f, 2));
+    uint64_t id = ordered_measure(&f, 0)->id, plan = ordered(&f, 0)->deployment;
+    size_t before = f.n_sent;
+    apply(&f, false);
+    assert_state(&f, "preparing");
+    beats(&f, 0, 3, 900);
+    assert_true(was_told(&f, before, "busy", "\"a0\" serves pools"));
+    const struct message *gone = fixture_last(&f, 10, MESSAGE_STAGE_UNLOAD);
+    assert_non_null(gone);
+    assert_true(gone->u.stage_unload.deployment == plan && !pools_has(f.core, plan));
+    char *late = profile_text("fast", LAYERS, 1);
+    struct message m = {.type = MESSAGE_PROFILE_RESULT, .id = id};
+    m.u.profile_result = (struct message_profile_result){
+        .model = {NULL, 0}, .kind = "", .tables = late, .code = "", .text = ""};
+    fixture_say(&f, 10, fixture_key(0), &m);
+    free(late);
+    assert_planned_with_what_is_kept(&f); /* with a second a layer there were no plan */
+    fixture_close(&f);
+}
+
 TEST(what_was_measured_outlives_the_coordinator_and_can_be_dropped)
 {
     struct fixture f;
@@ -639,6 +678,8 @@ int main(void)
         cmocka_unit_test(
             a_workload_without_a_profile_is_measured_planned_and_served_and_measured_once),
         cmocka_unit_test(a_workload_that_is_wrong_is_refused_before_anything_is_measured_for_it),
+        cmocka_unit_test(
+            agents_that_are_given_shares_while_they_measure_measure_nothing_that_is_kept),
         cmocka_unit_test(what_was_measured_outlives_the_coordinator_and_can_be_dropped),
         cmocka_unit_test(what_was_measured_on_one_core_of_a_device_is_forgotten),
         cmocka_unit_test(a_kind_that_cannot_run_a_network_is_not_asked_again_for_a_plan),
