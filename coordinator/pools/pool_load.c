@@ -2,6 +2,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 struct line_load {
     uint64_t asked; /* samples of this window */
@@ -116,6 +117,17 @@ double pool_load_weight(const struct pool_plan *p, int model)
 {
     double rate = p->topology.models[model].rate;
     return rate > 0 ? model_part(p, p, model) * rate : 0;
+}
+
+bool pool_load_fits(const struct pool_plan *p, const struct pool_plan *load)
+{
+    const struct pool_spec *a = p->spec, *b = load->spec;
+    bool same = a->workload.n_models == b->workload.n_models &&
+                p->topology.n_models == load->topology.n_models;
+    for (int m = 0; same && m < a->workload.n_models; m++)
+        same = strcmp(a->workload.models[m].name, b->workload.models[m].name) == 0 &&
+               a->models[m].n_lengths == b->models[m].n_lengths;
+    return same;
 }
 
 double pool_load_level(const struct pool_plan *p, const struct pool_plan *load)

@@ -20,6 +20,9 @@ double pool_load_asked(const struct pool_plan *p, int model);
 double pool_load_attainment(const struct pool_plan *p, int model, uint64_t *answers);
 /* The same load in samples of the longest length, which take the devices as long. */
 double pool_load_weight(const struct pool_plan *p, int model);
+/* Whether both have the same models in the same lengths: what is asked of one can be held against
+ * the other. */
+bool pool_load_fits(const struct pool_plan *p, const struct pool_plan *load);
 /* How many times what was asked of `load` a plan of the same models promises to serve; INFINITY:
  * nothing was asked. */
 double pool_load_level(const struct pool_plan *p, const struct pool_plan *load);

@@ -141,7 +141,7 @@ static void on_diff_planned(struct coord *c, struct pool_plan *plan, uint64_t pe
 {
     const struct pool_plan *p = c->pools->current;
     struct err gone = {0};
-    if (plan && p && isfinite(pool_load_level(p, p)))
+    if (plan && p && pool_load_fits(plan, p) && isfinite(pool_load_level(p, p)))
         effects_answer(c, peer, ask, false,
                        json_pack("{s:O, s:O, s:o, s:f, s:f}", "serves", p->report, "next",
                                  plan->report, "load", load_json(p), "level", pool_load_level(p, p),

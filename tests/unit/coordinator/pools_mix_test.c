@@ -159,9 +159,49 @@ TEST(a_plan_follows_the_load_where_a_model_is_not_on_time_and_another_plan_serve
     }
 }
 
+/* The load of what serves now says nothing of a plan for other models. */
+TEST(a_plan_for_the_load_is_not_held_against_another_workload_that_took_over_meanwhile)
+{
+    struct fixture f;
+    pools_batch_takes_ns = 100000000;
+    serve(&f, four_fast, MIX_AGENTS, 0.1); /* one model */
+    static float values[2] = {1, 2};
+    struct ndarray input = input_of(values, 1);
+    struct infer_answer a;
+    struct err e;
+    beats(&f, MIX_AGENTS, 1000);
+    assert_int_equal(ask_infer(&f, &input, &a, &e), 0);
+    pools_go(&f);
+    beats(&f, MIX_AGENTS, 11000);
+    f.holds_work = true;
+    fixture_ask(&f, "apply", "{\"dry_run\": true, \"load\": true}", NULL);
+    assert_int_equal(f.n_held_work, 1);
+    struct coord_work *diff = f.held_work[0];
+    f.n_held_work = 0;
+    f.holds_work = false;
+    size_t before = f.n_sent;
+    fixture_ask(&f, "apply", mix_document(0, ""), NULL);
+    shares_ready(&f, before);
+    beats(&f, MIX_AGENTS, 500);
+    assert_state(&f, "serving");
+    mix_load(&f, 4, 4, 12);
+    before = f.n_sent;
+    diff->run(diff);
+    coord_worked(f.core, diff);
+    fixture_settle(&f);
+    const struct message *m = fixture_last(&f, ADMIN, MESSAGE_ANSWER);
+    assert_true(f.n_sent > before);
+    assert_string_equal(m->u.answer.code, "busy");
+    fixture_close(&f);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(
-        a_plan_follows_the_load_where_a_model_is_not_on_time_and_another_plan_serves_more)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(
+            a_plan_follows_the_load_where_a_model_is_not_on_time_and_another_plan_serves_more),
+        cmocka_unit_test(
+            a_plan_for_the_load_is_not_held_against_another_workload_that_took_over_meanwhile),
+    };
     return cmocka_run_group_tests_name("pools_mix", tests, NULL, NULL);
 }
