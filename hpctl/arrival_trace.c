@@ -92,6 +92,10 @@ int arrival_trace_open(struct arrival_trace *a, const char *file, const struct d
     a->stream = fopen(file, "r");
     if (!a->stream)
         return err_set(e, errno == ENOENT ? HP_ENOENT : HP_EIO, "%s: %s", file, strerror(errno));
+    if (fseek(a->stream, 0, SEEK_SET) != 0) { /* a pipe */
+        arrival_trace_close(a);
+        return err_set(e, HP_EINVAL, "%s: arrivals are read twice: write them to a file", file);
+    }
     while ((rc = read_next(a, &at_s, &model, e)) > 0) {
         if (first_s < 0)
             first_s = at_s;

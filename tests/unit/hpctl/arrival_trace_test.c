@@ -1,4 +1,5 @@
 /* Arrivals from CSV files. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -76,12 +77,29 @@ TEST(what_is_wrong_names_its_line)
     assert_int_equal(arrival_trace_open(&a, "/dev/zero", &two, -1, 1e9, NULL), HP_EPARSE);
 }
 
+/* As `--arrivals <(..)` gives it: what was read once would not come again. */
+TEST(a_pipe_is_refused_since_arrivals_are_read_twice)
+{
+    struct arrival_trace a;
+    struct err e = {0};
+    char path[40];
+    int ends[2];
+    assert_int_equal(pipe(ends), 0);
+    assert_int_equal(write(ends[1], "0\n1\n", 4), 4);
+    close(ends[1]);
+    snprintf(path, sizeof path, "/dev/fd/%d", ends[0]);
+    assert_int_equal(arrival_trace_open(&a, path, &one, -1, 1e9, &e), HP_EINVAL);
+    assert_non_null(strstr(e.text, "write them to a file"));
+    close(ends[0]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(requests_come_in_the_order_of_the_file),
         cmocka_unit_test(one_model_needs_no_name),
         cmocka_unit_test(what_is_wrong_names_its_line),
+        cmocka_unit_test(a_pipe_is_refused_since_arrivals_are_read_twice),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
