@@ -9,6 +9,7 @@
 
 #include "common/fs.h"
 #include "hpctl/answer.h"
+#include "hpctl/interrupts.h"
 #include "hpctl/line_input.h"
 #include "hpctl/shown.h"
 
@@ -230,7 +231,9 @@ static bool editor_run(const char *file)
         execl("/bin/sh", "sh", "-c", command, (char *)NULL);
         _exit(127);
     }
-    return pid > 0 && waitpid(pid, &status, 0) == pid && status == 0;
+    bool done = pid > 0 && waitpid(pid, &status, 0) == pid && status == 0;
+    interrupts_forget(); /* those were the editor's */
+    return done;
 }
 
 /* The last question, changed, in place of it and of its answer. */
@@ -328,21 +331,6 @@ static int command_turn(struct conversation *c, const char *text)
 
 /* ---- all of it ---- */
 
-static void stop_unheard(int number)
-{
-    (void)number;
-}
-
-/* Ctrl-C stops an answer or forgets a line; between the two (the line editor takes the terminal
- * only after its prompt is out) there is nothing for it to stop, the conversation least of all.
- * Not SIG_IGN: an editor would inherit that. */
-static void stops_outlive(struct sigaction *before)
-{
-    struct sigaction unheard = {.sa_handler = stop_unheard, .sa_flags = SA_RESTART};
-    sigemptyset(&unheard.sa_mask);
-    sigaction(SIGINT, &unheard, before);
-}
-
 int conversation_hold(const struct invocation *in, struct talk *t, struct err *e)
 {
     const char *plain = getenv("NO_COLOR");
@@ -352,8 +340,10 @@ int conversation_hold(const struct invocation *in, struct talk *t, struct err *e
     const char *text;
     c.terminal = isatty(STDIN_FILENO) && !in->json;
     c.styled = c.terminal && isatty(STDOUT_FILENO) && !(plain && *plain);
+    /* Ctrl-C stops an answer or forgets a line; between the two there is nothing for it to stop,
+     * the conversation least of all. */
     if (c.terminal)
-        stops_outlive(&before);
+        interrupts_hear(&before);
     int rc = c.messages ? line_input_open(c.terminal, &input, e) : err_no_memory(e, "a chat");
     if (rc == 0 && command_reset(&c, "") < 0)
         rc = err_set(e, HP_EUSAGE, "--system: not valid UTF-8");

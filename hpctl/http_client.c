@@ -9,6 +9,7 @@
 #include "common/bytes.h"
 #include "common/env.h"
 #include "hpctl/client.h"
+#include "hpctl/interrupts.h"
 #include "hpctl/reach.h"
 #include "hpctl/sse.h"
 
@@ -25,14 +26,6 @@ struct exchange {
     long status; /* of the answer */
     int rc;
 };
-
-static volatile sig_atomic_t interrupted;
-
-static void on_interrupt(int which)
-{
-    (void)which;
-    interrupted = 1;
-}
 
 int http_error_of(const json_t *value, long status, struct err *e)
 {
@@ -90,7 +83,7 @@ static size_t on_bytes(char *bytes, size_t size, size_t count, void *ctx)
 static int on_progress(void *ctx, curl_off_t a, curl_off_t b, curl_off_t c, curl_off_t d)
 {
     (void)ctx, (void)a, (void)b, (void)c, (void)d;
-    return interrupted;
+    return interrupts_heard();
 }
 
 /* What to do where nobody listens at the API's address. */
@@ -127,7 +120,7 @@ static int exchange_finish(struct exchange *x, CURLcode code, const struct conte
     long status = 0;
     curl_easy_getinfo(x->curl, CURLINFO_RESPONSE_CODE, &status);
     x->status = status;
-    if (interrupted)
+    if (interrupts_heard())
         return err_set(x->e, HP_ECANCELED, "interrupted");
     if (x->rc < 0)
         return x->rc;
@@ -192,10 +185,9 @@ static int exchange_run(struct exchange *x, const struct context *where, const c
 {
     char url[400];
     struct curl_slist *headers = http_headers(where);
-    struct sigaction stop = {.sa_handler = on_interrupt}, before;
+    struct sigaction before;
     snprintf(url, sizeof url, "%s%s", where->http, path);
-    sigaction(SIGINT, &stop, &before);
-    interrupted = 0;
+    interrupts_hear(&before);
     curl_easy_setopt(x->curl, CURLOPT_URL, url);
     curl_easy_setopt(x->curl, CURLOPT_HTTPHEADER, headers);
     http_trust(x->curl, where);
@@ -227,7 +219,7 @@ int http_answers(const struct context *where, struct err *e)
     curl_easy_setopt(x.curl, CURLOPT_TIMEOUT_MS, 3000L);
     curl_easy_setopt(x.curl, CURLOPT_NOSIGNAL, 1L);
     curl_easy_setopt(x.curl, CURLOPT_NOPROXY, "*");
-    interrupted = 0;
+    interrupts_forget();
     int rc = exchange_finish(&x, curl_easy_perform(x.curl), where, url, NULL);
     curl_easy_cleanup(x.curl);
     buffer_free(&x.whole);
@@ -266,7 +258,7 @@ static int http_ask(struct context *where, const char *path, const char *text,
     struct exchange x = {.on_event = on_event, .ctx = ctx, .e = e, .curl = curl_easy_init()};
     int rc = x.curl ? exchange_run(&x, where, path, text, result) : err_no_memory(e, "a request");
     const char *own = getenv("HP_API_KEY");
-    if (rc == HP_EDENIED && x.status == 401 && !(own && *own) && !interrupted &&
+    if (rc == HP_EDENIED && x.status == 401 && !(own && *own) && !interrupts_heard() &&
         (rc = api_key_make(where, e)) == 0) {
         x.whole.size = 0;
         sse_free(&x.stream);

@@ -2,6 +2,8 @@
 
 #include <fcntl.h>
 #include <histedit.h>
+#include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,16 +12,19 @@
 
 #include "common/bytes.h"
 #include "common/fs.h"
+#include "hpctl/interrupts.h"
 #include "hpctl/local_options.h"
 
-enum { REMEMBERED = 1000 };
+enum { REMEMBERED = 1000, AHEAD_MAX_BYTES = 64 << 10, CTRL_C = 3, CTRL_D = 4 };
 
 static const char block[] = "\"\"\"";
 
 struct line_input {
     EditLine *edit; /* NULL: no terminal */
     History *history;
-    char file[600]; /* "" : nothing is remembered */
+    char file[600];      /* "" : nothing is remembered */
+    struct buffer ahead; /* typed behind lines that were read, and not edited yet */
+    bool stopped;        /* by a Ctrl-C that stood before it */
     struct buffer said;
     char *line; /* getline's */
     size_t capacity;
@@ -85,21 +90,76 @@ int line_input_open(bool terminal, struct line_input **out, struct err *e)
     return 0;
 }
 
-/* One line without its end; NULL: there is none. */
-static const char *line_read(struct line_input *l)
+static void ahead_drop(struct line_input *l, size_t n)
 {
-    if (!l->edit) {
-        if (getline(&l->line, &l->capacity, stdin) < 0)
-            return NULL;
-        l->line[strcspn(l->line, "\r\n")] = '\0';
-        return l->line;
+    l->ahead.size -= n;
+    memmove(l->ahead.data, l->ahead.data + n, l->ahead.size);
+}
+
+/* The next line of what was typed ahead goes to the editor, as if it were typed now. */
+static void ahead_give(struct line_input *l)
+{
+    const char *ahead = buffer_cstr(&l->ahead);
+    size_t n = strcspn(ahead, "\r\n");
+    n += n < l->ahead.size;
+    char *next = n ? strndup(ahead, n) : NULL;
+    if (!next)
+        return;
+    el_push(l->edit, next);
+    free(next);
+    ahead_drop(l, n);
+}
+
+/* What came behind the end of a line while the editor still had the terminal. A Ctrl-C among it was
+ * no signal there: it stops what the line asks for and forgets what was typed before it, as it does
+ * a moment later. */
+static void ahead_take(struct line_input *l)
+{
+    struct pollfd input = {STDIN_FILENO, POLLIN, 0};
+    char bytes[512];
+    while (l->ahead.size < AHEAD_MAX_BYTES && poll(&input, 1, 0) == 1) {
+        ssize_t n = read(STDIN_FILENO, bytes, sizeof bytes);
+        bytes[0] = n > 0 ? bytes[0] : CTRL_D; /* as a line it would have been the end */
+        buffer_append(&l->ahead, bytes, n > 0 ? (size_t)n : 1);
+        if (n <= 0)
+            break;
     }
+    const char *ahead = buffer_cstr(&l->ahead),
+               *stop = l->ahead.size ? memrchr(ahead, CTRL_C, l->ahead.size) : NULL;
+    l->stopped = stop != NULL;
+    if (!stop)
+        return;
+    ahead_drop(l, (size_t)(stop + 1 - ahead));
+    raise(SIGINT);
+}
+
+/* The editor has the terminal before its prompt is shown: what is typed behind that is not echoed
+ * twice, and a Ctrl-C before it was meant for nothing that is still to come. */
+static const char *line_edit(struct line_input *l)
+{
     int n = 0;
+    el_set(l->edit, EL_PREP_TERM, 1);
+    if (interrupts_heard() && !l->stopped)
+        l->ahead.size = 0; /* as the terminal forgets what it has */
+    interrupts_forget();
+    ahead_give(l);
     const char *got = el_gets(l->edit, &n);
     if (!got || n <= 0)
         return NULL;
     free(l->line);
     l->line = strndup(got, strcspn(got, "\r\n"));
+    ahead_take(l);
+    return l->line;
+}
+
+/* One line without its end; NULL: there is none. */
+static const char *line_read(struct line_input *l)
+{
+    if (l->edit)
+        return line_edit(l);
+    if (getline(&l->line, &l->capacity, stdin) < 0)
+        return NULL;
+    l->line[strcspn(l->line, "\r\n")] = '\0';
     return l->line;
 }
 
@@ -148,6 +208,7 @@ void line_input_close(struct line_input **out)
         el_end(l->edit);
     if (l->history)
         history_end(l->history);
+    buffer_free(&l->ahead);
     buffer_free(&l->said);
     free(l->line);
     free(l);

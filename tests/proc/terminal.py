@@ -29,6 +29,12 @@ class Terminal:
         shown, self.seen = self.seen[:found.end()], self.seen[found.end():]
         return shown
 
+    def shown(self):
+        """What has been shown by now."""
+        while select.select([self.fd], [], [], 0)[0]:
+            self.seen += os.read(self.fd, 4096).decode(errors="replace")
+        return self.seen
+
     def say(self, text, pattern=r"\n> $"):
         os.write(self.fd, text.encode())
         return self.until(pattern)

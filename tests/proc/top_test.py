@@ -11,6 +11,9 @@ from tap import main, test
 from terminal import HPCTL, Terminal
 
 
+QUESTION = b"Tell me a story.\r"
+
+
 def shows(screen, pattern):
     """Drawn anew, since else only what changed is."""
     until = time.monotonic() + 30 * SCALE
@@ -90,39 +93,81 @@ def what_takes_long_says_how_much_time_is_left():
         screen.until(r"\[#*\.*\] +[0-9]+ %  [1-3] s left  a0 measures ")
 
 
+class Conversation:
+    """A chat on a terminal, whose only agent is stopped and let go on, so that answers stand still where they are to be interrupted."""
+
+    def __init__(self, c, *options):
+        c.deploy("demo", DEMO)
+        self.c, self.agent = c, c.pids()["a0"]
+        self.chat = Terminal(c.env, "chat", "demo", *options)
+        self.chat.until(r"> $")
+
+    def asked(self):
+        """How many of its requests the coordinator has."""
+        d = self.c.hpctl("describe", "demo")
+        return d["sequences_active"] + d["sequences_waiting"]
+
+    def stopped(self, keys, *, begun=False):
+        """What a Ctrl-C shows behind these keys, which end with one or ask for something first; with `begun`, once something of the answer is there. None: that was over before."""
+        chat, pause = self.chat, 0.001
+        os.kill(self.agent, signal.SIGSTOP)
+        try:
+            os.write(chat.fd, keys)
+            if not keys.endswith(b"\x03"):
+                self.c.wait("it has been asked", self.asked)
+                chat.shown()  # what was typed, all of which is shown before it is asked
+                chat.seen = ""
+                while begun and not chat.shown():  # a moment at a time, of which the answer takes many
+                    os.kill(self.agent, signal.SIGCONT)
+                    time.sleep(pause)
+                    os.kill(self.agent, signal.SIGSTOP)
+                    pause = min(2 * pause, 1)
+                    time.sleep(0.05)  # for what is on its way
+                if re.search(r"\n> $", chat.shown()):
+                    chat.seen = ""
+                    return None
+                os.write(chat.fd, b"\x03")
+            return chat.until(r"\n> $")
+        finally:
+            os.kill(self.agent, signal.SIGCONT)
+
+    def end(self):
+        self.c.wait("nothing goes on for what was stopped", lambda: not self.asked())
+        os.write(self.chat.fd, b"/exit\r")
+        assert os.waitpid(self.chat.pid, 0)[1] == 0
+
+
 @test
 def ctrl_c_ends_an_answer_and_not_the_conversation():
     with Cluster(agents=1, cores=1) as c:
-        c.deploy("demo", DEMO)
-        agent = c.pids()["a0"]
-        chat = Terminal(c.env, "chat", "demo", "--temperature", "2", "--max-tokens", "1500")
-        chat.until(r"> $")
-
-        def interrupted(when):
-            """With the agent stopped, so that the answer stands still; what was shown of it."""
-            try:
-                if when == "before":
-                    os.kill(agent, signal.SIGSTOP)
-                os.write(chat.fd, b"Tell me a story.\r")
-                chat.until(r"story\.\r\n" + ("" if when == "before" else r"[^\r\n]"))
-                os.kill(agent, signal.SIGSTOP)
-                if when == "before":
-                    c.wait("it has been asked", lambda: (lambda d: d["sequences_active"] + d["sequences_waiting"])(c.hpctl("describe", "demo")))
-                os.write(chat.fd, b"\x03")
-                return chat.until(r"> $")
-            finally:
-                os.kill(agent, signal.SIGCONT)
-        assert "interrupted" in interrupted("before"), "what was not begun is not said to be there"
-        for _ in range(50):  # an answer may have ended before it could be stopped
-            if "(stopped; /regen asks again)" in interrupted("while it comes"):
+        talk = Conversation(c, "--temperature", "0")
+        assert "interrupted" in talk.stopped(QUESTION), "what was not begun is not said to be there"
+        whole = talk.chat.say(QUESTION.decode()).split(QUESTION.decode().strip())[-1].strip("\r\n> ")
+        talk.chat.say("/reset\r")
+        assert len(whole) > 100, whole
+        for _ in range(50):  # an answer may be over before it is stopped
+            part = talk.stopped(QUESTION, begun=True)
+            if part:
                 break
-        else:
-            raise AssertionError("no answer was stopped on its way")
-        again = chat.say("/regen\r")
-        assert re.search(r"[a-z]{3}", again.replace("/regen", "")) and "stopped" not in again, again
-        c.wait("nothing goes on for what was stopped", lambda: c.hpctl("describe", "demo")["sequences_active"] == 0)
-        os.write(chat.fd, b"/exit\r")
-        assert os.waitpid(chat.pid, 0)[1] == 0
+            talk.chat.say("/reset\r")
+        said = part.split("^C")[0].strip()
+        assert "(stopped; /regen asks again)" in part and said and whole.startswith(said), (part, whole)
+        again = talk.chat.say("/regen\r")
+        assert whole in again and "stopped" not in again, again
+        talk.end()
+
+
+@test
+def ctrl_c_is_heard_behind_a_line_that_nobody_has_read_yet():
+    """All keys at once, as a paste has them: the line editor has the terminal, to which Ctrl-C is a key like others."""
+    with Cluster(agents=1, cores=1) as c:
+        talk = Conversation(c, "--temperature", "0")
+        for _ in range(3):
+            assert "interrupted" in talk.stopped(QUESTION + b"\x03")
+        assert "interrupted" in talk.stopped(QUESTION + b"What is the capital of Peru?\r\x03")  # nor is the second asked
+        both = talk.chat.say("What is the capital of Cuba?\rWhat is the capital of Peru?\r", r"Lima(?s:.)*\n> $")
+        assert both.index("Havana") < both.index("Lima") and both.count("capital of Cuba?") == 1, both
+        talk.end()
 
 
 @test
