@@ -7,16 +7,30 @@
 #include "hpctl/http_client.h"
 #include "hpctl/shown.h"
 
+/* What a piece looks like, line by line: code that stands in a block keeps its lines. */
+static void lines_dress(struct answer *a, const char *text, size_t n, struct buffer *out)
+{
+    size_t columns = a->wraps ? shown_columns(STDOUT_FILENO, 0) : 0, bytes;
+    for (size_t at = 0; at < n; at += bytes) {
+        const char *end = memchr(text + at, '\n', n - at);
+        struct buffer styled = {0};
+        bool keeps = a->markdown.fenced;
+        bytes = end ? (size_t)(end + 1 - (text + at)) : n - at;
+        if (a->styled)
+            markdown_take(&a->markdown, text + at, bytes, &styled);
+        else
+            buffer_append(&styled, text + at, bytes);
+        word_wrap_take(&a->wrap, buffer_cstr(&styled), styled.size, columns, keeps, out);
+        buffer_free(&styled);
+    }
+}
+
 static void piece_show(struct answer *a, const char *text, size_t n)
 {
     struct buffer harmless = {0}, shown = {0};
     if (isatty(STDOUT_FILENO)) {
         shown_harmless(text, n, &harmless);
-        text = buffer_cstr(&harmless);
-        n = harmless.size;
-    }
-    if (a->styled) {
-        markdown_take(&a->markdown, text, n, &shown);
+        lines_dress(a, buffer_cstr(&harmless), harmless.size, &shown);
         text = buffer_cstr(&shown);
         n = shown.size;
     }
@@ -65,6 +79,7 @@ static int on_event(void *ctx, const json_t *event, struct err *e)
 void answer_free(struct answer *a)
 {
     buffer_free(&a->text);
+    word_wrap_free(&a->wrap);
     json_decref(a->usage);
     json_decref(a->timings);
 }

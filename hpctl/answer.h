@@ -8,14 +8,17 @@
 #include "hpctl/command.h"
 #include "hpctl/context.h"
 #include "hpctl/markdown.h"
+#include "hpctl/word_wrap.h"
 
 /* All zero but for what is to be shown. */
 struct answer {
     bool quiet, styled; /* nothing is written to standard output; as Markdown looks */
+    bool wraps;         /* words are not broken at the terminal's edge */
     struct buffer text;
     json_t *usage, *timings; /* once it has ended */
     char finish[16];
     struct markdown markdown;
+    struct word_wrap wrap;
 };
 
 /* Asks `model` what `messages` lead to, or with `raw` how that text goes on, by the sampling

@@ -102,7 +102,8 @@ const struct command chat_verbs[] = {
      "them one. /help lists commands: another\n"
      "answer, another question, the system message, saving and loading. On a terminal lines are "
      "edited and remembered, Ctrl-C stops the\n"
-     "answer, and Markdown is shown as such (not where NO_COLOR is set). With -o json every answer "
+     "answer, Markdown is shown as such (not where NO_COLOR is set), and words go to the next line "
+     "as a whole. With -o json every answer "
      "is an object. What has a slash or ends in .gguf is a file, which needs no "
      "cluster.",
      "  hpctl chat demo\n  hpctl chat ./model.gguf\n  hpctl chat --system \"Be brief.\" "

@@ -19,7 +19,7 @@ struct conversation {
     const struct invocation *in;
     struct talk *talk;
     json_t *messages;
-    bool terminal, styled, stats, ends;
+    bool terminal, styled, wraps, stats, ends;
 };
 
 /* ---- turns ---- */
@@ -57,7 +57,7 @@ static void error_show(const struct err *e)
 /* Asks for an answer to what stands there. One that is stopped stands as far as it came. */
 static int answer_turn(struct conversation *c)
 {
-    struct answer a = {.quiet = c->in->json, .styled = c->styled};
+    struct answer a = {.quiet = c->in->json, .styled = c->styled, .wraps = c->wraps};
     struct err e = {0};
     int rc = answer_ask(c->in, &c->talk->where, c->talk->name, c->messages, NULL, &a, &e);
     bool stopped = rc == HP_ECANCELED && c->terminal && a.text.size;
@@ -333,12 +333,13 @@ static int command_turn(struct conversation *c, const char *text)
 
 int conversation_hold(const struct invocation *in, struct talk *t, struct err *e)
 {
-    const char *plain = getenv("NO_COLOR");
+    const char *plain = getenv("NO_COLOR"), *kind = getenv("TERM");
     struct conversation c = {.in = in, .talk = t, .messages = json_array()};
     struct line_input *input = NULL;
     struct sigaction before;
     const char *text;
     c.terminal = isatty(STDIN_FILENO) && !in->json;
+    c.wraps = c.terminal && isatty(STDOUT_FILENO) && !(kind && strcmp(kind, "dumb") == 0);
     c.styled = c.terminal && isatty(STDOUT_FILENO) && !(plain && *plain);
     /* Ctrl-C stops an answer or forgets a line; between the two there is nothing for it to stop,
      * the conversation least of all. */

@@ -11,7 +11,7 @@ import urllib.request
 
 from cluster import DEMO, SCALE, ended
 from tap import main, test
-from terminal import HPCTL, Terminal
+from terminal import HPCTL, Terminal, rows_of
 
 
 class Home:
@@ -234,6 +234,20 @@ def requests_under_way_are_answered_and_a_second_signal_ends_at_once():
                 assert "[DONE]" in rest or "is stopping" in rest, rest[-300:]
                 assert serve.wait(30 * SCALE) == 0
             wait("nothing is left", lambda: not home.processes() and home.is_empty())
+
+
+@test
+def words_are_not_broken_at_the_right_edge():
+    with Home() as home:
+        asked, wide = ("Tell me a story.", "--temperature", "0", "--max-tokens", "120"), 22
+        said = home.run("run", DEMO, *asked).stdout.split()
+        t = Terminal(home.env, "chat", DEMO, *asked[1:], columns=wide)
+        t.until(r"> $")
+        rows = rows_of(t.say(asked[0] + "\r").split("story.\r\n")[1], wide)
+        assert rows.pop() == ">" and len(rows) > 8 and max(map(len, rows)) <= wide, rows
+        assert " ".join(filter(None, rows)).split() == said and any(len(w) > 4 for w in said), (rows, said)
+        os.write(t.fd, b"/exit\r")
+        assert os.waitpid(t.pid, 0)[1] == 0
 
 
 @test
