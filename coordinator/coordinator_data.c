@@ -219,8 +219,10 @@ static void event_in(struct coordinator *c, const struct data_event *ev)
 {
     struct coordinator_data *d = c->data;
     for (int i = d->n_routes - 1; ev->link && i >= 0; i--)
-        if (data_link_number(d->routes[i].link) == ev->link)
+        if (data_link_number(d->routes[i].link) == ev->link) {
+            coord_link_broken(c->core, d->routes[i].address, d->routes[i].address_size);
             route_remove(d, i);
+        }
     if (ev->payload)
         coord_frame_in(c->core, &ev->header, ev->payload->bytes);
     else if (!ev->link)

@@ -189,6 +189,12 @@ void coord_frame_lost(struct coord *c, const struct frame_header *h)
     pools_frame_lost(c, h);
 }
 
+void coord_link_broken(struct coord *c, const uint8_t *address, size_t size)
+{
+    coord_woke(c);
+    pools_link_broken(c, address, size);
+}
+
 int coord_pool_sessions(const struct coord *c, uint64_t *out, int max)
 {
     return pools_sessions(c, out, max);

@@ -96,6 +96,8 @@ int64_t coord_pools_run(struct coord *core);
 void coord_frame_in(struct coord *core, const struct frame_header *h, const uint8_t *payload);
 /* A frame of COORD_FRAME did not leave, or its link broke before it had. */
 void coord_frame_lost(struct coord *core, const struct frame_header *h);
+/* The link to whoever has this data address broke: frames that had left may not have come. */
+void coord_link_broken(struct coord *core, const uint8_t *address, size_t size);
 /* The sessions that frames may come with, and the keys of those who may send them: up to `max`;
  * returns how many. */
 int coord_pool_sessions(const struct coord *core, uint64_t *out, int max);

@@ -257,6 +257,28 @@ void pool_batches_agent_lost(struct coord *c, struct pool_plan *p, const struct 
             p->peers[i].agent = NULL;
 }
 
+static bool batch_has_time(const struct coord *c, const struct pool_batch *b)
+{
+    for (int k = 0; k < b->n_parts; k++) {
+        const struct pool_request *r = pool_request_of(c->pools, b->parts[k].request);
+        if (r && now_of(c) < r->deadline_ns)
+            return true;
+    }
+    return false;
+}
+
+void pool_batches_link_broken(struct coord *c, struct pool_plan *p, const struct member *m)
+{
+    struct pool_batch *b, *next;
+    struct err why = {0};
+    err_set(&why, HP_ELINK, "the link to agent \"%s\" broke", m->name);
+    HASH_ITER(hh, p->batches, b, next)
+    {
+        if (b->sent && p->shares[b->path.legs[0].share].agent == m && batch_has_time(c, b))
+            batch_again(c, p, b, &why);
+    }
+}
+
 void pool_batches_expire(struct coord *c, struct pool_plan *p)
 {
     struct pool_batch *b, *next;

@@ -19,6 +19,10 @@ void pool_batches_failed(struct coord *c, struct pool_plan *p, const struct memb
 /* What is on its way through shares of this agent is sent anew where its deadline allows, else
  * answered; its shares take nothing more. */
 void pool_batches_agent_lost(struct coord *c, struct pool_plan *p, const struct member *m);
+/* The link over which batches went to this agent broke: those that have time left are sent anew,
+ * there or elsewhere. The others may have been computed: they wait for what becomes of the agent.
+ */
+void pool_batches_link_broken(struct coord *c, struct pool_plan *p, const struct member *m);
 /* Answers what no result came of in time. */
 void pool_batches_expire(struct coord *c, struct pool_plan *p);
 /* Nothing comes of this plan any more: what is under way or waits goes to the current one where

@@ -256,6 +256,20 @@ void pools_frame_lost(struct coord *c, const struct frame_header *h)
     pool_moves_again(c);
 }
 
+void pools_link_broken(struct coord *c, const uint8_t *address, size_t size)
+{
+    struct pool_service *s = c->pools;
+    for (size_t i = 0; s && i < c->n_members; i++) {
+        const struct member *m = c->members[i];
+        if (m->address_size != size || memcmp(m->address, address, size) != 0)
+            continue;
+        if (s->current)
+            pool_batches_link_broken(c, s->current, m);
+        for (struct pool_plan *p = s->ending; p; p = p->next)
+            pool_batches_link_broken(c, p, m);
+    }
+}
+
 bool pools_stage_state(struct coord *c, const struct member *m, const struct message_stage_state *t)
 {
     struct pool_plan *p = c->pools ? pool_plan_of(c->pools, t->deployment) : NULL;

@@ -53,6 +53,8 @@ int64_t pools_run(struct coord *c);
 void pools_frame(struct coord *c, const struct frame_header *h, const uint8_t *payload);
 /* One that was to go out did not. */
 void pools_frame_lost(struct coord *c, const struct frame_header *h);
+/* The link to whoever has this data address broke. */
+void pools_link_broken(struct coord *c, const uint8_t *address, size_t size);
 /* False: it is of no plan of pools. */
 bool pools_stage_state(struct coord *c, const struct member *m,
                        const struct message_stage_state *s);

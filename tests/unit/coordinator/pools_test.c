@@ -208,6 +208,41 @@ TEST(what_was_on_a_lost_agent_is_sent_again_where_its_deadline_allows)
     fixture_close(&f);
 }
 
+/* An agent that was killed is known to be lost seconds later: its link has broken at once. */
+TEST(what_left_over_a_link_that_broke_is_sent_again_while_it_has_time)
+{
+    struct fixture f;
+    struct infer_answer a, late;
+    struct err e;
+    float values[2] = {1, 2};
+    struct ndarray input = input_of(values, 1);
+    serve(&f, two_fast, 2, 0.1);
+    assert_int_equal(ask_infer(&f, &input, &a, &e), 0);
+    frames_await(&f, 1);
+    const struct coord_frame *sent = f.frames[0];
+    coord_link_broken(f.core, (const uint8_t *)"nobody", 6);
+    pools_go(&f);
+    assert_int_equal(f.n_frames, 1);
+    coord_link_broken(f.core, sent->address, sent->address_size);
+    pools_go(&f);
+    frames_await(&f, 2);
+    frame_answer(&f, sent); /* it had come after all */
+    assert_int_equal(a.status, 1);
+    frame_answer(&f, f.frames[1]);
+    assert_int_equal(a.status, 0);
+    assert_int_equal(counted(&f, "on_time"), 1);
+    /* What cannot be on time any more may still come. */
+    assert_int_equal(ask_infer(&f, &input, &late, &e), 0);
+    frames_await(&f, 3);
+    f.clock.now_ns += 200000000;
+    coord_link_broken(f.core, f.frames[2]->address, f.frames[2]->address_size);
+    pools_go(&f);
+    assert_int_equal(late.status, 1);
+    frame_answer(&f, f.frames[2]);
+    assert_int_equal(late.status, 0);
+    fixture_close(&f);
+}
+
 TEST(another_agent_that_comes_is_used_by_the_next_plan_without_a_gap)
 {
     struct fixture f;
@@ -665,6 +700,7 @@ int main(void)
         cmocka_unit_test(time_beside_computing_is_what_all_but_one_in_a_hundred_take),
         cmocka_unit_test(what_cannot_be_on_time_is_dropped_with_what_would_be_possible),
         cmocka_unit_test(what_was_on_a_lost_agent_is_sent_again_where_its_deadline_allows),
+        cmocka_unit_test(what_left_over_a_link_that_broke_is_sent_again_while_it_has_time),
         cmocka_unit_test(another_agent_that_comes_is_used_by_the_next_plan_without_a_gap),
         cmocka_unit_test(a_plan_has_batches_that_all_lengths_were_measured_in),
         cmocka_unit_test(a_request_is_padded_to_the_next_length_and_its_answer_cut_back),
