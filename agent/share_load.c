@@ -14,7 +14,7 @@ int share_part_threads(int device_threads, int part, int parts)
 int share_part_open(const struct message_stage_prepare *p, const struct message_share *share,
                     const char *path, uint64_t limit_bytes, const atomic_bool *stop,
                     struct threads *threads, struct network_device *device,
-                    struct network_part **out, struct err *e)
+                    const struct network_account *account, struct network_part **out, struct err *e)
 {
     const struct message_dim *from = share->dims.items;
     struct network_dim *dims = calloc(share->dims.count + 1, sizeof *dims);
@@ -32,7 +32,8 @@ int share_part_open(const struct message_stage_prepare *p, const struct message_
                                          .end_block = (int)p->end_layer,
                                          .batch = (int)share->batch,
                                          .threads = threads,
-                                         .device = device};
+                                         .device = device,
+                                         .account = account};
     if (rc == 0) {
         network_stop_on(network, stop);
         rc = network_part_open(&network, &ask, out, e);

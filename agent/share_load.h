@@ -11,11 +11,13 @@
  * least. */
 int share_part_threads(int device_threads, int part, int parts);
 /* Opens the network and plans its blocks for every batch. `stop`, `threads` and `device` (NULL: the
- * CPU) outlive the part. As network_open and network_part_open fail. */
+ * CPU) outlive the part; what it holds counts to the account. As network_open and network_part_open
+ * fail. */
 int share_part_open(const struct message_stage_prepare *p, const struct message_share *share,
                     const char *path, uint64_t limit_bytes, const atomic_bool *stop,
                     struct threads *threads, struct network_device *device,
-                    struct network_part **out, struct err *e);
+                    const struct network_account *account, struct network_part **out,
+                    struct err *e);
 /* Every batch once, so that its first run is as fast as its next. */
 int share_part_warm(struct network_part *part, const atomic_bool *stop, struct err *e);
 /* Bytes of what comes in of its largest batch. */

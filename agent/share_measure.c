@@ -54,7 +54,7 @@ static int part_take(const struct share_measure_config *c, int part, int parts,
     ask->threads = NULL;
     ask->device = NULL;
     if (c->device)
-        return network_device_open(c->device, part, parts, &ask->device, e);
+        return network_device_open(c->device, part, parts, NULL, &ask->device, e);
     cpu_set_t set;
     int first = c->n_cores * part / parts, end = c->n_cores * (part + 1) / parts;
     int n = end > first ? end - first : first < c->n_cores;

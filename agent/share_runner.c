@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <time.h>
+#include <xxhash.h>
 
 #include "agent/backend/cpu/threads.h"
 #include "agent/share_load.h"
@@ -165,24 +166,29 @@ static void cores_keep(const struct share_runner *r)
 
 static int part_load(struct share_runner *r, struct err *e)
 {
+    const struct network_account account = {r->config.memory,
+                                            XXH3_64bits(r->path, strlen(r->path))};
     int n = r->config.n_threads > 1 ? r->config.n_threads : 1;
     int rc = threads_create(n, r->cores, r->config.n_cores, &r->threads, e);
     if (rc == 0 && r->config.device)
-        rc = network_device_open(r->config.device, (int)r->share.part, (int)r->share.parts, &r->gpu,
-                                 e);
+        rc = network_device_open(r->config.device, (int)r->share.part, (int)r->share.parts,
+                                 &account, &r->gpu, e);
     rc = rc < 0 ? rc
                 : share_part_open(&r->prepare, &r->share, r->path, r->config.memory_bytes, &r->stop,
-                                  r->threads, r->gpu, &r->part, e);
+                                  r->threads, r->gpu, &account, &r->part, e);
     if (rc < 0)
         return rc;
     load_tell(r, HP_PENDING, NULL);
     rc = share_part_warm(r->part, &r->stop, e);
     if (rc == 0)
-        log_info("agent", "share_loaded",
-                 "deployment=%llu generation=%llu share=%llu cores=%d threads=%d values_bytes=%llu",
-                 (unsigned long long)r->prepare.deployment,
-                 (unsigned long long)r->prepare.generation, (unsigned long long)r->prepare.stage,
-                 r->config.n_cores, n, (unsigned long long)network_part_bytes(r->part));
+        log_info(
+            "agent", "share_loaded",
+            "deployment=%llu generation=%llu share=%llu cores=%d threads=%d values_bytes=%llu "
+            "all_counted_bytes=%llu",
+            (unsigned long long)r->prepare.deployment, (unsigned long long)r->prepare.generation,
+            (unsigned long long)r->prepare.stage, r->config.n_cores, n,
+            (unsigned long long)network_part_bytes(r->part),
+            (unsigned long long)(r->config.memory ? network_memory_bytes(r->config.memory) : 0));
     return rc;
 }
 

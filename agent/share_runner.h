@@ -27,12 +27,14 @@ struct share_runner_config {
     const int *cores;            /* of the box, [n_cores]; 0: any. Of the whole device where it is
                                     measured */
     int n_cores;
-    int n_threads;              /* that compute; of the whole device where it is measured */
-    struct device *device;      /* that computes, and outlives it; NULL: these threads */
-    uint64_t memory_bytes;      /* that its network and values may take */
-    uint64_t queue_bytes;       /* of batches that wait */
-    struct data_endpoint *data; /* outlives it */
-    const struct paced *paced;  /* NULL: it stands for nothing */
+    int n_threads;                 /* that compute; of the whole device where it is measured */
+    struct device *device;         /* that computes, and outlives it; NULL: these threads */
+    uint64_t memory_bytes;         /* that its network and values may take */
+    struct network_memory *memory; /* of all networks of the device, outlives it; NULL: nobody
+                                      counts */
+    uint64_t queue_bytes;          /* of batches that wait */
+    struct data_endpoint *data;    /* outlives it */
+    const struct paced *paced;     /* NULL: it stands for nothing */
     /* The end of the load, and before it that the warm-up begins. */
     void (*loaded)(void *ctx, const struct share_report *r);
     /* A batch came and will have no result. Not under any lock of the runner's. */

@@ -2,6 +2,7 @@
 #include <pthread.h>
 #include <sched.h>
 
+#include "agent/engine/network/network_memory.h"
 #include "agent/shell_int.h"
 #include "common/host_limits.h"
 
@@ -29,6 +30,7 @@ static int executor_start(struct agent *a, unsigned i, struct executor_config *x
     x->device.n_cores = own.n_cores;
     x->device.memory_bytes = own.memory_bytes;
     int rc = executor_create(x, &a->executors[i], e);
+    rc = rc < 0 ? rc : network_memory_create(executor_device(a->executors[i]), &a->memories[i], e);
     if (moves)
         pthread_setaffinity_np(pthread_self(), sizeof before, &before);
     return rc;
@@ -54,8 +56,10 @@ int shell_devices_open(struct agent *a, struct err *e)
 
 void shell_devices_close(struct agent *a)
 {
-    for (unsigned i = 0; i < a->n_devices; i++)
+    for (unsigned i = 0; i < a->n_devices; i++) {
+        network_memory_destroy(&a->memories[i]);
         executor_destroy(&a->executors[i]);
+    }
 }
 
 void shell_devices_meter(struct agent *a, struct agent_event *ev)

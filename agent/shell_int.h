@@ -136,6 +136,7 @@ struct agent {
     char data_host[DATA_HOST_TEXT]; /* where `data` listens */
     enum data_kind data_kind;
     struct executor *executors[DISCOVER_MAX_DEVICES];
+    struct network_memory *memories[DISCOVER_MAX_DEVICES]; /* of the shares on these */
     unsigned n_devices;
     struct store_worker *store;
     uint64_t box_free_bytes; /* when last read; UINT64_MAX: never */

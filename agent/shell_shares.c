@@ -159,6 +159,7 @@ void shell_share_load(struct agent *a, struct shell_stage *s, const struct agent
                                     .prepare = act->u.work.prepare,
                                     .path = s->path,
                                     .memory_bytes = own.memory_bytes,
+                                    .memory = a->memories[p->device],
                                     .queue_bytes = queue_bytes,
                                     .data = a->data,
                                     .paced = a->paced,

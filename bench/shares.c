@@ -159,7 +159,7 @@ static int bench_open(struct bench_share *b, const char *path, struct err *e)
     rc = share_peers_create(&p, &rows, &b->peers, e);
     rc = rc < 0 ? rc
                 : share_part_open(order, order->share.items, path, UINT64_C(1) << 36, &stop, NULL,
-                                  NULL, &b->part, e);
+                                  NULL, NULL, &b->part, e);
     rc = rc < 0 ? rc : share_runner_create(&c, &b->runner, e);
     if (rc == 0)
         share_runner_connect(b->runner, b->peers);

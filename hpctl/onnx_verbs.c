@@ -186,7 +186,7 @@ static int gpu_open(const char *text, struct onnx_run *r, struct err *e)
                                     .part = own.part,
                                     .memory_bytes = own.memory_bytes};
     rc = device_open(&c, &r->gpu, e);
-    return rc < 0 ? rc : network_device_open(r->gpu, 0, 1, &r->device, e);
+    return rc < 0 ? rc : network_device_open(r->gpu, 0, 1, NULL, &r->device, e);
 }
 
 static int engine_open(const struct invocation *in, int threads, struct onnx_run *r, struct err *e)

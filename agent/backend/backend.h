@@ -187,6 +187,11 @@ struct backend {
     /* Bytes still free below the limit; UINT64_MAX without one. */
     uint64_t (*memory_free)(const struct device *d);
 
+    /* Counts bytes that others hold for the device as if they had been allocated; any thread. NULL,
+     * both: nobody can, and all who hold some allocate it. HP_ENOMEM says how many are missing. */
+    int (*memory_reserve)(struct device *d, uint64_t bytes, const char *what, struct err *e);
+    void (*memory_unreserve)(struct device *d, uint64_t bytes);
+
     /* The calling thread will load: beside the device's owner it may call weight_load, weight_free,
      * memory_alloc, memory_release, op_prepare and stream_create, and takes from the owner no more
      * of the device than the owner leaves. One thread a device. */

@@ -14,7 +14,7 @@ struct onnx_network {
     bool *is_constant;                      /* by value */
     bool *is_folded;                        /* by node */
     int *last_reader;                       /* by value: node; -1: none; n_nodes: the caller */
-    uint64_t limit_bytes;
+    uint64_t limit_bytes, folded_bytes;
     int n_folded;
     const atomic_bool *stop; /* NULL: nobody stops runs */
 };
@@ -45,6 +45,11 @@ const struct ndarray *network_constant(const struct onnx_network *n, int value)
 bool network_node_is_folded(const struct onnx_network *n, int node)
 {
     return n->is_folded[node];
+}
+
+uint64_t network_folded_bytes(const struct onnx_network *n)
+{
+    return n->folded_bytes;
 }
 
 uint64_t network_limit(const struct onnx_network *n)
@@ -200,6 +205,7 @@ static int constants_fold(struct onnx_network *n, const char *path, struct err *
         n->is_folded[i] = true;
         n->n_folded++;
     }
+    n->folded_bytes = s.bytes;
     n->limit_bytes -= s.bytes;
     return 0;
 }

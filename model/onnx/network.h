@@ -38,6 +38,8 @@ int network_inputs_check(const struct onnx_network *n, const struct ndarray *con
 const struct ndarray *network_constant(const struct onnx_network *n, int value);
 /* Whether a node was run when the network was opened, since all that it reads is constant. */
 bool network_node_is_folded(const struct onnx_network *n, int node);
+/* Bytes of what follows from constants. */
+uint64_t network_folded_bytes(const struct onnx_network *n);
 /* What arrays may hold at once in a run, constants apart. */
 uint64_t network_limit(const struct onnx_network *n);
 /* A node as a call of its operator, with in[n_inputs] (NULL: left out), which must live as long. */

@@ -216,6 +216,24 @@ def a_share_holds_its_blocks_of_a_language_model_and_no_more():
 
 
 @test
+def a_model_that_no_agent_holds_whole_is_measured_in_sections_and_served_cut():
+    model = os.path.join(os.path.dirname(SCORED), "quantised", "model-f32.gguf")
+    size = os.path.getsize(model)
+    with tempfile.TemporaryDirectory(prefix="hp-large-") as folder:
+        with Cluster(agents=2, cores=1, memory=int(0.8 * size)) as c:
+            told = c.hpctl("profile", "model", model, "--lengths", "16", "--batches", "1,2", "--budget", "1")
+            assert not told["failed"] and sum(l.get("param_bytes", 0) for l in told["layers"]) > 0.95 * size, told
+            assert all(row["sections"] > 1 and row["runs"] >= 11 for row in told["measured"]), told["measured"]
+            workload = write(os.path.join(folder, "workload.json"), {
+                "format": "hp-workload/1", "slo_margin": 0.4, "max_stages": 2,
+                "models": [{"name": "m", "model": model, "weight": 1, "slo_s": 4 * SCALE, "lengths": {"buckets": [16]}}]})
+            told = c.hpctl("apply", "-f", workload)
+            assert sorted(s["stage"] for s in told["current"]["shares"]) == [0, 1], told["current"]["shares"]
+            status, body = c.request("POST", "/v1/completions", {"model": "m", "prompt": "some words", "echo": True, "max_tokens": 0, "logprobs": 1})
+            assert status == 200 and len(body["choices"][0]["logprobs"]["tokens"]) > 1, body
+
+
+@test
 def lengths_without_a_profile_are_measured_by_the_agents_once_and_kept():
     prompts, rows = golden()
     with tempfile.TemporaryDirectory(prefix="hp-lengths-") as folder, Cluster(agents=1, cores=1) as c:

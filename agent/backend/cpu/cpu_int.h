@@ -120,6 +120,9 @@ uint64_t cpu_memory_left(const struct device *device);
 int cpu_device_memory_alloc(struct device *device, uint64_t bytes, struct memory *out,
                             struct err *e);
 void cpu_device_memory_release(struct device *device, struct memory *m);
+int cpu_device_memory_reserve(struct device *device, uint64_t bytes, const char *what,
+                              struct err *e);
+void cpu_device_memory_unreserve(struct device *device, uint64_t bytes);
 
 /* weights.c */
 uint64_t cpu_weight_resident_bytes(const struct device *d, const struct weight *w,

@@ -6,28 +6,47 @@
 
 enum { HUGE_PAGE_BYTES = 2 << 20 };
 
-uint64_t cpu_memory_left(const struct device *device)
+/* Where so many are used. */
+static uint64_t memory_left_beside(const struct cpu_device *d, uint64_t used)
 {
-    const struct cpu_device *d = (const struct cpu_device *)device;
     if (!d->limit_bytes)
         return UINT64_MAX;
-    uint64_t scratch = atomic_load(&d->inputs_bytes) + atomic_load(&d->gathered_bytes) +
-                       atomic_load(&d->private_bytes) * (unsigned)threads_count(d->threads);
-    uint64_t used = atomic_load(&d->used_bytes) + scratch;
+    used += atomic_load(&d->inputs_bytes) + atomic_load(&d->gathered_bytes) +
+            atomic_load(&d->private_bytes) * (unsigned)threads_count(d->threads);
     return d->limit_bytes > used ? d->limit_bytes - used : 0;
 }
 
+uint64_t cpu_memory_left(const struct device *device)
+{
+    const struct cpu_device *d = (const struct cpu_device *)device;
+    return memory_left_beside(d, atomic_load(&d->used_bytes));
+}
+
+/* Others may do so at once. */
 int cpu_memory_reserve(struct cpu_device *d, uint64_t bytes, const char *what, struct err *e)
 {
-    uint64_t left = cpu_memory_left(&d->base);
-    if (bytes > left)
-        return err_set(
-            e, HP_ENOMEM,
-            "%s needs %llu bytes, and %llu of the limit of %llu are left: %llu bytes are missing",
-            what, (unsigned long long)bytes, (unsigned long long)left,
-            (unsigned long long)d->limit_bytes, (unsigned long long)(bytes - left));
-    atomic_fetch_add(&d->used_bytes, bytes);
+    unsigned long long used = atomic_load(&d->used_bytes);
+    do {
+        uint64_t left = memory_left_beside(d, used);
+        if (bytes > left)
+            return err_set(e, HP_ENOMEM,
+                           "%s needs %llu bytes, and %llu of the limit of %llu are left: %llu "
+                           "bytes are missing",
+                           what, (unsigned long long)bytes, (unsigned long long)left,
+                           (unsigned long long)d->limit_bytes, (unsigned long long)(bytes - left));
+    } while (!atomic_compare_exchange_weak(&d->used_bytes, &used, used + bytes));
     return 0;
+}
+
+int cpu_device_memory_reserve(struct device *device, uint64_t bytes, const char *what,
+                              struct err *e)
+{
+    return cpu_memory_reserve((struct cpu_device *)device, bytes, what, e);
+}
+
+void cpu_device_memory_unreserve(struct device *device, uint64_t bytes)
+{
+    atomic_fetch_sub(&((struct cpu_device *)device)->used_bytes, bytes);
 }
 
 int cpu_memory_alloc(struct cpu_device *d, uint64_t bytes, const char *what, void **out,

@@ -146,8 +146,8 @@ struct cuda_event {
     void *ctx;
 };
 
+/* It may outlive the model that it came from: whoever has the same weights holds it, too. */
 struct cuda_weight {
-    const char *name;
     enum dtype dtype;
     enum weight_use use;
     bool f32;     /* products in float32 */

@@ -157,7 +157,6 @@ int cuda_weight_load(struct device *device, const struct weight *source, enum we
     struct cuda_weight *w = rc == 0 ? calloc(1, sizeof *w) : NULL;
     if (!w)
         return rc < 0 ? rc : err_set(e, HP_ENOMEM, "no memory for %s", source->name);
-    w->name = source->name;
     w->dtype = source->dtype;
     w->use = use;
     const struct weight *one = source->n_parts ? source->parts[0] : source;

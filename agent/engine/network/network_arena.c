@@ -85,10 +85,14 @@ static int arena_make(struct network_plan *p, int first, int end, struct err *e)
     uint64_t all = bytes + p->scratch_bytes;
     if (all > limit)
         return err_set(e, HP_ELIMIT, "its values need %llu bytes", (unsigned long long)all);
-    p->arena = p->facts->shelf ? network_shelf_arena(p->facts->shelf, all + 64)
-                               : aligned_alloc(64, all + 64);
-    if (!p->arena)
-        return err_no_memory(e, "a plan's arena");
+    void *arena = NULL;
+    if (p->facts->shelf)
+        rc = network_shelf_arena(p->facts->shelf, all + 64, &arena, e);
+    else if ((arena = aligned_alloc(64, all + 64)) == NULL)
+        rc = err_no_memory(e, "a plan's arena");
+    p->arena = arena;
+    if (rc < 0)
+        return rc;
     memset(p->arena, 0, all);
     for (int i = first; i < end; i++)
         network_op_bind(p, &p->steps[i], p->arena + bytes);
@@ -125,4 +129,15 @@ int network_plan_ready(struct network_plan *p, int first, int end, struct err *e
     for (int i = first; i < end && rc == 0; i++)
         rc = p->steps[i].ready ? p->steps[i].ready(p, &p->steps[i], e) : 0;
     return rc < 0 ? rc : arena_make(p, first, end, e);
+}
+
+void network_plan_release(struct network_plan *p, int first, int end)
+{
+    network_weights_release(p, first, end);
+    if (p->facts->device)
+        network_device_clear(p->facts->device);
+    if (p->facts->rows)
+        network_rows_clear(p->facts->rows);
+    network_shelf_arenas_free(p->facts->shelf);
+    p->arena = NULL;
 }

@@ -6,13 +6,13 @@
 #include "common/vector.h"
 
 struct network_kept {
-    const void *data; /* of the host, from which it came first */
-    uint64_t bytes, hash;
-    bool stays; /* known by where it lies, else by its hash */
-    struct memory there;
+    const void *data; /* of the host, from which it came first; NULL: known by its hash alone */
+    struct network_alike key;
+    struct memory *there;
 };
 
-int network_device_open(struct device *device, int part, int parts, struct network_device **out,
+int network_device_open(struct device *device, int part, int parts,
+                        const struct network_account *account, struct network_device **out,
                         struct err *e)
 {
     const struct backend *b = device->backend;
@@ -23,6 +23,8 @@ int network_device_open(struct device *device, int part, int parts, struct netwo
     if (!d)
         return err_no_memory(e, "a device for a network");
     *d = (struct network_device){.device = device, .backend = b, .arrays = b->arrays};
+    if (account)
+        d->account = *account;
     b->loader_enter(device);
     int rc = d->arrays->stream_create(device, part, parts, &d->stream, e);
     if (rc < 0)
@@ -32,6 +34,27 @@ int network_device_open(struct device *device, int part, int parts, struct netwo
     return rc;
 }
 
+static void kept_release(void *ctx, void *made)
+{
+    struct device *device = ctx;
+    struct memory *there = made;
+    device->backend->memory_release(device, there);
+    free(there);
+}
+
+static void kept_drop(const struct network_device *d, const struct network_kept *k)
+{
+    network_memory_drop(&d->account, &k->key, kept_release, d->device, k->there);
+}
+
+void network_device_clear(struct network_device *d)
+{
+    network_device_wait(d, &(struct err){0});
+    while (d->n_kept > 0)
+        kept_drop(d, &d->kept[--d->n_kept]);
+    d->kept_bytes = 0;
+}
+
 void network_device_close(struct network_device **self)
 {
     struct network_device *d = *self;
@@ -39,8 +62,8 @@ void network_device_close(struct network_device **self)
     if (!d)
         return;
     d->backend->stream_destroy(&d->stream); /* and nothing is under way */
-    for (int i = 0; i < d->n_kept; i++)
-        d->backend->memory_release(d->device, &d->kept[i].there);
+    while (d->n_kept > 0)
+        kept_drop(d, &d->kept[--d->n_kept]);
     if (d->arena.data)
         d->backend->memory_release(d->device, &d->arena);
     free(d->kept);
@@ -90,39 +113,77 @@ int network_device_wait(struct network_device *d, struct err *e)
     return d->backend->stream_wait(d->stream, e);
 }
 
+/* ---- what is kept ---- */
+
 static const struct network_kept *kept_find(const struct network_device *d,
                                             const struct network_kept *wanted)
 {
-    for (int i = 0; i < d->n_kept; i++)
-        if (d->kept[i].bytes == wanted->bytes && d->kept[i].stays == wanted->stays &&
-            (wanted->stays ? d->kept[i].data == wanted->data : d->kept[i].hash == wanted->hash))
-            return &d->kept[i];
+    for (int i = 0; i < d->n_kept; i++) {
+        const struct network_kept *k = &d->kept[i];
+        if (k->key.bytes == wanted->key.bytes && k->data == wanted->data &&
+            (wanted->data || k->key.hash == wanted->key.hash))
+            return k;
+    }
     return NULL;
 }
 
-static int kept_add(struct network_device *d, struct network_kept *k, struct err *e)
+/* A copy that is there when others hear of it. */
+struct kept_copy {
+    struct network_device *d;
+    const void *data;
+    uint64_t bytes;
+};
+
+static int kept_make(void *ctx, void **out, struct err *e)
 {
-    uint64_t room = backend_memory_bytes(d->backend, k->bytes);
-    int rc = d->backend->memory_alloc(d->device, room, &k->there, e);
+    const struct kept_copy *c = ctx;
+    struct network_device *d = c->d;
+    struct memory *there = calloc(1, sizeof *there);
+    if (!there)
+        return err_no_memory(e, "a network's weights");
+    int rc =
+        d->backend->memory_alloc(d->device, backend_memory_bytes(d->backend, c->bytes), there, e);
+    if (rc == 0) {
+        network_device_send(d, there->data, c->data, c->bytes);
+        rc = d->account.memory ? network_device_wait(d, e) : 0;
+    }
+    if (rc < 0)
+        kept_release(d->device, there);
+    else
+        *out = there;
+    return rc;
+}
+
+static int kept_add(struct network_device *d, struct network_kept *k, const void *data,
+                    struct err *e)
+{
+    struct kept_copy copy = {d, data, k->key.bytes};
+    void *made;
+    int rc = network_memory_hold(&d->account, &k->key, 0, "weights", kept_make, &copy, &made, e);
     if (rc < 0)
         return rc;
+    k->there = made;
     if (!vector_push(d->kept, d->n_kept, d->room_kept, *k)) {
-        d->backend->memory_release(d->device, &k->there);
+        network_device_wait(d, &(struct err){0});
+        kept_drop(d, k);
         return err_no_memory(e, "a network's weights");
     }
-    network_device_send(d, k->there.data, k->data, k->bytes);
-    d->kept_bytes += k->there.bytes;
+    d->kept_bytes += k->there->bytes;
     return 0;
 }
 
 int network_device_keep(struct network_device *d, const void *data, uint64_t bytes, bool stays,
                         const void **out, struct err *e)
 {
-    struct network_kept own = {
-        .data = data, .bytes = bytes, .stays = stays, .hash = stays ? 0 : XXH3_64bits(data, bytes)};
+    struct network_kept own = {.data = stays ? data : NULL, .key = {.bytes = bytes}};
+    own.key.hash = stays ? 0 : XXH3_64bits(data, bytes);
     const struct network_kept *had = kept_find(d, &own);
-    int rc = had ? 0 : kept_add(d, &own, e);
-    *out = had ? had->there.data : own.there.data;
+    int rc = 0;
+    if (!had) {
+        own.key.hash = stays ? XXH3_64bits(data, bytes) : own.key.hash;
+        rc = kept_add(d, &own, data, e);
+    }
+    *out = had ? had->there->data : rc == 0 ? own.there->data : NULL;
     return rc;
 }
 

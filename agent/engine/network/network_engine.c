@@ -24,7 +24,7 @@ int network_engine_open(struct onnx_network **n, struct threads *threads,
     *out = g;
     g->network = *n;
     *n = NULL;
-    int rc = network_facts_make(g->network, device, &g->facts, e);
+    int rc = network_facts_make(g->network, device, NULL, &g->facts, e);
     rc = rc < 0 ? rc : nn_create(threads, &g->nn, e);
     if (rc < 0)
         network_engine_close(out);

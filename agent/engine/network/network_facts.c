@@ -37,7 +37,8 @@ static bool has_rows(const struct onnx *o)
 }
 
 int network_facts_make(const struct onnx_network *n, struct network_device *device,
-                       struct network_facts *out, struct err *e)
+                       const struct network_account *account, struct network_facts *out,
+                       struct err *e)
 {
     const struct onnx *o = network_onnx(n);
     size_t reads = 1;
@@ -66,7 +67,8 @@ int network_facts_make(const struct onnx_network *n, struct network_device *devi
     for (int i = 0; i < o->n_outputs; i++)
         out->is_output[o->outputs[i]] = true;
     free(at);
-    int rc = has_rows(o) ? network_rows_create(network_limit(n), device, &out->rows, e) : 0;
+    int rc =
+        has_rows(o) ? network_rows_create(network_limit(n), device, account, &out->rows, e) : 0;
     if (rc < 0)
         network_facts_free(out);
     return rc;

@@ -23,10 +23,11 @@ struct network_root {
      * values are while it runs. */
     const void *kept;
     bool is_here, is_there;
-    /* Weights that are packed for this primitive once a step that reads them is made ready; NULL:
-     * it is none, or they are. */
+    /* Weights that are packed for this primitive when a step that reads them is made ready; NULL:
+     * it is none. */
     const struct nn_op *later;
     const float *unpacked;
+    bool is_packed;
 };
 
 struct network_view {
@@ -215,6 +216,8 @@ int network_weights_pack(struct network_plan *p, const struct nn_op *op, const f
 int network_weights_later(struct network_plan *p, const struct nn_op *op, const float *weights,
                           int64_t count, struct network_view *out, struct err *e);
 int network_weights_ready(struct network_plan *p, int first, int end, struct err *e);
+/* The opposite, in plans of a shelf. */
+void network_weights_release(struct network_plan *p, int first, int end);
 /* Tells a primitive's step, if it is one, where its memory is. */
 void network_op_bind(struct network_plan *p, const struct network_step *s, void *scratch);
 bool network_step_is_op(const struct network_step *s, size_t *scratch_bytes);

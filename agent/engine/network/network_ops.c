@@ -250,11 +250,16 @@ int network_weights_later(struct network_plan *p, const struct nn_op *op, const 
     return 0;
 }
 
+static bool root_is_of(const struct network_root *r, int first, int end)
+{
+    return r->last >= first && r->first < end;
+}
+
 int network_weights_ready(struct network_plan *p, int first, int end, struct err *e)
 {
     for (int i = 0; i < p->n_roots; i++) {
         struct network_root *r = &p->roots[i];
-        if (!r->later || r->last < first || r->first >= end)
+        if (!r->later || r->is_packed || !root_is_of(r, first, end))
             continue;
         void *packed = packed_make(p, r->later, r->unpacked, e);
         const void *kept =
@@ -263,7 +268,19 @@ int network_weights_ready(struct network_plan *p, int first, int end, struct err
             return e->code;
         r->fixed = kept;
         r->owns = !p->facts->shelf;
-        r->later = NULL;
+        r->is_packed = true;
     }
     return 0;
+}
+
+void network_weights_release(struct network_plan *p, int first, int end)
+{
+    for (int i = 0; i < p->n_roots; i++) {
+        struct network_root *r = &p->roots[i];
+        if (!r->is_packed || !root_is_of(r, first, end))
+            continue;
+        network_shelf_drop(p->facts->shelf, r->fixed);
+        r->fixed = r->unpacked;
+        r->is_packed = false;
+    }
 }

@@ -15,6 +15,8 @@ struct part_plan {
 
 struct network_part {
     struct onnx_network *network;
+    struct network_account account;
+    uint64_t folded_bytes; /* counted there */
     struct network_facts facts;
     struct nn *nn;
     struct part_plan *plans; /* [n_sizes * batch], of batches of 1, 2, ...; those that are not ready
@@ -40,6 +42,7 @@ void network_part_close(struct network_part **self)
     nn_destroy(&p->nn);
     network_facts_free(&p->facts);
     network_close(&p->network);
+    network_memory_give(&p->account, p->folded_bytes);
     free(p->plans);
     free(p->firsts);
     free(p);
@@ -95,6 +98,15 @@ static int layers_choose(struct network_part *p, const struct network_part_ask *
 }
 
 /* ---- plans ---- */
+
+/* What follows from constants is the network's own, whichever blocks run. */
+static int folded_count(struct network_part *p, struct err *e)
+{
+    uint64_t bytes = network_folded_bytes(p->network);
+    int rc = network_memory_take(&p->account, bytes, "what follows from constants", e);
+    p->folded_bytes = rc == 0 ? bytes : 0;
+    return rc;
+}
 
 static int plan_make(struct network_part *p, const struct network_part_ask *a, int size, int batch,
                      struct err *e)
@@ -179,14 +191,17 @@ int network_part_open(struct onnx_network **n, const struct network_part_ask *a,
     *out = p;
     p->network = *n;
     *n = NULL;
+    if (a->account)
+        p->account = *a->account;
     int rc = ask_check(a, e);
     p->n_sizes = a->n_sizes ? a->n_sizes : 1;
     if (rc == 0 &&
         (p->plans = calloc((size_t)a->batch * (size_t)p->n_sizes, sizeof *p->plans)) == NULL)
         rc = err_no_memory(e, "a part of a network");
     p->batch = rc < 0 ? 0 : a->batch;
-    rc = rc < 0 ? rc : network_facts_make(p->network, a->device, &p->facts, e);
-    if (rc == 0 && (p->facts.shelf = network_shelf_create()) == NULL)
+    rc = rc < 0 ? rc : folded_count(p, e);
+    rc = rc < 0 ? rc : network_facts_make(p->network, a->device, &p->account, &p->facts, e);
+    if (rc == 0 && (p->facts.shelf = network_shelf_create(&p->account)) == NULL)
         rc = err_no_memory(e, "a part of a network");
     rc = rc < 0 ? rc : nn_create(a->threads, &p->nn, e);
     rc = rc < 0 ? rc : plans_make(p, a, e);

@@ -25,6 +25,7 @@ struct network_part_ask {
     struct threads *threads; /* that help; NULL: the caller computes alone. They outlive the part,
                                 and results have the same bits whatever they are */
     struct network_device *device; /* on which it runs, and which outlives it; NULL: this CPU */
+    const struct network_account *account; /* of the memory that it holds; NULL: nobody counts */
 };
 
 /* A batch of one of several sizes: wherever a batch is asked for, this is. With size 0 it is the

@@ -23,9 +23,10 @@ struct network_facts {
     struct network_shelf *shelf;   /* of plans that run one after the other; NULL: each has its own.
                                       Whoever makes it sets it, and it outlives the plans */
 };
-/* `device` (NULL: this CPU) outlives them. */
+/* `device` (NULL: this CPU) outlives them. `account` (NULL: nobody counts) is of its weights. */
 int network_facts_make(const struct onnx_network *n, struct network_device *device,
-                       struct network_facts *out, struct err *e);
+                       const struct network_account *account, struct network_facts *out,
+                       struct err *e);
 void network_facts_free(struct network_facts *f);
 
 struct network_plan;
@@ -79,10 +80,16 @@ int network_plan_enter(struct network_plan *p, int at, const struct ndarray *bor
  * Others cannot be run, and nothing of theirs is held. HP_ELIMIT, HP_ENOMEM, and as
  * network_rows_load. Of facts without a shelf network_plan_make has done so for all. */
 int network_plan_ready(struct network_plan *p, int first, int end, struct err *e);
+/* Lets go of what was made ready for them, in plans of a shelf that no other plan uses: they are to
+ * be made ready again before they run. */
+void network_plan_release(struct network_plan *p, int first, int end);
 /* The most bytes of values that are there at once while these steps run. */
 uint64_t network_plan_peak(const struct network_plan *p, int first, int end);
 /* Runs the steps [first, end) alone. Failures as network_plan_run. */
 int network_plan_run_part(struct network_plan *p, int first, int end, struct err *e);
+/* The same, with a look at the clock at its begin (stamps_ns[0]) and after every step. */
+int network_plan_run_part_timed(struct network_plan *p, int first, int end, const struct env *env,
+                                uint64_t *stamps_ns, struct err *e);
 /* The node that a step does; -1: it moves what a node needs. */
 int network_plan_node(const struct network_plan *p, int step);
 

@@ -170,8 +170,9 @@ static int conv_add(struct network_plan *p, int node, struct nn_conv *v, struct 
         return rc == HP_EUNSUPPORTED ? 0 : rc;
     views[NN_BIAS].root = views[NN_SCRATCH].root = views[NN_WEIGHTS].root = -1;
     rc = network_need(p, p->o->nodes[node].inputs[0], LAYOUT_LAST, &views[NN_X], e);
-    rc = rc < 0 ? rc
-                : network_weights_pack(p, op, w->weights, weights_count(v), &views[NN_WEIGHTS], e);
+    if (rc == 0)
+        rc = (w->owns_weights ? network_weights_pack : network_weights_later)(
+            p, op, w->weights, weights_count(v), &views[NN_WEIGHTS], e);
     if (rc == 0 && w->bias) {
         views[NN_BIAS] = (struct network_view){
             .root = network_root_fixed(p, w->bias, (uint64_t)v->y.dims[1] * sizeof *w->bias,

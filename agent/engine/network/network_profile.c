@@ -5,11 +5,15 @@
 #include <string.h>
 
 #include "agent/engine/network/network_layers.h"
+#include "agent/engine/network/network_profile_layers.h"
+#include "agent/engine/network/network_timing.h"
 #include "common/doubles.h"
 
-enum { LEAST_RUNS = 11, MOST_RUNS = 400 };
-
-static const double LEAST_S = 1e-9; /* of a step: nothing takes no time */
+/* A network that is not held whole is measured in sections, which take no more than this part of
+ * the memory: what lies beside weights and values (scratch, panels) has the rest. Where that was
+ * not enough they take half as much, some times. */
+static const double SECTION_PART = 7.0 / 8;
+enum { SECTION_TRIES = 4 };
 
 /* One batch size while it is measured. */
 struct profile_batch {
@@ -18,11 +22,14 @@ struct profile_batch {
     struct ndarray *inputs, *outputs;
     const struct ndarray **given; /* the inputs */
     int *layers;                  /* by step */
-    uint64_t *stamps_ns;          /* [n_steps + 1] */
-    double *times;                /* [MOST_RUNS * n_layers] of timed runs */
-    double sums[MOST_RUNS], wholes[MOST_RUNS];
-    double look_s; /* that each step's time has too much */
-    int n_steps, n_layers, n_runs;
+    double *seconds;              /* by layer */
+    int n_steps;
+};
+
+/* Arrays that stand between two steps, copied or where they lie in the plan. */
+struct profile_border {
+    struct ndarray *arrays;
+    int n;
 };
 
 static void profile_batch_free(struct profile_batch *b)
@@ -36,8 +43,7 @@ static void profile_batch_free(struct profile_batch *b)
     free(b->outputs);
     free(b->given);
     free(b->layers);
-    free(b->stamps_ns);
-    free(b->times);
+    free(b->seconds);
 }
 
 void network_profile_free(struct network_profile *p)
@@ -65,195 +71,142 @@ static int input_make(const struct onnx_value *v, int64_t batch,
     return rc;
 }
 
-/* ---- layers ---- */
-
-static uint64_t weight_bytes(const struct ndarray *a)
-{
-    const struct onnx_rows *rows = onnx_rows_of(a);
-    return rows ? onnx_rows_bytes(rows) : ndarray_bytes(a);
-}
-
-/* Of weights that the layer has not had before: seen[value] is the last layer that had it, counted
- * from 1. What two layers read each of them holds, wherever it may run. */
-static uint64_t node_weights(const struct onnx_network *n, int node, int layer, int *seen)
-{
-    const struct onnx *o = network_onnx(n);
-    uint64_t bytes = 0;
-    for (int i = 0; i < o->nodes[node].n_inputs; i++) {
-        int value = o->nodes[node].inputs[i];
-        const struct ndarray *a = value >= 0 ? network_constant(n, value) : NULL;
-        if (!a || seen[value] == layer + 1)
-            continue;
-        seen[value] = layer + 1;
-        bytes += weight_bytes(a);
-    }
-    return bytes;
-}
-
-/* The first node that is done from a layer's first step on: that step may only move what it needs.
- */
-static int layer_node(const struct profile_batch *b, int step)
-{
-    while (step + 1 < b->n_steps && network_plan_node(b->plan, step) < 0)
-        step++;
-    int node = network_plan_node(b->plan, step);
-    return node < 0 ? 0 : node;
-}
-
-/* Layers of the smallest batch's plan. first[i] is the first node of layer i. */
-static int layers_make(const struct onnx_network *n, const struct profile_batch *b, int *first,
-                       struct network_profile *p, struct err *e)
-{
-    const struct onnx *o = network_onnx(n);
-    int *seen = calloc((size_t)o->n_values + 1, sizeof *seen);
-    if (!seen)
-        return err_no_memory(e, "a profile");
-    p->n_layers = network_layers_find(b->plan, first, e);
-    for (int i = 0; i < p->n_layers; i++) {
-        int step = network_layers_step(b->plan, first, p->n_layers, i);
-        const struct onnx_node *node = &o->nodes[layer_node(b, step)];
-        p->layers[i] = (struct network_profile_layer){.name = node->name, .op = node->op};
-        if (i > 0)
-            p->layers[i - 1].output_bytes = network_plan_crossing(b->plan, step);
-        p->layers[i].activation_bytes = network_plan_peak(
-            b->plan, step, network_layers_step(b->plan, first, p->n_layers, i + 1));
-    }
-    int layer = 0;
-    for (int node = 0; node < o->n_nodes && p->n_layers > 0; node++) {
-        while (layer + 1 < p->n_layers && first[layer + 1] <= node)
-            layer++;
-        if (!network_node_is_folded(n, node))
-            p->layers[layer].param_bytes += node_weights(n, node, layer, seen);
-    }
-    free(seen);
-    return p->n_layers < 0 ? p->n_layers : 0;
-}
-
-/* Steps of any batch's plan by the same layers. */
-static void steps_assign(struct profile_batch *b, const int *first, int n_layers)
-{
-    for (int layer = 0; layer < n_layers; layer++) {
-        int end = network_layers_step(b->plan, first, n_layers, layer + 1);
-        for (int i = network_layers_step(b->plan, first, n_layers, layer); i < end; i++)
-            b->layers[i] = layer;
-    }
-}
-
-/* ---- times ---- */
-
-/* The limits of the middle half of what was measured. */
-static void middle_half(const double *x, int n, double *low, double *high)
-{
-    double sorted[MOST_RUNS];
-    memcpy(sorted, x, (size_t)n * sizeof *x);
-    doubles_sort(sorted, (size_t)n);
-    *low = sorted[n / 4];
-    *high = sorted[n - 1 - n / 4];
-}
-
-/* Mean of the middle half, and twice its standard error as a part of it: of a normal distribution
- * the middle half is 1.35 standard deviations wide. */
-static double middle_mean(const double *x, int n, double *spread)
-{
-    double low, high, sum = 0;
-    int count = 0;
-    middle_half(x, n, &low, &high);
-    for (int i = 0; i < n; i++)
-        if (x[i] >= low && x[i] <= high) {
-            sum += x[i];
-            count++;
-        }
-    *spread = 2 * (high - low) / 1.35 / sqrt(n) / (sum / count);
-    return sum / count;
-}
-
-static int whole_run(struct profile_batch *b, const struct env *env, double *seconds, struct err *e)
-{
-    uint64_t begin_ns = env_now_ns(env);
-    int rc = network_plan_run(b->plan, b->given, b->outputs, e);
-    *seconds = (double)(env_now_ns(env) - begin_ns) * 1e-9;
-    return rc;
-}
-
-/* What a look at the clock takes itself: steps of a network of a few microseconds take little
- * longer. */
-static double look_s(const struct env *env)
-{
-    enum { ROUNDS = 16, LOOKS = 64 };
-    uint64_t least = UINT64_MAX;
-    for (int round = 0; round < ROUNDS; round++) {
-        uint64_t begin_ns = env_now_ns(env), end_ns = begin_ns;
-        for (int i = 0; i < LOOKS; i++)
-            end_ns = env_now_ns(env);
-        least = end_ns - begin_ns < least ? end_ns - begin_ns : least;
-    }
-    return (double)least * 1e-9 / LOOKS;
-}
-
-static int timed_run(struct profile_batch *b, const struct env *env, struct err *e)
-{
-    double *times = b->times + (size_t)b->n_runs * (size_t)b->n_layers, sum = 0;
-    int rc = network_plan_run_timed(b->plan, env, b->stamps_ns, b->given, b->outputs, e);
-    for (int i = 0; i < b->n_steps; i++) {
-        double s = (double)(b->stamps_ns[i + 1] - b->stamps_ns[i]) * 1e-9 - b->look_s;
-        s = s > LEAST_S ? s : LEAST_S;
-        times[b->layers[i]] += s;
-        sum += s;
-    }
-    b->sums[b->n_runs] = sum;
-    return rc;
-}
-
-static int runs_take(struct profile_batch *b, const struct network_profile_ask *ask, int64_t batch,
-                     struct network_profile_runs *runs, struct err *e)
-{
-    uint64_t end_ns = env_now_ns(ask->env) + (uint64_t)(ask->budget_s / ask->n_batches * 1e9);
-    double unused, timed_spread = 1;
-    int rc = whole_run(b, ask->env, &unused, e); /* touches memory and makes outputs */
-    runs->spread = 1;
-    b->look_s = ask->device ? 0 : look_s(ask->env); /* a device has a clock of its own */
-    while (rc == 0 && b->n_runs < MOST_RUNS &&
-           (b->n_runs < LEAST_RUNS ||
-            (fmax(runs->spread, timed_spread) > ask->spread && env_now_ns(ask->env) < end_ns))) {
-        rc = whole_run(b, ask->env, &b->wholes[b->n_runs], e);
-        rc = rc < 0 ? rc : timed_run(b, ask->env, e);
-        if (rc < 0)
-            return rc;
-        runs->n_runs = ++b->n_runs;
-        runs->whole_s = middle_mean(b->wholes, b->n_runs, &runs->spread);
-        runs->sum_s = middle_mean(b->sums, b->n_runs, &timed_spread);
-        if (ask->watch && ask->watch->goes_on)
-            ask->watch->goes_on(ask->watch->ctx, batch, runs);
-    }
-    runs->spread = fmax(runs->spread, timed_spread);
-    return rc;
-}
-
-/* A layer's time is its mean over the timed runs of the middle half, so that layers add up. */
-static void times_note(const struct profile_batch *b, int batch, struct network_profile *p)
-{
-    double low, high;
-    int count = 0;
-    middle_half(b->sums, b->n_runs, &low, &high);
-    for (int run = 0; run < b->n_runs; run++) {
-        if (b->sums[run] < low || b->sums[run] > high)
-            continue;
-        count++;
-        for (int i = 0; i < p->n_layers; i++)
-            p->seconds[i * p->n_batches + batch] += b->times[run * p->n_layers + i];
-    }
-    for (int i = 0; i < p->n_layers; i++)
-        p->seconds[i * p->n_batches + batch] /= count;
-}
-
-/* ---- all ---- */
+/* ---- sections ---- */
 
 struct profile_tools {
     const struct onnx_network *network;
     struct network_facts facts;
     struct nn *nn;
     int *first; /* by layer: its first node */
+    int *ends;  /* by section: the layer before which it ends */
+    int n_sections;
+    double part; /* of the memory that a section may take */
 };
+
+/* What the network may take where it is measured. */
+static double room_bytes(const struct profile_tools *t)
+{
+    const struct network_device *d = t->facts.device;
+    return (double)(d ? d->backend->memory_free(d->device) : network_limit(t->network));
+}
+
+/* One where the network is held whole in its largest batch; else as many layers in each as fit. */
+static void sections_choose(struct profile_tools *t, const struct network_profile_ask *ask,
+                            const struct network_profile *p)
+{
+    double room = room_bytes(t) * t->part, weights = 0, values = 0,
+           samples = (double)ask->batches[ask->n_batches - 1] / (double)ask->batches[0];
+    t->n_sections = 0;
+    for (int i = 0; i < p->n_layers; i++) {
+        double own = samples * (double)p->layers[i].activation_bytes;
+        weights += (double)p->layers[i].param_bytes;
+        values = own > values ? own : values;
+        if (i > 0 && weights + values > room) {
+            t->ends[t->n_sections++] = i;
+            weights = (double)p->layers[i].param_bytes;
+            values = own;
+        }
+    }
+    t->ends[t->n_sections++] = p->n_layers;
+}
+
+static void border_free(struct profile_border *b)
+{
+    for (int i = 0; i < b->n; i++)
+        ndarray_free(&b->arrays[i]);
+    free(b->arrays);
+    *b = (struct profile_border){0};
+}
+
+static int border_take(struct network_plan *p, int at, struct profile_border *out, struct err *e)
+{
+    out->n = network_plan_border(p, at, NULL, 0);
+    out->arrays = calloc((size_t)out->n + 1, sizeof *out->arrays);
+    if (!out->arrays) {
+        out->n = 0;
+        return err_no_memory(e, "a profile");
+    }
+    network_plan_border(p, at, out->arrays, out->n);
+    return 0;
+}
+
+/* Takes the place of what *out was. */
+static int border_copy(struct network_plan *p, int at, struct profile_border *out, struct err *e)
+{
+    struct profile_border lies = {0};
+    border_free(out);
+    int rc = border_take(p, at, &lies, e);
+    out->arrays = rc == 0 ? calloc((size_t)lies.n + 1, sizeof *out->arrays) : NULL;
+    if (rc == 0 && !out->arrays)
+        rc = err_no_memory(e, "a profile");
+    for (; rc == 0 && out->n < lies.n; out->n++) {
+        const struct ndarray *a = &lies.arrays[out->n];
+        rc = ndarray_make(&out->arrays[out->n], a->type, a->n_dims, a->dims, UINT64_MAX, e);
+        if (rc < 0)
+            break;
+        if (a->count > 0)
+            memcpy(out->arrays[out->n].data, a->data, ndarray_bytes(a));
+    }
+    border_free(&lies); /* whose arrays own nothing */
+    return rc;
+}
+
+static void runs_add(struct network_profile_runs *all, const struct network_profile_runs *one)
+{
+    all->n_runs = all->n_runs && all->n_runs < one->n_runs ? all->n_runs : one->n_runs;
+    all->whole_s += one->whole_s;
+    all->sum_s += one->sum_s;
+    all->spread = fmax(all->spread, one->spread);
+}
+
+/* One section after the other, of which each takes what the one before has made. */
+static int section_run(const struct profile_tools *t, const struct network_profile_ask *ask,
+                       struct profile_batch *b, int64_t batch, int section,
+                       struct profile_border *crosses, struct network_profile_runs *out,
+                       struct err *e)
+{
+    int first_layer = section ? t->ends[section - 1] : 0, n = t->ends[t->n_sections - 1];
+    struct network_timing g = {
+        .plan = b->plan,
+        .first = network_layers_step(b->plan, t->first, n, first_layer),
+        .end = network_layers_step(b->plan, t->first, n, t->ends[section]),
+        .layers = b->layers,
+        .first_layer = first_layer,
+        .n_layers = t->ends[section] - first_layer,
+        .entering = section ? crosses->arrays : b->inputs,
+    };
+    struct profile_border enters = {0};
+    struct network_profile_runs own = {0};
+    if (g.first == g.end) /* of this batch's plan other sections do its work */
+        return 0;
+    int rc = network_plan_ready(b->plan, g.first, g.end, e);
+    rc = rc < 0 ? rc : border_take(b->plan, g.first, &enters, e);
+    g.border = enters.arrays;
+    g.n_entering = enters.n;
+    rc = rc < 0 ? rc
+                : network_timing_take(&g, ask, ask->budget_s / ask->n_batches / t->n_sections,
+                                      batch, &own, b->seconds + first_layer, e);
+    if (rc == 0)
+        runs_add(out, &own);
+    rc = rc < 0 ? rc : border_copy(b->plan, g.end, crosses, e);
+    border_free(&enters);
+    network_plan_release(b->plan, g.first, g.end);
+    return rc;
+}
+
+static int sections_run(const struct profile_tools *t, const struct network_profile_ask *ask,
+                        struct profile_batch *b, int64_t batch, struct network_profile_runs *out,
+                        struct err *e)
+{
+    struct profile_border crosses = {0};
+    int rc = 0;
+    for (int i = 0; i < t->n_sections && rc == 0; i++)
+        rc = section_run(t, ask, b, batch, i, &crosses, out, e);
+    border_free(&crosses);
+    return rc;
+}
+
+/* ---- all ---- */
 
 static int batch_open(const struct profile_tools *t, const struct network_profile_ask *ask,
                       int64_t batch, struct profile_batch *b, struct err *e)
@@ -275,38 +228,87 @@ static int batch_open(const struct profile_tools *t, const struct network_profil
         return rc;
     b->n_steps = network_plan_describe(b->plan).steps;
     b->layers = calloc((size_t)b->n_steps + 1, sizeof *b->layers);
-    b->stamps_ns = calloc((size_t)b->n_steps + 1, sizeof *b->stamps_ns);
-    return b->layers && b->stamps_ns ? 0 : err_no_memory(e, "a profile");
+    b->seconds = calloc((size_t)b->n_steps + 1, sizeof *b->seconds);
+    return b->layers && b->seconds ? 0 : err_no_memory(e, "a profile");
 }
 
-static int profile_size(const struct profile_tools *t, const struct network_profile_ask *ask,
+static void batch_close(const struct profile_tools *t, struct profile_batch *b)
+{
+    profile_batch_free(b);
+    free(b);
+    if (t->facts.shelf)
+        network_shelf_clear(t->facts.shelf);
+}
+
+static struct network_timing batch_timing(const struct profile_batch *b, int n_layers)
+{
+    return (struct network_timing){.plan = b->plan,
+                                   .end = b->n_steps,
+                                   .inputs = b->given,
+                                   .outputs = b->outputs,
+                                   .layers = b->layers,
+                                   .n_layers = n_layers};
+}
+
+static int profile_size(struct profile_tools *t, const struct network_profile_ask *ask,
                         const struct profile_batch *b, struct network_profile *p, struct err *e)
 {
     size_t most = (size_t)b->n_steps + 1;
     p->layers = calloc(most, sizeof *p->layers);
     p->seconds = calloc(most * (size_t)ask->n_batches, sizeof *p->seconds);
+    t->ends = calloc(most, sizeof *t->ends);
     p->n_batches = ask->n_batches;
-    if (!p->layers || !p->seconds)
+    if (!p->layers || !p->seconds || !t->ends)
         return err_no_memory(e, "a profile");
-    return layers_make(t->network, b, t->first, p, e);
+    p->n_layers = network_profile_layers_make(t->network, b->plan, t->first, p->layers, e);
+    if (p->n_layers < 0)
+        return p->n_layers;
+    sections_choose(t, ask, p);
+    return 0;
 }
 
 static void outputs_count(const struct profile_batch *b, struct network_profile *p)
 {
+    struct profile_border last = {0};
     uint64_t bytes = 0;
-    for (int i = 0; i < b->o->n_outputs; i++)
-        bytes += ndarray_bytes(&b->outputs[i]);
+    if (border_take(b->plan, b->n_steps, &last, &(struct err){0}) == 0)
+        for (int i = 0; i < last.n; i++)
+            bytes += ndarray_bytes(&last.arrays[i]);
     p->layers[p->n_layers - 1].output_bytes = bytes;
+    border_free(&last);
 }
 
-static int batch_run(struct profile_batch *b, const struct network_profile_ask *ask, int64_t batch,
+static int runs_take(const struct profile_tools *t, struct profile_batch *b, int n_layers,
+                     const struct network_profile_ask *ask, int64_t batch,
                      struct network_profile_runs *runs, struct err *e)
 {
     const struct network_profile_watch *w = ask->watch;
-    int rc = w && w->begins ? w->begins(w->ctx, batch, e) : 0;
-    rc = rc < 0 ? rc : runs_take(b, ask, batch, runs, e);
+    const struct network_timing whole = batch_timing(b, n_layers);
+    int rc = t->n_sections == 1 ? network_plan_ready(b->plan, 0, b->n_steps, e) : 0;
+    if (rc < 0)
+        return rc;
+    rc = w && w->begins ? w->begins(w->ctx, batch, e) : 0;
+    *runs = (struct network_profile_runs){0};
+    if (rc == 0)
+        rc = t->n_sections > 1 ? sections_run(t, ask, b, batch, runs, e)
+                               : network_timing_take(&whole, ask, ask->budget_s / ask->n_batches,
+                                                     batch, runs, b->seconds, e);
     if (w && w->ended)
         w->ended(w->ctx, batch);
+    return rc;
+}
+
+static int batch_run(struct profile_tools *t, struct profile_batch *b, struct network_profile *p,
+                     const struct network_profile_ask *ask, int batch, struct err *e)
+{
+    int rc = runs_take(t, b, p->n_layers, ask, ask->batches[batch], &p->runs[batch], e);
+    for (int i = 0; i < SECTION_TRIES && rc == HP_ENOMEM && t->n_sections < p->n_layers; i++) {
+        network_plan_release(b->plan, 0, b->n_steps);
+        t->part /= 2;
+        sections_choose(t, ask, p);
+        rc = runs_take(t, b, p->n_layers, ask, ask->batches[batch], &p->runs[batch], e);
+    }
+    p->n_sections = t->n_sections > p->n_sections ? t->n_sections : p->n_sections;
     return rc;
 }
 
@@ -321,39 +323,36 @@ static int batch_measure(struct profile_tools *t, const struct network_profile_a
     if (rc == 0 && batch == 0)
         rc = profile_size(t, ask, b, p, e);
     if (rc == 0) {
-        b->n_layers = p->n_layers;
-        b->times = calloc((size_t)MOST_RUNS * (size_t)p->n_layers, sizeof *b->times);
-        rc = b->times ? 0 : err_no_memory(e, "a profile");
+        network_profile_steps_assign(b->plan, t->first, p->n_layers, b->layers);
+        rc = batch_run(t, b, p, ask, batch, e);
     }
-    if (rc == 0) {
-        steps_assign(b, t->first, p->n_layers);
-        rc = batch_run(b, ask, ask->batches[batch], &p->runs[batch], e);
-    }
-    if (rc == 0) {
-        times_note(b, batch, p);
-        if (batch == 0)
-            outputs_count(b, p);
-    }
-    profile_batch_free(b);
-    free(b);
+    for (int i = 0; rc == 0 && i < p->n_layers; i++)
+        p->seconds[i * p->n_batches + batch] = b->seconds[i];
+    if (rc == 0 && batch == 0)
+        outputs_count(b, p);
+    batch_close(t, b);
     return rc;
 }
 
 static int tools_open(struct profile_tools *t, const struct onnx_network *n,
                       const struct network_profile_ask *ask, struct err *e)
 {
-    *t = (struct profile_tools){.network = n};
+    *t = (struct profile_tools){.network = n, .part = SECTION_PART};
     t->first = calloc((size_t)network_onnx(n)->n_nodes + 1, sizeof *t->first);
     int rc = t->first ? 0 : err_no_memory(e, "a profile");
-    rc = rc < 0 ? rc : network_facts_make(n, ask->device, &t->facts, e);
+    rc = rc < 0 ? rc : network_facts_make(n, ask->device, NULL, &t->facts, e);
+    if (rc == 0 && (t->facts.shelf = network_shelf_create(NULL)) == NULL)
+        rc = err_no_memory(e, "a profile");
     return rc < 0 ? rc : nn_create(ask->threads, &t->nn, e);
 }
 
 static void tools_close(struct profile_tools *t)
 {
     nn_destroy(&t->nn);
+    network_shelf_destroy(&t->facts.shelf);
     network_facts_free(&t->facts);
     free(t->first);
+    free(t->ends);
 }
 
 void network_profile_batches(const struct onnx *o, struct network_profile_ask *ask)
@@ -386,19 +385,17 @@ int network_profile_press(const struct onnx_network *n, const struct network_pro
 {
     struct profile_tools t;
     struct profile_batch *b = calloc(1, sizeof *b);
-    double unused;
     if (!b)
         return err_no_memory(e, "a profile");
     b->o = network_onnx(n);
     int rc = tools_open(&t, n, ask, e);
     rc = rc < 0 ? rc : batch_open(&t, ask, batch, b, e);
-    for (bool first = true; rc == 0; first = false) {
-        rc = whole_run(b, ask->env, &unused, e);
-        if (rc == 0 && first)
-            warm(ctx);
+    rc = rc < 0 ? rc : network_plan_ready(b->plan, 0, b->n_steps, e);
+    if (rc == 0) {
+        const struct network_timing whole = batch_timing(b, 0);
+        rc = network_timing_press(&whole, ask->env, warm, ctx, e);
     }
-    profile_batch_free(b);
-    free(b);
+    batch_close(&t, b);
     tools_close(&t);
     return rc == HP_ECANCELED ? 0 : rc;
 }

@@ -51,14 +51,18 @@ struct network_profile_layer {
 struct network_profile {
     struct network_profile_layer *layers;
     double *seconds; /* [n_layers * n_batches], layer by layer */
-    struct network_profile_runs runs[NETWORK_PROFILE_BATCHES];
+    struct network_profile_runs runs[NETWORK_PROFILE_BATCHES]; /* of sections: their sums */
     int n_layers, n_batches;
+    int n_sections; /* that were measured one after the other; 1: the network was held whole */
 };
 
 /* Where none are asked for: the model's own where it is fixed, else 1, 2, 4 and 8. */
 void network_profile_batches(const struct onnx *o, struct network_profile_ask *ask);
 
-/* The first dimension of every input is the batch; where one is fixed, `batches` is that size
+/* Where the network is not held whole in the memory that it may take, sections of its layers are,
+ * one after the other, each with what the one before has made.
+ *
+ * The first dimension of every input is the batch; where one is fixed, `batches` is that size
  * alone. HP_EINVAL: a batch that the model does not take, a free dimension without a size (named);
  * HP_EUNSUPPORTED: sizes depend on what inputs hold, so nothing can be planned; HP_ECANCELED
  * (network_stop_on); HP_ENOMEM, and what runs fail with. On failure nothing is left to free. Blocks

@@ -53,10 +53,11 @@ static json_t *runs_json(const struct network_profile_document *d)
         for (int b = 0; b < d->ask->n_batches; b++) {
             const struct network_profile_runs *r = &d->shares[s].runs[b];
             json_array_append_new(
-                list, json_pack("{s:s, s:i, s:I, s:f, s:f, s:f, s:f, s:i}", "kind", d->kind,
+                list, json_pack("{s:s, s:i, s:I, s:f, s:f, s:f, s:f, s:i, s:i}", "kind", d->kind,
                                 "share", d->parts[s], "batch", (json_int_t)d->ask->batches[b],
                                 "whole_s", r->whole_s, "sum_s", r->sum_s, "sum_error",
-                                r->sum_s / r->whole_s - 1, "spread", r->spread, "runs", r->n_runs));
+                                r->sum_s / r->whole_s - 1, "spread", r->spread, "runs", r->n_runs,
+                                "sections", d->shares[s].n_sections));
         }
     return list;
 }

@@ -15,7 +15,8 @@ struct network_profile_document {
 };
 
 /* Layers, their times by share and batch, and under "measured" how far their sum is from the whole,
- * for each: {"kind", "share", "batch", "whole_s", "sum_s", "sum_error", "spread", "runs"}. NULL: no
+ * for each: {"kind", "share", "batch", "whole_s", "sum_s", "sum_error", "spread", "runs",
+ * "sections"}. NULL: no
  * memory. */
 json_t *network_profile_json(const struct network_profile_document *d);
 

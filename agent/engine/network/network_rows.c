@@ -3,6 +3,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <xxhash.h>
 
 #include "agent/backend/backend.h"
 #include "agent/backend/cpu/kernels.h"
@@ -17,10 +18,12 @@ struct rows_operator {
     const struct graph_op *of;
     struct device_weight *weights[OP_WEIGHTS_MAX];
     struct device_op *op; /* NULL: a table, which is read where it lies */
+    bool is_table;        /* and counted so */
     float *bias;          /* of a product by panels; NULL: none */
 };
 
 struct network_rows {
+    struct network_account account;
     uint64_t limit_bytes;
     const struct network_device *there; /* NULL: a device of this CPU, of its own */
     struct device *device;              /* NULL: nothing was loaded yet */
@@ -34,11 +37,14 @@ struct network_rows {
 };
 
 int network_rows_create(uint64_t limit_bytes, const struct network_device *there,
-                        struct network_rows **out, struct err *e)
+                        const struct network_account *account, struct network_rows **out,
+                        struct err *e)
 {
     *out = calloc(1, sizeof **out);
     if (!*out)
         return err_no_memory(e, "a network's weights");
+    if (account)
+        (*out)->account = *account;
     (*out)->limit_bytes = limit_bytes;
     (*out)->there = there;
     return 0;
@@ -63,15 +69,106 @@ static int device_make(struct network_rows *r, const struct nn *nn, struct err *
     return rc;
 }
 
+/* ---- weights ---- */
+
+/* Of the same file it is known by where it lies in it. */
+static uint64_t weight_place(const struct weight *w, uint64_t hash)
+{
+    const uint64_t place[] = {w->offset, w->bytes, (uint64_t)w->file, w->first_row, w->shape[0]};
+    hash = XXH64(place, sizeof place, hash);
+    hash = XXH64(w->name, strlen(w->name), hash);
+    for (int i = 0; i < w->n_parts && w->parts; i++)
+        hash = weight_place(w->parts[i], hash);
+    return hash;
+}
+
+/* And as what it is loaded on a device: `use`, or on this CPU where it lies. */
+static struct network_alike weight_key(const struct network_rows *r, const struct weight *w,
+                                       enum weight_use use)
+{
+    return (struct network_alike){weight_place(w, r->there ? 1 + (uint64_t)use : 0),
+                                  weight_dtype_bytes(w)};
+}
+
+struct weight_loading {
+    struct device *device;
+    const struct weight *of;
+    enum weight_use use;
+};
+
+static int weight_make(void *ctx, void **out, struct err *e)
+{
+    const struct weight_loading *l = ctx;
+    struct device_weight *made = NULL;
+    int rc = l->device->backend->weight_load(l->device, l->of, l->use, true, &made, e);
+    *out = made;
+    return rc;
+}
+
+static void weight_release(void *ctx, void *made)
+{
+    struct device *d = ctx;
+    struct device_weight *w = made;
+    d->backend->weight_free(d, &w);
+}
+
+/* On a device what others have, or a first copy; here a first look, and a note of what lies mapped.
+ */
+static int weight_hold(struct network_rows *r, const struct weight *w, enum weight_use use,
+                       struct device_weight **out, struct err *e)
+{
+    struct weight_loading l = {r->device, w, use};
+    const struct network_alike key = weight_key(r, w, use);
+    void *made = NULL;
+    int rc = network_memory_hold(&r->account, &key, r->there ? 0 : key.bytes, w->name,
+                                 r->there ? weight_make : NULL, &l, &made, e);
+    if (rc < 0 || r->there) {
+        *out = made;
+        return rc;
+    }
+    rc = weight_make(&l, &made, e);
+    if (rc < 0)
+        network_memory_drop(&r->account, &key, NULL, NULL, NULL);
+    *out = made;
+    return rc;
+}
+
+static void weight_drop(struct network_rows *r, const struct weight *w, enum weight_use use,
+                        struct device_weight *made)
+{
+    const struct network_alike key = weight_key(r, w, use);
+    if (!r->there)
+        weight_release(r->device, made);
+    network_memory_drop(&r->account, &key, r->there ? weight_release : NULL, r->device, made);
+}
+
+/* ---- operators ---- */
+
 static void operator_free(struct network_rows *r, struct rows_operator *o)
 {
-    const struct backend *b = r->device->backend;
     if (o->op)
-        b->op_release(&o->op);
-    for (int i = 0; i < OP_WEIGHTS_MAX; i++)
+        r->device->backend->op_release(&o->op);
+    for (int i = 0; i < o->of->n_weights; i++)
         if (o->weights[i])
-            b->weight_free(r->device, &o->weights[i]);
+            weight_drop(r, o->of->weights[i], graph_op_weight_use(o->of, i), o->weights[i]);
+    if (o->is_table) {
+        const struct network_alike key = weight_key(r, o->of->weights[0], WEIGHT_ROWS);
+        network_memory_drop(&r->account, &key, NULL, NULL, NULL);
+    }
     free(o->bias);
+}
+
+void network_rows_clear(struct network_rows *r)
+{
+    while (r->n > 0)
+        operator_free(r, &r->list[--r->n]);
+    if (r->stream && !r->there)
+        r->device->backend->stream_destroy(&r->stream);
+    if (r->device && !r->there)
+        device_close(&r->device); /* and what products scratched in */
+    r->device = NULL;
+    r->stream = NULL;
+    r->bytes = 0;
 }
 
 void network_rows_destroy(struct network_rows **self)
@@ -80,14 +177,9 @@ void network_rows_destroy(struct network_rows **self)
     *self = NULL;
     if (!r)
         return;
-    for (int i = 0; i < r->n; i++)
-        operator_free(r, &r->list[i]);
+    network_rows_clear(r);
     free(r->list);
     free(r->panels);
-    if (r->stream && !r->there)
-        r->device->backend->stream_destroy(&r->stream);
-    if (r->device && !r->there)
-        device_close(&r->device);
     free(r);
 }
 
@@ -107,12 +199,23 @@ static int operator_load(struct network_rows *r, struct rows_operator *o, struct
     int rc = backend_require(b, o->of, e);
     for (int i = 0; i < o->of->n_weights && rc == 0; i++) {
         const struct weight *w = o->of->weights[i];
-        rc =
-            w ? b->weight_load(r->device, w, graph_op_weight_use(o->of, i), true, &o->weights[i], e)
-              : 0;
+        rc = w ? weight_hold(r, w, graph_op_weight_use(o->of, i), &o->weights[i], e) : 0;
         request.weights[i] = o->weights[i];
     }
     return rc < 0 ? rc : b->op_prepare(r->device, &request, &o->op, e);
+}
+
+/* A table is the host's, which reads some rows of it. */
+static int table_count(struct network_rows *r, struct rows_operator *o, struct err *e)
+{
+    const struct weight *w = o->of->weights[0];
+    const struct network_alike key = weight_key(r, w, WEIGHT_ROWS);
+    void *none;
+    int rc = r->there
+                 ? 0
+                 : network_memory_hold(&r->account, &key, key.bytes, w->name, NULL, NULL, &none, e);
+    o->is_table = rc == 0 && !r->there;
+    return rc;
 }
 
 /* ---- products of many rows ---- */
@@ -236,7 +339,7 @@ int network_rows_load(struct network_rows *r, const struct nn *nn, const struct 
     int rc = r->device ? 0 : device_make(r, nn, e);
     if (rc < 0)
         return rc;
-    rc = o->op->kind == OP_EMBED ? 0 : operator_load(r, &own, e);
+    rc = o->op->kind == OP_EMBED ? table_count(r, &own, e) : operator_load(r, &own, e);
     if (rc == 0 && is_by_panels(r, o->op))
         rc = panels_load(r, nn, &own, e);
     if (rc == 0 && !vector_push(r->list, r->n, r->room, own))

@@ -12,10 +12,12 @@
 
 struct network_rows;
 
-/* `limit_bytes` of weights and what products scratch in; `there` (NULL: this CPU) outlives it.
- * HP_ENOMEM. */
+/* `limit_bytes` of weights and what products scratch in; `there` (NULL: this CPU) outlives it. On a
+ * device, weights are those of the account's (NULL: nobody counts) other networks, too; on this CPU
+ * they lie in the file, and count there once. HP_ENOMEM. */
 int network_rows_create(uint64_t limit_bytes, const struct network_device *there,
-                        struct network_rows **out, struct err *e);
+                        const struct network_account *account, struct network_rows **out,
+                        struct err *e);
 /* After all plans. */
 void network_rows_destroy(struct network_rows **r);
 
@@ -23,6 +25,8 @@ void network_rows_destroy(struct network_rows **r);
  * naming tensor and block: weights that are no numbers; HP_EUNSUPPORTED; HP_EDEVICE. */
 int network_rows_load(struct network_rows *r, const struct nn *nn, const struct onnx_rows *o,
                       struct err *e);
+/* Lets go of all that was loaded, while nothing runs. */
+void network_rows_clear(struct network_rows *r);
 /* in[inputs of the operator], float32 [rows, width] as its graph has them; of OP_EMBED int64
  * [rows]. HP_EINVAL: an id or a number of an expert that there is not; HP_ENOMEM. */
 int network_rows_run(struct network_rows *r, const struct nn *nn, const struct onnx_rows *o,

@@ -94,20 +94,22 @@ int network_plan_run(struct network_plan *p, const struct ndarray *const *inputs
 
 /* Steps here, or put on the device with a mark after each; the host's clock is the last word of
  * when all began and ended. */
-static int steps_run_timed(struct network_plan *p, const struct env *env, uint64_t *stamps_ns,
-                           struct err *e)
+static int steps_run_timed(struct network_plan *p, int first, int end, const struct env *env,
+                           uint64_t *stamps_ns, struct err *e)
 {
     const struct network_device *d = p->facts->device;
     int rc = 0;
-    for (int i = 0; i < p->n_steps && rc == 0; i++) {
+    if (d)
+        network_there_begin(p, first);
+    for (int i = first; i < end && rc == 0; i++) {
         rc = step_run(p, &p->steps[i], e);
         if (d)
-            d->arrays->clock_mark(p->clock, i + 1, d->stream);
+            d->arrays->clock_mark(p->clock, i - first + 1, d->stream);
         else
-            stamps_ns[i + 1] = env_now_ns(env);
+            stamps_ns[i - first + 1] = env_now_ns(env);
     }
-    rc = steps_end(p, p->n_steps, rc, e);
-    for (int i = 1; d && i < p->n_steps && rc == 0; i++) {
+    rc = steps_end(p, end, rc, e);
+    for (int i = 1; d && i < end - first && rc == 0; i++) {
         double seconds = 0;
         rc = d->arrays->clock_between(p->clock, 0, i, &seconds, e);
         stamps_ns[i] = stamps_ns[0] + (uint64_t)(seconds * 1e9);
@@ -132,9 +134,7 @@ int network_plan_run_timed(struct network_plan *p, const struct env *env, uint64
     stamps_ns[0] = env_now_ns(env);
     int rc = p->facts->device ? clock_begin(p, e) : 0;
     inputs_put(p, inputs);
-    if (p->facts->device)
-        network_there_begin(p, 0);
-    rc = rc < 0 ? rc : steps_run_timed(p, env, stamps_ns, e);
+    rc = rc < 0 ? rc : steps_run_timed(p, 0, p->n_steps, env, stamps_ns, e);
     rc = rc < 0 ? rc : outputs_give(p, outputs, e);
     rc = rc < 0 ? rc : onnx_check(p->o, e);
     stamps_ns[p->n_steps] = env_now_ns(env);
@@ -317,6 +317,18 @@ int network_plan_run_part(struct network_plan *p, int first, int end, struct err
     nn_begin(p->nn);
     int rc = steps_run(p, first, end, e);
     return rc < 0 ? rc : onnx_check(p->o, e);
+}
+
+int network_plan_run_part_timed(struct network_plan *p, int first, int end, const struct env *env,
+                                uint64_t *stamps_ns, struct err *e)
+{
+    nn_begin(p->nn);
+    stamps_ns[0] = env_now_ns(env);
+    int rc = p->facts->device ? clock_begin(p, e) : 0;
+    rc = rc < 0 ? rc : steps_run_timed(p, first, end, env, stamps_ns, e);
+    rc = rc < 0 ? rc : onnx_check(p->o, e);
+    stamps_ns[end - first] = env_now_ns(env);
+    return rc;
 }
 
 struct network_plan_facts network_plan_describe(const struct network_plan *p)

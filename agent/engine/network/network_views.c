@@ -39,10 +39,9 @@ int network_root_fixed(struct network_plan *p, const void *data, uint64_t bytes,
 const void *network_weights_keep(const struct network_plan *p, void *data, size_t bytes,
                                  struct err *e)
 {
-    struct network_shelf *shelf = p->facts->shelf;
-    const void *kept = shelf ? network_shelf_keep(shelf, data, bytes) : data;
-    if (!kept)
-        err_no_memory(e, "packed weights");
+    const void *kept = data;
+    if (p->facts->shelf && network_shelf_keep(p->facts->shelf, data, bytes, &kept, e) < 0)
+        return NULL;
     return kept;
 }
 

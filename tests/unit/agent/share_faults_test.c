@@ -71,7 +71,8 @@ static int part_loaded(void *ctx)
     struct network_part *part = NULL;
     struct err e = {0};
     atomic_bool stop = false;
-    int rc = share_part_open(p, p->share.items, b->path, UINT32_MAX, &stop, NULL, NULL, &part, &e);
+    int rc =
+        share_part_open(p, p->share.items, b->path, UINT32_MAX, &stop, NULL, NULL, NULL, &part, &e);
     rc = rc < 0 ? rc : share_part_warm(part, &stop, &e);
     if (part)
         network_part_close(&part);

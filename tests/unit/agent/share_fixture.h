@@ -41,6 +41,7 @@ struct share_node { /* an agent's share with its endpoint */
     struct share_peers *peers;
     struct share_runner *runner;
     struct message_ref *prepare;
+    struct network_memory *memory; /* NULL: nobody counts */
 };
 
 struct share_bench {
@@ -170,6 +171,7 @@ static inline void share_runner_begin(struct share_node *n)
                                     .prepare = n->prepare,
                                     .path = n->bench->path,
                                     .memory_bytes = UINT32_MAX,
+                                    .memory = n->memory,
                                     .queue_bytes = 64 << 20,
                                     .data = n->data,
                                     .loaded = share_on_loaded,

@@ -1,6 +1,7 @@
 /* Shares that run a cut network over endpoints of this process, with a coordinator that the test
  * plays: what comes back is to the bit what the whole gives, at the times that were reserved, and
  * whatever is wrong is told of its batch. */
+#include "agent/engine/network/network_memory.h"
 #include "agent/share_queue.h"
 #include "tests/unit/agent/share_fixture.h"
 
@@ -10,7 +11,7 @@ static const uint64_t at_once[2] = {0, 0};
 static void whole_check(const struct share_bench *b, int result, const struct ndarray *x)
 {
     const struct network_dim side = {"", SHARE_SIDE};
-    const struct network_part_ask ask = {&side, 1, 1, NULL, 0, 1, SHARE_BATCH, 1, NULL, NULL};
+    const struct network_part_ask ask = {&side, 1, 1, NULL, 0, 1, SHARE_BATCH, 1, NULL, NULL, NULL};
     struct onnx_network *n;
     struct network_part *whole;
     struct err e = {0};
@@ -245,6 +246,28 @@ TEST(a_network_that_is_none_fails_to_load_and_its_batches_fail)
     share_bench_close(&b);
 }
 
+/* The first that the device has no room for, beside others, says how much is missing. */
+TEST(a_share_that_its_device_does_not_hold_beside_others_fails_to_load)
+{
+    const struct device_config c = {.backend = "cpu", .memory_bytes = 1000};
+    struct share_bench *b = share_bench_open(NULL);
+    struct device *device = NULL;
+    struct err e = {0};
+    share_wait(b, &b->told.n_loaded, 2);
+    assert_int_equal(device_open(&c, &device, &e), 0);
+    assert_int_equal(network_memory_create(device, &b->nodes[0].memory, &e), 0);
+    share_runner_destroy(&b->nodes[0].runner);
+    share_runner_begin(&b->nodes[0]);
+    share_wait(b, &b->told.n_load_failed, 1);
+    if (!strstr(b->told.load_text, "of the limit of 1000 are left: "))
+        fail_msg("%s", b->told.load_text);
+    share_runner_destroy(&b->nodes[0].runner);
+    assert_int_equal(network_memory_bytes(b->nodes[0].memory), 0);
+    network_memory_destroy(&b->nodes[0].memory);
+    device_close(&device);
+    share_bench_close(&b);
+}
+
 TEST(what_waits_is_bounded_and_a_share_that_stops_drops_it)
 {
     struct share_bench *b = share_bench_open(NULL);
@@ -329,6 +352,7 @@ int main(void)
         cmocka_unit_test(batches_of_a_share_that_is_never_connected_are_told),
         cmocka_unit_test(a_share_that_is_gone_fails_what_is_sent_to_it),
         cmocka_unit_test(a_network_that_is_none_fails_to_load_and_its_batches_fail),
+        cmocka_unit_test(a_share_that_its_device_does_not_hold_beside_others_fails_to_load),
         cmocka_unit_test(a_share_that_is_to_be_measured_answers_with_its_id_and_takes_no_batches),
         cmocka_unit_test(what_waits_is_bounded_and_a_share_that_stops_drops_it),
     };

@@ -41,7 +41,7 @@ static int network_used(void *ctx)
     struct network_engine *g = NULL;
     struct ndarray x = {0}, y[2] = {0};
     const struct ndarray *inputs[] = {&x};
-    int rc = network_device_open(s->gpu, 0, 1, &d, &e);
+    int rc = network_device_open(s->gpu, 0, 1, NULL, &d, &e);
     rc = rc < 0 ? rc : onnx_parse("test.onnx", NULL, s->file.data, s->file.size, &o, &e);
     rc = rc < 0 ? rc : network_make("test.onnx", &o, UINT32_MAX, &n, &e);
     rc = rc < 0 ? rc : network_engine_open(&n, NULL, d, &g, &e);

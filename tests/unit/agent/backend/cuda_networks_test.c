@@ -2,8 +2,10 @@
  * sums; parts on both sides of a cut; and memory and parts that there are not. */
 #include "agent/engine/network/network_device.h"
 #include "agent/engine/network/network_part.h"
+#include "model/text_network.h"
 #include "tests/unit/agent/backend/cuda_fixture.h"
 #include "tests/unit/agent/engine/small_network.h"
+#include "tests/unit/model/tiny_gguf.h"
 
 enum { TOKENS = 5, WIDTH = 24, HEADS = 3, ARRAYS = 64, BLOCKS = 4, BATCH = 3 };
 
@@ -148,7 +150,8 @@ static struct network_part *part_of(const struct buffer *file, struct network_de
                                          .first_block = first,
                                          .end_block = end,
                                          .batch = BATCH,
-                                         .device = device};
+                                         .device = device,
+                                         .account = device ? &device->account : NULL};
     struct onnx_network *n = network_of(file, UINT32_MAX);
     struct network_part *p = NULL;
     struct err e = {0};
@@ -197,7 +200,7 @@ static struct network_device *on_gpu(struct device *gpu, int part, int parts)
 {
     struct network_device *d = NULL;
     struct err e = {0};
-    if (network_device_open(gpu, part, parts, &d, &e) < 0)
+    if (network_device_open(gpu, part, parts, NULL, &d, &e) < 0)
         fail_msg("%s", e.text);
     return d;
 }
@@ -225,6 +228,104 @@ TEST(a_network_on_a_gpu_gives_what_the_cpu_gives_in_every_batch)
     network_device_close(&d);
     assert_true(gpu->backend->memory_free(gpu) == before);
     buffer_free(&file);
+    device_close(&gpu);
+}
+
+/* One plan takes over from another: what both have is there once, and stays with the later one. */
+TEST(networks_of_one_file_have_their_weights_on_a_gpu_once)
+{
+    struct device *gpu = cuda_open(8 << 20);
+    struct buffer file = attention_file();
+    struct network_memory *memory = NULL;
+    struct network_device *d[3];
+    struct network_part *parts[3], *here = part_of(&file, NULL, 0, BLOCKS);
+    struct ndarray x;
+    struct err e = {0};
+    uint64_t before = gpu->backend->memory_free(gpu), left[4] = {before};
+    assert_int_equal(network_memory_create(gpu, &memory, &e), 0);
+    for (int i = 0; i < 3; i++) {
+        const struct network_account a = {memory, i < 2 ? 1 : 2};
+        assert_int_equal(network_device_open(gpu, 0, 1, &a, &d[i], &e), 0);
+        parts[i] = part_of(&file, d[i], 0, BLOCKS);
+        left[i + 1] = gpu->backend->memory_free(gpu);
+    }
+    uint64_t whole = left[0] - left[1], second = left[1] - left[2];
+    assert_true(second < whole && whole - second >= d[0]->kept_bytes);
+    assert_int_equal(left[2] - left[3], whole); /* of another file */
+    network_part_close(&parts[0]);
+    network_device_close(&d[0]);
+    input_make(here, 2, &x);
+    part_run(here, 2, &x, 1);
+    part_run(parts[1], 2, &x, 1);
+    outputs_close(parts[1], here, 2);
+    for (int i = 1; i < 3; i++) {
+        network_part_close(&parts[i]);
+        network_device_close(&d[i]);
+    }
+    assert_true(gpu->backend->memory_free(gpu) == before);
+    network_memory_destroy(&memory);
+    network_part_close(&here);
+    ndarray_free(&x);
+    buffer_free(&file);
+    device_close(&gpu);
+}
+
+static struct network_part *text_part_of(const char *path, struct network_device *device)
+{
+    static const struct network_dim tokens[] = {{"tokens", TOKENS}};
+    const struct network_part_ask ask = {.dims = tokens,
+                                         .n_dims = 1,
+                                         .n_blocks = 1,
+                                         .end_block = 1,
+                                         .batch = 1,
+                                         .device = device,
+                                         .account = device ? &device->account : NULL};
+    struct onnx_network *n = NULL;
+    struct network_part *p = NULL;
+    struct err e = {0};
+    if (text_network_open(path, UINT32_MAX, &n, &e) < 0 || network_part_open(&n, &ask, &p, &e) < 0)
+        fail_msg("%s", e.text);
+    return p;
+}
+
+/* The model that the weights came from is closed before those who still hold them. */
+TEST(language_models_have_their_weights_on_a_gpu_once)
+{
+    const char *path = tiny_llama_write(DTYPE_F16);
+    struct device *gpu = cuda_open(64 << 20);
+    struct network_memory *memory = NULL;
+    struct network_device *d[2];
+    struct network_part *parts[2], *here = text_part_of(path, NULL);
+    struct ndarray x[2];
+    struct err e = {0};
+    uint64_t before = gpu->backend->memory_free(gpu), left[3] = {before};
+    assert_int_equal(network_memory_create(gpu, &memory, &e), 0);
+    const struct network_account a = {memory, 1};
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(network_device_open(gpu, 0, 1, &a, &d[i], &e), 0);
+        parts[i] = text_part_of(path, d[i]);
+        left[i + 1] = gpu->backend->memory_free(gpu);
+    }
+    assert_true(left[1] - left[2] < (left[0] - left[1]) / 2);
+    network_part_close(&parts[0]);
+    network_device_close(&d[0]);
+    for (int i = 0; i < 2; i++) {
+        static const int64_t sizes[] = {1, TOKENS};
+        assert_int_equal(ndarray_make(&x[i], ND_I64, 2, sizes, UINT64_MAX, &e), 0);
+        for (int64_t k = 0; k < TOKENS; k++)
+            ndarray_set_i64(&x[i], k, i ? 1 : k + 1);
+    }
+    part_run(here, 1, x, 2);
+    part_run(parts[1], 1, x, 2);
+    outputs_close(parts[1], here, 1);
+    network_part_close(&parts[1]);
+    network_device_close(&d[1]);
+    assert_true(gpu->backend->memory_free(gpu) == before);
+    network_memory_destroy(&memory);
+    network_part_close(&here);
+    for (int i = 0; i < 2; i++)
+        ndarray_free(&x[i]);
+    unlink(path);
     device_close(&gpu);
 }
 
@@ -311,7 +412,7 @@ TEST(a_network_runs_on_a_part_of_a_gpu)
         assert_true(!plugin_symbol("cuda_on_cpu_work") || work_of(i ? 0xff00 : 0x00ff) > own);
         outputs_close(parts[i], whole, 1);
     }
-    assert_int_equal(network_device_open(gpu, 0, 64, &none, &e), HP_EUNSUPPORTED);
+    assert_int_equal(network_device_open(gpu, 0, 64, NULL, &none, &e), HP_EUNSUPPORTED);
     assert_non_null(strstr(e.text, "1/64 of its multiprocessors"));
     for (int i = 0; i < 2; i++) {
         network_part_close(&parts[i]);
@@ -433,7 +534,7 @@ TEST(a_backend_without_such_operators_runs_no_network)
     struct network_device *d = NULL;
     struct err e = {0};
     assert_int_equal(device_open(&c, &plain, &e), 0);
-    assert_int_equal(network_device_open(plain, 0, 1, &d, &e), HP_EUNSUPPORTED);
+    assert_int_equal(network_device_open(plain, 0, 1, NULL, &d, &e), HP_EUNSUPPORTED);
     assert_string_equal(e.text, "the plain backend runs no networks");
     device_close(&plain);
 }
@@ -443,6 +544,8 @@ int main(void)
     setenv("CUDA_ON_CPU", "sms=16", 1);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_network_on_a_gpu_gives_what_the_cpu_gives_in_every_batch),
+        cmocka_unit_test(networks_of_one_file_have_their_weights_on_a_gpu_once),
+        cmocka_unit_test(language_models_have_their_weights_on_a_gpu_once),
         cmocka_unit_test(parts_on_a_gpu_and_on_cpus_hand_on_to_each_other),
         cmocka_unit_test(memory_that_a_gpu_lacks_for_a_network_is_said),
         cmocka_unit_test(a_network_runs_on_a_part_of_a_gpu),

@@ -33,12 +33,17 @@ static int part_used(void *ctx)
 {
     const struct buffer *file = ctx;
     static const struct network_dim sides[] = {{"", 8}, {"", 6}};
-    const struct network_part_ask ask = {sides, 1, 2, NULL, 1, 2, 2, 2, NULL, NULL};
+    const struct device_config c = {.backend = "cpu"};
+    struct network_account account = {NULL, 1};
+    const struct network_part_ask ask = {sides, 1, 2, NULL, 1, 2, 2, 2, NULL, NULL, &account};
+    struct device *device = NULL;
     struct err e = {0};
     const struct onnx *o;
     struct onnx_network *n = NULL;
     struct network_part *p = NULL;
-    int n_in, rc = onnx_parse("test.onnx", NULL, file->data, file->size, &o, &e);
+    int n_in, rc = device_open(&c, &device, &e);
+    rc = rc < 0 ? rc : network_memory_create(device, &account.memory, &e);
+    rc = rc < 0 ? rc : onnx_parse("test.onnx", NULL, file->data, file->size, &o, &e);
     rc = rc < 0 ? rc : network_make("test.onnx", &o, UINT32_MAX, &n, &e);
     rc = rc < 0 ? rc : network_part_open(&n, &ask, &p, &e);
     if (rc == 0) {
@@ -46,6 +51,9 @@ static int part_used(void *ctx)
         rc = network_part_run(p, 2, in, n_in, &e);
         network_part_close(&p);
     }
+    assert_true(!account.memory || network_memory_bytes(account.memory) == 0);
+    network_memory_destroy(&account.memory);
+    device_close(&device);
     return rc;
 }
 
@@ -53,7 +61,7 @@ static int part_used(void *ctx)
 static int text_part_used(void *ctx)
 {
     static const struct network_dim lengths[] = {{"tokens", 8}, {"tokens", 4}};
-    const struct network_part_ask ask = {lengths, 1, 4, NULL, 1, 3, 1, 2, NULL, NULL};
+    const struct network_part_ask ask = {lengths, 1, 4, NULL, 1, 3, 1, 2, NULL, NULL, NULL};
     struct err e = {0};
     struct onnx_network *n = NULL;
     struct network_part *p = NULL;

@@ -33,8 +33,8 @@ static struct onnx_network *source_open(const struct source *s)
 static struct network_part *part_of(const struct source *s, int n_blocks, const uint32_t *bounds,
                                     int first, int end, int batch)
 {
-    const struct network_part_ask ask = {s->dims, s->n_dims, n_blocks, bounds, first,
-                                         end,     batch,     1,        NULL,   NULL};
+    const struct network_part_ask ask = {s->dims, s->n_dims, n_blocks, bounds, first, end,
+                                         batch,   1,         NULL,     NULL,   NULL};
     struct onnx_network *n = source_open(s);
     struct network_part *p = NULL;
     struct err e = {0};
@@ -50,7 +50,8 @@ static int layers_of(const struct source *s)
     struct network_part *p = NULL;
     struct err e = {0};
     const uint32_t bounds[] = {0, 1 << 30};
-    const struct network_part_ask ask = {s->dims, s->n_dims, 1, bounds, 0, 1, 1, 1, NULL, NULL};
+    const struct network_part_ask ask = {s->dims, s->n_dims, 1,    bounds, 0,   1,
+                                         1,       1,         NULL, NULL,   NULL};
     int layers = 0;
     assert_int_equal(network_part_open(&n, &ask, &p, &e), HP_EINVAL);
     const char *said = strstr(e.text, "here the network has ");
@@ -231,7 +232,7 @@ TEST(parts_of_several_sizes_give_in_each_what_a_whole_of_that_size_gives)
     struct err e = {0};
     int ready = 0, none;
     for (int i = 0; i < 2; i++) {
-        const struct network_part_ask ask = {sizes, 1, 2, NULL, i, i + 1, 2, 3, NULL, NULL};
+        const struct network_part_ask ask = {sizes, 1, 2, NULL, i, i + 1, 2, 3, NULL, NULL, NULL};
         struct onnx_network *n = source_open(&s);
         if (network_part_open(&n, &ask, &parts[i], &e) < 0)
             fail_msg("%s", e.text);
@@ -293,7 +294,7 @@ TEST(a_part_that_the_network_does_not_have_is_named)
 {
     struct buffer file = small_network_file();
     const uint32_t few[] = {0, 3}, back[] = {0, 4, 2};
-    const struct network_part_ask good = {side, 1, 4, NULL, 1, 2, 2, 1, NULL, NULL};
+    const struct network_part_ask good = {side, 1, 4, NULL, 1, 2, 2, 1, NULL, NULL, NULL};
     struct network_part_ask a = good;
     a.first_block = 4;
     a.end_block = 5;

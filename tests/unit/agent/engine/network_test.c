@@ -151,7 +151,7 @@ TEST(a_graph_cut_before_any_step_or_all_of_them_gives_the_same_bits)
     struct ndarray x = random_picture(1, 18, 22), whole[OUTPUTS] = {0}, cut[OUTPUTS] = {0};
     const struct ndarray *inputs[] = {&x};
     assert_int_equal(nn_create(NULL, &nn, &e), 0);
-    assert_int_equal(network_facts_make(n, NULL, &facts, &e), 0);
+    assert_int_equal(network_facts_make(n, NULL, NULL, &facts, &e), 0);
     assert_int_equal(network_plan_make(&facts, nn, inputs, &p, &e), 0);
     assert_int_equal(network_plan_run(p, inputs, whole, &e), 0);
     int n_steps = network_plan_describe(p).steps;

@@ -60,11 +60,63 @@ TEST(a_profile_counts_matrices_as_they_are_kept)
     assert_true(plain > 10 && blocks > 10);
 }
 
+/* Of the weights half, and the values of a batch. */
+static uint64_t half_of(const struct network_profile *p, uint64_t batch)
+{
+    uint64_t weights = 0, values = 0;
+    for (int i = 0; i < p->n_layers; i++) {
+        weights += p->layers[i].param_bytes;
+        values = p->layers[i].activation_bytes > values ? p->layers[i].activation_bytes : values;
+    }
+    return weights / 2 + 2 * batch * values;
+}
+
+/* What is held of it at once is a part; what is said of it is the same. */
+TEST(a_network_that_is_not_held_whole_is_measured_section_by_section)
+{
+    static const enum dtype dtypes[] = {DTYPE_F32, DTYPE_Q8_0};
+    for (int d = 0; d < 2; d++) {
+        const char *path = tiny_llama_write(dtypes[d]);
+        struct network_profile made[2];
+        struct err e = {0};
+        uint64_t limit = UINT32_MAX;
+        for (int i = 0; i < 2; i++) {
+            struct onnx_network *n = NULL;
+            const struct network_profile_ask ask = {.env = &env_real,
+                                                    .batches = {1, 2},
+                                                    .n_batches = 2,
+                                                    .dims = tokens,
+                                                    .n_dims = 1,
+                                                    .spread = 1};
+            if (text_network_open(path, limit, &n, &e) < 0 ||
+                network_profile_measure(n, &ask, &made[i], &e) < 0)
+                fail_msg("%s", e.text);
+            network_close(&n);
+            limit = half_of(&made[i], 2);
+        }
+        assert_int_equal(made[0].n_sections, 1);
+        assert_true(made[1].n_sections > 1);
+        assert_int_equal(made[0].n_layers, made[1].n_layers);
+        for (int k = 0; k < made[0].n_layers; k++) {
+            assert_true(made[0].layers[k].param_bytes == made[1].layers[k].param_bytes);
+            assert_true(made[0].layers[k].output_bytes == made[1].layers[k].output_bytes);
+            for (int b = 0; b < 2; b++)
+                assert_true(made[1].seconds[k * 2 + b] > 0);
+        }
+        for (int b = 0; b < 2; b++)
+            assert_true(made[1].runs[b].n_runs >= 11 && made[1].runs[b].whole_s > 0 &&
+                        made[1].runs[b].sum_s > 0);
+        for (int i = 0; i < 2; i++)
+            network_profile_free(&made[i]);
+        unlink(path);
+    }
+}
+
 static struct network_part *part_of(enum dtype dtype, int n_blocks, int first, int end,
                                     struct threads *threads)
 {
-    const struct network_part_ask ask = {tokens, 1, n_blocks, NULL,    first,
-                                         end,    2, 1,        threads, NULL};
+    const struct network_part_ask ask = {tokens, 1, n_blocks, NULL, first, end,
+                                         2,      1, threads,  NULL, NULL};
     struct onnx_network *n = tiny_open(dtype);
     struct network_part *p = NULL;
     struct err e = {0};
@@ -133,7 +185,7 @@ TEST(products_on_several_threads_give_the_bits_of_one)
             struct err e = {0};
             assert_int_equal(threads_create(t ? 3 : 1, NULL, 0, &threads, &e), 0);
             assert_int_equal(nn_create(threads, &nn, &e), 0);
-            assert_int_equal(network_rows_create(UINT32_MAX, NULL, &r, &e), 0);
+            assert_int_equal(network_rows_create(UINT32_MAX, NULL, NULL, &r, &e), 0);
             assert_int_equal(network_rows_load(r, nn, &o, &e), 0);
             assert_int_equal(network_rows_run(r, nn, &o, in, rows[k], made[t], &e), 0);
             network_rows_destroy(&r);
@@ -175,7 +227,7 @@ static struct rows_scene rows_scene_open(uint64_t limit_bytes)
     struct rows_scene s;
     struct err e = {0};
     assert_int_equal(nn_create(NULL, &s.nn, &e), 0);
-    assert_int_equal(network_rows_create(limit_bytes, NULL, &s.rows, &e), 0);
+    assert_int_equal(network_rows_create(limit_bytes, NULL, NULL, &s.rows, &e), 0);
     return s;
 }
 
@@ -311,6 +363,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_profile_counts_matrices_as_they_are_kept),
+        cmocka_unit_test(a_network_that_is_not_held_whole_is_measured_section_by_section),
         cmocka_unit_test(a_part_holds_the_matrices_of_its_blocks_alone),
         cmocka_unit_test(products_on_several_threads_give_the_bits_of_one),
         cmocka_unit_test(weights_beyond_the_limit_are_refused_with_the_bytes_that_are_missing),
