@@ -217,6 +217,34 @@ static bool batch_crosses(const struct pool_plan *p, const struct pool_batch *b,
     return false;
 }
 
+static bool batch_is_shared(const struct pool_batch *b)
+{
+    for (int k = 1; k < b->n_parts; k++)
+        if (b->parts[k].request != b->parts[0].request)
+            return true;
+    return false;
+}
+
+/* What one of its requests brought may be why: each goes by itself, so that the others do not hear
+ * of it. */
+static void batch_part(struct coord *c, struct pool_plan *p, struct pool_batch *b)
+{
+    struct pool_run run = {c, p};
+    struct pool_part *parts = b->parts;
+    int n = b->n_parts;
+    b->parts = NULL;
+    pool_batch_free(p, b);
+    for (int k = 0; k < n; k++) {
+        struct pool_request *r = pool_request_of(c->pools, parts[k].request);
+        if (!r)
+            continue; /* nobody waits for it any more */
+        struct dispatch_request one = {pool_tag_of(r, parts[k].sample), r->arrived_ns, r->due_ns};
+        if (!dispatch_alone(p->dispatch, r->line, &one, now_of(c), on_decision, &run))
+            request_drop(c, p, r);
+    }
+    free(parts);
+}
+
 void pool_batches_failed(struct coord *c, struct pool_plan *p, const struct member *m,
                          const struct message_share_failed *f)
 {
@@ -227,6 +255,8 @@ void pool_batches_failed(struct coord *c, struct pool_plan *p, const struct memb
     err_set(&why, coord_failure_code(f->code), "%s", f->text);
     if (why.code == HP_ELINK || why.code == HP_ENOENT)
         batch_again(c, p, b, &why);
+    else if (why.code == HP_EINVAL && batch_is_shared(b))
+        batch_part(c, p, b);
     else
         pool_batch_end(c, p, b, &why);
 }

@@ -329,6 +329,25 @@ int64_t dispatch_run(struct dispatch *d, int model, int64_t now_ns, dispatch_act
     return INT64_MAX;
 }
 
+bool dispatch_alone(struct dispatch *d, int model, const struct dispatch_request *r, int64_t now_ns,
+                    dispatch_act_fn act, void *ctx)
+{
+    const struct dispatch_model *m = &d->t->models[model];
+    struct dispatch_path path, best = {.finish_ns = INT64_MAX};
+    for (int i = m->first_pipeline; i < m->first_pipeline + m->n_pipelines; i++) {
+        dispatch_probe(d, i, 1, now_ns, &path);
+        d->probes++;
+        best = path.finish_ns < best.finish_ns ? path : best;
+    }
+    if (best.finish_ns > r->deadline_ns)
+        return false;
+    struct dispatch_action a = {
+        .model = model, .batch = d->next_batch++, .requests = r, .n = 1, .path = &best};
+    dispatch_reserve(d, &best, now_ns, a.batch);
+    act(ctx, &a);
+    return true;
+}
+
 /* ---- feedback ---- */
 
 int dispatch_correct(struct dispatch *d, const struct dispatch_report *r)

@@ -93,6 +93,11 @@ void dispatch_share_close(struct dispatch *d, int share, int64_t now_ns);
  * empty. */
 int64_t dispatch_run(struct dispatch *d, int model, int64_t now_ns, dispatch_act_fn act, void *ctx);
 
+/* Sends a request that does not wait in the queue by itself, now, where it is done first. False: it
+ * would be late everywhere, and nothing was decided. */
+bool dispatch_alone(struct dispatch *d, int model, const struct dispatch_request *r, int64_t now_ns,
+                    dispatch_act_fn act, void *ctx);
+
 /* Corrects the tables. HP_ENOENT: that reservation is past and forgotten, which is no harm. */
 int dispatch_correct(struct dispatch *d, const struct dispatch_report *r);
 

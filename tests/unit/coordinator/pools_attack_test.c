@@ -155,6 +155,50 @@ TEST(a_result_with_fewer_tensors_is_refused_though_its_first_client_is_gone)
     fixture_close(&f);
 }
 
+static void share_fails(struct fixture *f, const struct coord_frame *sent, const char *code)
+{
+    struct message m = {.type = MESSAGE_SHARE_FAILED};
+    m.u.share_failed = (struct message_share_failed){.deployment = sent->header.deployment,
+                                                     .generation = sent->header.generation,
+                                                     .stage = sent->header.stage,
+                                                     .batch = sent->header.batch,
+                                                     .code = code,
+                                                     .text = "index 1000 of 4"};
+    fixture_say(f, 10, fixture_key(0), &m);
+    pools_go(f);
+}
+
+TEST(who_shares_a_batch_with_a_request_that_cannot_be_computed_does_not_hear_of_it)
+{
+    struct fixture f;
+    struct infers_asked all = {.n = 0};
+    serve(&f, two_fast, 1, 0.2);
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(asked_add(&f, &all, 0), 0);
+    frames_await(&f, 1);
+    assert_int_equal(f.frames[0]->header.n_tokens, 4);
+    share_fails(&f, f.frames[0], status_word(HP_EINVAL));
+    assert_int_equal(f.n_frames, 5);
+    for (size_t i = 1; i < 5; i++) {
+        assert_int_equal(f.frames[i]->header.n_tokens, 1);
+        if (i == 2)
+            share_fails(&f, f.frames[i], status_word(HP_EINVAL));
+        else
+            frame_answer(&f, f.frames[i]);
+    }
+    assert_int_equal(asked_with(&all, 0), 3);
+    assert_int_equal(asked_with(&all, HP_EINVAL), 1);
+    assert_int_equal(f.n_frames, 5);
+    /* What is no request's fault is told to all. */
+    all.n = 0;
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(asked_add(&f, &all, 0), 0);
+    frames_await(&f, 6);
+    share_fails(&f, f.frames[5], status_word(HP_ENOMEM));
+    assert_int_equal(asked_with(&all, HP_ENOMEM), 4);
+    fixture_close(&f);
+}
+
 TEST(a_result_of_another_type_than_the_models_is_refused)
 {
     struct fixture f;
@@ -562,6 +606,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(times_that_cannot_be_are_not_believed),
         cmocka_unit_test(a_result_with_fewer_tensors_is_refused_though_its_first_client_is_gone),
+        cmocka_unit_test(
+            who_shares_a_batch_with_a_request_that_cannot_be_computed_does_not_hear_of_it),
         cmocka_unit_test(a_result_of_another_type_than_the_models_is_refused),
         cmocka_unit_test(a_request_has_its_own_deadline_and_goes_before_those_that_have_longer),
         cmocka_unit_test(a_deadline_counts_from_when_the_request_came),

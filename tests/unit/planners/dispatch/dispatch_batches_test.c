@@ -205,6 +205,26 @@ TEST(a_full_queue_turns_requests_away)
     dispatch_destroy(&d);
 }
 
+TEST(one_alone_goes_at_once_behind_what_is_reserved_and_not_where_it_would_be_late)
+{
+    struct dispatch_topology t;
+    struct dispatch_model m;
+    struct dispatch_pipeline p;
+    struct dispatch_share share;
+    struct dispatch *d;
+    struct seen_batches s = {0};
+    struct dispatch_request one = {1, 0, 30000000};
+    tiny_topology(&t, &m, &p, &share);
+    assert_int_equal(dispatch_create(&t, 0, &d, NULL), 0);
+    for (int i = 1; i <= 3; i++) {
+        assert_true(dispatch_alone(d, 0, &one, 0, see, &s));
+        assert_true(s.sent == i && s.last_n == 1 && s.finish_ns == i * 10000000);
+    }
+    assert_false(dispatch_alone(d, 0, &one, 0, see, &s));
+    assert_true(s.sent == 3 && s.dropped == 0 && dispatch_waiting(d, 0) == 0);
+    dispatch_destroy(&d);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -213,6 +233,8 @@ int main(void)
             an_eager_batch_waits_for_others_only_where_its_shares_would_have_too_much_to_do),
         cmocka_unit_test(an_eager_batch_stays_open_to_others_until_its_share_is_free),
         cmocka_unit_test(what_cannot_be_in_time_is_dropped_and_the_next_is_tried),
+        cmocka_unit_test(
+            one_alone_goes_at_once_behind_what_is_reserved_and_not_where_it_would_be_late),
         cmocka_unit_test(a_report_of_a_late_end_moves_later_work),
         cmocka_unit_test(a_full_queue_turns_requests_away),
     };
