@@ -57,16 +57,6 @@ const struct body_id_list *body_ids_read(struct body_ids *b, size_t item, const 
     return NULL;
 }
 
-void body_ids_cut(const struct body_ids *b, const char *text, size_t n, struct buffer *out)
-{
-    size_t at = 0;
-    for (size_t i = 0; i < b->n; i++) {
-        buffer_append(out, text + at, b->lists[i].begin - at);
-        at = b->lists[i].end;
-    }
-    buffer_append(out, text + at, n - at);
-}
-
 bool body_ids_whole(const struct body_ids *b)
 {
     return b->n && b->lists[0].item == BODY_IDS_WHOLE;

@@ -9,8 +9,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "common/bytes.h"
-
 #define BODY_IDS_WHOLE SIZE_MAX /* in place of an item's number: the field itself */
 
 struct body_id_list {
@@ -32,8 +30,6 @@ struct body_ids {
  * and is left to the tree. Beyond `most` ids it ends within the list, with one more. */
 const struct body_id_list *body_ids_read(struct body_ids *b, size_t item, const char *text,
                                          size_t begin, size_t n, size_t most);
-/* Appends the text without the lists that were read. */
-void body_ids_cut(const struct body_ids *b, const char *text, size_t n, struct buffer *out);
 /* Whether the field itself is a list of ids that was read. */
 bool body_ids_whole(const struct body_ids *b);
 /* Gives the ids of an item (in rising order) to the caller: those that were read, or else those of

@@ -1,10 +1,21 @@
 #include "coordinator/gateway/body_measure.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <utf8proc.h>
 
+#include "common/bytes.h"
 #include "common/json.h"
+#include "common/vector.h"
+#include "coordinator/gateway/body_texts.h"
+
+enum { WHOLE_PARSED_BYTES = 256 << 10 };
+
+/* What the parser does not see of a body. */
+struct body_cut {
+    size_t begin, end;
+};
 
 /* What a text holds, counted before a tree is built: the parser takes 60 bytes and more for a value
  * of two, and much longer for a member of an object than for an item of a list. */
@@ -15,7 +26,17 @@ struct body_measure {
     size_t key_bytes, text_bytes;
     size_t item;          /* of that member, if it is a list */
     struct body_ids *ids; /* NULL: none are read */
+    struct body_texts texts;
+    struct body_cut *cuts; /* where these two were, in the order of the body */
+    size_t n_cuts, room_cuts;
+    bool failed; /* no memory */
 };
+
+static void measure_cut(struct body_measure *m, size_t begin, size_t end)
+{
+    m->failed = m->failed ||
+                !vector_push(m->cuts, m->n_cuts, m->room_cuts, ((struct body_cut){begin, end}));
+}
 
 static void measure_string_end(struct body_measure *m, const char *end)
 {
@@ -77,8 +98,24 @@ static void measure_ids(struct body_measure *m, const char *text, size_t n)
              : NULL;
     if (!list)
         return;
+    measure_cut(m, list->begin, list->end);
     m->cost += list->n_ids;
     m->bad = list->end;
+}
+
+/* Behind the `"` that stands before m->bad: passes over the text, but for one that has something
+ * which texts may not have, and is looked at byte by byte. */
+static void measure_string(struct body_measure *m, const char *text, size_t n)
+{
+    bool escaped;
+    size_t begin = m->bad, end = body_text_end(text, begin, n, &escaped);
+    if (!end)
+        return;
+    m->in_string = false;
+    measure_string_end(m, text + end);
+    m->bad = end + 1;
+    if (body_texts_note(&m->texts, text, n, begin, end, escaped))
+        measure_cut(m, begin, end);
 }
 
 static void measure_byte(struct body_measure *m, const char *text, size_t n)
@@ -100,7 +137,7 @@ static void measure_text(struct body_measure *m, const char *text, size_t n)
     utf8proc_int32_t c;
     m->valid = true;
     while (m->bad < n && m->cost <= BODY_MAX_COST && m->deepest <= BODY_MAX_DEPTH) {
-        bool opens = !m->in_string && text[m->bad] == '[';
+        char opens = m->in_string ? '\0' : text[m->bad];
         utf8proc_ssize_t took = (unsigned char)text[m->bad] < 0x80
                                     ? 1
                                     : utf8proc_iterate((const utf8proc_uint8_t *)text + m->bad,
@@ -111,8 +148,10 @@ static void measure_text(struct body_measure *m, const char *text, size_t n)
         }
         measure_byte(m, text + m->bad, n - m->bad);
         m->bad += (size_t)took;
-        if (opens)
+        if (opens == '[')
             measure_ids(m, text, n);
+        else if (opens == '"')
+            measure_string(m, text, n);
     }
 }
 
@@ -179,17 +218,34 @@ static int text_parse(const char *text, size_t n, json_t **root, struct err *e)
     return rc == HP_EPARSE ? HP_EINVAL : rc;
 }
 
-/* Of what is left beside the token ids. */
-static int rest_parse(const struct body_ids *ids, const char *text, size_t n, json_t **root,
+/* The text without what was cut out of it. */
+static void rest_write(const struct body_measure *m, const char *text, size_t n, struct buffer *out)
+{
+    size_t at = 0;
+    for (size_t i = 0; i < m->n_cuts; i++) {
+        buffer_append(out, text + at, m->cuts[i].begin - at);
+        at = m->cuts[i].end;
+    }
+    buffer_append(out, text + at, n - at);
+}
+
+static int rest_parse(const struct body_measure *m, const char *text, size_t n, json_t **root,
                       struct err *e)
 {
     struct buffer rest = {0};
-    body_ids_cut(ids, text, n, &rest);
+    rest_write(m, text, n, &rest);
     int rc = rest.failed ? err_no_memory(e, "the body")
                          : text_parse((const char *)rest.data, rest.size, root, e);
-    if (rc == HP_EINVAL && e) {
+    if (rc == HP_EINVAL && n <= WHOLE_PARSED_BYTES) {
+        rc = text_parse(text, n, root, e); /* which says where it is wrong */
+    } else if (rc == HP_EINVAL && e) {
         size_t used = strlen(e->text);
-        snprintf(e->text + used, sizeof e->text - used, " (columns without token ids)");
+        snprintf(e->text + used, sizeof e->text - used,
+                 " (columns without token ids and long texts)");
+    }
+    if (rc == 0 && (rc = body_texts_restore(&m->texts, text, *root, e)) < 0) {
+        json_decref(*root);
+        *root = NULL;
     }
     buffer_free(&rest);
     return rc;
@@ -207,21 +263,30 @@ static int measured_load(struct body_measure *m, const char *text, size_t n, jso
         return err_set(e, HP_EINVAL, "the body is nested deeper than %d levels", BODY_MAX_DEPTH);
     if (m->nul)
         return err_set(e, HP_EINVAL, "the body holds \\u0000, which cannot stand in a text");
-    if (m->ids && m->ids->failed)
-        return err_no_memory(e, "the body's token ids");
-    return m->ids && m->ids->n ? rest_parse(m->ids, text, n, root, e)
-                               : text_parse(text, n, root, e);
+    if (m->failed || m->texts.failed || (m->ids && m->ids->failed))
+        return err_no_memory(e, "the body");
+    return m->n_cuts ? rest_parse(m, text, n, root, e) : text_parse(text, n, root, e);
+}
+
+static void measure_free(struct body_measure *m)
+{
+    body_texts_free(&m->texts);
+    free(m->cuts);
 }
 
 int body_measure_load(const char *text, size_t n, struct body_ids *ids, json_t **root,
                       const char **param, struct err *e)
 {
     struct body_measure m = {.ids = ids};
-    return measured_load(&m, text, n, root, param, e);
+    int rc = measured_load(&m, text, n, root, param, e);
+    measure_free(&m);
+    return rc;
 }
 
 int body_measure_load_tensors(const char *text, size_t n, json_t **root, struct err *e)
 {
     struct body_measure m = {.tensors = true};
-    return measured_load(&m, text, n, root, NULL, e);
+    int rc = measured_load(&m, text, n, root, NULL, e);
+    measure_free(&m);
+    return rc;
 }

@@ -10,6 +10,8 @@
 #include "coordinator/gateway/ollama_body.h"
 #include "model/pooling.h"
 
+enum { LIKELY_TOKEN_BYTES = 3 }; /* a text of fewer for each token is worth making tokens of */
+
 #define INPUT_TYPES "must be a text, token ids, or a list of these"
 
 static int field_refuse(struct embedding_body *b, const char *name, const char *text)
@@ -42,8 +44,11 @@ static int input_take(struct embedding_body *b, size_t item, struct embedding_te
 {
     const struct tokenizer *t;
     int rc = model_tokenizer(b->model, &t, &b->failure);
-    size_t longest = rc < 0 ? 1 : tokenizer_bytes_per_token(t), n = json_string_length(v);
-    bool unread = n / (longest ? longest : 1) > b->context;
+    size_t n = json_string_length(v),
+           least = rc == 0 && n / LIKELY_TOKEN_BYTES > b->context
+                       ? tokenizer_least_tokens(t, json_string_value(v), n, b->context)
+                       : 0;
+    bool unread = least > b->context;
     if (rc == 0 && json_is_string(v) && !unread)
         rc = tokenizer_encode(t, json_string_value(v), n, true, &in->ids, &b->failure);
     else if (rc == 0 && json_is_array(v))
@@ -58,10 +63,9 @@ static int input_take(struct embedding_body *b, size_t item, struct embedding_te
         b->param = "input";
         return err_set(&b->failure, HP_EINVAL,
                        "This model's maximum context length is %llu tokens. However, input %zu "
-                       "resulted in %zu %s. Please reduce the length of the input.",
+                       "resulted in %s%zu tokens. Please reduce the length of the input.",
                        (unsigned long long)b->context, (size_t)(in - b->texts),
-                       unread ? n : in->n_ids,
-                       unread ? "bytes, more than so many tokens can hold" : "tokens");
+                       unread ? "at least " : "", unread ? least : in->n_ids);
     }
     if (rc == 0 && in->n_ids == 0)
         return field_refuse(b, "input", n ? "this model makes no tokens of it" : "is empty");

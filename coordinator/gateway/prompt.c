@@ -7,31 +7,35 @@
 #include "coordinator/gateway/openai_grammar.h"
 #include "coordinator/gateway/tools_grammar.h"
 
-enum { GRAMMARS_BYTES = 16 << 20 }; /* of the answers to one prompt together */
+enum {
+    GRAMMARS_BYTES = 16 << 20, /* of the answers to one prompt together */
+    LIKELY_TOKEN_BYTES = 3     /* a text of fewer for each token is worth making tokens of */
+};
 
 /* OpenAI's own sentence, and Anthropic's few words: frameworks look for one or the other, to
  * shorten the conversation. */
-static int refuse_length(struct prompt *p, const struct openai_body *b, uint64_t context, size_t n,
-                         const char *unit)
+static int refuse_length(struct prompt *p, const struct openai_body *b, uint64_t context,
+                         const char *about, size_t n)
 {
     p->code = "context_length_exceeded";
     p->param = b->chat ? "messages" : "prompt";
     return err_set(p->failure, HP_EINVAL,
                    "This model's maximum context length is %llu tokens, of which at least one is "
                    "for the answer. However, your "
-                   "%s resulted in %zu %s: the prompt is too long. "
+                   "%s resulted in %s%zu tokens: the prompt is too long. "
                    "Please reduce the length of the %s.",
-                   (unsigned long long)context, p->param, n, unit, p->param);
+                   (unsigned long long)context, p->param, about, n, p->param);
 }
 
 static int encode_text(struct prompt *p, const struct openai_body *b, const struct tokenizer *t,
                        uint64_t context, const char *text, size_t n,
                        const struct text_span *literal, size_t n_literal)
 {
-    size_t longest = tokenizer_bytes_per_token(t);
     bool add_special = !b->chat && !b->bare;
-    if (n / (longest ? longest : 1) > context)
-        return refuse_length(p, b, context, n, "bytes, more than so many tokens can hold");
+    size_t least =
+        n / LIKELY_TOKEN_BYTES > context ? tokenizer_least_tokens(t, text, n, context) : 0;
+    if (least > context)
+        return refuse_length(p, b, context, "at least ", least);
     return tokenizer_encode_literal(t, text, n, literal, n_literal, add_special, &p->ids,
                                     p->failure);
 }
@@ -195,8 +199,7 @@ static int prompt_add(struct prompt *p, const struct openai_body *b, struct mode
     buffer_append(&p->ends, &end, sizeof end);
     if (rc == 0 && (p->ids.failed || p->ends.failed))
         rc = err_set(p->failure, HP_ENOMEM, "out of memory for a prompt");
-    return rc == 0 && end - before >= context ? refuse_length(p, b, context, end - before, "tokens")
-                                              : rc;
+    return rc == 0 && end - before >= context ? refuse_length(p, b, context, "", end - before) : rc;
 }
 
 static int prompt_fill(struct prompt *p, const struct openai_body *b, struct model *model,

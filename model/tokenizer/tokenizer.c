@@ -56,19 +56,6 @@ void tokenizer_special_starts(const struct tokenizer *t, bool starts[256])
         }
 }
 
-size_t tokenizer_bytes_per_token(const struct tokenizer *t)
-{
-    /* A mathematical letter of four bytes becomes a plain one; what is composed shrinks less. */
-    enum { NORMALIZE_SHRINKS = 4 };
-    size_t longest = 1;
-    for (uint32_t i = 0; i < t->vocabulary.n; i++) {
-        const struct vocabulary_token *token = &t->vocabulary.tokens[i];
-        longest = token->text && token->size > longest ? token->size : longest;
-        longest = token->out_size > longest ? token->out_size : longest;
-    }
-    return t->normalizer.n_steps > 0 ? longest * NORMALIZE_SHRINKS : longest;
-}
-
 const uint32_t *tokenizer_end_ids(const struct tokenizer *t, int *count)
 {
     *count = t->n_end_ids;

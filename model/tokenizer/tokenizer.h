@@ -70,9 +70,12 @@ bool tokenizer_drops_first_space(const struct tokenizer *t);
 
 /* How many ids there are. */
 int tokenizer_vocabulary(const struct tokenizer *t);
-/* The most bytes of text that one token stands for, with what normalising may take off; white space
- * that a token swallows is not counted. Looks at every token. */
-size_t tokenizer_bytes_per_token(const struct tokenizer *t);
+/* At least so many tokens become of a text, found without making them: by what one token holds at
+ * most of bytes, of letters, of what is not ASCII and of beginnings of words, with what normalising
+ * may take off; white space that a token swallows is not counted. Ends early where it is more than
+ * `most`. Looks at every token. */
+size_t tokenizer_least_tokens(const struct tokenizer *t, const char *text, size_t size,
+                              size_t most);
 /* Where generation ends: every end-of-text, end-of-turn or end-of-message token that the file
  * names. */
 const uint32_t *tokenizer_end_ids(const struct tokenizer *t, int *count);

@@ -397,6 +397,10 @@ BREAKING = [  # name, body, what the answer names, whether it is a field; the pa
     ("a million token ids", json.dumps({"model": "demo", "prompt": [i % 900 for i in range(999900)]}).encode(), "prompt", True, "/v1/completions"),
     ("a million token ids in prompts", json.dumps({"model": "demo", "prompt": [list(range(2000)) for _ in range(490)], "n": 0}).encode(), "n", True, "/v1/completions"),
     ("a million numbers elsewhere", chat_body("x", stop_token_ids=[7] * 999900), "stop_token_ids", True),
+    ("8 MB of text", chat_body("hello world " * 650000, n=0), "n", True),
+    ("a prompt of 8 MB", chat_body("hello world " * 650000), "messages", True),
+    ("a prompt of 8 MB of escapes", chat_body("\u4e16" * 1300000), "messages", True),
+    ("100 000 texts of 70 bytes", json.dumps({"model": "demo", "prompt": "x", "metadata": ["hello world " * 6] * 100000, "n": 0}).encode(), "n", True, "/v1/completions"),
 ]
 
 

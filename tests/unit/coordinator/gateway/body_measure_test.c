@@ -182,6 +182,85 @@ TEST(what_is_no_list_of_ids_is_left_to_the_tree)
     }
 }
 
+/* ---- long texts ---- */
+
+#define SIXTY "sixty bytes of a text, which is more or less what a line has "
+
+/* The same tree as the parser alone makes of it. */
+TEST(long_texts_are_what_they_are_to_a_parser)
+{
+    static const char *const bodies[] = {
+        "{\"prompt\":\"" SIXTY SIXTY "\"}",
+        "{\"a\":[\"short\",{\"" SIXTY SIXTY "\" : [\"" SIXTY SIXTY "\",1]},\"" SIXTY
+        "end\"],\"b\":\"" SIXTY SIXTY "\"}",
+        "[\"" SIXTY "\\\"quoted\\\" \\\\ \\/ \\b\\f\\n\\r\\t\",\"" SIXTY
+        "\\u00e9\\u20AC\\ud83d\\ude00\"]",
+        "[\"" SIXTY "\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80 ,:[]{}\",[],{\"x\":{}},\"" SIXTY SIXTY
+        "\"]",
+        "\"" SIXTY SIXTY "\"",
+    };
+    for (size_t i = 0; i < sizeof bodies / sizeof *bodies; i++) {
+        json_t *root = NULL, *wanted = json_loads(bodies[i], JSON_DECODE_ANY, NULL);
+        struct body_ids ids = {.field = "prompt"};
+        struct err e = {0};
+        int rc = body_measure_load(bodies[i], strlen(bodies[i]), &ids, &root, NULL, &e);
+        if (json_is_string(wanted)) /* no body at all */
+            assert_int_equal(rc, HP_EINVAL);
+        else if (rc < 0 || !json_equal(root, wanted))
+            fail_msg("%s: %d %s", bodies[i], rc, e.text);
+        json_decref(root);
+        json_decref(wanted);
+        body_ids_free(&ids);
+    }
+}
+
+TEST(what_is_no_text_is_none_however_long)
+{
+    static const char *const ends[] = {"\\x",     "\\u12g4",      "\\ud83d",  "\\ud83d\\u0041",
+                                       "\\ude00", "a\nb",         "\x1F",     "\\u0000",
+                                       "\xC3",    "\xED\xA0\x80", "\xC0\xAF", "\\"};
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        char body[400];
+        json_t *root = NULL;
+        struct err e = {0};
+        snprintf(body, sizeof body, "{\"a\":\"%s%s\",\"b\":\"%s\"}", SIXTY SIXTY, ends[i],
+                 SIXTY SIXTY);
+        if (body_measure_load(body, strlen(body), NULL, &root, NULL, &e) != HP_EINVAL)
+            fail_msg("%s", body);
+        assert_null(root);
+    }
+}
+
+/* Where it is wrong is said of the body as it came. */
+TEST(what_is_wrong_beside_a_long_text_is_found_in_its_column)
+{
+    static const char body[] = "{\"a\":\"" SIXTY SIXTY "\",}";
+    json_t *root = NULL;
+    struct err e = {0};
+    char place[40];
+    snprintf(place, sizeof place, "the body:1:%zu:", strlen(body));
+    assert_int_equal(body_measure_load(body, strlen(body), NULL, &root, NULL, &e), HP_EINVAL);
+    assert_memory_equal(e.text, place, strlen(place));
+}
+
+TEST(token_ids_and_long_texts_stand_beside_each_other)
+{
+    static const char body[] = "{\"x\":\"" SIXTY SIXTY "\",\"prompt\":[[1,2],\"" SIXTY SIXTY
+                               "\",[3]],\"y\":\"" SIXTY SIXTY "\"}";
+    uint32_t got[4];
+    json_t *root = NULL;
+    struct body_ids ids = {.field = "prompt"};
+    assert_int_equal(body_measure_load(body, strlen(body), &ids, &root, NULL, NULL), 0);
+    json_t *list = json_object_get(root, "prompt");
+    assert_int_equal(ids_of(&ids, 0, json_array_get(list, 0), got), 2);
+    assert_string_equal(json_string_value(json_array_get(list, 1)), SIXTY SIXTY);
+    assert_int_equal(ids_of(&ids, 2, json_array_get(list, 2), got), 1);
+    assert_string_equal(json_string_value(json_object_get(root, "x")), SIXTY SIXTY);
+    assert_string_equal(json_string_value(json_object_get(root, "y")), SIXTY SIXTY);
+    json_decref(root);
+    body_ids_free(&ids);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -191,6 +270,10 @@ int main(void)
         cmocka_unit_test(token_ids_are_read_and_leave_an_empty_list),
         cmocka_unit_test(lists_among_texts_keep_their_places),
         cmocka_unit_test(what_is_no_list_of_ids_is_left_to_the_tree),
+        cmocka_unit_test(long_texts_are_what_they_are_to_a_parser),
+        cmocka_unit_test(what_is_no_text_is_none_however_long),
+        cmocka_unit_test(what_is_wrong_beside_a_long_text_is_found_in_its_column),
+        cmocka_unit_test(token_ids_and_long_texts_stand_beside_each_other),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

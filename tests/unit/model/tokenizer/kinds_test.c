@@ -27,7 +27,9 @@ static void check_ids(const char *kind, const struct tokenizer *t, const char *t
     if (tokenizer_encode(t, text, size, true, &ids, &e) < 0)
         fail_msg("%s: \"%s\": %s", kind, text, e.text);
     const uint32_t *id = (const uint32_t *)(const void *)ids.data;
-    size_t n = ids.size / sizeof *id;
+    size_t n = ids.size / sizeof *id, least = tokenizer_least_tokens(t, text, size, SIZE_MAX);
+    if (least > n)
+        fail_msg("%s: \"%s\" has at least %zu tokens, and has %zu", kind, text, least, n);
     for (size_t i = 0; i < n || i < json_array_size(wanted); i++) {
         long long want = i < json_array_size(wanted) ? json_integer_value(json_array_get(wanted, i))
                                                      : -1,

@@ -85,6 +85,9 @@ static void check_case(const char *name, const struct tokenizer *t, const json_t
         fail_msg("%s: \"%s\": %s", name, json_string_value(text), e.text);
     const uint32_t *id = (const uint32_t *)(const void *)ids.data;
     size_t n = ids.size / sizeof *id;
+    assert_in_range(
+        tokenizer_least_tokens(t, json_string_value(text), json_string_length(text), SIZE_MAX), 0,
+        n);
     for (size_t i = 0; i < n || i < json_array_size(wanted); i++) {
         long long want = i < json_array_size(wanted) ? json_integer_value(json_array_get(wanted, i))
                                                      : -1,

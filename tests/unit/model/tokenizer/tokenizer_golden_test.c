@@ -41,7 +41,10 @@ static void check_ids(struct subject *s, const char *text, bool add_special, jso
     if (tokenizer_encode(s->tokenizer, text, strlen(text), add_special, &ids, &e) < 0)
         fail_msg("%s: \"%s\": %s", s->name, text, e.text);
     const uint32_t *id = (const uint32_t *)(const void *)ids.data;
-    size_t n = ids.size / sizeof *id, wanted = json_array_size(expected);
+    size_t n = ids.size / sizeof *id, wanted = json_array_size(expected),
+           least = tokenizer_least_tokens(s->tokenizer, text, strlen(text), SIZE_MAX);
+    if (least > n)
+        fail_msg("%s: \"%s\" has at least %zu tokens, and has %zu", s->name, text, least, n);
     for (size_t i = 0; i < n || i < wanted; i++) {
         long long want = i < wanted ? json_integer_value(json_array_get(expected, i)) : -1,
                   got = i < n ? (long long)id[i] : -1;
