@@ -7,7 +7,10 @@
 #include <sys/socket.h>
 
 #include "common/env.h"
+#include "common/heap.h"
 #include "coordinator/gateway/http_int.h"
+
+enum { MANY_CONNECTIONS = 512 };
 
 static uint64_t after_ms(uint64_t ms)
 {
@@ -48,6 +51,8 @@ void http_deadline_on_connection(void *ctx, struct MHD_Connection *connection, v
             c->next->link = &c->next;
         s->connections = c;
         s->figures.connections++;
+        if (s->figures.connections > s->connections_most)
+            s->connections_most = s->figures.connections;
         if (s->tls)
             http_handshake_begin(s, c);
     } else if (c) {
@@ -115,6 +120,15 @@ static void connection_expire(struct http_server *s, struct http_connection *c)
     shutdown(http_connection_fd(c->connection), SHUT_RDWR);
 }
 
+/* What very many connections held lies in small blocks, which stay with the process. */
+static void heap_tend(struct http_server *s)
+{
+    if (s->connections_most < MANY_CONNECTIONS || s->figures.connections > s->connections_most / 2)
+        return;
+    s->connections_most = s->figures.connections;
+    heap_trim();
+}
+
 void http_deadline_check(uv_timer_t *timer)
 {
     struct http_server *s = timer->data;
@@ -122,4 +136,5 @@ void http_deadline_check(uv_timer_t *timer)
     for (struct http_connection *c = s->connections; c; c = c->next)
         if (c->deadline_ns && now > c->deadline_ns)
             connection_expire(s, c);
+    heap_tend(s);
 }

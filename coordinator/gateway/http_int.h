@@ -93,6 +93,7 @@ struct http_server {
     struct http_connection *connections, *handshakes;
     struct http_figures figures;
     uint64_t next_request_id;
+    uint64_t connections_most; /* at once, since memory was last given back */
 };
 
 /* http_exchange.c: libmicrohttpd's callbacks. */

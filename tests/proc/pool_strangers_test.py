@@ -2,14 +2,16 @@
 import collections
 import json
 import os
+import resource
+import socket
 import tempfile
 import threading
 import urllib.error
 import urllib.request
 
-from cluster import SCALE, Cluster
+from cluster import ROOT, SCALE, Cluster
 from networks import MODELS, numpy, write
-from tap import main, test
+from tap import main, skip, test
 
 TEXT, PICTURE = "bert-ts17", "resnet-ts11"
 TYPES = {"float32": "FP32", "int64": "INT64"}
@@ -97,6 +99,37 @@ def requests_are_read_by_what_serves_whatever_is_applied_meanwhile():
         assert told.pop((TEXT, 200, "")) > 0 and told.pop((PICTURE, 200, "")) > 0, told
         # Either it is not the model's input, or the model has changed since it was read.
         assert all(s == 400 and 'the model has no input "' in why or s == 503 and "another model since" in why for _, s, why in told), told
+
+
+@test
+def what_very_many_requests_held_at_once_is_given_back():
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    if 0 < files < 4096:
+        skip(f"only {files} descriptors")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
+    head = json.dumps({"inputs": [{"name": "x", "shape": [1, 3, 32, 32], "datatype": "FP32", "parameters": {"binary_data_size": 4 * 3 * 32 * 32}}]}).encode()
+    body = head + bytes(4 * 3 * 32 * 32)
+    with Cluster(agents=1, cores=1) as c:
+        c.hpctl("apply", "-f", os.path.join(ROOT, "examples", "pools", "toy.workload.yaml"))
+
+        def resident():
+            with open(f"/proc/{c.pids()['coordinator']}/status") as f:
+                return next(int(line.split()[1]) >> 10 for line in f if line.startswith("VmRSS:"))
+        before, host = resident(), c.http.split("//")[1]
+        request = (f"POST /v2/models/toy/infer HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/octet-stream\r\nContent-Length: {len(body)}\r\n"
+                   f"Inference-Header-Content-Length: {len(head)}\r\n\r\n").encode() + body
+        open_ones = [socket.create_connection((host.split(":")[0], int(host.split(":")[1])), 60 * SCALE) for _ in range(1000)]
+        for s in open_ones:
+            s.sendall(request[:-1])
+        for s in open_ones:
+            s.sendall(request[-1:])
+        statuses = collections.Counter(s.makefile("rb").readline().split()[1] for s in open_ones)
+        assert set(statuses) <= {b"200", b"429"} and statuses[b"200"], statuses
+        most = resident()
+        for s in open_ones:
+            s.close()
+        assert most > before + 24, (before, most)
+        c.wait(f"less than {before + (most - before) // 3} MiB, of {most} MiB", lambda: resident() < before + (most - before) // 3, 20)
 
 
 if __name__ == "__main__":
