@@ -57,11 +57,12 @@ int network_plan_run_at(struct network_plan *p, const int *cuts, int n_cuts,
                         const struct ndarray *const *inputs, struct ndarray *outputs,
                         struct err *e);
 
-/* The same whole, with a look at the clock at its begin (stamps_ns[0]) and after every step
- * (stamps_ns[steps]; inputs count for the first step, outputs for the last). */
-int network_plan_run_timed(struct network_plan *p, const struct env *env, uint64_t *stamps_ns,
-                           const struct ndarray *const *inputs, struct ndarray *outputs,
-                           struct err *e);
+/* The same whole, with a look at the clock at its begin (stamps_ns[0]) and its end
+ * (stamps_ns[steps]), and with `each` after every step (inputs count for the first step, outputs
+ * for the last). */
+int network_plan_run_timed(struct network_plan *p, const struct env *env, bool each,
+                           uint64_t *stamps_ns, const struct ndarray *const *inputs,
+                           struct ndarray *outputs, struct err *e);
 
 /* Bytes that a stage hands on that ends before step `at`, of 1 to steps - 1. */
 uint64_t network_plan_crossing(const struct network_plan *p, int at);
@@ -87,9 +88,9 @@ void network_plan_release(struct network_plan *p, int first, int end);
 uint64_t network_plan_peak(const struct network_plan *p, int first, int end);
 /* Runs the steps [first, end) alone. Failures as network_plan_run. */
 int network_plan_run_part(struct network_plan *p, int first, int end, struct err *e);
-/* The same, with a look at the clock at its begin (stamps_ns[0]) and after every step. */
+/* The same, with looks at the clock as above. */
 int network_plan_run_part_timed(struct network_plan *p, int first, int end, const struct env *env,
-                                uint64_t *stamps_ns, struct err *e);
+                                bool each, uint64_t *stamps_ns, struct err *e);
 /* The node that a step does; -1: it moves what a node needs. */
 int network_plan_node(const struct network_plan *p, int step);
 

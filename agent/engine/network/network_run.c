@@ -92,10 +92,10 @@ int network_plan_run(struct network_plan *p, const struct ndarray *const *inputs
     return rc < 0 ? rc : onnx_check(p->o, e);
 }
 
-/* Steps here, or put on the device with a mark after each; the host's clock is the last word of
- * when all began and ended. */
+/* Steps here, or put on the device, with a look or a mark after each where one is wanted; the
+ * host's clock is the last word of when all began and ended. */
 static int steps_run_timed(struct network_plan *p, int first, int end, const struct env *env,
-                           uint64_t *stamps_ns, struct err *e)
+                           bool each, uint64_t *stamps_ns, struct err *e)
 {
     const struct network_device *d = p->facts->device;
     int rc = 0;
@@ -103,13 +103,13 @@ static int steps_run_timed(struct network_plan *p, int first, int end, const str
         network_there_begin(p, first);
     for (int i = first; i < end && rc == 0; i++) {
         rc = step_run(p, &p->steps[i], e);
-        if (d)
+        if (each && d)
             d->arrays->clock_mark(p->clock, i - first + 1, d->stream);
-        else
+        else if (each)
             stamps_ns[i - first + 1] = env_now_ns(env);
     }
     rc = steps_end(p, end, rc, e);
-    for (int i = 1; d && i < end - first && rc == 0; i++) {
+    for (int i = 1; each && d && i < end - first && rc == 0; i++) {
         double seconds = 0;
         rc = d->arrays->clock_between(p->clock, 0, i, &seconds, e);
         stamps_ns[i] = stamps_ns[0] + (uint64_t)(seconds * 1e9);
@@ -126,15 +126,15 @@ static int clock_begin(struct network_plan *p, struct err *e)
     return rc;
 }
 
-int network_plan_run_timed(struct network_plan *p, const struct env *env, uint64_t *stamps_ns,
-                           const struct ndarray *const *inputs, struct ndarray *outputs,
-                           struct err *e)
+int network_plan_run_timed(struct network_plan *p, const struct env *env, bool each,
+                           uint64_t *stamps_ns, const struct ndarray *const *inputs,
+                           struct ndarray *outputs, struct err *e)
 {
     nn_begin(p->nn);
     stamps_ns[0] = env_now_ns(env);
-    int rc = p->facts->device ? clock_begin(p, e) : 0;
+    int rc = each && p->facts->device ? clock_begin(p, e) : 0;
     inputs_put(p, inputs);
-    rc = rc < 0 ? rc : steps_run_timed(p, 0, p->n_steps, env, stamps_ns, e);
+    rc = rc < 0 ? rc : steps_run_timed(p, 0, p->n_steps, env, each, stamps_ns, e);
     rc = rc < 0 ? rc : outputs_give(p, outputs, e);
     rc = rc < 0 ? rc : onnx_check(p->o, e);
     stamps_ns[p->n_steps] = env_now_ns(env);
@@ -320,12 +320,12 @@ int network_plan_run_part(struct network_plan *p, int first, int end, struct err
 }
 
 int network_plan_run_part_timed(struct network_plan *p, int first, int end, const struct env *env,
-                                uint64_t *stamps_ns, struct err *e)
+                                bool each, uint64_t *stamps_ns, struct err *e)
 {
     nn_begin(p->nn);
     stamps_ns[0] = env_now_ns(env);
-    int rc = p->facts->device ? clock_begin(p, e) : 0;
-    rc = rc < 0 ? rc : steps_run_timed(p, first, end, env, stamps_ns, e);
+    int rc = each && p->facts->device ? clock_begin(p, e) : 0;
+    rc = rc < 0 ? rc : steps_run_timed(p, first, end, env, each, stamps_ns, e);
     rc = rc < 0 ? rc : onnx_check(p->o, e);
     stamps_ns[end - first] = env_now_ns(env);
     return rc;
