@@ -98,8 +98,8 @@ template <int GROUP> struct alone_row {
     }
 };
 
-/* Keys and values of some positions, as the cache has them; those that are the token's own or past
- * it are its own. */
+/* Keys and values of some positions before the token's own, as the cache has them; zeros from that
+ * on. */
 template <int LANES, int WARPS, int AHEAD> struct alone_tokens {
     static constexpr uint32_t STEP = WARPS * WARP / LANES;
     uint4 keys[AHEAD], values[AHEAD];
@@ -117,6 +117,27 @@ template <int LANES, int WARPS, int AHEAD> struct alone_tokens {
         }
     }
 };
+
+/* What the token sees of itself, by the first of the lanes that have all elements; nothing by the
+ * others. */
+template <int LANES, int GROUP>
+static __device__ __forceinline__ void own_add(const gpu_attention &a, const alone_row<GROUP> &own,
+                                               split_sum *sums)
+{
+    float key[1][EACH], value[1][EACH];
+    quad_widen(own.key, key[0]);
+    quad_widen(own.value, value[0]);
+#pragma unroll
+    for (uint32_t g = 0; g < GROUP; g++) {
+        sums[g].greatest = -INFINITY;
+        sums[g].total = 0;
+#pragma unroll
+        for (uint32_t i = 0; i < EACH; i++)
+            sums[g].values[i] = 0;
+        if (threadIdx.x < WARP)
+            positions_add<LANES, 1>(a, threadIdx.x < LANES ? 1 : 0, key, value, own.q[g], sums[g]);
+    }
+}
 
 /* Rows along x, those that are made ready past the last too, heads of keys along y. */
 template <int LANES, int GROUP, int WARPS>
@@ -145,29 +166,23 @@ __global__ void __launch_bounds__(WARPS *WARP, GROUP > 1    ? 1
     __syncthreads(); /* what is rotated may take the place of what is read */
     if (threadIdx.x < LANES && has)
         own.write(a, t, turns, row, at);
-#pragma unroll
-    for (uint32_t g = 0; g < GROUP; g++) {
-        sums[g].greatest = -INFINITY;
-        sums[g].total = 0;
-#pragma unroll
-        for (uint32_t i = 0; i < EACH; i++)
-            sums[g].values[i] = 0;
-    }
-    for (uint32_t p0 = row.first; p0 <= row.last; p0 += ahead * tokens::STEP) {
+    own_add<LANES>(a, own, sums); /* while the others' are on their way */
+    for (uint32_t p0 = row.first; p0 < row.position; p0 += ahead * tokens::STEP) {
         float keys[ahead][EACH], values[ahead][EACH];
         uint32_t there = 0;
-        if (p0 != row.first)
-            now.read(a, row, p0, at, has);
+        tokens next;
+        next.read(a, row, p0 + ahead * tokens::STEP, at, has);
 #pragma unroll
         for (uint32_t k = 0; k < ahead; k++) {
             uint32_t p = p0 + k * tokens::STEP + threadIdx.x / LANES;
-            there |= (p <= row.last ? 1u : 0u) << k;
-            quad_widen(p < row.position ? now.keys[k] : own.key, keys[k]);
-            quad_widen(p < row.position ? now.values[k] : own.value, values[k]);
+            there |= (p < row.position ? 1u : 0u) << k;
+            quad_widen(now.keys[k], keys[k]);
+            quad_widen(now.values[k], values[k]);
         }
 #pragma unroll
         for (uint32_t g = 0; g < GROUP; g++)
             positions_add<LANES, ahead>(a, there, keys, values, own.q[g], sums[g]);
+        now = next;
     }
 #pragma unroll
     for (uint32_t g = 0; g < GROUP; g++) {
