@@ -25,6 +25,8 @@ objects_of = $(patsubst %.c,$(BUILD)/obj/%.o,$(call sources_of,$(1)))
 # The page that the coordinator serves, with the documents and the description of its API, as one C source (tools/embed_page).
 PAGE := $(wildcard coordinator/gateway/page/*) coordinator/gateway/openapi.json README.md $(wildcard docs/*.md) CHANGELOG.md
 GENERATED_coordinator := $(BUILD)/obj/generated/page_files.o
+# What agents and backend plugins are compiled against, as a text that both have (tools/plugin_interface).
+GENERATED_agent := $(BUILD)/obj/generated/plugin_interface.o
 
 LIBS_common := $(BUILD)/libhp-common.a
 LIBS_model := $(BUILD)/libhp-model.a $(LIBS_common)
@@ -121,6 +123,9 @@ $(BUILD)/obj/%.o: %.c
 $(BUILD)/generated/page_files.c: tools/embed_page $(PAGE)
 	@mkdir -p $(@D)
 	@$(PYTHON) tools/embed_page $@ $(PAGE)
+$(BUILD)/generated/plugin_interface.c: tools/plugin_interface
+	@mkdir -p $(@D) $(BUILD)/obj/generated
+	@tools/plugin_interface "$(CC)" $@ $(BUILD)/obj/generated/plugin_interface.c.d
 $(BUILD)/obj/generated/%.o: $(BUILD)/generated/%.c
 	@mkdir -p $(@D)
 	@echo "  cc $<"
@@ -174,10 +179,15 @@ endif
 ifeq ($(CUDA12),)
 $(CUDA_OBJ)/flash_hopper.o: CUDA_CODE = -gencode arch=compute_90a,code=sm_90a
 endif
-$(CUDA_OBJ)/%.o: agent/backend/cuda/%.cu $(wildcard agent/backend/cuda/*.cuh agent/backend/cuda/*.h)
+# Objects of other architectures or flags are no part of what is built now.
+$(CUDA_OBJ)/compiled_by: FORCE
+	@mkdir -p $(@D)
+	@echo '$(CUDA_COMPILE)' | cmp -s - $@ || echo '$(CUDA_COMPILE)' >$@
+FORCE:
+$(CUDA_OBJ)/%.o: agent/backend/cuda/%.cu $(CUDA_OBJ)/compiled_by
 	@mkdir -p $(@D)
 	@echo "  $(notdir $(CUDA_COMPILER)) $<"
-	@$(CUDA_COMPILE) -std=c++17 -O3 -I. -c $< -o $@ 2>$(@:.o=.ptxas) \
+	@$(CUDA_COMPILE) -std=c++17 -O3 -I. -MMD -MP -MF $(@:.o=.d) -MT $@ -c $< -o $@ 2>$(@:.o=.ptxas) \
 	  || { grep -v '^ptxas info\|bytes stack frame' $(@:.o=.ptxas) >&2; rm -f $@; exit 1; }
 $(BUILD)/libhp-cuda.so: $(CUDA_HOST) $(CUDA_OBJECTS) $(LIBS_agent)
 	@echo "  link $@"
@@ -318,4 +328,4 @@ clean: ## remove build/
 	rm -rf $(BUILD)
 
 .SECONDARY:
--include $(shell [ -d $(BUILD)/obj ] && find $(BUILD)/obj -name '*.d')
+-include $(shell [ -d $(BUILD)/obj ] && find $(BUILD)/obj -name '*.d') $(wildcard $(CUDA_OBJECTS:.o=.d))

@@ -72,10 +72,12 @@ else
 fi
 build() {
     say "building in $out"
+    tools/plugin_interface "$CC" "$out/plugin_interface.c"
+    "$CC" "${cflags[@]}" -c "$out/plugin_interface.c" -o "$out/plugin_interface.o"
     export -f compile object
     printf '%s\n' "${sources[@]}" | xargs -P "$jobs" -I{} bash -c "$(declare -p cflags codes 2>/dev/null); compile {}" || fail "it does not compile"
-    "${link[@]}" -o "$out/libhp-cuda.so" $(objects "${kernels[@]}" "${host[@]}" "${common[@]}") "${runtime[@]}" -lm -lpthread -ldl || fail "the plugin does not link"
-    shared=($(objects "${common[@]}" "${reference[@]}" "${sampler[@]}"))
+    "${link[@]}" -o "$out/libhp-cuda.so" $(objects "${kernels[@]}" "${host[@]}" "${common[@]}") "$out/plugin_interface.o" "${runtime[@]}" -lm -lpthread -ldl || fail "the plugin does not link"
+    shared=($(objects "${common[@]}" "${reference[@]}" "${sampler[@]}") "$out/plugin_interface.o")
     for t in "${tests[@]}"; do
         "$CC" -o "$out/cuda_${t}_test" "$(object "tests/unit/agent/backend/cuda_${t}_test.c")" "${shared[@]}" -lm -lpthread -ldl
     done

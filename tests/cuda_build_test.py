@@ -54,6 +54,24 @@ def no_hot_kernel_spills_and_decode_loads_wide():
 
 
 @test
+def a_header_that_changes_has_all_that_includes_it_built_anew():
+    def built_after(header, *targets):
+        done = subprocess.run(["make", "--no-print-directory", "-n", "-W", header, f"BUILD={BUILD}", *targets], cwd=ROOT, capture_output=True, text=True,
+                              env={k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")})
+        assert done.returncode == 0, done.stderr[-2000:]
+        return done.stdout
+    standin = f"{BUILD}/tests/cuda_on_cpu/libhp-cuda.so"
+    if "-c " in built_after("README.md", standin):
+        skip("the stand-in is not built")
+    kernels = sorted(name for name in os.listdir(os.path.join(ROOT, "agent", "backend", "cuda")) if name.endswith(".cu"))
+    said = built_after("agent/backend/cuda/kernels.h", standin)
+    including = [name for name in kernels if '"agent/backend/cuda/kernels.h"' in open(os.path.join(ROOT, "agent", "backend", "cuda", name)).read()]
+    assert len(including) >= 5 and all(f"-c agent/backend/cuda/{name} " in said for name in including), (including, said)
+    said = built_after("agent/backend/backend.h", standin)
+    assert "-c agent/backend/cuda/cuda.c " in said and "tools/plugin_interface" in said and "-shared" in said, said
+
+
+@test
 def the_script_for_a_gpu_builds_tests_and_measures():
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run([os.path.join(ROOT, "bench", "gpu.sh"), "--stand-in", folder], capture_output=True, text=True)

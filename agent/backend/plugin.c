@@ -25,6 +25,13 @@ int plugin_cuda(const struct plugin **out, struct err *e)
             err_set(e, HP_EDEVICE, "libhp-cuda.so is not of this version of hp-agent, " HP_VERSION);
             return err_hint(e, "build both from one copy of the repository");
         }
+        if (strcmp(p->interface, plugin_interface) != 0) {
+            dlclose(object);
+            err_set(e, HP_EDEVICE,
+                    "libhp-cuda.so was built of other headers than hp-agent, though both are "
+                    "of version " HP_VERSION);
+            return err_hint(e, "build both from one copy of the repository: make all cuda");
+        }
         loaded = p;
     }
     *out = loaded;

@@ -12,6 +12,10 @@
 #define PLUGIN_MAGIC "hp-backend/1"
 #define PLUGIN_SYMBOL "hp_backend_plugin"
 
+/* Of this header and all that it includes, a checksum: structs and functions that the two sides
+ * share look alike where it is the same (tools/plugin_interface writes it). */
+extern const char plugin_interface[];
+
 /* A device of a plugin, before it is opened. */
 enum { PLUGIN_NAME = 128 };
 struct plugin_facts {
@@ -24,8 +28,9 @@ struct plugin_facts {
 /* What a plugin exports as PLUGIN_SYMBOL. */
 struct plugin {
     char magic[16];
-    uint64_t bytes;      /* of this struct */
-    const char *version; /* of Hodgepodge, the program's own */
+    uint64_t bytes;        /* of this struct */
+    const char *version;   /* of Hodgepodge, the program's own */
+    const char *interface; /* plugin_interface */
     const struct backend *backend;
     /* HP_EDEVICE says why there is none: no driver, one that is too old, no such device, or that it
      * has no such parts. The part may be opened from then on. */

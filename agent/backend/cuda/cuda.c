@@ -224,5 +224,5 @@ const struct backend cuda_backend = {
     .arrays = &cuda_arrays,
 };
 
-const struct plugin hp_backend_plugin = {PLUGIN_MAGIC, sizeof(struct plugin), HP_VERSION,
-                                         &cuda_backend, facts_find};
+const struct plugin hp_backend_plugin = {PLUGIN_MAGIC,     sizeof(struct plugin), HP_VERSION,
+                                         plugin_interface, &cuda_backend,         facts_find};
