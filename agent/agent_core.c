@@ -67,6 +67,7 @@ static const event_fn event_handlers[AGENT_EVENT_KINDS] = {
     [AGENT_EVENT_OUTPUT_BACK] = core_output_freed,
     [AGENT_EVENT_FETCHED] = core_stage_fetched,
     [AGENT_EVENT_LOADED] = core_stage_loaded,
+    [AGENT_EVENT_FILLING] = core_stage_filling,
     [AGENT_EVENT_SEQUENCE_OPENED] = core_sequence_opened,
     [AGENT_EVENT_BATCH_DONE] = core_batch_done,
     [AGENT_EVENT_KV_IMPORTED] = core_kv_imported,

@@ -106,6 +106,7 @@ enum agent_event_kind {
                                 again */
     AGENT_EVENT_FETCHED,     /* progress or end of AGENT_DO_FETCH */
     AGENT_EVENT_LOADED,      /* progress or end of AGENT_DO_LOAD */
+    AGENT_EVENT_FILLING,     /* weights came for a stage that serves while they do, or failed to */
     AGENT_EVENT_SEQUENCE_OPENED, /* end of AGENT_DO_SEQUENCE_OPEN */
     AGENT_EVENT_BATCH_DONE,      /* end of AGENT_DO_RUN */
     AGENT_EVENT_KV_IMPORTED,     /* end of AGENT_DO_KV_IMPORT */
@@ -131,7 +132,8 @@ enum agent_link { AGENT_LINK_NEXT, AGENT_LINK_FIRST };
 struct agent_progress {
     uint64_t slot, ticket;
     int status;
-    const struct err *error; /* when status < 0 */
+    const struct err *error; /* when status < 0; FETCHED, pending: why chunks are wanted that should
+                                have been here; NULL: they never were */
     uint64_t done_bytes, total_bytes, moved_bytes;
     struct pack_u32s wanted; /* FETCHED: chunks that no source has (the whole list, each time) */
     bool warming;            /* LOADED, pending: weights are in, the warm-up run goes on */
@@ -196,6 +198,12 @@ struct agent_event {
                                            then, where it was sampled, 1 + n_drafts of said_width;
                                            valid as `logits`. NULL: none */
         } batch_done;
+        struct {
+            uint64_t slot;
+            int status; /* < 0: no more will come */
+            const struct err *error;
+            uint64_t missing_bytes;
+        } filling;
         struct {
             uint64_t slot;
             struct message_spills told; /* but for whose they are */

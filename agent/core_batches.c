@@ -61,9 +61,11 @@ static void batch_count(struct agent_core *c, struct core_stage *s, const struct
     uint64_t start = ev->u.batch_done.start_ns ? ev->u.batch_done.start_ns
                                                : end - (uint64_t)(ev->u.batch_done.seconds * 1e9);
     s->batches_done++;
-    s->busy_s += ev->u.batch_done.seconds;
-    s->planned_s += s->prepare.planned_s_per_token * b->n_tokens;
-    s->tokens_done += b->n_tokens;
+    if (!core_run_awaited_weights(c, s, start)) { /* else it is no measure of the device */
+        s->busy_s += ev->u.batch_done.seconds;
+        s->planned_s += s->prepare.planned_s_per_token * b->n_tokens;
+        s->tokens_done += b->n_tokens;
+    }
     c->due_ns = ev->u.batch_done.due_ns ? ev->u.batch_done.due_ns : now;
     if (ev->u.batch_done.status >= 0)
         core_prefill_ran(c, s, b, start, end);

@@ -9,6 +9,7 @@
  *     core_sequences.c    opening, closing, failing
  *     core_kv.c           orders and frames of keys and values
  *     core_alive.c, core_watch.c      signs of life, deadlines
+ *     core_arrivals.c     weights that come while a stage serves
  *     core_slots.c        what all that is held has in common
  *     core_shares.c       shares of plans of pools
  *     core_stages.c       a stage from prepare to unload
@@ -57,6 +58,9 @@ struct core_stage {
     struct queue *queue;        /* of this generation; NULL until ready */
     uint64_t kept[KV_KEPT_MAX]; /* [n_kept]: sequences that have ended, for others to begin with */
     size_t n_kept;
+    /* Weights that come while it serves: of its own, of all stages of its deployment as the
+     * coordinator has heard, and when either last became less (core_arrivals.c). */
+    uint64_t missing_bytes, missing_in_all_bytes, arrived_ns;
     bool connected, link_broken;
     uint64_t link_told_ns; /* when the log last heard that it broke */
     uint8_t *next_address, *first_address;
@@ -68,7 +72,7 @@ struct core_stage {
     uint64_t done_bytes, total_bytes, moved_bytes;
     uint32_t *wanted;
     size_t n_wanted, room_wanted;
-    struct err error; /* FAILED: why */
+    struct err error; /* FAILED: why; FETCHING: why chunks are wanted that should have been here */
     uint64_t batches_done;
     uint64_t tokens_done;
     double turn_s; /* of its device, over its weight, since it was made; never behind those that
@@ -109,6 +113,7 @@ struct core_sequence {
     struct core_slice *slices;
     size_t n_slices, slice_capacity;
     bool prefill_told, decode_told;
+    bool awaited_weights;  /* its prompt did, here or at another stage */
     uint64_t returned_ns;  /* first stage: when its last token came back; 0: not known */
     struct drafts *drafts; /* last stage; NULL: nothing is guessed */
     uint64_t said_ns;      /* when its last token was said; 0: never */
@@ -154,6 +159,7 @@ struct core_device {
     size_t first_run, n_running;
     double turn_floor_s; /* what the stage had had that ran last */
     uint64_t done_ns;    /* when a run last ended */
+    uint64_t arrived_ns; /* when weights last came for a stage of it: all of its runs wait */
 };
 
 struct core_grant {
@@ -482,6 +488,16 @@ uint64_t core_expire_deadline(const struct agent_core *c);
 /* One of the stage's outputs is back. */
 void core_output_back(struct agent_core *c, struct core_stage *s);
 void core_output_freed(struct agent_core *c, const struct agent_event *ev);
+
+/* ---- core_arrivals.c: weights that come while a stage serves. Deadlines of what may wait for them
+ * count from when they last came. */
+
+void core_stage_filling(struct agent_core *c, const struct agent_event *ev);
+/* What other stages of the deployments miss (struct message_loading). */
+void core_arrivals_told(struct agent_core *c, const struct pack_list *loading);
+/* Whether a run that began then may have waited for weights of a stage of its device. */
+bool core_run_awaited_weights(const struct agent_core *c, const struct core_stage *s,
+                              uint64_t start_ns);
 
 /* ---- core_slots.c */
 

@@ -105,10 +105,10 @@ void core_refused(struct agent_core *c, struct message_ref *message)
 
 void core_heartbeat_ack(struct agent_core *c, struct message_ref *m)
 {
-    (void)m;
     c->acks++;
     c->last_ack_ns = c->now_ns;
     c->orphaned = false;
+    core_arrivals_told(c, &m->message.u.heartbeat_ack.loading);
 }
 
 /* Without memory for the news the old set stays: an empty one would end every connection. */

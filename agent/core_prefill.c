@@ -86,9 +86,13 @@ static void prefill_send(struct agent_core *c, const struct core_stage *s,
     struct message *m = slices.count ? core_send(c, MESSAGE_PREFILL) : NULL;
     own->prefill_told = true;
     if (m)
-        m->u.prefill = (struct message_prefill){s->prepare.deployment, s->prepare.generation,
-                                                own->open.sequence,    s->prepare.stage,
-                                                env_now_ns(c->env),    slices};
+        m->u.prefill = (struct message_prefill){.deployment = s->prepare.deployment,
+                                                .generation = s->prepare.generation,
+                                                .sequence = own->open.sequence,
+                                                .stage = s->prepare.stage,
+                                                .clock_ns = env_now_ns(c->env),
+                                                .slices = slices,
+                                                .loading = own->awaited_weights};
 }
 
 /* Steps whose input came but that did not run, since the answer ended, are none. */
@@ -136,6 +140,7 @@ void core_prefill_ran(struct agent_core *c, struct core_stage *s, const struct b
             continue;
         struct core_slice *slice = slice_find(own, run->first_position);
         slice = slice ? slice : slice_add(own, run);
+        own->awaited_weights |= !own->prefill_told && start_ns < s->arrived_ns;
         if (slice) {
             slice->told.start_ns = start_ns;
             slice->told.end_ns = end_ns;

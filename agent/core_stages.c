@@ -160,6 +160,8 @@ static void progress_take(struct core_stage *s, const struct agent_progress *p)
     s->done_bytes = p->done_bytes;
     s->total_bytes = p->total_bytes;
     s->moved_bytes = p->moved_bytes > s->moved_bytes ? p->moved_bytes : s->moved_bytes;
+    if (p->status == HP_PENDING)
+        s->error = p->error ? *p->error : (struct err){0};
     if (!vector_reserve(s->wanted, s->room_wanted, p->wanted.count))
         return;
     s->n_wanted = p->wanted.count;

@@ -61,7 +61,7 @@ void core_stage_report(struct agent_core *c, const struct core_stage *s)
     struct message *m = core_send(c, MESSAGE_STAGE_STATE);
     if (!m)
         return;
-    bool failed = s->state == STAGE_FAILED;
+    bool failed = s->state == STAGE_FAILED, says = failed || s->state == STAGE_FETCHING;
     m->u.stage_state = (struct message_stage_state){
         .deployment = s->prepare.deployment,
         .generation = s->prepare.generation,
@@ -70,9 +70,10 @@ void core_stage_report(struct agent_core *c, const struct core_stage *s)
         .done_bytes = s->done_bytes,
         .total_bytes = s->total_bytes,
         .moved_bytes = s->moved_bytes,
+        .missing_bytes = s->missing_bytes,
         .wanted = {s->wanted, s->state == STAGE_FETCHING ? s->n_wanted : 0},
         .code = failed ? status_word(s->error.code) : "",
-        .text = failed ? s->error.text : "",
+        .text = says ? s->error.text : "",
         .hint = failed ? s->error.hint : ""};
 }
 
@@ -97,6 +98,7 @@ size_t core_stages_held(struct agent_core *c)
             .busy_s = s->busy_s,
             .planned_s = s->planned_s,
             .hop_heard = s->hop.heard,
+            .missing_bytes = s->missing_bytes,
             .running =
                 s->share_running || (own->n_running && own->runs[own->first_run].slot == s->slot)};
     }

@@ -5,6 +5,11 @@
 
 #include "agent/core_int.h"
 
+static uint64_t time_later(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
 /* ---- outputs that wait for the next stage ---- */
 
 void core_output_back(struct agent_core *c, struct core_stage *s)
@@ -24,8 +29,8 @@ static uint64_t outputs_deadline_ns(const struct agent_core *c, const struct cor
 {
     double planned_s = s->prepare.planned_trip_s_per_token * (double)s->prepare.max_batch_tokens;
     return s->outputs_out && s->connected
-               ? s->outputs_since_ns + core_scaled_ns(c, AGENT_RUN_LIMIT_MS) +
-                     (uint64_t)(10e9 * planned_s)
+               ? time_later(s->outputs_since_ns, s->arrived_ns) +
+                     core_scaled_ns(c, AGENT_RUN_LIMIT_MS) + (uint64_t)(10e9 * planned_s)
                : UINT64_MAX;
 }
 
@@ -46,35 +51,48 @@ static void outputs_check(struct agent_core *c, struct core_stage *s, uint64_t n
 /* ---- the executors ---- */
 
 /* Runs follow each other: the second is not late before the first is. */
-static uint64_t run_deadline_ns(const struct agent_core *c, const struct core_run *r)
+static uint64_t run_deadline_ns(const struct agent_core *c, const struct core_device *own)
 {
+    const struct core_run *r = &own->runs[own->first_run];
     double expected_s = r->expected_s > 0 ? r->expected_s : 60;
     return r->overdue ? UINT64_MAX
-                      : r->handed_ns + core_scaled_ns(c, AGENT_RUN_LIMIT_MS) +
-                            (uint64_t)(10e9 * expected_s);
+                      : time_later(r->handed_ns, own->arrived_ns) +
+                            core_scaled_ns(c, AGENT_RUN_LIMIT_MS) + (uint64_t)(10e9 * expected_s);
+}
+
+static void run_overdue_text(const struct core_stage *s, const struct core_run *r, uint64_t now_ns,
+                             char *text, size_t size)
+{
+    if (s->missing_bytes)
+        snprintf(text, size,
+                 "stage %llu waits for %.3g MB of its weights, none of which came for %.1f s",
+                 (unsigned long long)s->prepare.stage, (double)s->missing_bytes * 1e-6,
+                 (double)(now_ns - s->arrived_ns) * 1e-9);
+    else
+        snprintf(text, size,
+                 "stage %llu has run a batch of %u tokens for %.1f s and does not answer",
+                 (unsigned long long)s->prepare.stage, r->batch.n_tokens,
+                 (double)(now_ns - r->handed_ns) * 1e-9);
 }
 
 static void run_check(struct agent_core *c, struct core_device *own, uint64_t now_ns)
 {
     struct core_run *r = &own->runs[own->first_run];
     char text[160];
-    if (!own->n_running || run_deadline_ns(c, r) > now_ns)
+    if (!own->n_running || run_deadline_ns(c, own) > now_ns)
         return;
     struct core_stage *s = core_stage_of_slot(c, r->slot);
     r->overdue = true;
     if (!s || !s->queue)
         return;
-    snprintf(text, sizeof text,
-             "stage %llu has run a batch of %u tokens for %.1f s and does not answer",
-             (unsigned long long)s->prepare.stage, r->batch.n_tokens,
-             (double)(now_ns - r->handed_ns) * 1e-9);
+    run_overdue_text(s, r, now_ns, text, sizeof text);
     core_sequences_fail_all(c, s, HP_ETIMEOUT, text);
 }
 
 /* ---- batches that are away ---- */
 
-static void overdue_text(const struct core_stage *s, const struct queue_overdue *o, char *text,
-                         size_t size)
+static void overdue_text(const struct core_stage *s, const struct queue_overdue *o, uint64_t now_ns,
+                         char *text, size_t size)
 {
     unsigned long long last = (unsigned long long)s->prepare.n_stages - 1;
     size_t n = (size_t)snprintf(
@@ -83,7 +101,11 @@ static void overdue_text(const struct core_stage *s, const struct queue_overdue 
         o->n_tokens, o->away_s);
     if (n >= size)
         return;
-    if (o->heard)
+    if (s->missing_in_all_bytes)
+        snprintf(text + n, size - n,
+                 "stages wait for %.3g MB of their weights, none of which came for %.1f s",
+                 (double)s->missing_in_all_bytes * 1e-6, (double)(now_ns - s->arrived_ns) * 1e-9);
+    else if (o->heard)
         snprintf(text + n, size - n, "stage %llu, the last, was last heard %.1f s ago (batch %u)",
                  last, o->heard_s, o->heard_number);
     else
@@ -95,7 +117,7 @@ static void flights_check(struct agent_core *c, struct core_stage *s, uint64_t n
     struct queue_overdue o;
     char text[200];
     while (s->queue && queue_flight_expire(s->queue, now_ns, &o)) {
-        overdue_text(s, &o, text, sizeof text);
+        overdue_text(s, &o, now_ns, text, sizeof text);
         if (o.n_live)
             log_warn("agent", "batch_overdue", "deployment=%llu text=\"%s\"",
                      (unsigned long long)s->prepare.deployment, text);
@@ -140,7 +162,7 @@ uint64_t core_expire_deadline(const struct agent_core *c)
     for (size_t i = 0; i < c->n_devices; i++) {
         const struct core_device *own = &c->devices[i];
         if (own->n_running)
-            at = time_earlier(at, run_deadline_ns(c, &own->runs[own->first_run]));
+            at = time_earlier(at, run_deadline_ns(c, own));
     }
     for (size_t i = 0; i < c->n_stages; i++) {
         const struct core_stage *s = c->stages[i];

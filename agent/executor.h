@@ -26,6 +26,8 @@ struct spill_store;
 
 enum executor_report_kind {
     EXECUTOR_LOADED,
+    EXECUTOR_FILLING, /* weights of a stage that serves while they come: how many are there, of how
+                         many; failed: why no more come */
     EXECUTOR_OPENED,
     EXECUTOR_RAN,
     EXECUTOR_KV_IMPORTED,
@@ -34,7 +36,7 @@ enum executor_report_kind {
     EXECUTOR_PROFILED
 };
 
-/* On the executor's thread; how a load goes (LOADED, HP_PENDING) also on the loader's; and what
+/* On the executor's thread; how a load goes (LOADED, HP_PENDING; FILLING) on the loader's; and what
  * could not be taken on the thread that ordered it. What it points at holds during the call, but
  * for `picked` and `logits`, which hold until the next run but one is ordered. */
 struct executor_report {

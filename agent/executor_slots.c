@@ -278,16 +278,50 @@ void executor_fill_stop(struct executor *x, uint64_t slot)
     pthread_mutex_unlock(&x->fill_lock);
 }
 
-/* The weights of a stage that the executor has already, or will have; it may end meanwhile. */
-static void section_fill(struct section_run *of, uint64_t begun_ns)
+/* Weights of a stage that the executor has already, or will have; it may end meanwhile. */
+struct load_fill {
+    struct executor *x;
+    struct section_run *of; /* NULL: nothing is to come */
+    uint64_t slot, begun_ns, told_ns;
+};
+
+static void fill_progress(void *ctx, uint64_t done_bytes, uint64_t total_bytes)
+{
+    struct load_fill *f = ctx;
+    uint64_t now = env_now_ns(&env_real);
+    if (done_bytes < total_bytes && now - f->told_ns < 200000000)
+        return;
+    f->told_ns = now;
+    executor_tell(f->x, &(struct executor_report){.kind = EXECUTOR_FILLING,
+                                                  .slot = f->slot,
+                                                  .done_bytes = done_bytes,
+                                                  .total_bytes = total_bytes});
+}
+
+/* Before the executor has the stage: whoever hears that it is loaded knows what is missing. */
+static struct load_fill fill_promise(struct load_job *j)
+{
+    struct load_fill f = {.x = j->x, .slot = j->order.slot, .begun_ns = j->begun_ns};
+    struct slot *held = j->slot->held;
+    if (j->status < 0 || !load_is_early(j->x, &j->order))
+        return f;
+    f.of = held->table->fill_promise(held);
+    fill_progress(&f, 0, held->table->missing_bytes(held));
+    return f;
+}
+
+static void fill_do(struct load_fill *f)
 {
     struct err e = {0};
-    int rc = section_run_fill(of, &e);
-    double seconds = (double)(env_now_ns(&env_real) - begun_ns) * 1e-9;
+    int rc = section_run_fill(f->of, fill_progress, f, &e);
+    double seconds = (double)(env_now_ns(&env_real) - f->begun_ns) * 1e-9;
     if (rc == 0)
         log_info("agent", "stage_filled", "seconds=%.2f", seconds);
-    else if (rc != HP_ECANCELED)
-        log_warn("agent", "stage_fill_failed", "why=%s", e.text);
+    if (rc == 0 || rc == HP_ECANCELED)
+        return;
+    log_warn("agent", "stage_fill_failed", "why=%s", e.text);
+    executor_tell(f->x, &(struct executor_report){
+                            .kind = EXECUTOR_FILLING, .slot = f->slot, .status = rc, .error = &e});
 }
 
 void *executor_loader_thread(void *ctx)
@@ -301,17 +335,14 @@ void *executor_loader_thread(void *ctx)
         if (load_is_early(x, &j->order))
             fill_begin(x, j->order.slot);
         j->status = slot_open(j, &j->error);
-        bool fills = j->status == 0 && load_is_early(x, &j->order);
-        struct slot *held = j->slot->held;
-        struct section_run *owed = fills ? held->table->fill_promise(held) : NULL;
-        uint64_t begun_ns = j->begun_ns;
+        struct load_fill owed = fill_promise(j);
         struct order adopt = {.kind = ORDER_ADOPT, .u.job = j};
         bool put = event_queue_put_as(&x->orders, ORDER_ADOPT,
                                       &adopt); /* one load at a time: there is a place */
         assert(put);
         (void)put;
-        if (owed)
-            section_fill(owed, begun_ns);
+        if (owed.of)
+            fill_do(&owed);
     }
     return NULL;
 }

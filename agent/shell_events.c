@@ -97,6 +97,7 @@ static void queued_event_in(struct agent *a, struct queued_event *m)
         shell_event(a, ev);
         return;
     }
+    case AGENT_EVENT_FILLING: ev->u.filling.error = m->error; break;
     case AGENT_EVENT_SEQUENCE_OPENED: ev->u.sequence_opened.error = m->error; break;
     case AGENT_EVENT_BATCH_DONE: ev->u.batch_done.error = m->error; break;
     case AGENT_EVENT_KV_IMPORTED: ev->u.kv_imported.error = m->error; break;

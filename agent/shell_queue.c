@@ -26,6 +26,7 @@ static enum queued_class queued_class_of(enum agent_event_kind kind)
     case AGENT_EVENT_KV_IMPORTED:
     case AGENT_EVENT_KV_LEFT: return QUEUED_KV;
     case AGENT_EVENT_LOADED:
+    case AGENT_EVENT_FILLING:
     case AGENT_EVENT_FETCHED: return QUEUED_LOADED;
     case AGENT_EVENT_SHARE_FAILED: return QUEUED_SHARE;
     default: return QUEUED_OTHER;

@@ -158,6 +158,16 @@ static void loaded_put(struct agent *a, const struct executor_report *r)
     shell_event_put(a, &m);
 }
 
+static void filling_put(struct agent *a, const struct executor_report *r)
+{
+    struct queued_event m = {.event = {.kind = AGENT_EVENT_FILLING},
+                             .error = r->status < 0 ? error_copy(r->error) : NULL};
+    m.event.u.filling.slot = r->slot;
+    m.event.u.filling.status = r->status;
+    m.event.u.filling.missing_bytes = r->total_bytes - r->done_bytes;
+    shell_event_put(a, &m);
+}
+
 static void profiling_put(struct agent *a, const struct executor_report *r)
 {
     struct queued_event m = {.event = {.kind = AGENT_EVENT_PROFILING},
@@ -186,6 +196,7 @@ void shell_on_executor(void *ctx, const struct executor_report *r)
     struct agent_event ev;
     switch (r->kind) {
     case EXECUTOR_LOADED: loaded_put(ctx, r); return;
+    case EXECUTOR_FILLING: filling_put(ctx, r); return;
     case EXECUTOR_OPENED: ev = opened_event(r); break;
     case EXECUTOR_RAN: ev = ran_event(r); break;
     case EXECUTOR_KV_IMPORTED: ev = imported_event(r); break;
@@ -224,7 +235,7 @@ static bool models_copy(struct queued_event *m, const struct pack_list *from)
 void shell_on_store(void *ctx, const struct store_report *r)
 {
     struct agent *a = ctx;
-    struct queued_event m = {.error = r->status < 0 ? error_copy(r->error) : NULL,
+    struct queued_event m = {.error = error_copy(r->error),
                              .path = r->path ? strdup(r->path) : NULL};
     if (r->kind == STORE_CHANGED) {
         m.event.kind = AGENT_EVENT_STORE;

@@ -122,16 +122,22 @@ static void stamp_compare(struct store_model *m, uint64_t file, const char *path
     *then = now;
 }
 
+/* What a borrowed file is a link to, for people. */
+static const char *file_source(const char *path, char *source, size_t size)
+{
+    ssize_t n = readlink(path, source, size - 1);
+    source[n > 0 ? n : 0] = '\0';
+    return n > 0 ? source : path;
+}
+
 int store_write_check(const struct store_model *m, const char *path, struct err *e)
 {
     char source[STORE_FILE_PATH];
     if (!m->borrowed)
         return 0;
-    ssize_t n = readlink(path, source, sizeof source - 1);
-    source[n > 0 ? n : 0] = '\0';
     return err_set(e, HP_EIO,
                    "%s: the file has changed since it was opened; begin anew with what it is now",
-                   n > 0 ? source : path);
+                   file_source(path, source, sizeof source));
 }
 
 int store_chunk_write(struct store_model *m, uint32_t chunk, const uint8_t *bytes, struct err *e)
@@ -165,7 +171,7 @@ int store_chunk_read(const struct store_model *m, uint32_t chunk, uint8_t *out, 
 int store_chunk_check(struct store_model *m, uint32_t chunk, uint8_t *scratch, struct err *e)
 {
     const struct manifest_chunk *c = store_chunk(m, chunk);
-    char path[STORE_FILE_PATH];
+    char path[STORE_FILE_PATH], source[STORE_FILE_PATH];
     struct err why = {0};
     store_file_path(m, c->file, path);
     stamp_compare(m, c->file, path);
@@ -177,10 +183,11 @@ int store_chunk_check(struct store_model *m, uint32_t chunk, uint8_t *scratch, s
                        m->manifest.name, why.text);
     struct digest d = digest_of(scratch, c->bytes);
     if (memcmp(d.bytes, c->digest.data, DIGEST_BYTES) != 0)
-        return err_set(e, HP_ECORRUPT,
-                       "chunk %u of %s: bytes %llu to %llu of %s are not what was written there",
+        return err_set(e, HP_ECORRUPT, "chunk %u of %s: bytes %llu to %llu of %s are not what %s",
                        chunk, m->manifest.name, (unsigned long long)c->offset,
-                       (unsigned long long)(c->offset + c->bytes - 1), path);
+                       (unsigned long long)(c->offset + c->bytes - 1),
+                       m->borrowed ? file_source(path, source, sizeof source) : path,
+                       m->borrowed ? "they were when it was opened" : "was written there");
     bit_set(m->checked, chunk);
     return 0;
 }

@@ -51,6 +51,8 @@ static void job_report(struct store_worker *w, struct store_job *j, int status,
         r.total_bytes = fetch_total_bytes(j->fetch);
         r.wanted.items = fetch_wanted(j->fetch, &r.wanted.count);
         j->told_wanted = r.wanted.count;
+        if (status == HP_PENDING && r.wanted.count && j->lost.code)
+            r.error = &j->lost;
     }
     if (status == 0)
         r.path = store_model_path(j->model);
@@ -223,9 +225,11 @@ static bool job_step_local(struct store_worker *w, struct store_job *j)
     if (!fetch_local_next(j->fetch, &chunk))
         return false;
     int rc = weight_store_check(w->store, j->model, chunk, &e);
-    if (rc == HP_ECORRUPT || rc == HP_EIO)
+    if (rc == HP_ECORRUPT || rc == HP_EIO) {
         log_warn("store", rc == HP_EIO ? "chunk_unread" : "chunk_rotten",
                  "action=fetched_again text=\"%s\"", e.text);
+        j->lost = j->lost.code ? j->lost : e;
+    }
     if (rc == HP_ENOENT || rc == HP_ECORRUPT || rc == HP_EIO)
         rc = weight_store_copy(w->store, j->model, chunk, &e);
     if (rc == HP_ENOENT && j->use_path)

@@ -16,8 +16,9 @@ enum store_report_kind { STORE_FETCHED, STORE_CHANGED, STORE_OPENED };
 struct store_report {
     enum store_report_kind kind;
     uint64_t slot, ticket;
-    int status; /* FETCHED: HP_PENDING while it goes on */
-    const struct err *error;
+    int status;              /* FETCHED: HP_PENDING while it goes on */
+    const struct err *error; /* failed; or FETCHED, HP_PENDING: why chunks are wanted that should
+                                have been here */
     uint64_t done_bytes, total_bytes, moved_bytes;
     struct pack_u32s wanted;
     const char *path;        /* FETCHED and OPENED, 0: what model_open takes */

@@ -22,6 +22,7 @@ struct store_job {
     bool use_path;
     uint64_t moved_bytes, told_ns;
     size_t told_wanted;
+    struct err lost; /* why the first chunk is wanted that should have been here; code 0: none is */
     uint32_t secret; /* in `batch` of what it asks: a "not here" of whoever was not asked does not
                         count */
     struct store_job *next;

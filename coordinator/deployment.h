@@ -58,6 +58,7 @@ enum {
 enum stage_status { STAGE_UNTOLD, STAGE_WORKING, STAGE_HERE, STAGE_STATUS_COUNT };
 extern const struct machine_state stage_statuses[];
 
+enum { STAGE_WHY = 256 };
 struct deployment_stage {
     struct member *agent;
     int device; /* of the agent's, as they stand in its node */
@@ -73,8 +74,13 @@ struct deployment_stage {
     uint64_t batches_done, batches_ns; /* as heartbeats tell, and when that last changed */
     uint64_t batches_before; /* of those, before the deployment was idle last (lost_hop) */
     bool running;            /* works on a batch */
-    unsigned link_breaks;    /* of its link to the next stage, one soon after the other, and */
-    uint64_t link_broke_ns;  /* the last of them (broken_links.h) */
+    struct {
+        uint64_t missing_bytes; /* of its weights, which come while it serves */
+        uint64_t first_bytes, first_ns,
+            heard_ns; /* so many at first; when that, and this, was said */
+    } arrivals;
+    unsigned link_breaks;   /* of its link to the next stage, one soon after the other, and */
+    uint64_t link_broke_ns; /* the last of them (broken_links.h) */
     /* Where a copy of its weights is, or is being made (copies.h). */
     char copy_on[MEMBER_NAME];
     bool copied, uncopied; /* that agent has told so */
@@ -82,6 +88,7 @@ struct deployment_stage {
     /* Chunks that somebody must upload, and those that were asked of hpctl with this token. */
     uint32_t *wanted, *asked;
     size_t n_wanted, room_wanted, n_asked, room_asked;
+    char wanted_why[STAGE_WHY]; /* where they should have been there; "": they never were */
     uint64_t upload_session, progress_ns;
 };
 

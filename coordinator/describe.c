@@ -1,5 +1,6 @@
 #include "coordinator/describe.h"
 
+#include "coordinator/arrivals.h"
 #include "coordinator/deployment.h"
 #include "coordinator/losses.h"
 #include "coordinator/member.h"
@@ -126,6 +127,9 @@ json_t *describe_stages(const struct deployment *d)
         member_device_text(s->agent, s->device, on);
         json_object_set_new(row, "on", json_string(on));
         json_object_set_new(row, "pace", json_real(pace_of(d, s->agent, s->device)));
+        if (s->arrivals.missing_bytes)
+            json_object_set_new(row, "missing_bytes",
+                                json_integer((json_int_t)s->arrivals.missing_bytes));
         if (s->copied)
             json_object_set_new(row, "copy_on", json_string(s->copy_on));
         if (member_device(s->agent, s->device))
@@ -224,6 +228,15 @@ static json_t *targets_json(const struct deployment *d)
                      (json_int_t)d->targets.refused, "held_back", (json_int_t)d->targets.crowded);
 }
 
+/* Weights that come while it serves; NULL: all are there. */
+static json_t *loading_json(const struct deployment *d)
+{
+    uint64_t missing = arrivals_missing_bytes(d);
+    return missing ? json_pack("{s:I, s:f}", "missing_bytes", (json_int_t)missing, "left_s",
+                               arrivals_left_s(d))
+                   : NULL;
+}
+
 /* How prompts are cut beside running answers. */
 static json_t *beside_json(const struct deployment *d)
 {
@@ -293,6 +306,9 @@ json_t *describe_deployment(const struct deployment *d, bool with_plan)
         json_object_set_new(out, "prefill_of", json_string(d->spec.prefill_of));
     if (d->spec.copy_of[0])
         json_object_set_new(out, "copy_of", json_string(d->spec.copy_of));
+    json_t *loading = loading_json(d);
+    if (loading)
+        json_object_set_new(out, "loading", loading);
     json_object_set_new(out, "growth", growth_json(d));
     json_object_set_new(out, "losses", losses_json(d));
     json_object_set_new(out, "spills", spills_json(d));

@@ -357,6 +357,23 @@ static void deployment_serve(struct coord *c, struct deployment *d)
     deployment_listener_answer(c, d, result, NULL);
 }
 
+/* Somebody wants chunks that nobody has, and nobody is there who could upload them. */
+static void weights_missing_fail(struct coord *c, struct deployment *d)
+{
+    const struct deployment_stage *s = NULL;
+    struct err e = {0};
+    for (int i = 0; i < d->n_stages && !s; i++)
+        if (d->stages[i].n_wanted && d->stages[i].wanted_why[0])
+            s = &d->stages[i];
+    if (s)
+        err_set(&e, HP_ENOENT, "no agent has all weights of \"%s\" any more: on agent \"%s\" %s",
+                d->name, s->agent->name, s->wanted_why);
+    else
+        err_set(&e, HP_ENOENT, "no agent has all weights of \"%s\" any more", d->name);
+    err_hint(&e, "hpctl deploy again with --name %s uploads what is missing", d->name);
+    lifecycle_fail(c, d, &e);
+}
+
 static void step_preparing(struct coord *c, struct deployment *d)
 {
     bool late = d->until_ns && coord_now(c) >= d->until_ns;
@@ -373,10 +390,7 @@ static void step_preparing(struct coord *c, struct deployment *d)
     if (deployment_stages_here(d) && d->model->open) {
         hops_try(c, d);
     } else if (!stage_uploads_ask(c, d)) {
-        struct err e = {0};
-        err_set(&e, HP_ENOENT, "no agent has all weights of \"%s\" any more", d->name);
-        err_hint(&e, "hpctl deploy again with --name %s uploads what is missing", d->name);
-        lifecycle_fail(c, d, &e);
+        weights_missing_fail(c, d);
     }
 }
 

@@ -175,7 +175,8 @@ void member_held_set(struct member *m, const struct pack_list *held)
                                           .busy_s = rows[i].busy_s,
                                           .planned_s = rows[i].planned_s,
                                           .hop_heard = rows[i].hop_heard,
-                                          .running = rows[i].running};
+                                          .running = rows[i].running,
+                                          .missing_bytes = rows[i].missing_bytes};
         utf8_copy(m->held[i].state, sizeof m->held[i].state, rows[i].state);
     }
 }

@@ -37,6 +37,7 @@ struct member_held { /* message_held_stage, copied */
     uint64_t sequences, queued_batches, kv_used_tokens, kv_tokens, batches_done, kept;
     double busy_s, planned_s;
     bool hop_heard, running;
+    uint64_t missing_bytes;
 };
 struct member_model {
     char id[DIGEST_HEX], name[128];

@@ -5,11 +5,14 @@
 #include <string.h>
 
 #include "common/log.h"
+#include "coordinator/arrivals.h"
 #include "coordinator/deployment.h"
 #include "coordinator/effects.h"
 #include "coordinator/joining.h"
 #include "coordinator/link_probes.h"
 #include "coordinator/pools/pools.h"
+
+enum { LOADING_MOST = 64 }; /* deployments that an agent is told of */
 
 bool membership_heartbeat(struct coord *c, struct member *m, const struct message_heartbeat *h)
 {
@@ -22,8 +25,11 @@ bool membership_heartbeat(struct coord *c, struct member *m, const struct messag
     m->data_received_bytes = h->data_received_bytes;
     member_held_set(m, &h->held);
     member_free_set(m, &h->devices);
+    struct message_loading loading[LOADING_MOST];
     struct message ack = {.type = MESSAGE_HEARTBEAT_ACK};
     ack.u.heartbeat_ack.number = h->number;
+    ack.u.heartbeat_ack.loading.items = loading;
+    ack.u.heartbeat_ack.loading.count = arrivals_of_member(c, m, loading, LOADING_MOST);
     effects_send(c, m->peer, &ack);
     if (m->state != MEMBER_JOINING && m->state != MEMBER_SUSPECT)
         return false;

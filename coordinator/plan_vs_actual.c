@@ -27,6 +27,7 @@ struct plan_vs_actual_record {
     struct stage_times measured, planned; /* by slice */
     struct decode_steps *decode;          /* of its answer; NULL: none were told */
     bool shared, complete, predicted;
+    bool loading; /* it waited for weights: no plan says how long */
     double at_s, measured_s, planned_s;
 };
 
@@ -146,6 +147,7 @@ static bool stage_take(struct plan_vs_actual_record *r, const struct message_pre
         stage_times_set(&r->measured, row + k, &s[k]);
         r->shared = r->shared || s[k].runs > 1;
     }
+    r->loading |= p->loading;
     r->tokens = (uint32_t)(position - first);
     r->cached = (uint32_t)first;
     r->heard[p->stage] = true;
@@ -175,6 +177,12 @@ static void record_predict(struct coord *c, struct deployment *d, struct plan_vs
         log_debug("coordinator", "no_prediction", "deployment=%s why=\"%s\"", d->name, e.text);
     }
     arena_free(&arena);
+}
+
+/* Whether people are told what was planned beside what was measured. */
+static bool record_compares(const struct plan_vs_actual_record *r)
+{
+    return r->predicted && !r->shared && !r->loading;
 }
 
 /* Seconds of compute of one stage. */
@@ -240,12 +248,13 @@ static void record_complete(struct coord *c, struct deployment *d, struct plan_v
 {
     struct plan_vs_actual *t = d->plan_vs_actual;
     bool first = !t->warm;
-    t->warm = r->complete = true;
+    r->complete = true;
+    t->warm |= !r->loading;
     r->shared = r->shared || d->n_active + d->n_waiting > 1;
     r->at_s = stage_times_align(c, d, &r->measured, (size_t)r->n_slices, r->n_slices);
     r->measured_s = r->measured.end_s[r->n_stages * r->n_slices - 1];
     bool quick = d->model->facts.n_layers * r->n_slices <= PLAN_VS_ACTUAL_QUICK;
-    if ((r->shared && (!quick || !plan_learning_compares(r->n_stages, r->tokens))) ||
+    if (r->loading || (r->shared && (!quick || !plan_learning_compares(r->n_stages, r->tokens))) ||
         (t->predicted_ns && coord_now(c) - t->predicted_ns < coord_ms(PLAN_VS_ACTUAL_PREDICT_MS)))
         return;
     t->predicted_ns = coord_now(c);
@@ -301,7 +310,7 @@ void plan_vs_actual_prefill(struct coord *c, struct member *m, const struct mess
 double plan_vs_actual_planned(struct coord *c, struct deployment *d, uint64_t sequence)
 {
     struct plan_vs_actual_record *r = record_find(d, sequence);
-    if (!r || !r->n_heard || r->shared)
+    if (!r || !r->n_heard || r->shared || r->loading)
         return 0; /* one stage's word is enough: it has the slices */
     if (!r->predicted && d->model->facts.n_layers * r->n_slices <= PLAN_VS_ACTUAL_QUICK)
         record_predict(c, d, r);
@@ -324,15 +333,16 @@ static json_t *record_json(struct coord *c, struct deployment *d, struct plan_vs
         size_t row = (size_t)j * (size_t)r->n_slices;
         json_t *stage = stage_name_json(d, j);
         json_object_set_new(stage, "measured", stage_times_json(&r->measured, row, r->n_slices));
-        if (r->predicted && !r->shared)
+        if (record_compares(r))
             json_object_set_new(stage, "planned", stage_times_json(&r->planned, row, r->n_slices));
         json_array_append_new(stages, stage);
     }
-    json_t *out = json_pack("{s:I, s:I, s:I, s:o, s:b, s:f, s:f, s:o}", "sequence",
-                            (json_int_t)r->sequence, "tokens", (json_int_t)r->tokens, "cached",
-                            (json_int_t)r->cached, "slices", slices, "shared", r->shared, "at_s",
-                            r->at_s, "measured_s", r->measured_s, "stages", stages);
-    if (r->predicted && !r->shared) {
+    json_t *out =
+        json_pack("{s:I, s:I, s:I, s:o, s:b, s:b, s:f, s:f, s:o}", "sequence",
+                  (json_int_t)r->sequence, "tokens", (json_int_t)r->tokens, "cached",
+                  (json_int_t)r->cached, "slices", slices, "shared", r->shared, "loading",
+                  r->loading, "at_s", r->at_s, "measured_s", r->measured_s, "stages", stages);
+    if (record_compares(r)) {
         json_object_set_new(out, "planned_s", json_real(r->planned_s));
         json_object_set_new(out, "error", json_real(r->measured_s / r->planned_s - 1));
     }
@@ -355,7 +365,7 @@ json_t *plan_vs_actual_describe(struct coord *c, struct deployment *d, size_t n)
         if (!r || !r->complete)
             continue;
         /* One of many in a row: its prediction waited until somebody asks. */
-        if (!r->shared && !r->predicted)
+        if (!r->shared && !r->loading && !r->predicted)
             record_predict(c, d, r);
         json_array_append_new(records, record_json(c, d, r));
     }

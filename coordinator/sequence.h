@@ -56,6 +56,7 @@ struct sequence {
     uint32_t places;  /* so often of these an agent went with it */
     bool starved;     /* it waits for room to grow */
     bool reads;       /* its stages read its prompt */
+    bool awaits_weights;       /* they missed some when it was let in */
     struct kv_holding holding; /* of the deployment's kv, while it is active */
     uint64_t share;            /* the sequence that it begins with; 0: it begins anew */
     uint32_t shared;           /* so many tokens of that one */

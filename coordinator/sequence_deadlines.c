@@ -57,6 +57,15 @@ void sequence_deadline_stage(const struct coord *c, struct deployment_stage *s,
     s->running = h->running;
 }
 
+/* The stage that misses weights; NULL: none does. */
+static const struct deployment_stage *stage_unfilled(const struct deployment *d)
+{
+    for (int i = 0; i < d->n_stages; i++)
+        if (d->stages[i].arrivals.missing_bytes)
+            return &d->stages[i];
+    return NULL;
+}
+
 /* The stage that has been at one batch for most of the wait; NULL: none has. */
 static const struct deployment_stage *stage_stuck(const struct coord *c, const struct deployment *d,
                                                   uint64_t wait)
@@ -71,10 +80,17 @@ static void overdue_explain(const struct coord *c, const struct deployment *d,
                             const struct sequence *s, uint64_t wait, struct err *why)
 {
     double silent_s = (double)(coord_now(c) - s->sign_ns) * 1e-9;
-    const struct deployment_stage *g = stage_stuck(c, d, wait);
+    const struct deployment_stage *g = stage_stuck(c, d, wait), *u = stage_unfilled(d);
     char lost[LOST_HOP_TEXT] = "something of it was lost between them";
     lost_hop_tell(c, d, lost);
-    if (g)
+    if (u)
+        err_set(why, HP_ETIMEOUT,
+                "no sign of this request for %.0f s: stage %d of %d (layers %d-%d on agent \"%s\") "
+                "waits for %.3g MB of its weights, none of which came for %.0f s",
+                silent_s, (int)(u - d->stages) + 1, d->n_stages, u->first_layer, u->end_layer - 1,
+                u->agent->name, (double)u->arrivals.missing_bytes * 1e-6,
+                (double)(coord_now(c) - u->arrivals.heard_ns) * 1e-9);
+    else if (g)
         err_set(why, HP_ETIMEOUT,
                 "no sign of this request for %.0f s: stage %d of %d (layers %d-%d on agent \"%s\") "
                 "has been at one batch for %.0f s",

@@ -6,6 +6,7 @@
 #include "common/log.h"
 #include "common/utf8.h"
 #include "common/vector.h"
+#include "coordinator/arrivals.h"
 #include "coordinator/copies.h"
 #include "coordinator/describe.h"
 #include "coordinator/effects.h"
@@ -54,6 +55,7 @@ static void stage_told(struct coord *c, struct deployment *d, struct deployment_
     if (turned || s->done_bytes != stage->done_bytes || s->wanted.count != stage->n_wanted)
         stage->progress_ns = coord_now(c);
     utf8_copy(stage->word, sizeof stage->word, s->state);
+    arrivals_hear(c, d, stage, s->missing_bytes);
     stage->done_bytes = s->done_bytes;
     stage->total_bytes = s->total_bytes;
     if (s->moved_bytes > stage->moved_bytes)
@@ -61,6 +63,7 @@ static void stage_told(struct coord *c, struct deployment *d, struct deployment_
     if (!vector_reserve(stage->wanted, stage->room_wanted, s->wanted.count))
         return; /* its next word says it again */
     stage->n_wanted = s->wanted.count;
+    utf8_copy(stage->wanted_why, sizeof stage->wanted_why, s->wanted.count ? s->text : "");
     if (s->wanted.count) {
         memcpy(stage->wanted, s->wanted.items, s->wanted.count * sizeof *stage->wanted);
         qsort(stage->wanted, stage->n_wanted, sizeof *stage->wanted, by_number);
@@ -122,8 +125,10 @@ struct verdict stage_reports_held(struct coord *c, struct deployment *d, struct 
     struct verdict v = {VERDICT_OK, d, {0}};
     const struct member_held *h = deployment_stage_held(d, s);
     bool ready = stage_is_ready(d, s), settled = stage_is_settled(c, d, s);
-    if (h)
+    if (h) {
         sequence_deadline_stage(c, s, h);
+        arrivals_hear(c, d, s, h->missing_bytes);
+    }
     lost_hop_heartbeat(c, d);
     s->hop_heard |= h && h->hop_heard;
     if (deployment_prepares(d) && s->status == STAGE_WORKING) {

@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 
+#include "coordinator/arrivals.h"
 #include "coordinator/deployment.h"
 #include "coordinator/prefixes.h"
 #include "coordinator/requests.h"
@@ -62,11 +63,13 @@ static double corrected_s(const struct deployment *d, double plan_s)
 void targets_opened(struct deployment *d, struct sequence *s)
 {
     s->ahead_s = reading_s(d);
+    s->awaits_weights = arrivals_missing_bytes(d) > 0;
 }
 
 /* Of one that reads n tokens of its prompt after `wait_s`. */
 static int first_token_check(const struct deployment *d, size_t n, double wait_s, struct err *e)
 {
+    wait_s += arrivals_left_s(d);
     double target_s = d->spec.ttft_s, own_s = corrected_s(d, sequence_reading_s(d, n)),
            least_s = d->targets.short_s,
            comes_s = wait_s + (own_s > least_s ? own_s : least_s) / READ_PART;
@@ -144,10 +147,11 @@ static void most_adapt(struct deployment *d)
 void targets_told(struct deployment *d, const struct sequence *s, size_t fresh, uint64_t after_ns)
 {
     double after_s = (double)after_ns * 1e-9;
-    if (!s->n_output && reading_is_short(d, s->ahead_s)) {
+    bool first = !s->n_output && !s->awaits_weights; /* else it says nothing of reading */
+    if (first && reading_is_short(d, s->ahead_s)) {
         double known_s = d->targets.short_s > 0 ? d->targets.short_s : after_s;
         d->targets.short_s = READ_MEMORY * known_s + (1 - READ_MEMORY) * after_s;
-    } else if (!s->n_output) {
+    } else if (first) {
         d->targets.read_s = READ_MEMORY * d->targets.read_s + after_s;
         d->targets.plan_s = READ_MEMORY * d->targets.plan_s + s->ahead_s;
     }

@@ -219,6 +219,18 @@ static void print_rebalance(const json_t *r)
     printf("\n");
 }
 
+/* Weights that come while it serves. */
+static void print_loading(const json_t *l)
+{
+    if (!l)
+        return;
+    printf("%-14s %s of weights have not come yet", "loading",
+           shown_bytes(number_member(l, "missing_bytes")).s);
+    if (number_member(l, "left_s") > 0)
+        printf(", for about %s at the rate so far", shown_seconds(number_member(l, "left_s")).s);
+    printf("; prompts wait for them\n");
+}
+
 /* How prompts are cut beside running answers. */
 static void print_beside(const json_t *b)
 {
@@ -243,6 +255,7 @@ static int print_deployment(const json_t *d, struct err *e)
     if (number_member(d, "expert_groups") > 1)
         printf("%-14s %s: parts of blocks are layers, since no agent has the room for a block\n",
                "expert_groups", shown_member(d, "expert_groups").s);
+    print_loading(json_object_get(d, "loading"));
     print_wire(json_object_get(d, "plan"));
     print_beside(json_object_get(d, "beside"));
     print_prefix_cache(json_object_get(d, "prefix_cache"), json_object_get(d, "spills"),

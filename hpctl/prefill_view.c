@@ -130,7 +130,9 @@ int prefill_view_print(const json_t *deployment, struct err *e)
     if (planned)
         printf(", planned %s (%s)", fine_seconds(number_member(r, "planned_s")).s,
                error_text(number_member(r, "measured_s"), number_member(r, "planned_s")).s);
-    printf("%s\n", bool_member(r, "shared") ? ", beside other prompts" : "");
+    printf("%s%s\n", bool_member(r, "shared") ? ", beside other prompts" : "",
+           bool_member(r, "loading") ? ", with the wait for weights that were still being loaded"
+                                     : "");
     int rc = print_stages(stages, n, planned, e);
     if (rc == 0)
         rc = print_decode(json_object_get(r, "decode"), e);

@@ -20,21 +20,14 @@
 #define GENERATION(s) U64(s, deployment), U64(s, generation)
 
 static const struct pack_field message_held_stage_fields[] = {
-    GENERATION(message_held_stage),
-    U64(message_held_stage, stage),
-    TEXT(message_held_stage, state),
-    U64(message_held_stage, sequences),
-    U64(message_held_stage, queued_batches),
-    U64(message_held_stage, kv_used_tokens),
-    U64(message_held_stage, kv_tokens),
-    U64(message_held_stage, batches_done),
-    F64(message_held_stage, busy_s),
-    F64(message_held_stage, planned_s),
-    BOOL(message_held_stage, hop_heard),
-    BOOL(message_held_stage, running),
-    U64(message_held_stage, device),
-    U64(message_held_stage, kept),
-    {0}};
+    GENERATION(message_held_stage),          U64(message_held_stage, stage),
+    TEXT(message_held_stage, state),         U64(message_held_stage, sequences),
+    U64(message_held_stage, queued_batches), U64(message_held_stage, kv_used_tokens),
+    U64(message_held_stage, kv_tokens),      U64(message_held_stage, batches_done),
+    F64(message_held_stage, busy_s),         F64(message_held_stage, planned_s),
+    BOOL(message_held_stage, hop_heard),     BOOL(message_held_stage, running),
+    U64(message_held_stage, device),         U64(message_held_stage, kept),
+    U64(message_held_stage, missing_bytes),  {0}};
 static const struct pack_field message_device_state_fields[] = {
     U64(message_device_state, memory_free_bytes), {0}};
 static const struct pack_field message_model_fields[] = {
@@ -73,17 +66,13 @@ static const struct pack_field heartbeat_fields[] = {
     LIST(message_heartbeat, held, message_held_stage, MESSAGE_MAX_HELD),
     LIST(message_heartbeat, devices, message_device_state, MESSAGE_MAX_DEVICES),
     {0}};
-static const struct pack_field stage_state_fields[] = {GENERATION(message_stage_state),
-                                                       U64(message_stage_state, stage),
-                                                       TEXT(message_stage_state, state),
-                                                       U64(message_stage_state, done_bytes),
-                                                       U64(message_stage_state, total_bytes),
-                                                       U64(message_stage_state, moved_bytes),
-                                                       U32S(message_stage_state, wanted),
-                                                       TEXT(message_stage_state, code),
-                                                       TEXT(message_stage_state, text),
-                                                       TEXT(message_stage_state, hint),
-                                                       {0}};
+static const struct pack_field stage_state_fields[] = {
+    GENERATION(message_stage_state),         U64(message_stage_state, stage),
+    TEXT(message_stage_state, state),        U64(message_stage_state, done_bytes),
+    U64(message_stage_state, total_bytes),   U64(message_stage_state, moved_bytes),
+    U32S(message_stage_state, wanted),       TEXT(message_stage_state, code),
+    TEXT(message_stage_state, text),         TEXT(message_stage_state, hint),
+    U64(message_stage_state, missing_bytes), {0}};
 static const struct pack_field message_said_fields[] = {U64(message_said, sequence),
                                                         U64(message_said, first),
                                                         U32S(message_said, ids),
@@ -127,6 +116,7 @@ static const struct pack_field prefill_fields[] = {
     U64(message_prefill, stage),
     U64(message_prefill, clock_ns),
     LIST(message_prefill, slices, message_prefill_slice, MESSAGE_MAX_SLICES),
+    BOOL(message_prefill, loading),
     {0}};
 static const struct pack_field decode_fields[] = {
     GENERATION(message_decode),
@@ -185,7 +175,12 @@ static const struct pack_field welcome_fields[] = {TEXT(message_welcome, name),
                                                    U64(message_welcome, orphan_ms),
                                                    {0}};
 static const struct pack_field members_fields[] = {BYTES(message_members, keys), {0}};
-static const struct pack_field heartbeat_ack_fields[] = {U64(message_heartbeat_ack, number), {0}};
+static const struct pack_field message_loading_fields[] = {
+    GENERATION(message_loading), U64(message_loading, missing_bytes), {0}};
+static const struct pack_field heartbeat_ack_fields[] = {
+    U64(message_heartbeat_ack, number),
+    LIST(message_heartbeat_ack, loading, message_loading, MESSAGE_MAX_HELD),
+    {0}};
 static const struct pack_field profile_run_fields[] = {BYTES(message_profile_run, model),
                                                        BYTES(message_profile_run, manifest),
                                                        TEXT(message_profile_run, compute),

@@ -103,6 +103,7 @@ struct message_held_stage { /* a stage that the agent has, told when it joins an
     double busy_s, planned_s; /* measured and predicted compute so far */
     bool hop_heard;           /* the stage before it is heard over the data channel */
     bool running;             /* its device works on a batch now */
+    uint64_t missing_bytes;   /* of its weights, which come while it serves */
 };
 
 struct message_join {
@@ -146,9 +147,11 @@ struct message_stage_state {
                           "copied", "uncopied" */
     uint64_t done_bytes, total_bytes; /* of what this state does */
     uint64_t moved_bytes;             /* over the network so far, for this stage */
+    uint64_t missing_bytes;           /* "ready": of its weights, which come while it serves */
     struct pack_u32s
         wanted; /* chunks (indices of the manifest) that nobody else can give: please upload */
-    const char *code, *text, *hint; /* "failed": why, and what to do */
+    const char *code, *text, *hint; /* "failed": why, and what to do; "fetching": text alone, why
+                                       chunks are wanted that should have been there */
 };
 
 struct message_said { /* what came out of one sequence */
@@ -201,6 +204,7 @@ struct message_prefill { /* a prompt has been through this stage: what that took
     uint64_t deployment, generation, sequence, stage;
     uint64_t clock_ns;       /* the agent's clock as it says this */
     struct pack_list slices; /* struct message_prefill_slice */
+    bool loading;            /* meanwhile weights were missing, here or at another stage */
 };
 
 struct message_decode { /* the first steps of an answer have been through this stage, each a token
@@ -318,8 +322,14 @@ struct message_members {
     struct pack_span keys; /* 32 bytes each */
 };
 
+struct message_loading { /* stages of a deployment serve while their weights come */
+    uint64_t deployment, generation;
+    uint64_t missing_bytes; /* of all its stages */
+};
+
 struct message_heartbeat_ack {
     uint64_t number;
+    struct pack_list loading; /* struct message_loading: of deployments that have stages there */
 };
 
 struct message_profile_run {

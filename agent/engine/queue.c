@@ -115,6 +115,12 @@ void queue_done(struct queue *q, const struct batch *b, uint64_t now_ns, double 
         queue_flight_leave(q, b, now_ns, expected_s);
 }
 
+void queue_deadlines_renew(struct queue *q, uint64_t now_ns)
+{
+    q->progress_ns = now_ns;
+    queue_flights_renew(q, now_ns);
+}
+
 struct queue_view queue_view(const struct queue *q)
 {
     struct queue_view v = {(uint32_t)q->n_sequences, q->n_frames, 0, 0, q->highest};

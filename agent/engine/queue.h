@@ -115,6 +115,9 @@ void queue_done(struct queue *q, const struct batch *b, uint64_t now_ns, double 
 
 /* First stage: the batch has been through. Unknown numbers are fine. */
 void queue_returned(struct queue *q, uint32_t number, uint64_t now_ns);
+/* What is away, and frames that wait, count as if they had begun to wait now: the stages may have
+ * been waiting for something else. */
+void queue_deadlines_renew(struct queue *q, uint64_t now_ns);
 /* First stage: nothing that is on its way comes back (a link broke). */
 void queue_flights_clear(struct queue *q);
 

@@ -273,8 +273,18 @@ void queue_flight_leave(struct queue *q, const struct batch *b, uint64_t now_ns,
         return;
     f->left = true;
     f->left_ns = now_ns;
-    f->deadline_ns = now_ns + (f->n_live ? q->config.flight_limit_ns + (uint64_t)(10e9 * expected_s)
-                                         : q->config.flight_linger_ns);
+    f->limit_ns = f->n_live ? q->config.flight_limit_ns + (uint64_t)(10e9 * expected_s)
+                            : q->config.flight_linger_ns;
+    f->deadline_ns = now_ns + f->limit_ns;
+}
+
+void queue_flights_renew(struct queue *q, uint64_t now_ns)
+{
+    for (uint32_t i = 0; i < q->n_flights; i++) {
+        struct queue_flight *f = &q->flights[i];
+        if (f->used && f->left && f->n_live)
+            f->deadline_ns = now_ns + f->limit_ns;
+    }
 }
 
 void queue_returned(struct queue *q, uint32_t number, uint64_t now_ns)

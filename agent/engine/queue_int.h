@@ -18,6 +18,7 @@ struct queue_flight {
     bool used, slice, left;
     uint32_t number, n_tokens;
     uint64_t left_ns, deadline_ns; /* deadline: UINT64_MAX while it runs here */
+    uint64_t limit_ns;             /* of the wait for one that left */
     uint64_t *live;                /* sequences of the batch that are still open */
     uint32_t n_live, capacity;
 };
@@ -65,6 +66,7 @@ void queue_flights_forget(struct queue *q, uint64_t id, uint64_t now_ns);
 /* It leaves for the next stage. */
 void queue_flight_leave(struct queue *q, const struct batch *b, uint64_t now_ns, double expected_s);
 uint64_t queue_flights_deadline_ns(const struct queue *q);
+void queue_flights_renew(struct queue *q, uint64_t now_ns);
 
 /* ---- queue_frames.c */
 

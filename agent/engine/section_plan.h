@@ -22,6 +22,8 @@ struct section_config {
                                 with `later` it outlives the section */
     bool later; /* weights come by section_run_fill, in the operators' order, while these run; then
                    without `progress` */
+    const struct model *model; /* with `later`: of the weights, looked at after each, whether all of
+                                  it could be read (model_check); NULL: nobody looks */
 };
 
 /* Bytes on the device: of weights, of values and scratch, and of what sequences keep. */

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "agent/engine/section_tensor.h"
+#include "model/model.h"
 
 /* Weights that come while operators run. */
 struct section_arrivals {
@@ -90,6 +91,8 @@ static int weights_load(struct section_run *r, int n, struct weights_ahead *ahea
             return err_set(e, HP_ECANCELED, "loading was stopped");
         int rc = r->backend->weight_load(c->device, w->source, w->use, w->f32,
                                          &r->weights[r->n_loaded], e);
+        if (rc == 0 && c->later && c->model)
+            rc = model_check(c->model, e);
         if (rc < 0)
             return rc;
         ahead->bytes -= w->source->bytes;
@@ -244,10 +247,14 @@ void section_run_promise(struct section_run *r)
     pthread_mutex_unlock(&r->arrivals.lock);
 }
 
-int section_run_fill(struct section_run *r, struct err *e)
+int section_run_fill(struct section_run *r,
+                     void (*progress)(void *ctx, uint64_t done_bytes, uint64_t total_bytes),
+                     void *progress_ctx, struct err *e)
 {
     struct section_arrivals *a = &r->arrivals;
     struct err failure = {0};
+    r->config.progress = progress;
+    r->config.progress_ctx = progress_ctx;
     int rc = calls_prepare(r, &failure);
     pthread_mutex_lock(&a->lock);
     a->failure = failure;

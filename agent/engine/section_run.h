@@ -23,7 +23,10 @@ void section_run_destroy(struct section_run **r);
  * once: until then it is not destroyed, and operators wait. An error of it is that of all batches,
  * too (section_run_failure). HP_ENOMEM, HP_EUNSUPPORTED, HP_ECANCELED: it was destroyed. */
 void section_run_promise(struct section_run *r);
-int section_run_fill(struct section_run *r, struct err *e);
+/* `progress` (may be NULL) hears of each weight: bytes that are there, of all. */
+int section_run_fill(struct section_run *r,
+                     void (*progress)(void *ctx, uint64_t done_bytes, uint64_t total_bytes),
+                     void *progress_ctx, struct err *e);
 /* Bytes of weights that the device will hold, and does not yet. Any thread. */
 uint64_t section_run_missing_bytes(const struct section_run *r);
 /* Why operators that were put on the stream were not run: 0, or the error of section_run_fill. */

@@ -79,7 +79,8 @@ static struct forward_config forward_config_of(const struct graph *g, const stru
                                                .progress = c->progress,
                                                .progress_ctx = c->progress_ctx,
                                                .stop = c->stop,
-                                               .later = c->later},
+                                               .later = c->later,
+                                               .model = c->model},
                                    .max_rows = c->max_batch_tokens,
                                    .border = c->border,
                                    .experts_by_lot = c->experts_by_lot};

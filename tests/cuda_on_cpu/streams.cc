@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <unistd.h>
 #include <vector>
 
@@ -384,9 +385,35 @@ static void copy_run(void *to, const void *from, size_t bytes, cudaMemcpyKind ki
         memory_written(to, bytes);
 }
 
+/* Bytes a second that come from the host now; 0: any number. */
+static double upload_rate()
+{
+    double rate = 0;
+    std::string path = setting_text("upload");
+    FILE *f = path.empty() ? nullptr : fopen(path.c_str(), "r");
+    if (f && fscanf(f, "%lf", &rate) != 1)
+        rate = 0;
+    if (f)
+        fclose(f);
+    return rate;
+}
+
+/* What comes from the host takes its time, and holds up nobody else. */
+static void upload_pace(size_t bytes, cudaMemcpyKind kind)
+{
+    const double turn_s = 0.02;
+    double left = kind == cudaMemcpyHostToDevice ? (double)bytes : 0, rate;
+    while (left > 0 && (rate = upload_rate()) > 0) {
+        double s = left / rate < turn_s ? left / rate : turn_s;
+        std::this_thread::sleep_for(std::chrono::duration<double>(s));
+        left -= rate * s;
+    }
+}
+
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t s)
 {
+    upload_pace(bytes, kind);
     CALL;
     work_add(s, [=] { copy_run(to, from, bytes, kind); });
     return kind == cudaMemcpyDeviceToHost && !host_is_pinned(to, bytes) ? cudaStreamSynchronize(s)

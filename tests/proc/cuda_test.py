@@ -4,7 +4,7 @@ import os
 import tempfile
 
 from cluster import Cluster, DEMO, Failed, ROOT
-from gpu_agents import gpu_beside, said, start_agent
+from gpu_agents import STANDIN, gpu_beside, said, start_agent
 from tap import main, skip, test
 
 GOLDEN = os.path.join(os.environ.get("HP_GOLDEN", os.path.join(ROOT, "..", "shared", "golden")), "llama2")
@@ -111,6 +111,20 @@ def a_box_without_driver_plugin_or_memory_is_told_so():
             agent = start_agent(c, "x", "--device", device, **env)
             assert agent.wait(20) != 0, device
             assert words in said(c, "x"), (device, said(c, "x"))
+
+
+@test
+def a_plugin_that_was_built_of_other_headers_is_refused_in_words():
+    with Cluster(agents=1, cores=1) as c:
+        plugin = os.path.join(c.folder, "libhp-cuda.so")
+        with open(STANDIN, "rb") as f:
+            built, mark = f.read(), b"hp-backend-interface "
+        at = built.index(mark) + len(mark)
+        with open(plugin, "wb") as f: # as after a change of backend.h
+            f.write(built[:at] + bytes([built[at] ^ 1]) + built[at + 1:])
+        agent = start_agent(c, "x", "--device", "cuda:0", HP_CUDA_PLUGIN=plugin)
+        assert agent.wait(20) != 0
+        assert "libhp-cuda.so was built of other headers than hp-agent" in said(c, "x") and "make all cuda" in said(c, "x"), said(c, "x")
 
 
 @test

@@ -208,6 +208,7 @@ def a_file_that_is_written_to_while_it_is_served_gives_no_other_answer():
         time.sleep(1.5)
         status, said = s.answer()
         assert status == 503 and "does not serve now" in said, (status, said)
+        wait("the true reason is told", lambda: f"of {s.model} are not what they were when it was opened" in s.why())
         assert "does not serve now" in s.end()
 
 

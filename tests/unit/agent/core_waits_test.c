@@ -102,6 +102,95 @@ static void next_stage_that_takes_nothing_fails_what_waits_for_it(void **state)
     assert_non_null(did(f, AGENT_DO_CONNECT, 0)); /* the link is made anew */
 }
 
+/* A weight came for a stage of this agent. */
+static void fill(struct core_fixture *f, uint64_t slot, uint64_t missing_bytes)
+{
+    struct agent_event ev = {.kind = AGENT_EVENT_FILLING};
+    ev.u.filling.slot = slot;
+    ev.u.filling.missing_bytes = missing_bytes;
+    feed(f, &ev);
+}
+
+/* The coordinator tells how many bytes the deployment's stages miss. */
+static void acknowledge_loading(struct core_fixture *f, uint64_t missing_bytes)
+{
+    struct message_loading row = {DEPLOYMENT, 1, missing_bytes};
+    struct message m = {.type = MESSAGE_HEARTBEAT_ACK};
+    m.u.heartbeat_ack.loading = (struct pack_list){&row, missing_bytes ? 1 : 0};
+    tell(f, &m);
+}
+
+static void pass_ms(struct core_fixture *f, uint64_t for_ms, uint64_t missing_bytes)
+{
+    uint64_t until_ms = f->clock.now_ns / ms + for_ms;
+    for (uint64_t at_ms = f->clock.now_ns / ms; at_ms < until_ms;) {
+        at_ms = at_ms + 2000 < until_ms ? at_ms + 2000 : until_ms;
+        tick_to(f, at_ms);
+        if (at_ms < until_ms)
+            acknowledge_loading(f, missing_bytes);
+    }
+}
+
+static void batch_waits_for_weights_as_long_as_some_come(void **state)
+{
+    struct core_fixture *f = *state;
+    uint64_t limit_ms = AGENT_RUN_LIMIT_MS + 10 * 4 * 500;
+    join(f);
+    uint64_t slot = make_ready(f, 1, 0, 2);
+    connect_stage(f, 1, 0, 2);
+    begin(f, 1, 5, 10, true);
+    assert_true(take_run(f));
+    for (uint64_t missing = 5000000; missing >= 2000000; missing -= 1000000) {
+        fill(f, slot, missing);
+        pass_ms(f, limit_ms - 1, 0);
+        assert_int_equal(failures(f, 5, "timeout", ""), 0);
+    }
+    tick_to(f, f->clock.now_ns / ms + 1);
+    assert_int_equal(failures(f, 5, "timeout", "stage 0 waits for 2 MB of its weights, none of"),
+                     1);
+}
+
+static void weights_that_cannot_be_read_break_the_stage_before_a_batch_finds_out(void **state)
+{
+    struct core_fixture *f = *state;
+    struct err e = {0};
+    join(f);
+    uint64_t slot = make_ready(f, 1, 0, 2);
+    fill(f, slot, 5000000);
+    err_set(&e, HP_EIO, "the file became shorter");
+    struct agent_event ev = {.kind = AGENT_EVENT_FILLING};
+    ev.u.filling.slot = slot;
+    ev.u.filling.status = HP_EIO;
+    ev.u.filling.error = &e;
+    feed(f, &ev);
+    const struct message *m = said(f, MESSAGE_STAGE_STATE);
+    assert_non_null(m);
+    assert_string_equal(m->u.stage_state.state, "failed");
+    assert_string_equal(m->u.stage_state.text, "the file became shorter");
+}
+
+static void batch_that_is_away_is_waited_for_while_weights_come_to_later_stages(void **state)
+{
+    struct core_fixture *f = *state;
+    int output;
+    uint64_t limit_ms = AGENT_FLIGHT_LIMIT_MS + 10 * (9000 + 2 * 250);
+    join(f);
+    make_ready(f, 1, 0, 2);
+    connect_stage(f, 1, 0, 2);
+    begin(f, 1, 5, 10, true);
+    for (int i = 0; i < 2; i++) {
+        assert_true(take_run(f));
+        done(f, 0, &output, NULL);
+    }
+    for (uint64_t missing = 3000000; missing; missing -= 1000000) {
+        acknowledge_loading(f, missing);
+        pass_ms(f, limit_ms - 1, missing);
+        assert_int_equal(failures(f, 5, "timeout", ""), 0);
+    }
+    tick_to(f, f->clock.now_ns / ms + 1);
+    assert_int_equal(failures(f, 5, "timeout", "stages wait for 1 MB of their weights"), 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -109,6 +198,9 @@ int main(void)
         CLAIM(batch_that_does_not_come_back_fails_its_sequence),
         CLAIM(stage_whose_outputs_are_all_out_runs_no_large_batch_until_one_is_back),
         CLAIM(next_stage_that_takes_nothing_fails_what_waits_for_it),
+        CLAIM(batch_waits_for_weights_as_long_as_some_come),
+        CLAIM(weights_that_cannot_be_read_break_the_stage_before_a_batch_finds_out),
+        CLAIM(batch_that_is_away_is_waited_for_while_weights_come_to_later_stages),
     };
     return cmocka_run_group_tests_name("core_waits", tests, NULL, NULL);
 }

@@ -77,6 +77,7 @@ static void told(void *ctx, const struct executor_report *r)
         else
             sem_post(&f->ran);
         return;
+    case EXECUTOR_FILLING:
     case EXECUTOR_KV_IMPORTED:
     case EXECUTOR_KV_EXPORTED: fail();
     case EXECUTOR_PROFILING: sem_post(&f->measuring); return;

@@ -77,6 +77,8 @@ static struct deployment *serve(struct fixture *f)
     return d;
 }
 
+static bool prompt_loading; /* whether stages say that weights were missing meanwhile */
+
 /* One prompt of two slices, each taking `slice_ms` on each stage, `hop_ms` between them; the
  * agents' clock is ahead. */
 static void tell_prompt_now(struct fixture *f, const struct deployment *d, uint64_t sequence,
@@ -92,7 +94,8 @@ static void tell_prompt_now(struct fixture *f, const struct deployment *d, uint6
         }
         struct message m = {.type = MESSAGE_PREFILL};
         m.u.prefill = (struct message_prefill){
-            d->id, d->generation, sequence, (uint64_t)j, f->clock.now_ns + 3000 * ms, {s, SLICES}};
+            d->id,       d->generation, sequence, (uint64_t)j, f->clock.now_ns + 3000 * ms,
+            {s, SLICES}, prompt_loading};
         fixture_say(f, 10 + (uint64_t)j, fixture_key(j), &m);
     }
 }
@@ -128,7 +131,8 @@ static void tell_times(struct fixture *f, const struct deployment *d, const uint
         }
         struct message m = {.type = MESSAGE_PREFILL};
         m.u.prefill = (struct message_prefill){
-            d->id, d->generation, sequence, (uint64_t)j, f->clock.now_ns + 3000 * ms, {s, SLICES}};
+            d->id,       d->generation, sequence, (uint64_t)j, f->clock.now_ns + 3000 * ms,
+            {s, SLICES}, false};
         fixture_say(f, 10 + (uint64_t)j, fixture_key(j), &m);
     }
 }
@@ -191,6 +195,33 @@ TEST(the_first_prompt_after_loading_is_told_apart_from_the_sums)
     t = plan_vs_actual_totals(d);
     assert_int_equal(t.prefills, 2);
     assert_near(t.first_measured_s, 3 * 0.5 + 0.03, 1e-6);
+    fixture_close(&f);
+}
+
+TEST(a_prompt_that_waited_for_weights_is_no_error_of_the_plan)
+{
+    struct fixture f;
+    fixture_open(&f);
+    struct deployment *d = serve(&f);
+    prompt_loading = true;
+    for (uint64_t i = 1; i <= 3; i++)
+        tell_prompt(&f, d, i, 9000, 30, 2);
+    prompt_loading = false;
+    struct plan_vs_actual_totals t = plan_vs_actual_totals(d);
+    assert_int_equal(t.prefills, 0);
+    assert_int_equal(t.corrections, 0);
+    assert_near(t.first_measured_s, 0, 1e-9);
+    assert_false(kind_was_corrected(&f, d));
+    json_t *said = plan_vs_actual_describe(f.core, d, 1);
+    const json_t *r = json_array_get(json_object_get(said, "records"), 0);
+    assert_true(json_is_true(json_object_get(r, "loading")));
+    assert_null(json_object_get(r, "planned_s"));
+    assert_near(json_number_value(json_object_get(r, "measured_s")), 3 * 9 + 0.03, 1e-6);
+    json_decref(said);
+    tell_prompt(&f, d, 4, 100, 1, 2);
+    tell_prompt(&f, d, 5, 100, 1, 2);
+    assert_near(plan_vs_actual_totals(d).first_measured_s, 0.301, 1e-6);
+    assert_int_equal(plan_vs_actual_totals(d).prefills, 1);
     fixture_close(&f);
 }
 
@@ -337,13 +368,13 @@ TEST(what_makes_no_sense_is_dropped)
                                  backwards[1] = {{0, 50, 0, 5, 2, 1}};
     struct message m = {.type = MESSAGE_PREFILL};
     const struct message_prefill cases[] = {
-        {d->id, d->generation, 1, 0, 9, {gap, SLICES}},
-        {d->id, d->generation, 2, 0, 9, {backwards, 1}},
-        {d->id, d->generation, 3, 0, 9, {NULL, 0}},
-        {d->id, d->generation, 4, 7, 9, {gap, 1}},
-        {d->id, d->generation + 1, 5, 0, 9, {gap, 1}},
-        {d->id + 1, d->generation, 6, 0, 9, {gap, 1}},
-        {d->id, d->generation, 7, 1 /* a1's */, 9, {gap, 1}},
+        {d->id, d->generation, 1, 0, 9, {gap, SLICES}, false},
+        {d->id, d->generation, 2, 0, 9, {backwards, 1}, false},
+        {d->id, d->generation, 3, 0, 9, {NULL, 0}, false},
+        {d->id, d->generation, 4, 7, 9, {gap, 1}, false},
+        {d->id, d->generation + 1, 5, 0, 9, {gap, 1}, false},
+        {d->id + 1, d->generation, 6, 0, 9, {gap, 1}, false},
+        {d->id, d->generation, 7, 1 /* a1's */, 9, {gap, 1}, false},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         m.u.prefill = cases[i];
@@ -559,6 +590,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_prompt_is_compared_once_every_stage_has_told),
+        cmocka_unit_test(a_prompt_that_waited_for_weights_is_no_error_of_the_plan),
         cmocka_unit_test(the_first_prompt_after_loading_is_told_apart_from_the_sums),
         cmocka_unit_test(a_clock_that_is_far_off_is_not_that_of_its_box),
         cmocka_unit_test(the_last_of_many_quick_prompts_is_shown_beside_its_plan),

@@ -133,7 +133,7 @@ struct filler {
 static void *filler_thread(void *ctx)
 {
     struct filler *f = ctx;
-    f->rc = section_run_fill(f->owed, &f->e);
+    f->rc = section_run_fill(f->owed, NULL, NULL, &f->e);
     return NULL;
 }
 
