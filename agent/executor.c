@@ -168,12 +168,19 @@ static void order_do(struct executor *x, struct order *o)
 }
 
 /* The next order, or what is done of the batches under way: these are completed first, so that
- * nothing waits behind a batch that is on the device. False: nothing came in time. */
+ * nothing waits behind a batch that is on the device. While there is none (other stages, or the
+ * device, have the tokens) samplers look ahead, a fraction of a millisecond at a time. False:
+ * nothing came in time. */
 static bool order_next(struct executor *x, struct order *o, int timeout_ms)
 {
     executor_batches_land(x);
-    return timeout_ms ? event_queue_wait(&x->orders, o, timeout_ms)
-                      : event_queue_take(&x->orders, o);
+    if (!timeout_ms)
+        return event_queue_take(&x->orders, o);
+    do {
+        if (event_queue_take(&x->orders, o))
+            return true;
+    } while (executor_look_ahead(x));
+    return event_queue_wait(&x->orders, o, timeout_ms);
 }
 
 static void *executor_thread(void *ctx)

@@ -134,6 +134,7 @@ struct executor {
     struct logit_rows sampled[SLOT_DEPTH]; /* rows that are only sampled from */
     struct pick *picks;
     size_t pick_capacity;
+    bool looks_ahead; /* a sampler with a grammar came, or has picked, since all were looked at */
     struct scored_row *scored; /* those that are there */
     size_t scored_capacity;
     struct paced_queue queue; /* of the device that this one stands for */
@@ -196,6 +197,8 @@ void *executor_loader_thread(void *ctx);
 /* ---- executor_results.c; on the executor's thread */
 
 /* NULL when the sequence has none. */
+/* Has one sampler find what its next pick needs; false: all have it. */
+bool executor_look_ahead(struct executor *x);
 struct own_sampler *executor_sampler_find(struct held_slot *h, uint64_t sequence);
 /* Room for the rows of logits that the last stage gives. HP_ENOMEM beyond the agent's limit. */
 int executor_logits_take(struct executor *x, struct flight *f, struct err *e);

@@ -27,6 +27,16 @@ struct own_sampler *executor_sampler_find(struct held_slot *h, uint64_t sequence
     return NULL;
 }
 
+bool executor_look_ahead(struct executor *x)
+{
+    for (size_t i = 0; i < x->n_slots && x->looks_ahead; i++)
+        for (size_t k = 0; x->slots[i]->grammars && k < x->slots[i]->n_samplers; k++)
+            if (sampler_look_ahead(x->slots[i]->samplers[k].sampler))
+                return true;
+    x->looks_ahead = false;
+    return false;
+}
+
 /* ---- rows of logits ---- */
 
 /* Rows that the core tells to somebody are kept until it has; the others only until they are
@@ -290,6 +300,7 @@ int executor_tokens_pick(struct executor *x, struct flight *f, struct err *e)
                           .scores = said,
                           .said_width = run->said_width};
     }
+    x->looks_ahead = x->looks_ahead || (n && f->slot->grammars);
     if (n == 1)
         pick_part(x->picks, 0);
     else if (n)

@@ -53,6 +53,7 @@ void executor_sequence_begin(struct executor *x, const struct order *o)
         rc = sequence_open(h->held, &o->u.sequence, &e);
     if (rc == 0 && sampler) {
         rc = sampler_keep(h, o->u.sequence.sequence, sampler, &e);
+        x->looks_ahead = x->looks_ahead || (rc == 0 && h->grammars);
         if (rc < 0)
             h->held->table->state_close(h->held, o->u.sequence.sequence);
     }

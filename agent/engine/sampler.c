@@ -130,6 +130,11 @@ int sampler_constrain(struct sampler *s, struct automaton *a, struct err *e)
     return rc < 0 ? rc : matcher_error(s->matcher, e);
 }
 
+bool sampler_look_ahead(struct sampler *s)
+{
+    return s->matcher && matcher_look_ahead(s->matcher);
+}
+
 static void mask_apply(float *row, const uint64_t *mask, size_t n)
 {
     for (size_t i = 0; i < n; i += 64) {

@@ -25,6 +25,10 @@ struct pack_span sampler_grammar(const struct sampler *s);
  * accepted before are told to it. As matcher_create. */
 int sampler_constrain(struct sampler *s, struct automaton *a, struct err *e);
 
+/* Finds what the next pick will need and does not need logits for: the tokens that the grammar
+ * allows. False: there was nothing to find. */
+bool sampler_look_ahead(struct sampler *s);
+
 /* Picks from logits [vocabulary] (left as they are) and counts the token as output. The n-th pick
  * of a seed depends on seed and n alone. SAMPLER_NONE: the grammar cannot go on (matcher_error). */
 #define SAMPLER_NONE UINT32_MAX

@@ -16,6 +16,7 @@ struct matcher {
     uint64_t left;                /* tokens that may still come */
     uint64_t effort;              /* that it may still cost (MATCHER_EFFORT) */
     bool ended;
+    bool looked_ahead; /* since the last token */
     uint32_t *ends;
     size_t n_ends;
     uint64_t *words;
@@ -386,6 +387,26 @@ static void ends_set(struct matcher *m, bool allowed)
     }
 }
 
+bool matcher_look_ahead(struct matcher *m)
+{
+    struct automaton *a = m->automaton;
+    if (m->looked_ahead || m->ended || m->status < 0)
+        return false;
+    m->looked_ahead = true;
+    pthread_mutex_lock(&a->lock);
+    bool missing = a->c.list[m->at].mask == MASK_NONE;
+    if (missing) {
+        effort_begin(m);
+        automaton_trim(a);
+        if (m->status == 0)
+            automaton_mask(a, m->at);
+        status_take(m);
+        effort_end(m);
+    }
+    pthread_mutex_unlock(&a->lock);
+    return missing;
+}
+
 const uint64_t *matcher_mask(struct matcher *m)
 {
     struct automaton *a = m->automaton;
@@ -469,6 +490,7 @@ void matcher_accept(struct matcher *m, uint32_t token)
     struct automaton *a = m->automaton;
     if (m->status < 0 || m->ended)
         return;
+    m->looked_ahead = false;
     pthread_mutex_lock(&a->lock);
     m->effort += MATCHER_TOKEN_EFFORT;
     m->effort = m->effort < MATCHER_EFFORT ? m->effort : MATCHER_EFFORT;

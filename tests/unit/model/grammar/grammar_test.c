@@ -319,6 +319,42 @@ static void assert_masks(struct automaton *a, const struct token_tree *t, const 
     matcher_destroy(&m);
 }
 
+/* Once for each token, and what is found then is what would be found later, and not found again. */
+TEST(what_is_looked_for_ahead_is_the_mask_that_comes)
+{
+    struct token_tree *t = fixture_tree();
+    struct buffer wire = {0};
+    struct err e = {0};
+    uint32_t end = FIXTURE_END;
+    assert_int_equal(grammar_source_json("any", &wire, &e), 0);
+    struct automaton *early = fixture_automaton(&wire, t), *late = fixture_automaton(&wire, t);
+    for (uint64_t seed = 1; seed < 6; seed++) {
+        struct matcher *ahead = NULL, *behind = NULL;
+        char *text = fixture_text(late, t, 60, seed);
+        assert_int_equal(matcher_create(early, 1 << 20, &end, 1, &ahead, &e), 0);
+        assert_int_equal(matcher_create(late, 1 << 20, &end, 1, &behind, &e), 0);
+        bool found = false;
+        for (size_t i = 0; text[i]; i++) {
+            found |= matcher_look_ahead(ahead);
+            size_t bytes = automaton_bytes(early);
+            assert_false(matcher_look_ahead(ahead));
+            assert_memory_equal(matcher_mask(ahead), matcher_mask(behind), t->vocabulary / 8);
+            assert_int_equal(automaton_bytes(early), bytes);
+            matcher_accept(ahead, (uint8_t)text[i]);
+            matcher_accept(behind, (uint8_t)text[i]);
+        }
+        assert_true(found || seed > 1);
+        assert_int_equal(matcher_error(ahead, &e), 0);
+        matcher_destroy(&ahead);
+        matcher_destroy(&behind);
+        free(text);
+    }
+    automaton_destroy(&early);
+    automaton_destroy(&late);
+    token_tree_destroy(&t);
+    buffer_free(&wire);
+}
+
 /* NULL: any JSON. Runs of characters that are alike, without an end, with a count, up to others,
  * and such as are alike but for some of their kind. */
 TEST(a_mask_allows_a_token_where_its_bytes_are_allowed_and_no_other)
@@ -523,6 +559,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(grammars_allow_what_they_say),
+        cmocka_unit_test(what_is_looked_for_ahead_is_the_mask_that_comes),
         cmocka_unit_test(what_cannot_be_done_is_refused_by_name),
         cmocka_unit_test(hostile_grammars_are_refused_soon),
         cmocka_unit_test(what_would_backtrack_takes_no_time),
