@@ -187,6 +187,8 @@ struct core_kv_export {
     uint64_t moved_bytes;
 };
 
+enum { CORE_TERMS = 64 };
+
 struct agent_core {
     const struct env *env;
     const struct agent_core_config *config;
@@ -218,6 +220,10 @@ struct agent_core {
     size_t n_devices;
     struct core_stage *stages[AGENT_MAX_STAGES];
     size_t n_stages;
+    struct core_term {
+        uint64_t deployment, generation; /* the newest of it that was ordered here */
+    } terms[CORE_TERMS];                 /* a ring; nothing stands there with deployment 0 */
+    size_t next_term;
     struct core_grant grants[AGENT_MAX_GRANTS];
     size_t n_grants;
     struct core_kv_import kv_imports[AGENT_MAX_KV_IMPORTS];
@@ -274,6 +280,14 @@ static inline uint64_t core_scaled_ns(const struct agent_core *c, uint64_t ms)
 struct core_stage *core_stage_of(struct agent_core *c, uint64_t deployment, uint64_t generation,
                                  uint64_t stage);
 struct core_stage *core_stage_of_slot(const struct agent_core *c, uint64_t slot);
+/* As orders address it: NULL, too, where a newer generation of its deployment has been ordered. */
+struct core_stage *core_stage_ordered(struct agent_core *c, uint64_t deployment,
+                                      uint64_t generation, uint64_t stage);
+/* The newest generation of a deployment of which a stage was ordered here, also where none is here
+ * any more (of the last CORE_TERMS deployments); 0: none was. Orders of older ones are not obeyed,
+ * but for those that only end what is there. */
+uint64_t core_orders_term(const struct agent_core *c, uint64_t deployment);
+void core_orders_term_take(struct agent_core *c, uint64_t deployment, uint64_t generation);
 /* The newest generation of a deployment that has a stage here; 0: none has. */
 uint64_t core_deployment_generation(const struct agent_core *c, uint64_t deployment);
 void core_stage_free(struct core_stage *s);

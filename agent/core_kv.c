@@ -22,10 +22,10 @@ static void import_refuse(struct agent_core *c, const struct message *m, const s
 static struct core_stage *stage_meant(struct agent_core *c, uint64_t deployment,
                                       uint64_t generation, uint64_t stage, struct err *e)
 {
-    struct core_stage *s = core_stage_of(c, deployment, generation, stage);
+    struct core_stage *s = core_stage_ordered(c, deployment, generation, stage);
     if (s && s->queue)
         return s;
-    c->dropped_stale += !s && generation < core_deployment_generation(c, deployment);
+    c->dropped_stale += !s && generation < core_orders_term(c, deployment);
     err_set(e, HP_ESTALE, "this agent has no such stage of that deployment and generation");
     return NULL;
 }

@@ -245,9 +245,9 @@ static int sequence_begin(struct agent_core *c, struct core_stage *s, struct mes
 void core_sequence_open(struct agent_core *c, struct message_ref *m)
 {
     const struct message_sequence_open *o = &m->message.u.sequence_open;
-    struct core_stage *s = core_stage_of(c, o->deployment, o->generation, o->stage);
+    struct core_stage *s = core_stage_ordered(c, o->deployment, o->generation, o->stage);
     struct err e = {0};
-    if (!s && o->generation < core_deployment_generation(c, o->deployment)) {
+    if (!s && o->generation < core_orders_term(c, o->deployment)) {
         c->dropped_stale++;
         return;
     }
@@ -265,7 +265,7 @@ void core_sequence_open(struct agent_core *c, struct message_ref *m)
 void core_sequence_grow(struct agent_core *c, struct message_ref *m)
 {
     const struct message_sequence_grow *grow = &m->message.u.sequence_grow;
-    struct core_stage *s = core_stage_of(c, grow->deployment, grow->generation, grow->stage);
+    struct core_stage *s = core_stage_ordered(c, grow->deployment, grow->generation, grow->stage);
     struct queue_sequence *q = s && s->queue ? queue_sequence_find(s->queue, grow->sequence) : NULL;
     const struct core_sequence *own = q ? q->owner : NULL;
     if (!own || grow->reserved <= q->reserved || grow->reserved > own->open.kv_tokens)

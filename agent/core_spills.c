@@ -67,7 +67,7 @@ static bool sequence_has(const struct core_stage *s, uint64_t sequence, size_t t
 void core_sequence_spill(struct agent_core *c, struct message_ref *m)
 {
     const struct message_sequence_spill *o = &m->message.u.sequence_spill;
-    struct core_stage *s = core_stage_of(c, o->deployment, o->generation, o->stage);
+    struct core_stage *s = core_stage_ordered(c, o->deployment, o->generation, o->stage);
     size_t n = o->pages.size / DIGEST_BYTES;
     if (!c->config->spills || !s || !s->queue || !n || o->pages.size % DIGEST_BYTES ||
         !sequence_has(s, o->sequence, n * KV_PAGE_TOKENS))

@@ -123,22 +123,37 @@ static struct core_stage *stage_predecessor(struct agent_core *c,
     return core_stage_of(c, p->deployment, p->generation, p->stage);
 }
 
+/* Nobody waits for an old order's answer but a coordinator whose store is behind what it has
+ * ordered: that one tries again with the next generation. */
+static void order_refuse(struct agent_core *c, const struct message_stage_prepare *p)
+{
+    struct err e = {0};
+    c->dropped_stale++;
+    if (p->copy || p->generation < core_deployment_generation(c, p->deployment))
+        return;
+    err_set(&e, HP_ESTALE, "it has had orders of generation %llu of this deployment, this is %llu",
+            (unsigned long long)core_orders_term(c, p->deployment),
+            (unsigned long long)p->generation);
+    core_stage_report_without(c, p, "failed", &e);
+}
+
 void core_stage_prepare(struct agent_core *c, struct message_ref *m)
 {
     const struct message_stage_prepare *p = &m->message.u.stage_prepare;
+    if (p->share.count > 0) { /* plans of pools stand beside each other */
+        core_share_prepare(c, m);
+        return;
+    }
+    if (p->generation < core_orders_term(c, p->deployment)) {
+        order_refuse(c, p);
+        return;
+    }
     if (p->copy) {
         core_copy_begin(c, m);
         return;
     }
-    if (p->share.count > 0) {
-        core_share_prepare(c, m);
-        return;
-    }
+    core_orders_term_take(c, p->deployment, p->generation);
     struct core_stage *s = core_stage_of(c, p->deployment, p->generation, p->stage);
-    if (p->generation < core_deployment_generation(c, p->deployment)) {
-        c->dropped_stale++;
-        return;
-    }
     if (s && s->state != STAGE_FAILED) {
         core_stage_report(c, s);
         return;
@@ -246,7 +261,7 @@ void core_stage_connect(struct agent_core *c, struct message_ref *message)
 {
     const struct message_stage_connect *m = &message->message.u.stage_connect;
     struct err e = {0};
-    struct core_stage *s = core_stage_of(c, m->deployment, m->generation, m->stage);
+    struct core_stage *s = core_stage_ordered(c, m->deployment, m->generation, m->stage);
     if (!s) {
         c->dropped_stale++;
         return;

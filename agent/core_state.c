@@ -36,6 +36,34 @@ uint64_t core_deployment_generation(const struct agent_core *c, uint64_t deploym
     return newest;
 }
 
+uint64_t core_orders_term(const struct agent_core *c, uint64_t deployment)
+{
+    uint64_t newest = core_deployment_generation(c, deployment);
+    for (size_t i = 0; i < CORE_TERMS; i++)
+        if (c->terms[i].deployment == deployment && c->terms[i].generation > newest)
+            newest = c->terms[i].generation;
+    return newest;
+}
+
+void core_orders_term_take(struct agent_core *c, uint64_t deployment, uint64_t generation)
+{
+    size_t i = 0;
+    while (i < CORE_TERMS && c->terms[i].deployment != deployment)
+        i++;
+    if (i == CORE_TERMS) {
+        i = c->next_term;
+        c->next_term = (c->next_term + 1) % CORE_TERMS;
+    }
+    c->terms[i] = (struct core_term){deployment, generation};
+}
+
+struct core_stage *core_stage_ordered(struct agent_core *c, uint64_t deployment,
+                                      uint64_t generation, uint64_t stage)
+{
+    bool old = generation < core_orders_term(c, deployment);
+    return old ? NULL : core_stage_of(c, deployment, generation, stage);
+}
+
 struct core_stage *core_stage_of_slot(const struct agent_core *c, uint64_t slot)
 {
     for (size_t i = 0; i < c->n_stages; i++)

@@ -10,7 +10,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import faults
 
 RUNS = os.environ.get("HP_RUNS", "100")
-TESTS = ["unit/coordinator/sequences", "sim/recovery", "sim/failures", "sim/plague", "sim/rebalance", "sim/handoff", "sim/frames", "sim/growth", "sim/resume", "sim/replication"]
+TESTS = ["unit/coordinator/sequences", "sim/recovery", "sim/failures", "sim/plague", "sim/rebalance", "sim/handoff", "sim/frames", "sim/growth", "sim/resume", "sim/replication", "sim/devices"]
 
 # What it is, file, what stands there, what takes its place (once).
 FAULTS = [
@@ -52,6 +52,9 @@ FAULTS = [
     ("an agent that comes and goes is taken each time", "coordinator/lifecycle_members.c", "            flapping_note(c, m);\n", "            (void)m;\n"),
     ("an agent that comes and goes is brought back each time", "coordinator/regrowth.c", " && !flapping_in(c, d->wish)", ""),
     ("what an agent held of a place before is never unloaded", "coordinator/stage_reports.c", "if (!d || old || d->state == DEPLOYMENT_STOPPING)", "if (d && !old && d->state == DEPLOYMENT_STOPPING)"),
+    ("a stage of a place before is prepared", "agent/core_stages.c", "if (p->generation < core_orders_term(c, p->deployment)) {", "if (!p->generation) {"),
+    ("orders to the stages of a place before are obeyed", "agent/core_state.c", "bool old = generation < core_orders_term(c, deployment);", "bool old = !generation;"),
+    ("an agent forgets with its stages what it was ordered last", "agent/core_stages.c", "    core_orders_term_take(c, p->deployment, p->generation);\n", ""),
     ("the last stage forgets what it said when a sequence ends", "agent/core_sequences.c", "    core_stream_left(c, s, own);\n", ""),
 ]
 

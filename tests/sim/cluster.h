@@ -72,8 +72,10 @@ struct sim {
     size_t n_core_deferred;
     struct requests requests;
     uint64_t next_peer, event_order, core_incarnation;
-    uint64_t profile_ms; /* of coord_config */
-    bool as_profiled;    /* stages take what their profile says, which grows with the prefix */
+    uint64_t profile_ms;     /* of coord_config */
+    bool as_profiled;        /* stages take what their profile says, which grows with the prefix, */
+    double slow[SIM_AGENTS]; /* so many times as long (0: once), */
+    double noise;            /* and by chance up to so much longer */
     struct sim_event **events; /* heap */
     size_t n_events, capacity;
     struct sim_agent *agents[SIM_AGENTS];
@@ -93,6 +95,7 @@ struct sim {
     uint64_t computed; /* positions, by stages */
     uint64_t wrong;    /* tokens that an undisturbed run would not have given */
     uint64_t frames_sent, frames_lost, uploads, loads;
+    uint64_t old_orders; /* that came to agents after newer ones */
     uint64_t cached,
         missed; /* tokens that requests had from others; beginnings that were not there */
     const char *speculate;      /* option of the deployments; NULL: none */

@@ -160,21 +160,13 @@ void sim_agent_event(struct sim *s, struct sim_agent *a, const struct agent_even
     struct agent_actions actions = a->actions;
     a->actions = (struct agent_actions){0};
     agent_core_event(core, ev, &actions);
+    if (a->order_is_old)
+        sim_old_order_check(s, a, &actions);
+    a->order_is_old = false;
     for (size_t i = 0; i < actions.count; i++)
         action_do(s, a, &actions.items[i]);
     agent_actions_free(&a->actions);
     a->actions = actions;
-}
-
-static void message_in(struct sim *s, struct sim_agent *a, const struct sim_event *ev)
-{
-    struct message_ref *m;
-    struct err e = {0};
-    int rc = message_ref_decode(ev->bytes, ev->size, &m, &e);
-    assert(rc == 0);
-    struct agent_event in = {.kind = AGENT_EVENT_MESSAGE, .u.message = m};
-    sim_agent_event(s, a, &in);
-    message_ref_release(m);
 }
 
 static void work_done(struct sim *s, struct sim_agent *a, const struct sim_event *ev)
@@ -197,7 +189,7 @@ void sim_agent_handle(struct sim *s, struct sim_agent *a, struct sim_event *ev)
 {
     struct agent_event out = {0};
     switch (ev->kind) {
-    case EVENT_TO_AGENT: message_in(s, a, ev); break;
+    case EVENT_TO_AGENT: sim_message_in(s, a, ev); break;
     case EVENT_FRAME: sim_frame_in(s, a, ev); break;
     case EVENT_WORK: work_done(s, a, ev); break;
     case EVENT_EXECUTOR: sim_executor_done(s, a, ev->step); break;

@@ -74,6 +74,7 @@ static void process_end(struct sim_agent *a)
     while (a->n_stages)
         sim_stage_remove(a, a->stages[0].slot);
     sim_shares_free(a);
+    sim_orders_forget(a);
     for (size_t i = 0; i < a->n_deferred; i++)
         sim_event_free(a->deferred[i]);
     for (size_t i = 0; i < a->n_unsent; i++)

@@ -127,6 +127,62 @@ bool sim_pages_differ(const struct sim *s)
     return false;
 }
 
+/* ---- agents ---- */
+
+static void agent_must(const struct sim *s, const struct sim_agent *a, bool holds, const char *what)
+{
+    if (holds)
+        return;
+    fprintf(stderr, "# seed %llu at %.6f s (trace %016llx): %s: %s\n", (unsigned long long)s->seed,
+            (double)s->clock.now_ns * 1e-9, (unsigned long long)s->trace, a->name, what);
+    abort();
+}
+
+static void stage_pages_check(const struct sim *s, const struct sim_agent *a,
+                              const struct sim_stage *st)
+{
+    const struct kv_account *k = &st->kv;
+    struct kv_account_page *has = calloc((size_t)k->n_pages + 1, sizeof *has);
+    uint32_t used = 0, grows = 0;
+    agent_must(s, a, has != NULL, "no memory");
+    for (size_t i = 0; i < st->n_sequences; i++) {
+        const struct kv_holding *h = &st->sequences[i].holding;
+        for (uint32_t p = 0; p < h->n_pages; p++) {
+            has[h->pages[p]].holders++;
+            has[h->pages[p]].growing += !h->kept;
+        }
+    }
+    for (uint32_t p = 0; p < k->n_pages; p++) {
+        agent_must(s, a,
+                   k->pages[p].holders == has[p].holders && k->pages[p].growing == has[p].growing,
+                   "a page is held by those who have it not");
+        used += has[p].holders > 0;
+        grows += has[p].growing > 0;
+    }
+    agent_must(s, a, used == k->used && grows == k->used_growing, "pages are counted wrong");
+    agent_must(s, a, used + k->n_spare == k->n_pages, "a page is lost");
+    free(has);
+}
+
+void sim_agent_check(const struct sim *s, const struct sim_agent *a, uint64_t slot)
+{
+    struct agent_core_view v = agent_core_view(a->core);
+    uint64_t open = 0, orders = 0;
+    for (size_t i = 0; i < a->n_stages; i++) {
+        const struct sim_stage *st = &a->stages[i];
+        for (size_t q = 0; q < st->n_sequences; q++)
+            open += !st->sequences[q].holding.kept;
+        if (st->slot == slot)
+            stage_pages_check(s, a, st);
+    }
+    for (int d = 0; d < s->n_devices; d++)
+        orders += a->executors[d].n_orders;
+    if (orders) /* what is ordered and not done yet the core counts already */
+        return;
+    agent_must(s, a, open == v.n_sequences, "its core counts other sequences than its stages have");
+    agent_must(s, a, a->buffers == v.n_held_frames, "a buffer is lost");
+}
+
 /* ---- all ---- */
 
 static void places_check(const struct check *c)

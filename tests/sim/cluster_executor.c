@@ -32,14 +32,16 @@ static struct sim_stage *stage_of(struct sim_agent *a, uint64_t slot)
 
 /* By the tables of profile_done in cluster_actions.c: 0.1 ms a token and layer, and as much again
  * for every 128 tokens before it. */
-static uint64_t run_profiled_ns(struct sim_agent *a, const struct sim_order *o)
+static uint64_t run_profiled_ns(struct sim *s, struct sim_agent *a, const struct sim_order *o)
 {
     const struct sim_stage *st = stage_of(a, o->slot);
     const struct batch *b = o->run->u.run.batch;
-    double sum = 0;
+    double sum = 0, times = s->slow[a->index] > 0 ? s->slow[a->index] : 1;
+    if (s->noise > 0)
+        times *= 1 + s->noise * 1e-3 * (double)sim_random(s, 1001);
     for (uint32_t i = 0; st && i < b->n_runs; i++)
         sum += b->runs[i].n_tokens * (1 + b->runs[i].first_position / 128.0);
-    return st ? (uint64_t)(sum * (st->end - st->first) * 100 * (double)us) : us;
+    return st ? (uint64_t)(times * sum * (st->end - st->first) * 100 * (double)us) : us;
 }
 
 static uint64_t order_ns(struct sim *s, struct sim_agent *a, const struct sim_order *o)
@@ -47,7 +49,7 @@ static uint64_t order_ns(struct sim *s, struct sim_agent *a, const struct sim_or
     switch (o->kind) {
     case AGENT_DO_LOAD: return sim_delay_ns(s, 5 * msec, 60 * msec);
     case AGENT_DO_RUN:
-        return s->as_profiled ? run_profiled_ns(a, o)
+        return s->as_profiled ? run_profiled_ns(s, a, o)
                               : 300 * us + o->run->u.run.batch->n_tokens * 40 * us;
     default: return 10 * us;
     }
@@ -59,7 +61,8 @@ static void executor_next(struct sim *s, struct sim_agent *a, int device)
     x->busy = x->n_orders > 0;
     if (!x->busy || a->hung)
         return;
-    struct sim_event *ev = sim_event_add(s, EVENT_EXECUTOR, order_ns(s, a, &x->orders[0]));
+    x->orders[0].takes_ns = order_ns(s, a, &x->orders[0]);
+    struct sim_event *ev = sim_event_add(s, EVENT_EXECUTOR, x->orders[0].takes_ns);
     ev->agent = a->index;
     ev->incarnation = a->incarnation;
     ev->step = device;
@@ -315,7 +318,7 @@ static void executor_run(struct sim *s, struct sim_agent *a, const struct sim_or
     ev.u.batch_done.slot = o->slot;
     ev.u.batch_done.ticket = o->ticket;
     ev.u.batch_done.status = good ? 0 : HP_EBUG;
-    ev.u.batch_done.seconds = s->as_profiled ? (double)run_profiled_ns(a, o) * 1e-9 : 1e-3;
+    ev.u.batch_done.seconds = s->as_profiled ? (double)o->takes_ns * 1e-9 : 1e-3;
     ev.u.batch_done.posted = good && out;
     if (good && out)
         output_post(s, a, act, out);
@@ -383,6 +386,7 @@ void sim_executor_done(struct sim *s, struct sim_agent *a, int device)
     } else {
         sim_kv_done(s, a, &o);
     }
+    sim_agent_check(s, a, o.kind == AGENT_DO_RUN ? 0 : o.slot);
     free((void *)(uintptr_t)o.run);
     executor_next(s, a, device);
 }

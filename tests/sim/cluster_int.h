@@ -2,8 +2,8 @@
  * cluster_events.c (time), cluster_core.c (network and coordinator), cluster_admin.c (hpctl),
  * cluster_clients.c, and of agents: cluster_agent.c (their life), cluster_actions.c (what their
  * cores order), cluster_fetch.c (weights), cluster_executor.c, cluster_kv.c, cluster_spills.c,
- * cluster_shares.c (of pools) and cluster_links.c (frames); and cluster_check.c (what always
- * holds).
+ * cluster_shares.c (of pools) and cluster_links.c (frames); and cluster_check.c and
+ * cluster_orders.c (what always holds).
  */
 #ifndef HP_TESTS_SIM_CLUSTER_INT_H
 #define HP_TESTS_SIM_CLUSTER_INT_H
@@ -94,6 +94,7 @@ struct sim_slot { /* links of a slot, by address */
 struct sim_order {
     enum agent_action_kind kind;
     uint64_t slot, ticket, sequence, share;
+    uint64_t takes_ns;              /* of the one that is being done */
     uint32_t shared;                /* of length; 0 with share: all */
     uint32_t tokens, length;        /* of SEQUENCE_OPEN, GROW: reserved; CLOSE: length to keep */
     const struct agent_action *run; /* copied action; what it points at holds until it is done */
@@ -117,6 +118,17 @@ struct sim_spill {
     uint32_t n_pages, least;         /* with so many of them a sequence begins, or with more */
     uint64_t slot;                   /* of the stage that hears of it */
     uint64_t (*history)[TOY_LAYERS]; /* of all its tokens */
+};
+
+/* What it was ordered, and the newest generation of that (cluster_orders.c). */
+enum { SIM_KEPT_ORDERS = 12 };
+struct sim_kept_order {
+    uint64_t deployment, generation;
+    uint8_t *bytes; /* NULL: none */
+    size_t size;
+};
+struct sim_term {
+    uint64_t deployment, generation;
 };
 
 struct sim_agent {
@@ -147,8 +159,13 @@ struct sim_agent {
     size_t n_shares;
     struct sim_spill *spills;
     size_t n_spills;
-    bool hung;        /* they never come back from what they do */
-    uint64_t buffers; /* out */
+    bool hung; /* they never come back from what they do */
+    struct sim_kept_order orders[SIM_KEPT_ORDERS];
+    size_t next_order;
+    struct sim_term *terms;
+    size_t n_terms;
+    bool order_is_old; /* the message that its core gets now */
+    uint64_t buffers;  /* out */
     /* fetches that wait for an upload */
     struct {
         uint64_t slot, ticket;
@@ -184,9 +201,18 @@ bool sim_core_event_defer(struct sim *s, struct sim_event *ev);
 /* cluster_check.c: what holds after each event of the coordinator; ends the run where it does not
  */
 void sim_core_check(const struct sim *s);
+/* The same of an agent whose executor has done something to the stage in this slot. */
+void sim_agent_check(const struct sim *s, const struct sim_agent *a, uint64_t slot);
 
 /* cluster_admin.c: what the coordinator answers hpctl */
 void sim_admin_answer(struct sim *s, const struct coord_action *a);
+
+/* cluster_orders.c: messages of the coordinator, and whether old orders are obeyed: ends the run
+ * then */
+void sim_message_in(struct sim *s, struct sim_agent *a, const struct sim_event *ev);
+void sim_old_order_check(const struct sim *s, const struct sim_agent *a,
+                         const struct agent_actions *did);
+void sim_orders_forget(struct sim_agent *a);
 
 /* cluster_actions.c */
 void sim_agent_event(struct sim *s, struct sim_agent *a, const struct agent_event *ev);

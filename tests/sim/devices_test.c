@@ -1,4 +1,5 @@
 /* Agents with several devices: one agent holds several stages of one deployment, and of several. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -143,6 +144,35 @@ TEST(agents_with_devices_are_killed_and_come_back)
     }
 }
 
+/* Orders of a generation come once more behind those of the next (cluster_orders.c), while stages
+ * of both are there, and when none is any more: whoever obeyed one would end the run. */
+TEST(no_order_of_an_old_term_is_obeyed)
+{
+    uint64_t old_orders = 0;
+    for (uint64_t seed = 770; seed < 780; seed++) {
+        struct sim s;
+        sim_open_devices(&s, seed, 2, 2);
+        deploy(&s, seed % 2 ? "a0,a1" : "a1/cpu1,a0/cpu0,a1/cpu0,a0/cpu1", NULL, 8);
+        request_of(&s, "toy", 100, 60);
+        for (int i = 0; i < 2; i++) {
+            sim_run_ms(&s, 1 + seed % 40);
+            sim_agent_kill(&s, 1);
+            sim_run_ms(&s, 3000);
+            sim_agent_start(&s, 1);
+            sim_run_ms(&s, 3000);
+        }
+        assert_true(sim_run_until(&s, sim_quiet, 30000));
+        assert_int_equal(sim_ask_wait(&s, "undeploy", json_pack("{s:s}", "name", "toy"), NULL), 0);
+        sim_run_ms(&s, 1000);
+        assert_int_equal(s.wrong, 0);
+        assert_int_equal(sim_leftovers(&s), 0);
+        old_orders += s.old_orders;
+        sim_close(&s);
+    }
+    printf("# %llu old orders came\n", (unsigned long long)old_orders);
+    assert_true(old_orders >= 50);
+}
+
 TEST(a_hung_device_ends_its_streams_and_names_its_stage)
 {
     struct sim s;
@@ -164,6 +194,7 @@ int main(void)
         cmocka_unit_test(a_device_that_there_is_not_or_is_named_twice_is_refused),
         cmocka_unit_test(two_deployments_share_the_devices_of_one_agent),
         cmocka_unit_test(agents_with_devices_are_killed_and_come_back),
+        cmocka_unit_test(no_order_of_an_old_term_is_obeyed),
         cmocka_unit_test(a_hung_device_ends_its_streams_and_names_its_stage),
     };
     return cmocka_run_group_tests_name("devices", tests, NULL, NULL);
