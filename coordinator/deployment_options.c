@@ -138,16 +138,37 @@ static int prefix_cache_read(struct deployment_spec *s, const char *word, struct
     return err_set(e, HP_EINVAL, "--prefix-cache is \"%.40s\"; it can be on, shared or off", word);
 }
 
+/* Who was put somewhere by name, or is part of another deployment, stays there unless it says
+ * otherwise. */
+static enum rebalancing rebalancing_default(const struct deployment_spec *s)
+{
+    bool placed = s->n_ranges || s->planned || s->prefill[0] || s->prefill_of[0] || s->copy_of[0];
+    return placed ? REBALANCING_OFF : REBALANCING_DEGRADED;
+}
+
+static const char *const rebalancing_words[] = {
+    [REBALANCING_OFF] = "off", [REBALANCING_DEGRADED] = "degraded", [REBALANCING_AUTO] = "auto"};
+
+const char *rebalancing_word(enum rebalancing r)
+{
+    return rebalancing_words[r];
+}
+
 static int rebalance_read(struct deployment_spec *s, const char *word, struct err *e)
 {
-    s->rebalances = strcmp(word, "auto") == 0;
-    if (s->rebalances && (s->with_layers || s->prefill[0]))
+    unsigned i = 0, n = sizeof rebalancing_words / sizeof *rebalancing_words;
+    while (i < n && strcmp(word, rebalancing_words[i]) != 0)
+        i++;
+    if (word[0] && i == n)
+        return err_set(e, HP_EINVAL, "--rebalance is \"%.40s\"; it can be auto, degraded or off",
+                       word);
+    s->rebalances = word[0] ? i : rebalancing_default(s);
+    if (s->rebalances != REBALANCING_OFF && (s->with_layers || s->prefill[0]))
         return err_set(e, HP_EINVAL,
-                       "--rebalance auto leaves the place to the planner, and --layers, --plan and "
-                       "--prefill give it: leave one of them out");
-    if (!word[0] || s->rebalances || strcmp(word, "off") == 0)
-        return 0;
-    return err_set(e, HP_EINVAL, "--rebalance is \"%.40s\"; it can be auto or off", word);
+                       "--rebalance %s leaves the place to the planner, and --layers, --plan and "
+                       "--prefill give it: leave one of them out",
+                       word);
+    return 0;
 }
 
 static int speculate_read(struct deployment_spec *s, const char *word, struct err *e)

@@ -6,6 +6,7 @@
 
 /* Holds a reference of options. HP_EINVAL, HP_ELIMIT, HP_ENOMEM: the text names the option. */
 int deployment_options_read(json_t *options, struct deployment_spec *out, struct err *e);
+const char *rebalancing_word(enum rebalancing r);
 /* Reads the plan among a spec's options into it (deployment_options_plan.c). */
 int deployment_options_plan_read(struct deployment_spec *s, struct err *e);
 

@@ -29,6 +29,10 @@ struct deployment_range {
     int first, end;                     /* [first, end); both 0 when only the agent is named */
 };
 
+/* When a deployment looks for a better place by itself: never; where what it lies on has become far
+ * worse (degraded.h); also where agents have come. */
+enum rebalancing { REBALANCING_OFF, REBALANCING_DEGRADED, REBALANCING_AUTO };
+
 struct deployment_spec {
     json_t *options; /* as they came */
     struct deployment_range *ranges;
@@ -48,9 +52,9 @@ struct deployment_spec {
     enum { PREFIX_CACHE_ON, PREFIX_CACHE_SHARED, PREFIX_CACHE_OFF } prefix_cache;
     enum kv_format kv; /* as what keys and values are kept */
     enum speculate speculate;
-    bool rebalances;       /* by itself, where agents have come (rebalance.h) */
-    enum frame_dtype wire; /* as what activations cross between stages */
-    bool wire_auto;        /* f16 where the plan has a hop that its link holds up, else f32 */
+    enum rebalancing rebalances; /* by itself (rebalance_watch.h) */
+    enum frame_dtype wire;       /* as what activations cross between stages */
+    bool wire_auto;              /* f16 where the plan has a hop that its link holds up, else f32 */
     /* Of a plan that was given (option "plan", hp-plan/1): its stages are `ranges`, their agents
      * named by device. */
     bool planned;

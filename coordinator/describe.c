@@ -2,6 +2,7 @@
 
 #include "coordinator/arrivals.h"
 #include "coordinator/deployment.h"
+#include "coordinator/deployment_options.h"
 #include "coordinator/losses.h"
 #include "coordinator/member.h"
 #include "coordinator/model_slots.h"
@@ -312,7 +313,7 @@ json_t *describe_deployment(const struct deployment *d, bool with_plan)
     json_object_set_new(out, "growth", growth_json(d));
     json_object_set_new(out, "losses", losses_json(d));
     json_object_set_new(out, "spills", spills_json(d));
-    json_object_set_new(out, "rebalances", json_string(d->spec.rebalances ? "auto" : "off"));
+    json_object_set_new(out, "rebalances", json_string(rebalancing_word(d->spec.rebalances)));
     if (d->rebalanced)
         json_object_set(out, "rebalance", d->rebalanced);
     if (with_plan && d->plan && d->plan->document)

@@ -21,7 +21,9 @@ struct member_link {
     bool late; /* it became so, and has not been on time since: also once it was measured */
     unsigned late_told; /* so often it became so, or by more */
     /* lossy_links.h */
-    double loss; /* share of packets; 0: none worth a word */
+    double loss;         /* share of packets; 0: none worth a word */
+    double loss_told;    /* the share that people and plans were told last */
+    unsigned lossy_told; /* so often they were */
     struct {
         uint64_t segments, lost;                    /* as it was told last */
         uint64_t from_segments, from_lost, from_ns; /* when one began to count */

@@ -10,21 +10,35 @@ static void window_begin(const struct coord *c, struct member_link *l)
     l->losses.times = 0;
 }
 
+static void loss_tell(const struct member *from, struct member_link *l)
+{
+    bool worse = l->loss_told > 0;
+    l->loss_told = l->loss;
+    l->lossy_told++;
+    l->due_ns = 0; /* measured once nothing runs there */
+    if (worse)
+        log_warn_limited("coordinator", "link_lossier", "from=%s to=%s loss=%.2g", from->name,
+                         l->to->name, l->loss);
+    else
+        log_warn_limited("coordinator", "link_lossy", "from=%s to=%s loss=%.2g", from->name,
+                         l->to->name, l->loss);
+}
+
 static void loss_set(struct coord *c, const struct member *from, struct member_link *l, double loss)
 {
-    bool began = l->loss <= 0 && loss > 0, ended = l->loss > 0 && loss <= 0;
+    bool began = l->loss <= 0 && loss > 0, ended = l->loss > 0 && loss <= 0,
+         worse = l->loss > 0 && loss >= LOSSY_WORSE * l->loss_told;
     /* Counts are small: what is half as much again may be the same. */
-    if (began || ended || loss > 1.5 * l->loss || loss * 1.5 < l->loss) {
+    if (began || ended || worse || loss > 1.5 * l->loss || loss * 1.5 < l->loss) {
         l->loss = loss;
         c->links_version++;
     }
-    if (began) {
-        l->due_ns = 0; /* measured once nothing runs there */
-        log_warn_limited("coordinator", "link_lossy", "from=%s to=%s loss=%.2g", from->name,
-                         l->to->name, loss);
-    } else if (ended) {
+    if (ended) {
+        l->loss_told = 0;
         log_limited(LOG_INFO, "coordinator", "link_sound", "from=%s to=%s", from->name,
                     l->to->name);
+    } else if (began || worse) {
+        loss_tell(from, l);
     }
 }
 
@@ -79,11 +93,16 @@ void lossy_links_told(struct coord *c, struct member *from, const struct message
     }
 }
 
-uint64_t lossy_links_hash(const struct coord *c)
+struct lossy_hashes lossy_links_hash(const struct coord *c)
 {
-    uint64_t hash = 0;
+    struct lossy_hashes h = {0};
     for (size_t i = 0; i < c->n_members; i++)
-        for (size_t k = 0; k < i; k++)
-            hash = hash * UINT64_C(0x100000001b3) + (links_loss(c->members[i], c->members[k]) > 0);
-    return hash;
+        for (size_t k = 0; k < c->n_members; k++) {
+            const struct member *from = c->members[i], *to = c->members[k];
+            const struct member_link *l = links_cell(from, to);
+            h.told = h.told * UINT64_C(0x100000001b3) + (l ? l->lossy_told : 0);
+            if (k < i)
+                h.which = h.which * UINT64_C(0x100000001b3) + (links_loss(from, to) > 0);
+        }
+    return h;
 }

@@ -14,9 +14,13 @@ enum {
 };
 #define LOSSY_LEAST 0.005
 #define LOSSY_SOUND 0.002
+#define LOSSY_WORSE 2.0 /* times what was told last: it is told again */
 
 void lossy_links_told(struct coord *c, struct member *from, const struct message_losses *t);
-/* Changes when a path begins to lose packets or no longer does, whichever way. */
-uint64_t lossy_links_hash(const struct coord *c);
+struct lossy_hashes {
+    uint64_t which; /* changes when a path begins to lose packets or no longer does, either way */
+    uint64_t told;  /* changes when one begins to, or loses far more than it was told to */
+};
+struct lossy_hashes lossy_links_hash(const struct coord *c);
 
 #endif

@@ -50,6 +50,7 @@ struct member_pace {
     int device, steps;
     int told; /* of these, as deployments that rebalance by themselves look at them; 0: not gross */
     bool f32;
+    bool degraded;     /* so slow that what lies there leaves by itself */
     unsigned losses;   /* how often it became gross */
     uint64_t heard_ns; /* 0: nothing stands here */
 };

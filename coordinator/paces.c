@@ -57,6 +57,13 @@ double pace_of(const struct deployment *d, const struct member *m, int device)
     return p ? pace_times(p) : 1;
 }
 
+bool pace_is_degraded(const struct deployment *d, const struct member *m, int device, int *told)
+{
+    const struct member_pace *p = pace_find(d, m, device);
+    *told = p ? p->told : 0;
+    return p && p->degraded;
+}
+
 void pace_change(struct coord *c, const struct deployment *d, struct member *m, int device,
                  double factor)
 {
@@ -72,6 +79,7 @@ void pace_change(struct coord *c, const struct deployment *d, struct member *m, 
     if (is != was || (is && abs(p->steps - p->told) >= PACE_TOLD_STEPS))
         p->told = is ? p->steps : 0;
     p->losses += is && !was;
+    p->degraded = pace_times(p) >= PACE_DEGRADED || (p->degraded && pace_times(p) >= PACE_GROSS);
     c->paces_version++;
     member_device_text(m, device, on);
     log_info("coordinator", "pace_changed", "on=%s deployment=%s times=%.3g", on, d->name,
@@ -121,6 +129,7 @@ static void pace_forget(struct coord *c, struct member *m, struct member_pace *p
         return;
     log_info("coordinator", "pace_forgotten", "agent=%s times=%.3g", m->name, pace_times(p));
     p->steps = p->told = 0;
+    p->degraded = false;
     c->paces_version++;
 }
 

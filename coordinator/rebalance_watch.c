@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "common/log.h"
+#include "coordinator/degraded.h"
 #include "coordinator/late_links.h"
 #include "coordinator/lossy_links.h"
 #include "coordinator/member.h"
@@ -20,30 +22,37 @@ static uint64_t agents_hash(const struct coord *c)
     return hash;
 }
 
-static uint64_t settle_ns(const struct deployment *d)
+/* What a deployment looks at. */
+struct sight {
+    uint64_t which; /* changes with what is there: all is to be still for a while then */
+    uint64_t told;  /* changes without a change of `which`: who was slow already is slower still */
+    bool degraded;  /* something under it is */
+};
+
+static uint64_t settle_ns(const struct deployment *d, const struct sight *now)
 {
     unsigned doublings = d->watch.changes > 1 ? d->watch.changes - 1 : 0;
     doublings = doublings < REBALANCE_MOST_DOUBLINGS ? doublings : REBALANCE_MOST_DOUBLINGS;
-    return coord_ms(REBALANCE_SETTLE_MS) << doublings;
+    return coord_ms(now->degraded ? REBALANCE_DEGRADED_MS : REBALANCE_SETTLE_MS) << doublings;
 }
 
 /* An agent that comes and goes puts the next plan off, each time for longer. */
-static void change_note(struct coord *c, struct deployment *d, uint64_t hash)
+static void change_note(struct coord *c, struct deployment *d, const struct sight *s)
 {
     uint64_t now = coord_now(c);
     bool first = d->watch.seen == 0,
          calm = now - d->watch.changed_ns >= coord_ms(REBALANCE_CALM_MS);
-    d->watch.seen = hash;
+    d->watch.seen = s->which;
     d->watch.confirmed = false;
     if (first)
         return;
     d->watch.changes = calm ? 1 : d->watch.changes + 1;
     d->watch.changed_ns = now;
-    d->watch.due_ns = now + settle_ns(d);
+    d->watch.due_ns = now + settle_ns(d, s);
 }
 
 /* The plan that it asked for is there: where it pays, another one has to say so, too. */
-static void answer_note(struct coord *c, struct deployment *d)
+static void answer_note(struct coord *c, struct deployment *d, const struct sight *s)
 {
     const char *verdict = json_string_value(json_object_get(d->rebalanced, "verdict"));
     d->watch.asked = false;
@@ -51,42 +60,83 @@ static void answer_note(struct coord *c, struct deployment *d)
     bool failed = verdict && strcmp(verdict, "failed") == 0;
     d->watch.changes += failed;
     if (d->watch.confirmed || (failed && d->watch.changes <= REBALANCE_MOST_DOUBLINGS))
-        d->watch.due_ns = coord_now(c) + settle_ns(d);
+        d->watch.due_ns = coord_now(c) + settle_ns(d, s);
 }
 
-/* `told`: what changes without a change of `hash`: who was slow already is slower still. */
-static void watch_step(struct coord *c, struct deployment *d, uint64_t hash, uint64_t told)
+static void plan_ask(struct coord *c, struct deployment *d, const struct sight *s)
 {
     struct err e = {0};
-    if (d->watch.seen != hash)
-        change_note(c, d, hash);
-    if (d->rebalance)
-        return;
-    if (d->watch.asked)
-        answer_note(c, d);
-    if (!d->watch.due_ns && d->watch.told != told) /* a plan that is due will know of it */
-        d->watch.due_ns = coord_now(c) + settle_ns(d);
-    if (!d->watch.due_ns || coord_now(c) < d->watch.due_ns)
-        return;
-    struct rebalance_wish w = {.dry = !d->watch.confirmed, .margin = REBALANCE_MARGIN_ITSELF};
+    bool any = d->spec.rebalances == REBALANCING_AUTO;
+    struct rebalance_wish w = {.dry = !d->watch.confirmed,
+                               .margin = any ? REBALANCE_MARGIN_ITSELF : REBALANCE_MARGIN_DEGRADED};
     d->watch.due_ns = 0;
-    d->watch.told = told;
+    d->watch.told = s->told;
     d->watch.confirmed = false;
     int rc = rebalance_start(c, d, &w, &e);
     d->watch.asked = rc == 0;
     if (rc == HP_EBUSY)
-        d->watch.due_ns = coord_now(c) + settle_ns(d);
+        d->watch.due_ns = coord_now(c) + settle_ns(d, s);
+    else if (rc < 0)
+        log_info("coordinator", "rebalance_refused", "deployment=%s why=\"%s\"", d->name, e.text);
+}
+
+static void watch_step(struct coord *c, struct deployment *d, const struct sight *s)
+{
+    bool rests = d->spec.rebalances == REBALANCING_DEGRADED && !s->degraded;
+    if (d->watch.seen != s->which)
+        change_note(c, d, s);
+    if (d->rebalance)
+        return;
+    if (d->watch.asked)
+        answer_note(c, d, s);
+    if (!d->watch.due_ns && d->watch.told != s->told) /* a plan that is due will know of it */
+        d->watch.due_ns = coord_now(c) + settle_ns(d, s);
+    if (rests)
+        d->watch.due_ns = 0;
+    if (d->watch.due_ns && coord_now(c) >= d->watch.due_ns)
+        plan_ask(c, d, s);
+}
+
+/* Whatever there is: agents, links, and devices at the deployment's model. */
+static struct sight sight_of_all(const struct coord *c, const struct deployment *d,
+                                 const struct sight *shared)
+{
+    const struct pace_hashes paces = paces_hash(c, d);
+    return (struct sight){.which = shared->which ^ paces.which,
+                          .told = shared->told ^ paces.told,
+                          .degraded = degraded_hash(d).which != 0};
+}
+
+/* Its own place; and where that is degraded, who is there beside it. */
+static struct sight sight_of_place(const struct coord *c, const struct deployment *d)
+{
+    const struct degraded_hashes h = degraded_hash(d);
+    bool degraded = h.which != 0;
+    return (struct sight){
+        .which = degraded ? h.which ^ agents_hash(c) : 1, .told = h.told, .degraded = degraded};
+}
+
+/* Agents and links, of which all that look at everything see the same. */
+static struct sight sight_shared(const struct coord *c)
+{
+    const struct late_hashes late = late_links_hash(c);
+    const struct lossy_hashes lossy = lossy_links_hash(c);
+    return (struct sight){.which = agents_hash(c) ^ late.which ^ lossy.which,
+                          .told = late.told ^ lossy.told};
 }
 
 void rebalances_tick(struct coord *c)
 {
-    const struct late_hashes late = late_links_hash(c);
-    uint64_t hash = agents_hash(c) ^ late.which ^ lossy_links_hash(c);
+    struct sight shared = {0};
     for (size_t i = 0; i < c->n_deployments; i++) {
         struct deployment *d = c->deployments[i];
-        if (!d->spec.rebalances || d->state != DEPLOYMENT_SERVING || !deployment_has_face(d))
+        bool any = d->spec.rebalances == REBALANCING_AUTO;
+        if (d->spec.rebalances == REBALANCING_OFF || d->state != DEPLOYMENT_SERVING ||
+            !deployment_has_face(d))
             continue;
-        const struct pace_hashes paces = paces_hash(c, d);
-        watch_step(c, d, hash ^ paces.which, late.told ^ paces.told);
+        if (any && !shared.which)
+            shared = sight_shared(c);
+        const struct sight s = any ? sight_of_all(c, d, &shared) : sight_of_place(c, d);
+        watch_step(c, d, &s);
     }
 }

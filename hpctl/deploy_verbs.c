@@ -251,9 +251,12 @@ static const struct command_option deploy_options[] = {
      "where stages would be idle and it pays (auto, the default), wherever it repeats (lookup), "
      "never (off); the tokens are the same",
      0},
-    {"rebalance", "auto|off",
-     "move by itself where agents that came make a request a quarter faster, once they have stayed "
-     "for a while (default off: `hpctl rebalance` does it)",
+    {"rebalance", "auto|degraded|off",
+     "move by itself: away from a device that has become several times slower or a link that loses "
+     "packets or is late, where another place is half as fast again (degraded, the default unless "
+     "--agents, --layers, --plan or --prefill say where); also where agents that came make a "
+     "request a quarter faster, once they have stayed for a while (auto); never (off: `hpctl "
+     "rebalance` does it)",
      0},
     {"copies", "1|2",
      "of each layer in agents' stores (default 1): with 2 another agent fetches it, too, once the "

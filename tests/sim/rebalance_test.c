@@ -159,11 +159,118 @@ TEST(tokens_are_those_of_an_undisturbed_run_whatever_breaks_meanwhile)
     assert_true(seeds.n < 100 || (t.finished > 5 * seeds.n && t.moved > seeds.n / 10));
 }
 
+/* ---- what becomes slow ---- */
+
+/* As measured, and with links that are, on the planner's place. */
+static struct deployment *deploy_profiled(struct sim *s, uint64_t seed, const char *agents)
+{
+    sim_open(s, seed, 3);
+    s->as_profiled = true;
+    s->profile_ms = 1000;
+    s->network.slow_ns = 50000;
+    sim_coordinator_kill(s);
+    sim_coordinator_start(s);
+    sim_run_ms(s, 3000);
+    deploy(s, agents);
+    sim_run_ms(s, 60000); /* meanwhile links are measured */
+    return deployment_find(s->core, "toy");
+}
+
+/* One prompt after the other, for so long or until `done` says so. When, in seconds. */
+static double ask_on(struct sim *s, double limit_s, bool (*done)(struct sim *s))
+{
+    uint64_t begun_ns = s->clock.now_ns;
+    double at_s = 0;
+    while (at_s < limit_s && !(done && done(s))) {
+        s->n_clients = 0; /* all have ended */
+        request(s, 80 + sim_random(s, 40), 1 + sim_random(s, 4));
+        all_finished(s, 60000);
+        sim_run_ms(s, sim_random(s, 400));
+        at_s = (double)(s->clock.now_ns - begun_ns) * 1e-9;
+    }
+    return at_s;
+}
+
+static int layers_on(struct sim *s, int agent)
+{
+    const struct deployment *d = deployment_find(s->core, "toy");
+    int n = 0;
+    for (int i = 0; i < d->n_stages; i++)
+        if (d->stages[i].agent->name[1] - '0' == agent)
+            n += d->stages[i].end_layer - d->stages[i].first_layer;
+    return n;
+}
+
+static int slow_agent, slow_layers; /* who has become slow, and what it had then */
+
+static bool slow_has_less(struct sim *s)
+{
+    return sim_serves(s) && layers_on(s, slow_agent) < slow_layers;
+}
+
+static void become_slow(struct sim *s, double times)
+{
+    const struct deployment *d = deployment_find(s->core, "toy");
+    slow_agent = d->stages[sim_random(s, (uint64_t)d->n_stages)].agent->name[1] - '0';
+    slow_layers = layers_on(s, slow_agent);
+    s->slow[slow_agent] = times;
+}
+
+/* And stays there, whatever noise there is. */
+TEST(an_agent_that_became_ten_times_slower_is_left_within_30_s)
+{
+    double longest_s = 0;
+    for (uint64_t seed = 500; seed < 512; seed++) {
+        struct sim s;
+        deploy_profiled(&s, seed, NULL);
+        s.noise = 0.3;
+        ask_on(&s, 10, NULL);
+        become_slow(&s, 10);
+        double took_s = ask_on(&s, 60, slow_has_less);
+        if (took_s > 30)
+            fail_msg("seed %llu: %.1f s, of %d layers %d", (unsigned long long)seed, took_s,
+                     slow_layers, layers_on(&s, slow_agent));
+        longest_s = took_s > longest_s ? took_s : longest_s;
+        sim_run_ms(&s, 5000); /* the place before is left */
+        uint64_t id = deployment_find(s.core, "toy")->id;
+        ask_on(&s, 120, NULL);
+        assert_int_equal(deployment_find(s.core, "toy")->id, id);
+        is_clean_of(&s, "toy", 1000);
+        sim_close(&s);
+    }
+    printf("# left after %.1f s at most\n", longest_s);
+}
+
+TEST(a_short_slowness_noise_and_a_place_by_name_are_no_reason_to_move)
+{
+    static const struct {
+        const char *agents;
+        double times, noise, slow_s;
+    } cases[] = {{NULL, 1, 2, 60}, {NULL, 2, 0.3, 60}, {NULL, 10, 0.3, 11}, {"a1", 10, 0.3, 60}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (uint64_t seed = 600; seed < 604; seed++) {
+            struct sim s;
+            uint64_t id = deploy_profiled(&s, seed, cases[i].agents)->id;
+            s.noise = cases[i].noise;
+            ask_on(&s, 10, NULL);
+            become_slow(&s, cases[i].times);
+            ask_on(&s, cases[i].slow_s, NULL);
+            s.slow[slow_agent] = 1;
+            ask_on(&s, 60, NULL);
+            if (deployment_find(s.core, "toy")->id != id)
+                fail_msg("seed %llu: %.0f times as slow for %.0f s is left",
+                         (unsigned long long)seed, cases[i].times, cases[i].slow_s);
+            sim_close(&s);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_runs_goes_to_the_better_place_and_no_token_is_lost),
         cmocka_unit_test(tokens_are_those_of_an_undisturbed_run_whatever_breaks_meanwhile),
+        cmocka_unit_test(an_agent_that_became_ten_times_slower_is_left_within_30_s),
+        cmocka_unit_test(a_short_slowness_noise_and_a_place_by_name_are_no_reason_to_move),
     };
     return cmocka_run_group_tests_name("rebalance", tests, NULL, NULL);
 }

@@ -107,7 +107,7 @@ TEST(what_cannot_be_placed_says_why)
         {"{\"wire\": \"int8\"}", "invalid", "f32, f16, bf16, q8 or auto", ""},
         {"{\"kv\": \"int4\"}", "invalid", "--kv is \"int4\"; it can be auto, f16, f32 or q8_0", ""},
         {"{\"speculate\": \"maybe\"}", "invalid", "auto, off or lookup", ""},
-        {"{\"rebalance\": \"maybe\"}", "invalid", "auto or off", ""},
+        {"{\"rebalance\": \"maybe\"}", "invalid", "auto, degraded or off", ""},
         {"{\"rebalance\": \"auto\", \"layers\": \"0-9:a0\"}", "invalid", "leave one of them out",
          ""},
         {"{\"rebalance\": \"auto\", \"prefill\": \"a1\"}", "invalid", "leave one of them out", ""},

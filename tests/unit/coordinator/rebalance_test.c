@@ -248,6 +248,16 @@ static void pass_alive(struct fixture *f, const struct deployment *d, uint64_t m
     }
 }
 
+/* The same with a stage on each. */
+static void pass_both_alive(struct fixture *f, const struct deployment *d, uint64_t ms)
+{
+    for (uint64_t t = 0; t < ms; t += COORD_HEARTBEAT_MS) {
+        fixture_pass_ms(f, COORD_HEARTBEAT_MS);
+        for (int i = 0; i < 2; i++)
+            beat_with(f, i, d->id, d->generation, (uint64_t)i, "ready");
+    }
+}
+
 TEST(by_itself_it_moves_when_two_plans_say_so_and_all_has_been_still)
 {
     struct fixture f;
@@ -285,14 +295,163 @@ TEST(by_itself_it_leaves_a_device_that_becomes_far_slower_still_within_half_a_mi
     fixture_close(&f);
 }
 
-TEST(off_it_stays_whoever_comes)
+TEST(unless_it_was_put_somewhere_by_name_it_leaves_what_has_become_several_times_slower)
+{
+    static const struct {
+        const char *options;
+        bool leaves;
+    } cases[] = {
+        {"{\"max_context\": 128}", true},
+        {"{\"max_context\": 128, \"rebalance\": \"degraded\"}", true},
+        {"{\"max_context\": 128, \"rebalance\": \"auto\"}", true},
+        {"{\"max_context\": 128, \"rebalance\": \"off\"}", false},
+        {"{\"max_context\": 128, \"agents\": \"a1\"}", false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct fixture f;
+        struct deployment *d = misplaced(&f, cases[i].options, 1e9);
+        d->answer_tokens = 100; /* else over both */
+        pass_alive(&f, d, 3 * REBALANCE_SETTLE_MS);
+        assert_null(successor_of(f.core, d));
+        pace_change(f.core, d, d->stages[0].agent, 0, 10);
+        pass_alive(&f, d, REBALANCE_DEGRADED_MS - 500);
+        assert_null(successor_of(f.core, d));
+        pass_alive(&f, d, 5 * REBALANCE_DEGRADED_MS); /* half a minute in all, at most */
+        struct deployment *next = successor_of(f.core, d);
+        assert_int_equal(next != NULL, cases[i].leaves);
+        if (next)
+            assert_int_equal(agent_of(next, 0), 0);
+        else
+            assert_null(d->rebalanced); /* nor has anybody looked */
+        fixture_close(&f);
+    }
+}
+
+TEST(a_slowness_that_passes_or_is_small_is_not_left)
 {
     struct fixture f;
     struct deployment *d = misplaced(&f, "{\"max_context\": 128}", 1e9);
-    pass_alive(&f, d, 3 * REBALANCE_SETTLE_MS);
+    struct member *m = d->stages[0].agent;
+    d->answer_tokens = 100;
+    pass_alive(&f, d, COORD_HEARTBEAT_MS);
+    pace_change(f.core, d, m, 0, 2.5); /* it is named, no more */
+    pass_alive(&f, d, 4 * REBALANCE_DEGRADED_MS);
     assert_null(d->rebalanced);
+    pace_change(f.core, d, m, 0, 4);
+    pass_alive(&f, d, REBALANCE_DEGRADED_MS + 1000);
+    assert_string_equal(word(d->rebalanced, "verdict"), "would_move");
+    pace_change(f.core, d, m, 0, 0.1); /* before a second plan has said so */
+    pass_alive(&f, d, 20 * REBALANCE_DEGRADED_MS);
+    assert_null(successor_of(f.core, d));
     assert_int_equal(d->watch.due_ns, 0);
     fixture_close(&f);
+}
+
+TEST(it_stays_where_others_are_no_better)
+{
+    struct fixture f;
+    struct deployment *d = misplaced(&f, "{\"max_context\": 128}", 1e9);
+    d->answer_tokens = 100;
+    for (int i = 0; i < 2; i++)
+        pace_change(f.core, d, f.core->members[i], 0, i ? 10 : 7.5);
+    pass_alive(&f, d, 8 * REBALANCE_DEGRADED_MS);
+    assert_string_equal(word(d->rebalanced, "verdict"), "stays");
+    assert_null(successor_of(f.core, d));
+    assert_int_equal(d->watch.due_ns, 0);
+    fixture_close(&f);
+}
+
+TEST(a_device_that_is_slow_by_turns_is_held_off_for_longer_each_time)
+{
+    struct fixture f;
+    struct deployment *d = misplaced(&f, "{\"max_context\": 128}", 1e9);
+    uint64_t waits_ms = REBALANCE_DEGRADED_MS;
+    d->answer_tokens = 100;
+    pass_alive(&f, d, COORD_HEARTBEAT_MS);
+    for (int i = 0; i < 6; i++) {
+        pace_change(f.core, d, d->stages[0].agent, 0, 10);
+        pass_alive(&f, d, COORD_HEARTBEAT_MS);
+        assert_int_equal((d->watch.due_ns - d->watch.changed_ns) / 1000000, waits_ms);
+        waits_ms *= i < 3 ? 4 : i == 3 ? 2 : 1;
+        pace_change(f.core, d, d->stages[0].agent, 0, 0.1);
+        pass_alive(&f, d, COORD_HEARTBEAT_MS);
+        assert_int_equal(d->watch.due_ns, 0);
+    }
+    assert_null(d->rebalanced);
+    fixture_close(&f);
+}
+
+/* a0 tells what it has sent to a1 in all. */
+static void losses_tell(struct fixture *f, uint64_t segments, uint64_t lost)
+{
+    uint8_t key[KEY_BYTES];
+    struct message m = {.type = MESSAGE_LOSSES};
+    struct message_loss row = {{key, sizeof key}, segments, lost};
+    assert_int_equal(key_decode(fixture_key(1), key, NULL), 0);
+    m.u.losses.losses = (struct pack_list){&row, 1};
+    fixture_say(f, 10, fixture_key(0), &m);
+}
+
+/* How many losses are told, each of so many of a hundred packets more. */
+static void losses_go_on(struct fixture *f, uint64_t *segments, uint64_t *lost, uint64_t of_100)
+{
+    for (int i = 0; i < 4; i++)
+        losses_tell(f, *segments += 100, *lost += of_100);
+}
+
+static bool was_looked_at(struct deployment *d)
+{
+    bool was = d->rebalanced != NULL;
+    json_decref(d->rebalanced);
+    d->rebalanced = NULL;
+    return was;
+}
+
+TEST(a_link_that_loses_more_than_it_was_planned_with_is_planned_with_again)
+{
+    static const char *const modes[] = {"degraded", "auto"};
+    for (size_t i = 0; i < 2; i++) {
+        struct fixture f;
+        char options[128];
+        uint64_t segments = 1000, lost = 0;
+        fixture_open(&f);
+        for (int a = 0; a < 2; a++)
+            fixture_agent(&f, a, "k", 1e9);
+        snprintf(options, sizeof options,
+                 "{\"max_context\": 128, \"agents\": \"a0,a1\", \"rebalance\": \"%s\"}", modes[i]);
+        ask_deploy(&f, options);
+        struct deployment *d = deployment_find(f.core, "d");
+        d->model->facts.kv_before = kv_before;
+        stages_say(&f, d, "ready");
+        assert_string_equal(state_of(&f), "serving");
+        pass_both_alive(&f, d, 3 * REBALANCE_SETTLE_MS);
+        assert_false(was_looked_at(d));
+        losses_tell(&f, segments, lost);
+        losses_go_on(&f, &segments, &lost, 2);
+        pass_both_alive(&f, d, 3 * REBALANCE_SETTLE_MS);
+        assert_true(was_looked_at(d));
+        losses_go_on(&f, &segments, &lost, 3); /* no more than chance may do */
+        pass_both_alive(&f, d, 3 * REBALANCE_SETTLE_MS);
+        assert_false(was_looked_at(d));
+        losses_go_on(&f, &segments, &lost, 5);
+        pass_both_alive(&f, d, 3 * REBALANCE_SETTLE_MS);
+        assert_true(was_looked_at(d));
+        fixture_close(&f);
+    }
+}
+
+TEST(unless_asked_for_it_stays_whoever_comes)
+{
+    static const char *const options[] = {"{\"max_context\": 128}",
+                                          "{\"max_context\": 128, \"rebalance\": \"off\"}"};
+    for (size_t i = 0; i < 2; i++) {
+        struct fixture f;
+        struct deployment *d = misplaced(&f, options[i], 1e9);
+        pass_alive(&f, d, 3 * REBALANCE_SETTLE_MS);
+        assert_null(d->rebalanced);
+        assert_int_equal(d->watch.due_ns, 0);
+        fixture_close(&f);
+    }
 }
 
 TEST(an_agent_that_comes_and_goes_is_held_off_for_longer_each_time)
@@ -330,7 +489,13 @@ int main(void)
         cmocka_unit_test(by_itself_it_moves_when_two_plans_say_so_and_all_has_been_still),
         cmocka_unit_test(
             by_itself_it_leaves_a_device_that_becomes_far_slower_still_within_half_a_minute),
-        cmocka_unit_test(off_it_stays_whoever_comes),
+        cmocka_unit_test(
+            unless_it_was_put_somewhere_by_name_it_leaves_what_has_become_several_times_slower),
+        cmocka_unit_test(a_slowness_that_passes_or_is_small_is_not_left),
+        cmocka_unit_test(it_stays_where_others_are_no_better),
+        cmocka_unit_test(a_device_that_is_slow_by_turns_is_held_off_for_longer_each_time),
+        cmocka_unit_test(a_link_that_loses_more_than_it_was_planned_with_is_planned_with_again),
+        cmocka_unit_test(unless_asked_for_it_stays_whoever_comes),
         cmocka_unit_test(an_agent_that_comes_and_goes_is_held_off_for_longer_each_time),
     };
     return cmocka_run_group_tests_name("rebalance", tests, NULL, NULL);
