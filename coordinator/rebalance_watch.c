@@ -10,13 +10,15 @@
 #include "coordinator/paces.h"
 #include "coordinator/rebalance.h"
 
-/* Who may be given stages, and since which join. */
+/* Who may be given stages, and since which join. One that is not heard for a moment, as who is slow
+ * may be, has not gone. */
 static uint64_t agents_hash(const struct coord *c)
 {
     uint64_t hash = 1;
     for (size_t i = 0; i < c->n_members; i++) {
         const struct member *m = c->members[i];
-        uint64_t own = member_available(m) ? m->joins + 1 : 0;
+        bool there = member_available(m) || m->state == MEMBER_SUSPECT;
+        uint64_t own = there ? m->joins + 1 : 0;
         hash = (hash ^ own) * UINT64_C(0x100000001b3) + 1;
     }
     return hash;

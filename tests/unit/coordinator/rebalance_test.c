@@ -347,6 +347,31 @@ TEST(a_slowness_that_passes_or_is_small_is_not_left)
     fixture_close(&f);
 }
 
+/* Who is slow is heard late, too. */
+TEST(an_agent_that_is_not_heard_for_a_moment_puts_no_plan_off)
+{
+    struct fixture f;
+    struct deployment *d = misplaced(&f, "{\"max_context\": 128}", 1e9);
+    const struct member *m = d->stages[0].agent;
+    d->answer_tokens = 100;
+    pass_alive(&f, d, COORD_HEARTBEAT_MS);
+    pace_change(f.core, d, d->stages[0].agent, 0, 10);
+    for (int i = 0; i < 4; i++) {
+        int suspect = 0;
+        for (int k = 0; k < 20 && !suspect; k++) {
+            fixture_pass_ms(&f, COORD_TICK_MS);
+            fixture_beat(&f, 10, fixture_key(0));
+            suspect += m->state == MEMBER_SUSPECT;
+        }
+        assert_int_equal(suspect, 1);
+        pass_alive(&f, d, 1000);
+        assert_true(member_available(m));
+    }
+    pass_alive(&f, d, REBALANCE_DEGRADED_MS);
+    assert_non_null(successor_of(f.core, d));
+    fixture_close(&f);
+}
+
 TEST(it_stays_where_others_are_no_better)
 {
     struct fixture f;
@@ -492,6 +517,7 @@ int main(void)
         cmocka_unit_test(
             unless_it_was_put_somewhere_by_name_it_leaves_what_has_become_several_times_slower),
         cmocka_unit_test(a_slowness_that_passes_or_is_small_is_not_left),
+        cmocka_unit_test(an_agent_that_is_not_heard_for_a_moment_puts_no_plan_off),
         cmocka_unit_test(it_stays_where_others_are_no_better),
         cmocka_unit_test(a_device_that_is_slow_by_turns_is_held_off_for_longer_each_time),
         cmocka_unit_test(a_link_that_loses_more_than_it_was_planned_with_is_planned_with_again),
