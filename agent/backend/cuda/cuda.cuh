@@ -108,7 +108,8 @@ static __device__ __forceinline__ int dot_of_4(int a, int b, int sum)
     return __dp4a(a, b, sum);
 #else
 #ifdef __CUDA_ARCH__
-    asm volatile("" : "+r"(a)); /* or its four bytes are kept in registers for all rows: they spill */
+    asm volatile(""
+                 : "+r"(a)); /* or its four bytes are kept in registers for all rows: they spill */
 #endif
     for (int i = 0; i < 4; i++)
         sum += (int)(int8_t)(a >> i * 8) * (int)(int8_t)(b >> i * 8);
