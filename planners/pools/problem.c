@@ -1,6 +1,7 @@
 #include "planners/pools/problem.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 /* The slowest first NIC among the nodes that have devices of this kind, and the most devices of it
@@ -137,6 +138,29 @@ static void fill_ranges(const struct profile *f, int kind_in_profile, int share,
     }
 }
 
+enum { KINDS_TEXT = 200 };
+
+/* ", a kind" behind those before it, as far as there is room. */
+static void kind_append(char text[KINDS_TEXT], const char *kind)
+{
+    size_t n = strlen(text);
+    snprintf(text + n, KINDS_TEXT - n, "%s%.60s", n ? ", " : "", kind);
+}
+
+static int kinds_differ(const struct pools_problem *p, const struct workload_model *w,
+                        struct err *e)
+{
+    char profiled[KINDS_TEXT] = "", there[KINDS_TEXT] = "";
+    for (int k = 0; k < w->profile.n_kinds; k++)
+        kind_append(profiled, w->profile.kinds[k]);
+    for (int k = 0; k < p->n_kinds; k++)
+        kind_append(there, p->kinds[k].name);
+    err_set(e, HP_EINFEASIBLE, "%s: its profile is of %s, and the devices that are there are %s",
+            w->name, profiled[0] ? profiled : "no kind of device", there);
+    return err_hint(e, "leave \"profile\" out and the agents measure it, or `hpctl profile model` "
+                       "on this cluster makes one");
+}
+
 static int fill_compute(struct pools_problem *p, const struct workload_model *w,
                         struct pools_model *m, struct err *e)
 {
@@ -147,8 +171,10 @@ static int fill_compute(struct pools_problem *p, const struct workload_model *w,
         return err_no_memory(e, "preparing the plan of pools");
     for (size_t i = 0; i < total; i++)
         m->compute_s[i] = NAN;
+    bool any = p->n_kinds == 0;
     for (int k = 0; k < p->n_kinds; k++) {
         int in_profile = profile_find_kind(&w->profile, p->kinds[k].name);
+        any = any || in_profile >= 0;
         if (in_profile < 0 && w->spares_kinds)
             continue;
         if (in_profile < 0) {
@@ -167,7 +193,7 @@ static int fill_compute(struct pools_problem *p, const struct workload_model *w,
                                             (size_t)b) *
                                                ranges);
     }
-    return 0;
+    return any ? 0 : kinds_differ(p, w, e);
 }
 
 static int make_model(struct pools_problem *p, const struct workload_model *w,

@@ -347,6 +347,25 @@ TEST(a_workload_that_cannot_be_planned_leaves_the_one_that_serves)
     fixture_close(&f);
 }
 
+TEST(a_profile_of_other_kinds_than_are_there_names_both)
+{
+    struct fixture f;
+    static const char said[] =
+        "m: its profile is of fast, slow, and the devices that are there are other";
+    fixture_open(&f);
+    fixture_agent(&f, 0, "other", 1e9);
+    size_t before = f.n_sent;
+    apply(&f, 0.1);
+    beats(&f, 1, 100);
+    bool told = false;
+    for (size_t i = before; i < f.n_sent; i++)
+        told = told ||
+               (f.sent[i].peer == ADMIN && strcmp(f.sent[i].m.u.answer.code, "infeasible") == 0 &&
+                strcmp(f.sent[i].m.u.answer.text, said) == 0);
+    assert_true(told);
+    fixture_close(&f);
+}
+
 TEST(counts_go_on_over_another_workload)
 {
     struct fixture f;
@@ -615,6 +634,7 @@ int main(void)
         cmocka_unit_test(what_nobody_waits_for_takes_no_time_of_devices),
         cmocka_unit_test(pools_that_are_removed_answer_all_that_they_had_admitted),
         cmocka_unit_test(a_workload_that_cannot_be_planned_leaves_the_one_that_serves),
+        cmocka_unit_test(a_profile_of_other_kinds_than_are_there_names_both),
         cmocka_unit_test(counts_go_on_over_another_workload),
         cmocka_unit_test(where_no_agent_is_left_requests_are_refused_at_once),
         cmocka_unit_test(requests_are_read_by_what_serves_and_not_by_what_was_applied_since),
