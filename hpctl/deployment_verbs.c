@@ -282,7 +282,8 @@ static int print_deployment(const json_t *d, struct err *e)
 
 static const struct ask_verb asks[] = {
     {"ps", "deployment.ls", .columns = ps_columns,
-     .said = "nothing is deployed; `hpctl deploy MODEL.gguf` does it"},
+     .said = "nothing is deployed; `hpctl deploy MODEL.gguf` does it (models of pools: `hpctl "
+             "pools`)"},
     {"undeploy", "undeploy", "name",
      .said = "is gone; its weights stay in the agents' stores (`hpctl weights ls`)"},
     {0},

@@ -24,7 +24,7 @@ static void get_health(const struct gateway_call *c)
 static void get_ready(const struct gateway_call *c)
 {
     const char *name = *c->rest ? c->rest : http_query(c->x, "model");
-    ready_reply(c->g->requests, c->x, c->client, name, c->g->draining,
+    ready_reply(c->g->requests, c->g->pools.pools, c->x, c->client, name, c->g->draining,
                 access_allowed(&c->g->access, http_request_of(c->x)));
 }
 
@@ -206,6 +206,10 @@ static const char *path_hint(const char *path)
     if (strncmp(path, "/api/", 5) == 0)
         return "; of Ollama's there is POST /api/chat, /api/generate, /api/embed, /api/embeddings, "
                "/api/show and /api/pull, GET /api/tags, /api/ps and /api/version";
+    if (strncmp(path, "/v2/", 4) == 0)
+        return "; of KServe's v2 protocol there is GET /v2, /v2/models/NAME and, below it, /ready, "
+               "/config and /stats, POST /v2/models/NAME/infer, and POST /v2/repository/index, "
+               "which lists the models";
     return "; there is POST /v1/chat/completions, /v1/completions, /v1/responses, /v1/embeddings, "
            "/v1/messages, "
            "/tokenize, /detokenize and /apply-template, GET /v1/models, /v1/streams/ID, /props, "

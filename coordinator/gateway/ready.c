@@ -16,31 +16,64 @@ static void write_row(struct buffer *out, const struct request_model *m, bool fi
     buffer_printf(out, "}");
 }
 
-void ready_reply(const struct requests *r, struct http_exchange *x, const char *client,
-                 const char *name, bool draining, bool with_models)
+/* Those that are asked about. */
+struct ready_rows {
+    const char *name; /* NULL: all */
+    struct buffer out;
+    int found, serving;
+};
+
+static void row_add(struct ready_rows *rows, const struct request_model *m)
+{
+    if (rows->name && strcmp(rows->name, m->name) != 0)
+        return;
+    write_row(&rows->out, m, rows->found++ == 0);
+    rows->serving += m->serving;
+}
+
+static void deployments_add(const struct requests *r, const char *client, struct ready_rows *rows)
 {
     struct request_model models[REQUEST_MAX_MODELS];
-    struct buffer rows = {0}, out = {0};
-    int n = r->models(r->ctx, client, models, REQUEST_MAX_MODELS), found = 0, serving = 0;
-    for (int i = 0; i < n && i < REQUEST_MAX_MODELS; i++) {
-        if (name && strcmp(name, models[i].name) != 0)
-            continue;
-        write_row(&rows, &models[i], found++ == 0);
-        serving += models[i].serving;
+    int n = r->models(r->ctx, client, models, REQUEST_MAX_MODELS);
+    for (int i = 0; i < n && i < REQUEST_MAX_MODELS; i++)
+        row_add(rows, &models[i]);
+}
+
+static void pooled_add(const struct pool_requests *pools, const char *client,
+                       struct ready_rows *rows)
+{
+    const struct infer_model *models[POOL_MAX_MODELS];
+    int n = pools ? pools->models(pools->ctx, client, models) : 0;
+    for (int i = 0; i < n; i++) {
+        bool serves = pools->ready(pools->ctx, models[i]);
+        row_add(rows, &(struct request_model){.name = models[i]->name,
+                                              .state = serves ? "serving" : "waiting",
+                                              .state_text = "no plan of pools serves it now",
+                                              .serving = serves});
     }
-    bool ready = serving > 0 && !draining;
+}
+
+void ready_reply(const struct requests *r, const struct pool_requests *pools,
+                 struct http_exchange *x, const char *client, const char *name, bool draining,
+                 bool with_models)
+{
+    struct ready_rows rows = {.name = name};
+    struct buffer out = {0};
+    deployments_add(r, client, &rows);
+    pooled_add(pools, client, &rows);
+    bool ready = rows.serving > 0 && !draining;
     buffer_printf(&out, "{\"ready\":%s", ready ? "true" : "false");
     if (draining)
         buffer_printf(&out, ",\"why\":\"the coordinator is stopping\"");
     else if (!ready)
         buffer_printf(&out, ",\"why\":\"%s\"",
-                      found  ? "nothing serves now"
-                      : name ? "there is no deployment of this name"
-                             : "nothing is deployed");
+                      rows.found ? "nothing serves now"
+                      : name     ? "there is no deployment or model of pools of this name"
+                                 : "nothing is deployed");
     if (with_models)
-        buffer_printf(&out, ",\"models\":[%s]", buffer_cstr(&rows));
+        buffer_printf(&out, ",\"models\":[%s]", buffer_cstr(&rows.out));
     buffer_printf(&out, "}");
-    out.failed = out.failed || rows.failed;
-    openai_reply_json(x, ready ? 200 : name && !found ? 404 : 503, &out);
-    buffer_free(&rows);
+    out.failed = out.failed || rows.out.failed;
+    openai_reply_json(x, ready ? 200 : name && !rows.found ? 404 : 503, &out);
+    buffer_free(&rows.out);
 }

@@ -102,6 +102,21 @@ def requests_are_read_by_what_serves_whatever_is_applied_meanwhile():
 
 
 @test
+def whoever_balances_load_and_whoever_has_a_wrong_path_hear_of_pools():
+    with Cluster(agents=1, cores=1) as c:
+        assert c.request("GET", "/ready")[0] == 503 and c.request("GET", "/ready/toy")[0] == 404
+        c.hpctl("apply", "-f", os.path.join(ROOT, "examples", "pools", "toy.workload.yaml"))
+        for path in ("/ready", "/ready/toy"):
+            assert c.request("GET", path) == (200, {"ready": True, "models": [{"id": "toy", "ready": True, "state": "serving", "why": ""}]}), path
+        status, told = c.request("GET", "/v2/models")
+        assert status == 404 and "POST /v2/repository/index, which lists the models" in json.dumps(told), told
+        c.hpctl("key", "create", "one")
+        assert c.request("GET", "/ready") == (200, {"ready": True})
+        c.kill("a0")
+        c.wait("nothing serves", lambda: c.request("GET", "/ready/toy")[0] == 503, 20)
+
+
+@test
 def what_very_many_requests_held_at_once_is_given_back():
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     if 0 < files < 4096:
