@@ -4,8 +4,9 @@
     bench/two_agents.py [--tokens 2048] [--repeat 5] [--small | --model FILE.gguf]
 
 Prints the ratio, the pipeline's efficiency (compute of all stages over stages x time), and what two independent one-core agents do together
-in the same run, which is this machine's own limit: cores share memory bandwidth, caches and power."""
+in the same run, which is this machine's own limit: cores share memory bandwidth, caches and power. Below each prompt: how it was cut, and where its stages waited."""
 import argparse
+import itertools
 import os
 import random
 import statistics
@@ -21,6 +22,28 @@ from cluster import Cluster  # noqa: E402
 
 def busy(c, name):
     return [s["busy_s"] for s in c.hpctl("describe", name)["stages"]]
+
+
+def time_line(c, name):
+    """Of the last prompt: its slices, how long each stage waited before its first one, between two, and after its last, and compute planned and measured."""
+    record = c.hpctl("describe", name)["prefill"]["records"][0]
+    end = record["stages"][-1]["measured"]["end_s"][-1]
+    lines = []
+    for stage in record["stages"]:
+        at, planned = stage["measured"], stage.get("planned")
+        between = sum(b - a for a, b in zip(at["end_s"], at["start_s"][1:]))
+        lines.append({"before": at["start_s"][0], "between": between, "after": end - at["end_s"][-1],
+                      "compute": sum(b - a for a, b in zip(at["start_s"], at["end_s"])),
+                      "planned": sum(b - a for a, b in zip(planned["start_s"], planned["end_s"])) if planned else None})
+    return record["slices"], lines, record.get("planned_s")
+
+
+def time_line_print(slices, lines, planned_s):
+    runs = [(size, len(list(same))) for size, same in itertools.groupby(slices)]
+    print("    slices " + " ".join(f"{n}x{size}" if n > 1 else str(size) for size, n in runs) + (f"; planned {planned_s:.3f} s" if planned_s else ""))
+    for j, l in enumerate(lines):
+        print(f"    stage {j}: waits {l['before']:.3f} s before its first slice, {l['between']:.3f} between two, {l['after']:.3f} behind its last; computes {l['compute']:.3f} s"
+              + (f", planned {l['planned']:.3f}" if l["planned"] else ""), flush=True)
 
 
 def first_token(c, name, ids):
@@ -68,6 +91,7 @@ def main():
             piped = first_token(c, "two", ids)
             time.sleep(1.2)
             work = [b - a for a, b in zip(before, busy(c, "two"))]
+            line = time_line(c, "two")
             threads = [threading.Thread(target=first_token, args=(c, name, ids)) for name in ("one", "other")]
             started = time.monotonic()
             for t in threads:
@@ -80,6 +104,7 @@ def main():
                 efficiency.append(sum(work) / (len(work) * piped))
             print(f"  {'warm-up' if turn == 0 else turn}: one agent {alone:.3f} s, two in a pipeline {piped:.3f} s (stages {', '.join(f'{w:.3f}' for w in work)} s), "
                   f"two independent {together:.3f} s a prompt", flush=True)
+            time_line_print(*line)
     a, b, l = statistics.median(one), statistics.median(two), statistics.median(both)
     print(f"prefill of {o.tokens} tokens, {os.path.basename(model)}, median of {o.repeat}, interleaved:")
     print(f"  one agent, one core            {a:8.3f} s to the first token")

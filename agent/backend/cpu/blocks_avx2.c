@@ -107,6 +107,10 @@ INLINE __m256i panel_bytes_unsigned(int together, __m256i quads)
     {                                                                                              \
         NULL                                                                                       \
     }
+#define DIRECT_TABLE                                                                               \
+    {                                                                                              \
+        NULL                                                                                       \
+    }
 #define panel_starts_put scaled_starts_put
 #define panel_bytes_of(t)                                                                          \
     (is_superblock(t) ? scaled_panel_bytes(has_halves(t), has_least(t)) / RUNS                     \

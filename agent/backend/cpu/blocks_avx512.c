@@ -76,4 +76,10 @@ INLINE __m512 f_powers(const uint8_t *p)
 #define i_add32 _mm512_add_epi32
 #define i_dot _mm512_dpbusd_epi32
 
+#define DIRECT_DOTS DIRECT_DOT(q8_0, DTYPE_Q8_0)
+#define DIRECT_TABLE                                                                               \
+    {                                                                                              \
+        [DTYPE_Q8_0] = direct_dot_q8_0                                                             \
+    }
+
 #include "agent/backend/cpu/blocks_vnni.inc"

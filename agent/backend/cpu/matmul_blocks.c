@@ -1,6 +1,6 @@
 /* Products of many rows with quantised weights (FORM_BLOCKS), by integers: a chunk of the inputs of
- * a few outputs after the other becomes panels (blocks.h), which serve all rows and are forgotten.
- * Rows are quantised in tiles before. */
+ * a few outputs after the other becomes panels (blocks.h), which serve all rows and are forgotten,
+ * or serves them as it lies. Rows are quantised in tiles before. */
 #include <string.h>
 
 #include "agent/backend/cpu/matmul_int.h"
@@ -183,25 +183,39 @@ static uint8_t *chunk_panel(const struct matmul_job *job, const struct panels_ch
     return h->m->panels + (c - h->begin) / step * h->m->panel_bytes;
 }
 
-/* Rows from `row` on, those of a tile, with all panels; the first rows make them. */
-static void chunk_tile(const struct matmul_job *job, struct panels_chunk *h, size_t row)
+/* A tile's rows, from `row` on, with the outputs of a panel, from c on: of weights as they lie, or
+ * by the panel, which the first rows make. */
+static void chunk_outputs(const struct matmul_job *job, const struct panels_chunk *h,
+                          const struct block_tile *x, size_t row, size_t c)
 {
     const struct device_weight *w = job->w;
     const struct block_kernels *k = job->device->kernels->blocks;
+    bool add = job->accumulate || h->k0 > 0, whole = c + k->panel_outputs <= w->rows,
+         makes = row == 0 && x->rows == BLOCK_TILE && whole && k->panel_begin[w->dtype];
+    uint8_t *panel = chunk_panel(job, h, c);
+    const uint8_t *group = panel_group(job, c, h->k0);
+    size_t step = k->lanes * w->row_bytes;
+    if (whole && k->direct_dot[w->dtype]) {
+        k->direct_dot[w->dtype](x, group, step, add, job->out + row * w->rows + c, w->rows);
+        return;
+    }
+    if (makes) {
+        k->panel_begin[w->dtype](x, group, step, panel, add, job->out + c, w->rows);
+        return;
+    }
+    if (row == 0)
+        panel_fill(job, c, h->k0, h->n, panel);
+    tile_panel(job, h->m, x, row, c, add, panel);
+}
+
+/* Rows from `row` on, those of a tile, with all panels. */
+static void chunk_tile(const struct matmul_job *job, struct panels_chunk *h, size_t row)
+{
     struct block_tile x = tile_chunk(job, row / BLOCK_TILE, h->k0, h->n);
-    bool add = job->accumulate || h->k0 > 0;
-    for (size_t c = h->begin; c < h->end; c += k->panel_outputs) {
-        uint8_t *panel = chunk_panel(job, h, c);
-        bool makes = row == 0 && x.rows == BLOCK_TILE && c + k->panel_outputs <= w->rows &&
-                     k->panel_begin[w->dtype];
+    size_t step = job->device->kernels->blocks->panel_outputs;
+    for (size_t c = h->begin; c < h->end; c += step) {
         panels_ahead_ask(&h->ahead, &x);
-        if (row == 0 && !makes)
-            panel_fill(job, c, h->k0, h->n, panel);
-        if (makes)
-            k->panel_begin[w->dtype](&x, panel_group(job, c, h->k0), k->lanes * w->row_bytes, panel,
-                                     add, job->out + c, w->rows);
-        else
-            tile_panel(job, h->m, &x, row, c, add, panel);
+        chunk_outputs(job, h, &x, row, c);
     }
 }
 

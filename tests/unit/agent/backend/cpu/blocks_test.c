@@ -239,16 +239,29 @@ TEST(panels_stay_within_the_bound_for_every_number_of_rows)
     }
 }
 
-/* A panel and its products, by panel_make and panel_dot, or by panel_begin. */
+/* What products of a tile are made of: panels that are made before, panels that the tile makes, or
+ * weights as they lie. */
+enum by { BY_PANEL, BY_BEGIN, BY_DIRECT, BYS };
+
+static bool by_is_there(const struct block_kernels *k, enum dtype t, enum by by)
+{
+    return by == BY_PANEL ||
+           (by == BY_BEGIN ? k->panel_begin[t] != NULL : k->direct_dot[t] != NULL);
+}
+
 static void tile_products(const struct case_of *c, const struct block_tile *tile,
-                          const uint8_t *groups, bool at_once, uint8_t *panel, float *out)
+                          const uint8_t *groups, enum by by, uint8_t *panel, float *out)
 {
     const struct dtype_info *info = dtype_info(c->t);
     const struct block_kernels *k = c->kernels;
     size_t group_step = c->n / info->block_elements * info->block_bytes * k->lanes,
            side = c->n / BLOCK_RUN * k->panel_bytes(c->t);
-    if (at_once) {
+    if (by == BY_BEGIN) {
         k->panel_begin[c->t](tile, groups, group_step, panel, true, out, k->panel_outputs);
+        return;
+    }
+    if (by == BY_DIRECT) {
+        k->direct_dot[c->t](tile, groups, group_step, true, out, k->panel_outputs);
         return;
     }
     for (size_t g = 0; g < k->panel_outputs / k->lanes; g++)
@@ -256,7 +269,8 @@ static void tile_products(const struct case_of *c, const struct block_tile *tile
     k->panel_dot[c->t](tile, panel, true, out, k->panel_outputs);
 }
 
-static void check_begin(const struct case_of *c, uint64_t seed)
+/* c->rows rows, in all ways that there are. */
+static void check_bits(const struct case_of *c, uint64_t seed)
 {
     enum { OUTPUTS_MOST = 2 * BLOCK_LANES_MAX };
     const struct dtype_info *info = dtype_info(c->t);
@@ -265,13 +279,13 @@ static void check_begin(const struct case_of *c, uint64_t seed)
            n_blocks = c->n / info->block_elements * k->panel_outputs, runs = c->n / BLOCK_RUN,
            panel_bytes = k->panel_outputs / k->lanes * runs * k->panel_bytes(c->t);
     static float x[BLOCK_TILE][INPUTS_MOST];
-    float out[2][BLOCK_TILE * OUTPUTS_MOST];
+    float out[BYS][BLOCK_TILE * OUTPUTS_MOST];
     struct block_tile tile = {
         .runs = malloc(runs * sizeof *tile.runs),
         .apart =
             malloc((block_most_apart_of(BLOCK_TILE, c->n, BLOCK_APART) + 1) * sizeof *tile.apart),
         .n_runs = runs,
-        .rows = BLOCK_TILE};
+        .rows = c->rows};
     uint8_t *blocks = malloc(n_blocks * info->block_bytes),
             *groups = malloc(n_blocks * info->block_bytes), *panels = calloc(2, panel_bytes);
     assert_true(tile.runs && tile.apart && blocks && groups && panels);
@@ -279,17 +293,19 @@ static void check_begin(const struct case_of *c, uint64_t seed)
     for (size_t g = 0; g < n_blocks * info->block_bytes; g += k->lanes * row_bytes)
         block_lanes_put(c->t, k->lanes, blocks + g, k->lanes, row_bytes,
                         c->n / info->block_elements, groups + g);
-    for (int r = 0; r < BLOCK_TILE; r++)
+    for (int r = 0; r < c->rows; r++)
         inputs_fill(c->inputs, x[r], c->n, &seed);
     k->tile_make(c->t, x[0], INPUTS_MOST, &tile);
-    for (int at_once = 0; at_once < 2; at_once++) {
+    for (int by = 0; by < BYS; by++) {
         for (size_t i = 0; i < BLOCK_TILE * k->panel_outputs; i++)
-            out[at_once][i] = (float)i;
-        tile_products(c, &tile, groups, at_once, panels + (size_t)at_once * panel_bytes,
-                      out[at_once]);
+            out[by][i] = (float)i;
+        if (!by_is_there(k, c->t, by) || (by == BY_BEGIN && c->rows < BLOCK_TILE))
+            continue;
+        tile_products(c, &tile, groups, by, panels + (by == BY_BEGIN ? panel_bytes : 0), out[by]);
+        assert_memory_equal(out[BY_PANEL], out[by], BLOCK_TILE * k->panel_outputs * sizeof **out);
+        if (by == BY_BEGIN)
+            assert_memory_equal(panels, panels + panel_bytes, panel_bytes);
     }
-    assert_memory_equal(panels, panels + panel_bytes, panel_bytes);
-    assert_memory_equal(out[0], out[1], BLOCK_TILE * k->panel_outputs * sizeof *out[0]);
     free(tile.runs);
     free(tile.apart);
     free(blocks);
@@ -297,20 +313,37 @@ static void check_begin(const struct case_of *c, uint64_t seed)
     free(panels);
 }
 
-TEST(a_panel_that_its_first_tile_makes_gives_the_same_bits)
+static void check_bits_of_lengths(const struct block_kernels *k, enum dtype t, int rows)
 {
     static const size_t lengths[] = {32, 96, 256, 1024};
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++)
+        for (int kind = 0; kind < INPUT_KINDS; kind++)
+            if (lengths[i] % dtype_info(t)->block_elements == 0)
+                check_bits(&(struct case_of){.kernels = k,
+                                             .t = t,
+                                             .n = lengths[i],
+                                             .rows = rows,
+                                             .inputs = (enum inputs)kind},
+                           lengths[i]);
+}
+
+TEST(a_panel_that_its_first_tile_makes_gives_the_same_bits)
+{
     for (int l = 0; l < LEVELS; l++) {
         const struct block_kernels *k = level(levels[l]);
         for (int t = 0; k && t < DTYPE_WEIGHT_COUNT; t++)
-            for (size_t i = 0; k->panel_begin[t] && i < sizeof lengths / sizeof *lengths; i++)
-                for (int kind = 0; kind < INPUT_KINDS; kind++)
-                    if (lengths[i] % dtype_info((enum dtype)t)->block_elements == 0)
-                        check_begin(&(struct case_of){.kernels = k,
-                                                      .t = (enum dtype)t,
-                                                      .n = lengths[i],
-                                                      .inputs = (enum inputs)kind},
-                                    lengths[i]);
+            if (k->panel_begin[t])
+                check_bits_of_lengths(k, (enum dtype)t, BLOCK_TILE);
+    }
+}
+
+TEST(weights_as_they_lie_give_the_bits_of_panels_for_every_number_of_rows)
+{
+    for (int l = 0; l < LEVELS; l++) {
+        const struct block_kernels *k = level(levels[l]);
+        for (int t = 0; k && t < DTYPE_WEIGHT_COUNT; t++)
+            for (int rows = 1; k->direct_dot[t] && rows <= BLOCK_TILE; rows++)
+                check_bits_of_lengths(k, (enum dtype)t, rows);
     }
 }
 
@@ -508,6 +541,7 @@ int main(void)
         cmocka_unit_test(integer_products_stay_within_their_bound),
         cmocka_unit_test(panels_stay_within_the_bound_for_every_number_of_rows),
         cmocka_unit_test(a_panel_that_its_first_tile_makes_gives_the_same_bits),
+        cmocka_unit_test(weights_as_they_lie_give_the_bits_of_panels_for_every_number_of_rows),
         cmocka_unit_test(rows_of_a_tile_do_not_depend_on_each_other),
         cmocka_unit_test(all_formats_in_blocks_have_integer_kernels),
         cmocka_unit_test(rows_together_are_rows_alone),
