@@ -4,7 +4,7 @@
 #include "model/tokenizer/tokenizer_int.h"
 #include "model/tokenizer/word_cache.h"
 
-enum { TEXT_MAX_BYTES = 1 << 30, CACHED_TEXT_BYTES = 4096 };
+enum { TEXT_MAX_BYTES = 1 << 30, CACHED_TEXT_BYTES = 512 };
 
 int tokenizer_vocabulary(const struct tokenizer *t)
 {
@@ -349,7 +349,7 @@ int tokenizer_encode_literal(const struct tokenizer *t, const char *text, size_t
                          .e = e};
     size_t before = out->size;
     if (size >= CACHED_TEXT_BYTES)
-        word_cache_open(&c.known);
+        word_cache_open(&c.known, size);
     if (add_special)
         buffer_append(out, t->first, (size_t)t->n_first * sizeof *t->first);
     int rc = encode_all(&c, size);

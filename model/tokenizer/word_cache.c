@@ -4,7 +4,7 @@
 #include <string.h>
 #include <xxhash.h>
 
-enum { ENTRIES = 8192, WORD_BYTES = 30, WORD_IDS = 8 };
+enum { ENTRIES_LEAST = 64, ENTRIES_MOST = 8192, ENTRY_TEXT = 8, WORD_BYTES = 30, WORD_IDS = 8 };
 
 /* One line of the processor's cache. */
 struct word_entry {
@@ -13,10 +13,15 @@ struct word_entry {
     uint32_t ids[WORD_IDS];
 };
 
-void word_cache_open(struct word_cache *c)
+void word_cache_open(struct word_cache *c, size_t text_bytes)
 {
-    if (!c->entries)
-        c->entries = calloc(ENTRIES, sizeof *c->entries);
+    size_t n = ENTRIES_LEAST;
+    while (n < ENTRIES_MOST && n < text_bytes / ENTRY_TEXT)
+        n *= 2;
+    if (c->entries)
+        return;
+    c->entries = calloc(n, sizeof *c->entries);
+    c->n_entries = n;
 }
 
 void word_cache_free(struct word_cache *c)
@@ -27,7 +32,7 @@ void word_cache_free(struct word_cache *c)
 
 static struct word_entry *entry_of(const struct word_cache *c, const char *word, size_t size)
 {
-    return &c->entries[XXH3_64bits(word, size) % ENTRIES];
+    return &c->entries[XXH3_64bits(word, size) & (c->n_entries - 1)];
 }
 
 bool word_cache_take(const struct word_cache *c, const char *word, size_t size, struct buffer *out)

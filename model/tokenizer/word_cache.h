@@ -1,4 +1,4 @@
-/* What words of one text have become: most words of a long text have been there before. */
+/* What words of one text have become: many words of a text have been there before. */
 #ifndef HP_MODEL_TOKENIZER_WORD_CACHE_H
 #define HP_MODEL_TOKENIZER_WORD_CACHE_H
 
@@ -13,10 +13,12 @@ struct word_entry;
 /* Zero-initialised is empty, and remembers nothing. */
 struct word_cache {
     struct word_entry *entries;
+    size_t n_entries; /* a power of two */
 };
 
-/* The cache remembers from now on; without memory it goes on remembering nothing. */
-void word_cache_open(struct word_cache *c);
+/* The cache remembers words of a text of so many bytes from now on, in a place for every eight of
+ * them, 64 at least and 8192 at most; without memory it goes on remembering nothing. */
+void word_cache_open(struct word_cache *c, size_t text_bytes);
 void word_cache_free(struct word_cache *c);
 
 /* Appends the ids (u32) of a word that is remembered; false: it is not. */

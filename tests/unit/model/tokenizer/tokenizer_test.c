@@ -22,6 +22,43 @@ TEST(words_merge_and_never_across_their_ends)
     assert_null(t);
 }
 
+/* Texts of all lengths around those that words are remembered in, of more words than there are
+ * places for, make the tokens that each word has by itself. */
+TEST(words_are_the_same_however_long_the_text_is)
+{
+    enum { TEXT_BYTES = 9000 };
+    struct tokenizer *t = made(byte_level("\"ab\": 256, \"ba\": 257, \"Ġa\": 258, \"Ġb\": 259",
+                                          "\"a b\", \"b a\", \"Ġ a\", \"Ġ b\"", "", ""),
+                               NULL, NULL, NULL);
+    static char text[TEXT_BYTES + 16];
+    static uint32_t want[TEXT_BYTES + 16];
+    static const size_t lengths[] = {100, 511, 512, 513, 4000, 4096, TEXT_BYTES};
+    size_t size = 0, n = 0, next = 0;
+    struct err e = {0};
+    for (unsigned word = 1; size < TEXT_BYTES; word = (word * 5 + 3) % 257) {
+        struct buffer own = {0}, all = {0};
+        char spelt[16] = " ";
+        size_t length = 1;
+        for (unsigned bits = word; bits; bits /= 2)
+            spelt[length++] = bits % 2 ? 'a' : 'b';
+        assert_int_equal(tokenizer_encode(t, spelt, length, false, &own, &e), 0);
+        memcpy(text + size, spelt, length);
+        memcpy(want + n, own.data, own.size);
+        size += length;
+        n += own.size / sizeof *want;
+        for (; next < sizeof lengths / sizeof *lengths && size >= lengths[next]; next++) {
+            all.size = 0;
+            assert_int_equal(tokenizer_encode(t, text, size, false, &all, &e), 0);
+            assert_int_equal(all.size / sizeof *want, n);
+            assert_memory_equal(all.data, want, all.size);
+        }
+        buffer_free(&own);
+        buffer_free(&all);
+    }
+    assert_int_equal(next, sizeof lengths / sizeof *lengths);
+    tokenizer_destroy(&t);
+}
+
 TEST(any_bytes_go_in_and_come_out)
 {
     struct tokenizer *t = made(byte_level("\"x\\u0100\": 256", "", "", ""), NULL, NULL, NULL);
@@ -348,6 +385,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(words_merge_and_never_across_their_ends),
+        cmocka_unit_test(words_are_the_same_however_long_the_text_is),
         cmocka_unit_test(any_bytes_go_in_and_come_out),
         cmocka_unit_test(added_tokens_are_found_in_the_text_the_longest_first),
         cmocka_unit_test(a_stream_gives_whole_characters_only),
