@@ -17,7 +17,7 @@
 #include "common/json.h"
 #include "common/log.h"
 
-enum { PROFILE_VERSION = 5 };
+enum { PROFILE_VERSION = 6 };
 
 /* ---- beside the tables ---- */
 

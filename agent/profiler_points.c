@@ -50,16 +50,20 @@ static bool is_end(const struct measure *m, int layer)
 }
 
 /* A quick look: products grow with the slice alone, attention with the prefix too, and a mixture
- * with the experts that its first tokens wake. Cut at the model's context. */
+ * with the experts that its first tokens wake. Cut at the model's context. What slices cost beside
+ * their tokens decides how a prompt is cut, and is seen between two that fill the kernels' tiles of
+ * rows, of 6 and of 16, to the last: what a straight line has between 16 and 64 rows is of a bend,
+ * where products by rows become products by panels. */
 static void grid_quick(const struct measure *m, struct measure_class *c)
 {
-    static const uint32_t slices[] = {1, 16, 64, 256, 1024}, ends[] = {1, 256},
-                          mixtures[] = {1, 2, 4, 8, 16, 64, 256, 1024}, prefixes[] = {0, 512, 1536};
+    static const uint32_t dense[] = {1, 16, 48, 192}, wide[] = {1, 16, 64, 256, 1024},
+                          ends[] = {1, 256}, mixtures[] = {1, 2, 4, 8, 16, 64, 256, 1024},
+                          prefixes[] = {0, 512, 1536};
     bool attention = layer_has(m->graph, c->layer, OP_ATTENTION),
          mixture = layer_has(m->graph, c->layer, OP_EXPERT_MATMUL),
          end = !attention && is_end(m, c->layer);
-    const uint32_t *x = mixture ? mixtures : end ? ends : slices;
     int longer = m->config->device->backend->own_memory; /* what is fast at 256 is faster beyond */
+    const uint32_t *x = mixture ? mixtures : end ? ends : longer ? wide : dense;
     int n_x = mixture ? 7 + longer : end ? 2 : 4 + longer, n_y = attention ? 3 : 1;
     uint32_t context = (uint32_t)model_config(m->model)->context;
     while (n_x > 1 && x[n_x - 1] > context)
