@@ -66,8 +66,10 @@ int pools_print(const json_t *pools, struct err *e)
                                                   {0}};
     const json_t *failure = json_object_get(pools, "failure");
     printf("pools: %s\n", string_member(pools, "state"));
+    const char *hint = string_member(failure, "hint");
     if (failure)
-        printf("the last plan failed: %s\n", string_member(failure, "message"));
+        printf("the last plan failed, and is tried again: %s%s%s\n",
+               string_member(failure, "message"), *hint ? "\n  " : "", hint);
     int rc = table_print_list(columns, json_object_get(pools, "models"),
                               "nothing is applied: hpctl apply -f FILE", e);
     if (rc == 0 && json_object_get(pools, "current"))

@@ -9,7 +9,7 @@ import threading
 import urllib.error
 import urllib.request
 
-from cluster import ROOT, SCALE, Cluster
+from cluster import ROOT, SCALE, Cluster, Failed
 from networks import MODELS, numpy, write
 from tap import main, skip, test
 
@@ -114,6 +114,21 @@ def whoever_balances_load_and_whoever_has_a_wrong_path_hear_of_pools():
         assert c.request("GET", "/ready") == (200, {"ready": True})
         c.kill("a0")
         c.wait("nothing serves", lambda: c.request("GET", "/ready/toy")[0] == 503, 20)
+
+
+@test
+def a_workload_that_cannot_be_planned_yet_is_tried_again_and_says_so():
+    with tempfile.TemporaryDirectory(prefix="hp-strangers-") as folder, Cluster(agents=1, cores=1) as c:
+        model = {"name": "toy", "model": os.path.join(ROOT, "examples", "pools", "toy.onnx"), "weight": 1, "slo_s": 1e-6}
+        try:
+            c.hpctl("apply", "-f", write(os.path.join(folder, "w.json"), {"format": "hp-workload/1", "models": [model]}))
+            raise AssertionError("a microsecond")
+        except Failed as e:
+            assert e.code == "infeasible", e
+        told = c.run("pools").stdout
+        assert "the last plan failed, and is tried again: toy: no pipeline meets its deadline" in told and "\n  raise its slo_s" in told, told
+        c.hpctl("pools", "rm")
+        assert c.hpctl("pools")["state"] == "none"
 
 
 @test
