@@ -147,7 +147,8 @@ static struct pack_list held(struct liar *l)
                                                  .busy_s = real(l),
                                                  .planned_s = real(l),
                                                  .hop_heard = draw(l, 2),
-                                                 .running = draw(l, 2)};
+                                                 .running = draw(l, 2),
+                                                 .missing_bytes = number(l)};
     return (struct pack_list){l->held, draw(l, 2) ? 0 : draw(l, ROWS)};
 }
 
@@ -253,9 +254,18 @@ static void lie(struct liar *l)
     switch (m.type) {
     case MESSAGE_HEARTBEAT: heartbeat(l); return;
     case MESSAGE_STAGE_STATE:
-        m.u.stage_state = (struct message_stage_state){d,         g,         draw(l, 4), text(l),
-                                                       number(l), number(l), number(l),  words(l),
-                                                       text(l),   text(l),   text(l)};
+        m.u.stage_state = (struct message_stage_state){.deployment = d,
+                                                       .generation = g,
+                                                       .stage = draw(l, 4),
+                                                       .state = text(l),
+                                                       .done_bytes = number(l),
+                                                       .total_bytes = number(l),
+                                                       .moved_bytes = number(l),
+                                                       .missing_bytes = number(l),
+                                                       .wanted = words(l),
+                                                       .code = text(l),
+                                                       .text = text(l),
+                                                       .hint = text(l)};
         break;
     case MESSAGE_TOKENS: m.u.tokens = (struct message_tokens){d, g, number(l), said_rows(l)}; break;
     case MESSAGE_SEQUENCE_FAILED:
