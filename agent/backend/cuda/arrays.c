@@ -12,8 +12,11 @@ static struct device_part part_of(const struct cuda_device *d, int part, int par
                                 own->count};
 }
 
+/* What the driver lacks for now says nothing of what the device can do. */
 static int parts_refuse(const struct cuda_device *d, int parts, int rc, struct err *e)
 {
+    if (rc == GPU_NO_MEMORY || rc == GPU_LOST)
+        return cuda_fail(rc, d, "a stream on a part of it", e);
     return err_set(e, HP_EUNSUPPORTED, "device %s: no stream on 1/%d of its multiprocessors: %s",
                    d->title, parts, gpu_error_text(rc));
 }
@@ -25,7 +28,9 @@ static int stream_create(struct device *device, int part, int parts, struct stre
     struct gpu_part *own = NULL;
     const struct device_part p = part_of(d, part, parts);
     int rc = gpu_use(d->ordinal);
-    if (!rc && parts > 1)
+    if (rc)
+        return cuda_fail(rc, d, "a stream", e);
+    if (parts > 1)
         rc = gpu_part_open(d->ordinal, p.cut, p.first, p.count, &own);
     return rc ? parts_refuse(d, parts, rc, e) : cuda_stream_open(d, own, out, e);
 }

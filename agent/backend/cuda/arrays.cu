@@ -10,8 +10,6 @@ enum {
     ROW_THREADS = 256,
 };
 
-static constexpr unsigned GRID_MOST = 65535;
-
 /* ---- walks ---- */
 
 static uint64_t walk_count(const nn_loop &l)
@@ -282,14 +280,15 @@ static __device__ __forceinline__ void tile_load(const array_product &p, const p
     }
 }
 
-__global__ void stack_product_kernel(array_product p, uint64_t first)
+/* Matrices of a stack from `first` on, their columns from `column` on. */
+__global__ void stack_product_kernel(array_product p, uint64_t first, int64_t column)
 {
     __shared__ float xs[TILE_INNER][TILE + 1], ws[TILE_INNER][TILE + 1];
     int64_t at[LOOP_VIEWS];
     float sums[TILE_SIDE][TILE_SIDE] = {};
     walk_find(p.stack, first + blockIdx.z, at);
-    const product_tile t = {p.x + at[1], p.w + at[2], (int64_t)blockIdx.y * TILE,
-                            (int64_t)blockIdx.x * TILE};
+    const product_tile t = {p.x + at[1], p.w + at[2], (int64_t)blockIdx.x * TILE,
+                            column + (int64_t)blockIdx.y * TILE};
     for (int64_t k0 = 0; k0 < p.inner; k0 += TILE_INNER) {
         tile_load(p, t, k0, xs, ws);
         __syncthreads();
@@ -306,10 +305,12 @@ __global__ void stack_product_kernel(array_product p, uint64_t first)
 
 void gpu_array_product(struct CUstream_st *s, const struct array_product *p)
 {
-    uint64_t n = walk_count(p->stack);
-    for (uint64_t first = 0; first < n; first += GRID_MOST) {
-        dim3 grid(blocks_for((uint64_t)p->columns, TILE), blocks_for((uint64_t)p->rows, TILE),
-                  (unsigned)(n - first < GRID_MOST ? n - first : GRID_MOST));
-        CUDA_LAUNCH(stack_product_kernel, grid, TILE_THREADS, s)(*p, first);
-    }
+    uint64_t n = walk_count(p->stack), tiles = blocks_for((uint64_t)p->columns, TILE);
+    for (uint64_t first = 0; first < n; first += GRID_MOST)
+        for (uint64_t tile = 0; tile < tiles; tile += GRID_MOST) {
+            dim3 grid(blocks_for((uint64_t)p->rows, TILE), grid_side(tiles - tile),
+                      grid_side(n - first));
+            CUDA_LAUNCH(stack_product_kernel, grid, TILE_THREADS, s)
+            (*p, first, (int64_t)tile * TILE);
+        }
 }

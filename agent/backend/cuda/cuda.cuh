@@ -122,6 +122,17 @@ static __device__ __forceinline__ float half_at(const uint8_t *p)
     return __half2float(__ushort_as_half((unsigned short)(p[0] | p[1] << 8)));
 }
 
+/* Blocks of a grid along its second and third side; along the first there are 2^31 - 1. In tests so
+ * few that small cases take several grids. */
+#ifdef CUDA_ON_CPU
+static constexpr unsigned GRID_MOST = 2;
+#else
+static constexpr unsigned GRID_MOST = 65535;
+#endif
+static inline unsigned grid_side(uint64_t blocks)
+{
+    return blocks < GRID_MOST ? (unsigned)blocks : GRID_MOST;
+}
 static inline unsigned blocks_for(uint64_t n, unsigned each)
 {
     return (unsigned)((n + each - 1) / each);

@@ -44,14 +44,15 @@ static __device__ __forceinline__ float tap_read(const array_conv &c, const conv
     return inside ? p.x[offset * c.in_channels + channel] : 0.0f;
 }
 
-/* A tile of places and of a group's outputs, as a product whose rows are windows. */
-__global__ void conv_kernel(array_conv c)
+/* A tile of places and of a group's outputs from `first` on, as a product whose rows are windows.
+ */
+__global__ void conv_kernel(array_conv c, int64_t first)
 {
     __shared__ float xs[TILE_INNER][TILE + 1], ws[TILE_INNER][TILE + 1];
     uint32_t own = threadIdx.x % TILE_INNER; /* of TILE_INNER, as it fills the tiles */
     int64_t taps = c.kernel[0] * c.kernel[1] * c.kernel[2], inputs = c.in_channels / c.groups,
             outputs = c.out_channels / c.groups, inner = taps * inputs, group = blockIdx.z,
-            row = (int64_t)blockIdx.x * TILE, column = (int64_t)blockIdx.y * TILE,
+            row = (int64_t)blockIdx.x * TILE, column = first + (int64_t)blockIdx.y * TILE,
             rows = c.batch * c.out[0] * c.out[1] * c.out[2];
     const float *w = c.w + group * outputs * inner;
     conv_place places[TILE_SIDE];
@@ -143,14 +144,20 @@ __global__ void conv_turned_kernel(array_conv c, uint64_t n)
 void gpu_array_conv(struct CUstream_st *s, const struct array_conv *c)
 {
     uint64_t rows = (uint64_t)(c->batch * c->out[0] * c->out[1] * c->out[2]),
-             outputs = (uint64_t)(c->out_channels / c->groups), n = rows * c->out_channels;
-    dim3 tiles(blocks_for(rows, TILE), blocks_for(outputs, TILE), (unsigned)c->groups);
-    if (c->turned)
+             outputs = (uint64_t)(c->out_channels / c->groups), n = rows * c->out_channels,
+             tiles = blocks_for(outputs, TILE);
+    if (c->turned) {
         CUDA_LAUNCH(conv_turned_kernel, blocks_for(n, EACH_THREADS), EACH_THREADS, s)(*c, n);
-    else if (outputs < FEW_COLUMNS || c->groups > UINT16_MAX)
+        return;
+    }
+    if (outputs < FEW_COLUMNS || c->groups > UINT16_MAX) {
         CUDA_LAUNCH(conv_few_kernel, blocks_for(n, EACH_THREADS), EACH_THREADS, s)(*c, n);
-    else
-        CUDA_LAUNCH(conv_kernel, tiles, TILE_THREADS, s)(*c);
+        return;
+    }
+    for (uint64_t tile = 0; tile < tiles; tile += GRID_MOST) {
+        dim3 grid(blocks_for(rows, TILE), grid_side(tiles - tile), (unsigned)c->groups);
+        CUDA_LAUNCH(conv_kernel, grid, TILE_THREADS, s)(*c, (int64_t)tile * TILE);
+    }
 }
 
 /* ---- poolings ---- */

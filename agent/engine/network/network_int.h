@@ -171,7 +171,7 @@ int network_here_out(struct network_plan *p, int root, struct err *e);
 int network_there_ready(struct network_plan *p, int first, int end, struct err *e);
 /* Before steps from `first` on run, of which the host has what enters; after those before `end`:
  * the host has what leaves, and all is done. HP_EDEVICE, HP_ENOMEM. */
-void network_there_begin(struct network_plan *p, int first);
+int network_there_begin(struct network_plan *p, int first, struct err *e);
 int network_there_end(struct network_plan *p, int end, struct err *e);
 
 /* ---- lowering: 1 steps were added, 0 the reference has to run the node, negative a failure ----

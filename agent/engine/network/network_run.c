@@ -33,9 +33,7 @@ static int steps_end(struct network_plan *p, int end, int rc, struct err *e)
 /* Steps of which the host has what enters; then it has what leaves. */
 static int steps_run(struct network_plan *p, int first, int end, struct err *e)
 {
-    int rc = 0;
-    if (p->facts->device)
-        network_there_begin(p, first);
+    int rc = p->facts->device ? network_there_begin(p, first, e) : 0;
     for (int i = first; i < end && rc == 0; i++)
         rc = step_run(p, &p->steps[i], e);
     return steps_end(p, end, rc, e);
@@ -98,9 +96,7 @@ static int steps_run_timed(struct network_plan *p, int first, int end, const str
                            bool each, uint64_t *stamps_ns, struct err *e)
 {
     const struct network_device *d = p->facts->device;
-    int rc = 0;
-    if (d)
-        network_there_begin(p, first);
+    int rc = d ? network_there_begin(p, first, e) : 0;
     for (int i = first; i < end && rc == 0; i++) {
         rc = step_run(p, &p->steps[i], e);
         if (each && d)

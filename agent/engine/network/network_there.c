@@ -80,12 +80,15 @@ static bool root_enters(const struct network_plan *p, int root, int first)
     return is_input || (first > 0 && network_root_crosses(r, first));
 }
 
-void network_there_begin(struct network_plan *p, int first)
+/* Another plan, for which there was no larger arena, may have lost it. */
+int network_there_begin(struct network_plan *p, int first, struct err *e)
 {
+    int rc = network_device_arena(p->facts->device, p->arena_bytes, e);
     for (int i = 0; i < p->n_roots; i++) {
         p->roots[i].is_there = false;
         p->roots[i].is_here = !p->roots[i].fixed && root_enters(p, i, first);
     }
+    return rc;
 }
 
 int network_there_end(struct network_plan *p, int end, struct err *e)

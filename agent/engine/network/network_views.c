@@ -5,6 +5,9 @@
 #include "agent/engine/network/network_int.h"
 #include "common/vector.h"
 
+/* Kernels count rows and elements of a value by 31 bits. */
+#define DEVICE_VALUE_BYTES ((uint64_t)INT32_MAX * sizeof(float))
+
 /* ---- roots and steps ---- */
 
 static int root_add(struct network_plan *p, const struct network_root *r, struct err *e)
@@ -24,6 +27,9 @@ int network_root_new(struct network_plan *p, uint64_t bytes, struct err *e)
 {
     if (bytes > network_limit(p->network))
         return err_set(e, HP_ELIMIT, "a value of %llu bytes", (unsigned long long)bytes);
+    if (p->facts->device && bytes > DEVICE_VALUE_BYTES)
+        return err_set(e, HP_ELIMIT, "a value of %llu bytes; on a device at most %llu are computed",
+                       (unsigned long long)bytes, (unsigned long long)DEVICE_VALUE_BYTES);
     struct network_root r = {.bytes = bytes, .first = INT_MAX, .last = -1};
     return root_add(p, &r, e);
 }

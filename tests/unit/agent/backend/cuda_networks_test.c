@@ -445,6 +445,96 @@ TEST(pictures_on_a_gpu_give_what_the_cpu_gives)
     device_close(&gpu);
 }
 
+/* Sizes for which there is no room take nothing from those for which there is. */
+TEST(an_engine_runs_on_after_sizes_that_a_gpu_has_no_memory_for)
+{
+    struct device *gpu = cuda_open(8 << 20);
+    struct buffer file = attention_file();
+    struct network_device *d = on_gpu(gpu, 0, 1);
+    struct onnx_network *n = network_of(&file, UINT32_MAX);
+    struct network_engine *g = NULL;
+    struct err e = {0};
+    float first[TOKENS * WIDTH] = {0};
+    assert_int_equal(network_engine_open(&n, NULL, d, &g, &e), 0);
+    for (int i = 0; i < 3; i++) {
+        const int64_t sizes[] = {i == 1 ? 20000 : 1, TOKENS, WIDTH};
+        struct ndarray x = {0}, y[2] = {{0}};
+        const struct ndarray *in[] = {&x};
+        assert_int_equal(ndarray_make(&x, ND_F32, 3, sizes, UINT64_MAX, &e), 0);
+        for (int64_t k = 0; k < x.count; k++)
+            ndarray_set_f64(&x, k, (double)(k % 7) - 3);
+        assert_int_equal(network_engine_run(g, 1, in, y, &e), i == 1 ? HP_ENOMEM : 0);
+        size_t bytes = i == 1 ? 0 : ndarray_bytes(&y[0]);
+        assert_true(bytes <= sizeof first);
+        if (i == 0)
+            memcpy(first, y[0].data, bytes);
+        else if (bytes)
+            assert_memory_equal(first, y[0].data, bytes);
+        for (int k = 0; k < 2; k++)
+            ndarray_free(&y[k]);
+        ndarray_free(&x);
+    }
+    network_engine_close(&g);
+    network_device_close(&d);
+    buffer_free(&file);
+    device_close(&gpu);
+}
+
+/* More tiles than a grid has along its sides (GRID_MOST of cuda.cuh), of rows or of columns. */
+TEST(products_and_convolutions_may_be_as_tall_and_as_wide_as_memory_goes)
+{
+    enum { MANY = 5 * 64 + 1 };
+    struct device *gpu = cuda_open(8 << 20);
+    struct network_device *d = on_gpu(gpu, 0, 1);
+    struct memory there = {0};
+    struct err e = {0};
+    float *x = malloc((MANY + 1) * sizeof *x);
+    assert_int_equal(gpu->backend->memory_alloc(gpu, 1 << 20, &there, &e), 0);
+    float *at = there.data, *y = at + MANY + 1;
+    x[MANY] = 2;
+    for (int i = 0; i < MANY; i++)
+        x[i] = (float)(i % 1000);
+    network_device_send(d, at, x, (MANY + 1) * sizeof *x);
+    for (int wide = 0; wide < 3; wide++) {
+        const float *many = at, *one = at + MANY;
+        const struct array_product p = {.rows = wide ? 1 : MANY,
+                                        .columns = wide ? MANY : 1,
+                                        .inner = 1,
+                                        .x_row = 1,
+                                        .x_inner = 1,
+                                        .w_inner = MANY,
+                                        .w_column = 1,
+                                        .y_row = wide ? MANY : 1,
+                                        .x = wide ? one : many,
+                                        .w = wide ? many : one,
+                                        .y = y};
+        const struct array_conv c = {.batch = 1,
+                                     .groups = 1,
+                                     .in_channels = 1,
+                                     .out_channels = MANY,
+                                     .in = {1, 1, 1},
+                                     .out = {1, 1, 1},
+                                     .kernel = {1, 1, 1},
+                                     .stride = {1, 1, 1},
+                                     .dilation = {1, 1, 1},
+                                     .x = one,
+                                     .w = many,
+                                     .y = y};
+        if (wide == 2)
+            d->arrays->conv(d->stream, &c);
+        else
+            d->arrays->product(d->stream, &p);
+        network_device_fetch(d, x, y, MANY * sizeof *x);
+        assert_int_equal(network_device_wait(d, &e), 0);
+        for (int i = 0; i < MANY; i++)
+            assert_true(x[i] == 2 * (float)(i % 1000));
+    }
+    gpu->backend->memory_release(gpu, &there);
+    network_device_close(&d);
+    free(x);
+    device_close(&gpu);
+}
+
 /* A token keeps what itself and those before it have, of a window where there is one; a head's sink
  * is its row's last column. */
 TEST(scores_of_decoders_are_hidden_as_the_reference_has_it)
@@ -550,6 +640,8 @@ int main(void)
         cmocka_unit_test(memory_that_a_gpu_lacks_for_a_network_is_said),
         cmocka_unit_test(a_network_runs_on_a_part_of_a_gpu),
         cmocka_unit_test(pictures_on_a_gpu_give_what_the_cpu_gives),
+        cmocka_unit_test(an_engine_runs_on_after_sizes_that_a_gpu_has_no_memory_for),
+        cmocka_unit_test(products_and_convolutions_may_be_as_tall_and_as_wide_as_memory_goes),
         cmocka_unit_test(scores_of_decoders_are_hidden_as_the_reference_has_it),
         cmocka_unit_test(long_rows_have_the_softmax_and_the_norm_of_all_their_elements),
         cmocka_unit_test(a_backend_without_such_operators_runs_no_network),
