@@ -236,11 +236,14 @@ static int unit_set(const struct json_at *at, struct pool_spec *s, int model, st
     for (int i = m->facts.n_inputs; i-- > 0;)
         if (m->facts.inputs[i].n_dims > 0 && m->facts.inputs[i].dims[0] > 0)
             m->unit = (int)m->facts.inputs[i].dims[0];
-    return pool_profile_in_units(&s->workload.models[model].profile, m->unit)
-               ? 0
-               : json_fail(at, e,
-                           "model \"%s\" takes batches of %d alone, and its profile has none",
-                           m->facts.name, m->unit);
+    if (pool_profile_in_units(&s->workload.models[model].profile, m->unit))
+        return 0;
+    json_fail(at, e, "model \"%s\" takes batches of %d alone, and its profile has none",
+              m->facts.name, m->unit);
+    return err_hint(e,
+                    "take the batch out of \"dims\" where the file leaves it free, or name a "
+                    "profile that `hpctl profile model --batches %d` made",
+                    m->unit);
 }
 
 static int networks_read(const struct json_at *at, struct pool_spec *s, struct err *e)

@@ -620,6 +620,22 @@ TEST(requests_to_a_network_of_one_batch_share_none)
     fixture_close(&f);
 }
 
+TEST(a_batch_that_was_not_measured_is_refused_with_what_helps)
+{
+    struct fixture f;
+    static char arguments[12000];
+    fixture_open(&f);
+    fixture_agent(&f, 0, "fast", 1e9);
+    snprintf(arguments, sizeof arguments, "{\"document\": %s}", document_of(0.1));
+    for (char *at; (at = strstr(arguments, "\"dims\": [-1, 2]")) != NULL;)
+        memcpy(at, "\"dims\": [ 3, 2]", strlen("\"dims\": [ 3, 2]"));
+    const struct message_answer *a = fixture_ask(&f, "apply", arguments, NULL);
+    assert_string_equal(a->code, "malformed");
+    assert_non_null(strstr(a->text, "takes batches of 3 alone"));
+    assert_non_null(strstr(a->hint, "--batches 3"));
+    fixture_close(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -643,6 +659,7 @@ int main(void)
         cmocka_unit_test(names_that_no_client_could_ask_for_are_refused),
         cmocka_unit_test(a_share_has_no_more_batches_at_once_than_it_takes),
         cmocka_unit_test(requests_to_a_network_of_one_batch_share_none),
+        cmocka_unit_test(a_batch_that_was_not_measured_is_refused_with_what_helps),
     };
     return cmocka_run_group_tests_name("pools_attack", tests, NULL, NULL);
 }
