@@ -2,6 +2,8 @@
 
 #include <fcntl.h>
 #include <histedit.h>
+#include <langinfo.h>
+#include <locale.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -25,10 +27,12 @@ struct line_input {
     char file[600];      /* "" : nothing is remembered */
     struct buffer ahead; /* typed behind lines that were read, and not edited yet */
     bool stopped;        /* by a Ctrl-C that stood before it */
+    bool forgotten;      /* the lines so far, by a Ctrl-C among them */
     struct buffer said;
     char *line; /* getline's */
     size_t capacity;
-    bool goes_on; /* the next line belongs to what has come */
+    bool in_block, any; /* lines of what is said */
+    bool goes_on;       /* the next line belongs to what has come */
 };
 
 static char *prompt_of(EditLine *edit)
@@ -37,6 +41,30 @@ static char *prompt_of(EditLine *edit)
     struct line_input *l = NULL;
     el_get(edit, EL_CLIENTDATA, &l);
     return l && l->goes_on ? more : first;
+}
+
+/* Ctrl-C: the line goes, and those that it was to go on with; the editor is given its end then. */
+static unsigned char line_forget(EditLine *edit, int key)
+{
+    struct line_input *l = NULL;
+    const LineInfoW *line = el_wline(edit);
+    (void)key;
+    el_get(edit, EL_CLIENTDATA, &l);
+    el_cursor(edit, (int)(line->lastchar - line->cursor));
+    el_deletestr(edit, (int)(line->lastchar - line->buffer));
+    l->forgotten = l->goes_on;
+    if (l->forgotten)
+        el_push(edit, "\n");
+    return CC_REFRESH;
+}
+
+/* The editor takes what the locale has letters for and drops the rest, while models are asked in
+ * UTF-8, which terminals send that name no locale, too. */
+static void letters_all(void)
+{
+    setlocale(LC_CTYPE, "");
+    if (strcmp(nl_langinfo(CODESET), "UTF-8") != 0)
+        setlocale(LC_CTYPE, "C.UTF-8");
 }
 
 /* Where it lies is made first, so that it is for nobody else's eyes. */
@@ -72,6 +100,7 @@ int line_input_open(bool terminal, struct line_input **out, struct err *e)
         return err_no_memory(e, "what is typed");
     if (!terminal)
         return 0;
+    letters_all();
     l->edit = el_init("hpctl", stdin, stdout, stderr);
     l->history = history_init();
     if (!l->edit || !l->history) {
@@ -84,7 +113,8 @@ int line_input_open(bool terminal, struct line_input **out, struct err *e)
     el_set(l->edit, EL_EDITOR, "emacs");
     el_set(l->edit, EL_HIST, history, l->history);
     el_set(l->edit, EL_SETTY, "-d", "-isig", NULL); /* Ctrl-C forgets the line, and no more */
-    el_set(l->edit, EL_BIND, "^C", "em-kill-line", NULL);
+    el_set(l->edit, EL_ADDFN, "hp-forget", "Forget what was typed", line_forget);
+    el_set(l->edit, EL_BIND, "^C", "hp-forget", NULL);
     el_set(l->edit, EL_BIND, "^R", "em-inc-search-prev", NULL);
     el_source(l->edit, NULL);
     return 0;
@@ -144,8 +174,10 @@ static const char *line_edit(struct line_input *l)
     interrupts_forget();
     ahead_give(l);
     const char *got = el_gets(l->edit, &n);
-    if (!got || n <= 0)
+    if (!got || n <= 0) {
+        fputc('\n', stdout); /* behind the ^D that the editor shows */
         return NULL;
+    }
     free(l->line);
     l->line = strndup(got, strcspn(got, "\r\n"));
     ahead_take(l);
@@ -173,27 +205,39 @@ static void line_remember(struct line_input *l)
         history(l->history, &ev, H_SAVE, l->file);
 }
 
+static void said_forget(struct line_input *l)
+{
+    l->said.size = 0;
+    l->any = l->in_block = l->goes_on = l->forgotten = false;
+}
+
+static void said_add(struct line_input *l, const char *line)
+{
+    size_t n = strlen(line);
+    bool mark = strcmp(line, block) == 0, more = !l->in_block && n && line[n - 1] == '\\';
+    if (l->any && !mark)
+        buffer_append(&l->said, "\n", 1);
+    if (!mark)
+        buffer_append(&l->said, line, more ? n - 1 : n);
+    l->any = l->any || !mark;
+    l->in_block = mark ? !l->in_block : l->in_block;
+    l->goes_on = l->in_block || more;
+}
+
 const char *line_input_next(struct line_input *l)
 {
     const char *line;
-    bool in_block = false, any = false;
-    l->said.size = 0;
-    l->goes_on = false;
+    said_forget(l);
     while ((line = line_read(l)) != NULL) {
-        size_t n = strlen(line);
-        bool mark = strcmp(line, block) == 0, more = !in_block && n && line[n - 1] == '\\';
-        if (any && !mark)
-            buffer_append(&l->said, "\n", 1);
-        if (!mark)
-            buffer_append(&l->said, line, more ? n - 1 : n);
-        any = any || !mark;
-        in_block = mark ? !in_block : in_block;
-        l->goes_on = in_block || more;
+        if (!l->forgotten)
+            said_add(l, line);
+        if (l->forgotten || (l->goes_on && l->stopped))
+            said_forget(l);
         if (!l->goes_on)
             break;
     }
     l->goes_on = false;
-    if (!line && !any)
+    if (!line && !l->any)
         return NULL;
     line_remember(l);
     return buffer_cstr(&l->said);

@@ -255,7 +255,7 @@ def words_are_not_broken_at_the_right_edge():
 def a_conversation_on_a_terminal():
     with Home() as home:
         saved = os.path.join(home.folder, "saved.json")
-        t = Terminal(dict(home.env, EDITOR=r"sed -i 's/Cuba/Peru/;s/Zed/\xff/'"), "chat", DEMO, "--temperature", "0", "--max-tokens", "400")
+        t = Terminal(dict(home.env, LC_ALL="C", EDITOR=r"sed -i 's/Cuba/Peru/;s/Zed/\xff/'"), "chat", DEMO, "--temperature", "0", "--max-tokens", "400")
         t.until(r"Ctrl-D ends\r\n")
         os.write(t.fd, b"\x03")  # also before the line editor has the terminal
         t.until(r"> $")
@@ -292,7 +292,15 @@ def a_conversation_on_a_terminal():
         t.say("/save " + saved + "\r")
         with open(saved) as f:
             assert json.load(f)["messages"] == zed["messages"]
-        os.write(t.fd, b"/exit\r")
+        t.say("/clear\r")
+        t.say('"""\rof what was meant\r', r"\n\. $")
+        t.say("\x03")  # forgets the lines before it, too
+        t.say("Was heißt 日本語\x1b[D\x1b[D\x1b[D„\r")  # though no locale is named
+        t.say("/save " + saved + "\r")
+        with open(saved) as f:
+            assert [m["content"] for m in json.load(f)["messages"]][0] == "Was heißt „日本語"
+        os.write(t.fd, b"\x04")
+        t.until(r"\^D\r\n$")  # where a shell's prompt begins
         assert os.waitpid(t.pid, 0)[1] == 0
         history = os.path.join(home.folder, "state", "hp", "chat-history")
         assert os.stat(history).st_mode & 0o777 == 0o600 and "Cuba" in open(history).read()
