@@ -51,3 +51,9 @@ int matcher_error(const struct matcher *m, struct err *e)
     (void)m;
     return err_set(e, HP_EUNSUPPORTED, "this program has no grammars");
 }
+
+bool matcher_look_ahead(struct matcher *m)
+{
+    (void)m;
+    return false;
+}
