@@ -1,5 +1,6 @@
 /* Memory of devices: what a plan of pools takes of it, beside what deployments of language models
- * hold there, and the other way round. While one plan takes over from another both are there. */
+ * hold there, and the other way round. What shares of one model on one device have alike counts
+ * once in a plan, as the agent has it. While one plan takes over from another both are there. */
 #ifndef HP_COORDINATOR_POOLS_POOL_MEMORY_H
 #define HP_COORDINATOR_POOLS_POOL_MEMORY_H
 

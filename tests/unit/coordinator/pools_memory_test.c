@@ -3,14 +3,30 @@
 #include "tests/unit/coordinator/placement_fixture.h"
 #include "tests/unit/coordinator/pools_fixture.h"
 
-/* Two blocks of so many bytes of weights. */
-static const struct message_answer *apply_weighing(struct fixture *f, double block_bytes)
+/* A device is cut into so many parts. */
+static void parts_set(json_t *d, int parts)
+{
+    json_t *latency =
+               json_object_get(json_object_get(json_object_get(d, "profiles"), "m"), "latency"),
+           *tables;
+    const char *kind;
+    json_object_set_new(json_object_get(d, "workload"), "shares",
+                        json_pack("{s:[i]}", "fast", parts));
+    json_object_foreach(latency, kind, tables)
+        json_object_set_new(json_object_get(tables, "b"), "share", json_pack("[i]", parts));
+}
+
+/* Two blocks of so many bytes of weights, on parts of devices. */
+static const struct message_answer *apply_weighing_parts(struct fixture *f, double block_bytes,
+                                                         int parts)
 {
     json_t *d = json_loads(document_of(0.1), 0, NULL),
            *blocks =
                json_object_get(json_object_get(json_object_get(d, "profiles"), "m"), "layers");
     for (size_t i = 0; i < 2; i++)
         json_object_set_new(json_array_get(blocks, i), "param_bytes", json_real(block_bytes));
+    if (parts > 1)
+        parts_set(d, parts);
     char *text = json_dumps(d, 0), *arguments = malloc(strlen(text) + 40);
     sprintf(arguments, "{\"document\": %s}", text);
     const struct message_answer *a = fixture_ask(f, "apply", arguments, NULL);
@@ -18,6 +34,11 @@ static const struct message_answer *apply_weighing(struct fixture *f, double blo
     free(text);
     json_decref(d);
     return a;
+}
+
+static const struct message_answer *apply_weighing(struct fixture *f, double block_bytes)
+{
+    return apply_weighing_parts(f, block_bytes, 1);
 }
 
 /* The last answer that was no progress. */
@@ -87,6 +108,19 @@ TEST(a_deployment_sees_what_pools_hold)
     fixture_close(&f);
 }
 
+/* Both halves of the device run all of the model, 2 GB: another 2 GB have room in 5. */
+TEST(weights_that_shares_of_a_device_have_alike_count_once)
+{
+    struct fixture f;
+    fixture_open(&f);
+    fixture_agent(&f, 0, "fast", 5e9);
+    apply_weighing_parts(&f, 1e9, 2);
+    assert_state(&f, "preparing");
+    assert_int_equal(stages_of(&f), 2);
+    assert_non_null(deploy(&f, "x", "{\"max_context\": 256}", NULL));
+    fixture_close(&f);
+}
+
 TEST(a_model_that_no_device_holds_is_cut_and_devices_with_less_are_left_out)
 {
     struct fixture f;
@@ -128,6 +162,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(a_plan_of_pools_sees_what_deployments_hold, prepare_facts),
         cmocka_unit_test_setup(a_deployment_sees_what_pools_hold, prepare_facts),
+        cmocka_unit_test_setup(weights_that_shares_of_a_device_have_alike_count_once,
+                               prepare_facts),
         cmocka_unit_test(a_model_that_no_device_holds_is_cut_and_devices_with_less_are_left_out),
         cmocka_unit_test(weights_that_a_profile_does_not_know_are_those_of_the_files),
     };
