@@ -217,6 +217,33 @@ static bool batch_crosses(const struct pool_plan *p, const struct pool_batch *b,
     return false;
 }
 
+/* Whether a stage has shares of others than this agent. */
+static bool stage_has_others(const struct pool_plan *p, const struct dispatch_stage *st,
+                             const struct member *m)
+{
+    for (int i = 0; i < st->n_shares; i++) {
+        const struct member *other = p->shares[st->first_share + i].agent;
+        if (other && other != m)
+            return true;
+    }
+    return false;
+}
+
+const struct member *pool_batches_beyond(struct pool_plan *p, const struct member *m,
+                                         const struct message_share_failed *f)
+{
+    struct pool_batch *b = f->batch <= UINT32_MAX ? pool_batch_of(p, (uint32_t)f->batch) : NULL;
+    const struct dispatch_pipeline *pl = b ? &p->topology.pipelines[b->path.pipeline] : NULL;
+    for (int i = 0; b && i + 1 < pl->n_stages; i++) {
+        int share = b->path.legs[i].share;
+        const struct member *next = p->shares[b->path.legs[i + 1].share].agent;
+        if ((uint64_t)share == f->stage && p->shares[share].agent == m && next && next != m &&
+            stage_has_others(p, &pl->stages[i + 1], next))
+            return next;
+    }
+    return NULL;
+}
+
 static bool batch_is_shared(const struct pool_batch *b)
 {
     for (int k = 1; k < b->n_parts; k++)

@@ -16,6 +16,10 @@ void pool_batches_result(struct coord *c, struct pool_plan *p, const struct fram
 /* A share of this agent could not do its part. */
 void pool_batches_failed(struct coord *c, struct pool_plan *p, const struct member *m,
                          const struct message_share_failed *f);
+/* Who was to have that batch behind this agent, which could not reach it, where others could have
+ * it as well; else NULL. */
+const struct member *pool_batches_beyond(struct pool_plan *p, const struct member *m,
+                                         const struct message_share_failed *f);
 /* What is on its way through shares of this agent is sent anew where its deadline allows, else
  * answered; its shares take nothing more. */
 void pool_batches_agent_lost(struct coord *c, struct pool_plan *p, const struct member *m);

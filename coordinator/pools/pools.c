@@ -306,6 +306,12 @@ void pools_share_failed(struct coord *c, const struct member *m,
     struct pool_plan *p = c->pools ? pool_plan_of(c->pools, f->deployment) : NULL;
     log_warn_limited("coordinator", "share_failed", "agent=%s share=%llu why=\"%s\"", m->name,
                      (unsigned long long)f->stage, f->text);
+    const struct member *beyond =
+        p && coord_failure_code(f->code) == HP_ELINK ? pool_batches_beyond(p, m, f) : NULL;
+    if (beyond) { /* as where a frame of ours does not reach it */
+        pool_batches_agent_lost(c, p, beyond);
+        pool_moves_again(c);
+    }
     if (p && coord_failure_code(f->code) == HP_ENOENT)
         pool_orders_connect(c, p, m);
     if (p)

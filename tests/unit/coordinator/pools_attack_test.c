@@ -1,5 +1,8 @@
 /* Pools whose agents lie about times and results, stand still or all go, and whose users ask what
  * cannot be: every request is answered once, and what served goes on. */
+#include <stdlib.h>
+#include <string.h>
+
 #include "coordinator/pools/pool_state.h"
 #include "tests/unit/coordinator/pools_fixture.h"
 
@@ -196,6 +199,61 @@ TEST(who_shares_a_batch_with_a_request_that_cannot_be_computed_does_not_hear_of_
     frames_await(&f, 6);
     share_fails(&f, f.frames[5], status_word(HP_ENOMEM));
     assert_int_equal(asked_with(&all, HP_ENOMEM), 4);
+    fixture_close(&f);
+}
+
+/* Fast devices have the first block alone, slow ones the second. */
+static void two_stages_apply(struct fixture *f)
+{
+    static char arguments[12000];
+    static const char some[] =
+        "{\"share\": [1], \"batch\": [1, 2, 4], \"seconds\": [[0.004, 0.005, 0.006]]}",
+                      none[] = "{\"share\": [1], \"batch\": [1, 2, 4], \"seconds\": [[null, null, "
+                               "null]]}";
+    char *all = strdup(document_of(0.4)), *class = strstr(all, "\"b1\", \"class\": \"b\""),
+         *from = strstr(all, "\"latency\""), *to = strstr(all, "\"source_machine\"");
+    class[strlen("\"b1\", \"class\": \"")] = 'c';
+    snprintf(arguments, sizeof arguments,
+             "{\"document\": %.*s\"latency\": {\"fast\": {\"b\": %s, \"c\": %s}, \"slow\": {\"b\": "
+             "%s, \"c\": %s}}}}, %s}",
+             (int)(from - all), all, some, none, none, some, to);
+    free(all);
+    fixture_ask(f, "apply", arguments, NULL);
+}
+
+/* An agent that was killed: the one before it hears so, long before it is declared lost. */
+TEST(what_does_not_reach_the_next_agent_goes_to_another_that_has_the_same_blocks)
+{
+    static const char *const kinds[] = {"fast", "slow", "slow"};
+    struct fixture f;
+    struct infers_asked all = {.n = 0};
+    fixture_open(&f);
+    for (int i = 0; i < 3; i++)
+        fixture_agent(&f, i, kinds[i], 1e9);
+    size_t before = f.n_sent;
+    two_stages_apply(&f);
+    assert_state(&f, "preparing");
+    shares_ready(&f, before);
+    beats(&f, 3, 200);
+    assert_state(&f, "serving");
+    assert_int_equal(asked_add(&f, &all, 0), 0);
+    for (size_t tries = 1; tries <= 2; tries++) { /* the other one is left then, and tried again */
+        frames_await(&f, tries);
+        assert_int_equal(f.frames[tries - 1]->header.n_runs, 2);
+        share_fails(&f, f.frames[tries - 1], status_word(HP_ELINK));
+    }
+    frames_await(&f, 3);
+    struct frame_leg legs[3][FRAME_MAX_LEGS];
+    struct frame_tensor t;
+    int n;
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(frame_tensors_decode(&f.frames[i]->header, f.frames[i]->payload, legs[i],
+                                              &t, 1, &n, NULL),
+                         0);
+    assert_int_not_equal(legs[0][1].share, legs[1][1].share);
+    assert_int_equal(legs[1][1].share, legs[2][1].share);
+    frame_answer(&f, f.frames[2]);
+    assert_int_equal(all.answers[0].status, 0);
     fixture_close(&f);
 }
 
@@ -643,6 +701,8 @@ int main(void)
         cmocka_unit_test(a_result_with_fewer_tensors_is_refused_though_its_first_client_is_gone),
         cmocka_unit_test(
             who_shares_a_batch_with_a_request_that_cannot_be_computed_does_not_hear_of_it),
+        cmocka_unit_test(
+            what_does_not_reach_the_next_agent_goes_to_another_that_has_the_same_blocks),
         cmocka_unit_test(a_result_of_another_type_than_the_models_is_refused),
         cmocka_unit_test(a_request_has_its_own_deadline_and_goes_before_those_that_have_longer),
         cmocka_unit_test(a_deadline_counts_from_when_the_request_came),
