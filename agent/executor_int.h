@@ -196,9 +196,9 @@ void *executor_loader_thread(void *ctx);
 
 /* ---- executor_results.c; on the executor's thread */
 
-/* NULL when the sequence has none. */
 /* Has one sampler find what its next pick needs; false: all have it. */
 bool executor_look_ahead(struct executor *x);
+/* NULL when the sequence has none. */
 struct own_sampler *executor_sampler_find(struct held_slot *h, uint64_t sequence);
 /* Room for the rows of logits that the last stage gives. HP_ENOMEM beyond the agent's limit. */
 int executor_logits_take(struct executor *x, struct flight *f, struct err *e);

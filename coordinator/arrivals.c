@@ -3,23 +3,39 @@
 #include <math.h>
 
 #include "coordinator/deployment.h"
+#include "coordinator/member.h"
 #include "coordinator/sequence.h"
 #include "transport/message.h"
+
+/* Nothing lacks more than its device holds, whatever its agent says. */
+static uint64_t missing_believed(const struct deployment_stage *s, uint64_t missing_bytes)
+{
+    const struct cluster_device *own = member_device(s->agent, s->device);
+    double most_bytes = own ? own->memory_bytes : 0;
+    return (double)missing_bytes < most_bytes ? missing_bytes : (uint64_t)fmin(most_bytes, 1e15);
+}
+
+/* Some came: whoever waits for them waits on. A number that rises is no such sign. */
+static void arrival_note(const struct coord *c, struct deployment *d)
+{
+    for (struct sequence *q = d->active; q; q = q->next)
+        q->sign_ns = q->wait_ns = coord_now(c);
+}
 
 void arrivals_hear(struct coord *c, struct deployment *d, struct deployment_stage *s,
                    uint64_t missing_bytes)
 {
-    uint64_t now = coord_now(c);
-    if (missing_bytes == s->arrivals.missing_bytes)
+    uint64_t missing = missing_believed(s, missing_bytes), before = s->arrivals.missing_bytes;
+    if (missing == before)
         return;
-    if (missing_bytes > s->arrivals.missing_bytes) { /* a load has begun */
-        s->arrivals.first_bytes = missing_bytes;
-        s->arrivals.first_ns = now;
+    if (missing > before) { /* a load has begun */
+        s->arrivals.first_bytes = missing;
+        s->arrivals.first_ns = coord_now(c);
     }
-    s->arrivals.missing_bytes = missing_bytes;
-    s->arrivals.heard_ns = now;
-    for (struct sequence *q = d->active; q; q = q->next)
-        q->sign_ns = q->wait_ns = now;
+    s->arrivals.missing_bytes = missing;
+    s->arrivals.heard_ns = coord_now(c);
+    if (missing < before)
+        arrival_note(c, d);
 }
 
 uint64_t arrivals_missing_bytes(const struct deployment *d)

@@ -14,7 +14,8 @@ struct deployment_stage;
 struct member;
 struct message_loading;
 
-/* A stage misses so many bytes of its weights. */
+/* A stage misses so many bytes of its weights, as its agent says: at most what its device holds is
+ * believed, and only fewer than before are a sign that some came. */
 void arrivals_hear(struct coord *c, struct deployment *d, struct deployment_stage *s,
                    uint64_t missing_bytes);
 /* Of all stages. */

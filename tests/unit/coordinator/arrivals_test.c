@@ -53,6 +53,39 @@ TEST(a_request_waits_as_long_as_weights_of_its_stages_come)
     fixture_close(&f);
 }
 
+TEST(nothing_is_believed_to_lack_more_than_its_device_holds)
+{
+    struct fixture f;
+    struct request_stream s;
+    struct deployment *d = serving(&f);
+    uint64_t most = (uint64_t)member_device(f.core->members[0], 0)->memory_bytes;
+    open_stream(&f, &s, 10, 20);
+    beat_missing(&f, 0, 1, UINT64_MAX);
+    beat_missing(&f, 1, 0, UINT64_MAX / 2);
+    assert_int_equal(arrivals_missing_bytes(d), 2 * most);
+    nothing_for_ms(&f, 44000);
+    beat_missing(&f, 0, 1, UINT64_MAX - 1); /* less, and as impossible */
+    assert_int_equal(d->losses.sequences, 0);
+    nothing_for_ms(&f, 2000);
+    assert_int_equal(d->losses.sequences, 1);
+    fixture_close(&f);
+}
+
+TEST(nobody_waits_on_for_a_number_that_rises)
+{
+    struct fixture f;
+    struct request_stream s;
+    struct deployment *d = serving(&f);
+    open_stream(&f, &s, 10, 20);
+    beat_missing(&f, 0, 1, 5 * MB);
+    nothing_for_ms(&f, 44000);
+    beat_missing(&f, 0, 1, 6 * MB);
+    assert_int_equal(d->losses.sequences, 0);
+    nothing_for_ms(&f, 2000);
+    assert_int_equal(d->losses.sequences, 1);
+    fixture_close(&f);
+}
+
 /* What the last answer to a heartbeat of an agent says. */
 static const struct message_heartbeat_ack *last_ack(struct fixture *f, int agent)
 {
@@ -131,6 +164,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_request_waits_as_long_as_weights_of_its_stages_come),
+        cmocka_unit_test(nothing_is_believed_to_lack_more_than_its_device_holds),
+        cmocka_unit_test(nobody_waits_on_for_a_number_that_rises),
         cmocka_unit_test(agents_hear_what_the_other_stages_of_their_deployments_miss),
         cmocka_unit_test(what_is_missing_and_how_long_it_will_take_is_described),
         cmocka_unit_test(a_target_of_the_first_token_counts_the_weights_that_are_missing),
