@@ -3,18 +3,22 @@
 # the repository), runs all operator tests against the plain backend (under compute-sanitizer too, where it is), then measures layers of LLaMA-7B's shape and prints one table.
 # Less than 8 minutes with 16 cores.
 #
-#     bench/gpu.sh [--stand-in] [--built] [FOLDER]     FOLDER: of what is built (build/gpu)
+#     bench/gpu.sh [--stand-in] [--built | --pack] [FOLDER]     FOLDER: of what is built (build/gpu)
 #
-# --built: FOLDER holds it all already (built elsewhere, or by the call before), nothing is compiled.
+# Where the programs are (PROGRAMS: build, or what --pack took along) whole agents are tried too: tokens over HTTP beside the CPU's, networks, shares and a pool (bench/gpu/agents.sh).
+# --built: FOLDER holds it all already (built elsewhere, or by the call before), nothing is compiled: all of it takes some 4 minutes then.
+# --pack: builds for CUDA_ARCHS where there is no GPU, puts the programs of build/ with their libraries and the golden models (GOLDEN: ../shared) beside it, and makes FOLDER.tar.xz of
+# it, for `bench/gpu.sh --built FOLDER` in a copy of the repository on a machine that has one.
 # --stand-in: the same with tests/cuda_on_cpu for a GPU and small shapes: whether this script works, not how fast anything is. CC, CXX and NVCC name compilers, CUDA_ARCHS="90" the
 # architectures (that of the GPU).
 set -euo pipefail
 cd "$(dirname "$0")/.."
-standin= built=
+standin= built= pack=
 while [ $# -gt 0 ]; do
     case $1 in
     --stand-in) standin=1 ;;
     --built) built=1 ;;
+    --pack) pack=1 ;;
     *) break ;;
     esac
     shift
@@ -85,6 +89,28 @@ build() {
 }
 [ -n "$built" ] || build
 
+# ---- what is taken along ----
+networks=(bert-ts17 vit-dy18 swin-dy20 resnet50-dy20-external mobilenet_v3-ts17 unet-dy18 yolo-ts17)
+of_the_system='/(libc|libm|libdl|librt|libpthread|libresolv|ld-linux[^/]*)\.so'
+pack() {
+    local programs=(build/hpctl build/hp-agent build/hp-coordinator) golden=${GOLDEN:-../shared}
+    say "packing $out"
+    [ -x build/hpctl ] || fail "there are no programs: make all builds them"
+    mkdir -p "$out/programs/lib" "$out/models"
+    cp "${programs[@]}" "$out/programs/"
+    strip "$out"/programs/hp* || true
+    ldd "${programs[@]}" | sed -n 's/.* => \(\/[^ ]*\) .*/\1/p' | sort -u | grep -vE "$of_the_system" | xargs -I{} cp -L {} "$out/programs/lib/"
+    for network in "${networks[@]}"; do
+        [ -d "$golden/golden-onnx/models/$network" ] || continue
+        mkdir -p "$out/models/$network"
+        cp "$golden/golden-onnx/models/$network"/{model.onnx*,inputs.npz} "$out/models/$network/"
+    done
+    [ ! -e "$golden/golden-families/bert/model-f32.gguf" ] || cp "$golden/golden-families/bert/model-f32.gguf" "$out/models/bert.gguf"
+    XZ_OPT=${XZ_OPT:--3} tar -C "$(dirname "$out")" --exclude='*.o' -cJf "$out.tar.xz" "$(basename "$out")"
+    say "packed: $out.tar.xz, $(du -h "$out.tar.xz" | cut -f1); unpack it beside a copy of the repository and call bench/gpu.sh --built FOLDER"
+}
+[ -z "$pack" ] || { pack; exit 0; }
+
 # ---- what is tested ----
 export HP_CUDA_PLUGIN=$out/libhp-cuda.so
 [ -z "$standin" ] || export HP_TEST_SECONDS=${HP_TEST_SECONDS:-600}
@@ -97,6 +123,15 @@ done
 # ---- what is measured ----
 say "measuring"
 "$out/measure" ${standin:+--small} | tee "$out/table.txt"
+
+# ---- whole agents ----
+programs=${PROGRAMS:-$([ -x "$out/programs/hpctl" ] && echo "$out/programs" || echo build)}
+if [ -x "$programs/hpctl" ]; then
+    say "whole agents of $programs"
+    bench/gpu/agents.sh "$programs" "$out/models" "$out" ${standin:+--small} || failed=$((failed + 1))
+else
+    say "whole agents are left out: there are no programs in $programs (make all)"
+fi
 
 # ---- what the sanitizer sees ----
 sanitizer=$(command -v compute-sanitizer || echo "$(dirname "$NVCC")/compute-sanitizer")

@@ -75,10 +75,10 @@ def a_header_that_changes_has_all_that_includes_it_built_anew():
 @test
 def the_script_for_a_gpu_builds_tests_and_measures():
     with tempfile.TemporaryDirectory() as folder:
-        done = subprocess.run([os.path.join(ROOT, "bench", "gpu.sh"), "--stand-in", folder], capture_output=True, text=True)
+        done = subprocess.run([os.path.join(ROOT, "bench", "gpu.sh"), "--stand-in", folder], capture_output=True, text=True, env={**os.environ, "PROGRAMS": BUILD})
         assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
         for words in ("ok cuda_products: ", "ok cuda_operators: ", "ok cuda_attention: attention_is_that_of_the_reference", "ok cuda_groups: ", "ok cuda_fused: ", "ok cuda_steps: ", "ok cuda_streams: ", "ok cuda_sampling: ", "cuda:0 CUDA stand-in", "copy within the GPU",
-                      "prefill of 2048 tokens, bf16", "512 tokens after 6144", "decode, Q4_K", "64 sequences of 128 tokens", "8 sequences of 128 tokens, Q4_K", "weights to the GPU", "0 of the tests failed"):
+                      "prefill of 2048 tokens, bf16", "512 tokens after 6144", "decode, Q4_K", "64 sequences of 128 tokens", "8 sequences of 128 tokens, Q4_K", "weights to the GPU", "ok agents: the same tokens over HTTP", "agents: 0 failed", "0 of the tests failed"):
             assert words in done.stdout, (words, done.stdout)
         with open(os.path.join(folder, "table.txt")) as f:
             assert len(f.read().splitlines()) == 15
