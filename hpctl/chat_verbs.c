@@ -101,7 +101,7 @@ const struct command chat_verbs[] = {
      "Lines of standard input are what you say; \\ at a line's end or \"\"\" around several makes "
      "them one. /help lists commands: another\n"
      "answer, another question, the system message, saving and loading. On a terminal lines are "
-     "edited and remembered, Ctrl-C stops the\n"
+     "edited and remembered, several that are pasted are one question, Ctrl-C stops the\n"
      "answer, Markdown is shown as such (not where NO_COLOR is set), and words go to the next line "
      "as a whole. With -o json every answer "
      "is an object. What has a slash or ends in .gguf is a file, which needs no "

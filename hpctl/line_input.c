@@ -31,6 +31,7 @@ struct line_input {
     struct buffer said;
     char *line; /* getline's */
     size_t capacity;
+    bool pasting;       /* a terminal's paste: its lines are one */
     bool in_block, any; /* lines of what is said */
     bool goes_on;       /* the next line belongs to what has come */
 };
@@ -56,6 +57,33 @@ static unsigned char line_forget(EditLine *edit, int key)
     if (l->forgotten)
         el_push(edit, "\n");
     return CC_REFRESH;
+}
+
+static unsigned char paste_begin(EditLine *edit, int key)
+{
+    struct line_input *l = NULL;
+    (void)key;
+    el_get(edit, EL_CLIENTDATA, &l);
+    l->pasting = true;
+    return CC_NORM;
+}
+
+static unsigned char paste_end(EditLine *edit, int key)
+{
+    struct line_input *l = NULL;
+    (void)key;
+    el_get(edit, EL_CLIENTDATA, &l);
+    l->pasting = false;
+    return CC_NORM;
+}
+
+/* The terminal puts marks around what is pasted, as long as the editor has it. */
+static void paste_marks(bool wanted)
+{
+    const char *kind = getenv("TERM");
+    if (!kind || strcmp(kind, "dumb") != 0)
+        fputs(wanted ? "\033[?2004h" : "\033[?2004l", stdout);
+    fflush(stdout);
 }
 
 /* The editor takes what the locale has letters for and drops the rest, while models are asked in
@@ -115,6 +143,10 @@ int line_input_open(bool terminal, struct line_input **out, struct err *e)
     el_set(l->edit, EL_SETTY, "-d", "-isig", NULL); /* Ctrl-C forgets the line, and no more */
     el_set(l->edit, EL_ADDFN, "hp-forget", "Forget what was typed", line_forget);
     el_set(l->edit, EL_BIND, "^C", "hp-forget", NULL);
+    el_set(l->edit, EL_ADDFN, "hp-paste-begin", "A paste begins", paste_begin);
+    el_set(l->edit, EL_ADDFN, "hp-paste-end", "A paste is over", paste_end);
+    el_set(l->edit, EL_BIND, "\\e[200~", "hp-paste-begin", NULL);
+    el_set(l->edit, EL_BIND, "\\e[201~", "hp-paste-end", NULL);
     el_set(l->edit, EL_BIND, "^R", "em-inc-search-prev", NULL);
     el_source(l->edit, NULL);
     return 0;
@@ -173,7 +205,9 @@ static const char *line_edit(struct line_input *l)
         l->ahead.size = 0; /* as the terminal forgets what it has */
     interrupts_forget();
     ahead_give(l);
+    paste_marks(true);
     const char *got = el_gets(l->edit, &n);
+    paste_marks(false);
     if (!got || n <= 0) {
         fputc('\n', stdout); /* behind the ^D that the editor shows */
         return NULL;
@@ -208,20 +242,21 @@ static void line_remember(struct line_input *l)
 static void said_forget(struct line_input *l)
 {
     l->said.size = 0;
-    l->any = l->in_block = l->goes_on = l->forgotten = false;
+    l->any = l->in_block = l->pasting = l->goes_on = l->forgotten = false;
 }
 
 static void said_add(struct line_input *l, const char *line)
 {
     size_t n = strlen(line);
-    bool mark = strcmp(line, block) == 0, more = !l->in_block && n && line[n - 1] == '\\';
+    bool literal = l->pasting, mark = !literal && strcmp(line, block) == 0;
+    bool more = !literal && !l->in_block && n && line[n - 1] == '\\';
     if (l->any && !mark)
         buffer_append(&l->said, "\n", 1);
     if (!mark)
         buffer_append(&l->said, line, more ? n - 1 : n);
     l->any = l->any || !mark;
     l->in_block = mark ? !l->in_block : l->in_block;
-    l->goes_on = l->in_block || more;
+    l->goes_on = l->in_block || more || literal;
 }
 
 const char *line_input_next(struct line_input *l)

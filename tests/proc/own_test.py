@@ -299,6 +299,12 @@ def a_conversation_on_a_terminal():
         t.say("/save " + saved + "\r")
         with open(saved) as f:
             assert [m["content"] for m in json.load(f)["messages"]][0] == "Was heißt „日本語"
+        pasted = 'It is\n"""\nof \\\n'
+        t.say("\x1b[200~" + pasted.replace("\n", "\r") + "old\x1b[201~", r"\n\. old$")  # asks nothing yet
+        t.say(" age.\r")
+        t.say("/save " + saved + "\r")
+        with open(saved) as f:
+            assert [m["content"] for m in json.load(f)["messages"]][2] == pasted + "old age."
         os.write(t.fd, b"\x04")
         t.until(r"\^D\r\n$")  # where a shell's prompt begins
         assert os.waitpid(t.pid, 0)[1] == 0

@@ -24,20 +24,24 @@ class Terminal:
             os.execve(HPCTL, [HPCTL, *args], dict(env, TERM="xterm", LINES="40", COLUMNS="160"))
         self.seen = ""
 
+    def read(self):
+        """Without what asks for marks around what is pasted, which nobody sees."""
+        self.seen = re.sub(r"\x1b\[\?2004[hl]", "", self.seen + os.read(self.fd, 4096).decode(errors="replace"))
+
     def until(self, pattern, seconds=30):
         """What was shown up to there."""
         until = time.monotonic() + seconds * SCALE
         while not (found := re.search(pattern, self.seen)):
             assert time.monotonic() < until, (pattern, self.seen[-400:])
             if select.select([self.fd], [], [], 0.2)[0]:
-                self.seen += os.read(self.fd, 4096).decode(errors="replace")
+                self.read()
         shown, self.seen = self.seen[:found.end()], self.seen[found.end():]
         return shown
 
     def shown(self):
         """What has been shown by now."""
         while select.select([self.fd], [], [], 0)[0]:
-            self.seen += os.read(self.fd, 4096).decode(errors="replace")
+            self.read()
         return self.seen
 
     def say(self, text, pattern=r"\n> $"):
