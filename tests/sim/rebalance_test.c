@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "coordinator/degraded.h"
 #include "tests/sim/failures.h"
 
 static json_t *wish(bool dry)
@@ -260,6 +261,8 @@ TEST(a_short_slowness_noise_and_a_place_by_name_are_no_reason_to_move)
             if (deployment_find(s.core, "toy")->id != id)
                 fail_msg("seed %llu: %.0f times as slow for %.0f s is left",
                          (unsigned long long)seed, cases[i].times, cases[i].slow_s);
+            /* Nor does anybody look for another place any more. */
+            assert_int_equal(degraded_hash(deployment_find(s.core, "toy")).which, 0);
             sim_close(&s);
         }
 }
