@@ -19,26 +19,27 @@ static void device_count(struct degraded_hashes *h, const struct deployment *d, 
         part_count(h, stage, 1, (uint64_t)told);
 }
 
-/* One way of the path between a stage and the next one; the last one sends to the first. */
-static void link_count(struct degraded_hashes *h, const struct member *from,
-                       const struct member *to, int stage)
+/* Between a stage and the next one; the last one sends to the first. Whichever way it is that is
+ * bad, and when the other way follows, that is no change. */
+static void path_count(struct degraded_hashes *h, const struct member *a, const struct member *b,
+                       int stage)
 {
-    const struct member_link *l = links_cell(from, to);
-    if (l && l->late)
-        part_count(h, stage, 2, l->late_told);
-    if (l && l->loss > 0)
-        part_count(h, stage, 3, l->lossy_told);
+    static const struct member_link none;
+    const struct member_link *there = links_cell(a, b), *back = links_cell(b, a);
+    there = there ? there : &none;
+    back = back ? back : &none;
+    if (there->late || back->late)
+        part_count(h, stage, 2, (uint64_t)there->late_told << 32 | back->late_told);
+    if (there->loss > 0 || back->loss > 0)
+        part_count(h, stage, 3, (uint64_t)there->lossy_told << 32 | back->lossy_told);
 }
 
 struct degraded_hashes degraded_hash(const struct deployment *d)
 {
     struct degraded_hashes h = {0};
     for (int i = 0; i < d->n_stages; i++) {
-        const struct member *own = d->stages[i].agent,
-                            *next = d->stages[(i + 1) % d->n_stages].agent;
         device_count(&h, d, i);
-        link_count(&h, own, next, i);
-        link_count(&h, next, own, i);
+        path_count(&h, d->stages[i].agent, d->stages[(i + 1) % d->n_stages].agent, i);
     }
     return h;
 }

@@ -124,6 +124,7 @@ struct deployment {
         uint64_t changed_ns, due_ns; /* when that changed last; when it is planned anew, 0: not */
         unsigned changes;            /* one soon after the other */
         bool asked, confirmed;       /* a plan is being made; one said that it pays */
+        int failure;                 /* why the last one that failed did */
     } watch;                         /* of one that rebalances by itself */
     bool returns;                    /* it has lost its place while it served, and no plan for
                                         another has failed since */

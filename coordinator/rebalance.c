@@ -125,6 +125,7 @@ static void rebalance_fail(struct coord *c, struct deployment *d, const struct e
         placement_cancel(d);
     if (r->wish.ask)
         effects_answer_error(c, r->wish.peer, r->wish.ask, why);
+    d->watch.failure = why->code;
     if (!r->wish.dry || d->watch.asked) {
         json_decref(d->rebalanced);
         d->rebalanced = json_pack("{s:s, s:s, s:I}", "verdict", "failed", "why", why->text, "at_s",

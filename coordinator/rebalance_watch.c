@@ -60,7 +60,7 @@ static void answer_note(struct coord *c, struct deployment *d, const struct sigh
     d->watch.asked = false;
     d->watch.confirmed = verdict && strcmp(verdict, "would_move") == 0;
     bool failed = verdict && strcmp(verdict, "failed") == 0;
-    d->watch.changes += failed;
+    d->watch.changes += failed && d->watch.failure != HP_ELINK; /* else somebody is heard late */
     if (d->watch.confirmed || (failed && d->watch.changes <= REBALANCE_MOST_DOUBLINGS))
         d->watch.due_ns = coord_now(c) + settle_ns(d, s);
 }
@@ -99,23 +99,26 @@ static void watch_step(struct coord *c, struct deployment *d, const struct sight
         plan_ask(c, d, s);
 }
 
+/* Its own place. While that is degraded, what else is so for a moment puts nothing off: what comes
+ * and goes beside it may change the next plan, no more. */
+static struct sight sight_of_place(const struct deployment *d, uint64_t others)
+{
+    const struct degraded_hashes h = degraded_hash(d);
+    bool degraded = h.which != 0;
+    return (struct sight){.which = degraded ? 2 : 1,
+                          .told = degraded ? h.which ^ h.told ^ others : 0,
+                          .degraded = degraded};
+}
+
 /* Whatever there is: agents, links, and devices at the deployment's model. */
 static struct sight sight_of_all(const struct coord *c, const struct deployment *d,
                                  const struct sight *shared)
 {
     const struct pace_hashes paces = paces_hash(c, d);
-    return (struct sight){.which = shared->which ^ paces.which,
-                          .told = shared->told ^ paces.told,
-                          .degraded = degraded_hash(d).which != 0};
-}
-
-/* Its own place; and where that is degraded, who is there beside it. */
-static struct sight sight_of_place(const struct coord *c, const struct deployment *d)
-{
-    const struct degraded_hashes h = degraded_hash(d);
-    bool degraded = h.which != 0;
-    return (struct sight){
-        .which = degraded ? h.which ^ agents_hash(c) : 1, .told = h.told, .degraded = degraded};
+    const struct sight place = sight_of_place(d, shared->which ^ shared->told);
+    if (place.degraded)
+        return place;
+    return (struct sight){.which = shared->which ^ paces.which, .told = shared->told ^ paces.told};
 }
 
 /* Agents and links, of which all that look at everything see the same. */
@@ -138,7 +141,8 @@ void rebalances_tick(struct coord *c)
             continue;
         if (any && !shared.which)
             shared = sight_shared(c);
-        const struct sight s = any ? sight_of_all(c, d, &shared) : sight_of_place(c, d);
+        const struct sight s =
+            any ? sight_of_all(c, d, &shared) : sight_of_place(d, agents_hash(c));
         watch_step(c, d, &s);
     }
 }

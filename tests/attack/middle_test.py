@@ -96,8 +96,8 @@ def listening(pid):
 class Tapped:
     """Two agents whose data ports are reached by way of men in the middle."""
 
-    def __init__(self, kind, *options):
-        self.kind, self.options = kind, options
+    def __init__(self, kind, *options, place=("--agents", "a0,a1")):
+        self.kind, self.options = kind, (*place, *options)
 
     def __enter__(self):
         assert os.path.exists(SHIM), f"{SHIM} is not built"
@@ -120,7 +120,7 @@ class Tapped:
         with open(self.file, "w") as out:
             for m in self.middles:
                 out.write(f"{m.port} {m.listener.getsockname()[1]}\n")
-        c.deploy("demo", DEMO, "--agents", "a0,a1", "--compute", "f32", *self.options)
+        c.deploy("demo", DEMO, "--compute", "f32", *self.options)
         self.pids = [c.agent("a0")["pid"], c.agent("a1")["pid"], c.local()["coordinator"]["pid"]]
         return any(m.met for m in self.middles)
 
@@ -199,6 +199,28 @@ def a_link_that_became_late_is_named_and_planned_with():
         assert planned > 0.03, planned
         t.mangle(None)
         c.wait("it is on time", lambda: late_s() == 0, 60)
+
+
+@test
+def a_link_that_became_late_is_left_by_itself_within_30_s():
+    with Tapped("tcp", "--prefix-cache", "off", "--speculate", "off", place=()) as t:
+        c = t.cluster
+        stages = c.hpctl("describe", "demo")["stages"]
+        assert {s["agent"] for s in stages} == {"a0", "a1"}, stages
+        c.wait("links are measured as they are", lambda: len(c.hpctl("topo")["links"]) == 2 and all("measured_s" in link for link in c.hpctl("topo")["links"]))
+
+        def left():
+            ids = [CHANCE.randrange(5, 95) for _ in range(80)]
+            assert c.request("POST", "/v1/completions", {"model": "demo", "prompt": ids, "max_tokens": 1})[0] == 200
+            d = c.hpctl("describe", "demo")
+            return d["state"] == "serving" and len(d["stages"]) == 1
+
+        t.mangle(later)
+        began = time.monotonic()
+        c.wait("one agent has it all", left, 30)
+        took = time.monotonic() - began
+        print(f"# left after {took:.1f} s")
+        assert took <= 30 * SCALE, took
 
 
 @test

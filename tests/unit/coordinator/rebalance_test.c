@@ -1,5 +1,6 @@
 /* Deployments that are planned anew beside themselves: what is said, what is done, and what is not.
  */
+#include "coordinator/links.h"
 #include "coordinator/model_slots.h"
 #include "coordinator/paces.h"
 #include "coordinator/rebalance.h"
@@ -372,6 +373,48 @@ TEST(an_agent_that_is_not_heard_for_a_moment_puts_no_plan_off)
     fixture_close(&f);
 }
 
+TEST(a_plan_that_is_due_while_an_agent_is_heard_late_is_made_right_after)
+{
+    struct fixture f;
+    struct deployment *d = misplaced(&f, "{\"max_context\": 128}", 1e9);
+    d->answer_tokens = 100;
+    pass_alive(&f, d, COORD_HEARTBEAT_MS);
+    pace_change(f.core, d, d->stages[0].agent, 0, 10);
+    pass_alive(&f, d, REBALANCE_DEGRADED_MS - 1500);
+    for (int k = 0; k < 100 && !d->rebalanced; k++) {
+        fixture_pass_ms(&f, COORD_TICK_MS);
+        fixture_beat(&f, 10, fixture_key(0));
+    }
+    assert_string_equal(word(d->rebalanced, "verdict"), "failed");
+    assert_non_null(strstr(word(d->rebalanced, "why"), "suspect"));
+    pass_alive(&f, d, 2 * REBALANCE_DEGRADED_MS + 1000);
+    assert_non_null(successor_of(f.core, d));
+    fixture_close(&f);
+}
+
+/* Prompts on a busy box make devices slow for a moment, here and there. */
+TEST(what_stays_bad_is_left_whatever_comes_and_goes_beside_it)
+{
+    static const char *const modes[] = {"degraded", "auto"};
+    for (size_t i = 0; i < 2; i++) {
+        struct fixture f;
+        char options[80];
+        snprintf(options, sizeof options, "{\"max_context\": 128, \"rebalance\": \"%s\"}",
+                 modes[i]);
+        struct deployment *d = misplaced(&f, options, 1e9);
+        d->answer_tokens = 100;
+        pass_alive(&f, d, 3 * REBALANCE_SETTLE_MS);
+        pace_change(f.core, d, d->stages[0].agent, 0, 30);
+        for (int k = 0; k < 25; k++) {
+            pace_change(f.core, d, f.core->members[0], 0, k % 2 ? 0.25 : 4);
+            pace_change(f.core, d, d->stages[0].agent, 0, k % 2 ? 3 : 1 / 3.0);
+            pass_alive(&f, d, 1000);
+        }
+        assert_non_null(successor_of(f.core, d));
+        fixture_close(&f);
+    }
+}
+
 TEST(it_stays_where_others_are_no_better)
 {
     struct fixture f;
@@ -422,6 +465,28 @@ static void losses_go_on(struct fixture *f, uint64_t *segments, uint64_t *lost, 
 {
     for (int i = 0; i < 4; i++)
         losses_tell(f, *segments += 100, *lost += of_100);
+}
+
+/* What both agents send each other is lost, and that of one of them is known first. */
+TEST(a_path_that_loses_packets_both_ways_is_one_change)
+{
+    struct fixture f;
+    fixture_open(&f);
+    for (int a = 0; a < 2; a++)
+        fixture_agent(&f, a, "k", 1e9);
+    ask_deploy(&f, "{\"max_context\": 128, \"agents\": \"a0,a1\", \"rebalance\": \"degraded\"}");
+    struct deployment *d = deployment_find(f.core, "d");
+    d->model->facts.kv_before = kv_before;
+    stages_say(&f, d, "ready");
+    pass_both_alive(&f, d, COORD_HEARTBEAT_MS);
+    for (int i = 0; i < 2; i++) {
+        links_make(f.core->members[i], f.core->members[!i])->loss = 0.02;
+        links_make(f.core->members[i], f.core->members[!i])->lossy_told++;
+        pass_both_alive(&f, d, REBALANCE_DEGRADED_MS / 2);
+        assert_int_equal(d->watch.changes, 1);
+        assert_int_equal((d->watch.due_ns - d->watch.changed_ns) / 1000000, REBALANCE_DEGRADED_MS);
+    }
+    fixture_close(&f);
 }
 
 static bool was_looked_at(struct deployment *d)
@@ -518,8 +583,11 @@ int main(void)
             unless_it_was_put_somewhere_by_name_it_leaves_what_has_become_several_times_slower),
         cmocka_unit_test(a_slowness_that_passes_or_is_small_is_not_left),
         cmocka_unit_test(an_agent_that_is_not_heard_for_a_moment_puts_no_plan_off),
+        cmocka_unit_test(a_plan_that_is_due_while_an_agent_is_heard_late_is_made_right_after),
+        cmocka_unit_test(what_stays_bad_is_left_whatever_comes_and_goes_beside_it),
         cmocka_unit_test(it_stays_where_others_are_no_better),
         cmocka_unit_test(a_device_that_is_slow_by_turns_is_held_off_for_longer_each_time),
+        cmocka_unit_test(a_path_that_loses_packets_both_ways_is_one_change),
         cmocka_unit_test(a_link_that_loses_more_than_it_was_planned_with_is_planned_with_again),
         cmocka_unit_test(unless_asked_for_it_stays_whoever_comes),
         cmocka_unit_test(an_agent_that_comes_and_goes_is_held_off_for_longer_each_time),
