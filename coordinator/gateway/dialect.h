@@ -21,6 +21,8 @@ struct dialect {
     const char *pulse;       /* what a stream tells that has nothing to tell; NULL: nothing */
     const char *stopped;     /* how an answer finished that a stop string ended */
     const char *id_prefix;   /* of an answer's name; NULL: OpenAI's two */
+    bool nameless;           /* a body may name no model: the only one is meant */
+    bool fills;              /* a gap between "input_prefix" and "input_suffix" */
     /* Makes OpenAI's fields of *root (which it replaces) and says whether they are a chat's;
      * DIALECT_LOAD and DIALECT_UNLOAD where nothing is to be answered. HP_EINVAL names the field in
      * *param; HP_ENOMEM. NULL: they are OpenAI's. Any thread. */
@@ -64,6 +66,8 @@ extern const struct dialect dialect_ollama_chat;     /* POST /api/chat */
 extern const struct dialect dialect_ollama_generate; /* POST /api/generate */
 extern const struct dialect dialect_responses;       /* OpenAI's POST /v1/responses */
 extern const struct dialect dialect_messages;        /* Anthropic's POST /v1/messages */
+extern const struct dialect dialect_llama;           /* llama-server's POST /completion */
+extern const struct dialect dialect_llama_infill;    /* ... and POST /infill */
 
 /* GET /api/tags, and GET /api/ps (`running`), whose rows say how long the context is. */
 void ollama_write_tags(struct buffer *out, const struct request_model *models, int n, bool running);

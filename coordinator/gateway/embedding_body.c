@@ -8,6 +8,7 @@
 #include "coordinator/gateway/dialect.h"
 #include "coordinator/gateway/json_write.h"
 #include "coordinator/gateway/ollama_body.h"
+#include "coordinator/gateway/rank_body.h"
 #include "model/pooling.h"
 
 enum { LIKELY_TOKEN_BYTES = 3 }; /* a text of fewer for each token is worth making tokens of */
@@ -18,6 +19,26 @@ static int field_refuse(struct embedding_body *b, const char *name, const char *
 {
     b->param = name;
     return err_set(&b->failure, HP_EINVAL, "%s: %s", name, text);
+}
+
+/* As the body calls what it wants a row of; `i`: of all that it wants rows of. */
+static const char *input_name(const struct embedding_body *b, size_t i)
+{
+    bool first = i < b->n_queries;
+    return b->form == EMBEDDING_RERANK  ? first ? "query" : "documents"
+           : b->form == EMBEDDING_SCORE ? first ? "text_1" : "text_2"
+           : b->form == EMBEDDING_LLAMA ? "content"
+                                        : "input";
+}
+
+static size_t input_number(const struct embedding_body *b, size_t i)
+{
+    return i < b->n_queries ? i : i - b->n_queries;
+}
+
+static size_t input_index(const struct embedding_body *b, const struct embedding_text *in)
+{
+    return (size_t)(in - b->texts);
 }
 
 static int ids_take(struct embedding_body *b, size_t item, struct embedding_text *in,
@@ -31,7 +52,8 @@ static int ids_take(struct embedding_body *b, size_t item, struct embedding_text
     while (rc == 0 && i < n && ids[i] < vocabulary)
         i++;
     if (rc < 0 || i < n)
-        rc = field_refuse(b, "input", "has what is no token id of this model");
+        rc = field_refuse(b, input_name(b, input_index(b, in)),
+                          "has what is no token id of this model");
     else
         buffer_append(&in->ids, ids, n * sizeof *ids);
     free(ids);
@@ -43,6 +65,7 @@ static int input_take(struct embedding_body *b, size_t item, struct embedding_te
                       const json_t *v)
 {
     const struct tokenizer *t;
+    const char *name = input_name(b, input_index(b, in));
     int rc = model_tokenizer(b->model, &t, &b->failure);
     size_t n = json_string_length(v),
            least = rc == 0 && n / LIKELY_TOKEN_BYTES > b->context
@@ -54,21 +77,21 @@ static int input_take(struct embedding_body *b, size_t item, struct embedding_te
     else if (rc == 0 && json_is_array(v))
         rc = ids_take(b, item, in, v);
     else if (rc == 0 && !json_is_string(v))
-        return field_refuse(b, "input", INPUT_TYPES);
+        return field_refuse(b, name, INPUT_TYPES);
     if (rc == 0 && in->ids.failed)
         rc = err_set(&b->failure, HP_ENOMEM, "out of memory for an input");
     in->n_ids = in->ids.size / sizeof(uint32_t);
     if (rc == 0 && (unread || in->n_ids > b->context)) {
         b->code = "context_length_exceeded";
-        b->param = "input";
+        b->param = name;
         return err_set(&b->failure, HP_EINVAL,
-                       "This model's maximum context length is %llu tokens. However, input %zu "
+                       "This model's maximum context length is %llu tokens. However, %s %zu "
                        "resulted in %s%zu tokens. Please reduce the length of the input.",
-                       (unsigned long long)b->context, (size_t)(in - b->texts),
+                       (unsigned long long)b->context, name, input_number(b, input_index(b, in)),
                        unread ? "at least " : "", unread ? least : in->n_ids);
     }
     if (rc == 0 && in->n_ids == 0)
-        return field_refuse(b, "input", n ? "this model makes no tokens of it" : "is empty");
+        return field_refuse(b, name, n ? "this model makes no tokens of it" : "is empty");
     return rc;
 }
 
@@ -79,11 +102,11 @@ static int inputs_take(struct embedding_body *b)
                json_is_integer(json_array_get(input, 0));
     size_t n = one ? 1 : json_array_size(input);
     if (input && !one && !json_is_array(input))
-        return field_refuse(b, "input", INPUT_TYPES);
+        return field_refuse(b, input_name(b, b->n_queries), INPUT_TYPES);
     if (!input || n == 0)
-        return field_refuse(b, "input", input ? "is empty" : "is missing");
+        return field_refuse(b, input_name(b, b->n_queries), input ? "is empty" : "is missing");
     if (n > EMBEDDING_MAX_TEXTS)
-        return field_refuse(b, "input", "has more than 2048 texts");
+        return field_refuse(b, input_name(b, b->n_queries), "has more than 2048 texts");
     b->texts = calloc(n, sizeof *b->texts);
     if (!b->texts)
         return err_set(&b->failure, HP_ENOMEM, "out of memory for %zu inputs", n);
@@ -99,30 +122,71 @@ static int inputs_take(struct embedding_body *b)
     return rc;
 }
 
+/* llama-server has one model, and its clients name none; nor do those that rerank. */
+static int name_take(struct embedding_body *b)
+{
+    const json_t *model = json_object_get(b->root, "model");
+    const char *name = json_string_value(model);
+    bool may_lack = b->form == EMBEDDING_LLAMA || b->form == EMBEDDING_RERANK;
+    if (!name && (!may_lack || (model && !json_is_null(model))))
+        return field_refuse(b, "model", "is missing or not a text");
+    b->name = name ? strdup(name) : NULL;
+    return b->name || !name ? 0 : err_set(&b->failure, HP_ENOMEM, "out of memory for a request");
+}
+
+/* Where the inputs are called otherwise. */
+static int input_rename(struct embedding_body *b, const char *name)
+{
+    json_t *input = json_object_get(b->root, name);
+    return !input || json_object_set(b->root, "input", input) == 0
+               ? 0
+               : err_set(&b->failure, HP_ENOMEM, "out of memory for a request");
+}
+
+/* llama-server's 2 is for rows of length 1. */
+static int llama_read(struct embedding_body *b)
+{
+    const json_t *v = json_object_get(b->root, "embd_normalize");
+    b->scales = json_is_integer(v) && json_integer_value(v) == 2;
+    if (v && !json_is_null(v) && !b->scales)
+        return field_refuse(b, "embd_normalize",
+                            "2 scales rows to length 1; without it they are as the model says");
+    return input_rename(b, "content");
+}
+
+/* As numbers, or as bytes where rows may come so. */
+static int encoding_take(struct embedding_body *b)
+{
+    const json_t *form = json_object_get(b->root, "encoding_format");
+    const char *word = form && !json_is_null(form) ? json_string_value(form) : "float";
+    bool base64 = word && strcmp(word, "base64") == 0;
+    bool numbers = b->form == EMBEDDING_LLAMA;
+    if (!word || (base64 && numbers) || (!base64 && strcmp(word, "float") != 0))
+        return field_refuse(b, "encoding_format",
+                            numbers ? "must be \"float\"; /v1/embeddings has \"base64\""
+                                    : "must be \"float\" or \"base64\"");
+    b->base64 = base64;
+    return 0;
+}
+
 /* What the body says beside its inputs. */
 static int fields_take(struct embedding_body *b)
 {
     if (!json_is_object(b->root))
         return err_set(&b->failure, HP_EINVAL, "the body is not a JSON object");
-    if (b->form != EMBEDDING_OPENAI && ollama_name_read(b->root) < 0)
+    if (embedding_speaks_ollama(b->form) && ollama_name_read(b->root) < 0)
         return err_set(&b->failure, HP_ENOMEM, "out of memory for a request");
     if (b->form == EMBEDDING_OLLAMA_ONE) {
         json_t *prompt = json_object_get(b->root, "prompt");
         if (!json_is_string(prompt))
             return field_refuse(b, "prompt", "is missing or not a text");
-        if (json_object_set(b->root, "input", prompt) < 0)
-            return err_set(&b->failure, HP_ENOMEM, "out of memory for a request");
     }
-    const char *name = json_string_value(json_object_get(b->root, "model"));
-    const json_t *form = json_object_get(b->root, "encoding_format");
-    const char *word = form && !json_is_null(form) ? json_string_value(form) : "float";
-    if (!name)
-        return field_refuse(b, "model", "is missing or not a text");
-    if (!word || (strcmp(word, "float") != 0 && strcmp(word, "base64") != 0))
-        return field_refuse(b, "encoding_format", "must be \"float\" or \"base64\"");
-    b->base64 = strcmp(word, "base64") == 0;
-    b->name = strdup(name);
-    return b->name ? 0 : err_set(&b->failure, HP_ENOMEM, "out of memory for a request");
+    int rc = b->form == EMBEDDING_OLLAMA_ONE                             ? input_rename(b, "prompt")
+             : b->form == EMBEDDING_LLAMA                                ? llama_read(b)
+             : b->form == EMBEDDING_RERANK || b->form == EMBEDDING_SCORE ? rank_body_read(b)
+                                                                         : 0;
+    rc = rc < 0 ? rc : name_take(b);
+    return rc < 0 ? rc : encoding_take(b);
 }
 
 static int dimensions_take(struct embedding_body *b)
@@ -142,9 +206,15 @@ static int dimensions_take(struct embedding_body *b)
                    b->width);
 }
 
+const char *embedding_body_field(const struct embedding_body *b)
+{
+    return input_name(b, b->n_queries);
+}
+
 int embedding_body_parse(struct embedding_body *b, const char *text, size_t size)
 {
-    b->ids.field = b->form == EMBEDDING_OLLAMA_ONE ? NULL : "input";
+    bool named = b->form == EMBEDDING_OPENAI || b->form == EMBEDDING_OLLAMA;
+    b->ids.field = named ? "input" : NULL;
     int rc = body_measure_load(text, size, &b->ids, &b->root, &b->param, &b->failure);
     return rc < 0 ? rc : fields_take(b);
 }
@@ -168,6 +238,7 @@ void embedding_body_fini(struct embedding_body *b)
     free(b->texts);
     body_ids_free(&b->ids);
     json_decref(b->root);
+    json_decref(b->compared);
     free(b->name);
     model_close(&b->model);
 }
@@ -210,14 +281,20 @@ static void ollama_write(const struct embedding_body *b, struct buffer *out)
     buffer_printf(out, ",\"prompt_eval_count\":%llu}", (unsigned long long)b->prompt_tokens);
 }
 
-void embedding_body_write(struct embedding_body *b, struct buffer *out)
+/* Rows in rows: of a model that pools there is one for each text. */
+static void llama_write(const struct embedding_body *b, struct buffer *out)
 {
-    for (size_t i = 0; i < b->n_texts && b->normalised; i++)
-        pooling_normalise(b->texts[i].row, b->dimensions);
-    if (b->form != EMBEDDING_OPENAI) {
-        ollama_write(b, out);
-        return;
+    buffer_append(out, "[", 1);
+    for (size_t i = 0; i < b->n_texts; i++) {
+        buffer_printf(out, "%s{\"index\":%zu,\"embedding\":[", i ? "," : "", i);
+        row_write(b, &b->texts[i], out);
+        buffer_printf(out, "]}");
     }
+    buffer_append(out, "]", 1);
+}
+
+static void openai_write(const struct embedding_body *b, struct buffer *out)
+{
     buffer_printf(out, "{\"object\":\"list\",\"data\":[");
     for (size_t i = 0; i < b->n_texts; i++) {
         buffer_printf(out, "%s{\"object\":\"embedding\",\"index\":%zu,\"embedding\":", i ? "," : "",
@@ -229,4 +306,18 @@ void embedding_body_write(struct embedding_body *b, struct buffer *out)
     json_write_text(out, b->name);
     buffer_printf(out, ",\"usage\":{\"prompt_tokens\":%llu,\"total_tokens\":%llu}}",
                   (unsigned long long)b->prompt_tokens, (unsigned long long)b->prompt_tokens);
+}
+
+void embedding_body_write(struct embedding_body *b, struct buffer *out)
+{
+    for (size_t i = 0; i < b->n_texts && (b->normalised || b->scales); i++)
+        pooling_normalise(b->texts[i].row, b->dimensions);
+    if (embedding_speaks_ollama(b->form))
+        ollama_write(b, out);
+    else if (b->form == EMBEDDING_LLAMA)
+        llama_write(b, out);
+    else if (b->form == EMBEDDING_OPENAI)
+        openai_write(b, out);
+    else
+        rank_body_write(b, out);
 }

@@ -19,7 +19,14 @@ enum embedding_form {
     EMBEDDING_OPENAI,
     EMBEDDING_OLLAMA,     /* POST /api/embed */
     EMBEDDING_OLLAMA_ONE, /* POST /api/embeddings, the older one: a "prompt" and one row */
+    EMBEDDING_LLAMA,      /* llama-server's POST /embedding: a "content", and rows in rows */
+    EMBEDDING_RERANK,     /* POST /v1/rerank (rank_body.h) */
+    EMBEDDING_SCORE,      /* POST /v1/score (the same) */
 };
+static inline bool embedding_speaks_ollama(enum embedding_form f)
+{
+    return f == EMBEDDING_OLLAMA || f == EMBEDDING_OLLAMA_ONE;
+}
 
 /* One text, or one list of ids. */
 struct embedding_text {
@@ -32,9 +39,13 @@ struct embedding_text {
 struct embedding_body {
     json_t *root;        /* until its inputs are taken */
     struct body_ids ids; /* of "input", until then as well */
-    char *name;          /* of the model */
+    char *name;          /* of the model; NULL until it is known where there is but one */
     bool base64;
+    bool scales; /* rows, to length 1, whatever the model says */
     enum embedding_form form;
+    json_t *compared;       /* texts that are, those in whose light first: n_queries */
+    size_t n_queries, best; /* best: so many are told */
+    bool returns_texts;
     /* What the loop knows of the model, before the inputs are taken. */
     struct model *model; /* shared */
     bool normalised;
@@ -48,6 +59,8 @@ struct embedding_body {
     const char *param, *code;
 };
 
+/* What the body calls the texts that rows are made of. */
+const char *embedding_body_field(const struct embedding_body *b);
 /* Reads all but the inputs. HP_EINVAL: `failure` says what is wrong, `param` the field. */
 int embedding_body_parse(struct embedding_body *b, const char *text, size_t size);
 /* Tokenizes the inputs and makes room for their rows. HP_EINVAL as above, HP_ENOMEM. */

@@ -1,12 +1,30 @@
 #include "coordinator/gateway/embedding_model.h"
 
+#include <stdlib.h>
+#include <string.h>
+
 #include "coordinator/gateway/served_model.h"
+
+/* It is called here as it is listed, whatever the body said. */
+static int name_take(struct embedding_body *b, const struct request_model *row, struct err *e)
+{
+    char *name = b->name && strcmp(b->name, row->name) == 0 ? b->name : strdup(row->name);
+    if (!name)
+        return err_no_memory(e, "a request");
+    if (name != b->name)
+        free(b->name);
+    b->name = name;
+    return 0;
+}
 
 int embedding_model_take(const struct openai *o, const char *client, struct embedding_body *b,
                          bool *in_pools, struct err *e)
 {
-    struct served_model found;
-    int rc = served_model_find(o, client, b->name, &found, e);
+    struct served_model found = {0};
+    int rc = b->name ? served_model_find(o, client, b->name, &found, e)
+                     : served_model_only(o, client, &found, e);
+    if (rc == 0)
+        rc = name_take(b, &found.row, e);
     *in_pools = found.in_pools;
     b->param = "model";
     b->code = openai_model_code(rc);

@@ -8,6 +8,7 @@
 #include "coordinator/gateway/model_list.h"
 #include "coordinator/gateway/page.h"
 #include "coordinator/gateway/ready.h"
+#include "coordinator/gateway/slots.h"
 
 /* ---- who answers ---- */
 
@@ -118,6 +119,11 @@ static void get_props(const struct gateway_call *c)
     text_api_props(&c->g->openai, c->x, c->client, http_query(c->x, "model"));
 }
 
+static void get_slots(const struct gateway_call *c)
+{
+    slots_reply(&c->g->openai, c->x, c->client, http_query(c->x, "model"));
+}
+
 static void get_tokenizer_info(const struct gateway_call *c)
 {
     text_api_tokenizer_info(&c->g->openai, c->x, c->client, http_query(c->x, "model"));
@@ -169,6 +175,17 @@ static const struct gateway_route routes[] = {
     {"GET", "/v2/models/", any_kserve, .kserve = true},
     {"POST", "/v2/models/", any_kserve, .kserve = true},
     {"POST", "/v2/repository/index", any_kserve, .kserve = true, .looks = true},
+    {"POST", "/v1/rerank", post_embedding, .form = EMBEDDING_RERANK},
+    {"POST", "/rerank", post_embedding, .form = EMBEDDING_RERANK},
+    {"POST", "/v1/reranking", post_embedding, .form = EMBEDDING_RERANK},
+    {"POST", "/reranking", post_embedding, .form = EMBEDDING_RERANK},
+    {"POST", "/v1/score", post_embedding, .form = EMBEDDING_SCORE},
+    {"POST", "/score", post_embedding, .form = EMBEDDING_SCORE},
+    {"POST", "/embedding", post_embedding, .form = EMBEDDING_LLAMA},
+    {"POST", "/completion", post_completion, .dialect = &dialect_llama},
+    {"POST", "/infill", post_completion, .dialect = &dialect_llama_infill},
+    {"GET", "/slots", get_slots, .open = false},
+    {"GET", "/ping", get_health, .open = true},
     {"POST", "/tokenize", post_text, .task = TEXT_TOKENIZE},
     {"POST", "/detokenize", post_text, .task = TEXT_DETOKENIZE},
     {"POST", "/apply-template", post_text, .task = TEXT_TEMPLATE},
@@ -211,9 +228,9 @@ static const char *path_hint(const char *path)
                "/config and /stats, POST /v2/models/NAME/infer, and POST /v2/repository/index, "
                "which lists the models";
     return "; there is POST /v1/chat/completions, /v1/completions, /v1/responses, /v1/embeddings, "
-           "/v1/messages, "
+           "/v1/messages, /v1/rerank, /v1/score, /completion, /infill, /embedding, "
            "/tokenize, /detokenize and /apply-template, GET /v1/models, /v1/streams/ID, /props, "
-           "/tokenizer_info, "
+           "/slots, /tokenizer_info, "
            "/health, /ready "
            "and /metrics";
 }
@@ -222,7 +239,7 @@ const struct gateway_route *gateway_route_find(struct http_exchange *x,
                                                const struct http_request *r)
 {
     const char *allowed = NULL;
-    char text[400];
+    char text[500];
     for (size_t i = 0; i < sizeof routes / sizeof *routes; i++) {
         if (!gateway_route_rest(&routes[i], r->path))
             continue;

@@ -26,7 +26,9 @@ static const struct {
             {"responses", &dialect_responses},
             {"messages", &dialect_messages},
             {"ollama_chat", &dialect_ollama_chat},
-            {"ollama_generate", &dialect_ollama_generate}};
+            {"ollama_generate", &dialect_ollama_generate},
+            {"llama", &dialect_llama},
+            {"llama_infill", &dialect_llama_infill}};
 enum { N_APIS = sizeof apis / sizeof *apis };
 
 void kept_note_write(const struct kept_stream *s, struct buffer *out)

@@ -41,6 +41,8 @@ struct openai_body {
     bool splits_reasoning;        /* chat: unless `reasoning_format` is "none" */
     bool continues;               /* chat: the answer goes on with the last message */
     bool opens_turn;              /* chat: the template writes what begins the assistant's turn */
+    bool
+        fills; /* no chat: the answer stands between the root's "input_prefix" and "input_suffix" */
     bool bare; /* no chat: the tokenizer's own first and last tokens are not added to a text */
     struct body_prompt *prompts; /* [n_prompts]; NULL of a chat, which has one */
     size_t n_prompts;

@@ -182,6 +182,26 @@ static int answer_check(struct completion *c, const struct served_model *found, 
                    name, POOL_SCORES_TOP);
 }
 
+/* By its name, or the only one where a dialect's bodies may name none; the body names it as it is
+ * called here from then on. */
+static int model_choose(struct completion *c, struct served_model *found, struct err *e)
+{
+    bool any = c->answer.head.dialect->nameless && !*c->body->model;
+    *found = (struct served_model){0};
+    int rc = any ? served_model_only(c->openai, c->client, found, e)
+                 : served_model_find(c->openai, c->client, c->body->model, found, e);
+    if (rc < 0 || strcmp(found->row.name, c->body->model) == 0)
+        return rc;
+    char *name = strdup(found->row.name);
+    if (!name)
+        return err_no_memory(e, "a request");
+    free(c->body->model);
+    c->body->model = name;
+    if (found->in_pools) /* it was the body's */
+        found->row.name = name;
+    return 0;
+}
+
 static void completion_parsed(struct completion *c, size_t bytes)
 {
     struct served_model found;
@@ -191,7 +211,7 @@ static void completion_parsed(struct completion *c, size_t bytes)
         completion_refuse(c, rc, c->failure->text, c->param, NULL);
         return;
     }
-    rc = served_model_find(c->openai, c->client, c->body->model, &found, &e);
+    rc = model_choose(c, &found, &e);
     c->in_pools = found.in_pools;
     const struct request_model m = found.row;
     if (rc < 0) {
@@ -223,6 +243,8 @@ static void parse_run(struct piece *p)
         openai_body_read(buffer_cstr(&c->raw), c->raw.size, c->answer.head.dialect->translate,
                          c->chat, &c->body, &c->param, c->failure);
     c->chat = c->body ? c->body->chat : c->chat;
+    if (c->body)
+        c->body->fills = c->answer.head.dialect->fills;
     buffer_free(&c->raw);
 }
 

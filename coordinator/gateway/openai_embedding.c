@@ -113,7 +113,7 @@ static void embedding_refuse(struct embedding *m, int rc, const char *text, cons
                              const char *code)
 {
     const struct dialect *d =
-        m->body.form == EMBEDDING_OPENAI ? &dialect_openai : &dialect_ollama_chat;
+        embedding_speaks_ollama(m->body.form) ? &dialect_ollama_chat : &dialect_openai;
     uint32_t again_s = openai_retry_after_s(m->openai->requests, m->client, m->body.name,
                                             m->retry_after_s ? m->retry_after_s : 1);
     openai_error_as(d, m->x, served_model_status(rc, m->in_pools), again_s, text, param,
@@ -196,7 +196,8 @@ static void input_end(struct embedding_input *in)
     struct embedding *m = in->owner;
     m->n_done++;
     if (!in->has_row)
-        embedding_refuse(m, HP_EBUG, "the model made no numbers of this text", "input", NULL);
+        embedding_refuse(m, HP_EBUG, "the model made no numbers of this text",
+                         embedding_body_field(&m->body), NULL);
     else if (m->n_done == m->body.n_texts)
         embedding_submit(m, write_run, write_done, m->body.n_texts * m->body.width * sizeof(float));
     else
@@ -310,7 +311,8 @@ static void inputs_open(struct embedding *m)
     while (rc == 0 && m->n_opened < m->body.n_texts && m->n_opened - m->n_done < most)
         rc = input_open(&m->inputs[m->n_opened], &e);
     if (rc < 0 && !embedding_waits(m, rc))
-        embedding_refuse(m, rc, e.text, rc == HP_EINVAL ? "input" : NULL, openai_model_code(rc));
+        embedding_refuse(m, rc, e.text, rc == HP_EINVAL ? embedding_body_field(&m->body) : NULL,
+                         openai_model_code(rc));
 }
 
 static void encode_run(struct piece *p)

@@ -48,6 +48,36 @@ static int encode_plain(struct prompt *p, const struct openai_body *b, const str
     return encode_text(p, b, t, context, text, n, &all, b->literal_specials ? 1 : 0);
 }
 
+/* What stands before a gap and behind it, between the model's own marks; marks that somebody spells
+ * are text. */
+static int encode_infill(struct prompt *p, const struct openai_body *b, const struct tokenizer *t,
+                         uint64_t context)
+{
+    const char *marks[3], *before = json_string_value(json_object_get(b->root, "input_prefix")),
+                          *behind = json_string_value(json_object_get(b->root, "input_suffix"));
+    struct buffer text = {0};
+    struct text_span own[2];
+    p->param = "input_suffix";
+    if (!tokenizer_infill_texts(t, marks))
+        return err_set(p->failure, HP_EUNSUPPORTED,
+                       "infill: this model's vocabulary has no tokens that mark a gap "
+                       "(<|fim_prefix|> and its likes)");
+    p->param = NULL;
+    buffer_printf(&text, "%s", marks[0]);
+    own[0].start = text.size;
+    buffer_printf(&text, "%s", before ? before : "");
+    own[0].end = text.size;
+    buffer_printf(&text, "%s", marks[1]);
+    own[1].start = text.size;
+    buffer_printf(&text, "%s", behind ? behind : "");
+    own[1].end = text.size;
+    buffer_printf(&text, "%s", marks[2]);
+    int rc = text.failed ? err_no_memory(p->failure, "a prompt")
+                         : encode_text(p, b, t, context, buffer_cstr(&text), text.size, own, 2);
+    buffer_free(&text);
+    return rc;
+}
+
 /* ---- messages ---- */
 
 /* One of Unicode's noncharacters, behind the last message: what the template writes from there on
@@ -189,6 +219,8 @@ static int prompt_add(struct prompt *p, const struct openai_body *b, struct mode
     int rc = 0;
     if (b->chat)
         rc = encode_chat(p, b, model, t, context);
+    else if (b->fills)
+        rc = encode_infill(p, b, t, context);
     else if (b->prompts[i].text)
         rc = encode_plain(p, b, t, context, b->prompts[i].text);
     else

@@ -1,5 +1,7 @@
 #include "coordinator/gateway/served_model.h"
 
+#include <string.h>
+
 static int pools_find(const struct openai *o, const char *client, const char *name,
                       struct served_model *out, struct err *e)
 {
@@ -53,7 +55,7 @@ int served_model_only(const struct openai *o, const char *client, struct served_
     return 0;
 }
 
-int served_model_find(const struct openai *o, const char *client, const char *name,
+static int model_find(const struct openai *o, const char *client, const char *name,
                       struct served_model *out, struct err *e)
 {
     struct err why = {0};
@@ -66,6 +68,21 @@ int served_model_find(const struct openai *o, const char *client, const char *na
     if (out->in_pools)
         *e = why;
     return rc;
+}
+
+int served_model_find(const struct openai *o, const char *client, const char *name,
+                      struct served_model *out, struct err *e)
+{
+    const char *slash = strrchr(name, '/');
+    struct err why = {0};
+    int rc = model_find(o, client, name, out, e);
+    if ((rc != HP_ENOENT && rc != HP_EDENIED) || !slash || !slash[1])
+        return rc; /* a key's list of models refuses what is not there, too */
+    int found = model_find(o, client, slash + 1, out, &why);
+    if (found == HP_ENOENT)
+        return rc; /* with the name as it was asked for */
+    *e = why;
+    return found;
 }
 
 int served_model_status(int rc, bool in_pools)

@@ -38,6 +38,10 @@ int tokenizer_encode_literal(const struct tokenizer *t, const char *text, size_t
                              const struct text_span *literal, size_t n_literal, bool add_special,
                              struct buffer *out, struct err *e);
 
+/* The texts of the special tokens that stand before what is before a gap, before what is behind it,
+ * and before what is to fill it. False: the vocabulary has none. */
+bool tokenizer_infill_texts(const struct tokenizer *t, const char *out[3]);
+
 /* Which bytes the text of a special token can begin with, as it is looked for in a text. */
 void tokenizer_special_starts(const struct tokenizer *t, bool starts[256]);
 

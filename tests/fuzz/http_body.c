@@ -10,10 +10,10 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static const struct dialect *const dialects[] = {&dialect_openai,      &dialect_openai,
-                                                     &dialect_ollama_chat, &dialect_ollama_generate,
-                                                     &dialect_messages,    &dialect_responses};
-    for (int i = 0; i < 6; i++) {
+    static const struct dialect *const dialects[] = {
+        &dialect_openai,   &dialect_openai,    &dialect_ollama_chat, &dialect_ollama_generate,
+        &dialect_messages, &dialect_responses, &dialect_llama,       &dialect_llama_infill};
+    for (int i = 0; i < 8; i++) {
         struct openai_body *b = NULL;
         const char *param;
         struct err e = {0};

@@ -66,6 +66,47 @@ def a_decoder_that_pools_serves_what_it_gives_alone():
         assert status == 400 and "writes no text" in body["error"]["message"], body
 
 
+def cosine(a, b):
+    return sum(x * y for x, y in zip(a, b)) / (sum(x * x for x in a) * sum(y * y for y in b)) ** 0.5
+
+
+@test
+def texts_are_ranked_and_scored_by_their_rows():
+    """As vLLM's, Jina's and llama-server's clients ask it."""
+    prompts, rows = golden()
+    texts = [p["text"] for p in prompts]
+    with Cluster(agents=1, cores=1) as c:
+        c.deploy("sense", os.path.join(FOLDER, "hf"), "--compute", "f32")
+        near = [cosine(rows[0], row) for row in rows[1:]]
+        order = sorted(range(len(near)), key=lambda i: -near[i])
+        for path, more in (("/v1/rerank", {"model": "sense"}), ("/rerank", {}), ("/v1/rerank", {"model": "BAAI/sense"}), ("/v1/reranking", {}), ("/reranking", {"model": None})):
+            status, body = c.request("POST", path, {"query": texts[0], "documents": texts[1:], **more})
+            assert status == 200 and body["model"] == "sense" and body["usage"]["total_tokens"] == sum(len(p["ids"]) for p in prompts), body
+            assert [r["index"] for r in body["results"]] == order and [r["document"]["text"] for r in body["results"]] == [texts[1 + i] for i in order], body
+            close([r["relevance_score"] for r in body["results"]], [near[i] for i in order])
+        status, body = c.request("POST", "/v1/rerank", {"query": texts[0], "documents": [{"text": t} for t in texts[1:]], "top_n": 2, "return_documents": False})
+        assert [r["index"] for r in body["results"]] == order[:2] and "document" not in body["results"][0], body
+        for one, many in ((texts[0], texts[1:]), ([texts[0]] * len(near), texts[1:])):
+            status, body = c.request("POST", "/v1/score", {"model": "sense", "text_1": one, "text_2": many})
+            assert status == 200 and [d["index"] for d in body["data"]] == list(range(len(near))), body
+            close([d["score"] for d in body["data"]], near)
+        status, body = c.request("POST", "/embedding", {"content": texts[:2], "embd_normalize": 2})
+        assert status == 200 and [r["index"] for r in body] == [0, 1], body
+        close(body[0]["embedding"][0], rows[0])
+        for path, fields, param in (("/v1/rerank", {"documents": texts}, "query"), ("/v1/rerank", {"query": "x"}, "documents"), ("/v1/rerank", {"query": "x", "documents": []}, "documents"),
+                                    ("/v1/rerank", {"query": "x", "documents": ["a", 7]}, "documents"), ("/v1/rerank", {"query": ["x", "y"], "documents": ["a"]}, "query"),
+                                    ("/v1/rerank", {"query": "x", "documents": ["a", "word " * 5000]}, "documents"), ("/v1/rerank", {"query": "x", "documents": ["a"], "top_n": 0}, "top_n"),
+                                    ("/v1/rerank", {"query": "word " * 5000, "documents": ["a"]}, "query"), ("/rerank", {"query": "x", "documents": ["a"], "max_tokens_per_doc": 9}, "max_tokens_per_doc"),
+                                    ("/embedding", {"content": "x", "embd_normalize": -1}, "embd_normalize"), ("/embedding", {"content": "x", "encoding_format": "base64"}, "encoding_format"),
+                                    ("/v1/score", {"model": "sense", "text_1": ["a", "b"], "text_2": ["c"]}, "text_1"), ("/v1/score", {"text_1": "a", "text_2": "b"}, "model"), ("/embedding", {}, "content")):
+            status, body = c.request("POST", path, fields)
+            assert status == 400 and body["error"]["param"] == param and param in body["error"]["message"], (fields, body)
+        c.deploy("demo", DEMO)
+        status, body = c.request("POST", "/v1/rerank", {"model": "demo", "query": "x", "documents": ["a"]})
+        assert status == 400 and "demo" in body["error"]["message"], body
+        assert c.request("POST", "/v1/rerank", {"query": "x", "documents": ["a"]})[0] == 400  # which of the two?
+
+
 @test
 def rows_are_shortened_where_a_request_asks_for_fewer_dimensions():
     golden()

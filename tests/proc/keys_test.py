@@ -20,6 +20,11 @@ DIALECTS = [  # path, body, where the error's text is
     ("/api/show", {"model": "demo"}, lambda e: e["error"]),
     ("/api/embed", {"model": "demo", "input": "Hello"}, lambda e: e["error"]),
     ("/v1/embeddings", {"model": "demo", "input": "Hello"}, lambda e: e["error"]["message"]),
+    ("/v1/rerank", {"model": "demo", "query": "Hello", "documents": ["Hello"]}, lambda e: e["error"]["message"]),
+    ("/v1/score", {"model": "demo", "text_1": "Hello", "text_2": "Hello"}, lambda e: e["error"]["message"]),
+    ("/embedding", {"model": "demo", "content": "Hello"}, lambda e: e["error"]["message"]),
+    ("/completion", {"model": "demo", "prompt": "Hello", "n_predict": 4}, lambda e: e["error"]["message"]),
+    ("/infill", {"model": "demo", "input_prefix": "Hello", "n_predict": 4}, lambda e: e["error"]["message"]),
     ("/tokenize", {"model": "demo", "prompt": "Hello"}, lambda e: e["error"]["message"]),
 ]
 DURATION = re.compile(r"^(\d+h)?(\d+m)?(\d+(\.\d+)?s|\d+ms)$")
@@ -60,6 +65,7 @@ def keys_hold_their_clients_to_models_rates_and_budgets_over_restarts():
             assert status == 401 and headers["www-authenticate"] == "Bearer", (path, status, headers)
             status, headers, reply = ask(c, "POST", path, other, body)
             assert status == 403 and '"demo"' in text(reply) and '"other"' in text(reply), (path, status, reply)
+        assert ask(c, "POST", "/v1/completions", other, dict(PROMPT, model="org/demo"))[0] == 403
         status, _, reply = ask(c, "GET", "/v1/models/demo", other)
         assert status == 403 and reply["error"]["code"] == "model_not_allowed", reply
         assert ask(c, "GET", "/v1/models", other)[2]["data"] == [] and ask(c, "GET", "/api/tags", other)[2]["models"] == []
@@ -67,6 +73,7 @@ def keys_hold_their_clients_to_models_rates_and_budgets_over_restarts():
         assert [m["id"] for m in ask(c, "GET", "/v1/models", whole)[2]["data"]] == ["demo"]
         assert ask(c, "GET", "/metrics", other)[0] == 403
         c.hpctl("key", "edit", "other", "--models", "mine,demo")
+        assert ask(c, "POST", "/v1/completions", other, dict(PROMPT, model="org/demo"))[0] == 200
         status, headers, _ = ask(c, "POST", "/v1/completions", other, PROMPT)
         assert status == 200 and "x-ratelimit-limit-requests" not in headers, (status, headers)
 
@@ -75,7 +82,7 @@ def keys_hold_their_clients_to_models_rates_and_budgets_over_restarts():
         before = len(DIALECTS)
         for path, body, _ in DIALECTS:
             status, headers, reply = ask(c, "POST", path, many, body)
-            assert status == (400 if "embed" in path else 200), (path, status, reply)
+            assert status == (400 if re.search("embed|rank|score|infill", path) else 200), (path, status, reply)
             left = int(headers["x-ratelimit-remaining-requests"])
             assert headers["x-ratelimit-limit-requests"] == str(len(DIALECTS)) and left <= before, (path, headers)
             assert headers["x-ratelimit-limit-tokens"] == "100000" and int(headers["x-ratelimit-remaining-tokens"]) <= 100000, headers

@@ -23,7 +23,7 @@ def bounded(document):
     for schema in schemas.values():
         if "model" in schema.get("properties", {}) and "created" not in schema["properties"] and "id" not in schema["properties"]:
             schema["properties"]["model"] = {"enum": ["demo"]}
-    for name, field in (("Sampling", "max_tokens"), ("ResponsesRequest", "max_output_tokens"), ("MessagesRequest", "max_tokens"), ("OllamaOptions", "num_predict")):
+    for name, field in (("Sampling", "max_tokens"), ("ResponsesRequest", "max_output_tokens"), ("MessagesRequest", "max_tokens"), ("OllamaOptions", "num_predict"), ("LlamaSampling", "n_predict")):
         schemas[name]["properties"][field] = {"type": "integer", "minimum": 1, "maximum": 4}
         schemas[name].setdefault("required", []).append(field)
     for name in ("OllamaChatRequest", "OllamaGenerateRequest"):

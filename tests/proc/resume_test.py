@@ -72,6 +72,7 @@ def a_key_gives_the_same_answer_whoever_reads_it_and_from_where():
         for path, asked, text_of in (
                 ("/v1/chat/completions", {"messages": said}, lambda e: "".join(x["delta"].get("content") or "" for x in e.get("choices", []))),
                 ("/v1/messages", {"messages": said}, lambda e: e.get("delta", {}).get("text", "")),
+                ("/completion", {"prompt": "Tell me a story.", "ignore_eos": True}, lambda e: e["content"]),
                 ("/v1/responses", {"input": "Tell me a story."}, lambda e: e["delta"] if e["type"] == "response.output_text.delta" else "")):
             limit = "max_output_tokens" if path.endswith("responses") else "max_tokens"
             asked = asked | {"model": "demo", "stream": True, "temperature": 0, limit: 40}
