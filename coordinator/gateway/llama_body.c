@@ -58,8 +58,11 @@ static int bias_move(json_t *root, const char **param, struct err *e)
                                      "must be a list of a token id and a number each");
         }
         snprintf(id, sizeof id, "%lld", (long long)json_integer_value(json_array_get(pair, 0)));
-        json_object_set_new(made, id,
-                            json_real(json_is_false(bias) ? -100 : json_number_value(bias)));
+        json_t *number = json_real(json_is_false(bias) ? -100 : json_number_value(bias));
+        if (json_object_set_new(made, id, number) < 0) {
+            json_decref(made);
+            return err_no_memory(e, "a request");
+        }
     }
     return json_object_set_new(root, "logit_bias", made) == 0 ? 0 : err_no_memory(e, "a request");
 }
