@@ -14,11 +14,12 @@ struct grammar_fields {
     struct err *e;
 };
 
-/* False: it is not there. */
+/* False: it is not there. llama-server's clients spell out that they have no grammar as "". */
 static bool field_there(const json_t *of, const char *name, const json_t **out)
 {
     *out = json_object_get(of, name);
-    return *out && !json_is_null(*out) && !json_is_false(*out);
+    bool none = strcmp(name, "grammar") == 0 && json_is_string(*out) && !json_string_length(*out);
+    return *out && !json_is_null(*out) && !json_is_false(*out) && !none;
 }
 
 static int field_use(struct grammar_fields *f, const char *field)

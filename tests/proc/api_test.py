@@ -56,7 +56,7 @@ def structured(c):
 
 def bodies_that_others_accept_are_accepted(c):
     for fields in ({"stop": ""}, {"stop": [""]}, {"max_tokens": -1}, {"max_completion_tokens": -1}, {"top_p": 0, "temperature": 2}, {"messages": [{"role": "user", "content": ["What is the capital ", {"text": "of Cuba?"}]}]},
-                   {"mirostat": 0, "typical_p": 1.0, "use_beam_search": False, "bad_words": [], "skip_special_tokens": True, "truncate_prompt_tokens": None, "n_predict": -1, "repeat_penalty": 1}):
+                   {"mirostat": 0, "typical_p": 1.0, "use_beam_search": False, "bad_words": [], "skip_special_tokens": True, "truncate_prompt_tokens": None, "n_predict": -1, "repeat_penalty": 1, "grammar": ""}):
         status, body = c.chat("demo", "What is the capital of Cuba?", **fields)
         assert status == 200 and ("top_p" in fields or body["choices"][0]["finish_reason"] == "stop"), (fields, body)
     assert c.chat("demo", QUESTION, n_predict=3)[1]["usage"]["completion_tokens"] == 3 and c.chat("demo", QUESTION, n_predict=3, max_tokens=2)[1]["usage"]["completion_tokens"] == 2
