@@ -18,10 +18,11 @@ struct text_call {
     char client[REQUEST_CLIENT_BYTES];
     struct buffer raw, reply;
     struct openai_body *body;
-    bool with_pieces; /* each token's text, too */
-    bool empty;       /* the text is: it has no tokens */
-    bool embeds;      /* the model makes rows */
-    uint32_t *ids;    /* [n_ids]: of TEXT_DETOKENIZE */
+    bool with_pieces;  /* each token's text, too, in the token's place (llama-server) */
+    bool with_strings; /* the same in a list of their own (vLLM) */
+    bool empty;        /* the text is: it has no tokens */
+    bool embeds;       /* the model makes rows */
+    uint32_t *ids;     /* [n_ids]: of TEXT_DETOKENIZE */
     size_t n_ids;
     struct model *model; /* shared */
     uint64_t context;

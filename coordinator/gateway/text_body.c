@@ -25,16 +25,15 @@ static int read_tokenize(struct text_call *c, struct err *e)
     struct openai_body *b = c->body;
     json_t *content = json_object_get(b->root, "content");
     const char *adds = content ? "add_special" : "add_special_tokens";
-    bool asked, strings;
+    bool asked;
     int rc = 0;
     if (content && !json_object_get(b->root, "prompt") &&
         json_object_set(b->root, "prompt", content) < 0)
         return err_set(e, HP_ENOMEM, "out of memory for a request");
     if ((rc = body_field_flag(b->root, adds, &asked, &c->param, e)) < 0 ||
-        (rc = body_field_flag(b->root, "return_token_strs", &strings, &c->param, e)) < 0 ||
+        (rc = body_field_flag(b->root, "return_token_strs", &c->with_strings, &c->param, e)) < 0 ||
         (rc = body_field_flag(b->root, "with_pieces", &c->with_pieces, &c->param, e)) < 0)
         return rc;
-    c->with_pieces |= strings;
     const json_t *said = json_object_get(b->root, adds);
     b->bare = content ? !asked : said && !json_is_null(said) && !asked;
     b->chat = json_object_get(b->root, "messages") != NULL;

@@ -1,4 +1,5 @@
 /* Replies about texts, tokens and templates. */
+#include "common/utf8.h"
 #include "coordinator/gateway/body_fields.h"
 #include "coordinator/gateway/json_write.h"
 #include "coordinator/gateway/ollama_model.h"
@@ -14,8 +15,8 @@ static void ids_write(struct buffer *out, const uint32_t *ids, size_t n)
         buffer_printf(out, "%s%u", i ? "," : "", ids[i]);
 }
 
-static void pieces_write(struct buffer *out, const struct tokenizer *t, const uint32_t *ids,
-                         size_t n)
+static void strings_write(struct buffer *out, const struct tokenizer *t, const uint32_t *ids,
+                          size_t n)
 {
     struct err e = {0};
     for (size_t i = 0; i < n; i++) {
@@ -25,6 +26,30 @@ static void pieces_write(struct buffer *out, const struct tokenizer *t, const ui
         buffer_printf(out, "%s", i ? "," : "");
         json_write_string(out, buffer_cstr(&text), text.size);
         buffer_free(&text);
+    }
+}
+
+/* For llama-server's clients what is no text by itself (a part of a letter) is a list of bytes. */
+static void piece_write(struct buffer *out, const struct tokenizer *t, uint32_t id)
+{
+    size_t n = 0;
+    const char *bytes = tokenizer_token_bytes(t, id, &n);
+    if (bytes && utf8_valid_prefix(bytes, n) < n) {
+        for (size_t i = 0; i < n; i++)
+            buffer_printf(out, "%s%u", i ? "," : "[", (unsigned char)bytes[i]);
+        buffer_printf(out, "]");
+    } else {
+        json_write_string(out, bytes ? bytes : "", bytes ? n : 0);
+    }
+}
+
+static void pieces_write(struct buffer *out, const struct tokenizer *t, const uint32_t *ids,
+                         size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        buffer_printf(out, "%s{\"id\":%u,\"piece\":", i ? "," : "", ids[i]);
+        piece_write(out, t, ids[i]);
+        buffer_printf(out, "}");
     }
 }
 
@@ -38,10 +63,13 @@ static void tokens_write(struct text_call *c, const struct tokenizer *t, const s
     }
     buffer_printf(&c->reply, "{\"count\":%zu,\"max_model_len\":%llu,\"tokens\":[", n,
                   (unsigned long long)c->context);
-    ids_write(&c->reply, ids, n);
-    buffer_printf(&c->reply, "],\"token_strs\":%s", c->with_pieces ? "[" : "null}");
-    if (c->with_pieces) {
+    if (c->with_pieces)
         pieces_write(&c->reply, t, ids, n);
+    else
+        ids_write(&c->reply, ids, n);
+    buffer_printf(&c->reply, "],\"token_strs\":%s", c->with_strings ? "[" : "null}");
+    if (c->with_strings) {
+        strings_write(&c->reply, t, ids, n);
         buffer_printf(&c->reply, "]}");
     }
 }

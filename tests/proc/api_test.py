@@ -158,7 +158,10 @@ def continued_turns(c):
 
 def texts_and_tokens(c):
     ids = c.hpctl("model", "tokenize", DEMO, "--text", ANSWER, "--no-special")["ids"]
-    status, body = c.request("POST", "/tokenize", {"content": ANSWER, "with_pieces": True})
+    status, body = c.request("POST", "/tokenize", {"content": ANSWER + "á", "with_pieces": True})
+    pieces = [t["piece"] for t in body["tokens"]]
+    assert status == 200 and [t["id"] for t in body["tokens"]][:len(ids)] == ids and pieces[-2:] == [[0xC3], [0xA1]] and "".join(pieces[:-2]) == ANSWER, body
+    status, body = c.request("POST", "/tokenize", {"content": ANSWER, "return_token_strs": True})
     assert status == 200 and body["tokens"] == ids and body["count"] == len(ids) and "".join(body["token_strs"]) == ANSWER, body
     status, body = c.request("POST", "/detokenize", {"model": "demo", "tokens": ids})
     assert status == 200 and body["prompt"] == body["content"] == ANSWER, body
