@@ -111,7 +111,8 @@ static void on_end(int number)
     top_ends = 1;
 }
 
-/* Lines of `text` from number `first` on, cut at the screen's edges. How many there are. */
+/* Lines of `text` from number `first` on, cut at the screen's edges: what ran on into the row below
+ * is taken away again. How many there are. */
 static int screen_draw(const char *title, const char *text, int first)
 {
     int n = 0;
@@ -124,10 +125,13 @@ static int screen_draw(const char *title, const char *text, int first)
         int row = 1 + n - first;
         if (row >= 1 && row < LINES) {
             move(row, 0);
+            clrtobot();
             addnstr(line, (int)bytes);
         }
         line += bytes + (line[bytes] == '\n');
     }
+    if (move(1 + n - first, 0) == OK)
+        clrtobot();
     refresh();
     return n;
 }

@@ -21,7 +21,7 @@ class Terminal:
         if self.pid == 0 and columns:
             fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("4H", 40, columns, 0, 0))
         if self.pid == 0:
-            os.execve(HPCTL, [HPCTL, *args], dict(env, TERM="xterm", LINES="40", COLUMNS="160"))
+            os.execve(HPCTL, [HPCTL, *args], dict(env, TERM="xterm", LINES="40", COLUMNS=str(columns or 160)))
         self.seen = ""
 
     def read(self):

@@ -32,6 +32,11 @@ def what_a_cluster_does_is_seen_live():
         shows(screen, "nothing is deployed")
         c.deploy("demo", DEMO)
         shows(screen, r"demo *(\x1b\[[0-9;]*[A-Za-z])?serving")
+        narrow = Terminal(c.env, "top", "--interval", "100ms", columns=50)
+        shows(narrow, r"a1 +(\x1b\[[0-9;]*[A-Za-z])?ready")
+        time.sleep(0.3)
+        assert "-17" not in narrow.shown()  # what has no room is in no other row
+        os.write(narrow.fd, b"q")
         over = threading.Event()
 
         def ask():
