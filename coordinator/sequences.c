@@ -25,17 +25,26 @@
 #include "coordinator/spilled_pages.h"
 #include "coordinator/targets.h"
 
+/* The deployment that an agent with a stage of it (`last`: the last one) tells of. NULL: that was
+ * another generation, or is no more. */
+static struct deployment *find_told(struct coord *c, const struct member *m, bool last,
+                                    uint64_t deployment, uint64_t generation)
+{
+    struct deployment *d = deployment_of_id(c, deployment);
+    bool mine = false;
+    for (int i = d && last && d->n_stages ? d->n_stages - 1 : 0; d && i < d->n_stages; i++)
+        mine = mine || d->stages[i].agent == m;
+    return mine && d->generation == generation ? d : NULL;
+}
+
 /* The sequence that a message of a stage means; NULL for one that is closed, of an older
  * generation, or not this agent's to speak of: any stage may say that it fails, the last alone what
  * came out. */
 static struct sequence *find_active(struct coord *c, const struct member *m, bool last,
                                     uint64_t deployment, uint64_t generation, uint64_t sequence)
 {
-    struct deployment *d = deployment_of_id(c, deployment);
-    bool mine = false;
-    for (int i = d && last && d->n_stages ? d->n_stages - 1 : 0; d && i < d->n_stages; i++)
-        mine = mine || d->stages[i].agent == m;
-    struct sequence *s = mine && d->generation == generation ? sequence_active(d, sequence) : NULL;
+    const struct deployment *d = find_told(c, m, last, deployment, generation);
+    struct sequence *s = d ? sequence_active(d, sequence) : NULL;
     if (!s)
         c->counts.stale++;
     return s;
@@ -385,13 +394,25 @@ static bool sequence_begins_anew(struct coord *c, struct sequence *s, int code)
     return true;
 }
 
+/* It failed at an agent that had not heard of its end yet, and is not there to begin with. */
+static void kept_failed(struct coord *c, const struct member *m,
+                        const struct message_sequence_failed *f)
+{
+    struct deployment *d = find_told(c, m, false, f->deployment, f->generation);
+    struct prefix *kept = d ? prefixes_kept_of(d, f->sequence) : NULL;
+    if (kept)
+        sequence_order_evict(c, d, kept);
+}
+
 struct verdict sequences_failed(struct coord *c, struct member *m,
                                 const struct message_sequence_failed *f)
 {
     struct verdict v = {VERDICT_OK, NULL, {0}};
     struct sequence *s = find_active(c, m, false, f->deployment, f->generation, f->sequence);
-    if (!s)
+    if (!s) {
+        kept_failed(c, m, f);
         return v;
+    }
     struct deployment *d = s->deployment;
     struct err e = {0};
     char lost[LOST_HOP_TEXT];

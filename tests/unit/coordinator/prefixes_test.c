@@ -278,6 +278,24 @@ TEST(a_stage_that_lacks_the_beginning_costs_a_request_nothing)
     fixture_close(&f);
 }
 
+TEST(what_failed_at_a_stage_before_it_heard_of_the_end_is_not_kept)
+{
+    struct fixture f;
+    struct deployment *d = serving(&f);
+    uint64_t first = served(&f, NULL, 100);
+    assert_int_equal(prefixes_kept(d), 1);
+    stage_lacks(&f, first + 1); /* nobody */
+    assert_int_equal(prefixes_kept(d), 1);
+    stage_lacks(&f, first);
+    assert_int_equal(prefixes_kept(d), 0);
+    assert_int_equal(closed(&f)->sequence, first);
+    assert_int_equal(closed(&f)->keep, 0);
+    assert_int_equal(d->kv.used, 0);
+    served(&f, NULL, 110);
+    assert_int_equal(opened(&f)->share, 0);
+    fixture_close(&f);
+}
+
 TEST(what_is_long_and_was_used_lately_stays_longest)
 {
     struct fixture f;
@@ -363,6 +381,7 @@ int main(void)
         cmocka_unit_test(keys_share_with_themselves_unless_all_shall),
         cmocka_unit_test(what_a_window_has_left_is_not_shared),
         cmocka_unit_test(a_stage_that_lacks_the_beginning_costs_a_request_nothing),
+        cmocka_unit_test(what_failed_at_a_stage_before_it_heard_of_the_end_is_not_kept),
         cmocka_unit_test(what_is_long_and_was_used_lately_stays_longest),
         cmocka_unit_test(what_is_asked_for_often_stays_longer),
         cmocka_unit_test(what_is_far_behind_costs_more_to_compute_anew),
