@@ -1,10 +1,12 @@
 """A disk that is full: changes are refused by name, what serves goes on, and the coordinator starts with it."""
+import collections
 import json
 import os
 import re
 import resource
 import signal
 import subprocess
+import threading
 import time
 
 from cluster import SCALE, Cluster, DEMO, Failed
@@ -46,15 +48,28 @@ def start_again(c, full):
     os.kill(pid, signal.SIGKILL)
     for option, key in (("--listen", "control"), ("--http", "http")):
         command[command.index(option) + 1] = addresses[key]
-    limit = 0 if full else resource.RLIM_INFINITY
     time.sleep(0.2)
-    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=c.env,
-                            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY)))
+    return started(c, command, 0 if full else resource.RLIM_INFINITY)
 
 
-def start_dead(c, command):
-    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=c.env,
-                            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY)))
+def limited(c, command, limit, **more):
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, env=c.env, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY)), **more)
+
+
+def started(c, command, limit):
+    """It listens. One of its ports may be that of somebody's connection when it is free again: then it ends, says so, and is started once more."""
+    for _ in range(20):
+        process = limited(c, command, limit, stderr=subprocess.PIPE, text=True, errors="replace")
+        said = []
+        for line in process.stderr:
+            said.append(line)
+            if " listening control=" in line:
+                threading.Thread(target=lambda out: collections.deque(out, 0), args=(process.stderr,), daemon=True).start()
+                return process
+        process.wait()
+        assert "already in use" in "".join(said), "".join(said)
+        time.sleep(1)
+    raise AssertionError("its ports stay in use")
 
 
 @test
@@ -104,7 +119,7 @@ def two_starts_on_a_full_disk_have_two_numbers():
             if process:
                 process.kill()
                 process.wait()
-                process = start_dead(c, process.args)
+                process = started(c, process.args, 0)
             else:
                 process = start_again(c, full=True)
             c.wait("it serves again", lambda: c.chat("demo", PROMPT["messages"], max_tokens=2)[0] == 200, 20)
@@ -146,7 +161,7 @@ def an_agent_starts_with_a_full_disk_and_serves_what_it_has():
         with open(f"/proc/{pid}/cmdline", "rb") as f:
             command = [word.decode() for word in f.read().split(b"\0")[:-1]]
         os.kill(pid, signal.SIGKILL)
-        process = start_dead(c, command)
+        process = limited(c, command, 0, stderr=subprocess.DEVNULL)
         try:
             c.wait("it serves again", lambda: c.chat("demo", PROMPT["messages"], ignore_eos=True, max_tokens=8)[0] == 200, 30)
             assert c.answer("demo", PROMPT["messages"], ignore_eos=True, max_tokens=40) == whole
