@@ -167,8 +167,10 @@ static int node_restore(struct restoring *r, json_t *node)
 
 int body_texts_restore(const struct body_texts *b, const char *text, json_t *root, struct err *e)
 {
+    if (b->n == 0)
+        return 0;
     struct restoring r = {b->texts, b->texts + b->n, text, 0};
-    return b->n == 0 || node_restore(&r, root) == 0 ? 0 : err_no_memory(e, "the body");
+    return node_restore(&r, root) == 0 ? 0 : err_no_memory(e, "the body");
 }
 
 void body_texts_free(struct body_texts *b)

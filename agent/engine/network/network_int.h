@@ -95,6 +95,7 @@ const void *network_weights_keep(const struct network_plan *p, void *data, size_
                                  struct err *e);
 /* Step number `step` (by default the one that comes next) uses the root. */
 void network_root_use(struct network_plan *p, int root);
+/* Where it lies; NULL while nothing of the plan was made ready. */
 const void *network_root_data(const struct network_plan *p, int root);
 /* Whether it is made before step `at` and used from there on. */
 static inline bool network_root_crosses(const struct network_root *r, int at)

@@ -53,7 +53,8 @@ static struct ndarray output_at(const struct network_plan *p, int i)
         const void *in;
         void *out;
     } data = {network_root_data(p, view->root)};
-    a.data = (char *)data.out + (size_t)view->offset * ndarray_type_bytes(a.type);
+    if (data.in)
+        a.data = (char *)data.out + (size_t)view->offset * ndarray_type_bytes(a.type);
     return a;
 }
 

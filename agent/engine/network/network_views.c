@@ -67,7 +67,7 @@ void network_root_use(struct network_plan *p, int root)
 const void *network_root_data(const struct network_plan *p, int root)
 {
     const struct network_root *r = &p->roots[root];
-    return r->fixed ? r->fixed : p->arena + r->offset;
+    return r->fixed ? r->fixed : p->arena ? p->arena + r->offset : NULL;
 }
 
 int network_step_add(struct network_plan *p, const struct network_step *s, struct err *e)

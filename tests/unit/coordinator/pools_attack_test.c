@@ -594,15 +594,10 @@ TEST(sizes_that_are_none_and_second_networks_are_refused_by_place)
  */
 TEST(names_that_no_client_could_ask_for_are_refused)
 {
-    static const char *const names[] = {"",
-                                        "a/b",
-                                        "a b",
-                                        "-a",
-                                        "a\\u0001",
-                                        "a%20",
-                                        "\u00fc",
-                                        "n123456789012345678901234567890123456789012345678901234567"
-                                        "890123456789"};
+    char long_name[71];
+    memset(long_name, 'n', sizeof long_name - 1);
+    long_name[sizeof long_name - 1] = '\0';
+    const char *const names[] = {"", "a/b", "a b", "-a", "a\\u0001", "a%20", "\u00fc", long_name};
     struct fixture f;
     char name[120];
     fixture_open(&f);

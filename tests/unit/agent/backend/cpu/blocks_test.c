@@ -296,7 +296,7 @@ static void check_bits(const struct case_of *c, uint64_t seed)
     for (int r = 0; r < c->rows; r++)
         inputs_fill(c->inputs, x[r], c->n, &seed);
     k->tile_make(c->t, x[0], INPUTS_MOST, &tile);
-    for (int by = 0; by < BYS; by++) {
+    for (enum by by = BY_PANEL; by < BYS; by++) {
         for (size_t i = 0; i < BLOCK_TILE * k->panel_outputs; i++)
             out[by][i] = (float)i;
         if (!by_is_there(k, c->t, by) || (by == BY_BEGIN && c->rows < BLOCK_TILE))
