@@ -21,16 +21,6 @@ static void beat_missing(struct fixture *f, int agent, uint64_t stage, uint64_t 
     settle(f);
 }
 
-/* Time in which every agent is well and says nothing of its sequences. */
-static void nothing_for_ms(struct fixture *f, uint64_t ms)
-{
-    fixture_jump_ms(f, ms);
-    for (size_t i = 0; i < f->core->n_members; i++)
-        f->core->members[i]->heard_ns = f->core->now_ns;
-    coord_tick(f->core);
-    settle(f);
-}
-
 TEST(a_request_waits_as_long_as_weights_of_its_stages_come)
 {
     struct fixture f;

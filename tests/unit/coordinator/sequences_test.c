@@ -473,16 +473,6 @@ TEST(who_would_wait_too_long_is_refused_and_told_when_to_come_again)
     free(s);
 }
 
-/* Time in which every agent is well and says nothing of its sequences. */
-static void nothing_for_ms(struct fixture *f, uint64_t ms)
-{
-    fixture_jump_ms(f, ms);
-    for (size_t i = 0; i < f->core->n_members; i++)
-        f->core->members[i]->heard_ns = f->core->now_ns;
-    coord_tick(f->core);
-    settle(f);
-}
-
 /* Reading a prompt of ten tokens should take two seconds, so that a wait is 45 s and ten times
  * that. */
 static struct deployment *serving_slowly(struct fixture *f)

@@ -122,4 +122,14 @@ static inline void tokens(struct fixture *f, int agent, uint64_t generation, uin
     tokens_made(f, agent, generation, sequence, first, ids, n, finish, 0);
 }
 
+/* Time in which every agent is well and says nothing of its sequences. */
+static inline void nothing_for_ms(struct fixture *f, uint64_t ms)
+{
+    fixture_jump_ms(f, ms);
+    for (size_t i = 0; i < f->core->n_members; i++)
+        f->core->members[i]->heard_ns = f->core->now_ns;
+    coord_tick(f->core);
+    settle(f);
+}
+
 #endif
