@@ -320,8 +320,18 @@ void sequences_fail_all(struct coord *c, struct deployment *d, const struct err 
 static bool loss_is_last(const struct coord *c, const struct sequence *s, const struct err *why)
 {
     uint32_t most = why->code == HP_ETIMEOUT ? LOSSES_HANGING : LOSSES_MOST;
-    return s->losses >= most || s->places >= LOSSES_OF_PLACES ||
+    return s->losses >= most ||
            (s->lost_ns && coord_now(c) - s->lost_ns > coord_ms(SEQUENCE_LOST_MS));
+}
+
+/* Whoever was there each time an agent was lost is not tried a fourth time. */
+static void sequence_fail_suspect(struct coord *c, struct sequence *s)
+{
+    struct err first = s->why, e;
+    err_set(&e, first.code,
+            "agents were lost %u times while they worked at this request, and it may be why: %s",
+            s->places, first.text);
+    sequence_fail(c, s, &e);
 }
 
 void sequence_lose(struct coord *c, struct sequence *s, const struct err *why)
@@ -329,6 +339,10 @@ void sequence_lose(struct coord *c, struct sequence *s, const struct err *why)
     struct deployment *d = s->deployment;
     if (handoff_moves(s) && s == s->handoff->from)
         mover_close(c, s);
+    if (s->places >= LOSSES_OF_PLACES) {
+        sequence_fail_suspect(c, s);
+        return;
+    }
     bool last = loss_is_last(c, s, why);
     if (handoff_pends(s) || sequence_is_silent(s) || !sequence_can_recover(s) || last) {
         struct err first = last ? s->why : *why; /* later ones seldom say more */

@@ -12,6 +12,9 @@
 
 enum { AGENTS = 4 };
 
+/* What is said of who was there whenever an agent was lost. */
+#define SUSPECT "agents were lost 3 times while they worked at this request"
+
 /* All have the weights in their stores, and the planner may take any of them. */
 static void open_free(struct sim *s, uint64_t seed)
 {
@@ -311,6 +314,7 @@ TEST(a_request_that_ends_agents_fails_alone)
             sim_run_ms(&s, 1);
         }
         assert_true(bad->failed);
+        assert_non_null(strstr(bad->why.text, SUSPECT));
         assert_int_equal(killed, 3);
         assert_true(sim_run_until(&s, sim_quiet, 60000));
         for (int i = 0; i < s.n_clients; i++)
@@ -323,7 +327,7 @@ TEST(a_request_that_ends_agents_fails_alone)
 /* ---- at random ---- */
 
 struct recovery_toll {
-    unsigned finished, cancelled, refused;
+    unsigned finished, cancelled, refused, suspect;
     uint64_t places, sequences, recovered, moved;
 };
 
@@ -411,9 +415,12 @@ static void one_run(uint64_t seed, struct recovery_toll *t)
     }
     if (!sim_run_until(&s, sim_quiet, 200000))
         fail_msg("seed %llu: a stream never ended", (unsigned long long)seed);
-    for (int i = 0; i < s.n_clients; i++)
-        if (s.clients[i].failed)
+    for (int i = 0; i < s.n_clients; i++) {
+        bool suspect = strstr(s.clients[i].why.text, SUSPECT) != NULL;
+        if (s.clients[i].failed && !suspect)
             fail_msg("seed %llu: %s", (unsigned long long)seed, s.clients[i].why.text);
+        t->suspect += s.clients[i].failed;
+    }
     if (!sim_run_until(&s, sim_serves, 60000))
         serves_not_fail(&s, "toy", 60000);
     is_clean_of(&s, "toy", TWICE_HELD_MS);
@@ -440,13 +447,14 @@ TEST(no_stream_fails_and_no_token_is_another_whoever_dies_meanwhile)
     for (uint64_t seed = seeds.first; seed < seeds.first + seeds.n; seed++)
         one_run(seed, &t);
     printf("# seeds %llu to %llu (HP_SEED=N replays one, HP_RUNS=N makes more): %u requests "
-           "finished, none failed, %u were cancelled, %u refused; %llu places lost, %llu sequences "
-           "lost, %llu of them went on, %llu moved\n",
+           "finished, %u failed that saw three agents lost, %u were cancelled, %u refused; %llu "
+           "places lost, %llu sequences lost, %llu of them went on, %llu moved\n",
            (unsigned long long)seeds.first, (unsigned long long)(seeds.first + seeds.n - 1),
-           t.finished, t.cancelled, t.refused, (unsigned long long)t.places,
+           t.finished, t.suspect, t.cancelled, t.refused, (unsigned long long)t.places,
            (unsigned long long)t.sequences, (unsigned long long)t.recovered,
            (unsigned long long)t.moved);
     assert_true(seeds.n < 100 || (t.finished > 5 * seeds.n && t.recovered > seeds.n));
+    assert_true(t.suspect <= 1 + seeds.n / 250); /* chance seldom looks like guilt */
 }
 
 int main(void)
