@@ -21,7 +21,7 @@ int admin_member(struct coord *c, const struct question *q, const char *key, str
     if (rc < 0)
         return rc;
     *out = member_find(c, name);
-    return *out ? 0 : err_set(e, HP_ENOENT, "there is no agent \"%.100s\" in this cluster", name);
+    return *out ? 0 : member_missing(c, name, e);
 }
 
 int admin_deployment(struct coord *c, const struct question *q, const char *key,
@@ -32,5 +32,5 @@ int admin_deployment(struct coord *c, const struct question *q, const char *key,
     if (rc < 0)
         return rc;
     *out = deployment_find(c, name);
-    return *out ? 0 : err_set(e, HP_ENOENT, "there is no deployment \"%.100s\"", name);
+    return *out ? 0 : deployment_missing(c, name, e);
 }

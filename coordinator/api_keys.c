@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/suggestion.h"
 #include "common/utf8.h"
 #include "coordinator/effects.h"
 
@@ -130,15 +131,20 @@ int api_keys_create(struct coord *c, const char *name, const json_t *limits, cha
     return 0;
 }
 
-static int key_missing(const char *name, struct err *e)
+static int key_missing(const struct coord *c, const char *name, struct err *e)
 {
-    return err_set(e, HP_ENOENT, "there is no API key \"%.60s\"", name);
+    struct suggestion near = {0};
+    for (const struct api_key *k = c->api_keys; k; k = k->hh.next)
+        suggestion_try(&near, name, k->name);
+    err_set(e, HP_ENOENT, "there is no API key \"%.60s\"", name);
+    return near.best ? err_hint(e, "did you mean \"%s\"? `hpctl key ls` lists them", near.best)
+                     : HP_ENOENT;
 }
 
 int api_keys_edit(struct coord *c, const char *name, const json_t *limits, struct err *e)
 {
     struct api_key *k = api_keys_named(c, name);
-    int rc = k ? key_limits_change(&k->limits, limits, e) : key_missing(name, e);
+    int rc = k ? key_limits_change(&k->limits, limits, e) : key_missing(c, name, e);
     if (rc == 0)
         key_store(c, k);
     return rc;
@@ -148,7 +154,7 @@ int api_keys_remove(struct coord *c, const char *name, struct err *e)
 {
     struct api_key *k = api_keys_named(c, name);
     if (!k)
-        return key_missing(name, e);
+        return key_missing(c, name, e);
     effects_forget(c, "key", k->digest);
     effects_forget(c, "key_use", k->digest);
     key_drop(c, k);

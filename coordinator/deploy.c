@@ -214,8 +214,10 @@ static int readers_check(struct coord *c, const char *name, const char *agents, 
                            (int)(n < 100 ? n : 100), agents);
         snprintf(r.agent, sizeof r.agent, "%.*s", (int)n, agents);
         if (!placement_device_named(c, r.agent).agent) {
-            placement_name_unknown(r.agent, strchr(r.agent, '/') != NULL, e);
-            return err_hint(e, "--prefill names agents or devices: `hpctl topo` lists them");
+            placement_name_unknown(c, r.agent, strchr(r.agent, '/') != NULL, e);
+            return e->hint[0]
+                       ? e->code
+                       : err_hint(e, "--prefill names agents or devices: `hpctl topo` lists them");
         }
         agents += n;
         agents += agents[0] == ',' && agents[1];
@@ -233,9 +235,10 @@ static int keeper_check(struct coord *c, const char *name, const struct deployme
                        DEPLOYMENT_NAME - 1 - KEEPER_PLAN_ENDING);
     if (!to[0] || strcmp(to, "auto") == 0 || placement_device_named(c, to).agent)
         return 0;
-    placement_name_unknown(to, strchr(to, '/') != NULL, e);
-    return err_hint(e, "--replicate-to names an agent or device, or is auto: `hpctl topo` lists "
-                       "them");
+    placement_name_unknown(c, to, strchr(to, '/') != NULL, e);
+    return e->hint[0] ? e->code
+                      : err_hint(e, "--replicate-to names an agent or device, or is auto: `hpctl "
+                                    "topo` lists them");
 }
 
 /* Deployments that belong to others are made by the coordinator alone. */

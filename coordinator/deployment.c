@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/log.h"
+#include "common/suggestion.h"
 #include "common/utf8.h"
 #include "common/vector.h"
 #include "coordinator/effects.h"
@@ -45,6 +46,18 @@ struct deployment *deployment_find(struct coord *c, const char *name)
 bool deployment_has_face(const struct deployment *d)
 {
     return !strchr(d->name, '/');
+}
+
+int deployment_missing(const struct coord *c, const char *name, struct err *e)
+{
+    struct suggestion near = {0};
+    for (size_t i = 0; i < c->n_deployments; i++)
+        if (c->deployments[i]->state < DEPLOYMENT_STOPPING &&
+            deployment_has_face(c->deployments[i]))
+            suggestion_try(&near, name, c->deployments[i]->name);
+    err_set(e, HP_ENOENT, "there is no deployment \"%.100s\"", name);
+    return near.best ? err_hint(e, "did you mean \"%s\"? `hpctl ps` lists them", near.best)
+                     : HP_ENOENT;
 }
 
 void deployment_partner_name(const struct deployment *d, char out[DEPLOYMENT_NAME])

@@ -227,6 +227,8 @@ struct deployment *deployment_add(struct coord *c, const char *name);
 /* Takes it out of the table and frees it; its sequences and the parts of others are gone. */
 void deployment_remove(struct coord *c, struct deployment *d);
 struct deployment *deployment_find(struct coord *c, const char *name); /* none that is stopping */
+/* HP_ENOENT, with the nearest name that there is as its hint. */
+int deployment_missing(const struct coord *c, const char *name, struct err *e);
 struct deployment *deployment_of_id(struct coord *c, uint64_t id);
 /* The plan that reads prompts for it, or for which it does that (prefill_plans.h); NULL: none. */
 struct deployment *deployment_partner(struct coord *c, const struct deployment *d);

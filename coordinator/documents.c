@@ -25,7 +25,7 @@ static json_t *deployment_json(struct coord *c, const char *name, struct err *e)
 {
     struct deployment *d = deployment_find(c, name);
     if (!d) {
-        err_set(e, HP_ENOENT, "there is no deployment \"%.100s\"", name);
+        deployment_missing(c, name, e);
         return NULL;
     }
     json_t *out = describe_deployment(d, true);
@@ -37,7 +37,7 @@ static json_t *agent_json(struct coord *c, const char *name, struct err *e)
 {
     const struct member *m = member_find(c, name);
     if (!m)
-        err_set(e, HP_ENOENT, "there is no agent \"%.100s\" in this cluster", name);
+        member_missing(c, name, e);
     return m ? describe_member(c, m, true) : NULL;
 }
 

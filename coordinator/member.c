@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/log.h"
+#include "common/suggestion.h"
 #include "common/utf8.h"
 #include "common/vector.h"
 #include "coordinator/effects.h"
@@ -25,6 +26,16 @@ struct member *member_find(struct coord *c, const char *name)
     struct member *m;
     HASH_FIND(by_name, c->members_by_name, name, strlen(name), m);
     return m;
+}
+
+int member_missing(const struct coord *c, const char *name, struct err *e)
+{
+    struct suggestion near = {0};
+    for (size_t i = 0; i < c->n_members; i++)
+        suggestion_try(&near, name, c->members[i]->name);
+    err_set(e, HP_ENOENT, "there is no agent \"%.100s\" in this cluster", name);
+    return near.best ? err_hint(e, "did you mean \"%s\"? `hpctl node ls` lists them", near.best)
+                     : HP_ENOENT;
 }
 
 struct member *member_of_key(struct coord *c, const char *key)

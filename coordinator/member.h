@@ -100,6 +100,8 @@ struct member *member_add(struct coord *c, const char *name, const char *key);
 /* Takes a member out of the table, and frees it. */
 void member_remove(struct coord *c, struct member *m);
 struct member *member_find(struct coord *c, const char *name);
+/* HP_ENOENT, with the nearest name that there is as its hint. */
+int member_missing(const struct coord *c, const char *name, struct err *e);
 struct member *member_of_key(struct coord *c, const char *key);
 void members_free(struct coord *c);
 

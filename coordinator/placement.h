@@ -66,7 +66,7 @@ struct placement_device {
  * paced agent stands for; agent NULL: there is no such. */
 struct placement_device placement_device_named(struct coord *c, const char *text);
 /* HP_ENOENT: there is none of that name. */
-int placement_name_unknown(const char *text, bool is_device, struct err *e);
+int placement_name_unknown(const struct coord *c, const char *text, bool is_device, struct err *e);
 /* One device of an available agent for each kind whose costs for this model nobody has measured;
  * returns how many. */
 int placement_unmeasured(struct coord *c, const struct deployment *d, struct placement_device *out,

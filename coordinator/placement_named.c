@@ -31,23 +31,23 @@ struct placement_device placement_device_named(struct coord *c, const char *text
     return out.agent ? out : placing_device_of_id(c, text);
 }
 
-int placement_name_unknown(const char *text, bool is_device, struct err *e)
+int placement_name_unknown(const struct coord *c, const char *text, bool is_device, struct err *e)
 {
-    int rc = err_set(e, HP_ENOENT, "there is no %s \"%s\" in this cluster",
-                     is_device ? "device" : "agent", text);
-    if (is_device)
-        err_hint(e, "`hpctl topo` lists the devices");
-    return rc;
+    if (!is_device)
+        return member_missing(c, text, e);
+    err_set(e, HP_ENOENT, "there is no device \"%s\" in this cluster", text);
+    return err_hint(e, "`hpctl topo` lists the devices");
 }
 
 /* ---- what the spec names ---- */
 
-static int agent_check(const struct deployment *d, const struct member *m, int i, struct err *e)
+static int agent_check(const struct coord *c, const struct deployment *d, const struct member *m,
+                       int i, struct err *e)
 {
     const struct deployment_spec *s = &d->spec;
     const struct deployment_range *r = &s->ranges[i];
     if (!m)
-        return placement_name_unknown(r->agent, s->planned || strchr(r->agent, '/'), e);
+        return placement_name_unknown(c, r->agent, s->planned || strchr(r->agent, '/'), e);
     if (!member_available(m)) {
         int rc = err_set(e, HP_ELINK, "agent \"%s\" is %s, and was asked for by name", r->agent,
                          member_states[m->state].word);
@@ -71,12 +71,12 @@ static int device_lost_error(const struct placement_device *at, struct err *e)
     return err_hint(e, "it takes stages again when its agent is started again");
 }
 
-static int range_check(const struct deployment *d, const struct placement_device *at, int i,
-                       struct err *e)
+static int range_check(const struct coord *c, const struct deployment *d,
+                       const struct placement_device *at, int i, struct err *e)
 {
     const struct deployment_spec *s = &d->spec;
     const struct deployment_range *r = &s->ranges[i];
-    int rc = agent_check(d, at->agent, i, e);
+    int rc = agent_check(c, d, at->agent, i, e);
     if (rc == 0 && member_device_lost(at->agent, at->device))
         rc = device_lost_error(at, e);
     if (rc < 0 || !s->with_layers)
@@ -146,7 +146,7 @@ static int ranges_read(struct placement_job *p, const struct deployment *d, stru
         struct placement_device at = placement_device_named(p->core, s->ranges[i].agent);
         if (range_left_out(p, d, at.agent))
             continue;
-        int rc = range_check(d, &at, i, e), first = at.device < 0 ? 0 : at.device,
+        int rc = range_check(p->core, d, &at, i, e), first = at.device < 0 ? 0 : at.device,
             end = rc < 0          ? 0
                   : at.device < 0 ? member_device_count(at.agent)
                                   : first + 1;
@@ -191,7 +191,7 @@ static int device_leave_out(struct placement_job *p, const char *name, struct er
 {
     struct placement_device at = placement_device_named(p->core, name);
     if (!at.agent)
-        return placement_name_unknown(name, strchr(name, '/') != NULL, e);
+        return placement_name_unknown(p->core, name, strchr(name, '/') != NULL, e);
     int first = planner_inputs_device(p->inputs, at.agent->name, at.device < 0 ? 0 : at.device),
         many = at.device < 0 ? member_device_count(at.agent) : 1;
     for (int i = first; first >= 0 && i < first + many; i++)

@@ -121,7 +121,7 @@ int placement_what_if(struct coord *c, const struct request_what_if *asked, stru
 {
     struct deployment *d = deployment_find(c, asked->deployment);
     if (!d || !deployment_has_face(d))
-        return err_set(e, HP_ENOENT, "there is no deployment \"%.100s\"", asked->deployment);
+        return deployment_missing(c, asked->deployment, e);
     if (c->n_planning >= COORD_MAX_PLANNING)
         return err_set(e, HP_EBUSY, "%d plans are being made: try again in a moment",
                        COORD_MAX_PLANNING);

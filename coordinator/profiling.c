@@ -219,8 +219,7 @@ static int runs_choose(struct coord *c, struct profiling_ask *p, const json_t *n
         const char *name = json_string_value(json_array_get(nodes, i));
         const struct member *m = name ? member_find(c, name) : NULL;
         if (!m)
-            return err_set(e, HP_ENOENT, "there is no agent \"%.100s\" in this cluster",
-                           name ? name : "");
+            return member_missing(c, name ? name : "", e);
         if (!member_available(m))
             return err_set(e, HP_ELINK, "agent \"%s\" is %s", m->name,
                            member_states[m->state].word);

@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "common/json.h"
+#include "common/suggestion.h"
 #include "hpctl/command_help.h"
-#include "hpctl/suggestion.h"
 
 /* How many words of argv the path of `c` is, when they are its path; else 0. */
 static int words_matched(const struct command *c, int argc, char **argv)

@@ -12,6 +12,7 @@
 #include "common/fs.h"
 #include "common/json.h"
 #include "common/names.h"
+#include "common/suggestion.h"
 
 int context_folder(const char *below, char *out, size_t size, struct err *e)
 {
@@ -227,6 +228,29 @@ static int no_current(struct err *e)
               : "try one on this box with `hpctl local up`, or make one with `hpctl cluster init`");
 }
 
+bool context_nearest(const char *name, char *out, size_t size)
+{
+    struct suggestion near = {0};
+    json_t *list = context_list(), *one;
+    size_t i;
+    json_array_foreach(list, i, one)
+    {
+        suggestion_try(&near, name, json_string_value(one));
+    }
+    snprintf(out, size, "%s", near.best ? near.best : "");
+    json_decref(list);
+    return out[0] != '\0';
+}
+
+static int context_missing(const char *name, struct err *e)
+{
+    char near[sizeof((struct context *)0)->name];
+    err_set(e, HP_ENOCLUSTER, "there is no context \"%s\"", name);
+    return context_nearest(name, near, sizeof near)
+               ? err_hint(e, "did you mean \"%s\"? `hpctl context ls` lists them", near)
+               : err_hint(e, "`hpctl context ls` lists them");
+}
+
 int context_load(const char *name, struct context *out, struct err *e)
 {
     char file[2300];
@@ -239,14 +263,8 @@ int context_load(const char *name, struct context *out, struct err *e)
     const char *which = name ? name : chosen.names[0];
     if (rc < 0 || (rc = context_file(which, file, sizeof file, e)) < 0)
         return rc;
-    if ((rc = json_load_at(file, &root, &at, e)) < 0) {
-        if (rc == HP_ENOENT) {
-            err_set(e, HP_ENOCLUSTER, "there is no context \"%s\"", which);
-            err_hint(e, "`hpctl context ls` lists them");
-            rc = HP_ENOCLUSTER;
-        }
-        return rc;
-    }
+    if ((rc = json_load_at(file, &root, &at, e)) < 0)
+        return rc == HP_ENOENT ? context_missing(which, e) : rc;
     rc = context_from_json(&at, out, e);
     json_decref(root);
     return rc;

@@ -48,6 +48,8 @@ int context_from_json(const struct json_at *at, struct context *out, struct err 
 const char *context_scheme(const struct context *c);
 /* Names of all contexts, sorted: a JSON array of strings. */
 json_t *context_list(void);
+/* The name of a context that is nearest to this one, or ""; false then. */
+bool context_nearest(const char *name, char *out, size_t size);
 /* The folder of hpctl's own files, made where missing. */
 int context_folder(const char *below, char *out, size_t size, struct err *e);
 

@@ -202,8 +202,7 @@ static int run_context_rm(struct invocation *in, struct err *e)
     struct context c;
     int rc = context_load(in->arguments[0], &c, e);
     if (rc == HP_ENOCLUSTER)
-        err_set(e, rc = HP_ENOENT, "there is no context \"%s\"", in->arguments[0]),
-            err_hint(e, "`hpctl context ls` lists them");
+        e->code = rc = HP_ENOENT;
     if (rc == 0 && c.local_dir[0] && access(c.local_dir, F_OK) == 0 &&
         !invocation_flag(in, "force")) {
         err_set(e, HP_EBUSY, "\"%s\" is a cluster on this box, in %s", c.name, c.local_dir);

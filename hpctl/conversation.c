@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "common/fs.h"
+#include "common/suggestion.h"
 #include "hpctl/answer.h"
 #include "hpctl/interrupts.h"
 #include "hpctl/line_input.h"
@@ -319,14 +320,27 @@ static bool is_command(const char *text)
     return text[0] == '/' && n > 1 && strspn(text + 1, "abcdefghijklmnopqrstuvwxyz") == n - 1;
 }
 
+static int command_missing(const char *text, size_t n)
+{
+    struct suggestion near = {0};
+    char typed[SUGGESTION_MAX_WORD + 1];
+    snprintf(typed, sizeof typed, "%.*s", (int)(n < sizeof typed ? n : sizeof typed - 1), text);
+    for (int i = 0; i < COMMANDS; i++)
+        suggestion_try(&near, typed, commands[i].word);
+    fprintf(stderr, "there is no command %.40s; ", typed);
+    if (near.best)
+        fprintf(stderr, "did you mean %s? ", near.best);
+    fprintf(stderr, "/help lists them\n");
+    return 0;
+}
+
 static int command_turn(struct conversation *c, const char *text)
 {
     size_t n = strcspn(text, " ");
     for (int i = 0; i < COMMANDS; i++)
         if (strlen(commands[i].word) == n && strncmp(commands[i].word, text, n) == 0)
             return commands[i].run(c, text + n + strspn(text + n, " "));
-    fprintf(stderr, "there is no command %.*s; /help lists them\n", (int)(n > 40 ? 40 : n), text);
-    return 0;
+    return command_missing(text, n);
 }
 
 /* ---- all of it ---- */

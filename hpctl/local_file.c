@@ -161,6 +161,15 @@ static int read_local(const struct json_at *at, struct local_cluster *c, struct 
     return rc < 0 ? rc : read_devices(at, c, e);
 }
 
+static int local_missing(const char *name, struct err *e)
+{
+    char near[sizeof((struct context *)0)->name];
+    err_set(e, HP_ENOENT, "there is no local cluster \"%s\"", name);
+    return context_nearest(name, near, sizeof near)
+               ? err_hint(e, "did you mean \"%s\"? `hpctl local ls` lists them", near)
+               : err_hint(e, "`hpctl local ls` lists them");
+}
+
 int local_load(const char *name, struct local_cluster *out, struct err *e)
 {
     struct context context;
@@ -169,10 +178,7 @@ int local_load(const char *name, struct local_cluster *out, struct err *e)
     struct json_at at;
     int rc = context_load(name, &context, e);
     if (rc < 0)
-        return rc == HP_ENOCLUSTER && name
-                   ? (err_set(e, HP_ENOENT, "there is no local cluster \"%s\"", name),
-                      err_hint(e, "`hpctl local ls` lists them"), HP_ENOENT)
-                   : rc;
+        return rc == HP_ENOCLUSTER && name ? local_missing(name, e) : rc;
     if (!context.local_dir[0])
         return err_set(e, HP_ENOENT, "the cluster \"%s\" was not made by `hpctl local up`",
                        context.name);

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "common/fs.h"
+#include "common/suggestion.h"
 #include "common/units.h"
 #include "hpctl/context.h"
 #include "hpctl/local_cluster.h"
@@ -154,13 +155,17 @@ static int run_ls(struct invocation *in, struct err *e)
 static int find_agent(struct local_cluster *c, const char *name, struct local_agent **out,
                       struct err *e)
 {
-    for (int i = 0; i < c->n_agents; i++)
+    struct suggestion near = {0};
+    for (int i = 0; i < c->n_agents; i++) {
         if (strcmp(c->agents[i].name, name) == 0) {
             *out = &c->agents[i];
             return 0;
         }
+        suggestion_try(&near, name, c->agents[i].name);
+    }
     err_set(e, HP_ENOENT, "the local cluster \"%s\" has no agent \"%s\"", c->name, name);
-    return err_hint(e, "`hpctl local ls` lists its agents");
+    return near.best ? err_hint(e, "did you mean \"%s\"? `hpctl local ls` lists them", near.best)
+                     : err_hint(e, "`hpctl local ls` lists its agents");
 }
 
 static int check_dead(const char *what, pid_t pid, uint64_t started, struct err *e)

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/suggestion.h"
 #include "hpctl/client.h"
 #include "hpctl/shown.h"
 
@@ -17,6 +18,20 @@ static bool is_listed(const json_t *deployments, const char *name)
             return true;
     }
     return false;
+}
+
+static int deployment_missing(const json_t *deployments, const char *name, struct err *e)
+{
+    struct suggestion near = {0};
+    size_t i;
+    json_t *d;
+    json_array_foreach(deployments, i, d)
+    {
+        suggestion_try(&near, name, string_member(d, "name"));
+    }
+    err_set(e, HP_ENOENT, "there is no deployment \"%.60s\"", name);
+    return near.best ? err_hint(e, "did you mean \"%s\"? `hpctl ps` lists them", near.best)
+                     : err_hint(e, "`hpctl ps` lists them");
 }
 
 /* Who names a model and says nothing to it. */
@@ -45,10 +60,9 @@ static int choose_deployment(const char *context, const char *asked, const char 
     size_t n = json_array_size(list);
     const char *only =
         n == 1 ? json_string_value(json_object_get(json_array_get(list, 0), "name")) : NULL;
-    if (asked && !is_listed(list, asked)) {
-        rc = err_set(e, HP_ENOENT, "there is no deployment \"%.60s\"", asked);
-        err_hint(e, "`hpctl ps` lists them");
-    } else if (said && is_listed(list, said))
+    if (asked && !is_listed(list, asked))
+        rc = deployment_missing(list, asked, e);
+    else if (said && is_listed(list, said))
         rc = prompt_missing(said, "deployment", e);
     else if (asked)
         snprintf(name, size, "%s", asked);

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "common/suggestion.h"
 #include "coordinator/gateway/json_write.h"
 
 enum { MODEL_NAME_BYTES = 256 };
@@ -148,7 +149,7 @@ static struct kserve_path path_read(const char *path)
     return p;
 }
 
-static const struct infer_model *model_find(const struct kserve_backend *k, const char *client,
+const struct infer_model *kserve_model_find(const struct kserve_backend *k, const char *client,
                                             const char *name)
 {
     const struct infer_model *models[KSERVE_MAX_MODELS];
@@ -159,14 +160,27 @@ static const struct infer_model *model_find(const struct kserve_backend *k, cons
     return NULL;
 }
 
+int kserve_model_missing(const struct kserve_backend *k, const char *client, const char *name,
+                         struct err *e)
+{
+    const struct infer_model *models[KSERVE_MAX_MODELS];
+    struct suggestion near = {0};
+    int n = k->models(k->ctx, client, models);
+    for (int i = 0; i < n; i++)
+        suggestion_try(&near, name, models[i]->name);
+    return near.best ? err_set(e, HP_ENOENT, "there is no model \"%.200s\"; did you mean \"%s\"?",
+                               name, near.best)
+                     : err_set(e, HP_ENOENT, "there is no model \"%.200s\"", name);
+}
+
 /* Whether the model that the path names is for the client, and there. */
 static bool model_check(const struct kserve_backend *k, struct http_exchange *x, const char *client,
                         const char *name)
 {
     struct err e = {0};
     int rc = k->may_use ? k->may_use(k->ctx, client, name, &e) : 0;
-    if (rc == 0 && !model_find(k, client, name))
-        rc = err_set(&e, HP_ENOENT, "there is no model \"%.200s\"", name);
+    if (rc == 0 && !kserve_model_find(k, client, name))
+        rc = kserve_model_missing(k, client, name, &e);
     if (rc < 0)
         kserve_fail(x, &e, 1);
     return rc == 0;
@@ -223,7 +237,7 @@ uint64_t kserve_begin(const struct kserve_backend *k, struct http_exchange *x,
     struct kserve_path p = path_read(r->path);
     if (!path_check(k, x, &p, r, client))
         return 0;
-    return p.verb == KSERVE_INFER ? infer_body_limit(model_find(k, client, p.model))
+    return p.verb == KSERVE_INFER ? infer_body_limit(kserve_model_find(k, client, p.model))
                                   : KSERVE_BODY_BYTES;
 }
 
@@ -322,7 +336,7 @@ static void infer_begin(const struct kserve_backend *k, struct http_exchange *x,
                         const char *name)
 {
     size_t json_bytes;
-    const struct infer_model *m = model_find(k, client, name);
+    const struct infer_model *m = kserve_model_find(k, client, name);
     if (!m)
         kserve_error(x, 404, "the model is not there any more");
     else if (!inference_bytes_read(http_request_of(x)->inference_bytes, &json_bytes))
@@ -337,7 +351,7 @@ static void about_reply(const struct kserve_backend *k, struct http_exchange *x,
                         void (*write)(const struct infer_model *m, struct buffer *out))
 {
     struct buffer out = {0};
-    const struct infer_model *m = model_find(k, client, name);
+    const struct infer_model *m = kserve_model_find(k, client, name);
     if (!m) {
         kserve_error(x, 404, "the model is not there any more");
         return;
@@ -349,7 +363,7 @@ static void about_reply(const struct kserve_backend *k, struct http_exchange *x,
 static void ready_reply(const struct kserve_backend *k, struct http_exchange *x, const char *client,
                         const char *name)
 {
-    const struct infer_model *m = model_find(k, client, name);
+    const struct infer_model *m = kserve_model_find(k, client, name);
     if (m && (!k->ready || k->ready(k->ctx, m)))
         http_reply(x, 200, "application/json", "{}", 2);
     else

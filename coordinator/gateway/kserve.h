@@ -49,6 +49,13 @@ uint64_t kserve_begin(const struct kserve_backend *k, struct http_exchange *x,
 void kserve_request(const struct kserve_backend *k, struct http_exchange *x,
                     const struct http_request *r, const char *client);
 
+/* The model of that name among those that the client may use; NULL: there is none, */
+const struct infer_model *kserve_model_find(const struct kserve_backend *k, const char *client,
+                                            const char *name);
+/* and HP_ENOENT with the nearest name. */
+int kserve_model_missing(const struct kserve_backend *k, const char *client, const char *name,
+                         struct err *e);
+
 /* Answers with {"error": text}. */
 void kserve_error(struct http_exchange *x, int http_status, const char *text);
 /* The same with the status of an error code; `retry_after_s` is said where it passes (429, 503). */

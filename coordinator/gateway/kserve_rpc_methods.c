@@ -125,16 +125,6 @@ void kserve_method_missing(const char *path, struct err *e)
     buffer_free(&names);
 }
 
-static const struct infer_model *model_find(const struct kserve_asked *a)
-{
-    const struct infer_model *models[KSERVE_MAX_MODELS];
-    int n = a->kserve->models(a->kserve->ctx, a->client, models);
-    for (int i = 0; i < n; i++)
-        if (strcmp(models[i]->name, a->head->model) == 0)
-            return models[i];
-    return NULL;
-}
-
 /* As over HTTP: whether the model that the message names is for the client, there, and of that
  * version. */
 static int model_check(const struct kserve_method *method, struct kserve_asked *a, struct err *e)
@@ -146,8 +136,8 @@ static int model_check(const struct kserve_method *method, struct kserve_asked *
     bool there = method->naming != NAMES_ANY,
          other = a->head->version[0] && strcmp(a->head->version, "1") != 0;
     int rc = k->may_use ? k->may_use(k->ctx, a->client, name, e) : 0;
-    if (rc == 0 && !(a->m = model_find(a)) && there)
-        rc = err_set(e, HP_ENOENT, "there is no model \"%.200s\"", name);
+    if (rc == 0 && !(a->m = kserve_model_find(k, a->client, name)) && there)
+        rc = kserve_model_missing(k, a->client, name, e);
     if (rc == 0 && other && there)
         rc = err_set(e, HP_ENOENT, "model \"%.200s\" has version 1 alone", name);
     if (other)

@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "common/suggestion.h"
+
 static int pools_find(const struct openai *o, const char *client, const char *name,
                       struct served_model *out, struct err *e)
 {
@@ -70,19 +72,38 @@ static int model_find(const struct openai *o, const char *client, const char *na
     return rc;
 }
 
+/* Says which name is nearest, of those that the client may use. */
+static void suggestion_add(const struct openai *o, const char *client, const char *name,
+                           struct err *e)
+{
+    struct served_model all[SERVED_MAX_MODELS];
+    struct suggestion near = {0};
+    struct err why = *e;
+    int n = served_models_list(o, client, all);
+    const char *slash = strrchr(name, '/');
+    for (int i = 0; i < n; i++)
+        suggestion_try(&near, slash ? slash + 1 : name, all[i].row.name);
+    if (near.best)
+        err_set(e, HP_ENOENT, "%s; did you mean \"%s\"?", why.text, near.best);
+}
+
 int served_model_find(const struct openai *o, const char *client, const char *name,
                       struct served_model *out, struct err *e)
 {
     const char *slash = strrchr(name, '/');
     struct err why = {0};
     int rc = model_find(o, client, name, out, e);
-    if ((rc != HP_ENOENT && rc != HP_EDENIED) || !slash || !slash[1])
-        return rc; /* a key's list of models refuses what is not there, too */
-    int found = model_find(o, client, slash + 1, out, &why);
-    if (found == HP_ENOENT)
-        return rc; /* with the name as it was asked for */
-    *e = why;
-    return found;
+    /* a key's list of models refuses what is not there, too */
+    if ((rc == HP_ENOENT || rc == HP_EDENIED) && slash && slash[1]) {
+        int found = model_find(o, client, slash + 1, out, &why);
+        if (found != HP_ENOENT) { /* else with the name as it was asked for */
+            *e = why;
+            return found;
+        }
+    }
+    if (rc == HP_ENOENT)
+        suggestion_add(o, client, name, e);
+    return rc;
 }
 
 int served_model_status(int rc, bool in_pools)

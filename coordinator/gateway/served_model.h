@@ -19,7 +19,7 @@ int served_models_list(const struct openai *o, const char *client, struct served
 int served_model_only(const struct openai *o, const char *client, struct served_model *out,
                       struct err *e);
 /* As find of struct requests; HP_EBUSY: pools prepare it. No name has a slash here: "org/name", as
- * clients know models of hubs, is "name" where there is one. */
+ * clients know models of hubs, is "name" where there is one. HP_ENOENT names the nearest. */
 int served_model_find(const struct openai *o, const char *client, const char *name,
                       struct served_model *out, struct err *e);
 /* The HTTP status of a failure: pools refuse with 429 what would be late, and with 503 what is

@@ -159,8 +159,7 @@ static int names_check(struct coord *c, const struct pool_spec *s, struct err *e
     for (int i = 0; i < s->n_agents; i++) {
         const struct member *m = member_find(c, s->agents[i]);
         if (!m)
-            return err_set(e, HP_ENOENT, "there is no agent \"%.100s\" in this cluster",
-                           s->agents[i]);
+            return member_missing(c, s->agents[i], e);
         if (!member_available(m))
             return err_set(e, HP_ELINK, "agent \"%s\" is %s", m->name,
                            member_states[m->state].word);

@@ -340,6 +340,36 @@ def errors_say_what_to_do_next():
 
 
 @test
+def a_misspelt_name_gets_the_nearest_that_there_is():
+    with Cluster(agents=1, cores=1) as c:
+        c.deploy("demo", DEMO)
+        c.hpctl("key", "create", "somebody")
+        c.env["HP_API_KEY"] = c.hpctl("key", "create", "other")["key"]
+        name = c.hpctl("context", "ls")[0]["name"]
+        cluster = name[1] + name[0] + name[2:]
+        for line, meant in ((["describe", "dmeo"], "demo"), (["undeploy", "Demo"], "demo"), (["run", "dem", "Hello"], "demo"), (["chat", "deno"], "demo"), (["rebalance", "demmo"], "demo"),
+                            (["node", "describe", "a00"], "a0"), (["node", "drain", "A0"], "a0"), (["logs", "a0x"], "a0"), (["deploy", DEMO, "--name", "other", "--agents", "A0"], "a0"),
+                            (["key", "rm", "sombody"], "somebody"), (["context", "rm", cluster], name), (["ps", "--context", cluster], name), (["local", "down", "--name", cluster], name),
+                            (["local", "start", "--agent", "A0"], "a0")):
+            done = c.run(*line)
+            assert done.returncode in (3, 4) and f'did you mean "{meant}"?' in done.stderr, (line, done.returncode, done.stderr)
+        assert "did you mean" not in c.run("describe", "a1").stderr and "did you mean" not in c.run("node", "describe", "a1").stderr  # another number, another agent
+        assert "did you mean `hpctl deploy`?" in c.run("dply", DEMO).stderr
+        done = c.run("chat", "demo", stdin="/hlep\n/exit\n", timeout=60)
+        assert "did you mean /help?" in done.stderr, done.stderr
+        key = {"Authorization": "Bearer " + c.env["HP_API_KEY"]}
+        for path, model in (("/v1/completions", "dmeo"), ("/v1/embeddings", "org/Demo"), ("/completion", "demmo"), ("/api/generate", "demo2x"), ("/tokenize", "dmeo")):
+            status, said = c.request("POST", path, {"model": model, "prompt": "x", "input": "x"}, headers=key)
+            assert status == 404 and 'did you mean "demo"?' in json.dumps(said).replace("\\", ""), (path, said)
+        for path in ("/v1/models/dmeo", "/props?model=dmeo", "/slots?model=dmeo"):
+            status, said = c.request("GET", path, headers=key)
+            assert status == 404 and 'did you mean "demo"?' in said["error"]["message"], (path, said)
+        hidden = c.hpctl("key", "create", "few", "--models", "dmeoo")["key"]  # may not know what else there is
+        status, said = c.request("POST", "/v1/completions", {"model": "dmeoo", "prompt": "x"}, headers={"Authorization": "Bearer " + hidden})
+        assert status == 404 and "did you mean" not in said["error"]["message"], said
+
+
+@test
 def the_beginning_of_a_verb_lists_its_verbs():
     def hpctl(*args):
         return subprocess.run([os.path.join(BUILD, "hpctl"), *args], capture_output=True, text=True)

@@ -115,6 +115,8 @@ def a_model_s_configuration_is_in_tritons_words():
         assert s.ask("GET", "/v2/models/m/versions/1/config")[0] == 200 and s.ask("POST", "/v2/models/m/config", b"{}", {})[0] == 405
         status, body, _ = s.ask("GET", "/v2/models/m/nothing")
         assert status == 404 and all(part in json.loads(body)["error"] for part in ("/v2/models/m/nothing", "GET /v2,", "GET /v2/health/ready,", "POST /v2/repository/index,", "GET /v2/models/NAME,", "GET /v2/models/NAME/config,", "POST /v2/models/NAME/infer")), body
+        status, body, _ = s.ask("GET", "/v2/models/mm")
+        assert status == 404 and json.loads(body)["error"] == 'there is no model "mm"; did you mean "m"?', body
         assert s.ask("GET", "/v2/")[0] == 200
 
 

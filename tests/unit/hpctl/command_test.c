@@ -8,7 +8,6 @@
 
 #include "hpctl/command.h"
 #include "hpctl/command_help.h"
-#include "hpctl/suggestion.h"
 #include "hpctl/verbs.h"
 #include "tests/test.h"
 
@@ -301,38 +300,6 @@ TEST(what_was_meant_by_a_misspelt_word_is_said)
     }
 }
 
-TEST(words_are_near_by_letters_that_lack_are_too_many_or_swapped)
-{
-    static const struct {
-        const char *typed, *word;
-        size_t distance; /* 99: not near */
-    } cases[] = {
-        {"chta", "chat", 1},
-        {"deplyo", "deploy", 1},
-        {"undploy", "undeploy", 1},
-        {"desc", "describe", 1},
-        {"de", "deploy", 99},
-        {"pipelien", "pipeline", 1},
-        {"rebalanec", "rebalance", 1},
-        {"lst", "ls", 1},
-        {"xx", "ls", 99},
-        {"l", "ls", 99},
-        {"", "ls", 99},
-        {"stop", "topo", 99},
-        {"coldtsrat", "coldstart", 2},
-        {"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
-         99},
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        size_t distance = 99;
-        if (!suggestion_distance(cases[i].typed, strlen(cases[i].typed), cases[i].word,
-                                 strlen(cases[i].word), &distance))
-            distance = 99;
-        if (distance != cases[i].distance)
-            fail_msg("%s, %s: %zu", cases[i].typed, cases[i].word, distance);
-    }
-}
-
 TEST(help_lists_each_verb_once_below_a_heading_that_a_group_does_without)
 {
     char *text = NULL;
@@ -430,7 +397,6 @@ int main(void)
         cmocka_unit_test(minus_o_is_json_or_a_file),
         cmocka_unit_test(a_mistake_is_named),
         cmocka_unit_test(what_was_meant_by_a_misspelt_word_is_said),
-        cmocka_unit_test(words_are_near_by_letters_that_lack_are_too_many_or_swapped),
         cmocka_unit_test(help_lists_each_verb_once_below_a_heading_that_a_group_does_without),
         cmocka_unit_test(help_and_version_are_found_where_other_programs_have_them),
         cmocka_unit_test(mistakes_have_exit_code_2_and_failures_their_own),

@@ -210,12 +210,22 @@ static void on_tick(uv_timer_t *timer)
     free(row);
 }
 
+static int pools_models(void *ctx, const char *client,
+                        const struct infer_model *out[POOL_MAX_MODELS])
+{
+    (void)ctx, (void)client, (void)out;
+    return 0;
+}
+
 static void fake_start(struct fake *f)
 {
     struct err e = {0};
     *f = (struct fake){.full_at = 1 << 20, .retry_after_s = 1, .pools_refuse_at = -1};
-    f->pools = (struct pool_requests){
-        .ctx = f, .text = pools_text, .infer = pools_infer, .cancel = pools_cancel};
+    f->pools = (struct pool_requests){.ctx = f,
+                                      .models = pools_models,
+                                      .text = pools_text,
+                                      .infer = pools_infer,
+                                      .cancel = pools_cancel};
     if (access(demo_model, R_OK) != 0)
         skip();
     if (model_open(demo_model, &f->model, &e) < 0)
