@@ -24,7 +24,7 @@ void clock_hear(struct coord *c, struct member *m, uint64_t clock_ns)
 }
 
 /* Boxes that were made from one image may have one id, and clocks of their own. */
-double clock_offset_s(const struct coord *c, const struct member *m)
+static int64_t offset_best_ns(const struct coord *c, const struct member *m)
 {
     int64_t best = m->clock_offset_ns, least = best - clock_apart_ns;
     for (size_t i = 0; i < c->n_members; i++) {
@@ -33,13 +33,18 @@ double clock_offset_s(const struct coord *c, const struct member *m)
             o->clock_offset_ns >= least && o->clock_offset_ns < best)
             best = o->clock_offset_ns;
     }
-    return (double)best * 1e-9;
+    return best;
+}
+
+double clock_offset_s(const struct coord *c, const struct member *m)
+{
+    return (double)offset_best_ns(c, m) * 1e-9;
 }
 
 uint64_t clock_moment(const struct coord *c, const struct member *m, uint64_t clock_ns)
 {
     if (!clock_ns || clock_ns > clock_most_ns || !m->clock_heard_ns)
         return coord_now(c);
-    int64_t ago = (int64_t)coord_clock(c) - ((int64_t)clock_ns + m->clock_offset_ns);
+    int64_t ago = (int64_t)coord_clock(c) - ((int64_t)clock_ns + offset_best_ns(c, m));
     return ago > 0 && (uint64_t)ago < coord_now(c) ? coord_now(c) - (uint64_t)ago : coord_now(c);
 }

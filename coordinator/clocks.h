@@ -13,8 +13,8 @@ struct member;
 void clock_hear(struct coord *c, struct member *m, uint64_t clock_ns);
 /* What is to be added to the agent's clock to have ours: the best guess of any agent of its box. */
 double clock_offset_s(const struct coord *c, const struct member *m);
-/* That moment of the agent's clock as coord_now() counts: now at the latest, and now where nothing
- * is known. */
+/* That moment of the agent's clock, by the same guess, as coord_now() counts: now at the latest,
+ * and now where nothing is known. */
 uint64_t clock_moment(const struct coord *c, const struct member *m, uint64_t clock_ns);
 
 #endif

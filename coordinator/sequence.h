@@ -105,6 +105,8 @@ struct sequence {
     uint64_t n_output, n_logits;
     uint64_t queued_ns; /* since when it is in the queue */
     uint64_t asked_ns, opened_ns, first_ns, last_ns;
+    uint64_t first_clock_ns, first_generation; /* first_ns by the clock of the last stage of that
+                                                  generation; 0: not known */
     uint64_t sign_ns, wait_ns; /* its last sign of life, and since when the next is waited for
                                   (sequence_deadlines.h) */
     double predicted_s;        /* of reading its prompt */

@@ -199,14 +199,38 @@ static void sequence_correct(struct coord *c, struct sequence *s)
     admission_advance(c, d);
 }
 
-/* Tokens were made at `made_ns`, when it had its room and after those before them. */
-static void sequence_made(struct sequence *s, size_t fresh, uint64_t made_ns)
+/* When an agent made tokens. */
+struct made {
+    const struct member *agent;
+    uint64_t clock_ns, generation; /* by its clock; of its stage */
+    uint64_t at_ns;                /* by ours, as far as we know its clock now */
+};
+
+/* Messages that a busy box held up come all at once, the last ones soonest after they were made:
+ * these know the agent's clock better than the first one did. */
+static void sequence_first_made(const struct coord *c, struct sequence *s, const struct made *made)
+{
+    if (!s->first_clock_ns || s->first_generation != made->generation)
+        return;
+    uint64_t at = clock_moment(c, made->agent, s->first_clock_ns);
+    at = at > s->opened_ns ? at : s->opened_ns;
+    s->first_ns = at < s->first_ns ? at : s->first_ns;
+}
+
+/* Tokens were made when it had its room, and after those before them. */
+static void sequence_made(const struct coord *c, struct sequence *s, size_t fresh,
+                          const struct made *made)
 {
     uint64_t least = s->first_ns ? s->last_ns : s->opened_ns;
-    s->last_ns = made_ns > least ? made_ns : least;
+    s->last_ns = made->at_ns > least ? made->at_ns : least;
     targets_told(s->deployment, s, fresh, s->last_ns - least);
-    if (!s->first_ns)
-        s->first_ns = s->last_ns;
+    if (s->first_ns) {
+        sequence_first_made(c, s, made);
+        return;
+    }
+    s->first_ns = s->last_ns;
+    s->first_clock_ns = made->clock_ns;
+    s->first_generation = made->generation;
 }
 
 /* Its first token since its stages lost it: a pause, for whoever reads. */
@@ -234,7 +258,7 @@ static void spilled_count(struct deployment *d, struct sequence *s)
 }
 
 static void sequence_said(struct coord *c, struct sequence *s, const struct message_said *t,
-                          uint64_t made_ns)
+                          const struct made *made)
 {
     struct deployment *d = s->deployment;
     if (handoff_copies(s) && s == s->handoff->to)
@@ -274,7 +298,7 @@ static void sequence_said(struct coord *c, struct sequence *s, const struct mess
         drafts_count(d, t);
         if (s->lost_ns)
             sequence_recovered(c, s);
-        sequence_made(s, fresh, made_ns);
+        sequence_made(c, s, fresh, made);
         sequence_note(s, ids, fresh);
         if (s->reads)
             prefixes_ready(d, s);
@@ -330,12 +354,12 @@ void sequences_tokens(struct coord *c, struct member *m, const struct message_to
 {
     const struct message_said *said = t->said.items;
     clock_hear(c, m, t->made_ns);
-    uint64_t made_ns = clock_moment(c, m, t->made_ns);
+    const struct made made = {m, t->made_ns, t->generation, clock_moment(c, m, t->made_ns)};
     for (size_t i = 0; i < t->said.count; i++) {
         struct sequence *s =
             find_active(c, m, true, t->deployment, t->generation, said[i].sequence);
         if (s)
-            sequence_said(c, s, &said[i], made_ns);
+            sequence_said(c, s, &said[i], &made);
     }
 }
 

@@ -105,6 +105,27 @@ TEST(tokens_that_come_together_have_the_times_at_which_they_were_made)
     }
 }
 
+/* The first that is heard of an agent's clock is what a busy box held up: tokens that were made
+ * with 20 ms between them and come all at once took 40 ms. */
+TEST(a_clock_that_is_known_better_with_each_token_gives_the_first_its_time)
+{
+    static const uint64_t ms = 1000000, ahead = 5000 * 1000000ull;
+    static const uint32_t ids[] = {11, 12, 13};
+    struct fixture f;
+    struct request_stream s;
+    struct deployment *d = serving(&f);
+    open_stream(&f, &s, 10, 3);
+    uint64_t opened = f.clock.now_ns;
+    fixture_pass_ms(&f, 100);
+    for (uint64_t k = 0; k < 3; k++)
+        tokens_made(&f, 0, 1, d->active->id, k, ids + k, 1, k == 2 ? "length" : "",
+                    opened + ahead + (30 + 20 * k) * ms);
+    assert_int_equal(s.finished, 1);
+    if (fabs(s.usage.prefill_s - 0.060) > 1e-4 || fabs(s.usage.decode_s - 0.040) > 1e-4)
+        fail_msg("prefill %g s, decode %g s", s.usage.prefill_s, s.usage.decode_s);
+    fixture_close(&f);
+}
+
 /* The number that the stages have for it now. */
 static uint64_t number_of(const struct deployment *d, const struct request_stream *s)
 {
@@ -567,6 +588,7 @@ int main(void)
         cmocka_unit_test(slices_beside_answers_take_half_of_the_time_per_token),
         cmocka_unit_test(repeated_tokens_are_ignored_and_the_end_token_is_not_text),
         cmocka_unit_test(tokens_that_come_together_have_the_times_at_which_they_were_made),
+        cmocka_unit_test(a_clock_that_is_known_better_with_each_token_gives_the_first_its_time),
         cmocka_unit_test(after_a_gap_in_the_tokens_the_stages_read_what_was_told_anew),
         cmocka_unit_test(what_a_lost_agent_had_open_waits_with_the_others_for_another_place),
         cmocka_unit_test(who_waits_does_not_follow_those_whose_link_broke),
