@@ -166,19 +166,30 @@ static bool type_is(const char *type, size_t n, const char *wanted)
     return n == strlen(wanted) && strncasecmp(type, wanted, n) == 0;
 }
 
-/* Browsers send forms and plain text to anybody without asking; JSON and bytes they do not. */
+/* A browser says so in each of these, and no page can keep it from it: Origin with every POST,
+ * Sec-Fetch-Site to loopback and over HTTPS, and "Mozilla/5.0". Older ones send not all of them. */
+static bool is_browser(const struct http_request *r)
+{
+    return r->origin || r->fetch_site ||
+           (r->user_agent && strncasecmp(r->user_agent, "Mozilla/", 8) == 0);
+}
+
+/* Browsers send forms and plain text to anybody without asking; JSON and bytes they do not. `curl
+ * -d` calls JSON a form, too, as the tutorials of Ollama have it. */
 bool access_refuse_type(struct http_exchange *x, const struct http_request *r, bool binary)
 {
     const char *type = r->content_type;
     if (strcmp(r->method, "POST") != 0 || !type)
         return false;
     size_t n = strcspn(type, "; \t");
-    if (type_is(type, n, "application/json") ||
+    bool form = type_is(type, n, "application/x-www-form-urlencoded");
+    if (type_is(type, n, "application/json") || (form && !is_browser(r)) ||
         (binary && type_is(type, n, "application/octet-stream")))
         return false;
     openai_error(x, 415,
-                 "the body must be JSON: Content-Type: application/json (curl says otherwise "
-                 "without -H 'Content-Type: application/json')",
+                 form ? "the body must be JSON: Content-Type: application/json (what is called a "
+                        "form is not taken from a browser)"
+                      : "the body must be JSON: Content-Type: application/json",
                  NULL, "unsupported_media_type");
     return true;
 }

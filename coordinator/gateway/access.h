@@ -44,7 +44,8 @@ bool access_refuse_spent(const struct access *a, struct http_exchange *x,
 /* ... because its key may use some deployments, and this is about all of them. */
 bool access_refuse_partial(const struct access *a, struct http_exchange *x,
                            const struct http_request *r);
-/* ... because its body is not JSON, nor, where those are `binary`, tensors. */
+/* ... because its body is said not to be JSON, nor, where those are `binary`, tensors. What is
+ * called a form is taken for JSON, unless a browser sent it. */
 bool access_refuse_type(struct http_exchange *x, const struct http_request *r, bool binary);
 
 #endif

@@ -46,8 +46,9 @@ struct http_exchange;
 struct http_request {
     const char *method, *path; /* the path is decoded: any bytes but NUL */
     const char *host, *origin, *content_type, *accept;
-    const char *asks_headers;    /* Access-Control-Request-Headers */
-    const char *bearer;          /* the Authorization header's token, else x-api-key */
+    const char *user_agent, *fetch_site; /* Sec-Fetch-Site */
+    const char *asks_headers;            /* Access-Control-Request-Headers */
+    const char *bearer;                  /* the Authorization header's token, else x-api-key */
     const char *inference_bytes; /* Inference-Header-Content-Length: how much of the body is JSON */
     const char *idempotency_key, *last_event_id;
     const char *client; /* address, without the port */

@@ -83,6 +83,8 @@ static void request_fill(struct http_exchange *x, const char *url, const char *m
         .origin = header_value(c, "Origin"),
         .content_type = header_value(c, "Content-Type"),
         .accept = header_value(c, "Accept"),
+        .user_agent = header_value(c, "User-Agent"),
+        .fetch_site = header_value(c, "Sec-Fetch-Site"),
         .asks_headers = header_value(c, "Access-Control-Request-Headers"),
         .bearer = bearer_of(c),
         .inference_bytes = header_value(c, "Inference-Header-Content-Length"),

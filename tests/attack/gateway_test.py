@@ -186,12 +186,27 @@ def other_sites(c):
 
 def wrong_types(c):
     body = chat_body("x")
-    for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "application/jsonx"):
-        status, _, answer = exchange(c.port, head("POST", CHAT, f"Content-Type: {kind}", f"Content-Length: {len(body)}") + body)
-        assert status == 415 and "application/json" in json.loads(answer)["error"]["message"], (kind, status, answer)
-    for line in ("Content-Type: application/json; charset=utf-8", "Content-Type: APPLICATION/JSON", "X-No-Type: 1"):
-        status, _, answer = exchange(c.port, head("POST", CHAT, line, f"Content-Length: {len(body)}") + body)
-        assert status == 404 and "demo" in json.loads(answer)["error"]["message"], (line, status, answer)
+
+    def ask(*lines):
+        status, _, answer = exchange(c.port, head("POST", CHAT, *lines, f"Content-Length: {len(body)}") + body)
+        return status, json.loads(answer)["error"]
+    for kind in ("text/plain", "multipart/form-data; boundary=x", "application/jsonx"):
+        status, error = ask(f"Content-Type: {kind}")
+        assert status == 415 and "application/json" in error["message"], (kind, status, error)
+    form = "Content-Type: application/x-www-form-urlencoded"  # what `curl -d` says
+    for lines in (["Content-Type: application/json; charset=utf-8"], ["Content-Type: APPLICATION/JSON"], ["X-No-Type: 1"], [form], [form + "; charset=utf-8"], [form, "User-Agent: curl/8.5.0", "Accept: */*"]):
+        status, error = ask(*lines)
+        assert status == 404 and "demo" in error["message"], (lines, status, error)
+    # What a browser sends for a page, with each of the headers that say so, alone and together.
+    agent = "User-Agent: Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0"
+    marks = (["Origin: http://localhost:3000"], ["Sec-Fetch-Site: cross-site"], ["Sec-Fetch-Site: none"], [agent], ["sec-fetch-site: same-site", "Sec-Fetch-Mode: no-cors", agent])
+    for lines in marks:
+        status, error = ask(form, *lines)
+        assert status == 415 and "browser" in error["message"], (lines, status, error)
+    for origin in ("http://evil.example", "null"):
+        for kind in (form, "Content-Type: application/json", "X-No-Type: 1"):
+            status, error = ask(kind, f"Origin: {origin}", "Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: navigate", agent)
+            assert status == 403 and error["code"] == "origin_not_allowed", (origin, kind, status, error)
 
 
 def ambiguous_framing(c):
