@@ -37,6 +37,7 @@ struct request_model {
     uint64_t created_s;     /* Unix time */
     uint64_t context;       /* longest sequence: prompt and output */
     uint32_t vocabulary;    /* ids are below it */
+    uint32_t slots, busy;   /* sequences that it may have at once, and has */
     bool embeds;            /* it gives rows and writes no text */
     uint32_t retry_after_s; /* at least 1: when one that is refused now (the queue is full, it does
                                not serve) had better come again */

@@ -51,6 +51,8 @@ static void request_model_fill(const struct coord *c, const struct deployment *d
         .waits = !deployment_serves(d) && deployment_takes(d) && d->model->open,
         .created_s = d->created_s,
         .context = d->context,
+        .slots = (uint32_t)d->max_sequences,
+        .busy = (uint32_t)d->n_active,
         .retry_after_s = client_retry_after_s(c, d, client),
         .vocabulary = d->model->open ? d->model->facts.vocabulary : 0,
         .embeds = d->model->open && d->model->facts.pooling != 0,

@@ -51,9 +51,29 @@ static void find_stop(struct completion_text *c, size_t from)
             cut = (size_t)(hit - c->text.data);
             c->stopped = true;
             c->found = c->stops[i];
+            c->limited = false;
         }
     }
     c->text.size = cut < c->given ? c->given : cut;
+}
+
+/* Notes the lines that come from `from` on, and cuts the text at the first that is indented too
+ * little, behind its blanks. */
+static void find_lines(struct completion_text *c, size_t from)
+{
+    const uint8_t *text = c->text.data;
+    c->line_ended = c->text.size > from && memchr(text + from, '\n', c->text.size - from);
+    c->has_line |= c->line_ended;
+    for (size_t i = from; c->least_indent && i < c->text.size; i++) {
+        bool blank = text[i] == ' ' || text[i] == '\t';
+        if (c->indents && !blank && c->indent < c->least_indent) {
+            c->text.size = i;
+            c->stopped = c->limited = true;
+            return;
+        }
+        c->indents = (c->indents && blank) || text[i] == '\n';
+        c->indent = text[i] == '\n' ? 0 : c->indent + blank;
+    }
 }
 
 void completion_push(struct completion_text *c, uint32_t id)
@@ -67,6 +87,7 @@ void completion_push(struct completion_text *c, uint32_t id)
             c->stream.skip_special = false;
     token_stream_push(&c->stream, id, &c->text);
     c->stream.skip_special = skips;
+    find_lines(c, before);
     find_stop(c, before);
 }
 
@@ -78,6 +99,14 @@ void completion_finish(struct completion_text *c)
         find_stop(c, before);
     }
     c->stopped = true; /* nothing is held back any more */
+}
+
+void completion_limit(struct completion_text *c)
+{
+    if (c->stopped)
+        return;
+    completion_finish(c);
+    c->limited = !c->found;
 }
 
 /* How many bytes at the end may be the start of a stop string. */

@@ -21,8 +21,15 @@ struct completion_text {
     int n_stops;
     uint32_t kept[COMPLETION_MAX_KEPT]; /* special tokens that are written as text */
     int n_kept;
-    bool stopped;      /* a stop string was found */
-    const char *found; /* the one, of `stops`; NULL: none */
+    uint32_t least_indent; /* lines behind the first one that begin with fewer blanks and tabs end
+                              it; 0: any may follow */
+    uint32_t indent;       /* of the line that it is in, */
+    bool indents;          /* whose beginning is blank so far */
+    bool has_line;         /* an end of a line has come, */
+    bool line_ended;       /* with the last token */
+    bool stopped;          /* a stop string was found, or it was ended otherwise */
+    const char *found;     /* the one, of `stops`; NULL: none */
+    bool limited;          /* by such a line, or by completion_limit */
 };
 
 /* The tokenizer is borrowed. */
@@ -36,6 +43,8 @@ void completion_fini(struct completion_text *c);
 
 /* Takes one more token. */
 void completion_push(struct completion_text *c, uint32_t id);
+/* It ends behind what has come, unless it has ended. */
+void completion_limit(struct completion_text *c);
 /* No more tokens come: whatever was held may be handed out. */
 void completion_finish(struct completion_text *c);
 /* The bytes that may be handed out now; counted as given. Whole characters only. */

@@ -8,8 +8,9 @@
 #include "coordinator/gateway/answer_scores.h"
 #include "coordinator/gateway/openai_json.h"
 
-/* What a body asks for that has no prompt: that the model is there, or may go. */
-enum { DIALECT_LOAD = 1, DIALECT_UNLOAD = 2 };
+/* What a body asks for that has no prompt: that the model is there, or may go; or that its prompt
+ * is read, and nothing is said to it. */
+enum { DIALECT_LOAD = 1, DIALECT_UNLOAD = 2, DIALECT_READ = 3 };
 
 /* A field, as it is called there and here. */
 struct field_name {
@@ -23,8 +24,9 @@ struct dialect {
     const char *id_prefix;   /* of an answer's name; NULL: OpenAI's two */
     bool nameless;           /* a body may name no model: the only one is meant */
     bool fills;              /* a gap between "input_prefix" and "input_suffix" */
+    bool selects;            /* an answer has the fields that a body's "response_fields" names */
     /* Makes OpenAI's fields of *root (which it replaces) and says whether they are a chat's;
-     * DIALECT_LOAD and DIALECT_UNLOAD where nothing is to be answered. HP_EINVAL names the field in
+     * DIALECT_LOAD and its likes where nothing is to be answered. HP_EINVAL names the field in
      * *param; HP_ENOMEM. NULL: they are OpenAI's. Any thread. */
     int (*translate)(json_t **root, bool *chat, const char **param, struct err *e);
     /* How fields are called there that a refusal may name, the longest first; NULL: as OpenAI's. */

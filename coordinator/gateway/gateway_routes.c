@@ -121,7 +121,9 @@ static void get_props(const struct gateway_call *c)
 
 static void get_slots(const struct gateway_call *c)
 {
-    slots_reply(&c->g->openai, c->x, c->client, http_query(c->x, "model"));
+    const char *fails = http_query(c->x, "fail_on_no_slot");
+    slots_reply(&c->g->openai, c->x, c->client, http_query(c->x, "model"),
+                fails && strcmp(fails, "1") == 0);
 }
 
 static void get_tokenizer_info(const struct gateway_call *c)
@@ -186,6 +188,7 @@ static const struct gateway_route routes[] = {
     {"POST", "/infill", post_completion, .dialect = &dialect_llama_infill},
     {"GET", "/slots", get_slots, .open = false},
     {"GET", "/ping", get_health, .open = true},
+    {"GET", "/v1/health", get_health, .open = true},
     {"POST", "/tokenize", post_text, .task = TEXT_TOKENIZE},
     {"POST", "/detokenize", post_text, .task = TEXT_DETOKENIZE},
     {"POST", "/apply-template", post_text, .task = TEXT_TEMPLATE},

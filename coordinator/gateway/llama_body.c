@@ -6,19 +6,15 @@
 #include "common/bytes.h"
 #include "coordinator/gateway/body_fields.h"
 #include "coordinator/gateway/dialect_fields.h"
+#include "coordinator/gateway/llama_samplers.h"
 
 /* Fields that would be disobeyed in silence; all of them may say nothing. */
 static int unbuilt_check(const json_t *root, const char **param, struct err *e)
 {
     static const char *const unbuilt[][2] = {
-        {"samplers", "are run in this server's own order; leave it out"},
-        {"response_fields", "a reply has all of its fields; leave it out"},
         {"return_tokens", "\"logprobs\" of /v1/completions tells tokens; leave it out"},
         {"image_data", "this server reads text alone"},
         {"multimodal_data", "this server reads text alone"},
-        {"t_max_predict_ms", "this server does not support it yet; leave it out"},
-        {"input_extra", "this server does not support it yet; leave it out"},
-        {"n_indent", "this server does not support it yet; leave it out"},
         {"return_progress", "this server does not support it yet; leave it out"},
         {"post_sampling_probs", "/v1/completions tells of probabilities; leave it out"},
         {"logprobs", "/v1/completions tells of probabilities; leave it out"},
@@ -92,18 +88,29 @@ static void seed_drop(json_t *root)
         json_object_del(root, "seed");
 }
 
-/* -1 and -2 are for as many tokens as there is room for, there and here. */
+/* -1 and -2 are for as many tokens as there is room for, there and here. 0 reads the prompt, which
+ * the next request with its beginning then finds. */
+static int most_read(json_t *root, struct err *e)
+{
+    const json_t *most = json_object_get(root, "n_predict");
+    bool is_whole = json_is_integer(most), reads = is_whole && json_integer_value(most) == 0,
+         endless = is_whole && json_integer_value(most) == -2;
+    if ((reads || endless) &&
+        json_object_set_new(root, "n_predict", json_integer(reads ? 1 : -1)) < 0)
+        return err_no_memory(e, "a request");
+    return reads ? DIALECT_READ : 0;
+}
+
+/* DIALECT_READ, or 0. */
 static int fields_check(json_t *root, const char **param, struct err *e)
 {
-    json_t *most = json_object_get(root, "n_predict");
     int rc = unbuilt_check(root, param, e);
     rc = rc < 0 ? rc : bias_move(root, param, e);
+    rc = rc < 0 ? rc : llama_samplers_read(root, param, e);
     seed_drop(root);
-    if (rc == 0 && json_is_integer(most) && json_integer_value(most) == -2 &&
-        json_object_set_new(root, "n_predict", json_integer(-1)) < 0)
-        rc = err_no_memory(e, "a request");
+    rc = rc < 0 ? rc : most_read(root, e);
     const json_t *model = json_object_get(root, "model");
-    if (rc == 0 && (!model || json_is_null(model)) &&
+    if (rc >= 0 && (!model || json_is_null(model)) &&
         json_object_set_new(root, "model", json_string("")) < 0)
         rc = err_no_memory(e, "a request");
     return rc;
@@ -112,8 +119,8 @@ static int fields_check(json_t *root, const char **param, struct err *e)
 int llama_completion_translate(json_t **root, bool *chat, const char **param, struct err *e)
 {
     *chat = false;
-    int rc = fields_check(*root, param, e);
-    return rc < 0 ? rc : prompt_check(*root, param, e);
+    int rc = fields_check(*root, param, e), wrong = rc < 0 ? rc : prompt_check(*root, param, e);
+    return wrong < 0 ? wrong : rc;
 }
 
 static const char *text_field(const json_t *root, const char *name, bool *wrong)
@@ -123,6 +130,26 @@ static const char *text_field(const json_t *root, const char *name, bool *wrong)
     return json_is_string(v) ? json_string_value(v) : "";
 }
 
+/* [{"filename", "text"}, ..]; both may be missing. */
+static int files_check(const json_t *root, const char **param, struct err *e)
+{
+    static const char *const texts[] = {"filename", "text"};
+    const json_t *files = json_object_get(root, "input_extra"), *one;
+    size_t i;
+    bool wrong = files && !json_is_null(files) && !json_is_array(files), odd = false;
+    json_array_foreach(files, i, one)
+    {
+        for (int k = 0; k < 2; k++) {
+            text_field(one, texts[k], &odd);
+            wrong = wrong || odd || !json_is_object(one);
+        }
+    }
+    return wrong
+               ? body_field_refuse(param, "input_extra", e,
+                                   "must be a list of {\"filename\": .., \"text\": ..}, both texts")
+               : 0;
+}
+
 int llama_infill_translate(json_t **root, bool *chat, const char **param, struct err *e)
 {
     static const char *const names[] = {"input_prefix", "prompt", "input_suffix"};
@@ -130,7 +157,8 @@ int llama_infill_translate(json_t **root, bool *chat, const char **param, struct
     struct buffer before = {0};
     bool wrong;
     *chat = false;
-    int rc = fields_check(*root, param, e);
+    int asked = fields_check(*root, param, e);
+    int rc = asked < 0 ? asked : files_check(*root, param, e);
     for (int i = 0; i < 3 && rc == 0; i++) {
         texts[i] = text_field(*root, names[i], &wrong);
         if (wrong)
@@ -144,5 +172,5 @@ int llama_infill_translate(json_t **root, bool *chat, const char **param, struct
         json_object_set_new(*root, "input_prefix", json_string(buffer_cstr(&before))) == 0 &&
         json_object_set_new(*root, "prompt", json_string("-")) == 0;
     buffer_free(&before);
-    return fine ? 0 : err_no_memory(e, "a request");
+    return fine ? asked : err_no_memory(e, "a request");
 }

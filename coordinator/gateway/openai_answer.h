@@ -21,6 +21,7 @@ struct openai_choice {
     uint32_t n_read;            /* tokens that were taken; of a kept answer, for `id:` lines, */
     uint32_t n_had;             /* and those that its reader has from before, */
     bool had_end;               /* with its end */
+    uint64_t first_ns; /* when its first token came, where that is asked for; 0: none has */
     struct completion_text text;
     struct answer_scores scores;
     const char *echo; /* [n_echo], borrowed: the prompt's text, which is told first */

@@ -10,6 +10,7 @@
 #include "common/json.h"
 #include "coordinator/gateway/body_fields.h"
 #include "coordinator/gateway/body_measure.h"
+#include "coordinator/gateway/dialect.h"
 #include "coordinator/gateway/openai_grammar.h"
 #include "coordinator/gateway/openai_prompts.h"
 #include "coordinator/gateway/tools_body.h"
@@ -76,6 +77,7 @@ static int check_unbuilt(const struct openai_body *b, const char **param, struct
         {"dynatemp_range", leave_out, 0, false},
         {"xtc_probability", leave_out, 0, false},
         {"dry_multiplier", leave_out, 0, false},
+        {"top_n_sigma", leave_out, -1, false},
         {"n_probs", "\"logprobs\" and \"top_logprobs\" are what tells of probabilities here", 0,
          false},
         {"lora", leave_out, 0, false}};
@@ -204,19 +206,25 @@ static int read_choices(struct openai_body *b, const char **param, struct err *e
 static int read_options(struct openai_body *b, const char **param, struct err *e)
 {
     const json_t *options = json_object_get(b->root, "stream_options");
-    int64_t max_tokens, max_completion_tokens, priority;
+    int64_t max_tokens, max_completion_tokens, priority, most_ms, indent;
     int rc;
     if ((rc = body_field_tokens(b->root, "max_tokens", &max_tokens, param, e)) < 0 ||
         (rc = body_field_tokens(b->root, "max_completion_tokens", &max_completion_tokens, param,
                                 e)) < 0 ||
         (rc = body_field_whole(b->root, "priority", -REQUEST_PRIORITY_MOST, REQUEST_PRIORITY_MOST,
                                0, &priority, param, e)) < 0 ||
+        (rc = body_field_whole(b->root, "t_max_predict_ms", -1, INT32_MAX, 0, &most_ms, param, e)) <
+            0 ||
+        (rc = body_field_whole(b->root, "n_indent", -1, INT32_MAX, 0, &indent, param, e)) < 0 ||
         (rc = body_field_flag(b->root, "stream", &b->stream, param, e)) < 0 ||
         (rc = body_field_flag(b->root, "ignore_eos", &b->ignore_end, param, e)) < 0 ||
         (rc = body_field_flag(b->root, "literal_specials", &b->literal_specials, param, e)) < 0)
         return rc;
     b->max_tokens = (uint64_t)(max_completion_tokens ? max_completion_tokens : max_tokens);
     b->priority = (int32_t)priority;
+    b->most_ms = most_ms > 0 ? (uint32_t)most_ms : 0;
+    b->least_indent = indent > 0 ? (uint32_t)indent : 0;
+    b->ignore_end |= b->no_answer;
     if (options && !json_is_null(options)) {
         if (!json_is_object(options))
             return body_field_refuse(param, "stream_options", e, "must be an object");
@@ -260,7 +268,7 @@ static int read_echo(struct openai_body *b, const char **param, struct err *e)
     if (rc == 0 && b->echo && b->chat)
         return body_field_refuse(param, "echo", e, "is of /v1/completions alone");
     if (rc == 0 && b->echo && json_is_integer(most) && json_integer_value(most) == 0) {
-        b->no_answer = b->ignore_end = true;
+        b->no_answer = true;
         json_object_set_new(b->root, "max_tokens", json_integer(1));
     }
     return rc;
@@ -335,7 +343,9 @@ int openai_body_read(const char *body, size_t n,
     b->ids.field = chat || translate ? NULL : "prompt";
     int rc = body_measure_load(body, n, &b->ids, &b->root, error_param, e);
     if (rc == 0 && translate && json_is_object(b->root))
-        b->loads = rc = translate(&b->root, &b->chat, error_param, e);
+        rc = translate(&b->root, &b->chat, error_param, e);
+    b->loads = rc > 0 && rc != DIALECT_READ ? rc : 0;
+    b->no_answer = rc == DIALECT_READ;
     rc = rc < 0 ? rc : read_fields(b, error_param, e);
     if (rc < 0)
         openai_body_destroy(&b);
@@ -382,6 +392,7 @@ void openai_body_destroy(struct openai_body **out)
         return;
     openai_body_drop_prompt(b);
     tools_body_free(b);
+    response_fields_free(&b->fields);
     for (int i = 0; i < b->n_stops; i++)
         free(b->stops[i]);
     sampling_free(&b->sampling);

@@ -7,6 +7,7 @@
 
 #include "coordinator/gateway/body_ids.h"
 #include "coordinator/gateway/completion.h"
+#include "coordinator/gateway/response_fields.h"
 #include "coordinator/gateway/tool_call.h"
 #include "coordinator/requests.h"
 
@@ -46,10 +47,14 @@ struct openai_body {
     bool bare; /* no chat: the tokenizer's own first and last tokens are not added to a text */
     struct body_prompt *prompts; /* [n_prompts]; NULL of a chat, which has one */
     size_t n_prompts;
-    uint64_t max_tokens; /* 0: to the end of the context */
-    int32_t priority;    /* lower goes first */
-    uint32_t n_choices;  /* answers that are made to each prompt, */
-    uint32_t n_given;    /* and those of them that are given: the likeliest */
+    uint64_t max_tokens;   /* 0: to the end of the context */
+    uint32_t most_ms;      /* behind so much time after its first token a line's end ends an answer;
+                              0: none does */
+    uint32_t least_indent; /* of an answer's lines behind the first one; one with less ends it */
+    struct response_fields fields; /* of an answer, where its dialect has such a choice */
+    int32_t priority;              /* lower goes first */
+    uint32_t n_choices;            /* answers that are made to each prompt, */
+    uint32_t n_given;              /* and those of them that are given: the likeliest */
     char *stops[COMPLETION_MAX_STOPS];
     int n_stops;
     uint32_t stop_ids[OPENAI_MAX_STOP_IDS];

@@ -1,4 +1,5 @@
 /* A completion from its tokens on: its choices in the core, and their answer. */
+#include "common/env.h"
 #include "coordinator/gateway/openai_completion_int.h"
 #include "coordinator/gateway/served_model.h"
 
@@ -24,6 +25,7 @@ static void choice_end(struct completion *c, struct openai_choice *choice, const
     if (!c->again)
         latency_note(&c->openai->latency, c->body->model, usage);
     c->answer.head.stop = choice->text.found;
+    c->answer.head.has_line = choice->text.has_line;
     if (!answer_choice_end(&c->answer, choice, finish, usage))
         completion_give_up(c);
     else if (!c->answer.n_left)
@@ -104,6 +106,16 @@ static void on_scores(void *ctx, uint64_t request, bool of_prompt, const struct 
     scores_count(c, choice);
 }
 
+/* A line has ended later than its body lets an answer go on. */
+static bool choice_is_late(const struct completion *c, struct openai_choice *choice)
+{
+    uint64_t most_ms = c->body->most_ms, now_ns = most_ms ? env_now_ns(&env_real) : 0;
+    if (!most_ms)
+        return false;
+    choice->first_ns = choice->first_ns ? choice->first_ns : now_ns;
+    return choice->text.line_ended && now_ns - choice->first_ns > most_ms * 1000000;
+}
+
 /* False: nothing more is to be told of the choice, and the completion may be gone. `had`: its
  * reader has them from before. `behind`: tokens that came with these and are not read. */
 static bool choice_read(struct openai_choice *choice, const uint32_t *ids, size_t n, size_t behind,
@@ -120,6 +132,8 @@ static bool choice_read(struct openai_choice *choice, const uint32_t *ids, size_
         } else {
             completion_push(&choice->text, id);
             answer_scores_token(&choice->scores, id);
+            if (choice_is_late(c, choice))
+                completion_limit(&choice->text);
         }
     }
     choice->n_read += (uint32_t)read;
@@ -137,7 +151,8 @@ static bool choice_read(struct openai_choice *choice, const uint32_t *ids, size_
         usage.output_tokens -= usage.output_tokens > unread ? unread : 0;
         if (c->kept)
             usage.output_tokens = choice->n_read;
-        choice_end(c, choice, c->answer.head.dialect->stopped, &usage);
+        choice_end(c, choice, choice->text.limited ? "length" : c->answer.head.dialect->stopped,
+                   &usage);
         return false;
     }
     if (c->answer.stream && !answer_push(&c->answer, choice, had)) {

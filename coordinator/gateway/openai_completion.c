@@ -131,12 +131,15 @@ static int completion_prepare(struct completion *c, const struct request_model *
     c->answer.head.include_usage = c->body->stream && c->body->include_usage;
     c->answer.head.model = c->body->model;
     c->answer.head.chat = c->body->chat;
+    c->answer.head.body = c->body;
     c->answer.n_per_prompt = c->body->n_choices;
     c->answer.n_given = c->body->n_given;
     if ((rc = late_ids_make(c->body, t, e)) < 0)
         return rc;
     rc = answer_init(&c->answer, (uint32_t)c->body->n_prompts * c->body->n_choices, c, t,
                      c->body->stops, c->body->n_stops, e);
+    for (uint32_t i = 0; rc == 0 && i < c->answer.n_choices; i++)
+        c->answer.choices[i].text.least_indent = c->body->least_indent;
     if (rc == 0)
         completion_position_read(c);
     return rc;
@@ -169,10 +172,17 @@ static int answer_check(struct completion *c, const struct served_model *found, 
         return err_set(e, HP_EINVAL,
                        "\"%s\" makes embeddings and writes no text: POST /v1/embeddings asks it",
                        name);
+    c->param = c->body->most_ms ? "t_max_predict_ms" : c->body->least_indent ? "n_indent" : NULL;
+    if (c->param && c->kept)
+        return err_set(
+            e, HP_EINVAL,
+            "%s: what is kept under an Idempotency-Key is read again as it was, and does "
+            "not end by this; leave one of them out",
+            c->param);
     c->param = NULL;
     if (!found->in_pools)
         return 0;
-    if (c->body->no_answer && !c->body->prompt_logprobs && !c->kept)
+    if (c->body->no_answer && c->body->echo && !c->body->prompt_logprobs && !c->kept)
         return 0;
     c->param = !c->body->no_answer ? "max_tokens" : c->kept ? NULL : "prompt_logprobs";
     return err_set(e, HP_EINVAL,
@@ -245,6 +255,8 @@ static void parse_run(struct piece *p)
     c->chat = c->body ? c->body->chat : c->chat;
     if (c->body)
         c->body->fills = c->answer.head.dialect->fills;
+    if (c->parsed == 0 && c->answer.head.dialect->selects)
+        c->parsed = response_fields_read(c->body->root, &c->body->fields, &c->param, c->failure);
     buffer_free(&c->raw);
 }
 

@@ -7,7 +7,8 @@
 #include "coordinator/gateway/answer_scores.h"
 #include "coordinator/requests.h"
 
-struct dialect; /* dialect.h */
+struct dialect;     /* dialect.h */
+struct openai_body; /* openai_body.h */
 
 /* Where a stream of one choice is whose answer stands in blocks. */
 struct answer_blocks {
@@ -26,8 +27,10 @@ struct openai_head {
     const char *model;
     bool chat, include_usage;
     uint64_t prompt_tokens;
-    struct answer_blocks *blocks; /* for its dialect to change */
-    const char *stop;             /* the stop string that ended the answer; NULL: none did */
+    struct answer_blocks *blocks;   /* for its dialect to change */
+    const char *stop;               /* the stop string that ended the answer; NULL: none did */
+    bool has_line;                  /* an end of a line stands in it */
+    const struct openai_body *body; /* what was asked for; NULL: nothing yet */
 };
 
 /* A call of a function. */

@@ -3,13 +3,15 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "coordinator/gateway/infill_text.h"
 #include "coordinator/gateway/literal.h"
 #include "coordinator/gateway/openai_grammar.h"
 #include "coordinator/gateway/tools_grammar.h"
 
 enum {
     GRAMMARS_BYTES = 16 << 20, /* of the answers to one prompt together */
-    LIKELY_TOKEN_BYTES = 3     /* a text of fewer for each token is worth making tokens of */
+    LIKELY_TOKEN_BYTES = 3,    /* a text of fewer for each token is worth making tokens of */
+    MOST_TOKEN_BYTES = 16      /* other files with more for each token are not looked at */
 };
 
 /* OpenAI's own sentence, and Anthropic's few words: frameworks look for one or the other, to
@@ -48,33 +50,51 @@ static int encode_plain(struct prompt *p, const struct openai_body *b, const str
     return encode_text(p, b, t, context, text, n, &all, b->literal_specials ? 1 : 0);
 }
 
-/* What stands before a gap and behind it, between the model's own marks; marks that somebody spells
- * are text. */
+/* As many of the last tokens of other files as leave room for an answer. They go before all else.
+ */
+static int encode_files(struct prompt *p, const struct openai_body *b, const struct tokenizer *t,
+                        uint64_t room)
+{
+    struct infill_text files = {0};
+    struct buffer ids = {0};
+    int rc = infill_text_files(b->root, t, room * MOST_TOKEN_BYTES, &files, p->failure);
+    if (rc == 0 && files.text.size)
+        rc = tokenizer_encode_literal(t, buffer_cstr(&files.text), files.text.size,
+                                      (const struct text_span *)(const void *)files.literal.data,
+                                      files.literal.size / sizeof(struct text_span), false, &ids,
+                                      p->failure);
+    size_t most = (size_t)room * sizeof(uint32_t), from = ids.size > most ? ids.size - most : 0;
+    if (rc == 0 && ids.size > from)
+        buffer_append(&p->ids, ids.data + from, ids.size - from);
+    buffer_free(&ids);
+    infill_text_free(&files);
+    return rc;
+}
+
+/* Between the model's own marks; marks that somebody spells are text. */
 static int encode_infill(struct prompt *p, const struct openai_body *b, const struct tokenizer *t,
                          uint64_t context)
 {
-    const char *marks[3], *before = json_string_value(json_object_get(b->root, "input_prefix")),
-                          *behind = json_string_value(json_object_get(b->root, "input_suffix"));
-    struct buffer text = {0};
-    struct text_span own[2];
-    p->param = "input_suffix";
-    if (!tokenizer_infill_texts(t, marks))
-        return err_set(p->failure, HP_EUNSUPPORTED,
-                       "infill: this model's vocabulary has no tokens that mark a gap "
-                       "(<|fim_prefix|> and its likes)");
-    p->param = NULL;
-    buffer_printf(&text, "%s", marks[0]);
-    own[0].start = text.size;
-    buffer_printf(&text, "%s", before ? before : "");
-    own[0].end = text.size;
-    buffer_printf(&text, "%s", marks[1]);
-    own[1].start = text.size;
-    buffer_printf(&text, "%s", behind ? behind : "");
-    own[1].end = text.size;
-    buffer_printf(&text, "%s", marks[2]);
-    int rc = text.failed ? err_no_memory(p->failure, "a prompt")
-                         : encode_text(p, b, t, context, buffer_cstr(&text), text.size, own, 2);
-    buffer_free(&text);
+    struct infill_text gap = {0};
+    struct prompt own = {.failure = p->failure};
+    int rc = infill_text_gap(b->root, t, &gap, p->failure);
+    p->param = rc == HP_EUNSUPPORTED ? "input_suffix" : NULL;
+    if (rc == 0)
+        rc = encode_text(&own, b, t, context, buffer_cstr(&gap.text), gap.text.size,
+                         (const struct text_span *)(const void *)gap.literal.data,
+                         gap.literal.size / sizeof(struct text_span));
+    uint64_t used = own.ids.size / sizeof(uint32_t) + (b->max_tokens ? b->max_tokens : 1);
+    if (rc == 0 && used < context)
+        rc = encode_files(p, b, t, context - used);
+    if (rc == 0)
+        buffer_append(&p->ids, own.ids.data, own.ids.size);
+    p->ids.failed |= own.ids.failed;
+    if (own.code) {
+        p->code = own.code;
+        p->param = own.param;
+    }
+    prompt_free(&own);
+    infill_text_free(&gap);
     return rc;
 }
 

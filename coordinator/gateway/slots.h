@@ -5,8 +5,9 @@
 
 #include "coordinator/gateway/openai.h"
 
-/* Of the model of that name; `name` may be NULL while there is but one. */
+/* Of the model of that name; `name` may be NULL while there is but one. 503 where none is free and
+ * `fails_when_full`. */
 void slots_reply(const struct openai *o, struct http_exchange *x, const char *client,
-                 const char *name);
+                 const char *name, bool fails_when_full);
 
 #endif

@@ -13,6 +13,7 @@
 
 #include "coordinator/gateway/dialect.h"
 #include "coordinator/gateway/json_write.h"
+#include "coordinator/gateway/llama_settings.h"
 #include "coordinator/gateway/served_model.h"
 #include "coordinator/gateway/text_api_int.h"
 
@@ -196,9 +197,18 @@ typedef void (*model_write_fn)(struct buffer *out, const struct request_model *m
 static void props_write(struct buffer *out, const struct request_model *m,
                         const struct tokenizer *t)
 {
-    buffer_printf(out, "{\"default_generation_settings\":{\"n_ctx\":%llu},\"model_alias\":",
+    buffer_printf(out,
+                  "{\"default_generation_settings\":{\"id\":0,\"id_task\":-1,\"n_ctx\":%llu,"
+                  "\"speculative\":false,\"is_processing\":false,\"params\":",
                   (unsigned long long)m->context);
+    llama_settings_write(NULL, out);
+    buffer_printf(out, "},\"total_slots\":%u,\"model_alias\":", m->slots);
     json_write_text(out, m->name);
+    buffer_printf(out, ",\"model_path\":");
+    json_write_text(out, m->name);
+    buffer_printf(out, ",\"modalities\":{\"vision\":false,\"audio\":false},"
+                       "\"endpoint_slots\":true,\"endpoint_props\":false,"
+                       "\"endpoint_metrics\":true,\"is_sleeping\":false");
     buffer_printf(out, ",\"chat_template\":");
     json_write_text(out, model_chat_template(m->model));
     buffer_printf(out, ",\"bos_token\":");

@@ -42,6 +42,10 @@ int tokenizer_encode_literal(const struct tokenizer *t, const char *text, size_t
  * and before what is to fill it. False: the vocabulary has none. */
 bool tokenizer_infill_texts(const struct tokenizer *t, const char *out[3]);
 
+/* The text before the name of a repository, and the one before each of its files; NULL: the
+ * vocabulary has none. */
+void tokenizer_infill_files(const struct tokenizer *t, const char **repository, const char **file);
+
 /* Which bytes the text of a special token can begin with, as it is looked for in a text. */
 void tokenizer_special_starts(const struct tokenizer *t, bool starts[256]);
 

@@ -14,6 +14,23 @@ static bool is_added(const struct tokenizer *t, int64_t id)
     return false;
 }
 
+static const char *first_added(const struct tokenizer *t, const char *const *texts, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (is_added(t, tokenizer_id_of(t, texts[i])))
+            return texts[i];
+    return NULL;
+}
+
+void tokenizer_infill_files(const struct tokenizer *t, const char **repository, const char **file)
+{
+    static const char *const repositories[] = {"<|repo_name|>", "<|fim_repo|>", "<repo_name>",
+                                               "<reponame>"},
+                             *const files[] = {"<|file_sep|>", "<file_sep>"};
+    *repository = first_added(t, repositories, sizeof repositories / sizeof *repositories);
+    *file = first_added(t, files, sizeof files / sizeof *files);
+}
+
 bool tokenizer_infill_texts(const struct tokenizer *t, const char *out[3])
 {
     static const char *const families[][3] = {

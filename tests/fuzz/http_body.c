@@ -21,6 +21,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         if (openai_body_read((const char *)data, size, dialects[i]->translate, i > 0, &b, &param,
                              &e) == 0) {
             openai_json_error(&text, 404, b->model, NULL, NULL);
+            if (response_fields_read(b->root, &b->fields, &param, &e) == 0)
+                response_fields_pick(&b->fields, &text, 0);
             if (b->structured)
                 openai_grammar_make(b->root, &b->sampling.grammar, &param, &e);
             openai_body_drop_prompt(b);

@@ -54,6 +54,42 @@ TEST(a_stop_string_is_found_across_tokens_and_never_handed_out)
     tokenizer_destroy(&bytes);
 }
 
+/* The first line is the prompt's; blank ones count, as in llama-server. */
+TEST(a_line_that_is_indented_too_little_ends_the_text_behind_its_blanks)
+{
+    static const struct {
+        uint32_t least;
+        const char *text, *stop, *expected;
+        bool limited;
+    } cases[] = {
+        {4, "a\n    b\n\t\t\t\tc", NULL, "a\n    b\n\t\t\t\tc", false},
+        {4, "a\n    b\n  c\n    d", NULL, "a\n    b\n  ", true},
+        {4, "a\n    b\n   ", NULL, "a\n    b\n   ", false},
+        {1, "a\n\nb", NULL, "a\n", true},
+        {1, "a\n\xC3\xA9", NULL, "a\n", true},
+        {2, "a\n  b\nc", "b", "a\n  ", false},
+        {2, "a\nc", "c", "a\n", true},
+        {0, "a\nb", NULL, "a\nb", false},
+    };
+    struct tokenizer *bytes = byte_tokenizer_create();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (size_t step = 1; step <= 4; step++) {
+            struct completion_text c;
+            struct buffer out = {0};
+            completion_init(&c, bytes, true);
+            c.least_indent = cases[i].least;
+            if (cases[i].stop)
+                assert_true(completion_add_stop(&c, cases[i].stop));
+            feed(&c, cases[i].text, step, &out);
+            if (strcmp(buffer_cstr(&out), cases[i].expected) != 0 || c.limited != cases[i].limited)
+                fail_msg("case %zu, step %zu: %s, %d", i, step, buffer_cstr(&out), c.limited);
+            assert_int_equal(c.has_line, true);
+            completion_fini(&c);
+            buffer_free(&out);
+        }
+    tokenizer_destroy(&bytes);
+}
+
 TEST(bodies_are_refused_by_the_field_that_is_wrong)
 {
     static const struct {
@@ -209,6 +245,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_stop_string_is_found_across_tokens_and_never_handed_out),
+        cmocka_unit_test(a_line_that_is_indented_too_little_ends_the_text_behind_its_blanks),
         cmocka_unit_test(bodies_are_refused_by_the_field_that_is_wrong),
         cmocka_unit_test(bodies_of_too_many_values_or_levels_are_refused_before_a_tree_is_built),
         cmocka_unit_test(what_was_handed_out_is_forgotten_and_stops_are_still_found),
