@@ -63,13 +63,14 @@ static bool steps_make_sense(const struct decode_steps *s, const struct message_
 }
 
 void decode_steps_take(struct coord *c, struct deployment *d, struct decode_steps *s,
-                       const struct message_decode *p)
+                       const struct message_decode *p, bool beside_others)
 {
     const struct message_prefill_slice *t = p->steps.items;
     int n = p->steps.count < DECODE_STEPS_MOST ? (int)p->steps.count : DECODE_STEPS_MOST;
     if (s->heard[p->stage] || !steps_make_sense(s, t, n))
         return;
     s->heard[p->stage] = true;
+    s->shared |= beside_others;
     s->first = t[0].first_position;
     s->n = n < s->n ? n : s->n;
     for (int k = 0; k < n; k++) {

@@ -17,11 +17,12 @@ enum { DECODE_STEPS_MOST = 32 }; /* that are kept of an answer */
 /* NULL: no memory. */
 struct decode_steps *decode_steps_create(int n_stages);
 void decode_steps_free(struct decode_steps **s);
-/* A stage tells of them; what makes no sense is left out. */
+/* A stage tells of them, whether `beside_others` that are there now; what makes no sense is left
+ * out. */
 void decode_steps_take(struct coord *c, struct deployment *d, struct decode_steps *s,
-                       const struct message_decode *p);
+                       const struct message_decode *p, bool beside_others);
 /* NULL until all stages have told. {"position" (tokens before them), "steps": [tokens of each],
- * "shared" (others were in their batches: then nothing is planned), "measured_s" (all of them),
+ * "shared" (others ran beside it: then nothing is planned), "measured_s" (all of them),
  * "planned_s", "error", "stages": [{"agent", "on", "layers", "measured", "planned"}]}, times as in
  * a prompt's record, from the start of the first step. */
 json_t *decode_steps_json(struct coord *c, struct deployment *d, struct decode_steps *s);

@@ -14,6 +14,7 @@
 #include "coordinator/model_slots.h"
 #include "coordinator/placement.h"
 #include "coordinator/plan_learning.h"
+#include "coordinator/sequence.h"
 #include "coordinator/slices.h"
 #include "coordinator/stage_times.h"
 #include "planners/pipeline/pipeline.h"
@@ -280,6 +281,15 @@ static struct deployment *stage_heard(struct coord *c, struct member *m, uint64_
     return NULL;
 }
 
+/* Batches of others go between its steps, though they are in none of them. */
+static bool others_run(const struct deployment *d, uint64_t sequence)
+{
+    for (const struct sequence *s = d->active; s; s = s->next)
+        if (s->id != sequence)
+            return true;
+    return false;
+}
+
 void plan_vs_actual_decode(struct coord *c, struct member *m, const struct message_decode *p)
 {
     clock_hear(c, m, p->clock_ns);
@@ -290,7 +300,7 @@ void plan_vs_actual_decode(struct coord *c, struct member *m, const struct messa
     if (!r->decode)
         r->decode = decode_steps_create(r->n_stages);
     if (r->decode)
-        decode_steps_take(c, d, r->decode, p);
+        decode_steps_take(c, d, r->decode, p, others_run(d, p->sequence));
 }
 
 void plan_vs_actual_prefill(struct coord *c, struct member *m, const struct message_prefill *p)

@@ -51,7 +51,7 @@ function figures(record, pieces, piece) {
 
 function answerSummary(decode) {
   const each = (all_s) => `${seconds(all_s / decode.steps.length)} a step`;
-  if (decode.shared) return `Measured ${each(decode.measured_s)}. Other answers were made in the same steps, so there is no plan to hold them against.`;
+  if (decode.shared) return `Measured ${each(decode.measured_s)}. Others ran beside it, so there is no plan to hold it against.`;
   if (!decode.planned_s) return `Measured ${each(decode.measured_s)}.`;
   return `Planned ${each(decode.planned_s)}, measured ${each(decode.measured_s)} (${percent(decode.error, true)}).`;
 }

@@ -359,6 +359,40 @@ TEST(steps_that_others_shared_have_no_plan_and_nonsense_of_steps_is_dropped)
     fixture_close(&f);
 }
 
+static void on_nothing(void *ctx, uint64_t request, const struct err *why,
+                       const struct request_usage *usage)
+{
+    (void)ctx, (void)request, (void)why, (void)usage;
+}
+
+/* Whose batches go between its steps and are none of them. */
+TEST(steps_beside_a_request_of_somebody_else_have_no_plan)
+{
+    static const uint32_t prompt[] = {1, 2, 3};
+    struct fixture f;
+    struct requests r;
+    struct err e = {0};
+    uint64_t id;
+    fixture_open(&f);
+    struct deployment *d = serve(&f);
+    tell_prompt(&f, d, 70, 100, 1, 2);
+    coord_requests(f.core, &r);
+    const struct request_spec other = {.model = "x",
+                                       .prompt = prompt,
+                                       .n_prompt = 3,
+                                       .max_tokens = 5,
+                                       .callbacks = {.failed = on_nothing}};
+    if (r.open(r.ctx, &other, &id, &e) < 0)
+        fail_msg("%s", e.text);
+    assert_int_equal(d->n_active, 1);
+    tell_answer(&f, d, 70, (const int[2]){4, 4}, 3, 1);
+    json_t *a = answer_said(&f, d);
+    assert_true(json_is_true(json_object_get(a, "shared")));
+    assert_null(json_object_get(a, "planned_s"));
+    json_decref(a);
+    fixture_close(&f);
+}
+
 TEST(what_makes_no_sense_is_dropped)
 {
     struct fixture f;
@@ -596,6 +630,7 @@ int main(void)
         cmocka_unit_test(the_last_of_many_quick_prompts_is_shown_beside_its_plan),
         cmocka_unit_test(the_first_steps_of_an_answer_stand_behind_its_prompt_planned_and_measured),
         cmocka_unit_test(steps_that_others_shared_have_no_plan_and_nonsense_of_steps_is_dropped),
+        cmocka_unit_test(steps_beside_a_request_of_somebody_else_have_no_plan),
         cmocka_unit_test(what_makes_no_sense_is_dropped),
         cmocka_unit_test(a_profile_that_drifts_is_corrected_for_the_next_plan),
         cmocka_unit_test(one_of_a_kind_that_is_ten_times_slower_is_a_kind_of_its_own),
