@@ -138,16 +138,21 @@ void coord_destroy(struct coord **core)
     *core = NULL;
 }
 
+/* Above every number that was given before, also where the store has an older state than it had (a
+ * backup was put back): seconds pass faster than coordinators start. Counted from a day after which
+ * they leave sequence numbers 63 bits until 2092. */
 uint64_t coord_boot_next(const struct coord *c)
 {
-    return c->boot + 1;
+    const uint64_t begin_s = 1704067200; /* 2024-01-01 */
+    uint64_t unix_s = c->config.unix_s, since = unix_s > begin_s ? unix_s - begin_s : 0;
+    return c->boot >= since || since > INT32_MAX ? c->boot + 1 : since;
 }
 
 /* The boot number makes the sequence numbers of this run greater than any given before, and tells
  * agents to report what they hold. */
 void coord_start(struct coord *c, bool boot_is_stored)
 {
-    c->boot++;
+    c->boot = coord_boot_next(c);
     if (!boot_is_stored && c->boot < c->config.unix_s)
         c->boot = c->config.unix_s;
     effects_store_json(c, "meta", "boot", json_integer((json_int_t)c->boot));

@@ -172,6 +172,21 @@ bool deployment_stages_here(const struct deployment *d)
     return d->n_stages > 0;
 }
 
+uint64_t deployment_generation_ahead(const struct coord *c, const struct deployment *d,
+                                     const struct member *only)
+{
+    uint64_t newest = d->generation;
+    for (size_t i = 0; i < c->n_members; i++) {
+        const struct member *m = c->members[i];
+        for (size_t k = 0; (!only || m == only) && k < m->n_held; k++) {
+            uint64_t held = m->held[k].generation;
+            bool ahead = m->held[k].deployment == d->id && held > newest;
+            newest = ahead && held - d->generation <= UINT32_MAX ? held : newest;
+        }
+    }
+    return newest > d->generation ? newest : 0;
+}
+
 const struct member_held *deployment_stage_held(const struct deployment *d,
                                                 const struct deployment_stage *s)
 {

@@ -279,6 +279,11 @@ struct deployment_stage *deployment_stage_next(struct deployment *d,
 /* The stage with this number; NULL: it is not this member's. */
 struct deployment_stage *deployment_stage_at(struct deployment *d, const struct member *m,
                                              uint64_t number);
+/* Of which generation its agents hold a stage that is newer than what is known here, as it is where
+ * the store has an older state than they (its disk was full, a backup was put back). 0: none does.
+ * What no count of generations comes to is not believed. `only`: of all agents where NULL. */
+uint64_t deployment_generation_ahead(const struct coord *c, const struct deployment *d,
+                                     const struct member *only);
 /* What its agent said last of holding this stage; NULL: nothing of this generation. */
 const struct member_held *deployment_stage_held(const struct deployment *d,
                                                 const struct deployment_stage *s);

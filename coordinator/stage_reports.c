@@ -27,15 +27,28 @@ void stage_reports_tell(struct coord *c, struct deployment *d, bool now)
                              describe_stages(d)));
 }
 
-static struct verdict stage_failed(struct deployment *d, struct member *m,
+/* Its agent has had orders of a newer generation, and nobody here knows of which: the time is above
+ * every count of generations, and is tried at once. */
+static bool generation_leap(const struct coord *c, struct deployment *d)
+{
+    uint64_t time_s = coord_unix_s(c);
+    if (d->generation >= time_s)
+        return false;
+    d->generation = time_s;
+    return true;
+}
+
+static struct verdict stage_failed(struct coord *c, struct deployment *d, struct member *m,
                                    const struct deployment_stage *stage,
                                    const struct message_stage_state *s)
 {
     bool preparing = deployment_prepares(d);
-    struct verdict v = {preparing ? VERDICT_FAIL : VERDICT_BREAK, d, {0}};
-    if (coord_failure_code(s->code) == HP_EDEVICE)
+    int code = coord_failure_code(s->code);
+    bool again = !preparing || (code == HP_ESTALE && generation_leap(c, d));
+    struct verdict v = {again ? VERDICT_BREAK : VERDICT_FAIL, d, {0}};
+    if (code == HP_EDEVICE)
         member_device_lose(m, stage->device, s->text);
-    err_set(&v.why, coord_failure_code(s->code), "agent \"%s\" %s: %s", m->name,
+    err_set(&v.why, code, "agent \"%s\" %s: %s", m->name,
             preparing ? "could not prepare its stage" : "lost its stage", s->text);
     if (s->hint && s->hint[0])
         err_hint(&v.why, "%s", s->hint);
@@ -99,7 +112,7 @@ struct verdict stage_reports_state(struct coord *c, struct member *m,
         return fine;
     }
     if (strcmp(s->state, "failed") == 0)
-        return stage_failed(d, m, stage, s);
+        return stage_failed(c, d, m, stage, s);
     stage_told(c, d, stage, s);
     return fine;
 }
@@ -131,7 +144,15 @@ struct verdict stage_reports_held(struct coord *c, struct deployment *d, struct 
     }
     lost_hop_heartbeat(c, d);
     s->hop_heard |= h && h->hop_heard;
-    if (deployment_prepares(d) && s->status == STAGE_WORKING) {
+    uint64_t ahead = deployment_prepares(d) ? deployment_generation_ahead(c, d, s->agent) : 0;
+    if (ahead) { /* it drops what is ordered of an older one */
+        v.kind = VERDICT_BREAK;
+        err_set(&v.why, HP_ESTALE,
+                "agent \"%s\" has had orders of generation %llu of \"%s\", the coordinator's store "
+                "knows of %llu",
+                s->agent->name, (unsigned long long)ahead, d->name,
+                (unsigned long long)d->generation);
+    } else if (deployment_prepares(d) && s->status == STAGE_WORKING) {
         if (ready)
             deployment_stage_move(s, STAGE_HERE);
         else if (!h && settled)
@@ -153,7 +174,7 @@ void stage_reports_sweep(struct coord *c, struct member *m,
         const struct member_held *h = &m->held[i];
         struct deployment *d = deployment_of_id(c, h->deployment);
         bool mine = d && h->generation == d->generation && deployment_stage_at(d, m, h->stage),
-             old = d && deployment_serves(d) && !mine && h->generation <= d->generation;
+             old = d && deployment_serves(d) && !mine;
         if (is_other(c, h->deployment))
             continue;
         if (!d || old || d->state == DEPLOYMENT_STOPPING)

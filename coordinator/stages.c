@@ -44,6 +44,8 @@ int stages_adopt(struct coord *c, struct deployment *d, const struct placement *
                        DEPLOYMENT_KV_ROUND * p->sequences;
         d->max_batch_tokens = deployment_spec_batch_tokens(&d->spec, &d->model->facts);
     }
+    uint64_t ahead = deployment_generation_ahead(c, d, NULL);
+    d->generation = ahead ? ahead : d->generation;
     d->generation++;
     d->session = stages_session_create(c);
     for (int i = 0; i < d->n_stages; i++)

@@ -131,6 +131,27 @@ def two_starts_on_a_full_disk_have_two_numbers():
 
 
 @test
+def where_a_full_disk_kept_new_places_from_being_stored_the_next_run_serves():
+    with Cluster(agents=3, cores=1) as c:
+        c.deploy("demo", DEMO, "--compute", "f32", "--copies", "2")
+        whole = c.answer("demo", PROMPT["messages"], ignore_eos=True, max_tokens=40)
+        c.wait("copies are made", lambda: all(s.get("copy_on") for s in c.hpctl("describe", "demo")["stages"]))
+        room(pid_of(c), False)
+        for generation in (2, 3):
+            who = c.hpctl("describe", "demo")["stages"][0]["agent"]
+            c.kill(who)
+            c.wait("another place serves", lambda: (lambda d: d["state"] == "serving" and d["generation"] >= generation)(c.hpctl("describe", "demo")), 30)
+            c.hpctl("local", "start", "--agent", who)
+            c.wait("it is back", lambda: c.member(who) == "ready")
+        generation = c.hpctl("describe", "demo")["generation"]
+        c.kill("coordinator")
+        c.hpctl("local", "start", "--coordinator")
+        c.wait_serving("demo", 30)
+        assert c.hpctl("describe", "demo")["generation"] > generation
+        assert c.answer("demo", PROMPT["messages"], ignore_eos=True, max_tokens=40) == whole
+
+
+@test
 def an_agents_full_disk_fails_what_it_cannot_keep_by_name_and_nothing_else():
     with Cluster(agents=2, cores=1) as c:
         c.deploy("demo", DEMO, "--agents", "a0,a1", "--compute", "f32")

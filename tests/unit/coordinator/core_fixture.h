@@ -41,6 +41,7 @@ struct fixture {
     bool deaf;         /* agents do not hear each other: a stage that is connected says nothing */
     struct err disk;   /* code 0: it takes everything */
     bool disk_is_slow; /* coord_stored is the test's */
+    uint64_t unix_s;   /* of the next start; 0: 1000 */
     uint64_t asked_number; /* the last batch */
     bool holds_work;       /* work waits for fixture_work */
     struct coord_work **held_work;
@@ -155,7 +156,7 @@ static void fixture_start(struct fixture *f)
                                   .version = "test",
                                   .public_key = "server-key-of-forty-characters-012345678",
                                   .admin_key = fixture_admin_key,
-                                  .unix_s = 1000,
+                                  .unix_s = f->unix_s ? f->unix_s : 1000,
                                   .profile_ms = UINT64_MAX,
                                   .data_open = fixture_data_open};
     assert_int_equal(coord_create(&config, &f->core, &e), 0);

@@ -186,6 +186,61 @@ TEST(what_older_generations_and_strangers_say_changes_nothing)
     fixture_close(&f);
 }
 
+/* The stages' agents come back with a newer generation than the store knows of. */
+TEST(orders_go_on_above_what_agents_have_had_where_the_store_has_an_older_state)
+{
+    struct fixture f;
+    struct deployment *d = serving(&f);
+    fixture_restart(&f);
+    d = deployment_find(f.core, "d");
+    assert_int_equal(d->generation, 1);
+    for (int i = 0; i < 3; i++)
+        fixture_join(&f, 10 + (uint64_t)i, fixture_key(i), "", "", fixture_node("k", 1e9));
+    beat_with(&f, 0, d->id, 1 + (UINT64_C(1) << 40), 0, "ready"); /* no count comes to that */
+    assert_string_equal(state_of(&f), "recovering");
+    beat_with(&f, 2, d->id, 9, 0, "ready"); /* an agent that it does not use */
+    assert_string_equal(state_of(&f), "recovering");
+    beat_with(&f, 1, d->id, 4, 0, "ready");
+    assert_string_equal(state_of(&f), "preparing");
+    assert_int_equal(d->generation, 10);
+    assert_int_equal(fixture_last(&f, 11, MESSAGE_STAGE_PREPARE)->u.stage_prepare.generation, 10);
+    stage_says(&f, 1, 10, 0, "ready", NULL, 0);
+    stage_says(&f, 0, 10, 1, "ready", NULL, 0);
+    assert_string_equal(state_of(&f), "serving");
+    beat_with(&f, 2, d->id, 12, 0, "ready"); /* what is not of the place that serves goes */
+    assert_int_equal(fixture_last(&f, 12, MESSAGE_STAGE_UNLOAD)->u.stage_unload.generation, 12);
+    fixture_close(&f);
+}
+
+static void stage_refuses(struct fixture *f, uint64_t generation)
+{
+    struct message m = {.type = MESSAGE_STAGE_STATE};
+    m.u.stage_state = (struct message_stage_state){.deployment = 1,
+                                                   .generation = generation,
+                                                   .state = "failed",
+                                                   .code = "stale",
+                                                   .text = "it has had newer orders"};
+    fixture_say(f, 10, fixture_key(0), &m);
+}
+
+/* An agent that holds nothing of it any more says no number. */
+TEST(a_generation_that_an_agent_calls_old_becomes_the_time_once)
+{
+    struct fixture f;
+    fixture_open(&f);
+    fixture_agent(&f, 0, "k", 1e9);
+    ask_deploy(&f, "{}");
+    stage_refuses(&f, 1);
+    assert_string_equal(state_of(&f), "preparing");
+    const struct message_stage_prepare *p =
+        &fixture_last(&f, 10, MESSAGE_STAGE_PREPARE)->u.stage_prepare;
+    assert_int_equal(p->generation, 1001); /* the fixture's clock, and one more */
+    stage_refuses(&f, 1001);
+    assert_string_equal(fixture_last(&f, ADMIN, MESSAGE_ANSWER)->u.answer.code, "stale");
+    assert_string_equal(state_of(&f), "gone");
+    fixture_close(&f);
+}
+
 static int uploads_asked(const struct fixture *f)
 {
     int n = 0;
@@ -368,6 +423,9 @@ int main(void)
         cmocka_unit_test(a_stage_that_fails_ends_a_first_deployment_in_its_agents_words),
         cmocka_unit_test(a_failure_is_one_whatever_its_agent_calls_it),
         cmocka_unit_test(what_older_generations_and_strangers_say_changes_nothing),
+        cmocka_unit_test(
+            orders_go_on_above_what_agents_have_had_where_the_store_has_an_older_state),
+        cmocka_unit_test(a_generation_that_an_agent_calls_old_becomes_the_time_once),
         cmocka_unit_test(missing_chunks_are_asked_for_once_and_again_after_silence),
         cmocka_unit_test(an_order_that_does_not_show_is_given_again),
         cmocka_unit_test(a_stage_that_is_gone_makes_the_next_generation),

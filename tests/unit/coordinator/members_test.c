@@ -200,6 +200,32 @@ TEST(a_record_that_cannot_be_read_keeps_nobody_from_starting)
     }
 }
 
+/* Sequence numbers of before may be open on agents that the store does not know to have them. */
+TEST(a_run_after_an_older_state_was_put_back_has_a_higher_number_than_any_before)
+{
+    struct fixture f;
+    struct err e = {0};
+    fixture_open(&f);
+    f.unix_s = 1800000000;
+    struct store_change old = {"meta", "boot", "1", 1};
+    uint64_t before = 0;
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(store_apply(f.store, &old, 1, &e), 0);
+        fixture_restart(&f);
+        uint64_t boot = coord_view(f.core).boot;
+        assert_true(boot > before && boot <= INT32_MAX);
+        before = boot;
+        f.unix_s++;
+    }
+    f.unix_s = UINT64_C(1) << 40; /* no clock says that */
+    fixture_restart(&f);
+    assert_int_equal(coord_view(f.core).boot, before + 1);
+    f.unix_s = 1000; /* it was set back */
+    fixture_restart(&f);
+    assert_int_equal(coord_view(f.core).boot, before + 2);
+    fixture_close(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -211,6 +237,8 @@ int main(void)
         cmocka_unit_test(draining_survives_both_restarts),
         cmocka_unit_test(a_sender_is_looked_at_before_its_message),
         cmocka_unit_test(a_record_that_cannot_be_read_keeps_nobody_from_starting),
+        cmocka_unit_test(
+            a_run_after_an_older_state_was_put_back_has_a_higher_number_than_any_before),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
