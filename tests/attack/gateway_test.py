@@ -124,7 +124,7 @@ def chat_body(text, **fields):
 @test
 def what_is_sent_is_judged_at_its_headers():
     with Cluster(agents=1, cores=1) as c:
-        for check in (declared_lengths, endless_chunks, other_sites, wrong_types, ambiguous_framing, any_bytes, methods, readiness, keys):
+        for check in (declared_lengths, endless_chunks, other_sites, wrong_types, ambiguous_framing, any_bytes, methods, no_requests, readiness, keys):
             check(c)
             print(f"# {check.__name__}", flush=True)
 
@@ -255,6 +255,16 @@ def methods(c):
     assert status == 405 and headers["allow"] == "POST", headers
     status, headers, _ = exchange(c.port, head("DELETE", "/v1/models"))
     assert status == 405 and headers["allow"] == "GET, HEAD" and headers["x-request-id"].startswith("req_"), headers
+
+
+def no_requests(c):
+    """What libmicrohttpd refuses by itself, before there is a request: by its own words, and the connection ends."""
+    for data, status in ((b"GARBAGE\r\n\r\n", b""), (b"GET / HTTP/3.0\r\nHost: x\r\n\r\n", b"HTTP/1.1 505 "), (head("GET", "/" + "a" * 40000), b"HTTP/1.1 414 "),
+                         (head("GET", "/health", "X: " + "a" * 40000), b"HTTP/1.1 431 "), (head("GET", "/health", "X"), b"HTTP/1.1 400 ")):
+        with connect(c.port) as s:
+            s.sendall(data)
+            got = read_all(s)
+        assert got.startswith(status) and bool(got) == bool(status) and (not got or b"Connection: close" in got), (data[:40], got[:200])
 
 
 def readiness(c):
