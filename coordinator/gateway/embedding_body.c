@@ -122,12 +122,12 @@ static int inputs_take(struct embedding_body *b)
     return rc;
 }
 
-/* llama-server has one model, and its clients name none; nor do those that rerank. */
+/* llama-server has one model, and its clients name none; nor do those that compare texts. */
 static int name_take(struct embedding_body *b)
 {
     const json_t *model = json_object_get(b->root, "model");
     const char *name = json_string_value(model);
-    bool may_lack = b->form == EMBEDDING_LLAMA || b->form == EMBEDDING_RERANK;
+    bool may_lack = b->form == EMBEDDING_LLAMA || embedding_compares(b->form);
     if (!name && (!may_lack || (model && !json_is_null(model))))
         return field_refuse(b, "model", "is missing or not a text");
     b->name = name ? strdup(name) : NULL;
@@ -181,10 +181,10 @@ static int fields_take(struct embedding_body *b)
         if (!json_is_string(prompt))
             return field_refuse(b, "prompt", "is missing or not a text");
     }
-    int rc = b->form == EMBEDDING_OLLAMA_ONE                             ? input_rename(b, "prompt")
-             : b->form == EMBEDDING_LLAMA                                ? llama_read(b)
-             : b->form == EMBEDDING_RERANK || b->form == EMBEDDING_SCORE ? rank_body_read(b)
-                                                                         : 0;
+    int rc = b->form == EMBEDDING_OLLAMA_ONE ? input_rename(b, "prompt")
+             : b->form == EMBEDDING_LLAMA    ? llama_read(b)
+             : embedding_compares(b->form)   ? rank_body_read(b)
+                                             : 0;
     rc = rc < 0 ? rc : name_take(b);
     return rc < 0 ? rc : encoding_take(b);
 }
@@ -316,8 +316,8 @@ void embedding_body_write(struct embedding_body *b, struct buffer *out)
         ollama_write(b, out);
     else if (b->form == EMBEDDING_LLAMA)
         llama_write(b, out);
-    else if (b->form == EMBEDDING_OPENAI)
-        openai_write(b, out);
-    else
+    else if (embedding_compares(b->form))
         rank_body_write(b, out);
+    else
+        openai_write(b, out);
 }

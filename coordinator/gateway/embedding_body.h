@@ -27,6 +27,11 @@ static inline bool embedding_speaks_ollama(enum embedding_form f)
 {
     return f == EMBEDDING_OLLAMA || f == EMBEDDING_OLLAMA_ONE;
 }
+/* The rows are not told, but how near they are. */
+static inline bool embedding_compares(enum embedding_form f)
+{
+    return f == EMBEDDING_RERANK || f == EMBEDDING_SCORE;
+}
 
 /* One text, or one list of ids. */
 struct embedding_text {

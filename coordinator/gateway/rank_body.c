@@ -106,33 +106,17 @@ static int ranked_compare(const void *a, const void *b)
                                  : (x->index > y->index) - (x->index < y->index);
 }
 
-static void usage_write(const struct embedding_body *b, struct buffer *out)
+static void scores_write(const struct ranked_text *list, size_t n, struct buffer *out)
 {
-    buffer_printf(out, "\"usage\":{\"prompt_tokens\":%llu,\"total_tokens\":%llu}",
-                  (unsigned long long)b->prompt_tokens, (unsigned long long)b->prompt_tokens);
-}
-
-static void scores_write(const struct embedding_body *b, const struct ranked_text *list, size_t n,
-                         struct buffer *out)
-{
-    buffer_printf(out, "{\"object\":\"list\",\"model\":");
-    json_write_text(out, b->name);
-    buffer_printf(out, ",\"data\":[");
     for (size_t i = 0; i < n; i++)
         buffer_printf(out, "%s{\"index\":%zu,\"object\":\"score\",\"score\":%.9g}", i ? "," : "",
                       list[i].index, list[i].score);
-    buffer_printf(out, "],");
-    usage_write(b, out);
-    buffer_printf(out, "}");
 }
 
 static void ranks_write(const struct embedding_body *b, struct ranked_text *list, size_t n,
                         struct buffer *out)
 {
     qsort(list, n, sizeof *list, ranked_compare);
-    buffer_printf(out, "{\"object\":\"list\",\"model\":");
-    json_write_text(out, b->name);
-    buffer_printf(out, ",\"results\":[");
     for (size_t i = 0; i < n && i < b->best; i++) {
         buffer_printf(out, "%s{\"index\":%zu,\"relevance_score\":%.9g", i ? "," : "", list[i].index,
                       list[i].score);
@@ -144,27 +128,37 @@ static void ranks_write(const struct embedding_body *b, struct ranked_text *list
         }
         buffer_printf(out, "}");
     }
-    buffer_printf(out, "],");
-    usage_write(b, out);
-    buffer_printf(out, "}");
+}
+
+/* Of each text beside its query, by as many numbers of the rows as are asked for. */
+static struct ranked_text *texts_compare(const struct embedding_body *b, size_t n)
+{
+    struct ranked_text *list = calloc(n + 1, sizeof *list);
+    for (size_t i = 0; list && i < n; i++) {
+        const float *query = b->texts[b->n_queries > 1 ? i : 0].row;
+        list[i].index = i;
+        list[i].score = rows_cosine(query, b->texts[b->n_queries + i].row, b->dimensions);
+    }
+    return list;
 }
 
 void rank_body_write(const struct embedding_body *b, struct buffer *out)
 {
+    bool ranks = b->form == EMBEDDING_RERANK;
     size_t n = b->n_texts - b->n_queries;
-    struct ranked_text *list = calloc(n + 1, sizeof *list);
+    struct ranked_text *list = texts_compare(b, n);
     if (!list) {
         out->failed = true;
         return;
     }
-    for (size_t i = 0; i < n; i++) {
-        const float *query = b->texts[b->n_queries > 1 ? i : 0].row;
-        list[i] =
-            (struct ranked_text){i, rows_cosine(query, b->texts[b->n_queries + i].row, b->width)};
-    }
-    if (b->form == EMBEDDING_RERANK)
+    buffer_printf(out, "{\"object\":\"list\",\"model\":");
+    json_write_text(out, b->name);
+    buffer_printf(out, ",\"%s\":[", ranks ? "results" : "data");
+    if (ranks)
         ranks_write(b, list, n, out);
     else
-        scores_write(b, list, n, out);
+        scores_write(list, n, out);
+    buffer_printf(out, "],\"usage\":{\"prompt_tokens\":%llu,\"total_tokens\":%llu}}",
+                  (unsigned long long)b->prompt_tokens, (unsigned long long)b->prompt_tokens);
     free(list);
 }

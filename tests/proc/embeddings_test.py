@@ -90,6 +90,12 @@ def texts_are_ranked_and_scored_by_their_rows():
             status, body = c.request("POST", "/v1/score", {"model": "sense", "text_1": one, "text_2": many})
             assert status == 200 and [d["index"] for d in body["data"]] == list(range(len(near))), body
             close([d["score"] for d in body["data"]], near)
+        first = [cosine(rows[0][:16], row[:16]) for row in rows[1:]]
+        status, body = c.request("POST", "/v1/score", {"text_1": texts[0], "text_2": texts[1:], "dimensions": 16})
+        assert status == 200 and body["model"] == "sense", body
+        close([d["score"] for d in body["data"]], first)
+        status, body = c.request("POST", "/rerank", {"query": texts[0], "documents": texts[1:], "dimensions": 16})
+        close([r["relevance_score"] for r in body["results"]], sorted(first, reverse=True))
         status, body = c.request("POST", "/embedding", {"content": texts[:2], "embd_normalize": 2})
         assert status == 200 and [r["index"] for r in body] == [0, 1], body
         close(body[0]["embedding"][0], rows[0])
@@ -98,7 +104,7 @@ def texts_are_ranked_and_scored_by_their_rows():
                                     ("/v1/rerank", {"query": "x", "documents": ["a", "word " * 5000]}, "documents"), ("/v1/rerank", {"query": "x", "documents": ["a"], "top_n": 0}, "top_n"),
                                     ("/v1/rerank", {"query": "word " * 5000, "documents": ["a"]}, "query"), ("/rerank", {"query": "x", "documents": ["a"], "max_tokens_per_doc": 9}, "max_tokens_per_doc"),
                                     ("/embedding", {"content": "x", "embd_normalize": -1}, "embd_normalize"), ("/embedding", {"content": "x", "encoding_format": "base64"}, "encoding_format"),
-                                    ("/v1/score", {"model": "sense", "text_1": ["a", "b"], "text_2": ["c"]}, "text_1"), ("/v1/score", {"text_1": "a", "text_2": "b"}, "model"), ("/embedding", {}, "content")):
+                                    ("/v1/score", {"model": "sense", "text_1": ["a", "b"], "text_2": ["c"]}, "text_1"), ("/v1/score", {"model": 7, "text_1": "a", "text_2": "b"}, "model"), ("/v1/score", {"text_1": "a", "text_2": "b", "dimensions": 0}, "dimensions"), ("/embedding", {}, "content")):
             status, body = c.request("POST", path, fields)
             assert status == 400 and body["error"]["param"] == param and param in body["error"]["message"], (fields, body)
         c.deploy("demo", DEMO)
