@@ -16,6 +16,7 @@ static int unbuilt_check(const json_t *root, const char **param, struct err *e)
         {"image_data", "this server reads text alone"},
         {"multimodal_data", "this server reads text alone"},
         {"return_progress", "this server does not support it yet; leave it out"},
+        {"timings_per_token", "the last event has \"timings\"; leave it out"},
         {"post_sampling_probs", "/v1/completions tells of probabilities; leave it out"},
         {"logprobs", "/v1/completions tells of probabilities; leave it out"},
         {"prompt_logprobs", "/v1/completions tells of probabilities; leave it out"},

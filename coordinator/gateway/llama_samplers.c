@@ -109,6 +109,7 @@ static int kind_check(enum sampler kind, const char **param, struct err *e)
     return 0;
 }
 
+/* All but those that are named. */
 static bool others_turn_off(json_t *root, unsigned named)
 {
     bool good = true;
@@ -125,7 +126,7 @@ static enum sampler sampler_at(const json_t *list, size_t i)
                    : sampler_of_name(json_string_value(json_array_get(list, i)));
 }
 
-int llama_samplers_read(json_t *root, const char **param, struct err *e)
+static int list_read(json_t *root, const char **param, struct err *e)
 {
     json_t *list = json_object_get(root, field);
     size_t n = json_is_string(list) ? json_string_length(list) : json_array_size(list);
@@ -149,4 +150,23 @@ int llama_samplers_read(json_t *root, const char **param, struct err *e)
         before |= 1u << kind;
     }
     return rc;
+}
+
+/* Over how many of the last tokens penalties go: none, or all. */
+static int window_read(json_t *root, const char **param, struct err *e)
+{
+    int64_t last;
+    int rc = body_field_whole(root, "repeat_last_n", -1, INT32_MAX, -1, &last, param, e);
+    if (rc < 0 || last < 0 || !sampler_acts(root, PENALTIES))
+        return rc;
+    if (last > 0)
+        return body_field_refuse(param, "repeat_last_n", e,
+                                 "penalties go over all tokens here: give -1, or leave it out");
+    return others_turn_off(root, ~(1u << PENALTIES)) ? 0 : err_no_memory(e, "a request");
+}
+
+int llama_samplers_read(json_t *root, const char **param, struct err *e)
+{
+    int rc = list_read(root, param, e);
+    return rc < 0 ? rc : window_read(root, param, e);
 }

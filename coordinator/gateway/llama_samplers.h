@@ -7,9 +7,11 @@
 
 #include "common/status.h"
 
-/* Turns off in the body what the list leaves out, as llama-server does. HP_EINVAL: the order that
- * it names would give other answers than ours does, or a sampler that is not built would do
- * something; HP_ENOMEM. */
+/* Turns off in the body what the list leaves out, as llama-server does, and penalties over no
+ * tokens
+ * ("repeat_last_n" 0). HP_EINVAL: the order that it names would give other answers than ours does,
+ * a sampler that is not built would do something, or penalties would go over some of the tokens;
+ * HP_ENOMEM. */
 int llama_samplers_read(json_t *root, const char **param, struct err *e);
 
 #endif

@@ -61,7 +61,7 @@ def the_native_completion_says_what_openais_does():
 
 
 def refusals(c):
-    for fields, param in (({"n_predict": "x"}, "n_predict"), ({"samplers": ["infill"]}, "samplers"), ({"samplers": 7}, "samplers"), ({"response_fields": "content"}, "response_fields"), ({"response_fields": ["x" * 129]}, "response_fields"), ({"response_fields": ["x"] * 65}, "response_fields"), ({"t_max_predict_ms": "x"}, "t_max_predict_ms"), ({"top_n_sigma": 1}, "top_n_sigma"), ({"n_probs": 3}, "n_probs"), ({"n": 2}, "n"), ({"n_cmpl": 2}, "n_cmpl"), ({"n_indent": 1.5}, "n_indent"),
+    for fields, param in (({"n_predict": "x"}, "n_predict"), ({"samplers": ["infill"]}, "samplers"), ({"samplers": 7}, "samplers"), ({"response_fields": "content"}, "response_fields"), ({"response_fields": ["x" * 129]}, "response_fields"), ({"response_fields": ["x"] * 65}, "response_fields"), ({"t_max_predict_ms": "x"}, "t_max_predict_ms"), ({"top_n_sigma": 1}, "top_n_sigma"), ({"repeat_last_n": 64, "presence_penalty": 0.5}, "repeat_last_n"), ({"timings_per_token": True}, "timings_per_token"), ({"n_probs": 3}, "n_probs"), ({"n": 2}, "n"), ({"n_cmpl": 2}, "n_cmpl"), ({"n_indent": 1.5}, "n_indent"),
                           ({"logit_bias": [[1]]}, "logit_bias"), ({"prompt": ["a", "b"]}, "prompt"), ({"prompt": 7}, "prompt"), ({"mirostat": 2}, "mirostat"), ({"image_data": [{"id": 1}]}, "image_data"),
                           ({"model": 7}, "model"), ({"n_predict": 12, "repeat_penalty": -1}, "repeat_penalty")):
         status, said = c.request("POST", "/completion", {"prompt": STORY, **fields})
@@ -100,6 +100,8 @@ def samplers_that_are_left_out_are_off_and_another_order_is_refused():
                                (["penalties", "dry", "temperature", "top_k", "typ_p", "top_p", "min_p", "xtc"], tuple(some))):
             assert [said(seed, samplers=samplers, **some) for seed in seeds] == [said(seed, **{k: some[k] for k in left}) for seed in seeds], samplers
         assert len({said(1, samplers=samplers, **some) for samplers in ([], ["top_k"], "tkpm", "e")}) > 1
+        penalised, plain = {"temperature": 0, "repeat_penalty": 4.0, "n_predict": 60}, {"temperature": 0, "n_predict": 60}
+        assert said(1, repeat_last_n=-1, **penalised) == said(1, **penalised) != said(1, **plain) == said(1, repeat_last_n=0, **penalised) == said(1, repeat_last_n=64, **plain)
         # Without temperature nothing is greedy; with it there is nothing left to cut, in whatever order.
         assert len({said(seed, samplers=["top_k"], temperature=0) for seed in range(8)}) > 1
         assert said(1, samplers=["top_p", "top_k", "min_p", "temperature"], top_p=0.5, top_k=3, min_p=0.1, temperature=0) == said(2, temperature=0)
