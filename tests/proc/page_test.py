@@ -1,10 +1,12 @@
 """The page that the coordinator serves, and what it asks the API for; in Chromium where that is installed: every view, at two widths, in light and
 dark, by keyboard, with a chat held and a time line read. Screenshots stay in the build folder's screenshots/."""
 import http.client
+import http.server
 import json
 import os
 import re
 import sys
+import threading
 
 from browser import Browser, missing
 from cluster import ROOT, SCALE, Cluster, Failed
@@ -340,6 +342,54 @@ def boxes_of_several_deployments_hold_their_texts_and_the_view_that_is_open_is_i
             b.wait("who writes no text is not talked to", "const all = [...document.querySelectorAll('#model option')].map((one) => one.value); return all.length === 2 && !all.includes('aa-rows')")
             cluster.hpctl("undeploy", "aa-rows")
     cluster.hpctl("undeploy", "WWW-another-one")
+
+
+class Strange(http.server.BaseHTTPRequestHandler):
+    """A page that is not ours, at another port of this box."""
+
+    def do_GET(self):
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html")
+        self.end_headers()
+        self.wfile.write(b"<title>strange</title>")
+
+    def log_message(self, *_):
+        pass
+
+
+@test
+def what_strange_pages_send_without_asking_starts_nothing():
+    """Forms, beacons and requests whose answer they may not read: a browser sends these anywhere. What curl -d sends looks alike but for the browser's headers, and is taken."""
+    body = json.dumps({"model": "demo", "prompt": "x", "stream": False, "options": {"num_predict": 2}})
+    before = cluster.sequences_opened()
+    assert cluster.request("POST", "/api/generate", body, headers={"Content-Type": "application/x-www-form-urlencoded"})[0] == 200
+    assert cluster.sequences_opened() == before + 1
+    if missing():
+        skip(missing())
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Strange)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    script = """const [url, body] = arguments; const form = 'application/x-www-form-urlencoded';
+        window.sent = 0;
+        for (const type of [form, 'text/plain', '', form + ';charset=utf-8'])
+            fetch(url, {method: 'POST', mode: 'no-cors', referrerPolicy: 'no-referrer', body: new Blob([body], {type})}).then(() => window.sent++);
+        navigator.sendBeacon(url, new Blob([body], {type: form}));"""
+    form = """const [url, body] = arguments, f = document.createElement('form'), i = document.createElement('input');
+        f.action = url; f.method = 'post'; f.enctype = 'text/plain'; i.name = body.slice(0, -1) + ', "y": "'; i.value = '"}'; f.append(i); document.body.append(f); f.submit();"""
+    try:
+        with Browser() as b:
+            for page in (f"http://127.0.0.1:{server.server_port}/", f"http://evil.localhost:{server.server_port}/"):
+                b.open(page)
+                b.run(script, cluster.http + "/api/generate", body)
+                b.wait("all are answered", "return window.sent === 4")
+                b.run(form, cluster.http + "/api/generate", body)
+                said = b.wait("the form is answered", "return location.pathname === '/api/generate' && document.body?.innerText")
+                assert "may not use this API" in said or "Content-Type: application/json" in said, said
+            sent = cluster.sequences_opened() - before - 1
+            # A page of this box is trusted as ever: where it names no type, as it may, it is answered.
+            assert sent == 1, sent
+    finally:
+        server.shutdown()
+        server.server_close()
 
 
 @test
