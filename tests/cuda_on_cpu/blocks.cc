@@ -220,6 +220,7 @@ void kernel_run(const cuda_on_cpu_kernel &kernel, void *closure, size_t bytes, v
     }
     now.kernel = nullptr;
     runs_kernels = false;
+    clock_run(kernel);
 }
 
 } // namespace cuda_on_cpu

@@ -99,7 +99,8 @@ struct runtime_call {
 };
 /* work for later; false: the device is lost. */
 bool stream_add(cudaStream_t s, std::function<void()> run);
-int capability(); /* 75 is 7.5 */
+void clock_run(const cuda_on_cpu_kernel &kernel); /* it has run */
+int capability();                                 /* 75 is 7.5 */
 int device_count();
 bool malloc_fails(); /* this one */
 uint64_t setting(const char *name, uint64_t otherwise);

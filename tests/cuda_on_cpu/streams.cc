@@ -16,7 +16,7 @@ using namespace cuda_on_cpu;
 
 struct CUevent_st {
     uint64_t recorded, reached; /* times */
-    std::chrono::steady_clock::time_point when; /* reached last */
+    double when_s;              /* reached last */
 };
 
 enum { RUNTIME_VERSION = 13000 };
@@ -30,7 +30,15 @@ static struct {
     int devices, driver; /* its version as CUDA counts; 0: there is none */
     uint64_t calls, call_fails, mallocs, malloc_fails;
     std::string lost_file; /* once it is there all calls fail */
+    double clock_s;        /* what kernels have taken that are told what they take */
 } box;
+
+/* Kernels whose names have a word: what they take, and how often they have run. */
+struct kernel_clock {
+    double takes_s;
+    uint64_t runs;
+};
+static std::map<std::string, kernel_clock> clocks;
 
 uint64_t cuda_on_cpu::setting(const char *name, uint64_t otherwise)
 {
@@ -115,6 +123,18 @@ void cuda_on_cpu_restart()
 {
     box.ready = box.lost = false;
     box.calls = box.mallocs = 0;
+    clocks.clear();
+}
+/* From now on events tell a clock that runs while such kernels do ("NAME, N blocks"), and for no
+ * other reason, until the next restart: for tests of what is measured. */
+void cuda_on_cpu_kernel_takes(const char *word, double seconds)
+{
+    clocks[word] = {seconds, 0};
+}
+/* Those since then. */
+uint64_t cuda_on_cpu_kernel_runs(const char *word)
+{
+    return clocks[word].runs;
 }
 /* From the so manieth call from now on (1: the next) all fail, as when the GPU falls off the bus.
  */
@@ -135,6 +155,26 @@ uint64_t cuda_on_cpu_launches()
 {
     return now.launch;
 }
+}
+
+/* ---- time ---- */
+
+void cuda_on_cpu::clock_run(const cuda_on_cpu_kernel &kernel)
+{
+    std::string said = kernel.name + (", " + std::to_string(kernel.grid.x)) + " blocks";
+    for (auto &one : clocks)
+        if (said.find(one.first) != std::string::npos) {
+            one.second.runs++;
+            box.clock_s += one.second.takes_s;
+        }
+}
+
+static double clock_now()
+{
+    if (!clocks.empty())
+        return box.clock_s;
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch())
+        .count();
 }
 
 /* ---- work ---- */
@@ -481,9 +521,11 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t v, unsigned)
     return cudaSuccess;
 }
 
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned)
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags)
 {
     CALL;
+    if (!(flags & cudaEventDisableTiming) && !setting("moments", 1))
+        return cudaErrorNotSupported;
     *out = new CUevent_st{};
     return cudaSuccess;
 }
@@ -503,7 +545,7 @@ cudaError_t cudaEventRecord(cudaEvent_t v, cudaStream_t s)
     uint64_t turn = ++v->recorded;
     work_add(s, [=] {
         v->reached = turn;
-        v->when = std::chrono::steady_clock::now();
+        v->when_s = clock_now();
     });
     return cudaSuccess;
 }
@@ -528,6 +570,6 @@ cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to)
     if (!from->reached || !to->reached || from->reached < from->recorded ||
         to->reached < to->recorded)
         return cudaErrorNotReady;
-    *ms = std::chrono::duration<float, std::milli>(to->when - from->when).count();
+    *ms = (float)((to->when_s - from->when_s) * 1e3);
     return cudaSuccess;
 }
