@@ -11,7 +11,7 @@ import sys
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import faults
 
-TESTS = [f"build/tests/unit/agent/backend/cuda_{name}test" for name in ("products_", "attention_", "tiles_", "fused_", "alone_", "experts_", "groups_", "operators_", "steps_", "streams_", "sampling_", "models_", "parts_", "networks_", "")]
+TESTS = [f"build/tests/unit/agent/backend/cuda_{name}test" for name in ("tuning_", "products_", "attention_", "tiles_", "fused_", "alone_", "experts_", "groups_", "operators_", "steps_", "streams_", "sampling_", "models_", "parts_", "networks_", "")]
 ROOM = "agent/backend/cuda/"
 
 # What it is, file, what stands there, what takes its place (once).
@@ -34,14 +34,42 @@ FAULTS = [
     ("decode: tasks past a row's end", ROOM + "decode.cu", "j >= n_tasks)\n", "j > n_tasks)\n"),
     ("decode: rows that begin anywhere", ROOM + "decode.cu", "+ o * room * 16 + lead[o]", "+ o * room * 16"),
     ("decode: an output past the last is read", ROOM + "decode.cu", "const uint8_t *row = weight + (c0 + o < place.outputs ? c0 + o : c0) * p.row_bytes;", "const uint8_t *row = weight + (c0 + o) * p.row_bytes;"),
-    ("decode: an output past the last is written", ROOM + "decode.cu", "r.output < at.outputs && r.row < rows;", "r.row < rows;"),
-    ("decode: a row past the last is written", ROOM + "decode.cu", "r.output < at.outputs && r.row < rows;", "r.output < at.outputs && r.row < rows + 8;"),
+    ("decode: an output past the last is written", ROOM + "decode_tasks.cuh", "r.output < at.outputs && r.row < rows;", "r.row < rows;"),
+    ("decode: a row past the last is written", ROOM + "decode_tasks.cuh", "r.output < at.outputs && r.row < rows;", "r.output < at.outputs && r.row < rows + 8;"),
     ("decode: rows past the last are not made", ROOM + "decode.cu", "return rows_at_once(rows);", "return rows;"),
     ("decode: rows past the last are read", ROOM + "decode.cu", "blockIdx.y < rows ?", "blockIdx.y < rows + 8 ?"),
-    ("decode: offsets are left out", ROOM + "decode.cu", "sums[o][r] += tasks[o].offsets[k] * sum;", "sums[o][r] += 0 * sum;"),
-    ("decode: sums of the wrong half", ROOM + "decode.cu", ": half              ? head.z", ": !half              ? head.z"),
+    ("decode: offsets are left out", ROOM + "decode_tasks.cuh", "sums[o][r] += tasks[o].offsets[k] * sum;", "sums[o][r] += 0 * sum;"),
+    ("decode: sums of the wrong half", ROOM + "decode_tasks.cuh", ": half              ? head.z", ": !half              ? head.z"),
     ("decode: MXFP4 in the order of the others", ROOM + "decode.cu", "bool by_turns = dtype == DTYPE_MXFP4;", "bool by_turns = false;"),
     ("decode: weights end where their allocation does", ROOM + "weights.c", "               : (matrix_bytes(w) + GPU_LOAD_BYTES - 1) / GPU_LOAD_BYTES * GPU_LOAD_BYTES;", "               : matrix_bytes(w);"),
+    # decode by blocks that stay
+    ("blocks that stay: pieces are not waited for", ROOM + "decode_persistent.cu", "            async_groups_wait<1>();\n            __syncwarp();\n", "            __syncwarp();\n"),
+    ("blocks that stay: the next piece is not waited for either", ROOM + "decode_persistent.cu", "async_groups_wait<1>", "async_groups_wait<2>"),
+    ("blocks that stay: lanes do not wait for each other's copies", ROOM + "decode_persistent.cu", "            async_groups_wait<1>();\n            __syncwarp();\n", "            async_groups_wait<1>();\n"),
+    ("blocks that stay: a piece is overwritten while lanes read it", ROOM + "decode_persistent.cu", "            __syncwarp();\n            ahead_fetch", "            ahead_fetch"),
+    ("blocks that stay: one room for both pieces", ROOM + "decode_persistent.cu", "ahead_fetch<DTYPE>(ahead, own + turn, p, blocks, n);", "ahead_fetch<DTYPE>(ahead, own, p, blocks, n);"),
+    ("blocks that stay: pieces lie where others did", ROOM + "decode_persistent.cu", "now = turn - now;", "now += 0 * turn;"),
+    ("blocks that stay: rows are read before they are there", ROOM + "decode_persistent.cu", "    earlier_wait();\n", ""),
+    ("blocks that stay: rows that begin anywhere", ROOM + "decode_persistent.cu", " * 16 + lead[o], k, tasks[o]", " * 16 + 0 * lead[o], k, tasks[o]"),
+    ("blocks that stay: all blocks begin at 16 bytes", ROOM + "decode_persistent.cu", "BLOCK_BYTES % 16 == 0 ? 0", "BLOCK_BYTES % 1 == 0 ? 0"),
+    ("blocks that stay: tasks past a row's end", ROOM + "decode_persistent.cu", "if (first + j >= inputs / format::ELEMENTS)", "if (first + j > inputs / format::ELEMENTS)"),
+    ("blocks that stay: an output past the last is read", ROOM + "decode_persistent.cu", "(c < at.outputs ? c : at.outputs - 1) * row_bytes", "c * row_bytes"),
+    ("blocks that stay: the last turn is left out", ROOM + "decode_persistent.cu", "block < blocks; block += gridDim.x", "block + gridDim.x < blocks; block += gridDim.x"),
+    ("blocks that stay: weights of the first turn for all", ROOM + "decode_persistent.cu", "    a.block += gridDim.x;\n", "    a.block += 0 * gridDim.x;\n"),
+    ("blocks that stay: a row's first piece again and again", ROOM + "decode_persistent.cu", "    if (++a.piece < n)", "    if (a.piece < n)"),
+    ("blocks that stay: numbers of the first piece for all", ROOM + "decode_persistent.cu", "            x += format::PIECE_TASKS", "            x += 0 * format::PIECE_TASKS"),
+    ("blocks that stay: several rows", ROOM + "decode_persistent.cu", "return p->rows == 1 &&", "return p->rows >= 1 &&"),
+    # which way products go
+    ("ways: the slowest", ROOM + "tuning.c", "seconds[i] < seconds[best] ? i : best", "seconds[i] > seconds[best] ? i : best"),
+    ("ways: another for any gain", ROOM + "tuning.c", "seconds[0] * (1 - TUNING_GAIN)", "seconds[0] * (1 - 0 * TUNING_GAIN)"),
+    ("ways: that of another shape", ROOM + "tuning.c", "sizeof shape) == 0)", "sizeof shape) != 1 << 30)"),
+    ("ways: slow launches count", ROOM + "tuning.c", "    for (int i = 0; i < EACH / 2; i++)\n        sum += of[i];", "    for (int i = 0; i < EACH; i++)\n        sum += of[i];"),
+    ("ways: trials that are not over", ROOM + "tuning.c", "    if (rc == GPU_BUSY)\n        return;", "    if (rc == GPU_BUSY && t->n < CUDA_TRIALS)\n        return;"),
+    ("ways: trials within steps that are recorded", ROOM + "tuning.c", "!s->keeps && tuned_try(s, t);", "tuned_try(s, t);"),
+    ("ways: products whose blocks all run at once", ROOM + "tuning.c", "blocks > n * ways[1]", "blocks > 0"),
+    ("ways: a GPU without moments", ROOM + "tuning.c", "            tuned_give_up(t);\n            return false;", "            return false;"),
+    ("kept steps: before it is known how their products go", ROOM + "steps.c", "    return undecided && p->put_off++", "    return undecided && p->key == 0 && p->put_off++"),
+    ("kept steps: never, where that is never known", ROOM + "steps.c", "    return undecided && p->put_off++ < CUDA_STEPS_PUT_OFF;", "    return undecided;"),
     # tokens alone in their sequences
     ("alone: queries are rotated while others read them", ROOM + "split_alone.cu", "    __syncthreads(); /* what is rotated may take the place of what is read */\n", ""),
     ("alone: rows are read before they are there", ROOM + "split_alone.cu", "    earlier_wait();\n    if (blockIdx.x >= a.n_rows) {", "    if (blockIdx.x >= a.n_rows) {"),
@@ -86,7 +114,7 @@ FAULTS = [
     ("bf16 decode: a third of each number alone", ROOM + "decode_bf16.cu", "for (int third = 2; third >= 0; third--)", "for (int third = 0; third >= 0; third--)"),
     ("bf16 decode: a warp's sums are left out", ROOM + "decode_bf16.cu", "for (uint32_t w = 0; w < BF16_WARPS; w++)", "for (uint32_t w = 1; w < BF16_WARPS; w++)"),
     ("bf16 decode: a GPU without such tensor cores", ROOM + "matmul.c", "!w->f32 && op->device->facts.major >= 8", "!w->f32 && op->device->facts.major >= 7"),
-    ("products in one launch: blocks of another", ROOM + "products.cuh", "|| blockIdx.x < before)", "|| blockIdx.x <= before)"),
+    ("products in one launch: blocks of another", ROOM + "products.cuh", "|| block < before)", "|| block <= before)"),
     ("products in one launch: one writes what another reads", ROOM + "matmul.c", "calls_are_apart(calls[k], calls[i]) &&", "calls[k] != calls[i] &&"),
     ("products in one launch: of other rows", ROOM + "matmul.c", "more->in.data == p->in.data &&", "true &&"),
     ("products in one launch: in other formats", ROOM + "matmul.c", "more->dtype == p->dtype &&", "more &&"),
@@ -261,7 +289,7 @@ FAULTS = [
     ("early: keys are written before they are there", ROOM + "attention.cu", "part = blockIdx.y;\n    earlier_wait();", "part = blockIdx.y;"),
     ("early: parts of attention are joined before they are there", ROOM + "split.cu", "__global__ void split_join_kernel(gpu_attention a)\n{\n    earlier_wait();", "__global__ void split_join_kernel(gpu_attention a)\n{"),
     ("together: products of which one writes what another reads", ROOM + "matmul.c", "fits && calls_are_apart(calls[k], calls[i]) && calls_are_apart(calls[i], calls[k]);", "fits && (calls_are_apart(calls[k], calls[i]) || true);"),
-    ("together: the second matrix begins where the first ends", ROOM + "products.cuh", "blockIdx.x - before", "blockIdx.x"),
+    ("together: the second matrix begins where the first ends", ROOM + "products.cuh", "block - before", "block"),
     ("attention: joined rows lie where parts are", ROOM + "kv.c", "a->parts_found = (float *)(void *)(room + made);", "a->parts_found = (float *)(void *)room;"),
     ("expansion: lanes do not wait for each other's elements", ROOM + "expand.cu", "    __syncwarp();\n    uint32_t elements", "    uint32_t elements"),
     ("norms: a thread's second four are its first", ROOM + "rows.cu", "        x[k] = there ? *(const float4 *)(in + i) : float4{};", "        x[k] = there ? *(const float4 *)(in + i % (blockDim.x * WIDE)) : float4{};"),

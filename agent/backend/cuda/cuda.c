@@ -77,6 +77,7 @@ static void close_device(struct device **device)
     gpu_use(d->ordinal);
     if (d->load_stream)
         gpu_stream_destroy(d->load_stream);
+    cuda_tuning_fini(&d->tuning);
     cuda_arena_fini(&d->arena);
     if (d->part)
         gpu_part_close(d->part);
@@ -125,6 +126,7 @@ static int open_device(const struct device_config *c, struct device **out, struc
     pthread_mutex_init(&d->load_lock, NULL);
     cuda_arena_init(&d->arena);
     cuda_watch_init(&d->watch);
+    cuda_tuning_init(&d->tuning);
     struct device *made = &d->base;
     rc = device_take(d, c, &part, e);
     if (rc < 0) {
@@ -146,17 +148,18 @@ static const char *device_text(const struct device *d)
 
 static int device_choices(const struct device *device, struct device_choice *out, int room)
 {
-    const struct cuda_device *d = (const struct cuda_device *)device;
+    struct cuda_device *d = (struct cuda_device *)(uintptr_t)device; /* for its locks */
     const char *half = d->facts.major >= 8 ? "bf16" : "f16";
-    struct device_choice all[5] = {{"instructions", "", ""},
-                                   {"products, at most 8 rows", "weights read in place",
-                                    "quantised ones multiplied as 8-bit integers"},
-                                   {"products, more rows", "", ""},
-                                   {"sampling", "on the device",
-                                    "the host picks where a sum is in doubt, under a grammar, and "
-                                    "where more than the token is asked for"},
-                                   {"tables of embeddings", "in the host's memory",
-                                    "as much as host=BYTES has room for; rows are gathered there"}};
+    struct device_choice measured,
+        all[6] = {{"instructions", "", ""},
+                  {"products, at most 8 rows", "weights read in place",
+                   "quantised ones multiplied as 8-bit integers"},
+                  {"products, more rows", "", ""},
+                  {"sampling", "on the device",
+                   "the host picks where a sum is in doubt, under a grammar, and "
+                   "where more than the token is asked for"},
+                  {"tables of embeddings", "in the host's memory",
+                   "as much as host=BYTES has room for; rows are gathered there"}};
     if (d->facts.major >= 8)
         snprintf(all[1].why, sizeof all[1].why,
                  "quantised ones multiplied as 8-bit integers, 2 rows and more by tensor cores");
@@ -165,7 +168,10 @@ static int device_choices(const struct device *device, struct device_choice *out
     snprintf(all[2].how, sizeof all[2].how, "%s", d->has_blas ? "cuBLASLt" : "float32");
     snprintf(all[2].why, sizeof all[2].why, "%s%s", d->has_blas ? half : "there is no libcublasLt",
              d->has_blas ? " with float32 sums; F16 weights as they are" : "");
-    int rows = d->host_limit_bytes ? 5 : 4, n = room < rows ? room : rows;
+    int rows = d->host_limit_bytes ? 5 : 4;
+    if (cuda_tuning_say(&d->tuning, &measured))
+        all[rows++] = measured;
+    int n = room < rows ? room : rows;
     for (int i = 0; i < n; i++)
         out[i] = all[i];
     return n;

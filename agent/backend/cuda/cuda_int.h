@@ -32,6 +32,28 @@ struct cuda_arena {
     size_t n, room;
     bool apart; /* each is an allocation of its own */
 };
+/* tuning.c: which way a shape's products of one row go. Of trials each way has its turn. */
+enum { CUDA_TUNED = 16 /* shapes */, CUDA_WAYS = 3, CUDA_TRIALS = 6 * CUDA_WAYS };
+struct cuda_shape {
+    int dtype;
+    uint32_t rows, inputs, outputs[1 + GPU_PRODUCT_MORE]; /* 0: no such matrix */
+};
+struct cuda_tuned {
+    struct cuda_shape shape;
+    bool decided;
+    int way;
+    double seconds[CUDA_WAYS]; /* 0: not measured */
+    int n;                     /* trials, those under way too */
+    struct CUevent_st *moments[CUDA_TRIALS][2];
+};
+struct cuda_tuning {
+    pthread_mutex_t lock; /* of all below */
+    bool forced;          /* to a way, or to so many blocks that stay */
+    int forced_way;
+    uint32_t forced_by; /* 0: to the way */
+    struct cuda_tuned of[CUDA_TUNED];
+    int n;
+};
 struct cuda_device {
     struct device base;
     int ordinal;
@@ -48,6 +70,7 @@ struct cuda_device {
     pthread_mutex_t load_lock; /* of load_stream, which owner and loader use */
     struct CUstream_st *load_stream;
     struct cuda_watch watch;
+    struct cuda_tuning tuning;
 };
 
 /* Memory that grows: `bytes` of the device, and as many of the host where it is staged. */
@@ -96,12 +119,14 @@ struct cuda_slot {
     struct cuda_room room;
 };
 /* Steps that came with the same key, and what the device keeps of them: a CUDA graph. */
-enum { CUDA_STEPS = 16, CUDA_STEP_ROWS = 64 };
+enum { CUDA_STEPS = 16, CUDA_STEP_ROWS = 64, CUDA_STEPS_PUT_OFF = CUDA_TRIALS + 4 };
 struct cuda_steps {
     uint64_t key, turn; /* turn: when they came last; 0: never */
     uint64_t moved;     /* the stream's when they were kept */
     unsigned slots;     /* whose tables they read */
     bool by_lot, refused;
+    bool undecided;    /* some of their products were tried when they were put on the stream last */
+    int put_off;       /* how often they were not kept for that */
     bool alone, brief; /* each row is its run's only one; none sees more than CUDA_BRIEF_TOKENS */
     struct CUgraphExec_st *kept;
 };
@@ -238,6 +263,14 @@ struct gpu_formed cuda_form_make(struct cuda_stream *s, const struct cuda_form *
 void cuda_form_written(struct cuda_stream *s, const struct tensor *out);
 /* Whether they share bytes. */
 bool cuda_rows_meet(const struct tensor *a, const struct tensor *b);
+
+/* tuning.c */
+void cuda_tuning_init(struct cuda_tuning *t);
+void cuda_tuning_fini(struct cuda_tuning *t);
+/* Puts the product on the stream, the way that is fastest. */
+void cuda_product_run(struct cuda_stream *s, struct gpu_product *p);
+/* What was measured. False: nothing yet. */
+bool cuda_tuning_say(struct cuda_tuning *t, struct device_choice *out);
 
 /* matmul.c */
 uint64_t cuda_matmul_scratch_bytes(const struct device *d, const struct weight *w,

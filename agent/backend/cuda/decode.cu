@@ -2,12 +2,9 @@
  * bytes at a time, as the file has them. Quantised ones go through shared memory, since their
  * blocks begin anywhere, and are multiplied as integers by rows that are made integers of 32 at a
  * time, each with a scale of its own. Others are multiplied as float32. */
-#include "agent/backend/cuda/decode_formats.cuh"
-#include "agent/backend/cuda/forms.cuh"
-#include "agent/backend/cuda/kernels.h"
-#include "agent/backend/cuda/products.cuh"
+#include "agent/backend/cuda/decode_tasks.cuh"
 
-static constexpr uint32_t DECODE_WARPS = 4, DECODE_OUTPUTS = 2, DECODE_AHEAD = 4;
+static constexpr uint32_t DECODE_AHEAD = 4;
 
 /* ---- rows as integers ---- */
 
@@ -27,87 +24,6 @@ __global__ void decode_input_kernel(gpu_rows in, uint8_t *out, uint32_t rows, ui
 
 /* ---- integers ---- */
 
-/* The block of a task's first part. */
-template <int DTYPE> static __device__ __forceinline__ uint32_t task_block(uint32_t task)
-{
-    return DTYPE == DTYPE_Q6_K ? task / 4 * 8 + task % 4 / 2 * 4
-                               : task * decode_format<DTYPE>::TASK_BLOCKS;
-}
-
-/* By rows of so many blocks, the first of which has the head of the task's first block at `x`. */
-template <int DTYPE, int ROWS>
-static __device__ __forceinline__ void task_multiply(const uint8_t *x, uint32_t blocks,
-                                                     const decode_task *tasks, float (*sums)[ROWS])
-{
-    const uint32_t apart = blocks * INPUT_BLOCK_PART; /* heads, first bytes, others */
-    using format = decode_format<DTYPE>;
-    const uint32_t half = DTYPE == DTYPE_Q6_K ? threadIdx.x % 2 : 0; /* as its task's number */
-#pragma unroll
-    for (uint32_t r = 0; r < ROWS; r++) {
-#pragma unroll
-        for (uint32_t k = 0; k < format::PARTS; k++) {
-            const uint8_t *block = x + r * 3 * apart + k * INPUT_BLOCK_PART;
-            float4 head = *(const float4 *)block;
-            uint4 low = *(const uint4 *)(block + (1 + half) * apart),
-                  high = format::WORDS == 8 ? *(const uint4 *)(block + 2 * apart) : uint4{};
-            const unsigned own[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
-            float sum = DTYPE != DTYPE_Q6_K ? head.w
-                        : half              ? head.z
-                                            : head.y,
-                  added = DTYPE == DTYPE_MXFP4 ? sum : ADDED<DTYPE> * sum;
-#pragma unroll
-            for (uint32_t o = 0; o < DECODE_OUTPUTS; o++) {
-                int dot = 0;
-#pragma unroll
-                for (uint32_t i = 0; i < format::WORDS; i++)
-                    dot = dot_of_4((int)tasks[o].words[k * format::WORDS + i], (int)own[i], dot);
-                sums[o][r] += tasks[o].scales[k] * (ADDED<DTYPE> != 0 ? head.x * (float)dot + added
-                                                                      : head.x * (float)dot);
-                if (LEASTS<DTYPE>)
-                    sums[o][r] += tasks[o].offsets[k] * sum;
-            }
-        }
-    }
-}
-
-/* The result that a lane writes, and what is added to it, which is on its way while the warp
- * multiplies. */
-struct decode_result {
-    bool here;
-    uint32_t row, output;
-    float added;
-};
-
-template <int ROWS>
-static __device__ __forceinline__ decode_result result_find(const decode_place &at, uint32_t rows,
-                                                            uint32_t c0)
-{
-    uint32_t lane = threadIdx.x % WARP;
-    decode_result r = {false, blockIdx.y * ROWS + lane / DECODE_OUTPUTS, c0 + lane % DECODE_OUTPUTS,
-                       0};
-    r.here = lane < DECODE_OUTPUTS * ROWS && r.output < at.outputs && r.row < rows;
-    if (r.here)
-        r.added = product_added(at, r.row, r.output);
-    return r;
-}
-
-/* `by`: what all are multiplied by. */
-template <int ROWS>
-static __device__ __forceinline__ void sums_store(const decode_place &at, const decode_result &to,
-                                                  float by, float (*sums)[ROWS])
-{
-    float own = 0;
-#pragma unroll
-    for (uint32_t r = 0; r < ROWS; r++)
-#pragma unroll
-        for (uint32_t o = 0; o < DECODE_OUTPUTS; o++) {
-            float sum = warp_sum(sums[o][r]);
-            own = threadIdx.x % WARP == r * DECODE_OUTPUTS + o ? sum : own;
-        }
-    if (to.here)
-        at.out.data[to.row * at.out.stride + to.output] = own * by + to.added;
-}
-
 /* PAIRS: a row along y is one of a pair. Several rows are multiplied by tensor cores where a GPU
  * has them (decode_tensor.cu), and not here. */
 template <int DTYPE, int ROWS, bool PAIRS>
@@ -124,7 +40,7 @@ __global__ void __launch_bounds__(DECODE_WARPS *WARP, ROWS == 1 ? 1 : 2)
     __shared__ uint4 pieces[DECODE_WARPS][2][DECODE_OUTPUTS][room];
     shared_at own = shared_at_of(pieces[threadIdx.x / WARP]);
     const uint32_t turn = DECODE_OUTPUTS * room * 16;
-    const decode_place place = place_find<DECODE_WARPS * DECODE_OUTPUTS>(p);
+    const decode_place place = place_find<DECODE_WARPS * DECODE_OUTPUTS>(p, blockIdx.x);
     uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP,
              c0 = (place.block * DECODE_WARPS + warp) * DECODE_OUTPUTS,
              n_tasks = p.inputs / format::ELEMENTS,
@@ -240,7 +156,7 @@ __global__ void __launch_bounds__(DECODE_WARPS *WARP) decode_plain_kernel(gpu_pr
 {
     const uint32_t each = DTYPE == DTYPE_F32 ? 4 : 8, step = DECODE_AHEAD * WARP * each;
     uint4 ahead[DECODE_AHEAD][DECODE_OUTPUTS];
-    const decode_place place = place_find<DECODE_WARPS * DECODE_OUTPUTS>(p);
+    const decode_place place = place_find<DECODE_WARPS * DECODE_OUTPUTS>(p, blockIdx.x);
     uint32_t lane = threadIdx.x % WARP,
              c0 = (place.block * DECODE_WARPS + threadIdx.x / WARP) * DECODE_OUTPUTS,
              n = p.rows - blockIdx.y * ROWS < ROWS ? p.rows - blockIdx.y * ROWS : ROWS;
@@ -389,6 +305,10 @@ void gpu_decode_run(struct CUstream_st *s, const struct gpu_product *p)
         numbers_make(s, *p);
     if (p->form == GPU_FORM_FRAGMENTS || p->form == GPU_FORM_FRAGMENTS_BY_TURNS) {
         gpu_decode_tensor_run(s, p);
+        return;
+    }
+    if (p->persistent_blocks && gpu_decode_blocks(p)) {
+        gpu_decode_persistent_run(s, p);
         return;
     }
     switch (p->dtype) {

@@ -105,7 +105,7 @@ static __device__ __forceinline__ void sums_join(const decode_place &at, uint32_
 __global__ void __launch_bounds__(BF16_WARPS *WARP) decode_bf16_kernel(gpu_product p)
 {
     __shared__ float room[BF16_WARPS][BF16_OUTPUTS * BF16_ROWS];
-    const decode_place place = place_find<BF16_OUTPUTS>(p);
+    const decode_place place = place_find<BF16_OUTPUTS>(p, blockIdx.x);
     uint32_t lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, c0 = place.block * BF16_OUTPUTS,
              row = lane / BF16_LANES, k = warp * BF16_DEPTH + lane % BF16_LANES * 8,
              step = BF16_WARPS * BF16_DEPTH;

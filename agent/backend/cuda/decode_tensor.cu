@@ -293,7 +293,7 @@ __global__ void __launch_bounds__(TENSOR_WARPS *WARP) decode_tensor_kernel(gpu_p
     __shared__ uint4 room[TENSOR_WARPS][format::STAGES][FRAGMENT_OUTPUTS][format::ROOM];
     __shared__ float4 scales[TENSOR_WARPS][super ? FRAGMENT_OUTPUTS : 1][4];
     __shared__ float found[TENSOR_WARPS][FRAGMENT_OUTPUTS * FRAGMENT_ROWS];
-    const decode_place place = place_find<FRAGMENT_OUTPUTS>(p);
+    const decode_place place = place_find<FRAGMENT_OUTPUTS>(p, blockIdx.x);
     const uint8_t *x = p.numbers;
     uint32_t warp = threadIdx.x / WARP, row = threadIdx.x % WARP / ROW_LANES,
              c0 = place.block * FRAGMENT_OUTPUTS, n_blocks = p.inputs / INPUT_BLOCK,

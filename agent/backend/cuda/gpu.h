@@ -76,7 +76,8 @@ int gpu_event_destroy(struct CUevent_st *v);
 int gpu_event_record(struct CUevent_st *v, struct CUstream_st *s);
 int gpu_event_wait(struct CUevent_st *v);
 int gpu_event_done(struct CUevent_st *v); /* GPU_BUSY: not yet */
-/* An event that knows when it was, and seconds from one such to another, both of which are over. */
+/* An event that knows when it was, and seconds from one such to another; GPU_BUSY: one is not yet.
+ */
 int gpu_moment_create(struct CUevent_st **out);
 int gpu_moments_between(struct CUevent_st *from, struct CUevent_st *to, double *seconds);
 

@@ -197,7 +197,7 @@ void cuda_matmul_run(struct cuda_stream *s, const struct cuda_op *op, const stru
         p.form = form.form;
         p.numbers = form.form != GPU_FORM_NONE ? s->scratch.device : NULL;
         p.numbers_made = there;
-        gpu_product_run(s->stream, &p);
+        cuda_product_run(s, &p);
     }
     if (form.form != GPU_FORM_NONE)
         cuda_form_note(s, &form);
@@ -270,7 +270,7 @@ int cuda_matmuls_run(struct cuda_stream *s, const struct op_call *const *calls, 
         return (int)p.n_more + 1;
     if (form.form != GPU_FORM_NONE)
         p.numbers = s->scratch.device;
-    gpu_product_run(s->stream, &p);
+    cuda_product_run(s, &p);
     if (form.form != GPU_FORM_NONE)
         cuda_form_note(s, &form);
     return (int)p.n_more + 1;

@@ -6,7 +6,7 @@
 
 /* ---- several matrices ---- */
 
-/* That of a block, and which of its blocks it is. */
+/* That of a block of all, and which of its own blocks it is. */
 struct decode_place {
     const uint8_t *weight;
     uint32_t outputs, block;
@@ -16,15 +16,15 @@ struct decode_place {
 
 /* EACH: outputs of a block. */
 template <uint32_t EACH>
-static __device__ __forceinline__ decode_place place_find(const gpu_product &p)
+static __device__ __forceinline__ decode_place place_find(const gpu_product &p, uint32_t block)
 {
-    decode_place at = {p.weight, p.outputs, blockIdx.x, p.addend, p.out, p.bias};
+    decode_place at = {p.weight, p.outputs, block, p.addend, p.out, p.bias};
     uint32_t before = (p.outputs + EACH - 1) / EACH;
 #pragma unroll
     for (uint32_t i = 0; i < GPU_PRODUCT_MORE; i++) {
-        if (i >= p.n_more || blockIdx.x < before)
+        if (i >= p.n_more || block < before)
             break;
-        at = {p.more[i].weight, p.more[i].outputs, blockIdx.x - before,
+        at = {p.more[i].weight, p.more[i].outputs, block - before,
               p.more[i].addend, p.more[i].out,     p.more[i].bias};
         before += (p.more[i].outputs + EACH - 1) / EACH;
     }

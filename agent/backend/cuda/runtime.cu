@@ -165,13 +165,18 @@ int gpu_event_done(struct CUevent_st *v)
 
 int gpu_moment_create(struct CUevent_st **out)
 {
-    return cudaEventCreateWithFlags(out, cudaEventBlockingSync);
+    int rc = cudaEventCreateWithFlags(out, cudaEventBlockingSync);
+    if (rc)
+        cudaGetLastError(); /* who cannot measure is told here alone */
+    return rc;
 }
 
 int gpu_moments_between(struct CUevent_st *from, struct CUevent_st *to, double *seconds)
 {
     float ms = 0;
     int rc = cudaEventElapsedTime(&ms, from, to);
+    if (rc)
+        cudaGetLastError();
     *seconds = (double)ms * 1e-3;
     return rc;
 }

@@ -1,7 +1,8 @@
 /* Operators that come again and again, as those of decode steps do, as one launch: a CUDA graph for
  * each key, which is recorded when it comes the second time (the first finds rooms and ways of
- * products). What differs from step to step lies in the device's memory: rows of values where they
- * always are, tables of the batch in slots. */
+ * products; where these are still being measured, a few times later). What differs from step to
+ * step lies in the device's memory: rows of values where they always are, tables of the batch in
+ * slots. */
 #include "agent/backend/cuda/cuda_int.h"
 #include "agent/backend/cuda/kernels.h"
 
@@ -72,6 +73,14 @@ static bool steps_fit(struct cuda_stream *s, struct cuda_steps *p, const struct 
     return false;
 }
 
+/* Some of their products may go another way next time (tuning.c). */
+static bool steps_wait(struct cuda_steps *p)
+{
+    bool undecided = p->undecided;
+    p->undecided = false;
+    return undecided && p->put_off++ < CUDA_STEPS_PUT_OFF;
+}
+
 bool cuda_steps_begin(struct stream *stream, uint64_t key, const struct op_batch *b)
 {
     struct cuda_stream *s = (struct cuda_stream *)stream;
@@ -86,7 +95,7 @@ bool cuda_steps_begin(struct stream *stream, uint64_t key, const struct op_batch
     if (p->refused)
         return false;
     s->steps = p;
-    if (first || !steps_fit(s, p, b)) {
+    if (first || steps_wait(p) || !steps_fit(s, p, b)) {
         p->by_lot = by_lot;
         return false;
     }

@@ -178,6 +178,19 @@ static int case_run(struct fused_bench *s, const struct fused_case *c, uint32_t 
     return (int)before;
 }
 
+/* HP_TEST_CUDA_DECODE of those that run together, "way=0" for those one by one. NULL: it is not
+ * said. */
+static const char *together_by;
+
+static struct device *device_opened(bool together)
+{
+    if (together_by)
+        setenv("HP_TEST_CUDA_DECODE", together ? together_by : "way=0", 1);
+    struct device *d = cuda_open(0);
+    unsetenv("HP_TEST_CUDA_DECODE");
+    return d;
+}
+
 static void cases_compare(const struct fused_case *cases, size_t n, enum dtype dtype, uint32_t rows)
 {
     static float out[2][VALUES][ROWS_MOST * WIDTH];
@@ -185,11 +198,14 @@ static void cases_compare(const struct fused_case *cases, size_t n, enum dtype d
     int took[2];
     bool few = rows <= 8,
          forms = dtype != DTYPE_F32 && (!few || dtype == DTYPE_Q8_0 || dtype == DTYPE_MXFP4);
-    struct device *d = cuda_open(0);
+    struct device *devices[2] = {NULL};
+    for (int together = 0; together < 2; together++)
+        devices[together] = device_opened(together);
     for (size_t i = 0; i < n; i++) {
         const struct fused_case *c = &cases[i];
         for (int together = 0; together < 2; together++) {
-            bench_init(&s, d, dtype, rows); /* with a room that nobody has written to */
+            /* with a room that nobody has written to */
+            bench_init(&s, devices[together], dtype, rows);
             took[together] = case_run(&s, c, rows, together, out[together]);
             bench_fini(&s);
         }
@@ -203,7 +219,7 @@ static void cases_compare(const struct fused_case *cases, size_t n, enum dtype d
             fail_msg("%s, %s, %u rows: %d launches one by one, %d together", c->what,
                      dtype_info(dtype)->name, rows, took[0], took[1]);
     }
-    device_close(&d);
+    device_close(&devices[0]), device_close(&devices[1]);
 }
 
 TEST(operators_together_are_those_one_by_one)
@@ -356,9 +372,39 @@ TEST(products_of_two_formats_are_launches_of_their_own)
     cases_compare(cases, 1, DTYPE_BF16, 2);
 }
 
+/* What one by one is multiplied by blocks that go when their outputs are done is multiplied
+ * together by some that stay. */
+TEST(products_in_one_launch_are_those_of_blocks_that_stay)
+{
+    static const struct fused_case cases[] = {
+        {"three products",
+         {{OP_RMS_NORM, {0}, 1, 1},
+          {OP_MATMUL, {1}, 1, 2},
+          {OP_MATMUL, {1, 3}, 2, 3},
+          {OP_MATMUL, {1, 0}, 2, 4}},
+         3,
+         0,
+         2,
+         0},
+        {"two products",
+         {{OP_RMS_NORM, {0}, 1, 1}, {OP_MATMUL, {1}, 1, 2}, {OP_MATMUL, {1}, 1, 3}},
+         2,
+         0,
+         1,
+         0}};
+    static const char *const stay[] = {"1", "3", "5", "way=1"};
+    for (size_t i = 0; i < sizeof stay / sizeof *stay; i++) {
+        together_by = stay[i];
+        cases_compare(cases, 2, DTYPE_Q8_0, 1);
+        cases_compare(cases, 2, DTYPE_MXFP4, 1);
+    }
+    together_by = NULL;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(products_in_one_launch_are_those_of_blocks_that_stay),
         cmocka_unit_test(operators_together_are_those_one_by_one),
         cmocka_unit_test(products_of_two_formats_are_launches_of_their_own),
     };

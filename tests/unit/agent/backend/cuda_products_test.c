@@ -154,8 +154,10 @@ TEST(few_rows_without_tensor_cores_are_those_of_the_reference)
     if (!restart)
         return; /* a GPU is what it is */
     setenv("CUDA_ON_CPU", "capability=75", 1);
+    setenv("HP_TEST_CUDA_DECODE", "1", 1); /* as blocks that stay have one row alone, none does */
     restart();
     struct device *d = cuda_open(0);
+    unsetenv("HP_TEST_CUDA_DECODE");
     for (size_t i = 0; i < QUANTISED; i++)
         for (size_t k = 0; k < 2; k++) {
             bool super = dtype_info(quantised[i])->block_elements == SUPERBLOCK_ELEMENTS;
@@ -259,6 +261,61 @@ TEST(what_halves_cannot_hold_goes_another_way_or_is_cut)
     assert_memory_equal(got, want, sizeof got);
     free(x), free(cut), free(values);
     device_close(&d);
+}
+
+/* By blocks that stay until all is done (HP_TEST_CUDA_DECODE: so many), by others, and what the
+ * reference finds: rows within a piece, of one and of several, whose blocks begin anywhere; outputs
+ * that no warp and no block divides. */
+static void stays_compare(const struct few_rows_case *p, const char *stay, const float *x)
+{
+    float *values = op_random(p->inputs * p->outputs, 7, 0.5f), *bias = op_random(p->outputs, 3, 1),
+          *out[2];
+    uint8_t *bytes = malloc(p->inputs * p->outputs * sizeof *values);
+    struct weight w = weight_make(p->dtype, values, p->outputs, p->inputs, bytes),
+                  b = vector_make(bias, p->outputs);
+    for (int i = 0; i < 2; i++) {
+        setenv("HP_TEST_CUDA_DECODE", i ? stay : "way=0", 1);
+        struct device *d = cuda_open(0);
+        out[i] = calloc(p->outputs, sizeof *out[i]);
+        product_run(d, p, &w, &b, x, false, out[i]);
+        device_close(&d);
+    }
+    for (size_t i = 0; i < p->outputs; i++)
+        if (memcmp(&out[0][i], &out[1][i], sizeof out[0][i]))
+            fail_msg("%s, %zu inputs, %zu outputs: element %zu is %.9g by %s blocks that stay, "
+                     "%.9g by others",
+                     dtype_info(p->dtype)->name, p->inputs, p->outputs, i, (double)out[1][i], stay,
+                     (double)out[0][i]);
+    free(values), free(bias), free(bytes), free(out[0]), free(out[1]);
+}
+
+TEST(blocks_that_stay_find_to_the_bit_what_others_do)
+{
+    static const struct {
+        size_t outputs, blocks, superblocks;
+        bool adds;
+        const char *stay;
+    } shapes[] = {{75, 1, 1, true, "3"},
+                  {26, 67, 9, false, "2"},
+                  {41, 3, 2, true, "1"},
+                  {18, 131, 19, true, "2"},
+                  {9, 64, 8, false, "way=1"}};
+    for (size_t i = 0; i < QUANTISED; i++)
+        for (size_t k = 0; k < sizeof shapes / sizeof *shapes; k++) {
+            bool super = dtype_info(quantised[i])->block_elements == SUPERBLOCK_ELEMENTS;
+            const struct few_rows_case p = {quantised[i], 1,
+                                            super ? shapes[k].superblocks * SUPERBLOCK_ELEMENTS
+                                                  : shapes[k].blocks * 32,
+                                            shapes[k].outputs, shapes[k].adds};
+            size_t n = p.inputs > p.outputs ? p.inputs : p.outputs;
+            float *x = op_random(n, k + 3, 2), *whole = whole_numbers(n, k + 1);
+            stays_compare(&p, shapes[k].stay, x);
+            struct device *d = cuda_open(0);
+            product_compare(d, &p, whole, false, 2e-6);
+            device_close(&d);
+            free(x), free(whole);
+        }
+    unsetenv("HP_TEST_CUDA_DECODE");
 }
 
 /* Scratch is part of what a stage needs, and what is promised is enough. */
@@ -368,6 +425,7 @@ int main(void)
         cmocka_unit_test(rows_of_several_pieces_are_added_up),
         cmocka_unit_test(few_rows_of_several_pieces_are_those_of_the_reference),
         cmocka_unit_test(few_rows_without_tensor_cores_are_those_of_the_reference),
+        cmocka_unit_test(blocks_that_stay_find_to_the_bit_what_others_do),
         cmocka_unit_test(integers_lose_little_of_any_numbers),
         cmocka_unit_test(few_rows_in_float32_are_those_of_the_reference),
         cmocka_unit_test(many_rows_as_halves_are_those_of_the_reference),
