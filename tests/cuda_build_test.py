@@ -42,6 +42,30 @@ def a_hot_kernel_that_spills_is_told():
         assert status != 0 and "`make cuda` builds it" in said, said
 
 
+# A loop over a row, as cuobjdump says it, of two kernels that should find the same bits.
+TWINS = {"_Z13decode_kernelILi3ELi1ELb0EEv11gpu_product": "FFMA R1, R2, R3, R4", "_Z24decode_persistent_kernelILi3EEv11gpu_productj": "{adds}"}
+LOOP = ("MOV R1, R2", "LDGSTS.E.BYPASS.128 [R1], [R2.64]", "IDP.4A.S8.S8 R1, R2, R3, R4", "{adds}", "@P0 BRA 0x10", "EXIT")
+
+
+@test
+def a_kernel_that_adds_up_otherwise_than_its_twin_is_told():
+    with tempfile.TemporaryDirectory() as folder:
+        with open(os.path.join(folder, "x.ptxas"), "w") as f:
+            for name in TWINS:
+                f.write(f"ptxas info    : Compiling entry function '{name}' for 'sm_80'\nptxas info    : Used 56 registers, used 0 barriers\n")
+        open(os.path.join(folder, "x.o"), "w").close()
+        for adds, told in (("FFMA R9, R2, R3, R4", False), ("FADD R9, R2, R3", True)):
+            sass = ["\tarch = sm_80"]
+            for name, own in TWINS.items():
+                sass += [f"\t\tFunction : {name}"] + [f"        /*{i * 16:04x}*/ {text.format(adds=own.format(adds=adds))} ;" for i, text in enumerate(LOOP)]
+            for tool in ("cuobjdump", "nvdisasm"):
+                with open(os.path.join(folder, tool), "w") as f:
+                    f.write("#!/bin/sh\ncat <<'END'\n" + "\n".join(sass) + "\nEND\n")
+                os.chmod(os.path.join(folder, tool), 0o755)
+            _, said = report(folder, HP_CUDA_TOOLS=folder)
+            assert ("decode_persistent_kernel Q8_0, sm_80: multiplies and adds up otherwise than decode_kernel does" in said) == told, said
+
+
 @test
 def no_hot_kernel_spills_and_decode_loads_wide():
     nvcc = shutil.which("nvcc") or ("/usr/local/cuda/bin/nvcc" if os.path.exists("/usr/local/cuda/bin/nvcc") else None)
@@ -50,7 +74,7 @@ def no_hot_kernel_spills_and_decode_loads_wide():
     done = subprocess.run(["make", "--no-print-directory", "-j2", "cuda-report", f"BUILD={BUILD}", f"CUDA_OBJ={BUILD}/obj/cuda-report", "CUDA_ARCHS=90"],
                           cwd=ROOT, capture_output=True, text=True, env={k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")})
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-    assert re.search(r"decode_kernel Q4_K 1 +90", done.stdout), done.stdout[-2000:]
+    assert re.search(r"decode_kernel Q4_K 1 +90", done.stdout) and re.search(r"decode_persistent_kernel Q4_K +90 +\d+ +0 ", done.stdout), done.stdout[-2000:]
 
 
 @test
@@ -78,10 +102,10 @@ def the_script_for_a_gpu_builds_tests_and_measures():
         done = subprocess.run([os.path.join(ROOT, "bench", "gpu.sh"), "--stand-in", folder], capture_output=True, text=True, env={**os.environ, "PROGRAMS": BUILD})
         assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
         for words in ("ok cuda_products: ", "ok cuda_operators: ", "ok cuda_attention: attention_is_that_of_the_reference", "ok cuda_groups: ", "ok cuda_fused: ", "ok cuda_steps: ", "ok cuda_streams: ", "ok cuda_sampling: ", "cuda:0 CUDA stand-in", "copy within the GPU",
-                      "prefill of 2048 tokens, bf16", "512 tokens after 6144", "decode, Q4_K", "64 sequences of 128 tokens", "8 sequences of 128 tokens, Q4_K", "weights to the GPU", "ok agents: the same tokens over HTTP", "agents: 0 failed", "0 of the tests failed"):
+                      "prefill of 2048 tokens, bf16", "512 tokens after 6144", "decode, Q4_K", "64 sequences of 128 tokens", "8 sequences of 128 tokens, Q4_K", "weights to the GPU", "decode, Q4_K, 4 blocks stay: steps", "products of one row: blocks stay for ", "ok agents: the same tokens over HTTP", "agents: 0 failed", "0 of the tests failed"):
             assert words in done.stdout, (words, done.stdout)
         with open(os.path.join(folder, "table.txt")) as f:
-            assert len(f.read().splitlines()) == 15
+            assert len(f.read().splitlines()) == 20
         broken = subprocess.run([os.path.join(ROOT, "bench", "gpu.sh"), folder], capture_output=True, text=True, env={**os.environ, "NVCC": "/nowhere/nvcc"})
         assert broken.returncode != 0 and "there is no nvcc at /nowhere/nvcc" in broken.stderr, broken.stderr
 

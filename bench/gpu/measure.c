@@ -4,7 +4,7 @@
  *     measure [--small] [--only ROW]
  *
  * --small: shapes that a stand-in runs in a moment; figures mean nothing. --only: one row (prefill,
- * slice, decode, batch, decode_q4_k, prefill_q4_k), for a profiler. */
+ * slice, decode, batch, decode_q4_k, ways_q4_k, prefill_q4_k), for a profiler. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,8 +18,9 @@ static const struct llama_shape large = {4096, 11008, 32, 128, 32, 4, 2048, 64 *
 /* No more than all rows need: a profiler wants room of its own. */
 static const uint64_t MEMORY_BYTES = 8ull << 30;
 
-/* Best of a few rounds after one that warms up. */
-enum { ROUNDS = 5 };
+/* Best of a few rounds after one that warms up; before a device's first figures of decode so many
+ * steps, in which it finds out how products go (agent/backend/cuda/tuning.c). */
+enum { ROUNDS = 5, DECIDING = 20 };
 
 static double run_best(struct llama_layers *l, uint32_t sequences, uint32_t tokens, uint32_t prefix)
 {
@@ -171,6 +172,8 @@ static void quantised_print(struct llama_layers *l, const struct llama_shape *s,
                             const struct limits *most)
 {
     if (is_wanted("decode_q4_k") || is_wanted("few_q4_k")) {
+        for (int i = 0; i < DECIDING; i++)
+            layers_run(l, 1, 1, small_shapes ? 16 : 127);
         double took = run_best(l, 1, 1, small_shapes ? 16 : 127);
         row_print("decode, Q4_K: steps", 1 / took, "per s",
                   layers_weight_bytes(l) / took / most->copy, 0.6);
@@ -184,7 +187,55 @@ static void quantised_print(struct llama_layers *l, const struct llama_shape *s,
     }
 }
 
-static void table_print(struct device *d, const struct llama_shape *s)
+static struct device *device_new(void)
+{
+    const struct plugin *p;
+    struct device *d;
+    struct err e = {0};
+    must(plugin_cuda(&p, &e), &e);
+    const struct device_config c = {
+        .backend = "cuda", .of = p->backend, .memory_bytes = small_shapes ? 0 : MEMORY_BYTES};
+    must(device_open(&c, &d, &e), &e);
+    return d;
+}
+
+/* Which way the device has found products of one row to go, and what each took. */
+static void choice_print(struct device *d)
+{
+    struct device_choice all[DEVICE_CHOICES_MAX];
+    int n = d->backend->choices(d, all, DEVICE_CHOICES_MAX);
+    for (int i = 0; i < n; i++)
+        if (strcmp(all[i].what, "products of one row") == 0)
+            printf("products of one row: %s (%s)\n", all[i].how, all[i].why);
+}
+
+/* Steps of one sequence where all products of one row go one way (agent/backend/cuda/tuning.c),
+ * and where the device finds out which; each on a device of its own. */
+static void ways_print(const struct llama_shape *s, const struct limits *most)
+{
+    static const char *const ways[][2] = {
+        {"way=0", "decode, Q4_K, no block stays: steps"},
+        {"way=1", "decode, Q4_K, 4 blocks stay: steps"},
+        {"way=2", "decode, Q4_K, 6 blocks stay: steps"},
+        {NULL, "decode, Q4_K, the fastest for each: steps"},
+    };
+    for (size_t i = 0; is_wanted("ways_q4_k") && i < sizeof ways / sizeof *ways; i++) {
+        if (ways[i][0])
+            setenv("HP_TEST_CUDA_DECODE", ways[i][0], 1);
+        struct device *d = device_new();
+        unsetenv("HP_TEST_CUDA_DECODE");
+        struct llama_layers *l = layers_create(d, s, small_shapes ? DTYPE_Q8_0 : DTYPE_Q4_K);
+        for (int k = 0; k < DECIDING; k++)
+            layers_run(l, 1, 1, small_shapes ? 16 : 127);
+        double took = run_best(l, 1, 1, small_shapes ? 16 : 127);
+        row_print(ways[i][1], 1 / took, "per s", layers_weight_bytes(l) / took / most->copy, 0);
+        choice_print(d);
+        layers_destroy(&l);
+        device_close(&d);
+    }
+}
+
+static struct limits table_print(struct device *d, const struct llama_shape *s)
 {
     struct limits most = {.copy = 1, .product = 1};
     if (!only_row) {
@@ -202,6 +253,7 @@ static void table_print(struct device *d, const struct llama_shape *s)
     l = layers_create(d, s, small_shapes ? DTYPE_Q8_0 : DTYPE_Q4_K);
     quantised_print(l, s, &most);
     layers_destroy(&l);
+    return most;
 }
 
 int main(int argc, char **argv)
@@ -211,15 +263,11 @@ int main(int argc, char **argv)
         if (strcmp(argv[i], "--only") == 0 && i + 1 < argc)
             only_row = argv[++i];
     }
-    const struct plugin *p;
-    struct device *d;
-    struct err e = {0};
-    must(plugin_cuda(&p, &e), &e);
-    const struct device_config c = {
-        .backend = "cuda", .of = p->backend, .memory_bytes = small_shapes ? 0 : MEMORY_BYTES};
-    must(device_open(&c, &d, &e), &e);
+    struct device *d = device_new();
+    const struct llama_shape *shape = small_shapes ? &small : &large;
     printf("%s\n", d->backend->device_describe(d));
-    table_print(d, small_shapes ? &small : &large);
+    struct limits most = table_print(d, shape);
     device_close(&d);
+    ways_print(shape, &most);
     return 0;
 }
