@@ -12,6 +12,7 @@
 #include "common/fs.h"
 #include "common/log.h"
 #include "common/vector.h"
+#include "model/files/mapped_file.h"
 
 /* ---- bytes of files ---- */
 
@@ -34,8 +35,11 @@ int store_file_write(const char *path, int flags, uint64_t offset, const uint8_t
     int fd = open(path, O_WRONLY | O_CLOEXEC | flags, 0644);
     if (fd < 0)
         return fs_error(path, "open", e);
+    struct mapped_write own;
+    mapped_file_write_begin(path, &own); /* a stage may read other chunks of it */
     int rc =
         bytes_write(fd, flags & O_APPEND, offset, bytes, size) < 0 ? fs_error(path, "write", e) : 0;
+    mapped_file_write_end(path, &own);
     if (rc == 0 && sync && fdatasync(fd) != 0)
         rc = fs_error(path, "write", e);
     if (close(fd) != 0 && rc == 0)

@@ -90,46 +90,114 @@ static int file_failed(struct err *e, const char *path)
     return err_set(e, code, "%s: %s", path, strerror(errno));
 }
 
-/* A file behind a link, as it was when it was opened. */
-struct mapped_foreign {
+/* A file as it was when it was opened, or when this process wrote to it last. */
+struct mapped_watch {
     struct stat then;
-    atomic_ullong looked_ns;
-    atomic_bool written;
+    unsigned long long looked_ns;
+    bool written;
+    struct mapped_watch *next;
     char path[];
 };
 
-static int foreign_note(const char *path, const struct stat *then, struct mapped_foreign **out,
-                        struct err *e)
+static struct mapped_watch *watches;
+static struct mapped_write *writes;                              /* under way */
+static pthread_mutex_t watches_lock = PTHREAD_MUTEX_INITIALIZER; /* of both lists */
+
+static int watch_add(const char *path, const struct stat *then, struct mapped_watch **out,
+                     struct err *e)
 {
-    struct stat link;
     size_t n = strlen(path) + 1;
-    if (lstat(path, &link) < 0 || !S_ISLNK(link.st_mode))
-        return 0;
-    struct mapped_foreign *f = calloc(1, sizeof *f + n);
-    if (!f)
+    struct mapped_watch *w = calloc(1, sizeof *w + n);
+    if (!w)
         return err_no_memory(e, "%s", path);
-    f->then = *then;
-    memcpy(f->path, path, n);
-    *out = f;
+    w->then = *then;
+    memcpy(w->path, path, n);
+    pthread_mutex_lock(&watches_lock);
+    w->next = watches;
+    watches = w;
+    pthread_mutex_unlock(&watches_lock);
+    *out = w;
     return 0;
 }
 
-/* Now and then. Where another file has taken its place, the one that is mapped is as it was. */
-static bool foreign_is_written(struct mapped_foreign *f)
+static void watch_remove(struct mapped_watch *w)
+{
+    pthread_mutex_lock(&watches_lock);
+    struct mapped_watch **at = &watches;
+    while (*at && *at != w)
+        at = &(*at)->next;
+    if (*at)
+        *at = w->next;
+    pthread_mutex_unlock(&watches_lock);
+    free(w);
+}
+
+static bool file_is_same(const struct stat *a, const struct stat *b)
+{
+    return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
+}
+
+/* Where another file has taken its place, the one that is mapped is as it was. */
+static void watch_look(struct mapped_watch *w, const struct stat *now)
+{
+    if (file_is_same(now, &w->then) &&
+        (now->st_size != w->then.st_size || now->st_mtim.tv_sec != w->then.st_mtim.tv_sec ||
+         now->st_mtim.tv_nsec != w->then.st_mtim.tv_nsec))
+        w->written = true;
+}
+
+/* What changes now is this process's doing. */
+static bool watch_is_busy(const struct mapped_watch *w)
+{
+    const struct mapped_write *one = writes;
+    while (one && !(one->there && file_is_same(&one->file, &w->then)))
+        one = one->next;
+    return one != NULL;
+}
+
+/* Now and then. */
+static bool watch_is_written(struct mapped_watch *w)
 {
     struct timespec t;
     struct stat now;
     clock_gettime(CLOCK_MONOTONIC, &t);
-    unsigned long long now_ns = (unsigned long long)t.tv_sec * 1000000000u +
-                                (unsigned long long)t.tv_nsec,
-                       before = atomic_load(&f->looked_ns);
-    if (now_ns - before >= LOOK_NS &&
-        atomic_compare_exchange_strong(&f->looked_ns, &before, now_ns) &&
-        stat(f->path, &now) == 0 && now.st_dev == f->then.st_dev && now.st_ino == f->then.st_ino &&
-        (now.st_size != f->then.st_size || now.st_mtim.tv_sec != f->then.st_mtim.tv_sec ||
-         now.st_mtim.tv_nsec != f->then.st_mtim.tv_nsec))
-        atomic_store(&f->written, true);
-    return atomic_load(&f->written);
+    unsigned long long now_ns =
+        (unsigned long long)t.tv_sec * 1000000000u + (unsigned long long)t.tv_nsec;
+    pthread_mutex_lock(&watches_lock);
+    if (now_ns - w->looked_ns >= LOOK_NS && !watch_is_busy(w)) {
+        w->looked_ns = now_ns;
+        if (stat(w->path, &now) == 0)
+            watch_look(w, &now);
+    }
+    bool written = w->written;
+    pthread_mutex_unlock(&watches_lock);
+    return written;
+}
+
+void mapped_file_write_begin(const char *path, struct mapped_write *out)
+{
+    pthread_mutex_lock(&watches_lock);
+    out->there = stat(path, &out->file) == 0;
+    for (struct mapped_watch *w = watches; out->there && w; w = w->next)
+        if (!watch_is_busy(w))
+            watch_look(w, &out->file);
+    out->next = writes;
+    writes = out;
+    pthread_mutex_unlock(&watches_lock);
+}
+
+void mapped_file_write_end(const char *path, struct mapped_write *done)
+{
+    pthread_mutex_lock(&watches_lock);
+    struct mapped_write **at = &writes;
+    while (*at != done)
+        at = &(*at)->next;
+    *at = done->next;
+    done->there = stat(path, &done->file) == 0;
+    for (struct mapped_watch *w = watches; done->there && w; w = w->next)
+        if (file_is_same(&done->file, &w->then))
+            w->then = done->file;
+    pthread_mutex_unlock(&watches_lock);
 }
 
 static int file_map(int fd, const char *path, struct mapped_file *out, struct err *e)
@@ -141,19 +209,19 @@ static int file_map(int fd, const char *path, struct mapped_file *out, struct er
         return err_set(e, HP_EPARSE, "%s: not a regular file", path);
     if (s.st_size == 0)
         return err_set(e, HP_EPARSE, "%s: the file is empty", path);
-    struct mapped_foreign *foreign = NULL;
-    int rc = foreign_note(path, &s, &foreign, e);
+    struct mapped_watch *watch = NULL;
+    int rc = watch_add(path, &s, &watch, e);
     if (rc < 0)
         return rc;
     void *data = mmap(NULL, (size_t)s.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
     if (data == MAP_FAILED) {
         rc = file_failed(e, path);
-        free(foreign);
+        watch_remove(watch);
         return rc;
     }
     *out = (struct mapped_file){data, (uint64_t)s.st_size,
                                 guard_add((uintptr_t)data, (uintptr_t)data + (uintptr_t)s.st_size),
-                                foreign};
+                                watch};
     return 0;
 }
 
@@ -175,14 +243,15 @@ void mapped_file_close(struct mapped_file *m)
         atomic_store(&guards[m->guard - 1].begin, 0);
     if (m->data)
         munmap((void *)(uintptr_t)m->data, (size_t)m->bytes);
-    free(m->foreign);
+    if (m->watch)
+        watch_remove(m->watch);
     *m = (struct mapped_file){0};
 }
 
 int mapped_file_check(const struct mapped_file *m, const char *path, struct err *e)
 {
     unsigned long long broken = m->guard ? atomic_load(&guards[m->guard - 1].broken_at) : 0;
-    if (!broken && m->foreign && foreign_is_written(m->foreign)) {
+    if (!broken && m->watch && watch_is_written(m->watch)) {
         err_set(e, HP_EIO, "%s: somebody wrote to the file while it is used", path);
         return err_hint(e,
                         "nothing that is computed from it counts; begin anew with what it is now");

@@ -5,6 +5,7 @@
 #include <sys/uio.h>
 
 #include "agent/weight_store.h"
+#include "model/files/mapped_file.h"
 #include "tests/test.h"
 #include "tests/unit/agent/store_fixture.h"
 
@@ -561,6 +562,34 @@ static void borrowed_files_are_used_where_they_lie_and_never_written(void **stat
     fclose(file);
 }
 
+/* A stage reads chunks while others of the same file arrive; what somebody else writes there is no
+ * such thing. */
+static void chunks_that_arrive_beside_those_in_use_are_no_writes_of_others(void **state)
+{
+    struct weights_fixture *f = *state;
+    const uint32_t own[] = {1, 2, 3};
+    struct mapped_file used;
+    struct err e = {0};
+    store_open(f, 0);
+    struct store_model *m = hold(f, "used", own, 3);
+    assert_int_equal(put(f, m, 0, own[0], &e), 0);
+    assert_int_equal(mapped_file_open(store_model_path(m), &used, &e), 0);
+    for (uint32_t i = 1; i < 3; i++) {
+        usleep(2000); /* looks are a millisecond apart */
+        assert_int_equal(put(f, m, i, own[i], &e), 0);
+        assert_int_equal(mapped_file_check(&used, "used", &e), 0);
+    }
+    int fd = open(store_model_path(m), O_WRONLY);
+    assert_true(fd >= 0);
+    usleep(10000); /* as fine as a file's time is */
+    assert_int_equal(pwrite(fd, "other", 5, 200), 5);
+    close(fd);
+    assert_int_equal(mapped_file_check(&used, "used", &e), HP_EIO);
+    assert_int_equal(weight_store_check(f->store, m, 0, &e), HP_ECORRUPT);
+    mapped_file_close(&used);
+    weight_store_release(f->store, m);
+}
+
 int main(void)
 {
 #define CLAIM(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -568,6 +597,7 @@ int main(void)
         CLAIM(model_is_a_sparse_copy_that_fills_as_chunks_arrive),
         CLAIM(what_was_synced_survives_a_crash_and_a_torn_record_does_not),
         CLAIM(borrowed_files_are_used_where_they_lie_and_never_written),
+        CLAIM(chunks_that_arrive_beside_those_in_use_are_no_writes_of_others),
         CLAIM(broken_model_is_removed_when_the_store_opens),
         CLAIM(chunk_that_is_not_what_its_digest_says_is_refused),
         CLAIM(models_that_share_weights_share_chunks),

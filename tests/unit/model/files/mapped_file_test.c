@@ -69,7 +69,6 @@ static void file_that_shrinks_reads_as_zeros_and_says_so(void **state)
     assert_int_equal(sum(m.data, PAGES * f->page), 7 * PAGES * f->page);
     assert_int_equal(mapped_file_check(&m, f->path, &e), 0);
     assert_int_equal(truncate(f->path, (off_t)(3 * f->page)), 0);
-    assert_int_equal(mapped_file_check(&m, f->path, &e), 0); /* nobody has looked */
     assert_int_equal(sum(m.data, PAGES * f->page), 7 * 3 * f->page);
     assert_int_equal(mapped_file_check(&m, f->path, &e), HP_EIO);
     char byte[32];
@@ -100,24 +99,25 @@ static void write_at(const char *path, off_t at)
     usleep(2000); /* looks are a millisecond apart */
 }
 
-static void what_others_write_behind_a_link_is_found(void **state)
+static void what_others_write_is_found(void **state)
 {
     struct file *f = *state;
-    struct mapped_file m, own;
+    struct mapped_file m, linked;
     struct err e = {0};
     char link[80], other[80];
     snprintf(link, sizeof link, "%s-link", f->path);
     snprintf(other, sizeof other, "%s-other", f->path);
     assert_int_equal(symlink(f->path, link), 0);
-    assert_int_equal(mapped_file_open(link, &m, &e), 0);
-    assert_int_equal(mapped_file_open(f->path, &own, &e), 0);
+    assert_int_equal(mapped_file_open(f->path, &m, &e), 0);
+    assert_int_equal(mapped_file_open(link, &linked, &e), 0);
     assert_int_equal(mapped_file_check(&m, "model", &e), 0);
+    assert_int_equal(mapped_file_check(&linked, "model", &e), 0);
     write_at(f->path, 100);
-    assert_int_equal(mapped_file_check(&own, "model", &e), 0); /* whose file it is knows */
     assert_int_equal(mapped_file_check(&m, "model", &e), HP_EIO);
     assert_non_null(strstr(e.text, "model: somebody wrote to the file"));
+    assert_int_equal(mapped_file_check(&linked, "model", &e), HP_EIO);
     mapped_file_close(&m);
-    mapped_file_close(&own);
+    mapped_file_close(&linked);
     /* another file in its place leaves what is mapped as it was */
     assert_int_equal(mapped_file_open(link, &m, &e), 0);
     assert_int_equal(rename(f->path, other), 0);
@@ -129,6 +129,36 @@ static void what_others_write_behind_a_link_is_found(void **state)
     mapped_file_close(&m);
     unlink(link);
     unlink(other);
+}
+
+/* Which hides nothing that others wrote before or write afterwards. */
+static void what_this_process_writes_is_its_own(void **state)
+{
+    struct file *f = *state;
+    struct mapped_file m, late, beside;
+    struct mapped_write own;
+    struct err e = {0};
+    assert_int_equal(mapped_file_open(f->path, &m, &e), 0);
+    assert_int_equal(mapped_file_open("examples/hpipe-testbed/toy.gguf", &beside, &e), 0);
+    mapped_file_write_begin(f->path, &own);
+    write_at(f->path, 100);
+    assert_int_equal(mapped_file_open(f->path, &late, &e), 0);
+    write_at(f->path, 200);
+    assert_int_equal(mapped_file_check(&m, "model", &e), 0);
+    assert_int_equal(mapped_file_check(&late, "model", &e), 0);
+    assert_int_equal(mapped_file_check(&beside, "toy", &e), 0);
+    mapped_file_write_end(f->path, &own);
+    usleep(2000);
+    assert_int_equal(mapped_file_check(&m, "model", &e), 0);
+    assert_int_equal(mapped_file_check(&late, "model", &e), 0);
+    write_at(f->path, 300);
+    mapped_file_write_begin(f->path, &own);
+    write_at(f->path, 400);
+    mapped_file_write_end(f->path, &own);
+    assert_int_equal(mapped_file_check(&m, "model", &e), HP_EIO);
+    assert_int_equal(mapped_file_check(&late, "model", &e), HP_EIO);
+    assert_int_equal(mapped_file_check(&beside, "toy", &e), 0);
+    mapped_file_close(&m), mapped_file_close(&late), mapped_file_close(&beside);
 }
 
 static void *read_all(void *ctx)
@@ -191,7 +221,8 @@ int main(void)
 #define CLAIM(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
         CLAIM(file_that_shrinks_reads_as_zeros_and_says_so),
-        CLAIM(what_others_write_behind_a_link_is_found),
+        CLAIM(what_others_write_is_found),
+        CLAIM(what_this_process_writes_is_its_own),
         CLAIM(many_threads_may_touch_what_is_not_there),
         CLAIM(bus_errors_of_others_end_the_process_as_before),
     };
