@@ -5,7 +5,9 @@
  * the caller is gone, and each operation that the library has not ended yet.
  *
  * Callers that neither send their message nor read their answer hold no others up: of these the one
- * that has been waited for longest is cancelled where calls or memory run out. */
+ * that has been waited for longest is cancelled where calls or memory run out. The library is
+ * always asked for one call more, since it keeps without bound what nobody asked for: what comes
+ * beyond twice as many as there may be is refused at once. */
 #include <grpc/byte_buffer.h>
 #include <grpc/byte_buffer_reader.h>
 #include <grpc/compression.h>
@@ -53,11 +55,10 @@ struct rpc_call {
     int cancelled;
     int held;                     /* by so many operations, and by the owner */
     bool owned, came, read, gone; /* the last three: events that wait */
-    bool queued;
-    uint64_t since_ms;     /* its caller is waited for */
-    uint64_t answer_bytes; /* that the caller has not read, as far as is known */
+    uint64_t since_ms;            /* its caller is waited for */
+    uint64_t answer_bytes;        /* that the caller has not read, as far as is known */
     struct rpc_call *next_wait, **link_wait;
-    struct rpc_call *next_event;   /* of the queue */
+    struct rpc_call *next_event, **link_event;
     struct rpc_call *next, **link; /* of all calls */
 };
 
@@ -128,9 +129,23 @@ static bool waits_too_long(const struct rpc_call *c, uint64_t now)
 
 /* ---- calls ---- */
 
+/* Its events are for nobody any more. */
+static void event_drop(struct rpc_call *c)
+{
+    if (!c->link_event)
+        return;
+    if (c->next_event)
+        c->next_event->link_event = c->link_event;
+    else
+        c->server->events_end = c->link_event;
+    *c->link_event = c->next_event;
+    c->link_event = NULL;
+}
+
 static void call_free(struct rpc_call *c)
 {
     wait_end(c);
+    event_drop(c);
     if (c->link) {
         if (c->next)
             c->next->link = c->link;
@@ -161,10 +176,10 @@ static void call_release(struct rpc_call *c)
     call_ask(s);
 }
 
-/* Asks the library for one call more, where there is room. */
+/* Asks the library for one call more. */
 static void call_ask(struct rpc_server *s)
 {
-    if (s->asked || s->stopping || s->n_calls >= s->config.calls_max)
+    if (s->asked || s->stopping)
         return;
     struct rpc_call *c = calloc(1, sizeof *c);
     if (!c)
@@ -195,10 +210,10 @@ static void call_do(struct rpc_call *c, const grpc_op *ops, size_t n, enum tag_k
 static void event_put(struct rpc_call *c)
 {
     struct rpc_server *s = c->server;
-    if (c->queued || !c->owned)
+    if (c->link_event || !c->owned)
         return;
-    c->queued = true;
     c->next_event = NULL;
+    c->link_event = s->events_end;
     *s->events_end = c;
     s->events_end = &c->next_event;
     s->config.wake(s->config.ctx);
@@ -242,12 +257,32 @@ static void head_read(struct rpc_call *c)
                                 left_ns(c->details.deadline)};
 }
 
+/* Its owner hears nothing more of it. */
+static void call_drop(struct rpc_call *c)
+{
+    event_drop(c);
+    c->owned = false;
+    call_release(c);
+}
+
+static void call_refuse(struct rpc_call *c)
+{
+    grpc_call_cancel_with_status(c->call, GRPC_STATUS_RESOURCE_EXHAUSTED,
+                                 "too many calls are open: try again later", NULL);
+    call_free(c);
+}
+
 static void call_came(struct rpc_call *c, bool ok)
 {
     struct rpc_server *s = c->server;
     s->asked = false;
     if (!ok || s->stopping) {
         call_free(c);
+        return;
+    }
+    if (s->n_calls >= 2 * s->config.calls_max) {
+        call_refuse(c);
+        call_ask(s);
         return;
     }
     s->n_calls++;
@@ -275,7 +310,10 @@ static void tag_take(const struct tag *t, bool ok)
     case TAG_NEW: call_came(c, ok); return;
     case TAG_CLOSED:
         c->gone = true;
-        event_put(c);
+        if (c->came)
+            call_drop(c);
+        else
+            event_put(c);
         break;
     case TAG_READ:
         wait_end(c);
@@ -356,18 +394,10 @@ static void event_take(struct rpc_call *c, struct rpc_event *out)
 
 static bool server_next(struct rpc_server *s, struct rpc_event *out)
 {
-    bool is_there = false;
     pthread_mutex_lock(&s->lock);
-    while (!is_there && s->events) {
-        struct rpc_call *c = s->events;
-        s->events = c->next_event;
-        if (!s->events)
-            s->events_end = &s->events;
-        c->queued = false;
-        if (!(is_there = c->owned)) {
-            call_release(c); /* answered meanwhile: the queue held it */
-            continue;
-        }
+    struct rpc_call *c = s->events;
+    if (c) {
+        event_drop(c);
         event_take(c, out);
         if (out->kind == RPC_GONE)
             call_release(c);
@@ -375,10 +405,9 @@ static bool server_next(struct rpc_server *s, struct rpc_event *out)
             event_put(c);
     }
     pthread_mutex_unlock(&s->lock);
-    if (is_there && out->kind == RPC_MESSAGE &&
-        !message_copy(out->call, &out->message, &out->missing))
+    if (c && out->kind == RPC_MESSAGE && !message_copy(out->call, &out->message, &out->missing))
         buffer_free(&out->message);
-    return is_there;
+    return c != NULL;
 }
 
 static const struct rpc_head *call_head(const struct rpc_call *c)
@@ -447,9 +476,7 @@ static void call_answer(struct rpc_call *c, const struct rpc_answer *a)
         wait_begin(c, 0);
     }
     answer_send(c, a);
-    c->owned = false;
-    if (!c->queued)
-        call_release(c);
+    call_drop(c);
     while (s->unread_bytes > s->config.memory_bytes)
         wait_give_up(s->waits);
     pthread_mutex_unlock(&s->lock);
@@ -588,12 +615,9 @@ static void server_stop(struct rpc_server **out)
     s->stopping = true;
     for (struct rpc_call *c = s->calls, *next; c; c = next) {
         next = c->next;
-        bool held = c->owned || c->queued;
-        c->owned = c->queued = false;
-        if (held)
-            call_release(c);
+        if (c->owned)
+            call_drop(c);
     }
-    s->events = NULL;
     pthread_mutex_unlock(&s->lock);
     server_down(s, true);
 }
