@@ -17,8 +17,9 @@
 #include "coordinator/gateway/kserve_rpc_int.h"
 #include "coordinator/gateway/listen_address.h"
 #include "coordinator/gateway/rpc.h"
+#include "coordinator/gateway/rpc_guard.h"
 
-enum { DEADLINE_LOOK_MS = 500, ACCEPT_AT_ONCE = 64, LARGE_BYTES = 4 << 20 };
+enum { DEADLINE_LOOK_MS = 500, ACCEPT_AT_ONCE = 64, EVENTS_A_TURN = 256, LARGE_BYTES = 4 << 20 };
 
 /* A call from when it came until it is answered. */
 struct rpc_ask {
@@ -35,6 +36,7 @@ struct rpc_ask {
 struct kserve_rpc {
     const struct rpc_table *rpc;
     struct rpc_server *server;
+    struct rpc_guard *guard; /* of its connections */
     struct kserve_rpc_config config;
     struct access access;
     uv_async_t wake;
@@ -220,7 +222,7 @@ static void on_call(struct kserve_rpc *k, struct rpc_call *call)
     const struct kserve_method *method = kserve_method_find(head->method);
     char address[HOST_BYTES];
     const char *bearer = http_bearer(head->authorization);
-    address_of(head->connection, address);
+    address_of(rpc_guard_connection(k->guard, head->connection), address);
     const struct http_request r = {.bearer = bearer ? bearer : head->api_key, .client = address};
     struct err e = {0};
     if (!call_check(k, call, method, &r))
@@ -261,12 +263,15 @@ static void on_wake(uv_async_t *wake)
 {
     struct kserve_rpc *k = wake->data;
     struct rpc_event event;
-    while (k->server && k->rpc->next(k->server, &event))
+    int n = 0;
+    for (; n < EVENTS_A_TURN && k->server && k->rpc->next(k->server, &event); n++)
         switch (event.kind) {
         case RPC_CALL: on_call(k, event.call); break;
         case RPC_MESSAGE: on_message(event.data, &event); break;
         case RPC_GONE: on_gone(event.data); break;
         }
+    if (n == EVENTS_A_TURN)
+        uv_async_send(wake); /* others' turn first */
 }
 
 /* ---- connections ---- */
@@ -297,7 +302,8 @@ static void on_connection(uv_poll_t *poll, int status, int events)
             continue;
         }
         setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-        k->rpc->connect(k->server, fd);
+        if ((fd = rpc_guard_take(k->guard, fd)) >= 0)
+            k->rpc->connect(k->server, fd);
     }
 }
 
@@ -395,11 +401,14 @@ static int service_start(struct kserve_rpc *k, struct err *e)
                                       .caller_bytes_per_s = KSERVE_RPC_ANSWER_BYTES_PER_S,
                                       .ctx = k,
                                       .wake = loop_wake};
-    int rc = k->rpc->start(&config, &k->server, e);
-    if (rc < 0)
+    int rc = rpc_guard_start(&k->guard, e);
+    rc = rc < 0 ? rc : k->rpc->start(&config, &k->server, e);
+    if (rc < 0) {
+        rpc_guard_stop(&k->guard);
         handles_close(k);
-    else
+    } else {
         uv_timer_start(&k->deadlines, on_deadlines, 0, DEADLINE_LOOK_MS);
+    }
     return rc;
 }
 
@@ -452,6 +461,7 @@ void kserve_rpc_stop(struct kserve_rpc **out)
     if (!k)
         return;
     k->rpc->stop(&k->server);
+    rpc_guard_stop(&k->guard);
     for (struct rpc_ask *a = k->asks, *next; a; a = next) {
         next = a->next;
         on_gone(a);

@@ -1,5 +1,6 @@
 """KServe v2 over gRPC, beside HTTP (hp-coordinator --grpc): the same models, keys, limits, deadlines and reasons; for any client of gRPC, and for an unmodified tritonclient[grpc]."""
 # Waits: for callers who read nothing.
+import http.client
 import json
 import os
 import socket
@@ -381,6 +382,46 @@ def callers_who_neither_send_nor_read_hold_nobody_up():
         last, began = Idler(s.address), time.monotonic()
         last.open("ServerLive", b"")
         assert last.resets() == 1 and 20 < time.monotonic() - began < 45 * SCALE
+        assert s.stop(15) == 0
+
+
+@test
+def headers_without_end_and_calls_taken_back_take_no_room():
+    module = grpc()
+    with Cluster(agents=1, cores=1) as c, Service(c, module) as s:
+        assert of(s.call("ServerLive"), 1) == [1]
+        before, endless = s.resident_bytes(), Idler(s.address)
+        endless.socket.settimeout(20 * SCALE)
+        endless.socket.sendall(Idler.frame(1, 0, 1, b""))
+        more, sent = Idler.frame(9, 0, 1, b"\0\5hello\5world" * 1000), 0
+        try:
+            while sent < 64 << 20:  # no END_HEADERS
+                endless.socket.sendall(more)
+                sent += len(more)
+        except OSError:
+            pass
+        assert sent < 64 << 20, "the connection goes on"
+        # Calls that are begun and taken back at once, as fast as goes.
+        flood, largest, until = [Idler(s.address) for _ in range(4)], 0, time.monotonic() + 3
+        for one in flood:
+            one.socket.settimeout(0.2)
+        while flood and time.monotonic() < until:
+            for one in list(flood):
+                try:
+                    for _ in range(100):
+                        one.open("ModelInfer")
+                        one.socket.sendall(Idler.frame(3, 0, 2 * one.calls - 1, struct.pack(">I", 8)))
+                except OSError:
+                    flood.remove(one)  # it has to wait: a frame of it is cut off here
+            largest = max(largest, s.resident_bytes())
+        assert largest < before + (100 << 20), (before, largest)
+        assert of(s.call("ServerLive", timeout=10), 1) == [1]
+        # Who speaks HTTP/1 is told what this is.
+        host, port = s.address.rsplit(":", 1)
+        told = http.client.HTTPConnection(host, int(port), timeout=30 * SCALE)
+        told.request("GET", "/v2")
+        answer = told.getresponse()
+        assert answer.status == 505 and b"gRPC" in answer.read()
         assert s.stop(15) == 0
 
 
