@@ -63,7 +63,7 @@ FAULTS = [
     ("ways: the slowest", ROOM + "tuning.c", "seconds[i] < seconds[best] ? i : best", "seconds[i] > seconds[best] ? i : best"),
     ("ways: another for any gain", ROOM + "tuning.c", "seconds[0] * (1 - TUNING_GAIN)", "seconds[0] * (1 - 0 * TUNING_GAIN)"),
     ("ways: that of another shape", ROOM + "tuning.c", "sizeof shape) == 0)", "sizeof shape) != 1 << 30)"),
-    ("ways: slow launches count", ROOM + "tuning.c", "    for (int i = 0; i < EACH / 2; i++)\n        sum += of[i];", "    for (int i = 0; i < EACH; i++)\n        sum += of[i];"),
+    ("ways: slow launches count", ROOM + "tuning.c", "    for (int i = 0; i < HALF; i++)\n        sum += of[i];", "    for (int i = 0; i < EACH; i++)\n        sum += of[i];"),
     ("ways: trials that are not over", ROOM + "tuning.c", "    if (rc == GPU_BUSY)\n        return;", "    if (rc == GPU_BUSY && t->n < CUDA_TRIALS)\n        return;"),
     ("ways: trials within steps that are recorded", ROOM + "tuning.c", "!s->keeps && tuned_try(s, t);", "tuned_try(s, t);"),
     ("ways: products whose blocks all run at once", ROOM + "tuning.c", "blocks > n * ways[1]", "blocks > 0"),

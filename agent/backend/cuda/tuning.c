@@ -28,14 +28,14 @@ static int seconds_compare(const void *a, const void *b)
  * part of it. */
 static double seconds_usual(const double *trials, int way)
 {
-    enum { EACH = CUDA_TRIALS / CUDA_WAYS };
+    enum { EACH = CUDA_TRIALS / CUDA_WAYS, HALF = EACH / 2 };
     double of[EACH], sum = 0;
     for (int i = 0; i < EACH; i++)
         of[i] = trials[CUDA_WAYS * i + way];
     qsort(of, EACH, sizeof *of, seconds_compare);
-    for (int i = 0; i < EACH / 2; i++)
+    for (int i = 0; i < HALF; i++)
         sum += of[i];
-    return sum / (EACH / 2);
+    return sum / HALF;
 }
 
 /* The fastest, if it is worth another than the first. */
