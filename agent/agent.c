@@ -10,6 +10,7 @@
 #include "agent/profiler.h"
 #include "agent/shell_int.h"
 #include "common/host.h"
+#include "transport/data_late.h"
 
 static void welcome_in(struct agent *a, const struct message_welcome *m);
 
@@ -213,7 +214,15 @@ static int data_start(struct agent *a, struct err *e)
     if (!c.network && data_interface_find(a->data_host, interface, sizeof interface))
         c.network = interface;
     a->data_kind = data_policy_kind(&a->config.data, a->data_host);
-    return data_open_kind(a->data_kind, &c, &a->data, e);
+    rc = data_open_kind(a->data_kind, &c, &a->data, e);
+    return rc == 0 && a->config.chaos_links ? data_late_open(a->data, e) : rc;
+}
+
+void agent_links_delay(struct agent *a, uint64_t delay_ns, uint64_t for_ns)
+{
+    struct err e = {0};
+    if (data_late_set(a->data, delay_ns, for_ns, &e) < 0)
+        log_warn("agent", "links_not_late", "text=\"%s\"", e.text);
 }
 
 /* Where others must be able to reach this agent: what a firewall has to let in. */

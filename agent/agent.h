@@ -33,6 +33,7 @@ struct agent_config {
     uint64_t store_limit_bytes;   /* 0: none */
     bool store_borrows;           /* files of this box are used where they lie */
     bool serves_early;            /* stages serve while their weights are loaded */
+    bool chaos_links;             /* agent_links_delay may be called */
     uint64_t spill_transit_bytes; /* beyond the first of these: on their way there and back */
     uint64_t spill_memory_bytes, spill_disk_bytes; /* of KV cache that was given up (spill_shelf.h);
                                                       both 0: nothing is spilled */
@@ -54,5 +55,8 @@ int agent_start(uv_loop_t *loop, const struct agent_config *c, struct agent **ou
 /* Ends threads, frees stages and closes its handles; the loop must run until those are closed.
  * Weights stay on disk. */
 void agent_stop(struct agent **a);
+
+/* On the loop's thread: what the agent sends to others is late for a while (data_late_set). */
+void agent_links_delay(struct agent *a, uint64_t delay_ns, uint64_t for_ns);
 
 #endif

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "agent/agent.h"
+#include "agent/chaos_orders.h"
 #include "agent/options.h"
 #include "common/descriptors.h"
 #include "common/fs.h"
@@ -118,6 +119,7 @@ static int folder_find(const struct agent_options *o, char *out, size_t size, st
 struct program {
     uv_loop_t loop;
     uv_signal_t term, interrupt;
+    struct chaos_orders chaos;
     struct agent *agent;
     struct err why;           /* the cluster does not want it */
     struct data_policy data;  /* what the cluster wants of the data channel */
@@ -185,6 +187,14 @@ static void signals_start(struct program *p)
     uv_signal_start(&p->interrupt, on_signal, SIGINT);
 }
 
+static void on_chaos(void *ctx, struct link_fault fault)
+{
+    struct program *p = ctx;
+    if (p->agent)
+        agent_links_delay(p->agent, fault.delay_ms * UINT64_C(1000000),
+                          fault.for_ms * UINT64_C(1000000));
+}
+
 /* All threads of the process stay on the cores that it was given. */
 static int cores_pin(const struct discover_share *share, struct err *e)
 {
@@ -224,8 +234,9 @@ static int program_run(const struct agent_config *c, struct program *p, struct e
     uv_loop_init(&p->loop);
     signals_start(p);
     config.data_wanted = on_data_wanted;
-    int rc;
-    do {
+    int rc = c->chaos_links ? chaos_orders_open(&p->chaos, &p->loop, on_chaos, p, e) : 0;
+    bool hears_chaos = rc == 0 && c->chaos_links;
+    for (p->reopen = true; rc == 0 && p->reopen;) {
         p->reopen = false;
         config.data = p->data;
         rc = agent_start(&p->loop, &config, &p->agent, e);
@@ -233,7 +244,9 @@ static int program_run(const struct agent_config *c, struct program *p, struct e
             uv_run(&p->loop, UV_RUN_DEFAULT);
         agent_stop(&p->agent);
         uv_run(&p->loop, UV_RUN_NOWAIT); /* what it closed */
-    } while (rc == 0 && p->reopen);
+    }
+    if (hears_chaos)
+        chaos_orders_close(&p->chaos);
     uv_close((uv_handle_t *)&p->term, NULL);
     uv_close((uv_handle_t *)&p->interrupt, NULL);
     uv_run(&p->loop, UV_RUN_DEFAULT);
@@ -255,6 +268,8 @@ static int program_start(int argc, char **argv, struct err *e)
     int rc = agent_options_parse(argc, argv, &o, e);
     if (rc != 0)
         return rc;
+    if (o.chaos_links)
+        chaos_orders_take();
     rc = descriptors_raise(e);
     rc = rc < 0 ? rc : network_check(o.network, e);
     rc = rc < 0 ? rc : folder_find(&o, dir, sizeof dir, e);
@@ -278,6 +293,7 @@ static int program_start(int argc, char **argv, struct err *e)
     c.store_limit_bytes = o.store_limit_bytes;
     c.store_borrows = o.store_borrows;
     c.serves_early = o.serves_early;
+    c.chaos_links = o.chaos_links;
     c.spill_memory_bytes = o.spill_memory_bytes;
     c.spill_disk_bytes = o.spill_disk_bytes;
     c.pool_limit_bytes = o.pool_bytes;

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/host_address.h"
 #include "common/units.h"
 
 static const char help_text[] =
@@ -77,6 +78,10 @@ static const char help_text[] =
     "layers stands in for the profile's\n"
     "  --profile P.json      what that model costs there (hp-profile/1)\n"
     "  --as NODE/DEVICE      which device\n"
+    "  --chaos-links         for tests, on loopback only: any process of this user may say with a "
+    "signal that what this agent sends to\n"
+    "                        others is late for a while; `hpctl local up` gives it, for `hpctl "
+    "chaos`\n"
     "  --help, --version\n"
     "\n"
     "HP_TEST_POOL=BYTES, for tests, bounds the buffers of the data channel, which otherwise follow "
@@ -145,6 +150,19 @@ static int device_add(struct agent_options *o, const char *text, struct err *e)
     return 0;
 }
 
+/* Links that somebody may disturb are those of a cluster on one box. */
+static int chaos_check(const struct agent_options *o, struct err *e)
+{
+    bool far = !address_is_loopback(o->join) || (o->network && strcmp(o->network, "lo") != 0);
+    if (!o->chaos_links || !far)
+        return 0;
+    err_set(e, HP_EUSAGE,
+            "--chaos-links is for agents whose coordinator and data channel are on "
+            "loopback");
+    return err_hint(e, "leave it out: it is there for `hpctl chaos`, which disturbs clusters of "
+                       "`hpctl local up` alone");
+}
+
 /* Options that do not go with each other. */
 static int options_check(const struct agent_options *o, struct err *e)
 {
@@ -162,7 +180,8 @@ static int options_check(const struct agent_options *o, struct err *e)
                        "--threads is of an agent without --device: say threads=%d "
                        "with the device",
                        o->threads);
-    return address_check(o->join, e);
+    int rc = address_check(o->join, e);
+    return rc < 0 ? rc : chaos_check(o, e);
 }
 
 int agent_options_parse(int argc, char **argv, struct agent_options *o, struct err *e)
@@ -188,6 +207,7 @@ int agent_options_parse(int argc, char **argv, struct agent_options *o, struct e
                                           {"profile", 1, NULL, 'F'},
                                           {"as", 1, NULL, 'A'},
                                           {"device", 1, NULL, 'V'},
+                                          {"chaos-links", 0, NULL, 'L'},
                                           {"help", 0, NULL, 'h'},
                                           {"version", 0, NULL, 'v'},
                                           {0}};
@@ -213,6 +233,7 @@ int agent_options_parse(int argc, char **argv, struct agent_options *o, struct e
         case 'e': o->measured = optarg; break;
         case 'b': o->store_borrows = true; break;
         case 'w': o->serves_early = true; break;
+        case 'L': o->chaos_links = true; break;
         case 's': rc = bytes_parse("--store-limit", optarg, &o->store_limit_bytes, e); break;
         case 'M': rc = bytes_parse("--kv-spill-memory", optarg, &o->spill_memory_bytes, e); break;
         case 'S': rc = bytes_parse("--kv-spill-disk", optarg, &o->spill_disk_bytes, e); break;

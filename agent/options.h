@@ -13,7 +13,7 @@ struct agent_options {
         *as, *measured;
     const char *devices[DISCOVER_MAX_DEVICES];
     int n_devices, threads, data_port;
-    bool store_borrows, serves_early;
+    bool store_borrows, serves_early, chaos_links;
     uint64_t memory_bytes, store_limit_bytes, spill_memory_bytes, spill_disk_bytes, pool_bytes;
 };
 

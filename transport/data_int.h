@@ -44,6 +44,7 @@ struct data_loss_row {
 
 struct data_endpoint {
     const struct data_ops *ops;
+    struct data_late *late; /* data_late.h; NULL: nothing is ever late */
     struct data_callbacks callbacks;
     uint8_t *address;
     size_t address_size;
@@ -63,6 +64,7 @@ struct data_endpoint {
 struct data_link {
     struct data_endpoint *endpoint;
     uint64_t number;
+    bool to_itself; /* it leads back to its endpoint; known where frames may be late */
 };
 
 /* Base of an endpoint; the kinds embed it as their first member. */

@@ -2,6 +2,7 @@
 #include <dirent.h>
 
 #include "data_fixture.h"
+#include "transport/data_late.h"
 
 static void frames_of_every_size_arrive_whole(void **state)
 {
@@ -401,11 +402,36 @@ static void frames_to_oneself_wait_while_there_is_no_room_and_small_ones_pass(vo
     data_close(&a.d);
 }
 
+/* ---- whose frames are late ---- */
+
+static int late_from_now(struct data_endpoint **out, struct err *e)
+{
+    const uint64_t hour_ns = UINT64_C(3600000000000);
+    int rc = data_late_open(*out, e);
+    rc = rc < 0 ? rc : data_late_set(*out, 2000000, hour_ns, e);
+    if (rc < 0)
+        data_close(out);
+    return rc;
+}
+
+static int open_ucx_late(const struct data_config *c, struct data_endpoint **out, struct err *e)
+{
+    int rc = data_open_ucx(c, out, e);
+    return rc < 0 ? rc : late_from_now(out, e);
+}
+
+static int open_tcp_late(const struct data_config *c, struct data_endpoint **out, struct err *e)
+{
+    int rc = data_open_tcp(c, out, e);
+    return rc < 0 ? rc : late_from_now(out, e);
+}
+
 int main(void)
 {
-    static open_fn kinds[] = {data_open_inproc, data_open_ucx, data_open_tcp};
-    static const char *const kind_names[] = {"in process", "ucx", "tcp"};
-    struct CMUnitTest tests[40];
+    static open_fn kinds[] = {data_open_inproc, data_open_ucx, data_open_tcp, open_ucx_late,
+                              open_tcp_late};
+    static const char *const kind_names[] = {"in process", "ucx", "tcp", "ucx, late", "tcp, late"};
+    struct CMUnitTest tests[64];
     static const struct {
         const char *name;
         CMUnitTestFunction run;
@@ -425,20 +451,23 @@ int main(void)
         {"large_frames_wait_at_the_sender_while_the_receiver_is_full",
          large_frames_wait_at_the_sender_while_the_receiver_is_full},
         {"chunks_that_wait_for_room_hold_up_no_batch", chunks_that_wait_for_room_hold_up_no_batch},
+        {"frames_to_oneself_wait_while_there_is_no_room_and_small_ones_pass",
+         frames_to_oneself_wait_while_there_is_no_room_and_small_ones_pass},
         {"posts_beyond_the_queue_of_a_link_fail_at_once",
          posts_beyond_the_queue_of_a_link_fail_at_once},
         {"frames_leave_while_two_others_flood", frames_leave_while_two_others_flood},
-        {"frames_to_oneself_wait_while_there_is_no_room_and_small_ones_pass",
-         frames_to_oneself_wait_while_there_is_no_room_and_small_ones_pass},
     };
     enum {
         CLAIMS = sizeof claims / sizeof *claims,
-        OF_NETWORKS = 5
-    }; /* the twin has no sender to wait at */
-    static char names[40][112];
+        OF_NETWORKS = 5, /* the twin has no sender to wait at */
+        ON_TIME = 2      /* of what is late, another queue is full first, and small frames wait */
+    };
+    static const size_t n_claims[] = {CLAIMS - OF_NETWORKS, CLAIMS, CLAIMS, CLAIMS - ON_TIME,
+                                      CLAIMS - ON_TIME};
+    static char names[64][112];
     int n = 0;
-    for (size_t k = 0; k < 3; k++)
-        for (size_t i = 0; i < (k ? CLAIMS : CLAIMS - OF_NETWORKS); i++) {
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
+        for (size_t i = 0; i < n_claims[k]; i++) {
             snprintf(names[n], sizeof names[n], "%s (%s)", claims[i].name, kind_names[k]);
             tests[n] = (struct CMUnitTest){names[n], claims[i].run, NULL, NULL, &kinds[k]};
             n++;

@@ -3,6 +3,7 @@
 
 #include "tests/unit/faults.h"
 #include "transport/data.h"
+#include "transport/data_late.h"
 #include "transport/keys.h"
 #include "transport/message.h"
 
@@ -161,6 +162,43 @@ static int inproc_used(void *ctx)
     return frame_to_itself(data_open_inproc);
 }
 
+static int frame_late(struct data_endpoint *from, struct data_endpoint *to, struct done *done)
+{
+    struct data_link *link = NULL;
+    struct err e = {0};
+    size_t size;
+    const uint8_t *address = data_address(to, &size);
+    int rc = data_late_set(from, 1000000, UINT64_C(3600000000000), &e);
+    rc = rc < 0 ? rc : data_connect(from, address, size, &link, &e);
+    if (rc < 0)
+        return rc;
+    data_post(link, &(struct frame_header){.kind = FRAME_PROBE, .dtype = FRAME_BYTES}, NULL,
+              on_done, done);
+    data_disconnect(&link);
+    pthread_mutex_lock(&done->lock);
+    while (!done->count)
+        pthread_cond_wait(&done->changed, &done->lock);
+    rc = done->status;
+    pthread_mutex_unlock(&done->lock);
+    return rc;
+}
+
+static int late_used(void *ctx)
+{
+    struct data_endpoint *from = NULL, *to = NULL;
+    struct done done = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+    struct data_config c = {.callbacks = {&from, on_frame, on_link_down}};
+    struct err e = {0};
+    (void)ctx;
+    int rc = data_open_inproc(&c, &from, &e);
+    rc = rc < 0 ? rc : data_late_open(from, &e);
+    rc = rc < 0 ? rc : data_open_inproc(&c, &to, &e);
+    rc = rc < 0 ? rc : frame_late(from, to, &done);
+    data_close(&from);
+    data_close(&to);
+    return done.count > 1 ? HP_EBUG : rc;
+}
+
 /* What happens on the caller's thread: its own is another's business. */
 static int endpoint_opened(int (*open_kind)(const struct data_config *, struct data_endpoint **,
                                             struct err *))
@@ -200,6 +238,7 @@ static int ucx_opened(void *ctx)
 TEST(endpoints_bear_failing_allocations)
 {
     faults_each("in-process endpoint", inproc_used, NULL);
+    faults_each("endpoint whose frames are late", late_used, NULL);
     faults_each("tcp endpoint", tcp_opened, NULL);
     assert_int_equal(ucx_opened(NULL), 0); /* UCX keeps some things for good */
     faults_each("ucx endpoint", ucx_opened, NULL);
