@@ -1,11 +1,13 @@
 #include "hpctl/chaos_faults.h"
 
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 
 #include "common/env.h"
+#include "hpctl/chaos_links.h"
 #include "hpctl/local_lock.h"
 #include "hpctl/local_members.h"
 #include "hpctl/local_process.h"
@@ -109,6 +111,20 @@ static int files_bound(const struct victim *v, rlim_t bytes, rlim_t *before, str
     return err_set(e, HP_EDENIED, "cannot bound the files of process %d", (int)v->pid);
 }
 
+/* The agent ends it by itself, too, should this hpctl be killed. */
+static int victim_delay(const struct chaos_faults *f, const struct victim *v,
+                        const struct chaos_fault *fault, struct err *e)
+{
+    struct err gone = {0};
+    double late_s = fault->kind == CHAOS_HANG ? INFINITY : fault->late_s;
+    int rc = chaos_links_delay(v->pid, late_s, fault->for_s, e);
+    if (rc < 0)
+        return rc;
+    wait_until(f, fault->begun_s + fault->for_s);
+    chaos_links_delay(v->pid, 0, 0, &gone);
+    return 0;
+}
+
 static int fault_do(struct chaos_faults *f, const struct chaos_fault *fault, const struct victim *v,
                     struct err *e)
 {
@@ -128,6 +144,8 @@ static int fault_do(struct chaos_faults *f, const struct chaos_fault *fault, con
         kill(v->pid, SIGCONT);
         return 0;
     case CHAOS_SLOW: victim_slow(f, v, until_s); return 0;
+    case CHAOS_DELAY:
+    case CHAOS_HANG: return victim_delay(f, v, fault, e);
     default:
         rc = files_bound(v, 0, &before, e);
         wait_until(f, until_s);

@@ -1,5 +1,5 @@
 /* Does a script's faults to a local cluster, beside the load that hears of them. Everything that
- * was killed, stopped, slowed or bounded is as before when it ends, however it ends. */
+ * was killed, stopped, slowed, bounded or delayed is as before when it ends, however it ends. */
 #ifndef HP_HPCTL_CHAOS_FAULTS_H
 #define HP_HPCTL_CHAOS_FAULTS_H
 

@@ -7,7 +7,7 @@
 #include "common/env.h"
 
 const char *const chaos_words[] = {
-    "kill", "stop", "slow", "disk", "kill-coordinator", "stop-coordinator", NULL};
+    "kill", "stop", "slow", "disk", "kill-coordinator", "stop-coordinator", "delay", "hang", NULL};
 
 int chaos_kinds_parse(const char *text, unsigned *out, struct err *e)
 {
@@ -20,8 +20,8 @@ int chaos_kinds_parse(const char *text, unsigned *out, struct err *e)
             k++;
         if (!chaos_words[k]) {
             err_set(e, HP_EUSAGE, "--faults: \"%.*s\" is no fault", (int)(n > 40 ? 40 : n), at);
-            return err_hint(
-                e, "they are kill, stop, slow, disk, kill-coordinator and stop-coordinator");
+            return err_hint(e, "they are kill, stop, slow, disk, delay, hang, kill-coordinator and "
+                               "stop-coordinator");
         }
         *out |= 1u << k;
     }
@@ -56,6 +56,7 @@ int chaos_script_draw(const struct chaos_options *o, struct chaos_script *out, s
         f.agent = (int)(random_unit(&random) * o->n_agents);
         if (f.kind == CHAOS_KILL_COORDINATOR || f.kind == CHAOS_STOP_COORDINATOR)
             f.agent = -1;
+        f.late_s = f.kind == CHAOS_DELAY ? o->delay_s : 0;
         free_s = at_s + f.for_s;
         if (at_s > o->seconds - o->hold_s)
             break;

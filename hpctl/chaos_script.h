@@ -15,6 +15,8 @@ enum chaos_kind {
     CHAOS_DISK,             /* an agent's files cannot grow */
     CHAOS_KILL_COORDINATOR, /* SIGKILL, and started again */
     CHAOS_STOP_COORDINATOR, /* SIGSTOP */
+    CHAOS_DELAY,            /* what an agent sends to others comes later */
+    CHAOS_HANG,             /* it comes when the fault is over */
     CHAOS_KINDS
 };
 extern const char *const chaos_words[]; /* "kill", "stop", "slow" and so on, NULL */
@@ -25,6 +27,7 @@ struct chaos_fault {
     enum chaos_kind kind;
     int agent;          /* its number; -1: the coordinator */
     double at_s, for_s; /* after the start; how long it lasts */
+    double late_s;      /* CHAOS_DELAY: by how much */
     /* What became of it (chaos_faults.h): */
     double begun_s, healed_s; /* 0: not yet */
     char why[160];            /* it could not be done; "" */
@@ -33,6 +36,7 @@ struct chaos_fault {
 struct chaos_options {
     uint64_t seed;
     double seconds, every_s, hold_s; /* on average from one's begin to the next's, and each */
+    double delay_s;                  /* of CHAOS_DELAY */
     unsigned kinds;                  /* bits of enum chaos_kind */
     int n_agents;
 };

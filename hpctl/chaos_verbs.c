@@ -52,6 +52,7 @@ static int read_options(const struct invocation *in, struct chaos_session *s, st
         (rc = invocation_above_zero(in, "patience", 60, MOST_SECONDS, &s->run.patience_s, e)) < 0 ||
         (rc = chaos_kinds_parse(invocation_option_or(in, "faults", "kill,stop,slow,disk"),
                                 &o->kinds, e)) < 0 ||
+        (rc = invocation_duration(in, "delay", 0.05, &o->delay_s, e)) < 0 ||
         (rc = invocation_range(in, "clients", 20, 1, MOST_CLIENTS, &s->n_clients, e)) < 0 ||
         (rc = invocation_range(in, "prompts", 8, 1, MOST_PROMPTS, &prompts, e)) < 0 ||
         (rc = load_lengths_parse(invocation_option_or(in, "prompt-tokens", "16..64"),
@@ -159,6 +160,8 @@ static json_t *faults_json(const struct chaos_session *s, bool done, double *pau
             json_object_set_new(row, "healed_s", json_real(f->healed_s));
             json_object_set_new(row, "pause_s", json_real(pauses[(*n)++]));
         }
+        if (f->late_s > 0)
+            json_object_set_new(row, "late_s", json_real(f->late_s));
         if (f->why[0])
             json_object_set_new(row, "failed", json_string(f->why));
         json_array_append_new(list, row);
@@ -320,11 +323,13 @@ static int chaos_verb(struct invocation *in, struct err *e)
 
 static const struct command_option chaos_options[] = {
     {"faults", "LIST",
-     "of kill, stop, slow, disk, kill-coordinator, stop-coordinator (default kill,stop,slow,disk)",
+     "of kill, stop, slow, disk, delay, hang, kill-coordinator, stop-coordinator (default "
+     "kill,stop,slow,disk)",
      0},
     {"seconds", "S", "how long clients ask (default 30)", 0},
     {"every", "S", "from one fault's begin to the next's, on average (default 5)", 0},
     {"hold", "S", "how long a fault lasts, on average (default 2)", 0},
+    {"delay", "D", "how much later frames come with `delay` (default 50ms)", 0},
     {"seed", "N", "of faults and prompts: equal ones give equal scripts (default 1)", 0},
     {"clients", "N", "each asks as soon as it has its answer (default 20)", 0},
     {"prompts", "N", "how many different ones (default 8)", 0},
@@ -343,23 +348,27 @@ const struct command chaos_verbs[] = {
         .arguments = "NAME",
         .min_arguments = 1,
         .max_arguments = 1,
-        .summary = "kill, stop and slow a local cluster's processes while clients ask",
+        .summary = "kill, stop and slow a local cluster's processes and links while clients ask",
         .details =
             "Only for clusters of `hpctl local up`. First each prompt is asked alone: those are "
             "the answers that clients are to get. Then\n"
             "they ask without end, while one process after the other is disturbed: `kill` "
             "(SIGKILL, started again), `stop` (SIGSTOP),\n"
-            "`slow` (runs a tenth of the time), `disk` (its files cannot grow); all of them are as "
-            "before when the verb ends, also after\n"
-            "Ctrl-C. A client whose answer breaks off, with its coordinator, asks for it again by "
-            "its Idempotency-Key and reads on. PAUSE is the longest that any client waited between "
-            "two tokens. Exit code 1 "
-            "when an answer failed or differs:\n"
+            "`slow` (runs a tenth of the time), `disk` (its files cannot grow), `delay` (what an "
+            "agent sends to others comes later, by\n"
+            "--delay), `hang` (it comes when the fault is over; the coordinator hears the agent as "
+            "ever). All of them are as before when the\n"
+            "verb ends, also after Ctrl-C. A client whose answer breaks off, with its coordinator, "
+            "asks for it again by its Idempotency-Key\n"
+            "and reads on. PAUSE is the longest that any client waited between two tokens. Exit "
+            "code 1 when an answer failed or differs:\n"
             "deploy with --compute f32, whose answers do not hang on which requests meet, and with "
             "--copies 2.",
-        .examples = "  hpctl chaos demo\n"
-                    "  hpctl chaos demo --faults kill --seconds 120 --every 3 --seed 7 -o json\n"
-                    "  hpctl chaos demo --faults stop,kill-coordinator --dry-run",
+        .examples =
+            "  hpctl chaos demo\n"
+            "  hpctl chaos demo --faults kill --seconds 120 --every 3 --seed 7 -o json\n"
+            "  hpctl chaos demo --faults delay --delay 80ms --hold 20 --every 40 --seconds 300\n"
+            "  hpctl chaos demo --faults stop,kill-coordinator --dry-run",
         .options = chaos_options,
         .run = chaos_verb,
     },

@@ -202,9 +202,10 @@ int local_start_agent(struct local_cluster *c, struct local_agent *a, const char
     if (rc < 0)
         return rc;
     data_channel_tell(c, dir);
-    char *arguments[MAX_ARGUMENTS] = {program, "--join",  c->control, "--dir",     dir, "--name",
-                                      a->name, "--cores", cores,      "--network", "lo"};
-    int n = 11;
+    char *arguments[MAX_ARGUMENTS] = {program, "--join",    c->control, "--dir",
+                                      dir,     "--name",    a->name,    "--cores",
+                                      cores,   "--network", "lo",       "--chaos-links"};
+    int n = 12;
     if (*token) {
         if ((rc = fs_file_write(token_file, token, strlen(token), 0600, e)) < 0)
             return rc;

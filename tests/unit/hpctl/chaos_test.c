@@ -9,8 +9,18 @@
 
 static struct chaos_options options_of(uint64_t seed)
 {
-    return (struct chaos_options){
-        .seed = seed, .seconds = 100, .every_s = 3, .hold_s = 2, .kinds = 0x3f, .n_agents = 4};
+    return (struct chaos_options){.seed = seed,
+                                  .seconds = 100,
+                                  .every_s = 3,
+                                  .hold_s = 2,
+                                  .delay_s = 0.05,
+                                  .kinds = (1u << CHAOS_KINDS) - 1,
+                                  .n_agents = 4};
+}
+
+static bool is_of_coordinator(enum chaos_kind kind)
+{
+    return kind == CHAOS_KILL_COORDINATOR || kind == CHAOS_STOP_COORDINATOR;
 }
 
 TEST(faults_are_named_by_their_words)
@@ -45,15 +55,47 @@ TEST(a_script_has_one_fault_at_a_time_and_comes_again_with_its_seed)
             const struct chaos_fault *f = &s.faults[i];
             assert_true(f->for_s >= 1 && f->for_s <= 3 && f->at_s <= 98);
             assert_true(i == 0 || f->at_s >= f[-1].at_s + f[-1].for_s);
-            assert_true(f->agent < 4 && (f->agent < 0) == (f->kind >= CHAOS_KILL_COORDINATOR));
+            assert_true(f->agent < 4 && (f->agent < 0) == is_of_coordinator(f->kind));
+            assert_true(f->late_s == (f->kind == CHAOS_DELAY ? o.delay_s : 0));
             seen |= 1u << f->kind;
             agents |= f->agent < 0 ? 0 : 1u << f->agent;
         }
         chaos_script_free(&s);
         chaos_script_free(&again);
     }
-    assert_int_equal(seen, 0x3f);
+    assert_int_equal(seen, (1u << CHAOS_KINDS) - 1);
     assert_int_equal(agents, 0xf);
+}
+
+/* A script that somebody noted by its seed is the same in later versions: each kind keeps its
+ * number. */
+TEST(a_seed_means_today_what_it_meant_before_there_were_faults_of_links)
+{
+    static const struct {
+        unsigned kinds;
+        enum chaos_kind kind[4];
+        int agent[4];
+        double at_s;
+    } before[] = {
+        {0xf, {CHAOS_STOP, CHAOS_DISK, CHAOS_STOP, CHAOS_KILL}, {0, 3, 2, 1}, 13.819374909},
+        {0x3f,
+         {CHAOS_SLOW, CHAOS_STOP_COORDINATOR, CHAOS_STOP, CHAOS_KILL},
+         {0, -1, 2, 1},
+         13.819374909},
+        {0x1, {CHAOS_KILL, CHAOS_KILL, CHAOS_KILL, CHAOS_KILL}, {0, 3, 2, 1}, 13.819374909},
+    };
+    for (size_t i = 0; i < sizeof before / sizeof *before; i++) {
+        struct chaos_options o = options_of(7);
+        struct chaos_script s;
+        o.kinds = before[i].kinds;
+        assert_int_equal(chaos_script_draw(&o, &s, NULL), 0);
+        for (size_t k = 0; k < 4; k++) {
+            assert_int_equal(s.faults[k].kind, before[i].kind[k]);
+            assert_int_equal(s.faults[k].agent, before[i].agent[k]);
+        }
+        assert_true(fabs(s.faults[3].at_s - before[i].at_s) < 1e-6);
+        chaos_script_free(&s);
+    }
 }
 
 TEST(a_script_without_room_for_a_fault_is_refused)
@@ -147,6 +189,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(faults_are_named_by_their_words),
         cmocka_unit_test(a_script_has_one_fault_at_a_time_and_comes_again_with_its_seed),
+        cmocka_unit_test(a_seed_means_today_what_it_meant_before_there_were_faults_of_links),
         cmocka_unit_test(a_script_without_room_for_a_fault_is_refused),
         cmocka_unit_test(an_answer_is_what_its_prompt_got_before_or_different),
         cmocka_unit_test(a_fault_is_charged_with_the_longest_wait_that_it_falls_into),

@@ -1,0 +1,88 @@
+"""`hpctl chaos` with links: what an agent sends to others is late, or held, while clients ask. Answers are the same, the cluster notices, and nothing stays."""
+# Waits: for links that are named as late, and measured anew.
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+
+from cluster import BUILD, DEMO, SCALE, Cluster
+from tap import main, test
+
+
+def chaos(c, *args):
+    done = subprocess.run([os.path.join(BUILD, "hpctl"), "chaos", "demo", "-o", "json", *args], env=c.env, capture_output=True, text=True, timeout=120 * SCALE)
+    assert done.stdout, done.stderr
+    return done.returncode, json.JSONDecoder().raw_decode(done.stdout)[0]
+
+
+def heard(c):
+    """How often agents were told that their links are late, and how often that was over, by their logs."""
+    said = ""
+    for name in ("a0", "a1", "a2"):
+        with open(os.path.join(c.folder, "state", "agents", name, "log")) as log:
+            said += log.read()
+    return len(re.findall(r"links_late ", said)), len(re.findall(r"links_on_time ", said))
+
+
+@test
+def links_that_are_late_or_hang_change_no_answer_and_are_as_before_afterwards():
+    with Cluster(agents=3, cores=1, memory="24MB") as c:
+        c.deploy("demo", DEMO, "--compute", "f32", "--max-context", "512", "--agents", "a0,a1,a2", "--prefix-cache", "off", "--speculate", "off")
+        few = ("--clients", "2", "--prompts", "2", "--answer-tokens", "30..60", "--every", "1.5", "--seconds", "6", "--seed", "3")
+
+        def whole(*args):
+            rc, r = chaos(c, *few, *args)
+            a = r["answers"]
+            assert rc == 0 and a["whole"] > 2 and a["different"] == a["refused"] == a["failed"] == a["open"] == 0 and r["causes"] == [], r
+            assert len(r["faults"]) >= 2 and all("failed" not in f and f["healed_s"] > f["begun_s"] for f in r["faults"]), r
+            return r["faults"]
+
+        # every token passes every agent: each fault shows in the pace, and the hang in a pause as long as itself (less a token that was past it)
+        for fault in whole("--faults", "delay", "--delay", "80ms", "--hold", "1"):
+            assert fault["late_s"] == 0.08 and fault["pause_s"] > 0.08, fault
+        for fault in whole("--faults", "hang", "--hold", "1"):
+            assert "late_s" not in fault and fault["pause_s"] > fault["for_s"] - 0.1, fault
+        begun, over = heard(c)
+        assert begun == over >= 4, (begun, over)
+
+        # an hpctl that is killed leaves no fault behind
+        run = subprocess.Popen([os.path.join(BUILD, "hpctl"), "chaos", "demo", "--faults", "hang", "--every", "0.1", "--hold", "1.2", "--seconds", "60", "--clients", "1", "--prompts", "1"],
+                               env=c.env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        c.wait("a link hangs", lambda: heard(c)[0] > begun)
+        run.kill()
+        run.wait()
+        c.wait("it hangs no more", lambda: heard(c)[0] == heard(c)[1], 5)
+        assert c.answer("demo", "Tell me a story.", max_tokens=20)
+
+        # the cluster notices, while it lasts and when it is over
+        run = subprocess.Popen([os.path.join(BUILD, "hpctl"), "chaos", "demo", "-o", "json", "--faults", "delay", "--delay", "60ms", "--every", "0.2", "--hold", "60", "--seconds", "100", "--clients", "2", "--answer-tokens", "4..8"],
+                               env=c.env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+
+        def late_s():
+            return max((link.get("late_s", 0) for link in c.hpctl("topo")["links"]), default=0)
+
+        began = time.monotonic()
+        c.wait("a link is late", lambda: late_s() > 0.04, 30)
+        print(f"# named after {time.monotonic() - began:.1f} s")
+        assert "later since" in c.run("topo").stdout
+        run.send_signal(signal.SIGINT)
+        r = json.JSONDecoder().raw_decode(run.communicate(timeout=60 * SCALE)[0])[0]
+        assert r["interrupted"] and r["answers"]["different"] == r["answers"]["failed"] == 0 and len([f for f in r["faults"] if "healed_s" in f]) == 1, r
+        began = time.monotonic()
+        c.wait("all are on time", lambda: late_s() == 0, 60)
+        print(f"# on time again after {time.monotonic() - began:.1f} s")
+
+
+@test
+def only_agents_of_local_clusters_let_anybody_disturb_their_links():
+    for args in (("--join", "192.0.2.1:7070"), ("--join", "127.0.0.1:7070", "--network", "eth0")):
+        done = subprocess.run([os.path.join(BUILD, "hp-agent"), *args, "--chaos-links"], capture_output=True, text=True, timeout=20 * SCALE)
+        assert done.returncode == 2 and "loopback" in done.stderr, done.stderr
+    for delay in ("50", "0ms", "x"):
+        done = subprocess.run([os.path.join(BUILD, "hpctl"), "chaos", "demo", "--faults", "delay", "--delay", delay], capture_output=True, text=True, timeout=20 * SCALE)
+        assert done.returncode == 2 and "--delay" in done.stderr, done.stderr
+
+
+main()
