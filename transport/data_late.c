@@ -141,17 +141,26 @@ static int late_connect(struct data_endpoint *d, const uint8_t *address, size_t 
     return rc;
 }
 
+/* True: the frame is held, or failed. */
+static bool post_take(struct data_late *l, struct late_frame f)
+{
+    int rc = frame_hold(l, &f);
+    if (rc < 0)
+        frame_drop(l, &f, rc);
+    return rc != 0;
+}
+
 static void late_post(struct data_link *link, const struct frame_header *h,
                       struct data_buffer *payload, data_done_fn done, void *done_ctx)
 {
     struct data_late *l = link->endpoint->late;
-    struct late_frame f = {
-        .link = link, .header = *h, .payload = payload, .done = done, .done_ctx = done_ctx};
-    int rc = atomic_load(&l->on) && !link->to_itself ? frame_hold(l, &f) : 0;
-    if (rc == 0)
+    if (!atomic_load(&l->on) || link->to_itself ||
+        !post_take(l, (struct late_frame){.link = link,
+                                          .header = *h,
+                                          .payload = payload,
+                                          .done = done,
+                                          .done_ctx = done_ctx}))
         l->real->post(link, h, payload, done, done_ctx);
-    else if (rc < 0)
-        frame_drop(l, &f, rc);
 }
 
 /* Behind what is held of it, as if that had left already. */
