@@ -1,4 +1,4 @@
-"""`hpctl chaos` for long: chaos.py SECONDS SEED [FAULTS]. Three agents of one core, the demo model with a copy of each stage, 20 clients; an agent is killed every 3.5 s. No client may see an error or another answer.
+"""`hpctl chaos` for long: chaos.py SECONDS SEED [FAULTS [HOLD]]. Three agents of one core, the demo model with a copy of each stage, 20 clients; an agent is killed every 3.5 s (or what FAULTS say, for HOLD seconds each, 1.5). No client may see an error or another answer.
 The last line sums it up; the exit status is the verb's."""
 import json
 import os
@@ -11,11 +11,11 @@ from cluster import BUILD, DEMO, Cluster  # noqa: E402
 
 
 def main():
-    seconds, seed, faults = sys.argv[1], sys.argv[2], sys.argv[3] if len(sys.argv) > 3 else "kill"
+    seconds, seed, faults, hold = [*sys.argv[1:], *("kill", "1.5")[len(sys.argv) - 3:]]
     with Cluster(agents=3, cores=1, memory="24MB") as c:
         c.deploy("demo", DEMO, "--compute", "f32", "--max-context", "512", "--upload", "--copies", "2")
         c.wait("all is copied", lambda: all("copy_on" in s and s["copy_on"] != s["agent"] for s in c.hpctl("describe", "demo")["stages"]))
-        done = subprocess.run([os.path.join(BUILD, "hpctl"), "chaos", "demo", "-o", "json", "--faults", faults, "--seconds", seconds, "--every", "3.5", "--hold", "1.5", "--seed", seed],
+        done = subprocess.run([os.path.join(BUILD, "hpctl"), "chaos", "demo", "-o", "json", "--faults", faults, "--seconds", seconds, "--every", "3.5", "--hold", hold, "--seed", seed],
                               env=c.env, stdout=subprocess.PIPE, text=True)
         r = json.JSONDecoder().raw_decode(done.stdout)[0]
         with open(os.path.join(c.folder, "state", "coordinator", "log")) as log:
