@@ -50,7 +50,7 @@ static int read_options(const struct invocation *in, struct chaos_session *s, st
         (rc = invocation_above_zero(in, "every", 5, MOST_SECONDS, &o->every_s, e)) < 0 ||
         (rc = invocation_above_zero(in, "hold", 2, MOST_SECONDS, &o->hold_s, e)) < 0 ||
         (rc = invocation_above_zero(in, "patience", 60, MOST_SECONDS, &s->run.patience_s, e)) < 0 ||
-        (rc = chaos_kinds_parse(invocation_option_or(in, "faults", "kill,stop,slow,disk"),
+        (rc = chaos_kinds_parse(invocation_option_or(in, "faults", "kill,stop,slow,disk,delay"),
                                 &o->kinds, e)) < 0 ||
         (rc = invocation_duration(in, "delay", 0.05, &o->delay_s, e)) < 0 ||
         (rc = invocation_range(in, "clients", 20, 1, MOST_CLIENTS, &s->n_clients, e)) < 0 ||
@@ -324,7 +324,7 @@ static int chaos_verb(struct invocation *in, struct err *e)
 static const struct command_option chaos_options[] = {
     {"faults", "LIST",
      "of kill, stop, slow, disk, delay, hang, kill-coordinator, stop-coordinator (default "
-     "kill,stop,slow,disk)",
+     "kill,stop,slow,disk,delay)",
      0},
     {"seconds", "S", "how long clients ask (default 30)", 0},
     {"every", "S", "from one fault's begin to the next's, on average (default 5)", 0},
