@@ -51,7 +51,7 @@ int automaton_create(struct grammar **g, const struct token_tree *tree, struct a
     a->grammar = *g;
     *g = NULL;
     a->tree = tree;
-    a->n_words = tree->vocabulary / 64 + 1;
+    a->n_words = token_sets_words(tree->vocabulary);
     a->kept_bytes = AUTOMATON_KEPT_BYTES;
     lead_add(a);
     int rc = configurations_init(&a->c, a->grammar, e);
@@ -77,6 +77,8 @@ void automaton_destroy(struct automaton **self)
         free(a->slots[i].exits);
     }
     free(a->slots);
+    free(a->ahead[0]);
+    free(a->ahead[1]);
     free(a->text);
     configurations_fini(&a->c);
     grammar_destroy(&a->grammar);
@@ -105,7 +107,8 @@ size_t automaton_bytes(struct automaton *a)
     pthread_mutex_lock(&a->lock);
     size_t bytes = configurations_bytes(&a->c) + a->n_slots * a->n_words * sizeof(uint64_t) +
                    a->grammar->n_edges * sizeof *a->grammar->edges +
-                   a->grammar->n_states * (2 * sizeof(uint32_t) + 3) + a->text_room;
+                   a->grammar->n_states * (2 * sizeof(uint32_t) + 3) + a->text_room +
+                   (a->ahead_room[0] + (size_t)a->ahead_room[1]) * sizeof *a->ahead[0];
     for (uint32_t i = 0; i < a->n_slots; i++)
         bytes += a->slots[i].exit_room * sizeof *a->slots[i].exits;
     pthread_mutex_unlock(&a->lock);

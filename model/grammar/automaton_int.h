@@ -30,8 +30,8 @@ struct configuration {
     uint32_t shared;       /* that stack */
     uint32_t mask;         /* its slot, or MASK_NONE */
     uint32_t run;        /* where any character of `run_kinds` leads; STEP_UNKNOWN: not known yet */
-    uint16_t run_kinds;  /* (char_kinds.h); 0: there are none */
-    uint16_t dead_kinds; /* no character of these may come next; known when `run` is */
+    uint64_t run_kinds;  /* (char_kinds.h); 0: there are none */
+    uint64_t dead_kinds; /* no character of these may come next; known when `run` is */
     bool whole;          /* the text may end here */
     bool far_exits;      /* as a local one it leaves its rules by too many tokens to list */
 };
@@ -42,7 +42,7 @@ struct configurations {
     uint32_t n_classes;
     /* One byte of each class of a kind's characters (char_kinds.h), kind by kind, and how many of
      * them it stands for. */
-    uint8_t kind_bytes[96], kind_counts[96], kind_first[CHAR_KIND_WIDE + 1];
+    uint8_t kind_bytes[128], kind_counts[128], kind_first[CHAR_KIND_WIDE + 1];
     uint8_t *reads; /* [n_states]: an edge reads a byte */
     struct stack_frame *frames;
     uint32_t n_frames, frame_room;
@@ -82,14 +82,9 @@ uint32_t configuration_step(struct configurations *c, uint32_t from, uint8_t byt
 /* Of the kinds of characters that all lead to one configuration those that do so with most of what
  * vocabularies have: in list[from].run_kinds, and `run`; and those that may not come. */
 void configuration_run(struct configurations *c, uint32_t from);
-/* Characters of these kinds all lead to one configuration, and from there to it again, but for
- * those of some bytes, which are apart: as within a text that may be any but some. */
-struct near_run {
-    uint16_t kinds; /* 0: there are none */
-    uint32_t to;
-    bool apart[128];
-};
-void configuration_run_near(struct configurations *c, uint32_t from, struct near_run *out);
+/* Where most characters of each kind lead, if more than half of them lead to one place (of wide
+ * ones: if all do); CONFIGURATION_DEAD: they do not, or may not come. */
+void configuration_kinds(struct configurations *c, uint32_t from, uint32_t to[CHAR_KINDS]);
 /* Finds its local one. */
 uint32_t configuration_local(struct configurations *c, uint32_t of);
 /* Where the rules go on that the stack is of. */
@@ -104,6 +99,12 @@ struct mask_slot {
     uint32_t n_exits, exit_room;
 };
 
+/* Nodes of the tree that are still to be looked at. */
+struct nodes_ahead {
+    uint32_t first, at; /* at: the configuration behind the byte above them */
+    uint16_t n, run;    /* run: of the groups of first bytes, from 1 on; 0: none */
+};
+
 struct automaton {
     struct grammar *grammar;
     const struct token_tree *tree;
@@ -112,6 +113,8 @@ struct automaton {
     uint32_t lead; /* a state before the first space that is dropped, or GRAMMAR_NEVER */
     struct mask_slot *slots;
     uint32_t n_slots, slot_room, next_slot, n_words;
+    struct nodes_ahead *ahead[2]; /* while a mask is made: those of this depth, and of the next */
+    uint32_t n_ahead[2], ahead_room[2];
     struct matcher *matchers;
     char *text; /* the shortest text that was looked for last */
     size_t text_room;

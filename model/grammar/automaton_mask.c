@@ -5,176 +5,238 @@
 #include "common/vector.h"
 #include "model/grammar/automaton_int.h"
 
-enum { MAX_EXITS = 1 << 14, LEAST_SLOTS = 8, LARGE_NODES = 24, MOST_DEPTH = 4 };
+enum {
+    MAX_EXITS = 1 << 14,
+    LEAST_SLOTS = 8,
+    LARGE_TOKENS = 24,   /* below a node: it pays to ask whether all of them may come */
+    GROUP_TOKENS = 4096, /* that begin alike: it pays to join sets */
+    MOST_GROUPS = 4,
+    RUN_CHARS = 28, /* a run that never goes round is not followed further */
+    FETCHED = 6,    /* nodes that are fetched ahead */
+};
 
-static void token_set(const struct token_tree *t, uint64_t *words, uint32_t token)
-{
-    for (; token != TOKEN_NONE; token = t->same[token])
-        words[token / 64] |= UINT64_C(1) << token % 64;
-}
+/* ---- runs ---- */
 
 /* Which texts may come next whatever they are: of at most i characters, those of kinds[i]. `known`:
  * with the kinds of which no character may come, so that of a text of these no more needs to be
- * looked at. The last ones are none, as text_summary has it of texts that are in no set. Where
- * `near.kinds` is not 0 this does not hold of texts whose first byte is apart (struct near_run). */
+ * looked at. The last ones are none, as text_summary has it of texts that are in no set. */
 struct text_run {
-    uint16_t kinds[TEXT_SUMMARY_NEVER + 1], known[TEXT_SUMMARY_NEVER + 1];
-    struct near_run near;
+    uint64_t kinds[TEXT_SUMMARY_NEVER + 1], known[TEXT_SUMMARY_NEVER + 1];
 };
 
 /* `inner`: what goes on below a local configuration's stack is of interest, so that a run ends
- * where the text may be whole. */
-static void run_find_strict(struct configurations *c, uint32_t from, bool inner,
-                            struct text_run *out)
+ * where the text may be whole. False: it met that. */
+static bool run_find(struct configurations *c, uint32_t from, bool inner, struct text_run *out)
 {
-    uint16_t kinds = CHAR_KINDS_ALL, dead = CHAR_KINDS_ALL, known = 0;
+    uint64_t kinds = CHAR_KINDS_ALL, dead = CHAR_KINDS_ALL;
     uint32_t at = from;
-    for (int n = 1; n <= TOKEN_SETS_CHARS; n++) {
-        if (kinds) {
-            configuration_run(c, at);
-            if (c->status < 0)
-                return;
-            const struct configuration *k = &c->list[at];
-            uint16_t before = kinds;
-            kinds &= k->run_kinds;
-            dead &= k->dead_kinds; /* wherever they come */
-            /* Behind the last of a run whatever is longer ends there. */
-            known = (kinds ? kinds : before & k->dead_kinds) | dead;
-            at = k->run;
-        }
-        if (kinds && c->list[at].whole && inner)
-            return;
-        out->kinds[n] = kinds;
-        out->known[n] = known;
-    }
-}
-
-static void run_find(struct configurations *c, uint32_t from, bool inner, struct text_run *out)
-{
-    struct near_run near;
     *out = (struct text_run){0};
-    run_find_strict(c, from, inner, out);
-    if (c->status < 0 || out->kinds[1] == CHAR_KINDS_ALL)
-        return;
-    configuration_run_near(c, from, &near);
-    if (c->status < 0 || !(near.kinds & ~out->kinds[1]) || out->kinds[1] & ~near.kinds ||
-        (c->list[near.to].whole && inner))
-        return;
-    out->near = near;
-    for (int n = 1; n <= TOKEN_SETS_CHARS; n++) {
-        out->kinds[n] = near.kinds;
-        out->known[n] = near.kinds | (c->list[from].dead_kinds & c->list[near.to].dead_kinds);
+    for (int n = 1; n <= RUN_CHARS && kinds; n++) {
+        configuration_run(c, at);
+        const struct configuration *k = &c->list[at];
+        if (c->status < 0 || (inner && k->whole))
+            return false;
+        uint64_t on = kinds & k->run_kinds;
+        dead &= k->dead_kinds; /* wherever they come */
+        /* Behind the last of a run whatever is longer ends there. */
+        uint64_t known = (on ? on : kinds & k->dead_kinds) | dead;
+        kinds = on;
+        int last = !kinds || k->run == at ? TOKEN_SETS_CHARS : n;
+        for (int i = n; i <= last; i++) {
+            out->kinds[i] = kinds;
+            out->known[i] = known;
+        }
+        if (last > n)
+            return true;
+        at = k->run;
     }
-}
-
-/* All tokens of a run. */
-static void run_set(const struct token_tree *t, const struct text_run *run, uint64_t *words)
-{
-    for (uint32_t n = 1; n <= TOKEN_SETS_CHARS && run->kinds[n]; n++)
-        if (run->kinds[n + 1] != run->kinds[n])
-            token_sets_add(t->sets, run->kinds[n], n, words);
+    return true;
 }
 
 /* Whether nothing more is to be found among such texts. */
-static bool run_knows(const struct text_run *run, uint16_t text)
+static bool run_knows(const struct text_run *run, uint64_t text)
 {
     return !(text_summary_kinds(text) & ~run->known[text_summary_chars(text)]);
 }
 
 /* Whether all texts of these kinds may come in `at`: one character after the other, up to where it
- * goes round. */
-static bool text_runs(struct configurations *c, uint32_t at, uint16_t text)
+ * goes round; which is where long ones have to be soon. */
+static bool text_runs(struct configurations *c, uint32_t at, uint64_t text)
 {
-    for (uint32_t n = text_summary_chars(text); n > 0; n--) {
+    uint32_t chars = text_summary_chars(text), most = chars < TEXT_SUMMARY_LONG ? chars : 2;
+    if (chars > TEXT_SUMMARY_LONG)
+        return false;
+    for (uint32_t n = 0; n < most; n++) {
         configuration_run(c, at);
-        if (c->status < 0 || n > TEXT_SUMMARY_LONG ||
-            text_summary_kinds(text) & ~c->list[at].run_kinds)
+        if (c->status < 0 || text_summary_kinds(text) & ~c->list[at].run_kinds)
             return false;
         if (c->list[at].run == at)
             return true;
         at = c->list[at].run;
     }
-    return text_summary_chars(text) <= TOKEN_SETS_CHARS;
+    return chars < TEXT_SUMMARY_LONG;
 }
 
-/* Clears, sets all tokens of the nodes [from, to). */
-static void nodes_clear(const struct token_tree *t, uint32_t from, uint32_t to, uint64_t *words)
+/* Kinds of first characters that lead to one place, and what may come behind them. */
+struct first_group {
+    uint64_t kinds;
+    uint32_t to;
+    struct text_run run;
+};
+
+struct first_groups {
+    struct first_group list[MOST_GROUPS];
+    int n, of_kind[CHAR_KINDS]; /* its group; -1: it is in none */
+};
+
+static void group_add(struct first_groups *g, const struct first_group *made)
 {
-    for (uint32_t i = t->nodes[from].first; i < t->nodes[to].first; i++)
+    for (int kind = 0; kind < CHAR_KINDS; kind++)
+        if (made->kinds >> kind & 1)
+            g->of_kind[kind] = g->n;
+    g->list[g->n++] = *made;
+}
+
+/* Those of many tokens. False: so many of them would go on below a local one's stack that it does
+ * not pay to list them; but those that all do so behind one character do. */
+static bool groups_find(struct automaton *a, uint32_t of, bool inner, struct first_groups *out)
+{
+    uint32_t to[CHAR_KINDS];
+    out->n = 0;
+    memset(out->of_kind, 0xFF, sizeof out->of_kind);
+    configuration_kinds(&a->c, of, to);
+    for (uint64_t left = CHAR_KINDS_ALL; left && out->n < MOST_GROUPS && a->c.status == 0;) {
+        struct first_group g = {.to = to[__builtin_ctzll(left)]};
+        for (int kind = 0; kind < CHAR_KINDS; kind++)
+            g.kinds |= (uint64_t)(to[kind] == g.to) << kind;
+        left &= ~g.kinds;
+        if (g.to == CONFIGURATION_DEAD || token_sets_count(a->tree->sets, g.kinds) < GROUP_TOKENS)
+            continue;
+        bool runs = run_find(&a->c, g.to, inner, &g.run), alone = !(g.kinds & (g.kinds - 1));
+        if (!runs && !(alone && a->c.list[g.to].whole && !a->c.list[g.to].run_kinds))
+            return false;
+        if (g.run.known[1])
+            group_add(out, &g);
+    }
+    return true;
+}
+
+/* ---- walks ---- */
+
+/* Clears, sets all tokens [from, to) of those that are sorted. */
+static void tokens_clear(const struct token_tree *t, uint32_t from, uint32_t to, uint64_t *words)
+{
+    for (uint32_t i = from; i < to; i++)
         words[t->sorted[i] / 64] &= ~(UINT64_C(1) << t->sorted[i] % 64);
 }
 
-static void nodes_set(const struct token_tree *t, uint32_t from, uint32_t to, uint64_t *words)
+static void tokens_set(const struct token_tree *t, uint32_t from, uint32_t to, uint64_t *words)
 {
-    for (uint32_t i = t->nodes[from].first; i < t->nodes[to].first; i++)
+    for (uint32_t i = from; i < to; i++)
         words[t->sorted[i] / 64] |= UINT64_C(1) << t->sorted[i] % 64;
 }
 
-/* Whether the texts of a node begin with a byte that is apart. */
-static bool node_is_apart(const struct text_run *run, struct token_node node, bool parent)
+struct tree_walk {
+    struct automaton *a;
+    uint64_t *words;
+    struct mask_slot *slot;            /* where exits are listed; NULL: they are not */
+    const struct first_groups *groups; /* of tokens of which `words` has some; NULL: none */
+};
+
+static void exit_list(struct automaton *a, struct mask_slot *s, uint32_t node)
 {
-    return run && run->near.kinds &&
-           (node.depth > 1 ? parent : node.byte < 0x80 && run->near.apart[node.byte]);
+    if (s->n_exits >= MAX_EXITS || !vector_push(s->exits, s->n_exits, s->exit_room, node))
+        a->c.list[s->owner].far_exits = true;
 }
 
-/* Whether the mask is right already of all tokens that end at a node or below; `before`: where the
- * text is without its last byte. */
-static bool node_is_known(const struct text_run *run, struct token_node node, bool apart,
-                          uint32_t before)
+static void ahead_push(struct automaton *a, const struct token_node *node, uint32_t at,
+                       uint16_t run)
 {
-    if (!run)
-        return false;
-    uint16_t chars = text_summary_chars(node.text);
-    return apart ? before == run->near.to && (node.byte & 0xC0) != 0x80 &&
-                       !(text_summary_kinds(node.text) & ~run->kinds[chars])
-                 : run_knows(run, node.text);
+    struct nodes_ahead n = {node->children, at, node->n_children, run};
+    if (!vector_push(a->ahead[1], a->n_ahead[1], a->ahead_room[1], n))
+        a->c.status = HP_ENOMEM;
 }
 
-/* Walks the nodes [from, to), which lie below one at which the text is in `start`. Exits are listed
- * in `slot` where it is not NULL. `run`: tokens of which `words` has already; NULL: none. */
-static void tree_walk(struct automaton *a, uint32_t start, uint32_t from, uint32_t to,
-                      uint64_t *words, struct mask_slot *slot, const struct text_run *run)
+/* A node behind whose byte the text is in `at`. */
+static void node_enter(const struct tree_walk *w, const struct token_node *node, uint32_t at,
+                       uint16_t run)
 {
-    const struct token_tree *t = a->tree;
-    struct configurations *c = &a->c;
-    uint32_t at[TOKEN_TREE_DEEPEST + 2];
-    bool apart[TOKEN_TREE_DEEPEST + 2] = {0};
-    uint32_t depth = from < to ? t->nodes[from].depth : 0u;
-    if (from < to)
-        at[depth - 1] = start;
-    for (uint32_t i = from; i < to && c->status == 0; c->effort++) {
-        struct token_node node = t->nodes[i];
-        uint32_t before = at[node.depth - 1];
-        apart[node.depth] = node_is_apart(run, node, apart[node.depth - 1]);
-        if (node_is_known(run, node, apart[node.depth], before)) {
-            i = node.skip;
+    const struct token_tree *t = w->a->tree;
+    struct configurations *c = &w->a->c;
+    uint32_t own_end = token_node_own_end(t, node);
+    tokens_set(t, node->first, own_end, w->words);
+    if (!node->n_children)
+        return;
+    if (w->slot && c->list[at].whole)
+        exit_list(w->a, w->slot, (uint32_t)(node - t->nodes));
+    bool asks = node->behind - own_end > LARGE_TOKENS || c->list[at].run == at;
+    if (asks && text_runs(c, at, node->below)) /* whatever is around these rules */
+        tokens_set(t, own_end, node->behind, w->words);
+    else
+        ahead_push(w->a, node, at, run);
+}
+
+static void siblings_look(const struct tree_walk *w, const struct nodes_ahead *s)
+{
+    struct configurations *c = &w->a->c;
+    const struct token_node *node = w->a->tree->nodes + s->first, *end = node + s->n;
+    const struct text_run *run = s->run ? &w->groups->list[s->run - 1].run : NULL;
+    c->effort += s->n;
+    for (; node < end; node++) {
+        if (run && run_knows(run, node->rest))
             continue;
-        }
-        uint32_t next = c->steps[(size_t)before * c->n_classes + c->class_of[node.byte]];
+        uint32_t next = c->steps[(size_t)s->at * c->n_classes + c->class_of[node->byte]];
         if (next == STEP_UNKNOWN)
-            next = configuration_step(c, before, node.byte);
-        if (next == CONFIGURATION_DEAD) {
-            if (apart[node.depth])
-                nodes_clear(t, i, node.skip, words);
-            i = node.skip;
-            continue;
-        }
-        if (node.token != TOKEN_NONE)
-            token_set(t, words, node.token);
-        if (slot && c->list[next].whole && node.skip > i + 1) {
-            bool listed = slot->n_exits < MAX_EXITS &&
-                          vector_push(slot->exits, slot->n_exits, slot->exit_room, i);
-            c->list[slot->owner].far_exits = c->list[slot->owner].far_exits || !listed;
-        }
-        at[node.depth] = next;
-        i++;
-        if (node.depth <= MOST_DEPTH && node.skip > i + LARGE_NODES &&
-            text_runs(c, next, node.below)) { /* whatever is around these rules */
-            nodes_set(t, i, node.skip, words);
-            i = node.skip;
-        }
+            next = configuration_step(c, s->at, node->byte);
+        if (next != CONFIGURATION_DEAD)
+            node_enter(w, node, next, s->run);
     }
 }
+
+/* All that is ahead, depth by depth: what is looked at soon is fetched meanwhile. */
+static void ahead_walk(const struct tree_walk *w)
+{
+    struct automaton *a = w->a;
+    while (a->n_ahead[1] && a->c.status == 0) {
+        struct nodes_ahead *now = a->ahead[1];
+        uint32_t n = a->n_ahead[1], room = a->ahead_room[1];
+        a->ahead[1] = a->ahead[0];
+        a->ahead_room[1] = a->ahead_room[0];
+        a->n_ahead[1] = 0;
+        a->ahead[0] = now;
+        a->ahead_room[0] = room;
+        for (uint32_t i = 0; i < n && a->c.status == 0; i++) {
+            if (i + FETCHED < n) {
+                const struct token_node *soon = a->tree->nodes + now[i + FETCHED].first;
+                __builtin_prefetch(soon);
+                __builtin_prefetch(soon + 2);
+            }
+            siblings_look(w, &now[i]);
+        }
+    }
+    a->n_ahead[1] = 0;
+}
+
+/* Tokens of some first bytes. */
+static void roots_enter(const struct tree_walk *w, struct token_nodes roots, uint32_t start)
+{
+    const struct token_tree *t = w->a->tree;
+    const struct first_groups *groups = w->groups;
+    for (uint32_t i = roots.first; i < roots.first + roots.n && w->a->c.status == 0; i++) {
+        const struct token_node *node = &t->nodes[i];
+        int kind = char_kind_begun(node->byte), group = kind < 0 ? -1 : groups->of_kind[kind];
+        uint32_t next = configuration_step(&w->a->c, start, node->byte);
+        if (group >= 0 && kind < CHAR_KIND_WIDE && next != groups->list[group].to) {
+            tokens_clear(t, node->first, node->behind, w->words);
+            group = -1; /* unlike others of its kind */
+        }
+        if (next != CONFIGURATION_DEAD &&
+            !(group >= 0 && run_knows(&groups->list[group].run, node->rest)))
+            node_enter(w, node, next, (uint16_t)(group + 1));
+    }
+}
+
+/* ---- masks ---- */
 
 static void slot_free(struct automaton *a, struct mask_slot *s)
 {
@@ -209,36 +271,26 @@ static uint32_t slot_take(struct automaton *a, uint32_t owner, uint32_t pinned)
     return at;
 }
 
-/* The whole tree. Most first bytes cannot come, and their nodes, which lie far from each other, are
- * not even looked at: the memory of one takes as long as a hundred that lie side by side. */
-static void roots_walk(struct automaton *a, uint32_t start, uint64_t *words, struct mask_slot *slot,
-                       const struct text_run *run)
-{
-    const struct token_tree *t = a->tree;
-    struct configurations *c = &a->c;
-    for (int k = 0; k < 2; k++)
-        for (int byte = 0; byte < 256 && c->status == 0; byte++) {
-            uint32_t root = t->roots[k][byte];
-            bool apart = run->near.kinds && byte < 0x80 && run->near.apart[byte];
-            if (root == TOKEN_NONE ||
-                (configuration_step(c, start, (uint8_t)byte) == CONFIGURATION_DEAD && !apart))
-                continue;
-            tree_walk(a, start, root, t->nodes[root].skip, words, slot, run);
-        }
-}
-
-/* `inner`: its exits are wanted. */
+/* `inner`: its exits are wanted. MASK_NONE: no memory, or they are too many to list. */
 static uint32_t whole_mask(struct automaton *a, uint32_t of, bool inner)
 {
-    struct text_run run;
+    struct first_groups groups;
     uint32_t slot = slot_take(a, of, MASK_NONE);
     if (slot == MASK_NONE)
         return slot;
-    run_find(&a->c, of, inner, &run);
-    run_set(a->tree, &run, a->slots[slot].words);
-    if (!inner) /* not all of its exits are met */
+    a->c.list[of].far_exits = !inner; /* not all of its exits are met then */
+    if (!groups_find(a, of, inner, &groups)) {
         a->c.list[of].far_exits = true;
-    roots_walk(a, of, a->slots[slot].words, inner ? &a->slots[slot] : NULL, &run);
+        slot_free(a, &a->slots[slot]);
+        return MASK_NONE;
+    }
+    struct tree_walk w = {a, a->slots[slot].words, inner ? &a->slots[slot] : NULL, &groups};
+    for (int i = 0; i < groups.n; i++)
+        token_sets_add(a->tree->sets, groups.list[i].kinds, groups.list[i].run.kinds, w.words);
+    a->c.effort += (uint64_t)groups.n * a->n_words;
+    for (int k = 0; k < 2; k++)
+        roots_enter(&w, a->tree->roots[k], of);
+    ahead_walk(&w);
     return slot;
 }
 
@@ -248,7 +300,7 @@ static uint32_t joined_mask(struct automaton *a, uint32_t of, uint32_t local, ui
     uint32_t inner = a->c.list[local].mask;
     if (inner == MASK_NONE)
         inner = whole_mask(a, local, true);
-    if (inner == MASK_NONE || a->c.status < 0)
+    if (a->c.status < 0)
         return MASK_NONE;
     if (a->c.list[local].far_exits)
         return whole_mask(a, of, false);
@@ -256,10 +308,11 @@ static uint32_t joined_mask(struct automaton *a, uint32_t of, uint32_t local, ui
     if (slot == MASK_NONE)
         return MASK_NONE;
     const struct mask_slot *from = &a->slots[inner];
-    memcpy(a->slots[slot].words, from->words, a->n_words * sizeof(uint64_t));
+    struct tree_walk w = {a, a->slots[slot].words, NULL, NULL};
+    memcpy(w.words, from->words, a->n_words * sizeof(uint64_t));
     for (uint32_t i = 0; below != CONFIGURATION_DEAD && i < from->n_exits; i++)
-        tree_walk(a, below, from->exits[i] + 1, a->tree->nodes[from->exits[i]].skip,
-                  a->slots[slot].words, NULL, NULL);
+        ahead_push(a, &a->tree->nodes[from->exits[i]], below, 0);
+    ahead_walk(&w);
     return slot;
 }
 

@@ -31,101 +31,98 @@ static uint32_t bytes_shared(const struct named_token *a, const struct named_tok
     return n;
 }
 
-/* Nodes of sorted tokens: each adds those that the one before it does not share. */
-static void nodes_add(struct token_tree *t, const struct named_token *list, uint32_t n)
-{
-    uint32_t open[TOKEN_TREE_DEEPEST + 1], depth = 0;
-    for (uint32_t i = 0; i < n; i++) {
-        t->sorted[i] = list[i].id;
-        uint32_t shared = i ? bytes_shared(&list[i - 1], &list[i]) : 0;
-        if (i && shared == list[i].size && shared == list[i - 1].size) {
-            t->same[list[i].id] = t->nodes[open[depth - 1]].token;
-            t->nodes[open[depth - 1]].token = list[i].id;
-            continue;
-        }
-        for (; depth > shared; depth--)
-            t->nodes[open[depth - 1]].skip = t->n_nodes;
-        for (; depth < list[i].size; depth++) {
-            uint8_t byte = (uint8_t)list[i].bytes[depth];
-            if (depth == 0)
-                t->roots[list[i].apart][byte] = t->n_nodes;
-            t->nodes[t->n_nodes] = (struct token_node){
-                .token = TOKEN_NONE, .first = i, .depth = (uint8_t)(depth + 1), .byte = byte};
-            open[depth] = t->n_nodes++;
-        }
-        t->nodes[open[depth - 1]].token = list[i].id;
-    }
-    for (; depth > 0; depth--)
-        t->nodes[open[depth - 1]].skip = t->n_nodes;
-    t->nodes[t->n_nodes].first = n;
-}
+/* ---- nodes ---- */
 
-/* A node on the way that is walked, and what its byte adds to a text. */
-struct path_step {
-    struct token_node *node;
-    struct char_count from_root, own;
+/* What a text is made of up to some byte. */
+struct text_reading {
+    struct char_count all, rest; /* rest: behind the first character */
 };
 
-/* What a token that ends at a depth has behind each node above it. */
-static void below_sum(struct path_step *path, uint32_t depth)
+static struct text_reading text_read(struct text_reading r, uint8_t byte)
 {
-    struct char_count rest = {0};
-    for (uint32_t d = depth; d > 1; d--) {
-        rest.kinds |= path[d].own.kinds;
-        rest.none |= path[d].own.none;
-        rest.n = path[depth].from_root.n - path[d - 1].from_root.n;
-        struct token_node *above = path[d - 1].node;
-        above->below = text_summary_join(above->below, text_summary(rest));
-    }
+    if (r.all.n > 1 || (r.all.n == 1 && !r.all.inside))
+        r.rest = char_count_next(r.rest, byte);
+    r.all = char_count_next(r.all, byte);
+    r.rest.none |= r.all.none;
+    return r;
 }
 
-/* Of each token, and of each node what lies below, which is behind it. */
-static void texts_sum(struct token_tree *t, uint16_t *texts)
+/* Of nodes that lie side by side: what tokens have behind their first characters, and what they
+ * have from these nodes on. */
+struct text_sums {
+    uint64_t rest, from;
+};
+
+struct tree_maker {
+    struct token_tree *t;
+    const struct named_token *list; /* sorted */
+    struct token_text_kinds *texts; /* of each token */
+};
+
+/* Nodes of sorted tokens [from, to) that share their first `depth` bytes and have more. */
+static struct token_nodes siblings_add(struct token_tree *t, const struct named_token *list,
+                                       uint32_t from, uint32_t to, uint32_t depth)
 {
-    struct path_step path[TOKEN_TREE_DEEPEST + 1] = {{0}};
-    for (uint32_t i = 0; i < t->n_nodes; i++) {
-        struct token_node *node = &t->nodes[i];
-        struct path_step *at = &path[node->depth], *before = at - 1;
-        at->node = node;
-        at->from_root = char_count_next(before->from_root, node->byte);
-        at->own = before->from_root;
-        at->own.kinds = at->own.none = 0;
-        at->own = char_count_next(at->own, node->byte);
-        node->text = node->token == TOKEN_NONE ? 0 : text_summary(at->from_root);
-        if (node->token != TOKEN_NONE)
-            below_sum(path, node->depth);
-        for (uint32_t token = node->token; token != TOKEN_NONE; token = t->same[token])
-            texts[token] = node->text;
+    struct token_nodes made = {t->n_nodes, 0};
+    for (uint32_t i = from; i < to; i++) {
+        uint8_t byte = (uint8_t)list[i].bytes[depth];
+        if (i == from || byte != t->nodes[t->n_nodes - 1].byte)
+            t->nodes[t->n_nodes++] = (struct token_node){.byte = byte, .first = i};
+        struct token_node *node = &t->nodes[t->n_nodes - 1];
+        if (list[i].size == depth + 1 && node->own < 2)
+            node->own++;
+        node->behind = i + 1;
     }
-    for (uint32_t i = t->n_nodes; i-- > 0;)
-        for (uint32_t child = i + 1; child < t->nodes[i].skip; child = t->nodes[child].skip)
-            t->nodes[i].text = text_summary_join(t->nodes[i].text, t->nodes[child].text);
+    made.n = t->n_nodes - made.first;
+    return made;
 }
 
-/* Room for as many as there are. Of a large vocabulary in huge pages: a walk skips most nodes, so
- * that nearly each that it looks at lies on another page. */
-static void nodes_trim(struct token_tree *t)
+/* A text from a byte on; `behind`: what follows the character that the byte belongs to. */
+static uint64_t text_from(struct text_reading before, uint8_t byte, uint64_t behind)
 {
-    size_t bytes = (t->n_nodes + 1u) * sizeof *t->nodes,
-           whole = (bytes + HUGE_PAGE_BYTES - 1) & ~((size_t)HUGE_PAGE_BYTES - 1);
-    bool huge = bytes >= HUGE_PAGE_BYTES;
-    void *fewer = huge ? aligned_alloc(HUGE_PAGE_BYTES, whole) : realloc(t->nodes, bytes);
-    if (fewer && huge) {
-        madvise(fewer, whole, MADV_HUGEPAGE);
-        memcpy(fewer, t->nodes, bytes);
-        free(t->nodes);
-    }
-    if (fewer)
-        t->nodes = fewer;
+    struct char_count own = {.inside = before.all.inside, .rest = before.all.rest};
+    if (!own.inside)
+        return text_summary_behind(char_kind_begun(byte), behind);
+    return char_count_next(own, byte).none ? TEXT_SUMMARY_OF_NO_KIND : behind;
 }
 
-/* Whether a token is in no set. */
+/* Nodes and all that lies below them, whose tokens share `depth` bytes. */
+static struct text_sums nodes_fill(struct tree_maker *m, struct token_nodes nodes, uint32_t depth,
+                                   struct text_reading before)
+{
+    struct text_sums sums = {0};
+    for (uint32_t i = nodes.first; i < nodes.first + nodes.n; i++) {
+        struct token_node *node = &m->t->nodes[i];
+        struct text_reading at = text_read(before, node->byte);
+        uint32_t own_end = node->first;
+        while (own_end < node->behind && m->list[own_end].size == depth + 1)
+            own_end++;
+        struct token_nodes below = siblings_add(m->t, m->list, own_end, node->behind, depth + 1);
+        struct text_sums under = nodes_fill(m, below, depth + 1, at);
+        node->children = below.first;
+        node->n_children = (uint16_t)below.n;
+        for (uint32_t k = node->first; k < own_end; k++) {
+            m->texts[m->list[k].id].rest = text_summary(at.rest);
+            under.rest = text_summary_join(under.rest, text_summary(at.rest));
+        }
+        node->below = at.all.inside ? TEXT_SUMMARY_OF_NO_KIND : under.from;
+        node->rest = under.rest;
+        sums.rest = text_summary_join(sums.rest, under.rest);
+        sums.from = text_summary_join(sums.from, text_from(before, node->byte, under.from));
+    }
+    return sums;
+}
+
+/* ---- tokens ---- */
+
+/* Whether a token stands apart from those of which most of a string is made. */
 static bool token_apart(const struct token_text *text)
 {
-    struct char_count c = {0};
+    struct text_reading r = {0};
     for (uint32_t i = 0; i < text->size; i++)
-        c = char_count_next(c, (uint8_t)text->bytes[i]);
-    return text_summary_chars(text_summary(c)) > TOKEN_SETS_CHARS;
+        r = text_read(r, (uint8_t)text->bytes[i]);
+    return text_summary_chars(text_summary(r.rest)) > TOKEN_SETS_CHARS ||
+           r.all.kinds >> char_kind_of('"') & 1 || r.all.kinds >> char_kind_of('\\') & 1;
 }
 
 static uint32_t tokens_list(const struct token_text *texts, uint32_t n, struct named_token *list,
@@ -154,6 +151,55 @@ static void bytes_keep(struct token_tree *t, const struct token_text *texts)
     t->offsets[t->vocabulary] = at;
 }
 
+static size_t nodes_count(const struct named_token *list, uint32_t n)
+{
+    size_t nodes = n ? list[0].size : 0;
+    for (uint32_t i = 1; i < n; i++)
+        nodes += list[i].size - bytes_shared(&list[i - 1], &list[i]);
+    return nodes;
+}
+
+/* In huge pages where it is large: a walk goes on at few nodes, so that nearly each lies on another
+ * page. */
+static struct token_node *nodes_allocate(size_t n)
+{
+    size_t bytes = (n + 1) * sizeof(struct token_node), page = HUGE_PAGE_BYTES;
+    if (bytes < page)
+        return aligned_alloc(sizeof(struct token_node), bytes);
+    struct token_node *made = aligned_alloc(page, (bytes + page - 1) & ~(page - 1));
+    if (made)
+        madvise(made, bytes, MADV_HUGEPAGE);
+    return made;
+}
+
+/* All that is kept of the tokens of a sorted list. */
+static bool tree_fill(struct token_tree *t, const struct named_token *list, uint32_t n)
+{
+    size_t nodes = nodes_count(list, n);
+    struct tree_maker m = {t, list, calloc(t->vocabulary + 1u, sizeof *m.texts)};
+    t->nodes = nodes_allocate(nodes);
+    t->sorted = calloc(n + 1u, sizeof *t->sorted);
+    uint32_t apart = 0; /* the first that is */
+    if (!m.texts || !t->nodes || !t->sorted) {
+        free(m.texts);
+        return false;
+    }
+    for (uint32_t i = 0; i < t->vocabulary; i++)
+        m.texts[i].first = -1;
+    for (uint32_t i = 0; i < n; i++) {
+        t->sorted[i] = list[i].id;
+        m.texts[list[i].id].first = char_kind_begun((uint8_t)list[i].bytes[0]);
+        apart += !list[i].apart;
+    }
+    t->roots[0] = siblings_add(t, list, 0, apart, 0);
+    t->roots[1] = siblings_add(t, list, apart, n, 0);
+    for (int i = 0; i < 2; i++)
+        nodes_fill(&m, t->roots[i], 0, (struct text_reading){0});
+    t->sets = token_sets_create(m.texts, t->vocabulary);
+    free(m.texts);
+    return t->sets;
+}
+
 int token_tree_make(const struct token_text *texts, uint32_t vocabulary, struct token_tree **out,
                     struct err *e)
 {
@@ -161,36 +207,20 @@ int token_tree_make(const struct token_text *texts, uint32_t vocabulary, struct 
     struct named_token *list = calloc(vocabulary + 1u, sizeof *list);
     size_t bytes = 0;
     uint32_t n = list ? tokens_list(texts, vocabulary, list, &bytes) : 0;
+    if (list)
+        qsort(list, n, sizeof *list, tokens_compare);
     if (t) {
         t->vocabulary = vocabulary;
-        t->nodes = calloc(bytes + 1, sizeof *t->nodes);
-        t->same = calloc(vocabulary + 1u, sizeof *t->same);
         t->offsets = calloc(vocabulary + 1u, sizeof *t->offsets);
         t->bytes = calloc(bytes + 1, 1);
-        t->sorted = calloc(n + 1u, sizeof *t->sorted);
     }
-    uint16_t *summaries = calloc(vocabulary + 1u, sizeof *summaries);
-    if (!t || !list || !t->nodes || !t->same || !t->offsets || !t->bytes || !t->sorted ||
-        !summaries) {
-        token_tree_destroy(&t);
-        free(list);
-        free(summaries);
-        return err_no_memory(e, "the prefix tree of %u tokens", vocabulary);
-    }
-    qsort(list, n, sizeof *list, tokens_compare);
-    memset(t->roots, 0xFF, sizeof t->roots);
-    memset(t->same, 0xFF, vocabulary * sizeof *t->same);
-    nodes_add(t, list, n);
+    bool fine = t && list && t->offsets && t->bytes && tree_fill(t, list, n);
     free(list);
-    nodes_trim(t);
-    texts_sum(t, summaries);
-    bytes_keep(t, texts);
-    t->sets = token_sets_create(summaries, vocabulary);
-    free(summaries);
-    if (!t->sets) {
+    if (!fine) {
         token_tree_destroy(&t);
         return err_no_memory(e, "the prefix tree of %u tokens", vocabulary);
     }
+    bytes_keep(t, texts);
     *out = t;
     return 0;
 }
@@ -261,7 +291,6 @@ void token_tree_destroy(struct token_tree **self)
         return;
     free(t->nodes);
     free(t->sorted);
-    free(t->same);
     free(t->offsets);
     free(t->bytes);
     token_sets_destroy(&t->sets);
@@ -269,29 +298,31 @@ void token_tree_destroy(struct token_tree **self)
 }
 
 /* Below one root. */
-static uint32_t root_longest(const struct token_tree *t, uint32_t at, const char *bytes, size_t n,
-                             size_t *used)
+static uint32_t root_longest(const struct token_tree *t, struct token_nodes from, const char *bytes,
+                             size_t n, size_t *used)
 {
     uint32_t found = TOKEN_NONE;
-    for (size_t i = 1; at != TOKEN_NONE; i++) {
-        if (t->nodes[at].token != TOKEN_NONE) {
-            found = t->nodes[at].token;
-            *used = i;
+    for (size_t i = 0; i < n && from.n; i++) {
+        const struct token_node *node = &t->nodes[from.first], *end = node + from.n;
+        while (node < end && node->byte != (uint8_t)bytes[i])
+            node++;
+        if (node == end)
+            break;
+        if (node->own) {
+            found = t->sorted[node->first];
+            *used = i + 1;
         }
-        uint32_t child = at + 1, end = t->nodes[at].skip;
-        while (i < n && child < end && t->nodes[child].byte != (uint8_t)bytes[i])
-            child = t->nodes[child].skip;
-        at = i < n && child < end ? child : TOKEN_NONE;
+        from = (struct token_nodes){node->children, node->n_children};
     }
     return found;
 }
 
 uint32_t token_tree_longest(const struct token_tree *t, const char *bytes, size_t n, size_t *used)
 {
-    uint32_t found[2] = {TOKEN_NONE, TOKEN_NONE};
+    uint32_t found[2];
     size_t size[2] = {0};
-    for (int apart = 0; n && apart < 2; apart++)
-        found[apart] = root_longest(t, t->roots[apart][(uint8_t)bytes[0]], bytes, n, &size[apart]);
+    for (int apart = 0; apart < 2; apart++)
+        found[apart] = root_longest(t, t->roots[apart], bytes, n, &size[apart]);
     int longer = size[1] > size[0];
     *used = found[longer] == TOKEN_NONE ? *used : size[longer];
     return found[longer];

@@ -1,6 +1,6 @@
-/* The tokens of a vocabulary by their bytes, as a prefix tree in the order in which one walks it:
- * what a grammar allows is found by walking once from left to right and leaving out what lies below
- * a byte that cannot follow. Never changed after it is made; any thread may read it. */
+/* The tokens of a vocabulary by their bytes, as a prefix tree: what a grammar allows is found by
+ * walking it once and leaving out what lies below a byte that cannot follow. Never changed after it
+ * is made; any thread may read it. */
 #ifndef HP_MODEL_GRAMMAR_TOKEN_TREE_H
 #define HP_MODEL_GRAMMAR_TOKEN_TREE_H
 
@@ -20,25 +20,31 @@ enum {
 /* Stands before the text of special tokens, so that no text in UTF-8 can be one of them. */
 #define TOKEN_SPECIAL_BYTE 0xFF
 
-struct token_node {
-    uint32_t skip;  /* the node behind all that lie below */
-    uint32_t token; /* that ends here, or TOKEN_NONE; others with these bytes: `same` */
-    uint32_t first; /* in `sorted`: of those that end here or below, up to that of `skip` */
-    uint8_t depth;  /* bytes up to here, with this one */
-    uint8_t byte;
-    uint16_t text;  /* of all tokens that end here or below: a text_summary */
-    uint16_t below; /* the same of what they have behind this byte */
+/* Nodes that lie side by side: `n` of them from `first` on. */
+struct token_nodes {
+    uint32_t first, n;
 };
 
+struct token_node {
+    uint32_t children; /* the first of those below, which lie side by side */
+    uint16_t n_children;
+    uint8_t byte;
+    uint8_t own;            /* tokens that end here: none, one, or two and more */
+    uint32_t first, behind; /* in `sorted`: of those that end here, and below */
+    uint64_t rest;  /* text_summary of all that end here or below, without their first character */
+    uint64_t below; /* the same of what they have behind this byte; of no kind, too, where it ends
+                       no character */
+};
+_Static_assert(sizeof(struct token_node) == 32, "two lie in a line of the cache");
+
 struct token_tree {
-    struct token_node *nodes; /* [n_nodes + 1]: of the last one `first` alone */
+    struct token_node *nodes; /* [n_nodes] */
     uint32_t n_nodes, vocabulary;
-    uint32_t *sorted;       /* all tokens in the order of the nodes that they end at */
-    uint32_t roots[2][256]; /* nodes of first bytes, of tokens that a set has and behind them of the
-                               others, which have a tree of their own so that the first can be left
-                               out as a whole; TOKEN_NONE: no token begins so */
-    uint32_t *same;         /* [vocabulary]: the next token with these bytes, or TOKEN_NONE */
-    uint32_t *offsets;      /* [vocabulary + 1]: into `bytes`; tokens that are left out are empty */
+    uint32_t *sorted;            /* all tokens in the order of the nodes that they end at */
+    struct token_nodes roots[2]; /* first bytes; of tokens that have a quote or a backslash, or are
+                                    in no set, apart: within strings the others are left out as a
+                                    whole */
+    uint32_t *offsets; /* [vocabulary + 1]: into `bytes`; tokens that are left out are empty */
     char *bytes;
     struct token_sets *sets; /* tokens by what they are made of */
     bool drops_first_space;  /* what is printed lacks a space that the text begins with */
@@ -57,6 +63,13 @@ int token_tree_make(const struct token_text *texts, uint32_t vocabulary, struct 
 int token_tree_of_tokenizer(const struct tokenizer *t, uint32_t vocabulary, struct token_tree **out,
                             struct err *e);
 void token_tree_destroy(struct token_tree **t);
+
+/* Where in `sorted` those end that end at a node. */
+static inline uint32_t token_node_own_end(const struct token_tree *t, const struct token_node *n)
+{
+    return n->own < 2 ? n->first + n->own
+                      : (n->n_children ? t->nodes[n->children].first : n->behind);
+}
 
 /* The longest token with which these bytes begin, and its size in *used; TOKEN_NONE: there is none.
  */
