@@ -12,11 +12,7 @@ static const struct expression *any_text(struct expressions *x)
     struct expression_list l = {0};
     uint32_t rule = expression_rule_add(x, "any");
     expression_list_add(x, &l, expression_word(x, ""));
-    for (int byte = 0; byte < 256; byte++) {
-        char c = (char)byte;
-        expression_list_add(
-            x, &l, EXPRESSION_SEQUENCE_OF(x, expression_text(x, &c, 1), expression_rule(x, rule)));
-    }
+    grammar_bytes_add(x, &l, (const uint32_t[256]){0}, 0, expression_rule(x, rule));
     expression_rule_set(x, rule, expression_choice(x, l.items, l.count));
     return expression_rule(x, rule);
 }
@@ -43,22 +39,25 @@ static const struct expression *word_missed(struct expressions *x, const struct 
                                             size_t word, size_t length,
                                             const struct expression *rest)
 {
+    enum { REST = MOST_WORDS, SPACE, NOT_HERE };
     struct expression_list l = {0};
+    uint32_t to[256];
     expression_list_add(x, &l, expression_word(x, ""));
     for (int byte = 0; byte < 256; byte++) {
-        const struct expression *next = rest;
         char c = (char)byte;
-        bool space = length == 0 && c && strchr(" \t\r\n", c);
         bool here = length > 0 || byte != TOKEN_SPECIAL_BYTE;
-        for (size_t i = 0; i < t->n_words && c; i++)
+        to[byte] = length == 0 && c && strchr(" \t\r\n", c) ? SPACE : REST;
+        for (uint32_t i = 0; i < t->n_words && c; i++)
             if (strncmp(t->words[i], t->words[word], length) == 0 && t->words[i][length] == c) {
                 here &= t->words[i][length + 1] != '\0';
-                next = expression_rule(x, word_rule(t, i, length + 1));
+                to[byte] = to[byte] == SPACE ? SPACE : i;
             }
-        next = space ? expression_rule(x, t->first) : next;
-        if (here)
-            expression_list_add(x, &l, EXPRESSION_SEQUENCE_OF(x, expression_text(x, &c, 1), next));
+        to[byte] = here ? to[byte] : NOT_HERE;
     }
+    for (uint32_t i = 0; i < t->n_words; i++)
+        grammar_bytes_add(x, &l, to, i, expression_rule(x, word_rule(t, i, length + 1)));
+    grammar_bytes_add(x, &l, to, SPACE, expression_rule(x, t->first));
+    grammar_bytes_add(x, &l, to, REST, rest);
     return expression_choice(x, l.items, l.count);
 }
 

@@ -13,6 +13,20 @@ const struct expression *grammar_mark(struct expressions *x, const char *mark)
         expression_word(x, mark));
 }
 
+void grammar_bytes_add(struct expressions *x, struct expression_list *l, const uint32_t to[256],
+                       uint32_t one, const struct expression *next)
+{
+    struct expression_list bytes = {0};
+    for (int byte = 0; byte < 256; byte++) {
+        char c = (char)byte;
+        if (to[byte] == one)
+            expression_list_add(x, &bytes, expression_text(x, &c, 1));
+    }
+    if (bytes.count)
+        expression_list_add(
+            x, l, EXPRESSION_SEQUENCE_OF(x, expression_choice(x, bytes.items, bytes.count), next));
+}
+
 /* The automaton of Knuth, Morris and Pratt, a rule a state. */
 const struct expression *grammar_until_mark(struct expressions *x, const char *mark,
                                             const struct expression *found, bool may_end)
@@ -34,17 +48,15 @@ const struct expression *grammar_until_mark(struct expressions *x, const char *m
         struct expression_list l = {0};
         if (may_end)
             expression_list_add(x, &l, expression_word(x, ""));
+        uint32_t to[256];
         for (int byte = 0; byte < 256; byte++) {
             size_t k = state;
-            char c = (char)byte;
-            while (k && mark[k] != c)
+            while (k && mark[k] != (char)byte)
                 k = back[k - 1];
-            k += mark[k] == c;
-            expression_list_add(
-                x, &l,
-                EXPRESSION_SEQUENCE_OF(x, expression_text(x, &c, 1),
-                                       k == n ? found : expression_rule(x, first + (uint32_t)k)));
+            to[byte] = (uint32_t)k + (mark[k] == (char)byte);
         }
+        for (uint32_t k = 0; k <= state + 1; k++)
+            grammar_bytes_add(x, &l, to, k, k == n ? found : expression_rule(x, first + k));
         expression_rule_set(x, first + (uint32_t)state, expression_choice(x, l.items, l.count));
     }
     return expression_rule(x, first);

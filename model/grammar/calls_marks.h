@@ -11,4 +11,8 @@ const struct expression *grammar_mark(struct expressions *x, const char *mark);
 const struct expression *grammar_until_mark(struct expressions *x, const char *mark,
                                             const struct expression *found, bool may_end);
 
+/* Adds to a choice the bytes of which to[byte] is `one`, with `next` behind them. */
+void grammar_bytes_add(struct expressions *x, struct expression_list *l, const uint32_t to[256],
+                       uint32_t one, const struct expression *next);
+
 #endif

@@ -220,6 +220,71 @@ static bool repeat_emit(struct emitter *m, const struct expression *x, uint32_t 
     return edge_nothing(m, from, to);
 }
 
+/* ---- one of many texts ---- */
+
+enum { FEWEST_TEXTS = 4, DEEPEST_FORK = 200 };
+
+static int texts_compare(const void *a, const void *b)
+{
+    const struct expression *x = *(const struct expression *const *)a,
+                            *y = *(const struct expression *const *)b;
+    int order = memcmp(x->text, y->text, x->count < y->count ? x->count : y->count);
+    return order ? order : (x->count > y->count) - (x->count < y->count);
+}
+
+static size_t text_shared(const struct expression *a, const struct expression *b, size_t from)
+{
+    while (from < a->count && from < b->count && a->text[from] == b->text[from])
+        from++;
+    return from;
+}
+
+/* Sorted texts that share their first `at` bytes, so that they share states as far as they are
+ * alike: a text that is one of thousands is at one place, not at a thousand. */
+static bool texts_emit(struct emitter *m, const struct expression *const *texts, size_t n,
+                       size_t at, int forks, uint32_t from, uint32_t to)
+{
+    for (size_t i = 0, end; i < n; i = end) {
+        size_t shared = texts[i]->count;
+        end = i + 1;
+        if (shared == at) {
+            if (!edge_nothing(m, from, to))
+                return false;
+            continue;
+        }
+        while (end < n && forks < DEEPEST_FORK && texts[end]->text[at] == texts[i]->text[at])
+            end++;
+        if (end > i + 1)
+            shared = text_shared(texts[i], texts[end - 1], at);
+        uint32_t next = end > i + 1 ? state_add(m) : to;
+        if (!text_emit(m, texts[i]->text + at, shared - at, from, next) ||
+            (next != to && !texts_emit(m, texts + i, end - i, shared, forks + 1, next, to)))
+            return false;
+    }
+    return true;
+}
+
+static bool choice_emit(struct emitter *m, const struct expression *x, uint32_t from, uint32_t to)
+{
+    size_t n_texts = 0;
+    while (n_texts < x->count && x->parts[n_texts]->kind == EXPRESSION_TEXT)
+        n_texts++;
+    if (n_texts < x->count || n_texts < FEWEST_TEXTS) {
+        for (size_t i = 0; i < x->count; i++)
+            if (!part_emit(m, x->parts[i], from, to))
+                return false;
+        return true;
+    }
+    const struct expression **sorted = calloc(n_texts, sizeof(const struct expression *));
+    if (!sorted)
+        return emitter_fail(m, HP_ENOMEM, "no memory for a grammar");
+    memcpy(sorted, x->parts, n_texts * sizeof *sorted);
+    qsort(sorted, n_texts, sizeof *sorted, texts_compare);
+    bool ok = texts_emit(m, sorted, n_texts, 0, 0, from, to);
+    free(sorted);
+    return ok;
+}
+
 static bool kind_emit(struct emitter *m, const struct expression *x, uint32_t from, uint32_t to)
 {
     switch (x->kind) {
@@ -227,11 +292,7 @@ static bool kind_emit(struct emitter *m, const struct expression *x, uint32_t fr
     case EXPRESSION_CHARS: return chars_emit(m, x, from, to);
     case EXPRESSION_SEQUENCE: return sequence_emit(m, x, from, to);
     case EXPRESSION_REPEAT: return repeat_emit(m, x, from, to);
-    case EXPRESSION_CHOICE:
-        for (size_t i = 0; i < x->count; i++)
-            if (!part_emit(m, x->parts[i], from, to))
-                return false;
-        return true;
+    case EXPRESSION_CHOICE: return choice_emit(m, x, from, to);
     case EXPRESSION_RULE: break;
     }
     return edge_add(m, from,
@@ -277,6 +338,26 @@ static void edges_sort(struct grammar *g, const struct emitter *m)
     g->first[g->n_states] = g->n_edges;
 }
 
+/* Bytes side by side that lead to one state become one edge. */
+static void edges_join(struct grammar *g)
+{
+    uint32_t kept = 0;
+    for (uint32_t state = 0, i = 0; state < g->n_states; state++) {
+        uint32_t end = g->first[state + 1], begin = kept;
+        g->first[state] = kept;
+        for (; i < end; i++) {
+            struct grammar_edge edge = g->edges[i],
+                                *last = kept > begin ? &g->edges[kept - 1] : NULL;
+            if (last && last->kind == GRAMMAR_BYTES && edge.kind == GRAMMAR_BYTES &&
+                last->to == edge.to && last->high + 1 == edge.low)
+                last->high = edge.high;
+            else
+                g->edges[kept++] = edge;
+        }
+    }
+    g->n_edges = g->first[g->n_states] = kept;
+}
+
 int grammar_make(const struct expressions *x, struct grammar **out, struct err *e)
 {
     struct emitter m = {.e = e};
@@ -294,6 +375,7 @@ int grammar_make(const struct expressions *x, struct grammar **out, struct err *
         for (size_t i = 0; i < n; i++)
             g->ends[ends[i]] = 1;
         edges_sort(g, &m);
+        edges_join(g);
         rc = grammar_check(g, x->rules, e);
     }
     free(starts);

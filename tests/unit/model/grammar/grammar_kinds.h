@@ -1,5 +1,5 @@
-/* What answers are held to in tests and benchmarks of masks: schemas, expressions, grammars of llama.cpp's
- * kind and calls of tools, as people ask for them. */
+/* What answers are held to in tests and benchmarks of masks: schemas, expressions, grammars of
+ * llama.cpp's kind and calls of tools, as people ask for them. */
 #ifndef HP_TESTS_UNIT_MODEL_GRAMMAR_GRAMMAR_KINDS_H
 #define HP_TESTS_UNIT_MODEL_GRAMMAR_GRAMMAR_KINDS_H
 
@@ -61,7 +61,8 @@ static const struct grammar_kind grammar_kinds[] = {
      "\"type\":\"array\",\"items\":{\"type\":\"string\"}},\"author\":{\"type\":\"object\","
      "\"properties\":{\"first\":{\"type\":\"string\"},\"last\":{\"type\":\"string\"},\"born\":{"
      "\"type\":[\"integer\",\"null\"]}},\"required\":[\"last\"]},\"language\":{\"enum\":[\"en\","
-     "\"de\",\"fr\",\"zh\",\"ja\"]},\"in_print\":{\"type\":\"boolean\"}},\"required\":[\"title\"]}"},
+     "\"de\",\"fr\",\"zh\",\"ja\"]},\"in_print\":{\"type\":\"boolean\"}},\"required\":[\"title\"]"
+     "}"},
     {"records in lists", KIND_SCHEMA,
      "{\"type\":\"object\",\"properties\":{\"steps\":{\"type\":\"array\",\"minItems\":2,\"items\":{"
      "\"type\":\"object\",\"properties\":{\"explanation\":{\"type\":\"string\"},\"output\":{"
@@ -93,7 +94,8 @@ static const struct grammar_kind grammar_kinds[] = {
      "\")\" \"{\" ws statement* \"}\" ws) | (\"//\" [^\\n]* \"\\n\" ws)\n"
      "sum ::= product (ws [-+] ws product)*\n"
      "product ::= unary (ws [*/] ws unary)*\n"
-     "unary ::= \"-\"? (name (\"(\" sum? \")\")? | [0-9]+ | \"(\" ws sum ws \")\" | \"\\\"\" [^\"]* "
+     "unary ::= \"-\"? (name (\"(\" sum? \")\")? | [0-9]+ | \"(\" ws sum ws \")\" | \"\\\"\" "
+     "[^\"]* "
      "\"\\\"\")\n"
      "ws ::= [ \\t\\n]*\n"},
     {"text with calls", KIND_CALLS,
@@ -106,8 +108,8 @@ enum { GRAMMAR_KINDS = sizeof grammar_kinds / sizeof *grammar_kinds };
 /* Made words of two to five syllables. */
 static inline json_t *grammar_words(int n)
 {
-    static const char *const parts[] = {"ba", "ce", "di", "fo", "gu", "hal", "jen", "kir", "lom",
-                                        "mus", "na", "pe", "qi", "ro", "sta", "tre", "vi", "wo"};
+    static const char *const parts[] = {"ba",  "ce", "di", "fo", "gu", "hal", "jen", "kir", "lom",
+                                        "mus", "na", "pe", "qi", "ro", "sta", "tre", "vi",  "wo"};
     json_t *list = json_array();
     uint64_t state = 3;
     for (int i = 0; i < n; i++) {

@@ -10,11 +10,13 @@ enum { TOKENS = 24000, WALKS = 2, MOST = 14 };
  * are any but some. */
 static const struct grammar_kind others[] = {
     {"ideographs of a range", KIND_REGULAR, "[\u4e00-\u4e07\u5000-\u9fa5]{1,6}[a-z]"},
-    {"letters of several scripts", KIND_REGULAR, "[\u00e0-\u00ff\u0430-\u044fa-z]+ [\u3041-\u3096]*!"},
+    {"letters of several scripts", KIND_REGULAR,
+     "[\u00e0-\u00ff\u0430-\u044fa-z]+ [\u3041-\u3096]*!"},
     {"counted words", KIND_REGULAR, "([A-Za-z]{2,5}[ ,.-]){3,}"},
     {"any but some", KIND_REGULAR, "\"([^\"\\\\i]|i([^\"\\\\d]|d[^\"\\\\]))[^\"\\\\]*\""},
     {"lines without letters", KIND_REGULAR, "([^a-zA-Z\n]*\n)+"},
-    {"nested marks", KIND_GBNF, "root ::= (\"(\" root \")\" | \"[\" root \"]\" | word)+\nword ::= [^()\\[\\]]"},
+    {"nested marks", KIND_GBNF,
+     "root ::= (\"(\" root \")\" | \"[\" root \"]\" | word)+\nword ::= [^()\\[\\]]"},
 };
 
 /* Whether a text that has these tokens goes on with each of all others. */
@@ -77,7 +79,8 @@ TEST(masks_allow_the_tokens_that_can_be_read_byte_by_byte_and_no_others)
     token_tree_destroy(&t);
 }
 
-/* Where all tokens below one byte end within a character, what is behind it says nothing of them. */
+/* Where all tokens below one byte end within a character, what is behind it says nothing of them.
+ */
 TEST(characters_of_a_range_are_told_apart_by_their_last_bytes)
 {
     enum { N = 257 + 64 };
