@@ -11,8 +11,7 @@ enum {
     LARGE_TOKENS = 24,   /* below a node: it pays to ask whether all of them may come */
     GROUP_TOKENS = 4096, /* that begin alike: it pays to join sets */
     MOST_GROUPS = 4,
-    RUN_CHARS = 28, /* a run that never goes round is not followed further */
-    FETCHED = 6,    /* nodes that are fetched ahead */
+    FETCHED = 6, /* nodes that are fetched ahead */
 };
 
 /* ---- runs ---- */
@@ -31,7 +30,7 @@ static bool run_find(struct configurations *c, uint32_t from, bool inner, struct
     uint64_t kinds = CHAR_KINDS_ALL, dead = CHAR_KINDS_ALL;
     uint32_t at = from;
     *out = (struct text_run){0};
-    for (int n = 1; n <= RUN_CHARS && kinds; n++) {
+    for (int n = 1; n <= TOKEN_SETS_CHARS && kinds; n++) {
         configuration_run(c, at);
         const struct configuration *k = &c->list[at];
         if (c->status < 0 || (inner && k->whole))
