@@ -15,6 +15,7 @@ static const struct grammar_kind others[] = {
     {"counted words", KIND_REGULAR, "([A-Za-z]{2,5}[ ,.-]){3,}"},
     {"any but some", KIND_REGULAR, "\"([^\"\\\\i]|i([^\"\\\\d]|d[^\"\\\\]))[^\"\\\\]*\""},
     {"lines without letters", KIND_REGULAR, "([^a-zA-Z\n]*\n)+"},
+    {"more words than a set has places", KIND_WORDS, "12000"},
     {"nested marks", KIND_GBNF,
      "root ::= (\"(\" root \")\" | \"[\" root \"]\" | word)+\nword ::= [^()\\[\\]]"},
 };
