@@ -180,6 +180,27 @@ static int values_put(const struct infer_tensor *t, struct ndarray *a, int64_t *
     return rc == 0 && packed.failed ? message_wrong(e, "contents") : rc;
 }
 
+static int64_t packed_count(const struct pb *p, enum ndarray_type type)
+{
+    int64_t n = 0;
+    if (type == ND_F32 || type == ND_F64)
+        return (int64_t)(pb_size(p) / (type == ND_F32 ? 4 : 8));
+    for (const uint8_t *at = p->at; at < p->end; at++)
+        n += *at < 0x80;
+    return n;
+}
+
+/* Of a field of them. */
+static int64_t values_count(struct pb contents, uint32_t field, enum ndarray_type type)
+{
+    struct pb_field f;
+    int64_t n = 0;
+    while (pb_next(&contents, &f))
+        if (f.number == field)
+            n += f.wire == PB_BYTES ? packed_count(&f.bytes, type) : 1;
+    return n;
+}
+
 static int contents_read(struct message_reading *b, const struct infer_tensor *t,
                          struct pb contents, struct ndarray *a, struct err *e)
 {
@@ -191,7 +212,7 @@ static int contents_read(struct message_reading *b, const struct infer_tensor *t
                        infer_type_name(a->type));
     /* What so few bytes cannot fill is not allocated either. */
     if ((uint64_t)a->count > pb_size(&contents))
-        return infer_values_missing(t, a, (int64_t)pb_size(&contents), e);
+        return infer_values_missing(t, a, values_count(contents, wanted, a->type), e);
     int rc = infer_input_room(b->common, a, e);
     while (rc == 0 && pb_next(&contents, &f)) {
         if (f.number == wanted)

@@ -219,6 +219,7 @@ def reasons_are_those_of_http(s, np):
         ({**good, "shape": [-1] + shape[1:]}, tensor(s.name, [-1] + shape[1:]) + raw), ({**good, "shape": [2**62] + shape[1:]}, tensor(s.name, [2**62] + shape[1:]) + raw),
         ({**good, "shape": [1] * 9}, tensor(s.name, [1] * 9) + raw), ({**good, "shape": one}, tensor(s.name, one, contents=contents)),
         ({**good, "data": [0.0] * (x.size - 1)}, tensor(s.name, shape, contents=put(6, bytes(4 * (x.size - 1))))),
+        ({**good, "shape": [200] + shape[1:]}, tensor(s.name, [200] + shape[1:], contents=contents)),
         ({**good, "parameters": {"shared_memory_region": "a"}}, tensor(s.name, shape, more=put(4, parameter("shared_memory_region", 3, "a"))) + raw),
     ]
     cases = [({"inputs": [i]}, m) for i, m in cases] + [
