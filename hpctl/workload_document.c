@@ -207,9 +207,11 @@ static int profile_add(struct workload_document *d, const struct json_at *model,
     if (rc < 0)
         return rc;
     const char *path = *file == '/' ? file : arena_printf(&d->arena, "%s/%s", folder, file);
-    rc = path ? json_load_at(path, &profile, &at, e) : err_no_memory(e, "a profile");
-    if (rc < 0)
-        return rc;
+    if (!path)
+        return err_no_memory(e, "a profile");
+    if (json_load_at(path, &profile, &at, e) < 0)
+        return err_hint(e, "`hpctl profile model MODEL -o FILE` makes one; without the key "
+                           "\"profile\" the agents measure the model");
     json_t *bounds = json_object_get(profile, "bounds");
     size_t last = json_array_size(json_object_get(d->json, "networks"));
     if (bounds && last)

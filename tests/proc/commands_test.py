@@ -40,7 +40,7 @@ NOT_TYPED = {
     r"all-MiniLM|bge-small|bert\.onnx|Llama-3\.2-1B|big-00001|smollm2": "models that are not in the clone: embeddings_test, pools_test, folder_test, weights_test and real_model_test have such",
     r"--agents a,b|--agents c|--prefill a0,a1|--layers |--plan plan|deploy .*--copies|--pace ": "deployments of their own shape: handoff_test, paced_test, loopback_test and recovery_test make them",
     r"--nodes attic,cellar|sub\.json|--kind L4|L4-P4|three-models|--slo-margin auto|--method milp": "boxes and published workloads that are not in the clone, and searches of half a minute: tests/golden does them",
-    r"^hpctl (apply|plan diff|pools|load (--workload|resnet)|profile model resnet50.onnx$)": "pools: pools_test and load_test type them; the example is served below",
+    r"^hpctl (apply|plan diff|pools|load (--workload|resnet)|profile model resnet50.onnx( -o resnet50.json)?$)": "pools: pools_test and load_test type them; the example is served below",
     r"^hpctl (key rm laptop|key edit guest|key create guest)|^hpctl load demo --arrivals (bursty|requests)": "one of each kind is typed",
     r"^hpctl model run|^hpctl completion|^hpctl man|^hpctl: |^hpctl  ": "onnx_test runs networks; walk_test and install use completions and pages; not commands",
 }

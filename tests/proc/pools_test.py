@@ -379,6 +379,14 @@ def what_has_no_profile_is_measured_by_the_agents_once_and_who_interrupts_frees_
             f.write("format: hp-workload/1\nslo_margin: 0.4\nmax_stages: 2\nmodels:\n"
                     f"  - name: net\n    model: {model}\n    weight: 1\n    slo_s: {2 * SCALE}\n"
                     f"  - name: other\n    model: {os.path.join(MODELS, 'vgg-ts11', 'model.onnx')}\n    weight: 1\n    slo_s: {2 * SCALE}\n")
+        missing = os.path.join(folder, "missing.json")
+        with open(missing, "w") as f:
+            json.dump({"format": "hp-workload/1", "slo_margin": 0.4, "max_stages": 2, "models": [{"name": "net", "model": model, "profile": "nowhere.json", "weight": 1, "slo_s": 1}]}, f)
+        try:
+            c.hpctl("plan", "diff", "-f", missing)
+            raise AssertionError("its profile is nowhere")
+        except Failed as e:
+            assert "nowhere.json" in e.message and "profile model" in e.hint and "without the key" in e.hint, (e.message, e.hint)
         told = c.hpctl("apply", "-f", workload)
         assert {s["layers"][1] for s in told["current"]["shares"]} and len(c.hpctl("profile", "ls")) == 2, told
         net = Net(c, np)
