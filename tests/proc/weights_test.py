@@ -42,6 +42,21 @@ def a_file_that_is_cut_while_it_serves_ends_neither_agent_nor_truth():
 
 
 @test
+def weights_that_are_overwritten_while_they_serve_give_no_other_answer():
+    with Cluster(agents=2, cores=1) as c:
+        c.deploy("demo", DEMO, "--agents", "a0,a1", "--compute", "f32")
+        expected, before = c.answer("demo", QUESTION), pids(c)
+        with open(store_file(c, "a0"), "r+b") as f:  # as long as it was
+            n = f.seek(0, os.SEEK_END) // 2
+            f.seek(n)
+            f.write(b"\x33" * n)
+        c.wait("it answers again", lambda: answers(c, expected), 60)
+        assert pids(c) == before, "an agent died"
+        log = open(glob.glob(os.path.join(c.folder, "state", "**", "a0", "log"), recursive=True)[0]).read()
+        assert "somebody wrote to the file" in log and "chunk_rotten" in log, log[-2000:]
+
+
+@test
 def a_byte_that_rots_is_found_before_its_weights_are_used():
     with Cluster(agents=2, cores=1) as c:
         c.deploy("demo", DEMO, "--agents", "a0,a1", "--compute", "f32")
