@@ -128,9 +128,9 @@ struct deployment {
     } watch;                         /* of one that rebalances by itself */
     bool returns;                    /* it has lost its place while it served, and no plan for
                                         another has failed since */
-    bool roomier;                    /* copies have made room for it since it served last */
-    bool beside;                     /* it is planned beside its own stages, which stay meanwhile */
-    bool yields;                     /* to a successor in a better place */
+    bool roomier;  /* it was tried once more for want of memory since it served last */
+    bool beside;   /* it is planned beside its own stages, which stay meanwhile */
+    bool yields;   /* to a successor in a better place */
     bool keeps;    /* its stages may be at work for requests of before this process: it finds out */
     bool unclosed; /* a stage may hold sequences that are closed here (a message was lost): it is
                       connected anew when nothing runs */

@@ -137,7 +137,8 @@ void lifecycle_break(struct coord *c, struct deployment *d, const struct err *wh
     place_break(c, d, why, false);
 }
 
-/* Its stages are tried once more, with the room that copies have just given back. */
+/* Its stages are tried once more, with the room that copies have just given back, or by a plan that
+ * counts on less. */
 static void place_try_again(struct coord *c, struct deployment *d)
 {
     d->roomier = true;
@@ -146,13 +147,22 @@ static void place_try_again(struct coord *c, struct deployment *d)
     d->until_ns = coord_now(c) + coord_ms(DEPLOYMENT_ROOM_MS);
 }
 
+/* Where it lies is the planner's to say, and not a copy's or a move's. */
+static bool place_is_chosen(const struct deployment *d)
+{
+    return deployment_prepares(d) && !d->spec.n_ranges && !d->spec.copy_of[0] &&
+           !d->spec.succeeds[0];
+}
+
 static void lifecycle_fail(struct coord *c, struct deployment *d, const struct err *why)
 {
     d->why = *why;
     d->keeps = false;
     if (d->spec.copy_of[0] && deployment_prepares(d))
         keeper_plan_failed(c, d);
-    if (why->code == HP_ENOMEM && keepers_yield(c, d, true) && !d->roomier) {
+    bool yielded = why->code == HP_ENOMEM && keepers_yield(c, d, true),
+         again = yielded || (why->code == HP_ENOMEM && place_is_chosen(d));
+    if (again && !d->roomier) {
         place_try_again(c, d);
         return;
     }

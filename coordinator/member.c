@@ -1,5 +1,6 @@
 #include "coordinator/member.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -139,8 +140,18 @@ void member_device_lose(struct member *m, int device, const char *why)
     m->device_lost[device] = strdup(why);
 }
 
+void member_device_shorten(struct member *m, int device)
+{
+    const struct cluster_device *own = member_device(m, device);
+    if (!own || device >= MESSAGE_MAX_DEVICES)
+        return;
+    double least = own->memory_bytes / MEMBER_SHORT_LEAST, twice = 2 * m->short_bytes[device];
+    m->short_bytes[device] = fmin(fmax(least, twice), own->memory_bytes / MEMBER_SHORT_MOST);
+}
+
 void member_devices_find(struct member *m)
 {
+    memset(m->short_bytes, 0, sizeof m->short_bytes);
     for (int i = 0; i < MESSAGE_MAX_DEVICES; i++) {
         free(m->device_lost[i]);
         m->device_lost[i] = NULL;

@@ -54,7 +54,12 @@ struct member_pace {
     unsigned losses;   /* how often it became gross */
     uint64_t heard_ns; /* 0: nothing stands here */
 };
-enum { MEMBER_PACES = 16 };
+enum {
+    MEMBER_PACES = 16,
+    MEMBER_SHORT_LEAST =
+        256,              /* parts of a device's memory that plans count on less: one at first, */
+    MEMBER_SHORT_MOST = 8 /* one of so many at last */
+};
 
 struct member {
     char name[MEMBER_NAME], key[KEY_TEXT];
@@ -79,6 +84,9 @@ struct member {
     char rival_host[80]; /* "" while none was refused */
     uint64_t device_free_bytes[MESSAGE_MAX_DEVICES]; /* as the last heartbeat told */
     double pooled_bytes[MESSAGE_MAX_DEVICES];        /* that shares of plans of pools hold there */
+    double
+        short_bytes[MESSAGE_MAX_DEVICES]; /* that no plan counts on: what kernels and drivers hold
+                                             beside what is planned for is known there alone */
     struct member_pace paces[MEMBER_PACES];
     char *device_lost[MESSAGE_MAX_DEVICES]; /* why it takes no stages until the agent starts again;
                                                NULL: it works */
@@ -161,6 +169,9 @@ void member_move(struct member *m, int to); /* enum member_presence */
  * process. */
 void member_device_lose(struct member *m, int device, const char *why);
 void member_devices_find(struct member *m);
+/* A stage that was planned there found no memory: plans count on less, twice as much less each time
+ * until the agent starts again. */
+void member_device_shorten(struct member *m, int device);
 void member_node_set(struct member *m, struct member_node *node); /* takes node */
 int member_address_set(struct member *m, struct pack_span from, struct err *e);
 void member_held_set(struct member *m, const struct pack_list *held);    /* NULL: none */

@@ -50,7 +50,7 @@ double planner_free_bytes(const struct coord *c, const struct deployment *d, con
 {
     double bytes = device_bytes(m, device) - stages_bytes(c, d, m, device);
     if (device >= 0 && device < MESSAGE_MAX_DEVICES)
-        bytes -= m->pooled_bytes[device];
+        bytes -= m->pooled_bytes[device] + m->short_bytes[device];
     return bytes > 0 ? bytes : 0;
 }
 

@@ -23,6 +23,8 @@ uint64_t planner_inputs_version(const struct coord *c, const struct deployment *
         const struct member *m = c->members[i];
         v = hash_mix(hash_mix(hash_mix(v, member_available(m)), m->joins),
                      (uint64_t)(uintptr_t)m->node);
+        for (int k = 0; k < MESSAGE_MAX_DEVICES; k++)
+            v = m->short_bytes[k] > 0 ? hash_mix(v, (uint64_t)m->short_bytes[k]) : v;
     }
     for (size_t i = 0; i < c->n_deployments; i++) {
         const struct deployment *o = c->deployments[i];

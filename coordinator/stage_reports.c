@@ -48,6 +48,8 @@ static struct verdict stage_failed(struct coord *c, struct deployment *d, struct
     struct verdict v = {again ? VERDICT_BREAK : VERDICT_FAIL, d, {0}};
     if (code == HP_EDEVICE)
         member_device_lose(m, stage->device, s->text);
+    if (preparing && code == HP_ENOMEM && !d->spec.copy_of[0])
+        member_device_shorten(m, stage->device);
     err_set(&v.why, code, "agent \"%s\" %s: %s", m->name,
             preparing ? "could not prepare its stage" : "lost its stage", s->text);
     if (s->hint && s->hint[0])

@@ -45,7 +45,7 @@ FAULTS = [
     ("who keeps copies stays beside a stage when another agent comes", "coordinator/keeper_plans.c", "(keeper_rests(c, k, d) && keeper_lies_badly(c, k, d))", "(keeper_rests(c, k, d) && keeper_lies_badly(c, k, d) && !k)"),
     ("copies are put where they have no room, as no stage is there", "coordinator/keeper_plans.c", "    if (!b->agent || roomy != place_is_roomy(b, d))\n        return !b->agent || roomy;\n", "    if (!b->agent)\n        return true;\n    (void)roomy;\n"),
     ("copies go to an agent that comes and goes as to any", "coordinator/keeper_plans.c", "    if (a->held_off != b->held_off)\n        return b->held_off;\n", ""),
-    ("a stage that finds no memory gets none of what copies have", "coordinator/lifecycle.c", "keepers_yield(c, d, true) && !d->roomier", "!d"),
+    ("a stage that finds no memory gets none of what copies have", "coordinator/lifecycle.c", "keepers_yield(c, d, true)", "!d"),
     ("copies on all agents go for a stage that finds no memory on one", "coordinator/keeper_plans.c", "    for (int i = 0; k->n_stages && i < to->n_stages; i++)\n        if (to->stages[i].agent == k->stages[0].agent)\n            return true;\n    return false;\n", "    return k->n_stages && to->n_stages;\n"),
     ("copies are tried by turns where they cannot be made", "coordinator/keeper_plans.c", "        k->stages[0].agent->copies_failed_ns = coord_now(c);\n", "        (void)c;\n"),
     ("what is left of a place goes on for ever when a drain is taken back", "coordinator/lifecycle_members.c", "d->state == DEPLOYMENT_MOVING && !d->heir &&", "d->state == DEPLOYMENT_MOVING &&"),

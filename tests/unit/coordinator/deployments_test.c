@@ -1,6 +1,8 @@
 /* A deployment, message by message. */
 #include "coordinator/copies.h"
 #include "coordinator/deployment.h"
+#include "coordinator/member.h"
+#include "coordinator/planner_cluster.h"
 #include "coordinator/record.h"
 #include "tests/unit/coordinator/deployment_fixture.h"
 
@@ -223,6 +225,44 @@ static void stage_refuses(struct fixture *f, uint64_t generation)
     fixture_say(f, 10, fixture_key(0), &m);
 }
 
+static double memory_counted_on(struct fixture *f, int agent)
+{
+    const struct deployment *d = deployment_find(f->core, "d");
+    char name[] = {'a', (char)('0' + agent), 0};
+    const struct member *m = member_find(f->core, name);
+    return planner_free_bytes(f->core, d, m, 0);
+}
+
+/* What its kernels hold no plan knows: the same plan would fail as often as it is made. */
+TEST(a_stage_that_finds_no_memory_is_planned_once_more_with_less)
+{
+    struct fixture f;
+    fixture_open(&f);
+    fixture_agent(&f, 0, "k", 1e9);
+    ask_deploy(&f, "{}");
+    double before = memory_counted_on(&f, 0);
+    struct message m = {.type = MESSAGE_STAGE_STATE};
+    m.u.stage_state = (struct message_stage_state){
+        .deployment = 1, .generation = 1, .state = "failed", .code = "no_memory", .text = "full"};
+    fixture_say(&f, 10, fixture_key(0), &m);
+    assert_string_equal(state_of(&f), "broken");
+    double less = memory_counted_on(&f, 0);
+    assert_true(less < before && less > 0.99 * before);
+    fixture_pass_ms(&f, DEPLOYMENT_ROOM_MS + 100);
+    fixture_beat(&f, 10, fixture_key(0));
+    assert_string_equal(state_of(&f), "preparing");
+    m.u.stage_state.generation = 2;
+    fixture_say(&f, 10, fixture_key(0), &m);
+    assert_string_equal(fixture_last(&f, ADMIN, MESSAGE_ANSWER)->u.answer.code, "no_memory");
+    assert_string_equal(state_of(&f), "gone");
+    for (int i = 0; i < 100; i++)
+        member_device_shorten(member_find(f.core, "a0"), 0);
+    ask_deploy(&f, "{}"); /* it is not shortened away */
+    assert_string_equal(state_of(&f), "preparing");
+    assert_true(memory_counted_on(&f, 0) > 0.8 * before);
+    fixture_close(&f);
+}
+
 /* An agent that holds nothing of it any more says no number. */
 TEST(a_generation_that_an_agent_calls_old_becomes_the_time_once)
 {
@@ -425,6 +465,7 @@ int main(void)
         cmocka_unit_test(what_older_generations_and_strangers_say_changes_nothing),
         cmocka_unit_test(
             orders_go_on_above_what_agents_have_had_where_the_store_has_an_older_state),
+        cmocka_unit_test(a_stage_that_finds_no_memory_is_planned_once_more_with_less),
         cmocka_unit_test(a_generation_that_an_agent_calls_old_becomes_the_time_once),
         cmocka_unit_test(missing_chunks_are_asked_for_once_and_again_after_silence),
         cmocka_unit_test(an_order_that_does_not_show_is_given_again),
