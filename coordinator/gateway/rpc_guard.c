@@ -142,7 +142,8 @@ static void pipe_watch(struct rpc_guard *g, struct pipe *p)
     for (enum side s = STRANGER; s < SIDES; s++) {
         bool waits = s == STRANGER ? p->frames.waits : !rpc_frames_began(&p->frames);
         end_watch(g, &p->ends[s],
-                  (p->ends[!s].full || waits ? 0 : EPOLLIN) | (p->ends[s].full ? EPOLLOUT : 0));
+                  (p->ends[!s].full || waits ? 0 : EPOLLIN) | (p->ends[s].full ? EPOLLOUT : 0) |
+                      (s == STRANGER ? EPOLLRDHUP : 0));
     }
 }
 
@@ -171,6 +172,8 @@ static void end_event(struct rpc_guard *g, struct pipe_end *end, uint32_t events
         pipe_finish(g, p);
     else if (events & (EPOLLHUP | EPOLLERR) && !(events & EPOLLIN))
         end_hung_up(g, p, s);
+    else if (events & EPOLLRDHUP && (p->frames.waits || p->ends[LIBRARY].full))
+        pipe_finish(g, p); /* what waits is for nobody */
     if (!p->dead)
         pipe_watch(g, p);
 }
@@ -280,7 +283,7 @@ static bool pipe_add(struct rpc_guard *g, struct pipe *p)
         p->next->link = &p->next;
     g->pipes = p;
     return given_keep(g, p) && end_add(g, &p->ends[LIBRARY], 0) &&
-           end_add(g, &p->ends[STRANGER], EPOLLIN);
+           end_add(g, &p->ends[STRANGER], EPOLLIN | EPOLLRDHUP);
 }
 
 int rpc_guard_take(struct rpc_guard *g, int connection)

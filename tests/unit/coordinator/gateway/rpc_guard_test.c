@@ -263,6 +263,21 @@ TEST(headers_without_end_end_the_connection_and_no_other)
     guarded_end(&g);
 }
 
+TEST(what_waits_is_dropped_once_the_stranger_is_gone)
+{
+    enum { RESETS = 4000, RESET_BYTES = HEAD_BYTES + 4 };
+    static uint8_t bytes[PREFACE_BYTES + RESETS * RESET_BYTES];
+    struct guarded g = guarded();
+    memcpy(bytes, PREFACE, PREFACE_BYTES);
+    for (int i = 0; i < RESETS; i++)
+        head_put(bytes + PREFACE_BYTES + i * RESET_BYTES, 4, RESET, 0);
+    assert_int_equal(send(g.stranger, bytes, sizeof bytes, 0), sizeof bytes);
+    shutdown(g.stranger, SHUT_WR);
+    size_t came = bytes_read(g.library, bytes, sizeof bytes);
+    assert_in_range(came, 1, sizeof bytes - 1);
+    guarded_end(&g);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -275,6 +290,7 @@ int main(void)
         cmocka_unit_test(who_does_not_read_loses_nothing_of_what_is_large),
         cmocka_unit_test(a_stranger_of_http1_is_told_what_this_is),
         cmocka_unit_test(headers_without_end_end_the_connection_and_no_other),
+        cmocka_unit_test(what_waits_is_dropped_once_the_stranger_is_gone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
