@@ -320,8 +320,10 @@ int rpc_guard_connection(struct rpc_guard *g, int given)
 
 static void guard_free(struct rpc_guard *g)
 {
-    while (g->pipes)
-        pipe_free(g, g->pipes);
+    for (struct pipe *p = g->pipes, *next; p; p = next) {
+        next = p->next;
+        pipe_free(g, p);
+    }
     if (g->epoll >= 0)
         close(g->epoll);
     if (g->wake >= 0)
