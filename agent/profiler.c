@@ -17,7 +17,7 @@
 #include "common/json.h"
 #include "common/log.h"
 
-enum { PROFILE_VERSION = 6 };
+enum { PROFILE_VERSION = 7 };
 
 /* ---- beside the tables ---- */
 

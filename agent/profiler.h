@@ -1,9 +1,9 @@
 /* What a layer of each class costs on this agent's device: slice and prefix lengths through
- * stage_run, warm, by the median, within a time. A quick look takes a few points; a fine one adds
- * points where interpolation between them errs, measures steps of decode in batches and finds the
- * shortest useful slice. Results are kept by the model's shape, the device and the compute, so that
- * a model is measured once. Weights need not be there: a sparse copy whose weights read as zeros
- * takes the same time. */
+ * stage_run, warm, by the median (a quick look: the lower quartile), within a time. A quick look
+ * takes a few points; a fine one adds points where interpolation between them errs, measures steps
+ * of decode in batches and finds the shortest useful slice. Results are kept by the model's shape,
+ * the device and the compute, so that a model is measured once. Weights need not be there: a sparse
+ * copy whose weights read as zeros takes the same time. */
 #ifndef HP_AGENT_PROFILER_H
 #define HP_AGENT_PROFILER_H
 
