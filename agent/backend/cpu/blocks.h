@@ -132,11 +132,11 @@ typedef void (*block_panel_begin_fn)(const struct block_tile *x, const uint8_t *
                                      size_t group_step, uint8_t *panel, bool accumulate, float *out,
                                      size_t out_stride);
 
-/* The same, to the bit, without a panel: of the weights of groups that lie group_step bytes apart.
- */
+/* The same, to the bit, without a panel: of the weights of groups that lie group_step bytes apart,
+ * and of their scales, where the format has a direct_make for them. */
 typedef void (*block_direct_dot_fn)(const struct block_tile *x, const uint8_t *group,
-                                    size_t group_step, bool accumulate, float *out,
-                                    size_t out_stride);
+                                    size_t group_step, const uint8_t *scales, bool accumulate,
+                                    float *out, size_t out_stride);
 
 struct block_kernels {
     /* x->rows rows of n inputs, a multiple of BLOCK_RUN, x_stride floats apart. */
@@ -155,6 +155,10 @@ struct block_kernels {
     block_panel_dot_fn panel_dot[DTYPE_COUNT];
     block_panel_begin_fn panel_begin[DTYPE_COUNT]; /* NULL: panel_make, then panel_dot */
     block_direct_dot_fn direct_dot[DTYPE_COUNT];   /* NULL: by panels alone */
+    /* What direct_dot wants beside the weights, made as panels are: direct_bytes for a run of a
+     * group, less than a panel's. NULL: nothing. */
+    size_t direct_bytes;
+    void (*direct_make[DTYPE_COUNT])(const uint8_t *group, size_t n, uint8_t *scales);
     /* out->rows rows of all their inputs, out->n_runs * BLOCK_RUN, x_stride floats apart; rows that
      * are missing are zeros. `runs` has room for n_runs, `apart` for block_most_apart_of
      * BLOCK_TILE rows, BLOCK_APART times; sets n_apart and `first`. */

@@ -107,6 +107,10 @@ INLINE __m256i panel_bytes_unsigned(int together, __m256i quads)
     {                                                                                              \
         NULL                                                                                       \
     }
+#define DIRECT_MAKE_TABLE                                                                          \
+    {                                                                                              \
+        NULL                                                                                       \
+    }
 #define DIRECT_TABLE                                                                               \
     {                                                                                              \
         NULL                                                                                       \

@@ -76,10 +76,17 @@ INLINE __m512 f_powers(const uint8_t *p)
 #define i_add32 _mm512_add_epi32
 #define i_dot _mm512_dpbusd_epi32
 
-#define DIRECT_DOTS DIRECT_DOT(q8_0, DTYPE_Q8_0)
+#define DIRECT_MAKERS DIRECT_MAKER(q4_k, DTYPE_Q4_K)
+#define DIRECT_MAKE_TABLE                                                                          \
+    {                                                                                              \
+        [DTYPE_Q4_K] = direct_make_q4_k                                                            \
+    }
+#define DIRECT_DOTS                                                                                \
+    DIRECT_DOT(q8_0, DTYPE_Q8_0)                                                                   \
+    DIRECT_DOT(q4_k, DTYPE_Q4_K)
 #define DIRECT_TABLE                                                                               \
     {                                                                                              \
-        [DTYPE_Q8_0] = direct_dot_q8_0                                                             \
+        [DTYPE_Q8_0] = direct_dot_q8_0, [DTYPE_Q4_K] = direct_dot_q4_k                             \
     }
 
 #include "agent/backend/cpu/blocks_vnni.inc"

@@ -9,6 +9,7 @@ enum {
     CHUNK_INPUTS_MOST = 3072, /* of a panel: with the panels beside it, and the weights that come
                                  next, it stays in a core's own cache */
     PANELS_TOGETHER = 3,      /* that a tile of rows meets while it is in the first cache */
+    DIRECT_MADE_ROWS = 128,   /* beyond which panels cost less than superblocks as they lie */
     CACHE_LINE = 64,
     AHEAD_LINES_MOST = 4, /* that are asked for with each run of a product */
 };
@@ -56,14 +57,17 @@ static const uint8_t *panel_group(const struct matmul_job *job, size_t c, size_t
            k0 / info->block_elements * job->device->kernels->blocks->lanes * info->block_bytes;
 }
 
-/* The panel of outputs from c on; what there is no output for is not written to. */
-static void panel_fill(const struct matmul_job *job, size_t c, size_t k0, size_t n, uint8_t *panel)
+/* The panel of outputs from c on, or where weights are read as they lie what is wanted beside them;
+ * what there is no output for is not written to. */
+static void panel_fill(const struct matmul_job *job, size_t c, size_t k0, size_t n, bool direct,
+                       uint8_t *panel)
 {
     const struct device_weight *w = job->w;
     const struct block_kernels *k = job->device->kernels->blocks;
+    size_t run_bytes = direct ? k->direct_bytes : k->panel_bytes(w->dtype);
     for (size_t end = c + k->panel_outputs; c < end && c < w->rows; c += k->lanes) {
-        k->panel_make[w->dtype](panel_group(job, c, k0), n, panel);
-        panel += n / BLOCK_RUN * k->panel_bytes(w->dtype);
+        (direct ? k->direct_make : k->panel_make)[w->dtype](panel_group(job, c, k0), n, panel);
+        panel += n / BLOCK_RUN * run_bytes;
     }
 }
 
@@ -183,6 +187,14 @@ static uint8_t *chunk_panel(const struct matmul_job *job, const struct panels_ch
     return h->m->panels + (c - h->begin) / step * h->m->panel_bytes;
 }
 
+/* Whether weights are read as they lie: same bits, other time. */
+static bool chunk_is_direct(const struct matmul_job *job)
+{
+    const struct block_kernels *k = job->device->kernels->blocks;
+    return k->direct_dot[job->w->dtype] &&
+           (!k->direct_make[job->w->dtype] || job->rows <= DIRECT_MADE_ROWS);
+}
+
 /* A tile's rows, from `row` on, with the outputs of a panel, from c on: of weights as they lie, or
  * by the panel, which the first rows make. */
 static void chunk_outputs(const struct matmul_job *job, const struct panels_chunk *h,
@@ -195,8 +207,10 @@ static void chunk_outputs(const struct matmul_job *job, const struct panels_chun
     uint8_t *panel = chunk_panel(job, h, c);
     const uint8_t *group = panel_group(job, c, h->k0);
     size_t step = k->lanes * w->row_bytes;
-    if (whole && k->direct_dot[w->dtype]) {
-        k->direct_dot[w->dtype](x, group, step, add, job->out + row * w->rows + c, w->rows);
+    if (whole && chunk_is_direct(job)) {
+        if (row == 0 && k->direct_make[w->dtype])
+            panel_fill(job, c, h->k0, h->n, true, panel);
+        k->direct_dot[w->dtype](x, group, step, panel, add, job->out + row * w->rows + c, w->rows);
         return;
     }
     if (makes) {
@@ -204,7 +218,7 @@ static void chunk_outputs(const struct matmul_job *job, const struct panels_chun
         return;
     }
     if (row == 0)
-        panel_fill(job, c, h->k0, h->n, panel);
+        panel_fill(job, c, h->k0, h->n, false, panel);
     tile_panel(job, h->m, x, row, c, add, panel);
 }
 

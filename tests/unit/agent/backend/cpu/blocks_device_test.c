@@ -155,12 +155,67 @@ TEST(products_are_right_in_every_quantised_format_at_its_own_size)
     }
 }
 
+/* A product of the first `rows` of x. */
+static void product_run(struct device *d, struct device_weight *w, const struct matrix *m,
+                        const float *x, size_t rows, float *out)
+{
+    static const struct graph_op row = {.kind = OP_MATMUL, .n_inputs = 1, .n_outputs = 1};
+    const struct backend *b = d->backend;
+    struct stream *s;
+    struct device_op *op;
+    struct err e = {0};
+    assert_int_equal(b->stream_create(d, &s, &e), 0);
+    struct tensor in = tensor_of(d, s, x, rows, m->inputs),
+                  to = tensor_of(d, s, out, rows, m->outputs),
+                  host = tensor_on_host(out, DTYPE_F32, rows, m->outputs);
+    assert_int_equal(b->op_prepare(d, &(struct op_request){.op = &row, .weights = {w}}, &op, &e),
+                     0);
+    b->op_run(s, op, &in, &to, NULL);
+    assert_int_equal(b->stream_wait(s, &e), 0);
+    b->copy(s, &host, &to);
+    b->op_release(&op);
+    b->memory_release(d, &in.memory);
+    b->memory_release(d, &to.memory);
+    b->stream_destroy(&s);
+}
+
+/* Slices of a few rows may be multiplied in other ways than long ones. */
+TEST(rows_of_short_and_of_long_slices_have_the_same_bits)
+{
+    enum { LONG = 140, SHORT = 100 };
+    static const char *const kernels[] = {"avx2", "avx_vnni", "avx512"};
+    static const enum dtype types[] = {DTYPE_Q8_0, DTYPE_Q4_K, DTYPE_Q6_K};
+    static float x[LONG * INPUTS], out[2][LONG * OUTPUTS];
+    uint64_t seed = 1;
+    for (size_t i = 0; i < LONG * INPUTS; i++)
+        x[i] = (float)(random_unit(&seed) * 2 - 1) * (i % 97 == 5 ? 20 : 1);
+    for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
+        struct matrix m = matrix_make(types[t], OUTPUTS, INPUTS);
+        for (size_t k = 0; k < sizeof kernels / sizeof *kernels; k++) {
+            struct device *d = open_cpu(kernels[k], 1);
+            struct device_weight *w;
+            struct err e = {0};
+            if (!d)
+                continue;
+            assert_int_equal(d->backend->weight_load(d, &m.weight, WEIGHT_MATMUL, false, &w, &e),
+                             0);
+            product_run(d, w, &m, x, LONG, out[0]);
+            product_run(d, w, &m, x, SHORT, out[1]);
+            assert_memory_equal(out[0], out[1], SHORT * OUTPUTS * sizeof **out);
+            d->backend->weight_free(d, &w);
+            device_close(&d);
+        }
+        free(m.data);
+        free(m.values);
+    }
+}
+
 /* More inputs than one panel has. */
 TEST(products_of_many_inputs_are_summed_over_their_chunks)
 {
     static const char *const kernels[] = {"avx2", "avx_vnni", "avx512_bf16"};
-    static const enum dtype types[] = {DTYPE_Q8_0, DTYPE_Q6_K};
-    for (size_t t = 0; t < 2; t++) {
+    static const enum dtype types[] = {DTYPE_Q8_0, DTYPE_Q6_K, DTYPE_Q4_K};
+    for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
         struct matrix m = matrix_make(types[t], LONG_OUTPUTS, LONG_INPUTS);
         for (size_t k = 0; k < sizeof kernels / sizeof *kernels; k++) {
             struct device *d = open_cpu(kernels[k], 2);
@@ -233,6 +288,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(products_are_right_in_every_quantised_format_at_its_own_size),
         cmocka_unit_test(products_of_many_inputs_are_summed_over_their_chunks),
+        cmocka_unit_test(rows_of_short_and_of_long_slices_have_the_same_bits),
         cmocka_unit_test(scratch_of_products_is_known_before),
         cmocka_unit_test(a_scale_that_is_no_number_is_refused_by_tensor_and_block),
     };

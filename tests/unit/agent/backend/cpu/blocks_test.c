@@ -261,7 +261,10 @@ static void tile_products(const struct case_of *c, const struct block_tile *tile
         return;
     }
     if (by == BY_DIRECT) {
-        k->direct_dot[c->t](tile, groups, group_step, true, out, k->panel_outputs);
+        size_t scales = c->n / BLOCK_RUN * k->direct_bytes;
+        for (size_t g = 0; k->direct_make[c->t] && g < k->panel_outputs / k->lanes; g++)
+            k->direct_make[c->t](groups + g * group_step, c->n, panel + g * scales);
+        k->direct_dot[c->t](tile, groups, group_step, panel, true, out, k->panel_outputs);
         return;
     }
     for (size_t g = 0; g < k->panel_outputs / k->lanes; g++)
