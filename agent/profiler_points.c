@@ -398,8 +398,9 @@ int profiler_classes_measure(struct measure *m, struct err *e)
         points += m->classes[k].grid.axes[0].n * m->classes[k].grid.axes[1].n;
         shares += m->classes[k].share;
     }
+    /* Of a quick look half is for long slices and prefixes, of which a run takes more than that. */
     m->point_ns =
-        m->config->fine ? FINE_POINT_MS * UINT64_C(1000000) : m->budget_ns / (uint64_t)points;
+        m->config->fine ? FINE_POINT_MS * UINT64_C(1000000) : m->budget_ns / (2 * (uint64_t)points);
     /* What a class does not need is for those after it. */
     for (int k = 0; rc == 0 && k < m->n_classes; k++) {
         uint64_t now = env_now_ns(&env_real), end = m->begun_ns + m->budget_ns,
