@@ -52,7 +52,7 @@ static size_t flags_missing(enum json_error_code code)
 static int parse_text(const char *name, const void *text, size_t size, bool wide, json_t **root,
                       struct json_at *at, struct err *e)
 {
-    json_error_t problem;
+    json_error_t problem = {0}; /* jansson writes no code where it had no memory to begin */
     bool before = memory_is_short;
     memory_is_short = false;
     size_t flags = JSON_REJECT_DUPLICATES, more = 0;
