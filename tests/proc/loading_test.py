@@ -88,10 +88,10 @@ def a_prompt_whose_weights_stop_coming_fails_and_says_so():
 @test
 def weights_that_cannot_be_read_while_they_come_are_noticed_before_anybody_asks():
     with slow_uploads() as (c, rate):
-        load_slowly(c, rate)
+        limit_s = load_slowly(c, rate)
         stored = max(glob.glob(os.path.join(c.folder, "extra", "gpu", "**", "*.gguf"), recursive=True), key=os.path.getsize)
         os.truncate(stored, 4096)
-        c.wait("that is noticed", lambda: "stage_fill_failed" in said(c, "gpu"))
+        c.wait("that is noticed when a tensor has come", lambda: "stage_fill_failed" in said(c, "gpu"), limit_s + 20)
         os.unlink(rate)
         c.wait("the stage is made anew of what another agent has", lambda: c.hpctl("describe", "demo")["generation"] > 1 and c.hpctl("describe", "demo")["state"] == "serving")
         assert len(c.hpctl(*ASKED)["ids"]) == 4
@@ -103,13 +103,13 @@ def weights_that_somebody_overwrites_while_they_come_give_no_wrong_answer():
         c.deploy("ref", DEMO, "--agents", "a0", "--compute", "f32", "--max-context", "256", "--max-sequences", "4")
         wanted = c.hpctl("model", "greedy", "--deployment", "ref", *ASKED[4:])["ids"]
         c.run("undeploy", "ref")
-        load_slowly(c, rate)
+        limit_s = load_slowly(c, rate)
         stored = max(glob.glob(os.path.join(c.folder, "extra", "gpu", "**", "*.gguf"), recursive=True), key=os.path.getsize)
         half = os.path.getsize(stored) // 2
         with open(stored, "r+b") as f: # as long as it was
             f.seek(half)
             f.write(b"\x33" * half)
-        c.wait("that is noticed", lambda: "stage_fill_failed" in said(c, "gpu"))
+        c.wait("that is noticed when a tensor has come", lambda: "stage_fill_failed" in said(c, "gpu"), limit_s + 20)
         assert "somebody wrote to the file while it is used" in said(c, "gpu"), said(c, "gpu")
         os.unlink(rate)
         c.wait("the stage is made anew of what another agent has", lambda: c.hpctl("describe", "demo")["generation"] > 1 and c.hpctl("describe", "demo")["state"] == "serving")
