@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { LOOK_NS = 1000000 };
+enum { LOOK_NS = 10000000 }; /* some ticks of the kernel, which tell writes apart */
 
 /* ---- guarded mappings: read by the signal handler on whichever thread touched a byte that is not
  * there ---- */

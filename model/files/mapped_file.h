@@ -5,7 +5,7 @@
  * (SIGBUS). Then the rest of the mapping becomes zeros and the mapping is marked broken; whoever
  * used its bytes asks mapped_file_check afterwards and throws away what was made of them. Somebody
  * may write to the file: then what is mapped is not what was opened any more, which
- * mapped_file_check finds within a millisecond. Where this process writes to a file that it may
+ * mapped_file_check finds within ten milliseconds. Where this process writes to a file that it may
  * have mapped, to parts that nobody reads yet, it says so (mapped_file_write_begin). The first
  * opening installs the handler; a SIGBUS of anything else goes to the handler that was there
  * before. */

@@ -96,7 +96,7 @@ static void write_at(const char *path, off_t at)
     assert_true(fd >= 0);
     assert_int_equal(pwrite(fd, "8", 1, at), 1);
     close(fd);
-    usleep(2000); /* looks are a millisecond apart */
+    usleep(20000); /* looks are ten milliseconds apart */
 }
 
 static void what_others_write_is_found(void **state)
