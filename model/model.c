@@ -284,12 +284,24 @@ void model_close(struct model **model)
     free(m);
 }
 
-int model_check(const struct model *m, struct err *e)
+static int files_check(const struct model *m,
+                       int (*check)(const struct mapped_file *, const char *, struct err *),
+                       struct err *e)
 {
     int rc = 0;
     for (int i = 0; i < m->n_files && rc == 0; i++)
-        rc = mapped_file_check(&m->maps[i], m->files[i].name, e);
+        rc = check(&m->maps[i], m->files[i].name, e);
     return rc;
+}
+
+int model_check(const struct model *m, struct err *e)
+{
+    return files_check(m, mapped_file_check, e);
+}
+
+int model_glance(const struct model *m, struct err *e)
+{
+    return files_check(m, mapped_file_glance, e);
 }
 
 /* ---- what it holds ---- */

@@ -40,9 +40,11 @@ int model_open_text(const char *path, struct model **out, struct err *e);
 struct model *model_share(struct model *m);
 void model_close(struct model **m);
 /* HP_EIO when some byte of its files could not be read since they were opened (mapped_file.h): then
- * what was computed from its weights is wrong. From any thread, and cheap: to be asked after each
- * use of the weights, before its result counts. */
+ * what was computed from its weights is wrong, or somebody wrote to them. From any thread: to be
+ * asked after each use of the weights, before its result counts. */
 int model_check(const struct model *m, struct err *e);
+/* Likewise after each of many short uses (mapped_file_glance). */
+int model_glance(const struct model *m, struct err *e);
 
 /* Owned by the model, valid until it is closed. */
 const char *model_path(const struct model *m);

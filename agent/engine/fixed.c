@@ -55,6 +55,12 @@ static int weights_check(const struct fixed *f, struct err *e)
     return f->config.model ? model_check(f->config.model, e) : 0;
 }
 
+/* After each batch. */
+static int weights_glance(const struct fixed *f, struct err *e)
+{
+    return f->config.model ? model_glance(f->config.model, e) : 0;
+}
+
 int fixed_load(const struct fixed_config *c, struct fixed **out, struct err *e)
 {
     struct section_config section = c->section;
@@ -208,7 +214,7 @@ int fixed_complete(struct fixed *f, struct err *e)
     int rc = f->backend->event_wait(f->done[f->oldest], e);
     f->oldest = (f->oldest + 1) % FIXED_DEPTH;
     f->n_flying--;
-    return rc < 0 ? rc : weights_check(f, e);
+    return rc < 0 ? rc : weights_glance(f, e);
 }
 
 int fixed_warm(struct fixed *f, struct err *e)

@@ -166,6 +166,12 @@ static int weights_check(const struct stage *s, struct err *e)
     return s->config.model ? model_check(s->config.model, e) : 0;
 }
 
+/* After each batch. */
+static int weights_glance(const struct stage *s, struct err *e)
+{
+    return s->config.model ? model_glance(s->config.model, e) : 0;
+}
+
 int stage_load_graph(const struct graph *g, const struct model_config *m,
                      const struct stage_config *c, struct stage **out, struct err *e)
 {
@@ -501,7 +507,7 @@ int stage_complete(struct stage *s, struct err *e)
     if (f->scoring.code < 0)
         failure = f->scoring;
     else if (rc == 0 && section_run_failure(forward_section(s->forward), &failure) == 0)
-        weights_check(s, &failure);
+        weights_glance(s, &failure);
     if (s->failure.code < 0)
         failure = s->failure;
     s->oldest = (s->oldest + 1) % STAGE_DEPTH;

@@ -13,7 +13,9 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { LOOK_NS = 10000000 }; /* some ticks of the kernel, which tell writes apart */
+/* Between two looks of mapped_file_glance: at a file behind a link, which is somebody else's; at
+ * any other. */
+enum { LOOK_LINKED_NS = 1000000, LOOK_NS = 10000000 };
 
 /* ---- guarded mappings: read by the signal handler on whichever thread touched a byte that is not
  * there ---- */
@@ -93,7 +95,7 @@ static int file_failed(struct err *e, const char *path)
 /* A file as it was when it was opened, or when this process wrote to it last. */
 struct mapped_watch {
     struct stat then;
-    unsigned long long looked_ns;
+    unsigned long long looked_ns, every_ns;
     bool written;
     struct mapped_watch *next;
     char path[];
@@ -106,11 +108,13 @@ static pthread_mutex_t watches_lock = PTHREAD_MUTEX_INITIALIZER; /* of both list
 static int watch_add(const char *path, const struct stat *then, struct mapped_watch **out,
                      struct err *e)
 {
+    struct stat link;
     size_t n = strlen(path) + 1;
     struct mapped_watch *w = calloc(1, sizeof *w + n);
     if (!w)
         return err_no_memory(e, "%s", path);
     w->then = *then;
+    w->every_ns = lstat(path, &link) == 0 && S_ISLNK(link.st_mode) ? LOOK_LINKED_NS : LOOK_NS;
     memcpy(w->path, path, n);
     pthread_mutex_lock(&watches_lock);
     w->next = watches;
@@ -155,8 +159,8 @@ static bool watch_is_busy(const struct mapped_watch *w)
     return one != NULL;
 }
 
-/* Now and then. */
-static bool watch_is_written(struct mapped_watch *w)
+/* By the last look; a new one where that was `every_ns` ago. */
+static bool watch_is_written(struct mapped_watch *w, unsigned long long every_ns)
 {
     struct timespec t;
     struct stat now;
@@ -164,7 +168,7 @@ static bool watch_is_written(struct mapped_watch *w)
     unsigned long long now_ns =
         (unsigned long long)t.tv_sec * 1000000000u + (unsigned long long)t.tv_nsec;
     pthread_mutex_lock(&watches_lock);
-    if (now_ns - w->looked_ns >= LOOK_NS && !watch_is_busy(w)) {
+    if (now_ns - w->looked_ns >= every_ns && !watch_is_busy(w)) {
         w->looked_ns = now_ns;
         if (stat(w->path, &now) == 0)
             watch_look(w, &now);
@@ -248,10 +252,11 @@ void mapped_file_close(struct mapped_file *m)
     *m = (struct mapped_file){0};
 }
 
-int mapped_file_check(const struct mapped_file *m, const char *path, struct err *e)
+static int file_check(const struct mapped_file *m, unsigned long long every_ns, const char *path,
+                      struct err *e)
 {
     unsigned long long broken = m->guard ? atomic_load(&guards[m->guard - 1].broken_at) : 0;
-    if (!broken && m->watch && watch_is_written(m->watch)) {
+    if (!broken && m->watch && watch_is_written(m->watch, every_ns)) {
         err_set(e, HP_EIO, "%s: somebody wrote to the file while it is used", path);
         return err_hint(e,
                         "nothing that is computed from it counts; begin anew with what it is now");
@@ -266,4 +271,14 @@ int mapped_file_check(const struct mapped_file *m, const char *path, struct err 
         e,
         "nothing that was computed from it is used; restore the file, or take it from elsewhere");
     return rc;
+}
+
+int mapped_file_check(const struct mapped_file *m, const char *path, struct err *e)
+{
+    return file_check(m, 0, path, e);
+}
+
+int mapped_file_glance(const struct mapped_file *m, const char *path, struct err *e)
+{
+    return file_check(m, m->watch ? m->watch->every_ns : 0, path, e);
 }

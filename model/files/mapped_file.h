@@ -5,10 +5,10 @@
  * (SIGBUS). Then the rest of the mapping becomes zeros and the mapping is marked broken; whoever
  * used its bytes asks mapped_file_check afterwards and throws away what was made of them. Somebody
  * may write to the file: then what is mapped is not what was opened any more, which
- * mapped_file_check finds within ten milliseconds. Where this process writes to a file that it may
- * have mapped, to parts that nobody reads yet, it says so (mapped_file_write_begin). The first
- * opening installs the handler; a SIGBUS of anything else goes to the handler that was there
- * before. */
+ * mapped_file_check finds (but for a write in the tick of the kernel's clock, some 4 ms, in which
+ * it was opened). Where this process writes to a file that it may have mapped, to parts that nobody
+ * reads yet, it says so (mapped_file_write_begin). The first opening installs the handler; a SIGBUS
+ * of anything else goes to the handler that was there before. */
 #ifndef HP_MODEL_FILES_MAPPED_FILE_H
 #define HP_MODEL_FILES_MAPPED_FILE_H
 
@@ -32,8 +32,11 @@ int mapped_file_open(const char *path, struct mapped_file *out, struct err *e);
 void mapped_file_close(struct mapped_file *m);
 
 /* HP_EIO when a byte could not be read since it was opened (the text names `path` and the byte), or
- * somebody else wrote to it. From any thread, and cheap. */
+ * somebody else wrote to it. From any thread; a system call. */
 int mapped_file_check(const struct mapped_file *m, const char *path, struct err *e);
+/* The same for each of many short uses: who wrote to it is looked for a hundred times a second, a
+ * thousand times where `path` was a link. Cheap. */
+int mapped_file_glance(const struct mapped_file *m, const char *path, struct err *e);
 
 /* Around each write of this process to a file that may be mapped: what changes between the two is
  * nobody else's doing, who else writes to it just then is not found. Any thread, which owns *out,

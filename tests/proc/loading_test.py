@@ -50,12 +50,31 @@ def load_slowly(c, rate):
     return limit_s
 
 
+def undisturbed(c):
+    """The answer to ASKED of a stage whose weights are all there."""
+    c.deploy("ref", DEMO, "--agents", "a0", "--compute", "f32", "--max-context", "256", "--max-sequences", "4")
+    ids = c.hpctl("model", "greedy", "--deployment", "ref", *ASKED[4:])["ids"]
+    c.run("undeploy", "ref")
+    return ids
+
+
+def stored_weights(c):
+    return max(glob.glob(os.path.join(c.folder, "extra", "gpu", "**", "*.gguf"), recursive=True), key=os.path.getsize)
+
+
+def wait_noticed(c, limit_s):
+    """A tensor is looked at when it has come, which may be the last one: then what load_slowly() says, and three seconds more."""
+    c.wait("that is noticed when a tensor has come", lambda: "stage_fill_failed" in said(c, "gpu"), 20 + limit_s / SCALE)
+
+
+def wait_made_anew(c):
+    c.wait("the stage is made anew of what another agent has", lambda: c.hpctl("describe", "demo")["generation"] > 1 and c.hpctl("describe", "demo")["state"] == "serving")
+
+
 @test
 def a_prompt_waits_as_long_as_weights_come_and_is_no_error_of_the_plan():
     with slow_uploads() as (c, rate):
-        c.deploy("ref", DEMO, "--agents", "a0", "--compute", "f32", "--max-context", "256", "--max-sequences", "4")
-        wanted = c.hpctl("model", "greedy", "--deployment", "ref", *ASKED[4:])["ids"]
-        c.run("undeploy", "ref")
+        wanted = undisturbed(c)
         limit_s, begun = load_slowly(c, rate), time.monotonic()
         answer = subprocess.Popen([os.path.join(BUILD, "hpctl"), *ASKED, "-o", "json"], env=c.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         try:
@@ -89,30 +108,27 @@ def a_prompt_whose_weights_stop_coming_fails_and_says_so():
 def weights_that_cannot_be_read_while_they_come_are_noticed_before_anybody_asks():
     with slow_uploads() as (c, rate):
         limit_s = load_slowly(c, rate)
-        stored = max(glob.glob(os.path.join(c.folder, "extra", "gpu", "**", "*.gguf"), recursive=True), key=os.path.getsize)
-        os.truncate(stored, 4096)
-        c.wait("that is noticed when a tensor has come", lambda: "stage_fill_failed" in said(c, "gpu"), limit_s + 20)
+        os.truncate(stored_weights(c), 4096)
+        wait_noticed(c, limit_s)
         os.unlink(rate)
-        c.wait("the stage is made anew of what another agent has", lambda: c.hpctl("describe", "demo")["generation"] > 1 and c.hpctl("describe", "demo")["state"] == "serving")
+        wait_made_anew(c)
         assert len(c.hpctl(*ASKED)["ids"]) == 4
 
 
 @test
 def weights_that_somebody_overwrites_while_they_come_give_no_wrong_answer():
     with slow_uploads() as (c, rate):
-        c.deploy("ref", DEMO, "--agents", "a0", "--compute", "f32", "--max-context", "256", "--max-sequences", "4")
-        wanted = c.hpctl("model", "greedy", "--deployment", "ref", *ASKED[4:])["ids"]
-        c.run("undeploy", "ref")
+        wanted = undisturbed(c)
         limit_s = load_slowly(c, rate)
-        stored = max(glob.glob(os.path.join(c.folder, "extra", "gpu", "**", "*.gguf"), recursive=True), key=os.path.getsize)
+        stored = stored_weights(c)
         half = os.path.getsize(stored) // 2
-        with open(stored, "r+b") as f: # as long as it was
+        with open(stored, "r+b") as f:  # as long as it was
             f.seek(half)
             f.write(b"\x33" * half)
-        c.wait("that is noticed when a tensor has come", lambda: "stage_fill_failed" in said(c, "gpu"), limit_s + 20)
+        wait_noticed(c, limit_s)
         assert "somebody wrote to the file while it is used" in said(c, "gpu"), said(c, "gpu")
         os.unlink(rate)
-        c.wait("the stage is made anew of what another agent has", lambda: c.hpctl("describe", "demo")["generation"] > 1 and c.hpctl("describe", "demo")["state"] == "serving")
+        wait_made_anew(c)
         assert c.hpctl(*ASKED)["ids"] == wanted
 
 

@@ -92,11 +92,11 @@ struct reading_thread {
 
 static void write_at(const char *path, off_t at)
 {
+    usleep(20000); /* a file is dated by the kernel's ticks */
     int fd = open(path, O_WRONLY);
     assert_true(fd >= 0);
     assert_int_equal(pwrite(fd, "8", 1, at), 1);
     close(fd);
-    usleep(20000); /* looks are ten milliseconds apart */
 }
 
 static void what_others_write_is_found(void **state)
@@ -112,12 +112,17 @@ static void what_others_write_is_found(void **state)
     assert_int_equal(mapped_file_open(link, &linked, &e), 0);
     assert_int_equal(mapped_file_check(&m, "model", &e), 0);
     assert_int_equal(mapped_file_check(&linked, "model", &e), 0);
-    write_at(f->path, 100);
+    write_at(f->path, 100); /* and looked at just now or not, a check finds it */
     assert_int_equal(mapped_file_check(&m, "model", &e), HP_EIO);
     assert_non_null(strstr(e.text, "model: somebody wrote to the file"));
     assert_int_equal(mapped_file_check(&linked, "model", &e), HP_EIO);
     mapped_file_close(&m);
     mapped_file_close(&linked);
+    assert_int_equal(mapped_file_open(f->path, &m, &e), 0);
+    assert_int_equal(mapped_file_glance(&m, "model", &e), 0);
+    write_at(f->path, 200);
+    assert_int_equal(mapped_file_glance(&m, "model", &e), HP_EIO);
+    mapped_file_close(&m);
     /* another file in its place leaves what is mapped as it was */
     assert_int_equal(mapped_file_open(link, &m, &e), 0);
     assert_int_equal(rename(f->path, other), 0);
