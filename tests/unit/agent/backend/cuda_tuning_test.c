@@ -65,11 +65,6 @@ static void bench_init_on(struct tuning_bench *b, struct device *device, size_t 
     free(values), free(x);
 }
 
-static void bench_init(struct tuning_bench *b, size_t outputs)
-{
-    bench_init_on(b, NULL, outputs);
-}
-
 static void bench_leave(struct tuning_bench *b)
 {
     b->backend->op_release(&b->ready);
@@ -79,10 +74,11 @@ static void bench_leave(struct tuning_bench *b)
     b->backend->stream_destroy(&b->stream);
 }
 
-static void bench_fini(struct tuning_bench *b)
+static void bench_end(struct tuning_bench *b)
 {
     bench_leave(b);
     device_close(&b->device);
+    standin_end();
 }
 
 /* Its numbers are always the first one's. */
@@ -122,6 +118,18 @@ static void launches_take(const double *us)
         takes(launches[i], us[i] * 1e-6);
 }
 
+/* The stand-in as `settings` say, on which products go each way in so many microseconds. False:
+ * this build has none. */
+static bool bench_begin(struct tuning_bench *b, const char *settings, const double *us,
+                        size_t outputs)
+{
+    if (!standin_begin(settings))
+        return false;
+    launches_take(us);
+    bench_init_on(b, NULL, outputs);
+    return true;
+}
+
 /* So many products from now on all go one way. */
 static void products_are(struct tuning_bench *b, uint64_t n, int way, const float *first)
 {
@@ -158,10 +166,8 @@ TEST(products_go_the_way_that_took_least)
     static struct tuning_bench b;
     float first[OUTPUTS_MOST];
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        if (!standin_begin("sms=1"))
+        if (!bench_begin(&b, "sms=1", cases[i].us, OUTPUTS_MOST))
             return;
-        launches_take(cases[i].us);
-        bench_init(&b, OUTPUTS_MOST);
         first_find(&b, first);
         for (int k = 1; k < TRIALS; k++)
             product_again(&b, 0, first);
@@ -174,8 +180,7 @@ TEST(products_go_the_way_that_took_least)
         assert_string_equal(said->how, cases[i].how);
         if (i == 0)
             assert_string_equal(said->why, "Q8_0 64 to 75: 100.0 90.0* 95.0 us");
-        bench_fini(&b);
-        standin_end();
+        bench_end(&b);
     }
 }
 
@@ -184,28 +189,23 @@ TEST(what_takes_long_for_once_is_no_part_of_what_is_measured)
 {
     static struct tuning_bench b;
     float first[OUTPUTS_MOST];
-    if (!standin_begin("sms=1"))
+    if (!bench_begin(&b, "sms=1", (const double[WAYS]){100, 90, 95}, OUTPUTS_MOST))
         return;
-    launches_take((const double[WAYS]){100, 90, 95});
-    bench_init(&b, OUTPUTS_MOST);
     first_find(&b, first);
     for (int k = 1; k < TRIALS; k++) {
         takes(launches[1], k / WAYS % 2 ? 90e-6 : 1); /* three of six */
         product_again(&b, 0, first);
     }
     products_are(&b, 3, 1, first);
-    bench_fini(&b);
-    standin_end();
+    bench_end(&b);
 }
 
 TEST(what_cannot_be_measured_goes_as_it_always_did)
 {
     static struct tuning_bench b;
     float first[OUTPUTS_MOST];
-    if (!standin_begin("sms=1,moments=0"))
+    if (!bench_begin(&b, "sms=1,moments=0", (const double[WAYS]){100, 1, 1}, OUTPUTS_MOST))
         return;
-    launches_take((const double[WAYS]){100, 1, 1});
-    bench_init(&b, OUTPUTS_MOST);
     first_find(&b, first);
     products_are(&b, TRIALS + 3, 0, first);
     assert_null(choice_find(&b));
@@ -213,19 +213,16 @@ TEST(what_cannot_be_measured_goes_as_it_always_did)
     for (int i = 0; i < 3; i++) /* no step waits for it */
         product_again(&b, 7, first);
     assert_int_equal(graph_launches() - before, 2);
-    bench_fini(&b);
-    standin_end();
+    bench_end(&b);
 }
 
 TEST(each_shape_goes_its_own_way)
 {
     static struct tuning_bench wide, narrow;
     float first[2][OUTPUTS_MOST];
-    if (!standin_begin("sms=1"))
+    if (!bench_begin(&wide, "sms=1", (const double[WAYS]){100, 90, 95}, OUTPUTS_MOST))
         return;
-    launches_take((const double[WAYS]){100, 90, 95});
     takes("false>), 6 blocks", -50e-6); /* of 48 outputs, which do not stay */
-    bench_init(&wide, OUTPUTS_MOST);
     bench_init_on(&narrow, wide.device, 48);
     first_find(&wide, first[0]);
     first_find(&narrow, first[1]);
@@ -237,8 +234,7 @@ TEST(each_shape_goes_its_own_way)
     products_are(&narrow, 2, 0, first[1]);
     products_are(&wide, 2, 1, first[0]);
     bench_leave(&narrow);
-    bench_fini(&wide);
-    standin_end();
+    bench_end(&wide);
 }
 
 /* As many blocks as may stay, or fewer: none would have a second turn. */
@@ -246,14 +242,11 @@ TEST(products_whose_blocks_all_run_at_once_are_not_tried)
 {
     static struct tuning_bench b;
     float first[OUTPUTS_MOST];
-    if (!standin_begin("sms=1"))
+    if (!bench_begin(&b, "sms=1", (const double[WAYS]){100, 1, 1}, 32))
         return;
-    launches_take((const double[WAYS]){100, 1, 1});
-    bench_init(&b, 32);
     first_find(&b, first);
     products_are(&b, TRIALS + 3, 0, first);
-    bench_fini(&b);
-    standin_end();
+    bench_end(&b);
 }
 
 /* Steps are recorded when it is known how their products go, and not before. */
@@ -262,10 +255,8 @@ TEST(steps_are_kept_once_their_products_are_decided)
     enum { STEPS = TRIALS + 5 };
     static struct tuning_bench b;
     float first[OUTPUTS_MOST];
-    if (!standin_begin("sms=1"))
+    if (!bench_begin(&b, "sms=1", (const double[WAYS]){100, 90, 95}, OUTPUTS_MOST))
         return;
-    launches_take((const double[WAYS]){100, 90, 95});
-    bench_init(&b, OUTPUTS_MOST);
     uint64_t before = graph_launches(), stay_before = 0;
     first_find(&b, first);
     for (uint64_t i = 1; i < STEPS; i++) {
@@ -277,8 +268,7 @@ TEST(steps_are_kept_once_their_products_are_decided)
     }
     assert_int_equal(graph_launches() - before, STEPS - 1 - TRIALS);
     assert_int_equal(runs(launches[1]) - stay_before, STEPS - TRIALS);
-    bench_fini(&b);
-    standin_end();
+    bench_end(&b);
 }
 
 /* Where a step's product is never decided, it is kept all the same. */
@@ -287,10 +277,8 @@ TEST(steps_do_not_wait_for_ever_for_their_products)
     enum { STEPS = 2 * TRIALS };
     static struct tuning_bench b;
     struct err e = {0};
-    if (!standin_begin("sms=1"))
+    if (!bench_begin(&b, "sms=1", (const double[WAYS]){100, 90, 95}, OUTPUTS_MOST))
         return;
-    launches_take((const double[WAYS]){100, 90, 95});
-    bench_init(&b, OUTPUTS_MOST);
     uint64_t before = graph_launches();
     for (uint64_t i = 0; i < STEPS; i++) /* nobody waits, so that no trial is ever over */
         if (!b.backend->steps_begin(b.stream, 7, NULL)) {
@@ -299,8 +287,7 @@ TEST(steps_do_not_wait_for_ever_for_their_products)
         }
     assert_in_range(graph_launches() - before, STEPS - TRIALS - 6, STEPS - TRIALS - 1);
     assert_int_equal(b.backend->stream_wait(b.stream, &e), 0);
-    bench_fini(&b);
-    standin_end();
+    bench_end(&b);
 }
 
 /* Two rows, which no block stays for: the stream has room for integers from then on. */
@@ -323,10 +310,8 @@ TEST(products_are_not_tried_while_steps_are_recorded)
     static struct tuning_bench b;
     float first[OUTPUTS_MOST];
     struct err e = {0};
-    if (!standin_begin("sms=1"))
+    if (!bench_begin(&b, "sms=1", (const double[WAYS]){100, 90, 95}, OUTPUTS_MOST))
         return;
-    launches_take((const double[WAYS]){100, 90, 95});
-    bench_init(&b, OUTPUTS_MOST);
     uint64_t before = graph_launches();
     room_make(&b);
     assert_false(b.backend->steps_begin(b.stream, 7, NULL)); /* steps of nothing */
@@ -339,8 +324,7 @@ TEST(products_are_not_tried_while_steps_are_recorded)
         assert_int_equal(graph_launches() - before, i);
     }
     assert_int_equal(runs(launches[0]), 3);
-    bench_fini(&b);
-    standin_end();
+    bench_end(&b);
 }
 
 int main(void)
