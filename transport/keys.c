@@ -1,7 +1,6 @@
 #include "transport/keys.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <sodium.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,6 +9,7 @@
 #include <zmq.h>
 
 #include "common/digest.h"
+#include "common/fs.h"
 
 enum { SECRET_BYTES = 16 };
 
@@ -69,19 +69,20 @@ int key_pair_load(const char *file, struct key_pair *out, struct err *e)
     return rc;
 }
 
+/* Whole or not at all, whoever is killed meanwhile; of two at once the first one's is kept. */
 static int key_pair_save(const char *file, const struct key_pair *k, struct err *e)
 {
-    int fd = open(file, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    if (fd < 0)
-        return err_set(e, errno == EEXIST ? HP_EEXIST : HP_EIO, "%s: %s", file, strerror(errno));
-    char text[128];
+    char text[128], beside[4096];
     int n = snprintf(text, sizeof text, "public %s\nsecret %s\n", k->public_key, k->secret_key);
-    bool bad = write(fd, text, (size_t)n) != n || fsync(fd) != 0;
-    bad |= close(fd) != 0;
+    snprintf(beside, sizeof beside, "%s.%d", file, (int)getpid());
+    int rc = fs_file_write(beside, text, (size_t)n, 0600, e);
     sodium_memzero(text, sizeof text);
-    if (bad)
-        unlink(file);
-    return bad ? err_set(e, HP_EIO, "%s: cannot write: %s", file, strerror(errno)) : 0;
+    if (rc < 0)
+        return rc;
+    if (link(beside, file) != 0)
+        rc = err_set(e, errno == EEXIST ? HP_EEXIST : HP_EIO, "%s: %s", file, strerror(errno));
+    unlink(beside);
+    return rc;
 }
 
 int key_pair_load_or_create(const char *file, struct key_pair *out, struct err *e)

@@ -169,12 +169,40 @@ static bool is_emptied(const char *file)
     return file_bytes(file) == 0 && file_bytes(log) <= 0;
 }
 
+/* Stands beside a store while it is made: what is empty then has never held anything. */
+static void mark_of(const char *file, char mark[4096])
+{
+    snprintf(mark, 4096, "%s-new", file);
+}
+
+/* Whether there is none yet, or its making was cut off; it is marked from here on. */
+static int mark_make(const char *file, bool *fresh, struct err *e)
+{
+    char mark[4096];
+    mark_of(file, mark);
+    *fresh = file_bytes(file) < 0 || (is_emptied(file) && file_bytes(mark) >= 0);
+    int fd = *fresh ? open(mark, O_WRONLY | O_CREAT | O_CLOEXEC, 0600) : -1;
+    if (*fresh && fd < 0)
+        return err_set(e, errno == ENOSPC ? HP_ENOSPACE : HP_EIO, "cannot make it: %s",
+                       strerror(errno));
+    if (fd >= 0)
+        close(fd);
+    return 0;
+}
+
+static void mark_remove(const char *file)
+{
+    char mark[4096];
+    mark_of(file, mark);
+    unlink(mark);
+}
+
 /* Sessions and digests of keys are in it: nobody but its owner reads it, nor its log, which takes
  * over its mode. */
-static int files_guard(const char *file, struct err *e)
+static int files_guard(const char *file, bool fresh, struct err *e)
 {
     char log[4096];
-    if (is_emptied(file)) {
+    if (!fresh && is_emptied(file)) {
         err_set(e, HP_ECORRUPT, "the store is empty: what the coordinator knew was lost");
         return err_hint(e,
                         "put a copy of %s there, or remove the file to begin anew: then every "
@@ -202,8 +230,9 @@ int store_open_sqlite(const char *file, struct store **out, struct err *e)
     if (!s)
         return err_set(e, HP_ENOMEM, "no memory for the store");
     s->base.api = &api;
-    bool fresh = file_bytes(file) < 0;
-    int rc = files_guard(file, e);
+    bool fresh = false;
+    int rc = mark_make(file, &fresh, e);
+    rc = rc < 0 ? rc : files_guard(file, fresh, e);
     if (rc == 0 && sqlite3_open_v2(file, &s->db,
                                    SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX,
                                    NULL) != SQLITE_OK)
@@ -215,10 +244,13 @@ int store_open_sqlite(const char *file, struct store **out, struct err *e)
     if (rc < 0) {
         err_at(e, "%s", file);
         sqlite_close(&s->base);
-        if (fresh && is_emptied(file))
-            unlink(file); /* the next start is the first again */
+        if (fresh && is_emptied(file)) { /* the next start is the first again */
+            unlink(file);
+            mark_remove(file);
+        }
         return rc;
     }
+    mark_remove(file);
     *out = &s->base;
     return 0;
 }

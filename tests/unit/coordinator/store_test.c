@@ -217,6 +217,34 @@ TEST(what_was_acknowledged_survives_a_kill)
     store_close(&s);
 }
 
+/* Whose making was cut off has never held anything, and is begun anew; what was emptied is not. */
+TEST(a_kill_while_it_is_made_is_no_loss)
+{
+    struct store *s = NULL;
+    struct err e = {0};
+    for (int i = 0; i < 60; i++) {
+        clean(NULL);
+        fresh(NULL);
+        pid_t child = fork();
+        if (child == 0) {
+            store_open_sqlite(file, &s, &e);
+            _exit(0);
+        }
+        usleep((useconds_t)(i * 50));
+        kill(child, SIGKILL);
+        waitpid(child, NULL, 0);
+        s = open_store(&kinds[1]);
+        put(s, "agent", "a", "1");
+        store_close(&s);
+        s = open_store(&kinds[1]);
+        expect(s, "agent", "a=1;");
+        store_close(&s);
+    }
+    assert_int_equal(truncate(file, 0), 0);
+    assert_int_equal(store_open_sqlite(file, &s, &e), HP_ECORRUPT);
+    assert_non_null(strstr(e.text, "the store is empty"));
+}
+
 TEST(a_second_process_is_kept_out)
 {
     struct store *first = open_store(&kinds[1]), *second = NULL;
@@ -347,6 +375,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(every_store_a_key_that_cannot_be_kept_changes_nothing,
                                         fresh, clean),
         cmocka_unit_test_setup_teardown(every_store_bytes_come_back_as_they_were, fresh, clean),
+        cmocka_unit_test_setup_teardown(a_kill_while_it_is_made_is_no_loss, fresh, clean),
         cmocka_unit_test_setup_teardown(what_was_acknowledged_survives_a_kill, fresh, clean),
         cmocka_unit_test_setup_teardown(
             a_full_disk_fails_a_change_and_neither_the_opening_nor_the_store, fresh, clean),

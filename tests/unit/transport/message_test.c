@@ -1,7 +1,9 @@
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "common/manifest.h"
@@ -364,6 +366,37 @@ TEST(a_key_file_that_others_may_read_is_refused)
     rmdir(folder);
 }
 
+static void files_of_removed(const char *folder)
+{
+    char command[96];
+    snprintf(command, sizeof command, "rm -rf %s", folder);
+    assert_int_equal(system(command), 0);
+}
+
+TEST(a_kill_while_keys_are_made_leaves_whole_ones_or_none)
+{
+    struct err e = {0};
+    for (int i = 0; i < 100; i++) {
+        char folder[] = "/tmp/hp-keys-XXXXXX", file[64];
+        struct key_pair a, b;
+        assert_non_null(mkdtemp(folder));
+        snprintf(file, sizeof file, "%s/key", folder);
+        pid_t child = fork();
+        if (child == 0) {
+            key_pair_load_or_create(file, &a, &e);
+            _exit(0);
+        }
+        usleep((useconds_t)(i * 20));
+        kill(child, SIGKILL);
+        waitpid(child, NULL, 0);
+        if (key_pair_load_or_create(file, &a, &e) < 0)
+            fail_msg("%s", e.text);
+        assert_int_equal(key_pair_load(file, &b, &e), 0);
+        assert_string_equal(a.secret_key, b.secret_key);
+        files_of_removed(folder);
+    }
+}
+
 static void check_manifest(struct manifest *m, int expected)
 {
     struct buffer wire = {0};
@@ -423,6 +456,7 @@ int main(void)
         cmocka_unit_test(keys_and_values_say_which_they_are),
         cmocka_unit_test(a_join_token_carries_key_and_secret),
         cmocka_unit_test(a_key_file_that_others_may_read_is_refused),
+        cmocka_unit_test(a_kill_while_keys_are_made_leaves_whole_ones_or_none),
         cmocka_unit_test(a_manifest_keeps_to_its_files),
     };
     return cmocka_run_group_tests_name("message", tests, NULL, NULL);
